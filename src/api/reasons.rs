@@ -1,0 +1,186 @@
+//! The reasons of WorkloadActions: one closed set of words, used alike for conditions, slots, events and metrics.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::workload_action::status::Step;
+
+/// Declares the enum together with the spelling of each word, so that the two cannot drift apart.
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $word:ident,)*) => {
+        /// Why a WorkloadAction, or one of its slots, is as it is. The docs of each word say what it means to the user.
+        #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[schemars(with = "String")]
+        pub enum Reason {
+            $($(#[$doc])* $word,)*
+            /// A word of a newer version of this operator.
+            #[serde(other)]
+            Unknown,
+        }
+
+        impl Reason {
+            /// The word itself, as it stands in conditions, events and metrics.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$word => stringify!($word),)*
+                    Self::Unknown => "Unknown",
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    // Ends well.
+    /// Everything asked for was done and verified.
+    Succeeded,
+    /// The same action ran before, as its receipt says; nothing was done.
+    AlreadyExecuted,
+    /// mode: Plan; `status.plan` says what would be done.
+    Planned,
+
+    // Under way: the step of the slot that is furthest behind.
+    /// Waiting for its turn.
+    Queued,
+    /// The new replica is being made.
+    Creating,
+    /// The new replica waits for the scheduler.
+    Scheduling,
+    /// The new replica is scheduled and not yet Ready for long enough.
+    Readying,
+    /// The old replica was taken out of its ReplicaSet; it still serves.
+    Detached,
+    /// The ReplicaSet's substitute is marked to go.
+    Marked,
+    /// The workload's replicas were changed.
+    Scaled,
+    /// The new replica belongs to the ReplicaSet.
+    Adopted,
+    /// The old replica is being evicted.
+    Evicting,
+    /// Everything was done; its outcome is being verified.
+    Verifying,
+    /// What was done is being undone.
+    RollingBack,
+    /// Everything that was done is undone.
+    RolledBack,
+    /// Ended without success.
+    Failed,
+    /// `spec.suspend` is true.
+    Suspended,
+
+    // Waits.
+    /// As many replicas are moving as the operator's settings allow.
+    LimitReached,
+    /// Another action has this workload, and the two cannot run together.
+    WorkloadBusy,
+    /// Another action has this pod.
+    VictimBusy,
+    /// A rollout of the workload is in flight.
+    RolloutInProgress,
+    /// Other replicas of the set are not Ready.
+    ReplicasNotReady,
+    /// A PodDisruptionBudget does not allow the eviction.
+    BudgetBlocked,
+
+    // Refused before anything was done.
+    /// A member of the spec, or a kind of workload, that this version does not handle.
+    NotSupported,
+    /// An expression that does not parse, or names something unknown.
+    ExpressionInvalid,
+    /// The workload does not exist.
+    WorkloadNotFound,
+    /// The pod does not exist.
+    PodNotFound,
+    /// Fewer replicas are there than the action is to take.
+    NotEnoughReplicas,
+    /// The node does not exist.
+    NodeNotFound,
+    /// No node is left of those that the target allows.
+    NoCandidateNode,
+    /// The replica is on the target already.
+    AlreadyOnTarget,
+    /// The node is not Ready.
+    NodeNotReady,
+    /// The node is cordoned.
+    NodeCordoned,
+    /// The node has a taint that the pod does not tolerate.
+    NodeTainted,
+    /// The pod's own node selector or affinity excludes the node.
+    NodeExcluded,
+    /// The node has no room for the pod.
+    NodeFull,
+    /// No label of the set's selector can be taken off a pod without a Service or budget losing it.
+    NoDetachLabel,
+    /// An autoscaler or GitOps tool owns the number of replicas.
+    ReplicasOwnedElsewhere,
+    /// More than one PodDisruptionBudget selects the pod, so that nothing may evict it.
+    BudgetsOverlap,
+
+    // Gave up.
+    /// Its turn did not come within queueSeconds.
+    QueueTimedOut,
+    /// It had not begun by notAfter.
+    Expired,
+    /// `spec.abort` was set, or the action was deleted while it ran.
+    Aborted,
+    /// The new replica was not scheduled in time.
+    Unschedulable,
+    /// The new replica was not Ready in time.
+    NewcomerNotReady,
+    /// The new replica crashes.
+    NewcomerCrashed,
+    /// The new replica's image cannot be pulled.
+    ImagePullFailed,
+    /// The new replica was deleted by somebody else.
+    NewcomerLost,
+    /// A quota or an admission rule refused the new replica.
+    PodRefused,
+    /// The target node went away, or stopped taking pods.
+    NodeGone,
+    /// The old replica was deleted by somebody else.
+    VictimGone,
+    /// The old replica does not end.
+    VictimStuck,
+    /// A rollout of the workload began.
+    RolloutStarted,
+    /// Somebody scaled the workload.
+    WorkloadScaled,
+    /// The workload was deleted.
+    WorkloadGone,
+    /// The ReplicaSet controller does not react.
+    SetStuck,
+    /// The API server refused a request of ours; the message says which right or rule.
+    Forbidden,
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl From<Step> for Reason {
+    fn from(step: Step) -> Self {
+        match step {
+            Step::Queued => Self::Queued,
+            Step::Planned => Self::Planned,
+            Step::Creating => Self::Creating,
+            Step::Scheduling => Self::Scheduling,
+            Step::Readying => Self::Readying,
+            Step::Detached => Self::Detached,
+            Step::Marked => Self::Marked,
+            Step::Scaled => Self::Scaled,
+            Step::Adopted => Self::Adopted,
+            Step::Evicting => Self::Evicting,
+            Step::Verifying => Self::Verifying,
+            Step::RollingBack => Self::RollingBack,
+            Step::Succeeded => Self::Succeeded,
+            Step::RolledBack => Self::RolledBack,
+            Step::Failed => Self::Failed,
+            Step::Aborted => Self::Aborted,
+            Step::Expired => Self::Expired,
+        }
+    }
+}

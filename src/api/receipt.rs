@@ -1,0 +1,43 @@
+//! WorkloadActionReceipt: the proof that an action ran, which outlives the action.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::{CustomResource, KubeSchema};
+use serde::{Deserialize, Serialize};
+
+/// Proof that a WorkloadAction was begun. It has no owner, so it stays when the action is deleted, pruned or expires:
+/// an action that is applied again finds it and ends as AlreadyExecuted, with no effect. Delete the receipt to let the
+/// action run once more.
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[kube(
+    group = "ganglion.dev",
+    version = "v1alpha1",
+    kind = "WorkloadActionReceipt",
+    plural = "workloadactionreceipts",
+    shortname = "war",
+    category = "ganglion",
+    namespaced,
+    derive = "PartialEq",
+    doc = "Proof that a WorkloadAction was begun. Delete it to let the same action run once more.",
+    printcolumn(name = "Action", type_ = "string", json_path = ".spec.actionName"),
+    printcolumn(name = "Outcome", type_ = "string", json_path = ".spec.outcome"),
+    printcolumn(name = "Executed", type_ = "date", json_path = ".spec.executedAt"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkloadActionReceiptSpec {
+    /// Name of the action that ran, in the receipt's namespace.
+    #[schemars(length(max = 253))]
+    pub action_name: String,
+    /// uid of the action that ran. An action with this uid goes on with its work; any other one ends as AlreadyExecuted.
+    #[schemars(length(max = 64))]
+    pub action_uid: String,
+    /// Hash of the immutable part of the action's spec (SHA-256, first 40 bits, hex); also the end of the receipt's name.
+    #[schemars(length(max = 64))]
+    pub spec_hash: String,
+    /// When the action's first effect was about to happen.
+    pub executed_at: Time,
+    /// Only where the action did not fully succeed: Failed. Unset means that it succeeded, or still runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub outcome: Option<String>,
+}

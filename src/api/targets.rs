@@ -1,0 +1,80 @@
+//! How an action says which replicas and which nodes: shared by every member of the action union.
+
+use std::collections::BTreeMap;
+
+use kube::KubeSchema;
+use serde::{Deserialize, Serialize};
+
+/// A workload in the action's own namespace.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq, Hash)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkloadRef {
+    /// API version of the workload, such as `apps/v1`.
+    #[schemars(length(min = 1, max = 253))]
+    pub api_version: String,
+    /// Kind of the workload: Deployment or ReplicaSet.
+    #[schemars(length(min = 1, max = 63))]
+    pub kind: String,
+    /// Name of the workload.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+}
+
+/// A pod in the action's own namespace.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct PodRef {
+    /// Name of the pod.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+}
+
+/// The nodes that replicas are taken from. What is set narrows one another.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.nodeName) || has(self.nodeSelector) || has(self.where)").message("name at least one of nodeName, nodeSelector, where; leave `from` out to take replicas from any node"),
+)]
+pub struct NodeSource {
+    /// Only replicas on this node. Default: any node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub node_name: Option<String>,
+    /// Only replicas on nodes that bear all these labels. Default: any node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxProperties" = 16))]
+    pub node_selector: Option<BTreeMap<String, String>>,
+    /// Only replicas on nodes for which this expression holds, such as `node.memory.utilization > 0.8`. At most 512
+    /// characters. Default: any node.
+    #[serde(default, rename = "where", skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512))]
+    pub condition: Option<String>,
+}
+
+/// The nodes that replicas go to. What is set narrows one another; among the nodes left, the one with the largest free
+/// share of cpu and memory is taken, replicas on their way included.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.nodeName) || has(self.nodeSelector) || has(self.where) || has(self.policy)").message("name at least one of nodeName, nodeSelector, where, policy"),
+)]
+pub struct Target {
+    /// This node and no other. Default: any node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub node_name: Option<String>,
+    /// Nodes that bear all these labels. Default: any node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxProperties" = 16))]
+    pub node_selector: Option<BTreeMap<String, String>>,
+    /// Nodes for which this expression holds, such as `node.pods < 3 && node.memory.utilization < 0.5`. At most 512
+    /// characters. Default: any node.
+    #[serde(default, rename = "where", skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512))]
+    pub condition: Option<String>,
+    /// Name of a PlacementPolicy that filters and ranks the nodes. Not supported yet: such an action is Stalled with
+    /// reason NotSupported. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub policy: Option<String>,
+}

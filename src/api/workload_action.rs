@@ -1,0 +1,320 @@
+//! WorkloadAction: one decision about where replicas run, carried out once. Spec only; the status is in [`status`].
+
+pub mod status;
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::targets::{NodeSource, PodRef, Target, WorkloadRef};
+pub use status::WorkloadActionStatus;
+
+/// One decision about where replicas run. Everything but `suspend`, `abort`, `timeouts` and `ttlSecondsAfterFinished`
+/// is immutable: make a new action for a new decision.
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[kube(
+    group = "ganglion.dev",
+    version = "v1alpha1",
+    kind = "WorkloadAction",
+    plural = "workloadactions",
+    shortname = "wa",
+    category = "ganglion",
+    namespaced,
+    status = "WorkloadActionStatus",
+    derive = "PartialEq",
+    doc = "One decision about where replicas run: create, delete or move exactly those replicas, losing none. Carried out once.",
+    selectable = "spec.suspend",
+    printcolumn(name = "Action", type_ = "string", json_path = ".status.summary.action"),
+    printcolumn(name = "Workload", type_ = "string", json_path = ".status.summary.workload"),
+    printcolumn(name = "From", type_ = "string", json_path = ".status.summary.from"),
+    printcolumn(name = "To", type_ = "string", json_path = ".status.summary.to"),
+    printcolumn(name = "Done", type_ = "string", json_path = ".status.summary.done"),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].message",
+        priority = 1
+    )
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("[has(self.create), has(self.delete), has(self.move), has(self.swap), has(self.moveApplication)].filter(set, set).size() == 1").message("set exactly one of create, delete, move, swap, moveApplication"),
+    validation = Rule::new("has(self.create) == has(oldSelf.create) && (!has(self.create) || self.create == oldSelf.create)").message("create is immutable; make a new WorkloadAction for a new decision"),
+    validation = Rule::new("has(self.delete) == has(oldSelf.delete) && (!has(self.delete) || self.delete == oldSelf.delete)").message("delete is immutable; make a new WorkloadAction for a new decision"),
+    validation = Rule::new("has(self.move) == has(oldSelf.move) && (!has(self.move) || self.move == oldSelf.move)").message("move is immutable; make a new WorkloadAction for a new decision"),
+    validation = Rule::new("has(self.swap) == has(oldSelf.swap) && (!has(self.swap) || self.swap == oldSelf.swap)").message("swap is immutable; make a new WorkloadAction for a new decision"),
+    validation = Rule::new("has(self.moveApplication) == has(oldSelf.moveApplication) && (!has(self.moveApplication) || self.moveApplication == oldSelf.moveApplication)").message("moveApplication is immutable; make a new WorkloadAction for a new decision"),
+    validation = Rule::new("self.mode == oldSelf.mode").message("mode is immutable; make a new WorkloadAction with mode: Execute to carry out a plan"),
+    validation = Rule::new("self.disruption == oldSelf.disruption && self.onReplicaOwner == oldSelf.onReplicaOwner && self.runPolicy == oldSelf.runPolicy && self.stableSeconds == oldSelf.stableSeconds && self.priority == oldSelf.priority").message("disruption, onReplicaOwner, runPolicy, stableSeconds and priority are immutable; make a new WorkloadAction instead"),
+    validation = Rule::new("has(self.notAfter) == has(oldSelf.notAfter) && (!has(self.notAfter) || self.notAfter == oldSelf.notAfter)").message("notAfter is immutable; make a new WorkloadAction instead"),
+    validation = Rule::new("has(self.notify) == has(oldSelf.notify) && (!has(self.notify) || self.notify == oldSelf.notify)").message("notify is immutable; make a new WorkloadAction instead"),
+)]
+pub struct WorkloadActionSpec {
+    /// More replicas, on chosen nodes: raises the workload's `spec.replicas`. Exactly one of create, delete, move, swap,
+    /// moveApplication is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub create: Option<Create>,
+    /// Fewer replicas, exactly the named or chosen ones: lowers the workload's `spec.replicas`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delete: Option<Delete>,
+    /// Replicas change their node: replacements are Ready on the target before the old pods leave. Never writes
+    /// `spec.replicas`.
+    #[serde(default, rename = "move", skip_serializing_if = "Option::is_none")]
+    pub move_: Option<Move>,
+    /// Replicas change places. Not supported yet: such an action is Stalled with reason NotSupported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub swap: Option<Swap>,
+    /// Every replica of several workloads leaves one place for another. Not supported yet: such an action is Stalled with
+    /// reason NotSupported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub move_application: Option<MoveApplication>,
+    /// Execute carries the action out; Plan fills `status.plan` and stops without any effect. Default: Execute.
+    #[serde(default)]
+    pub mode: Mode,
+    /// Never: the number of Ready replicas does not fall below what is asked for. Allowed: where a replacement cannot be
+    /// scheduled beside the old pod, the old pod goes first. Disruption budgets hold either way. Default: Never.
+    #[serde(default)]
+    pub disruption: Disruption,
+    /// Stops the action at its next safe point, with its clocks standing still, until it is false again. Default: false.
+    #[serde(default)]
+    pub suspend: bool,
+    /// Undoes the action as long as no pod was evicted; after that it is carried through. Default: false.
+    #[serde(default)]
+    pub abort: bool,
+    /// Which action goes first where not all may run at once: higher first, then older, then by name. Default: 0.
+    #[serde(default)]
+    #[schemars(range(min = -1000, max = 1000))]
+    pub priority: i32,
+    /// How long each part may take. Default: the defaults of its members.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeouts: Option<Timeouts>,
+    /// Seconds that a new replica must stay Ready before the old one leaves. Default: 0.
+    #[serde(default)]
+    #[schemars(range(min = 0, max = 86400))]
+    pub stable_seconds: i32,
+    /// What create and delete do where an autoscaler or a GitOps tool owns `spec.replicas`: Yield (Stalled, reason
+    /// ReplicasOwnedElsewhere) or Force (write all the same). Default: Yield.
+    #[serde(default)]
+    pub on_replica_owner: OnReplicaOwner,
+    /// Receivers of a CloudEvent at the end. Not supported yet: such an action is Stalled with reason NotSupported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 8))]
+    pub notify: Option<Vec<Notify>>,
+    /// Once: the same action (name and spec) has one effect, also when it is deleted and applied again. OncePerObject:
+    /// each new object runs. Default: Once.
+    #[serde(default)]
+    pub run_policy: RunPolicy,
+    /// An action that has not begun by this time (RFC 3339) expires. Default: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_after: Option<Time>,
+    /// Seconds after its end at which the action is deleted. Ignored, with condition TTLHonored=False, on objects that
+    /// Argo CD, Flux or Helm manage. Default: it stays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 31536000))]
+    pub ttl_seconds_after_finished: Option<i32>,
+}
+
+/// New replicas of a workload.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Create {
+    /// The workload that gets more replicas.
+    pub workload: WorkloadRef,
+    /// Where the new replicas run.
+    pub to: Target,
+    /// How many more, 1 to 100. Default: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100))]
+    pub count: Option<i32>,
+}
+
+/// Replicas to remove: a pod by name, or as many of a workload, from chosen nodes.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.workload) != has(self.pod)").message("set exactly one of workload, pod"),
+    validation = Rule::new("!has(self.pod) || (!has(self.from) && !has(self.count))").message("pod names the one replica; from and count go with workload"),
+)]
+pub struct Delete {
+    /// The workload that gets fewer replicas. Exactly one of workload, pod is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workload: Option<WorkloadRef>,
+    /// The one replica to remove.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<PodRef>,
+    /// Nodes that the replicas are taken from, with workload. Default: any node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<NodeSource>,
+    /// How many replicas go, 1 to 100, with workload. Default: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100))]
+    pub count: Option<i32>,
+}
+
+/// Replicas to move: a pod by name, or as many of a workload, from chosen nodes.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.workload) != has(self.pod)").message("set exactly one of workload, pod"),
+    validation = Rule::new("!has(self.pod) || (!has(self.from) && !has(self.count))").message("pod names the one replica; from and count go with workload"),
+)]
+pub struct Move {
+    /// The workload whose replicas move. Exactly one of workload, pod is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workload: Option<WorkloadRef>,
+    /// The one replica to move.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<PodRef>,
+    /// Nodes that the replicas leave, with workload. Default: any node that is not a target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<NodeSource>,
+    /// Where they go.
+    pub to: Target,
+    /// How many replicas move, 1 to 100, with workload. Default: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100))]
+    pub count: Option<i32>,
+}
+
+/// Replicas that change places.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Swap {
+    /// One side.
+    pub x: SwapSide,
+    /// The other side, one or more.
+    #[schemars(length(min = 1, max = 16))]
+    pub y: Vec<SwapSide>,
+}
+
+/// One side of a swap: a pod by name, or a workload's replica on a node.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.workload) != has(self.pod)").message("set exactly one of workload, pod"),
+)]
+pub struct SwapSide {
+    /// The workload one of whose replicas changes place. Exactly one of workload, pod is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workload: Option<WorkloadRef>,
+    /// The replica that changes place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<PodRef>,
+    /// Nodes that the replica is on, with workload. Default: any node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<NodeSource>,
+}
+
+/// All replicas of several workloads that leave one place for another.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct MoveApplication {
+    /// The workloads that bear all these labels.
+    #[schemars(extend("maxProperties" = 16))]
+    pub selector: BTreeMap<String, String>,
+    /// Nodes that the replicas leave.
+    pub from: NodeSource,
+    /// Where they go.
+    pub to: Target,
+    /// How many replicas move at once, 1 to 100. Default: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100))]
+    pub max_parallel: Option<i32>,
+    /// Names of workloads that go first, in this order. Default: by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 100), inner(length(min = 1, max = 253)))]
+    pub order: Option<Vec<String>>,
+    /// Stop leaves the rest where it is when a replica cannot move; Continue goes on with the others. Default: Stop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_failure: Option<OnFailure>,
+}
+
+/// How long each part of an action may take.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Timeouts {
+    /// Seconds that the action may wait for its turn, 1 to 86400. Default: 600.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 86400))]
+    pub queue_seconds: Option<i32>,
+    /// Seconds in which a new replica must be scheduled, 1 to 86400. Default: 120.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 86400))]
+    pub schedule_seconds: Option<i32>,
+    /// Seconds in which a scheduled new replica must be Ready, 1 to 86400, `stableSeconds` not counted. Default: 300.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 86400))]
+    pub ready_seconds: Option<i32>,
+    /// Seconds that disruption budgets may refuse the old pod's eviction, and that its end may take, 1 to 86400.
+    /// Default: 300.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 86400))]
+    pub drain_seconds: Option<i32>,
+}
+
+/// A receiver of the action's end.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Notify {
+    /// http or https address that a CloudEvents 1.0 request is sent to.
+    #[schemars(length(min = 8, max = 2048), regex(pattern = "^https?://"))]
+    pub url: String,
+    /// Secret of this namespace whose key `hmac` signs the request. Default: unsigned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<SecretRef>,
+}
+
+/// A Secret in the object's own namespace.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct SecretRef {
+    /// Name of the Secret.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+}
+
+/// See [`WorkloadActionSpec::mode`].
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    #[default]
+    Execute,
+    Plan,
+}
+
+/// See [`WorkloadActionSpec::disruption`].
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Disruption {
+    #[default]
+    Never,
+    Allowed,
+}
+
+/// See [`WorkloadActionSpec::on_replica_owner`].
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnReplicaOwner {
+    #[default]
+    Yield,
+    Force,
+}
+
+/// See [`WorkloadActionSpec::run_policy`].
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RunPolicy {
+    #[default]
+    Once,
+    OncePerObject,
+}
+
+/// See [`MoveApplication::on_failure`].
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnFailure {
+    #[default]
+    Stop,
+    Continue,
+}

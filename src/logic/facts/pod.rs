@@ -1,0 +1,205 @@
+//! What is read of a pod.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, ResourceRequirements};
+
+use super::{Identity, Owner};
+use crate::api::marks;
+use crate::api::reasons::Reason;
+use crate::logic::quantity;
+
+/// What is asked of a node: CPU in millicores, memory in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Requests {
+    pub cpu: i64,
+    pub memory: i64,
+}
+
+impl std::ops::Add for Requests {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self { cpu: self.cpu.saturating_add(other.cpu), memory: self.memory.saturating_add(other.memory) }
+    }
+}
+
+impl std::ops::Sub for Requests {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        Self { cpu: self.cpu.saturating_sub(other.cpu), memory: self.memory.saturating_sub(other.memory) }
+    }
+}
+
+impl Requests {
+    fn max(self, other: Self) -> Self {
+        Self { cpu: self.cpu.max(other.cpu), memory: self.memory.max(other.memory) }
+    }
+}
+
+/// The marks that this operator left on a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    pub slot: Option<String>,
+    pub role: Option<String>,
+    pub peers: Option<String>,
+    /// The pod's deletion cost as it stands, ours or not.
+    pub cost: Option<String>,
+}
+
+/// Why a pod's containers do not run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    pub reason: Reason,
+    pub message: String,
+}
+
+/// What is read of a pod.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PodFact {
+    pub id: Identity,
+    pub created: Timestamp,
+    pub labels: BTreeMap<String, String>,
+    pub marks: Marks,
+    pub controller: Option<Owner>,
+    pub node: Option<String>,
+    /// Since when it is Ready; None while it is not.
+    pub ready_since: Option<Timestamp>,
+    pub terminating: bool,
+    /// Its containers ended for good (phase Succeeded or Failed).
+    pub finished: bool,
+    /// A static pod's image in the API, which only its kubelet can move.
+    pub mirror: bool,
+    /// Seconds that it is given to end.
+    pub grace_seconds: i64,
+    /// What the scheduler says while it finds no node.
+    pub unschedulable: Option<String>,
+    pub trouble: Option<Trouble>,
+    pub requests: Requests,
+}
+
+impl PodFact {
+    /// It counts for its ReplicaSet: neither ended nor on its way out.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        !self.terminating && !self.finished
+    }
+
+    /// It serves: active and Ready.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.is_active() && self.ready_since.is_some()
+    }
+
+    /// A ReplicaSet of this uid controls it.
+    #[must_use]
+    pub fn is_of(&self, set_uid: &str) -> bool {
+        self.controller.as_ref().is_some_and(|owner| owner.uid == set_uid)
+    }
+
+    /// It bears the mark of this slot.
+    #[must_use]
+    pub fn is_marked_by(&self, slot: &str) -> bool {
+        self.marks.slot.as_deref() == Some(slot)
+    }
+}
+
+impl From<&Pod> for PodFact {
+    fn from(pod: &Pod) -> Self {
+        let meta = &pod.metadata;
+        let spec = pod.spec.as_ref();
+        let status = pod.status.as_ref();
+        let condition = |kind: &str| {
+            status
+                .and_then(|status| status.conditions.as_ref())
+                .and_then(|all| all.iter().find(|one| one.type_ == kind))
+        };
+        let annotation = |key: &str| meta.annotations.as_ref().and_then(|all| all.get(key)).cloned();
+        Self {
+            id: meta.into(),
+            created: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+            labels: meta.labels.clone().unwrap_or_default(),
+            marks: Marks {
+                slot: annotation(marks::SLOT),
+                role: annotation(marks::ROLE),
+                peers: annotation(marks::PEERS),
+                cost: annotation(marks::DELETION_COST),
+            },
+            controller: Owner::controller_of(meta),
+            node: spec.and_then(|spec| spec.node_name.clone()).filter(|name| !name.is_empty()),
+            ready_since: condition("Ready")
+                .filter(|ready| ready.status == "True")
+                .map(|ready| ready.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)),
+            terminating: meta.deletion_timestamp.is_some(),
+            finished: matches!(status.and_then(|status| status.phase.as_deref()), Some("Succeeded" | "Failed")),
+            mirror: annotation("kubernetes.io/config.mirror").is_some(),
+            grace_seconds: spec.and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(30),
+            unschedulable: condition("PodScheduled")
+                .filter(|scheduled| scheduled.status == "False" && scheduled.reason.as_deref() == Some("Unschedulable"))
+                .map(|scheduled| scheduled.message.clone().unwrap_or_default()),
+            trouble: status.and_then(|status| {
+                let inits = status.init_container_statuses.iter().flatten();
+                inits.chain(status.container_statuses.iter().flatten()).find_map(trouble)
+            }),
+            requests: spec.map(requests).unwrap_or_default(),
+        }
+    }
+}
+
+/// The kubelet's word for a container that will not run without somebody's help.
+fn trouble(status: &ContainerStatus) -> Option<Trouble> {
+    let waiting = status.state.as_ref()?.waiting.as_ref()?;
+    let reason = match waiting.reason.as_deref()? {
+        "CrashLoopBackOff" | "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
+            Reason::NewcomerCrashed
+        }
+        "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => Reason::ImagePullFailed,
+        _ => return None,
+    };
+    let word = waiting.reason.as_deref().unwrap_or_default();
+    let message = match waiting.message.as_deref() {
+        Some(text) if !text.is_empty() => format!("container {}: {word}: {text}", status.name),
+        _ => format!("container {}: {word}", status.name),
+    };
+    Some(Trouble { reason, message })
+}
+
+/// The effective request of a pod, as the scheduler counts it: containers and sidecars together, or the largest init
+/// container with the sidecars started before it, whichever is more; the pod-level request where there is one; and the
+/// overhead.
+#[must_use]
+pub fn requests(spec: &PodSpec) -> Requests {
+    let (mut side, mut peak) = (Requests::default(), Requests::default());
+    for init in spec.init_containers.iter().flatten() {
+        if init.restart_policy.as_deref() == Some("Always") {
+            side = side + container(init);
+            peak = peak.max(side);
+        } else {
+            peak = peak.max(side + container(init));
+        }
+    }
+    let all = spec.containers.iter().map(container).fold(side, std::ops::Add::add).max(peak);
+    let pod = spec.resources.as_ref();
+    let overhead = spec.overhead.as_ref();
+    Requests {
+        cpu: named(pod, "cpu", quantity::cpu_millis).unwrap_or(all.cpu),
+        memory: named(pod, "memory", quantity::bytes).unwrap_or(all.memory),
+    } + Requests {
+        cpu: overhead.and_then(|map| map.get("cpu")).and_then(|text| quantity::cpu_millis(&text.0).ok()).unwrap_or(0),
+        memory: overhead.and_then(|map| map.get("memory")).and_then(|text| quantity::bytes(&text.0).ok()).unwrap_or(0),
+    }
+}
+
+fn container(container: &Container) -> Requests {
+    let resources = container.resources.as_ref();
+    Requests {
+        cpu: named(resources, "cpu", quantity::cpu_millis).unwrap_or(0),
+        memory: named(resources, "memory", quantity::bytes).unwrap_or(0),
+    }
+}
+
+/// One named request; the API server has validated it, so what does not parse is no request.
+fn named<E>(resources: Option<&ResourceRequirements>, name: &str, parse: fn(&str) -> Result<i64, E>) -> Option<i64> {
+    let text = resources?.requests.as_ref()?.get(name)?;
+    parse(&text.0).ok()
+}

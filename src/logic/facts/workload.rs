@@ -1,0 +1,231 @@
+//! What is read of workloads and of the objects that speak about their replicas.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::core::v1::{PodTemplateSpec, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
+
+use super::{Identity, Selector};
+use crate::api::marks;
+use crate::api::receipt::WorkloadActionReceipt;
+
+/// Field managers that write for a Git repository also where they do not use server-side apply.
+const GITOPS_MANAGERS: [&str; 5] =
+    ["argocd-controller", "argocd-application-controller", "kustomize-controller", "helm-controller", "fleetagent"];
+
+/// The object that controls another.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
+    pub kind: String,
+    pub name: String,
+    pub uid: String,
+}
+
+impl Owner {
+    /// The controlling owner reference, if there is one.
+    #[must_use]
+    pub fn controller_of(meta: &ObjectMeta) -> Option<Self> {
+        meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true)).map(|owner| Self {
+            kind: owner.kind.clone(),
+            name: owner.name.clone(),
+            uid: owner.uid.clone(),
+        })
+    }
+}
+
+/// What is read of anything that has replicas.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScaleFact {
+    pub replicas: i32,
+    /// Our ledger annotation, as text.
+    pub ledger: Option<String>,
+    /// The field manager that holds `spec.replicas` for a Git repository.
+    pub owned_by: Option<String>,
+}
+
+/// What is read of a Deployment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DeploymentFact {
+    pub id: Identity,
+    pub scale: ScaleFact,
+    pub generation: i64,
+    pub observed_generation: i64,
+    pub status_replicas: i32,
+    pub updated_replicas: i32,
+    pub revision: Option<String>,
+    pub terminating: bool,
+}
+
+impl DeploymentFact {
+    /// Pods of more than one template exist, or the controller has not looked yet.
+    #[must_use]
+    pub fn in_rollout(&self) -> bool {
+        self.observed_generation < self.generation || self.updated_replicas < self.status_replicas
+    }
+}
+
+impl From<&Deployment> for DeploymentFact {
+    fn from(deployment: &Deployment) -> Self {
+        let meta = &deployment.metadata;
+        let status = deployment.status.as_ref();
+        Self {
+            id: meta.into(),
+            scale: scale(meta, deployment.spec.as_ref().and_then(|spec| spec.replicas)),
+            generation: meta.generation.unwrap_or(0),
+            observed_generation: status.and_then(|status| status.observed_generation).unwrap_or(0),
+            status_replicas: status.and_then(|status| status.replicas).unwrap_or(0),
+            updated_replicas: status.and_then(|status| status.updated_replicas).unwrap_or(0),
+            revision: meta.annotations.as_ref().and_then(|all| all.get(marks::REVISION)).cloned(),
+            terminating: meta.deletion_timestamp.is_some(),
+        }
+    }
+}
+
+/// What is read of a ReplicaSet.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SetFact {
+    pub id: Identity,
+    pub scale: ScaleFact,
+    pub controller: Option<Owner>,
+    pub selector: Selector,
+    pub revision: Option<String>,
+    /// What the ReplicaSet controller says while it cannot make pods.
+    pub create_failure: Option<String>,
+    pub terminating: bool,
+    /// The pod template; only of sets that have replicas, since old revisions are many and nobody reads theirs.
+    pub template: Option<Arc<PodTemplateSpec>>,
+}
+
+impl From<&ReplicaSet> for SetFact {
+    fn from(set: &ReplicaSet) -> Self {
+        let meta = &set.metadata;
+        let spec = set.spec.as_ref();
+        let scale = scale(meta, spec.and_then(|spec| spec.replicas));
+        Self {
+            id: meta.into(),
+            controller: Owner::controller_of(meta),
+            selector: spec.map(|spec| Selector::from(&spec.selector)).unwrap_or_default(),
+            revision: meta.annotations.as_ref().and_then(|all| all.get(marks::REVISION)).cloned(),
+            create_failure: set
+                .status
+                .as_ref()
+                .and_then(|status| status.conditions.as_ref())
+                .and_then(|all| all.iter().find(|one| one.type_ == "ReplicaFailure" && one.status == "True"))
+                .filter(|failure| failure.reason.as_deref() == Some("FailedCreate"))
+                .map(|failure| failure.message.clone().unwrap_or_default()),
+            terminating: meta.deletion_timestamp.is_some(),
+            template: spec.filter(|_| scale.replicas > 0).and_then(|spec| spec.template.clone()).map(Arc::new),
+            scale,
+        }
+    }
+}
+
+fn scale(meta: &ObjectMeta, replicas: Option<i32>) -> ScaleFact {
+    ScaleFact {
+        replicas: replicas.unwrap_or(1),
+        ledger: meta.annotations.as_ref().and_then(|all| all.get(marks::LEDGER)).cloned(),
+        owned_by: replicas_owner(meta.managed_fields.as_deref().unwrap_or_default()),
+    }
+}
+
+/// The field manager that holds `spec.replicas` on somebody's behalf who will write it again: any manager that applied it
+/// (server-side apply), or a known GitOps tool however it wrote.
+#[must_use]
+pub fn replicas_owner(fields: &[ManagedFieldsEntry]) -> Option<String> {
+    fields
+        .iter()
+        .filter(|entry| {
+            let manager = entry.manager.as_deref().unwrap_or_default();
+            entry.operation.as_deref() == Some("Apply") || GITOPS_MANAGERS.contains(&manager)
+        })
+        .find(|entry| entry.fields_v1.as_ref().is_some_and(|fields| fields.0.pointer("/f:spec/f:replicas").is_some()))
+        .map(|entry| entry.manager.clone().unwrap_or_default())
+}
+
+/// What is read of a PodDisruptionBudget.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BudgetFact {
+    pub id: Identity,
+    /// None where the budget has no selector and so matches nothing.
+    pub selector: Option<Selector>,
+    /// How many evictions it allows now; 0 while its controller has not looked at its latest spec.
+    pub allowed: i32,
+}
+
+impl BudgetFact {
+    /// Whether it guards a pod with these labels in this namespace.
+    #[must_use]
+    pub fn guards(&self, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
+        self.id.key.namespace == namespace && self.selector.as_ref().is_some_and(|selector| selector.matches(labels))
+    }
+}
+
+impl From<&PodDisruptionBudget> for BudgetFact {
+    fn from(budget: &PodDisruptionBudget) -> Self {
+        let status = budget.status.as_ref();
+        let seen = status.and_then(|status| status.observed_generation).unwrap_or(0);
+        let current = seen >= budget.metadata.generation.unwrap_or(0);
+        Self {
+            id: (&budget.metadata).into(),
+            selector: budget.spec.as_ref().and_then(|spec| spec.selector.as_ref()).map(Selector::from),
+            allowed: status.filter(|_| current).map_or(0, |status| status.disruptions_allowed),
+        }
+    }
+}
+
+/// What is read of a Service.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ServiceFact {
+    pub id: Identity,
+    pub selector: BTreeMap<String, String>,
+}
+
+impl From<&Service> for ServiceFact {
+    fn from(service: &Service) -> Self {
+        Self {
+            id: (&service.metadata).into(),
+            selector: service.spec.as_ref().and_then(|spec| spec.selector.clone()).unwrap_or_default(),
+        }
+    }
+}
+
+/// What is read of a HorizontalPodAutoscaler (KEDA's ScaledObject makes one of these).
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ScalerFact {
+    pub id: Identity,
+    pub target_kind: String,
+    pub target_name: String,
+}
+
+impl From<&HorizontalPodAutoscaler> for ScalerFact {
+    fn from(scaler: &HorizontalPodAutoscaler) -> Self {
+        let target = scaler.spec.as_ref().map(|spec| &spec.scale_target_ref);
+        Self {
+            id: (&scaler.metadata).into(),
+            target_kind: target.map(|target| target.kind.clone()).unwrap_or_default(),
+            target_name: target.map(|target| target.name.clone()).unwrap_or_default(),
+        }
+    }
+}
+
+/// What is read of a WorkloadActionReceipt.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ReceiptFact {
+    pub id: Identity,
+    pub action_uid: String,
+    pub outcome: Option<String>,
+}
+
+impl From<&WorkloadActionReceipt> for ReceiptFact {
+    fn from(receipt: &WorkloadActionReceipt) -> Self {
+        Self {
+            id: (&receipt.metadata).into(),
+            action_uid: receipt.spec.action_uid.clone(),
+            outcome: receipt.spec.outcome.clone(),
+        }
+    }
+}

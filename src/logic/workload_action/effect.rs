@@ -1,0 +1,204 @@
+//! What the planner may ask for: one effect at a time, each with a precondition, and what may come back.
+//!
+//! Owns the words only. The shell turns them into requests, the model into changes of a simulated cluster.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::api::marks;
+use crate::api::reasons::Reason;
+use crate::api::receipt::WorkloadActionReceiptSpec;
+use crate::api::workload_action::WorkloadActionStatus;
+use crate::api::workload_action::status::SetRef;
+use crate::logic::facts::{Identity, Key};
+
+/// The next thing to do for an action.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Next {
+    /// Do this, then ask again.
+    Do(Effect),
+    /// Nothing to do until something changes, or until this time. `report` is the status that a user should see should
+    /// the wait last: writing it is not needed for safety.
+    Wait { until: Option<Timestamp>, report: Option<Box<WorkloadActionStatus>> },
+}
+
+/// One write.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Status of the action, only if the action is still of the version that was planned on.
+    Record {
+        action: Identity,
+        status: Box<WorkloadActionStatus>,
+    },
+    /// The same, for a status that takes up nodes, pods or turns that another action may be after at the same time: to be
+    /// planned again and written with nothing planned in between.
+    Admit {
+        action: Identity,
+        status: Box<WorkloadActionStatus>,
+    },
+    AddFinalizer {
+        action: Identity,
+        finalizers: Vec<String>,
+    },
+    RemoveFinalizer {
+        action: Identity,
+        finalizers: Vec<String>,
+    },
+    DeleteAction {
+        action: Identity,
+    },
+    WriteReceipt {
+        receipt: Key,
+        spec: WorkloadActionReceiptSpec,
+    },
+    /// Note in the receipt that the action did not fully succeed.
+    FailReceipt {
+        receipt: Identity,
+    },
+    DeleteReceipt {
+        receipt: Identity,
+    },
+    CreatePod(NewPod),
+    ChangePod {
+        pod: Identity,
+        change: PodChange,
+    },
+    /// Only while the pod is of this uid.
+    Evict {
+        pod: Identity,
+    },
+    DeletePod {
+        pod: Identity,
+    },
+    /// Replicas and ledger in one patch, only if the workload is still of this version.
+    Scale {
+        workload: Scalable,
+        replicas: i32,
+        ledger: Option<String>,
+    },
+    /// Takes our ledger annotation off.
+    ClearLedger {
+        workload: Scalable,
+    },
+}
+
+/// A workload whose replicas can be written: kind and identity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scalable {
+    pub kind: ScalableKind,
+    pub id: Identity,
+}
+
+/// See [`Scalable`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScalableKind {
+    Deployment,
+    ReplicaSet,
+}
+
+/// A new pod, made from a ReplicaSet's template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewPod {
+    pub key: Key,
+    pub node: String,
+    pub slot: String,
+    /// The ReplicaSet whose template it is made from.
+    pub set: Key,
+    /// Label of the template that it is made without.
+    pub label: String,
+    /// The action, as plain owner.
+    pub action: Identity,
+}
+
+/// One change of a pod's metadata. Always with the pod's uid and version as precondition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PodChange {
+    /// Out of its ReplicaSet: without the label, with the action as plain owner, bearing the slot's mark.
+    Detach { label: String, slot: String, action: Identity, peers: String },
+    /// Into the ReplicaSet: with the label, the set as controller, without our marks.
+    Attach { label: String, value: String, set: SetRef },
+    /// Chosen to go when the set has one too many.
+    Mark { slot: String },
+    /// Not chosen any more; `cost` is what the template says.
+    Unmark { cost: Option<String> },
+}
+
+impl PodChange {
+    /// The merge patch that makes the change, and fails with a conflict if the pod is another or has changed.
+    #[must_use]
+    pub fn patch(&self, pod: &Identity) -> Value {
+        let mut patch = match self {
+            Self::Detach { label, slot, action, peers } => json!({"metadata": {
+                "labels": {label: null},
+                "ownerReferences": [action_owner(action)],
+                "annotations": {marks::SLOT: slot, marks::ROLE: marks::ROLE_VICTIM, marks::PEERS: peers},
+            }}),
+            Self::Attach { label, value, set } => json!({"metadata": {
+                "labels": {label: value},
+                "ownerReferences": [{
+                    "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": set.name, "uid": set.uid,
+                    "controller": true, "blockOwnerDeletion": true,
+                }],
+                "annotations": {marks::SLOT: null, marks::ROLE: null, marks::PEERS: null},
+            }}),
+            Self::Mark { slot } => json!({"metadata": {"annotations": {
+                marks::SLOT: slot, marks::ROLE: marks::ROLE_SURPLUS, marks::DELETION_COST: marks::LOWEST_COST,
+            }}}),
+            Self::Unmark { cost } => json!({"metadata": {"annotations": {
+                marks::SLOT: null, marks::ROLE: null, marks::DELETION_COST: cost,
+            }}}),
+        };
+        patch["metadata"]["uid"] = json!(pod.uid);
+        patch["metadata"]["resourceVersion"] = json!(pod.version);
+        patch
+    }
+}
+
+/// The plain (not controlling) owner reference to an action: the pod goes should the action vanish, and a GitOps tool does
+/// not take it for an orphan of its own.
+#[must_use]
+pub fn action_owner(action: &Identity) -> Value {
+    json!({
+        "apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadAction",
+        "name": action.key.name, "uid": action.uid, "controller": false, "blockOwnerDeletion": false,
+    })
+}
+
+/// Why an effect did not happen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub kind: RefusalKind,
+    /// The API server's words.
+    pub message: String,
+}
+
+/// See [`Refusal`]. What is not here (conflicts, throttling, time-outs) is simply tried again on fresh facts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalKind {
+    /// Quota, admission or validation said no, and will say so again.
+    Denied,
+    /// A right is missing.
+    Forbidden,
+    /// A budget does not allow the eviction now.
+    Budget,
+    /// More than one budget guards the pod.
+    Budgets,
+    /// An object of that name exists that is not ours.
+    Taken,
+    /// The object is gone.
+    Gone,
+}
+
+impl RefusalKind {
+    /// The reason that a user reads when the action ends by it.
+    #[must_use]
+    pub fn reason(self) -> Reason {
+        match self {
+            Self::Denied | Self::Taken => Reason::PodRefused,
+            Self::Forbidden => Reason::Forbidden,
+            Self::Budget => Reason::BudgetBlocked,
+            Self::Budgets => Reason::BudgetsOverlap,
+            Self::Gone => Reason::WorkloadGone,
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Names that follow from what an action is: the same after a crash, different for another action.
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+use crate::api::workload_action::{RunPolicy, WorkloadAction, WorkloadActionSpec};
+use crate::logic::facts::Identity;
+
+/// Spec members that may change while the action runs, and so do not make it another action.
+const MUTABLE: [&str; 4] = ["suspend", "abort", "timeouts", "ttlSecondsAfterFinished"];
+
+/// The first `characters` hex digits of the SHA-256 of the parts, each ended by a zero byte.
+fn digest(parts: &[&str], characters: usize) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update(part.as_bytes());
+        hash.update([0]);
+    }
+    let mut text: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    text.truncate(characters);
+    text
+}
+
+/// Hash of what makes the action this action: its immutable spec, and its uid with runPolicy OncePerObject. 10 hex digits.
+#[must_use]
+pub fn spec_hash(spec: &WorkloadActionSpec, uid: &str) -> String {
+    let mut value = serde_json::to_value(spec).unwrap_or(Value::Null);
+    if let Value::Object(members) = &mut value {
+        for member in MUTABLE {
+            members.remove(member);
+        }
+    }
+    let object = match spec.run_policy {
+        RunPolicy::Once => "",
+        RunPolicy::OncePerObject => uid,
+    };
+    // serde_json keeps the members of an object sorted, so equal specs give equal text.
+    digest(&[&value.to_string(), object], 10)
+}
+
+/// Name of the action's receipt: the action's name, cut to fit, and the hash of its immutable spec.
+#[must_use]
+pub fn receipt_name(action: &WorkloadAction) -> String {
+    let id = Identity::from(&action.metadata);
+    let mut name = id.key.name;
+    name.truncate(200);
+    format!("{}-{}", name.trim_end_matches(['-', '.']), spec_hash(&action.spec, &id.uid))
+}
+
+/// Id of a slot: a hash of the action's uid and the slot's index. 16 hex digits.
+#[must_use]
+pub fn slot_id(action_uid: &str, index: i32) -> String {
+    digest(&[action_uid, &index.to_string()], 16)
+}
+
+/// Name of a slot's new pod in one attempt: as the ReplicaSet would call it, but the same each time we ask, so that
+/// creating it twice is impossible.
+#[must_use]
+pub fn newcomer_name(set_name: &str, slot: &str, attempt: i32) -> String {
+    let mut name = set_name.to_owned();
+    name.truncate(240);
+    format!("{name}-{}", digest(&[slot, &attempt.to_string()], 8))
+}

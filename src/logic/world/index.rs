@@ -1,0 +1,160 @@
+//! What the world is asked often: pods of a set, load of a node, actions that a pod concerns.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::api::workload_action::WorkloadAction;
+use crate::api::workload_action::status::Step;
+use crate::logic::facts::{Key, PodFact, Requests, SetFact};
+
+use super::{Fact, Wakes};
+
+/// How many waiting actions look again when one ends: enough that no turn is wasted, few enough that a long queue costs
+/// nothing.
+const WOKEN_AT_AN_END: usize = 16;
+
+type Many = HashMap<String, BTreeSet<Key>>;
+
+/// Derived from the facts alone; rebuilt by the same calls that change them.
+#[derive(Debug, Default)]
+pub struct Index {
+    pods_of_set: Many,
+    sets_of_deployment: Many,
+    marked: BTreeSet<Key>,
+    usage: HashMap<String, (i64, Requests)>,
+    running: BTreeSet<Key>,
+    /// Running actions that wait for their turn: no slot is at work.
+    waiting: BTreeSet<Key>,
+    actions_on_set: Many,
+    action_of_slot: HashMap<String, Key>,
+}
+
+fn add(map: &mut Many, id: &str, key: &Key) {
+    map.entry(id.to_owned()).or_default().insert(key.clone());
+}
+
+fn drop_from(map: &mut Many, id: &str, key: &Key) {
+    if let Some(keys) = map.get_mut(id) {
+        keys.remove(key);
+        if keys.is_empty() {
+            map.remove(id);
+        }
+    }
+}
+
+fn all<'a>(map: &'a Many, id: &str) -> impl Iterator<Item = &'a Key> {
+    map.get(id).into_iter().flatten()
+}
+
+impl Index {
+    pub fn pods_of(&self, set_uid: &str) -> impl Iterator<Item = &Key> {
+        all(&self.pods_of_set, set_uid)
+    }
+
+    pub fn sets_of(&self, deployment_uid: &str) -> impl Iterator<Item = &Key> {
+        all(&self.sets_of_deployment, deployment_uid)
+    }
+
+    pub fn actions_on(&self, set_uid: &str) -> impl Iterator<Item = &Key> {
+        all(&self.actions_on_set, set_uid)
+    }
+
+    pub fn marked(&self) -> impl Iterator<Item = &Key> {
+        self.marked.iter()
+    }
+
+    pub fn running(&self) -> impl Iterator<Item = &Key> {
+        self.running.iter()
+    }
+
+    pub fn action_of(&self, slot: &str) -> Option<&Key> {
+        self.action_of_slot.get(slot)
+    }
+
+    pub fn usage(&self, node: &str) -> (i64, Requests) {
+        self.usage.get(node).copied().unwrap_or_default()
+    }
+
+    /// The actions that should look again when this pod changes: the one that marked it, and those that work on its set.
+    pub fn concerned_by_pod(&self, pod: &PodFact) -> Wakes {
+        let marker = pod.marks.slot.as_deref().and_then(|slot| self.action_of(slot));
+        let set = pod.controller.iter().flat_map(|owner| self.actions_on(&owner.uid));
+        set.chain(marker).cloned().collect()
+    }
+
+    pub fn pod(&mut self, old: Option<&PodFact>, new: Option<&PodFact>) {
+        if let Some(pod) = old {
+            if let Some(owner) = &pod.controller {
+                drop_from(&mut self.pods_of_set, &owner.uid, &pod.id.key);
+            }
+            self.marked.remove(&pod.id.key);
+            self.load(pod, -1);
+        }
+        if let Some(pod) = new {
+            if let Some(owner) = &pod.controller {
+                add(&mut self.pods_of_set, &owner.uid, &pod.id.key);
+            }
+            if pod.marks.slot.is_some() {
+                self.marked.insert(pod.id.key.clone());
+            }
+            self.load(pod, 1);
+        }
+    }
+
+    fn load(&mut self, pod: &PodFact, sign: i64) {
+        let Some(node) = pod.node.as_ref().filter(|_| !pod.finished) else { return };
+        let (count, requests) = self.usage.entry(node.clone()).or_default();
+        *count += sign;
+        *requests = if sign > 0 { *requests + pod.requests } else { *requests - pod.requests };
+        if *count == 0 {
+            self.usage.remove(node);
+        }
+    }
+
+    pub fn set(&mut self, old: Option<&SetFact>, new: Option<&SetFact>) {
+        if let Some((set, owner)) = old.and_then(|set| set.controller.as_ref().map(|owner| (set, owner))) {
+            drop_from(&mut self.sets_of_deployment, &owner.uid, &set.id.key);
+        }
+        if let Some((set, owner)) = new.and_then(|set| set.controller.as_ref().map(|owner| (set, owner))) {
+            add(&mut self.sets_of_deployment, &owner.uid, &set.id.key);
+        }
+    }
+
+    /// Returns the waiting actions that may have their turn now that this one ended.
+    pub fn action(&mut self, old: Option<&WorkloadAction>, new: Option<&WorkloadAction>) -> Wakes {
+        if let Some(action) = old {
+            let key = action.id().key;
+            self.running.remove(&key);
+            self.waiting.remove(&key);
+            for slot in action.status.iter().flat_map(|status| &status.slots) {
+                drop_from(&mut self.actions_on_set, &slot.replica_set.uid, &key);
+                self.action_of_slot.remove(&slot.id);
+            }
+        }
+        if let Some(action) = new.filter(|action| is_running(action)) {
+            let key = action.id().key;
+            for slot in action.status.iter().flat_map(|status| &status.slots).filter(|slot| !slot.step.is_end()) {
+                add(&mut self.actions_on_set, &slot.replica_set.uid, &key);
+                self.action_of_slot.insert(slot.id.clone(), key.clone());
+            }
+            if working_slots(new) == 0 {
+                self.waiting.insert(key.clone());
+            }
+            self.running.insert(key);
+        }
+        if working_slots(old) > working_slots(new) {
+            return self.waiting.iter().take(WOKEN_AT_AN_END).cloned().collect();
+        }
+        Wakes::new()
+    }
+}
+
+fn is_running(action: &WorkloadAction) -> bool {
+    action.status.as_ref().is_none_or(|status| status.finished_at.is_none())
+}
+
+fn working_slots(action: Option<&WorkloadAction>) -> usize {
+    action
+        .filter(|action| is_running(action))
+        .and_then(|action| action.status.as_ref())
+        .map_or(0, |status| status.slots.iter().filter(|slot| !slot.step.is_end() && slot.step != Step::Queued).count())
+}

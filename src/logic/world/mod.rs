@@ -1,0 +1,397 @@
+//! The world as the planners see it: every fact, indexed by what they ask.
+//!
+//! Owns the facts of one process, fed by watches and by the answers to our own writes, and answers which actions a change
+//! concerns. Knows nothing of how facts get here: the caches feed it from a cluster, the model from a simulated one.
+//!
+//! **Reads see our own writes.** The answer to a write is applied at once ([`Source::Own`]); watch events that are older
+//! than what is known are passed over, and an answer that the watch has overtaken is, too. So a planner never repeats what
+//! it did because a watch lags. Another process' writes may still be missing: every effect carries a precondition.
+
+mod index;
+mod table;
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use crate::api::workload_action::WorkloadAction;
+use crate::api::workload_action::status::Slot;
+use crate::logic::facts::{
+    BudgetFact, DeploymentFact, Identity, Key, NodeFact, PodFact, ReceiptFact, Requests, ScalerFact, ServiceFact,
+    SetFact,
+};
+use index::Index;
+use table::{Change, Table};
+pub use table::{Fact, Source};
+
+/// The actions that a change concerns.
+pub type Wakes = BTreeSet<Key>;
+
+/// An object, as a fact.
+#[derive(Clone, Debug)]
+pub enum Object {
+    Pod(PodFact),
+    Node(NodeFact),
+    Set(SetFact),
+    Deployment(DeploymentFact),
+    Budget(BudgetFact),
+    Service(ServiceFact),
+    Scaler(ScalerFact),
+    Receipt(ReceiptFact),
+    Action(Box<WorkloadAction>),
+}
+
+/// The kinds of [`Object`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    Pod,
+    Node,
+    Set,
+    Deployment,
+    Budget,
+    Service,
+    Scaler,
+    Receipt,
+    Action,
+}
+
+/// Everything that is known.
+#[derive(Debug, Default)]
+pub struct World {
+    pods: Table<PodFact>,
+    nodes: Table<NodeFact>,
+    sets: Table<SetFact>,
+    deployments: Table<DeploymentFact>,
+    budgets: Table<BudgetFact>,
+    services: Table<ServiceFact>,
+    scalers: Table<ScalerFact>,
+    receipts: Table<ReceiptFact>,
+    actions: Table<WorkloadAction>,
+    index: Index,
+}
+
+impl World {
+    /// Takes in an object that was made or changed, and says which actions should look again: none where nothing changed
+    /// that a planner reads.
+    pub fn apply(&mut self, object: Object, source: Source) -> Wakes {
+        match object {
+            Object::Pod(fact) => {
+                let change = self.pods.put(fact, source);
+                self.pod_changed(&change)
+            }
+            Object::Node(fact) => {
+                let change = self.nodes.put(fact, source);
+                self.node_changed(&change)
+            }
+            Object::Set(fact) => {
+                let change = self.sets.put(fact, source);
+                self.set_changed(&change)
+            }
+            Object::Deployment(fact) => {
+                let change = self.deployments.put(fact, source);
+                self.deployment_changed(&change)
+            }
+            Object::Budget(fact) => {
+                let change = self.budgets.put(fact, source);
+                self.budget_changed(&change)
+            }
+            Object::Service(fact) => {
+                self.services.put(fact, source);
+                Wakes::new()
+            }
+            Object::Scaler(fact) => {
+                self.scalers.put(fact, source);
+                Wakes::new()
+            }
+            Object::Receipt(fact) => {
+                self.receipts.put(fact, source);
+                Wakes::new()
+            }
+            Object::Action(action) => {
+                let change = self.actions.put(*action, source);
+                self.action_changed(&change)
+            }
+        }
+    }
+
+    /// Takes out an object that a watch reported deleted at this version.
+    pub fn remove(&mut self, kind: Kind, id: &Identity) -> Wakes {
+        match kind {
+            Kind::Pod => {
+                let change = self.pods.take(id);
+                self.pod_changed(&change)
+            }
+            Kind::Node => {
+                let change = self.nodes.take(id);
+                self.node_changed(&change)
+            }
+            Kind::Set => {
+                let change = self.sets.take(id);
+                self.set_changed(&change)
+            }
+            Kind::Deployment => {
+                let change = self.deployments.take(id);
+                self.deployment_changed(&change)
+            }
+            Kind::Budget => {
+                let change = self.budgets.take(id);
+                self.budget_changed(&change)
+            }
+            Kind::Service => {
+                self.services.take(id);
+                Wakes::new()
+            }
+            Kind::Scaler => {
+                self.scalers.take(id);
+                Wakes::new()
+            }
+            Kind::Receipt => {
+                self.receipts.take(id);
+                Wakes::new()
+            }
+            Kind::Action => {
+                let change = self.actions.take(id);
+                self.action_changed(&change)
+            }
+        }
+    }
+
+    /// Takes in a whole new list of one kind: what is not in it is gone, since a list that follows a broken watch comes
+    /// without deletions.
+    pub fn replace(&mut self, kind: Kind, objects: Vec<Object>) -> Wakes {
+        let mut wakes = Wakes::new();
+        let listed: BTreeSet<Key> = objects.iter().map(|object| object.id().key).collect();
+        let gone: Vec<Identity> = self.identities(kind).into_iter().filter(|id| !listed.contains(&id.key)).collect();
+        for id in gone {
+            wakes.extend(self.remove(kind, &id));
+        }
+        for object in objects {
+            wakes.extend(self.apply(object, Source::Watch));
+        }
+        wakes
+    }
+
+    fn identities(&self, kind: Kind) -> Vec<Identity> {
+        match kind {
+            Kind::Pod => self.pods.identities(),
+            Kind::Node => self.nodes.identities(),
+            Kind::Set => self.sets.identities(),
+            Kind::Deployment => self.deployments.identities(),
+            Kind::Budget => self.budgets.identities(),
+            Kind::Service => self.services.identities(),
+            Kind::Scaler => self.scalers.identities(),
+            Kind::Receipt => self.receipts.identities(),
+            Kind::Action => self.actions.identities(),
+        }
+    }
+}
+
+/// What planners ask.
+impl World {
+    #[must_use]
+    pub fn action(&self, key: &Key) -> Option<&Arc<WorkloadAction>> {
+        self.actions.get(key)
+    }
+
+    #[must_use]
+    pub fn pod(&self, key: &Key) -> Option<&PodFact> {
+        self.pods.get(key).map(Arc::as_ref)
+    }
+
+    #[must_use]
+    pub fn node(&self, name: &str) -> Option<&NodeFact> {
+        self.nodes.get(&Key::new("", name)).map(Arc::as_ref)
+    }
+
+    /// Every node, by name.
+    pub fn nodes(&self) -> impl Iterator<Item = &NodeFact> {
+        let mut all: Vec<&NodeFact> = self.nodes.values().map(Arc::as_ref).collect();
+        all.sort_by(|a, b| a.id.key.cmp(&b.id.key));
+        all.into_iter()
+    }
+
+    #[must_use]
+    pub fn set(&self, key: &Key) -> Option<&SetFact> {
+        self.sets.get(key).map(Arc::as_ref)
+    }
+
+    #[must_use]
+    pub fn deployment(&self, key: &Key) -> Option<&DeploymentFact> {
+        self.deployments.get(key).map(Arc::as_ref)
+    }
+
+    #[must_use]
+    pub fn receipt(&self, key: &Key) -> Option<&ReceiptFact> {
+        self.receipts.get(key).map(Arc::as_ref)
+    }
+
+    /// The ReplicaSets that this Deployment controls, by name.
+    pub fn sets_of(&self, deployment_uid: &str) -> impl Iterator<Item = &SetFact> {
+        self.index.sets_of(deployment_uid).filter_map(|key| self.set(key))
+    }
+
+    /// The pods that this ReplicaSet controls, by name; ended and ending ones too.
+    pub fn pods_of(&self, set_uid: &str) -> impl Iterator<Item = &PodFact> {
+        self.index.pods_of(set_uid).filter_map(|key| self.pod(key))
+    }
+
+    /// The pods that bear some slot's mark.
+    pub fn marked_pods(&self) -> impl Iterator<Item = &PodFact> {
+        self.index.marked().filter_map(|key| self.pod(key))
+    }
+
+    /// How many pods are bound to this node, and what they request; ended ones do not count.
+    #[must_use]
+    pub fn usage(&self, node: &str) -> (i64, Requests) {
+        self.index.usage(node)
+    }
+
+    /// The budgets that guard a pod with these labels.
+    pub fn budgets_for<'a>(
+        &'a self,
+        namespace: &'a str,
+        labels: &'a std::collections::BTreeMap<String, String>,
+    ) -> impl Iterator<Item = &'a BudgetFact> {
+        self.budgets.values().map(Arc::as_ref).filter(move |budget| budget.guards(namespace, labels))
+    }
+
+    /// Whether a Service or a budget of this namespace selects pods by this label.
+    #[must_use]
+    pub fn selects_by(&self, namespace: &str, label: &str) -> bool {
+        let service =
+            |service: &Arc<ServiceFact>| service.id.key.namespace == namespace && service.selector.contains_key(label);
+        let budget = |budget: &Arc<BudgetFact>| {
+            budget.id.key.namespace == namespace
+                && budget.selector.as_ref().is_some_and(|selector| selector.mentions(label))
+        };
+        self.services.values().any(service) || self.budgets.values().any(budget)
+    }
+
+    /// The autoscaler that targets this workload.
+    #[must_use]
+    pub fn scaler_of(&self, namespace: &str, kind: &str, name: &str) -> Option<&ScalerFact> {
+        self.scalers.values().map(Arc::as_ref).find(|scaler| {
+            scaler.id.key.namespace == namespace && scaler.target_kind == kind && scaler.target_name == name
+        })
+    }
+
+    /// The actions that have not ended, by key.
+    pub fn running(&self) -> impl Iterator<Item = &Arc<WorkloadAction>> {
+        self.index.running().filter_map(|key| self.actions.get(key))
+    }
+
+    /// The slots that have not ended, of every action.
+    pub fn open_slots(&self) -> impl Iterator<Item = (&Arc<WorkloadAction>, &Slot)> {
+        self.running().flat_map(|action| {
+            action
+                .status
+                .iter()
+                .flat_map(|status| &status.slots)
+                .filter(|slot| !slot.step.is_end())
+                .map(move |slot| (action, slot))
+        })
+    }
+
+    /// The open slots that work on this ReplicaSet.
+    pub fn slots_on(&self, set_uid: &str) -> impl Iterator<Item = &Slot> {
+        self.index.actions_on(set_uid).filter_map(|key| self.actions.get(key)).flat_map(move |action| {
+            action
+                .status
+                .iter()
+                .flat_map(|status| &status.slots)
+                .filter(move |slot| !slot.step.is_end() && slot.replica_set.uid == set_uid)
+        })
+    }
+
+    /// The action that has this slot open.
+    #[must_use]
+    pub fn action_of(&self, slot: &str) -> Option<&Key> {
+        self.index.action_of(slot)
+    }
+
+    /// How many objects of each kind are known.
+    #[must_use]
+    pub fn counts(&self) -> HashMap<Kind, usize> {
+        [
+            (Kind::Pod, self.pods.len()),
+            (Kind::Node, self.nodes.len()),
+            (Kind::Set, self.sets.len()),
+            (Kind::Deployment, self.deployments.len()),
+            (Kind::Budget, self.budgets.len()),
+            (Kind::Service, self.services.len()),
+            (Kind::Scaler, self.scalers.len()),
+            (Kind::Receipt, self.receipts.len()),
+            (Kind::Action, self.actions.len()),
+        ]
+        .into()
+    }
+}
+
+/// What a change means to the index and to the actions.
+impl World {
+    fn pod_changed(&mut self, change: &Change<PodFact>) -> Wakes {
+        let Some((old, new)) = change.sides() else { return Wakes::new() };
+        self.index.pod(old, new);
+        [old, new].into_iter().flatten().flat_map(|pod| self.index.concerned_by_pod(pod)).collect()
+    }
+
+    fn node_changed(&mut self, change: &Change<NodeFact>) -> Wakes {
+        let Some((old, new)) = change.sides() else { return Wakes::new() };
+        let Some(node) = new.or(old) else { return Wakes::new() };
+        let name = &node.id.key.name;
+        let bound = |slot: &Slot| slot.newcomer.as_ref().is_some_and(|newcomer| &newcomer.node == name);
+        self.open_slots().filter(|(_, slot)| bound(slot)).map(|(action, _)| action.id().key).collect()
+    }
+
+    fn set_changed(&mut self, change: &Change<SetFact>) -> Wakes {
+        let Some((old, new)) = change.sides() else { return Wakes::new() };
+        self.index.set(old, new);
+        let Some(set) = new.or(old) else { return Wakes::new() };
+        self.index.actions_on(&set.id.uid).cloned().collect()
+    }
+
+    fn deployment_changed(&mut self, change: &Change<DeploymentFact>) -> Wakes {
+        let Some((old, new)) = change.sides() else { return Wakes::new() };
+        let Some(deployment) = new.or(old) else { return Wakes::new() };
+        let sets: Vec<String> = self.sets_of(&deployment.id.uid).map(|set| set.id.uid.clone()).collect();
+        sets.iter().flat_map(|uid| self.index.actions_on(uid)).cloned().collect()
+    }
+
+    fn budget_changed(&mut self, change: &Change<BudgetFact>) -> Wakes {
+        let Some((old, new)) = change.sides() else { return Wakes::new() };
+        let Some(budget) = new.or(old) else { return Wakes::new() };
+        let namespace = &budget.id.key.namespace;
+        self.open_slots()
+            .filter(|(action, slot)| {
+                let key = action.id().key;
+                let set = self.set(&Key::new(namespace.clone(), slot.replica_set.name.clone()));
+                key.namespace == *namespace && set.is_some_and(|set| budget.guards(namespace, &set.selector.labels))
+            })
+            .map(|(action, _)| action.id().key)
+            .collect()
+    }
+
+    fn action_changed(&mut self, change: &Change<WorkloadAction>) -> Wakes {
+        let Some((old, new)) = change.sides() else { return Wakes::new() };
+        let mut wakes = self.index.action(old, new);
+        wakes.extend(new.or(old).map(|action| action.id().key));
+        wakes
+    }
+}
+
+impl Object {
+    /// Which object it is.
+    #[must_use]
+    pub fn id(&self) -> Identity {
+        match self {
+            Self::Pod(fact) => fact.id.clone(),
+            Self::Node(fact) => fact.id.clone(),
+            Self::Set(fact) => fact.id.clone(),
+            Self::Deployment(fact) => fact.id.clone(),
+            Self::Budget(fact) => fact.id.clone(),
+            Self::Service(fact) => fact.id.clone(),
+            Self::Scaler(fact) => fact.id.clone(),
+            Self::Receipt(fact) => fact.id.clone(),
+            Self::Action(action) => action.id(),
+        }
+    }
+}
