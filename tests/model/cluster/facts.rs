@@ -54,6 +54,7 @@ impl AsFact for Pod {
                 cost: meta.annotation(marks::DELETION_COST),
             },
             controller: meta.owner(),
+            generated: self.generated,
             node: self.node.clone(),
             ready_since: self.ready_since.map(time),
             terminating: meta.deleted.is_some(),

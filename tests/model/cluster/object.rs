@@ -95,6 +95,8 @@ pub enum Fate {
 pub struct Pod {
     pub meta: Meta,
     pub template: Arc<Template>,
+    /// The API server made its name, as it does for a controller's pods.
+    pub generated: bool,
     /// Required node affinity by the node's name.
     pub pin: Option<String>,
     pub node: Option<String>,

@@ -215,6 +215,7 @@ impl ReplicaSets {
         for _ in 0..count {
             let mut pod = from_template(set, &format!("{}-{}", set.meta.key.name, api.suffix()));
             pod.meta.owners.push(OwnerRef::controller("ReplicaSet", &set.meta));
+            pod.generated = true;
             let made = api.create_pod(pod);
             api.say(|| match &made {
                 Ok(pod) => format!("replicaset controller: makes {}", pod.meta.key),

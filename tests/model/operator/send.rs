@@ -38,7 +38,10 @@ pub fn send(api: &mut Api, effect: &Effect) -> Outcome {
         }
         Effect::WriteReceipt { receipt, spec } => {
             let meta = Meta { key: receipt.clone(), ..Meta::default() };
-            done(api.create(Receipt { meta, spec: spec.clone() }))
+            match api.create(Receipt { meta, spec: spec.clone() }) {
+                Err(Refused::Exists) => receipt_there(api, receipt, &spec.action_uid),
+                made => done(made),
+            }
         }
         Effect::FailReceipt { receipt } => {
             change::<Receipt>(api, receipt, |receipt| receipt.spec.outcome = Some("Failed".to_owned()))
@@ -120,6 +123,15 @@ fn create(api: &mut Api, new: &NewPod) -> Outcome {
         Err(Refused::Quota(message)) => refused(RefusalKind::Denied, message),
         Err(Refused::Exists) => already_there(api, new),
         Err(_) => Outcome::Again,
+    }
+}
+
+/// The receipt is there: the one that we wrote before, or another action's.
+fn receipt_there(api: &Api, key: &Key, uid: &str) -> Outcome {
+    match api.receipts.get(key) {
+        None => Outcome::Again,
+        Some(receipt) if receipt.spec.action_uid == uid => Outcome::Done(Some(receipt.fact())),
+        Some(_) => refused(RefusalKind::Taken, format!("workloadactionreceipts {key} already exists")),
     }
 }
 
@@ -222,9 +234,4 @@ fn slots(status: &WorkloadActionStatus) -> String {
     let word = ready.map(|ready| format!("{}={}", ready.status, ready.reason)).unwrap_or_default();
     let end = if status.finished_at.is_some() { " finished" } else { "" };
     format!("[{}] {word}{end}", all.join(" "))
-}
-
-/// The key of the action that a slot's id belongs to, in the API server.
-pub fn owner_of_slot(api: &Api, slot: &str) -> Option<Key> {
-    api.actions.values().find(|action| action.slots().any(|one| one.id == slot)).map(|action| action.meta.key.clone())
 }

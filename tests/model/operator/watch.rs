@@ -7,7 +7,7 @@ use ganglion::logic::world::{Kind, Object, Source, Wakes, World};
 use crate::cluster::api::{Api, Held};
 use crate::cluster::facts::AsFact;
 use crate::cluster::object::{Action, Budget, Deployment, Node, Pod, Receipt, Scaler, Service, Set};
-use crate::cluster::store::{Event, Stored};
+use crate::cluster::store::Event;
 
 /// How far one kind's watch is.
 #[derive(Debug, Default)]
