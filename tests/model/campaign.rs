@@ -10,9 +10,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use crate::check::Violation;
+use crate::cluster::foreign::Act;
 use crate::driver::{Done, run};
 use crate::operator::Planner;
-use crate::setup::Setup;
+use crate::setup::{Setup, Timed};
 
 /// Seconds that a plain `cargo test` gives it.
 const DEFAULT_SECONDS: u64 = 20;
@@ -43,7 +44,8 @@ pub fn base_seed() -> u64 {
 /// A run that also turns a panic into a violation.
 pub fn guarded<P: Planner + Copy + 'static>(setup: &Setup, planner: P, trace: bool) -> Done {
     catch_unwind(AssertUnwindSafe(|| run(setup, planner, trace))).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().cloned().or(panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        let text =
+            panic.downcast_ref::<String>().cloned().or(panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
         let violation = Violation { rule: "Panic", text: text.unwrap_or_default() };
         Done { violation: Some(violation), ..Done::default() }
     })
@@ -141,8 +143,8 @@ fn smaller(setup: &Setup) -> Vec<Setup> {
     if setup.json {
         add(&|one| one.json = false);
     }
-    if setup.reports > 0 {
-        add(&|one| one.reports = 0);
+    if setup.patience != 100 {
+        add(&|one| one.patience = 100);
     }
     if setup.workloads.iter().any(|workload| !workload.budgets.is_empty()) {
         add(&|one| one.workloads.iter_mut().for_each(|workload| workload.budgets.clear()));
@@ -171,7 +173,18 @@ pub fn explain<P: Planner + Copy + 'static>(seed: u64, planner: P) -> String {
     let done = guarded(&small, planner, true);
     let mut text = format!("seed {seed} breaks {}: {}\n", violation.rule, violation.text);
     let _ = writeln!(text, "made smaller: {:?}", done.violation);
-    let _ = writeln!(text, "workloads {:?}\nlimits {:?}\nacts {:#?}", small.workloads, small.limits, small.acts);
+    for workload in &small.workloads {
+        let _ = writeln!(text, "{workload:?}");
+    }
+    let _ = writeln!(text, "{:?}, newcomers {:?}, linger {:?}", small.limits, small.newcomers, small.linger);
+    for Timed { at, act, .. } in &small.acts {
+        let _ = match act {
+            Act::Apply(name, spec) => {
+                writeln!(text, "at {at}: apply {name} {}", serde_json::to_string(spec).unwrap_or_default())
+            }
+            other => writeln!(text, "at {at}: {other:?}"),
+        };
+    }
     for (number, line) in done.lines.iter().enumerate() {
         let _ = writeln!(text, "{number:5} {line}");
     }

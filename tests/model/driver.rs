@@ -36,7 +36,7 @@ pub struct Run<'a> {
 
 /// Runs this situation; with `trace`, the answer has one line for each step.
 pub fn run<P: Planner + 'static>(setup: &Setup, planner: P, trace: bool) -> Done {
-    let shell = Shell::new(planner, setup.limits.clone(), setup.reports);
+    let shell = Shell::new(planner, setup.limits.clone(), setup.patience);
     let mut run = Run::new(setup, Box::new(shell), trace);
     let result = run.all();
     run.done(result.err())
@@ -102,11 +102,10 @@ impl<'a> Run<'a> {
         for node in &self.setup.nodes {
             let fate = node.fate;
             let key = ganglion::logic::facts::Key::new("", node.name.clone());
-            let _ = self.cluster.api.update::<crate::cluster::object::Node>(
-                &key,
-                crate::cluster::api::If::any(),
-                |node| node.fate = fate,
-            );
+            let _ =
+                self.cluster.api.update::<crate::cluster::object::Node>(&key, crate::cluster::api::If::any(), |node| {
+                    node.fate = fate
+                });
         }
         self.cluster.api.newcomers = self.setup.newcomers;
         self.cluster.api.linger = self.setup.linger;
@@ -205,7 +204,6 @@ impl<'a> Run<'a> {
         self.cluster.api.say(|| "others stop".to_owned());
         self.act(&Act::Resume, &mut Rng::new(0))?;
         self.resume_all()?;
-        self.operator.report_always();
         let end = self.cluster.api.seconds() + PATIENCE;
         let mut idle = 0;
         loop {

@@ -64,7 +64,8 @@ pub struct Setup {
     pub acts: Vec<Timed>,
     pub limits: Limits,
     pub pace: Vec<(Choice, u32)>,
-    pub reports: u32,
+    /// Milliseconds that a wait must last before the operator reports it.
+    pub patience: i64,
     pub json: bool,
     pub newcomers: (u32, Fate),
     /// Per mille of the newcomers and others whose end takes this many seconds.
@@ -97,7 +98,7 @@ impl Setup {
             acts,
             limits: limits(&mut rng),
             pace: pace(&mut rng),
-            reports: *rng.pick(&[0, 200, 1000]).unwrap_or(&0),
+            patience: *rng.pick(&[0, 100, 100, 3000]).unwrap_or(&100),
             json: rng.chance(125),
             newcomers,
             linger,
@@ -191,10 +192,9 @@ fn action(rng: &mut Rng, workload: &Workload, nodes: &[NodeSpec]) -> WorkloadAct
     let of = WorkloadRef { api_version: "apps/v1".into(), kind: kind.into(), name: workload.app.clone() };
     let to = target(rng, nodes);
     let count = rng.chance(500).then(|| i32::try_from(rng.between(1, 3)).unwrap_or(1));
-    let from = rng.chance(300).then(|| NodeSource {
-        node_name: rng.pick(nodes).map(|node| node.name.clone()),
-        ..NodeSource::default()
-    });
+    let from = rng
+        .chance(300)
+        .then(|| NodeSource { node_name: rng.pick(nodes).map(|node| node.name.clone()), ..NodeSource::default() });
     let by_pod = rng.chance(300);
     let pod = by_pod.then(|| PodRef { name: SOME_POD.into() });
     let workload = (!by_pod).then(|| of.clone());
@@ -245,9 +245,21 @@ fn act(rng: &mut Rng) -> Act {
         15 | 16 => Act::Abort,
         17 => Act::DeleteAction,
         18 => Act::Reapply,
-        19 => if rng.chance(500) { Act::Suspend } else { Act::Resume },
+        19 => {
+            if rng.chance(500) {
+                Act::Suspend
+            } else {
+                Act::Resume
+            }
+        }
         20 => Act::Quota(if rng.chance(300) { None } else { Some(rng.below(2)) }),
-        _ => if rng.chance(500) { Act::Revert } else { Act::TightenBudget },
+        _ => {
+            if rng.chance(500) {
+                Act::Revert
+            } else {
+                Act::TightenBudget
+            }
+        }
     }
 }
 

@@ -12,10 +12,14 @@ pub struct Account {
     pub asked: i32,
     /// How many may be missing, since others took them or asked for more.
     pub excuse: i32,
+    /// How many of those asked for are asked for by creates that have not ended: without us they would not be.
+    pub raised: i32,
     /// Others did something to it, and it has not settled since.
     pub disturbed: bool,
     /// Others did something to it at some time of the run.
     pub ever_disturbed: bool,
+    /// When the first slot was opened on it since it last was settled.
+    pub opened: Option<u64>,
     /// It exists.
     pub exists: bool,
 }
@@ -41,12 +45,13 @@ impl Account {
     /// Nothing is missing or under way any more.
     pub fn settle(&mut self) {
         self.disturbed = false;
+        self.opened = None;
         self.excuse = self.excuse.min((self.asked - self.serving).max(0));
     }
 
     /// After something that the operator did, or made another do.
     pub fn check(&self, app: &str, what: &str) -> Result<(), Violation> {
-        if self.serving >= self.asked - self.excuse {
+        if self.serving >= self.asked - self.raised.max(0) - self.excuse {
             return Ok(());
         }
         violation(

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ganglion::api::marks;
+use ganglion::api::workload_action::status::Step;
 use ganglion::logic::facts::Key;
 use ganglion::logic::workload_action::Limits;
 use ganglion::logic::workload_action::effect::Effect;
@@ -29,8 +30,6 @@ pub struct Book {
     pub newcomers: BTreeMap<String, String>,
     /// When each pod came to be, by uid.
     born: BTreeMap<String, u64>,
-    /// When each slot was first recorded.
-    opened: BTreeMap<String, u64>,
     pub terms: BTreeMap<String, Terms>,
     pub spent: BTreeMap<Key, Spent>,
     /// Workloads whose ledger others took away: how often they were scaled cannot be told any more.
@@ -48,7 +47,6 @@ impl Book {
             accounts: BTreeMap::new(),
             newcomers: BTreeMap::new(),
             born: BTreeMap::new(),
-            opened: BTreeMap::new(),
             terms: BTreeMap::new(),
             spent: BTreeMap::new(),
             unledgered: BTreeSet::new(),
@@ -126,7 +124,7 @@ impl Book {
                     }
                     return Ok(());
                 }
-                self.innocent(api, pod, served)?;
+                self.innocent(pod, served)?;
                 self.account(&app).check(&app, &format!("the set deletes {key}"))
             }
             Cause::Cluster(Part::Garbage) if ours && self.account(&app).exists => {
@@ -144,15 +142,14 @@ impl Book {
     }
 
     /// A set that nobody else disturbed deletes this pod: it must be one that was chosen.
-    fn innocent(&self, api: &Api, pod: &Pod, served: bool) -> Result<(), Violation> {
+    fn innocent(&self, pod: &Pod, served: bool) -> Result<(), Violation> {
         let marked = pod.meta.annotations.contains_key(marks::SLOT)
             && pod.meta.annotations.get(marks::DELETION_COST).is_some_and(|cost| cost == marks::LOWEST_COST);
         if marked {
             return Ok(());
         }
-        let open = api.actions.values().flat_map(|action| action.open_slots());
-        let since = open.filter_map(|slot| self.opened.get(&slot.id)).min();
-        let old = since.zip(self.born.get(&pod.meta.uid)).is_none_or(|(since, born)| born < since);
+        let since = self.accounts.get(pod.app()).and_then(|account| account.opened);
+        let old = since.zip(self.born.get(&pod.meta.uid)).is_none_or(|(since, born)| *born < since);
         if served || old || self.newcomers.contains_key(&pod.meta.uid) {
             return violation("InnocentDied", format!("the set deletes {}, which nobody chose", pod.meta.key));
         }
@@ -219,13 +216,16 @@ impl Book {
             self.account(app).ask(new.unwrap_or(0));
             return Ok(());
         };
+        let terms = self.terms_of(api, action);
         let account = self.account(app);
         account.asked = after;
         account.check(app, &format!("{action} scales to {after}"))?;
+        if terms.scale.1 > 0 {
+            account.raised += after - before;
+        }
         if self.unledgered.contains(app) {
             return Ok(());
         }
-        let terms = self.terms_of(api, action);
         self.spend(&terms, |spent| spent.scaled += after - before)
     }
 
@@ -236,18 +236,34 @@ impl Book {
             self.terms.insert(action.meta.uid.clone(), terms);
         }
         for slot in action.open_slots() {
-            self.opened.entry(slot.id.clone()).or_insert(action.meta.version);
+            self.account(&slot.workload.name).opened.get_or_insert(action.meta.version);
         }
         if old.is_some_and(|old| old.status == action.status) {
             return Ok(());
         }
         limits::check(&self.limits, api)?;
+        for slot in action.slots().filter(|slot| slot.step == Step::Succeeded) {
+            let before = old.and_then(|old| old.slots().find(|before| before.id == slot.id));
+            if before.is_none_or(|before| before.step != Step::Succeeded) {
+                outcome::slot(self, api, action, slot)?;
+            }
+        }
         if action.finished() && old.is_none_or(|old| !old.finished()) {
             let word = outcome::word(action);
             *self.ends.entry(word).or_default() += 1;
-            outcome::check(self, api, action)?;
+            self.lower(action);
+            outcome::check(self, action)?;
         }
         Ok(())
+    }
+
+    /// What an ended create raised is asked for by its user.
+    fn lower(&mut self, action: &Action) {
+        let Some(terms) = self.terms.get(&action.meta.uid).filter(|terms| terms.scale.1 > 0) else { return };
+        let scaled = self.spent.get(&terms.decision).map_or(0, |spent| spent.scaled);
+        if let Some(slot) = action.slots().next() {
+            self.account(&slot.workload.name).raised -= scaled;
+        }
     }
 
     /// What the action may do.

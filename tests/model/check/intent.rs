@@ -34,7 +34,8 @@ pub fn check(book: &Book, api: &Api, key: &Key, effect: &Effect, changed: bool) 
         },
         Effect::Evict { pod } => {
             let Some(action) = api.actions.get(key) else { return violation("NoIntent", format!("{key} is gone")) };
-            let victim = |slot: &&Slot| slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(&pod.uid));
+            let victim =
+                |slot: &&Slot| slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(&pod.uid));
             match action.open_slots().find(victim) {
                 Some(slot) => open(book, api, key, &slot.id, "evicts a pod").map(|_| ()),
                 None => violation("NoIntent", format!("{key} evicts {} which is no slot's victim", pod.key)),

@@ -18,7 +18,7 @@ pub fn word(action: &Action) -> String {
 }
 
 /// The action has just ended.
-pub fn check(book: &Book, api: &Api, action: &Action) -> Result<(), Violation> {
+pub fn check(book: &Book, action: &Action) -> Result<(), Violation> {
     let key = &action.meta.key;
     if let Some(slot) = action.open_slots().next() {
         return violation("EndedEarly", format!("{key} ended with slot {} at {:?}", slot.index, slot.step));
@@ -38,12 +38,14 @@ pub fn check(book: &Book, api: &Api, action: &Action) -> Result<(), Violation> {
         if slot.step != Step::Succeeded {
             return violation("NotSoSucceeded", format!("{key} succeeded with slot {} at {:?}", slot.index, slot.step));
         }
-        let quiet = book.accounts.get(&slot.workload.name).is_some_and(|account| !account.disturbed);
-        if quiet {
-            slot_holds(api, action, slot)?;
-        }
     }
     Ok(())
+}
+
+/// A slot has just succeeded: so it is, unless others were at the workload meanwhile.
+pub fn slot(book: &Book, api: &Api, action: &Action, slot: &Slot) -> Result<(), Violation> {
+    let quiet = book.accounts.get(&slot.workload.name).is_some_and(|account| !account.disturbed);
+    if quiet { slot_holds(api, action, slot) } else { Ok(()) }
 }
 
 fn pod<'a>(api: &'a Api, action: &Action, pod: &PodOnNode) -> Option<&'a Arc<Pod>> {

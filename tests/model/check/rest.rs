@@ -1,10 +1,13 @@
 //! What must hold when nobody has anything left to do.
 
+use std::sync::Arc;
+
 use ganglion::api::marks;
 
 use super::book::Book;
 use super::{Violation, violation};
 use crate::cluster::api::Api;
+use crate::cluster::object::{APP, Set};
 
 pub fn check(book: &Book, api: &Api) -> Result<(), Violation> {
     for action in api.actions.values() {
@@ -50,12 +53,16 @@ fn workloads(book: &Book, api: &Api) -> Result<(), Violation> {
         }
         let pods = api.pods.values().filter(|pod| pod.app() == meta.key.name && pod.is_active());
         let there = i32::try_from(pods.count()).unwrap_or(i32::MAX);
+        let of_app = |set: &&Arc<Set>| set.template.labels.get(APP) == Some(&meta.key.name);
+        let wanted: i32 = api.sets.values().filter(of_app).map(|set| set.replicas).sum();
         // Under a quota the set may lack pods; that is not the operator's doing. Too many are.
-        if there > replicas || (api.quota.is_none() && there < replicas) {
-            let text = format!("{} has {there} pods, {replicas} asked for", meta.key);
+        if there > wanted || (api.quota.is_none() && there < wanted) {
+            let text = format!("{} has {there} pods, its sets are to have {wanted}", meta.key);
             return violation("WrongCount", text);
         }
-        let Some(account) = book.accounts.get(&meta.key.name).filter(|account| !account.ever_disturbed) else { continue };
+        let Some(account) = book.accounts.get(&meta.key.name).filter(|account| !account.ever_disturbed) else {
+            continue;
+        };
         if account.serving < replicas {
             let text = format!("{} has {} serving replicas, {replicas} asked for", meta.key, account.serving);
             return violation("WrongCount", text);

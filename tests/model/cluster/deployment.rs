@@ -116,7 +116,8 @@ impl Deployments {
         template.spec = Arc::new(spec);
         let mut selector = deployment.template.labels.clone();
         selector.insert(marks::POD_TEMPLATE_HASH.to_owned(), hash.to_owned());
-        let revision = old.iter().filter_map(|set| set.meta.annotations.get(marks::REVISION)?.parse::<i64>().ok()).max();
+        let revision =
+            old.iter().filter_map(|set| set.meta.annotations.get(marks::REVISION)?.parse::<i64>().ok()).max();
         let mut set = Set {
             meta: Meta::named(&deployment.meta.key.namespace, &name),
             replicas: room(deployment, 0, old),

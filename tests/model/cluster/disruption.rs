@@ -63,10 +63,8 @@ impl Disruption {
                 (since + DELETION_TIMEOUT >= now).then(|| (name.clone(), since))
             })
             .collect();
-        let healthy: Vec<&Arc<Pod>> = guarded
-            .into_iter()
-            .filter(|pod| pod.is_serving() && !disrupted.contains_key(&pod.meta.key.name))
-            .collect();
+        let healthy: Vec<&Arc<Pod>> =
+            guarded.into_iter().filter(|pod| pod.is_serving() && !disrupted.contains_key(&pod.meta.key.name)).collect();
         let healthy = count_of(&healthy);
         let allowed = if expected <= 0 { 0 } else { (healthy - desired).max(0) };
         BudgetStatus { observed: budget.meta.generation, healthy, desired, allowed, disrupted }

@@ -28,7 +28,8 @@ impl Api {
             [] => return Ok(()),
             [budget] => budget,
             _ => {
-                let text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+                let text =
+                    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
                 return Err(Refused::Budgets(text.to_owned()));
             }
         };
@@ -37,7 +38,9 @@ impl Api {
             return Ok(());
         }
         if status.observed < budget.meta.generation || status.allowed <= 0 {
-            return Err(Refused::Budget("Cannot evict pod as it would violate the pod's disruption budget.".to_owned()));
+            return Err(Refused::Budget(
+                "Cannot evict pod as it would violate the pod's disruption budget.".to_owned(),
+            ));
         }
         let (name, now) = (pod.meta.key.name.clone(), self.seconds());
         self.update::<Budget>(&budget.meta.key, If::any(), |budget| {

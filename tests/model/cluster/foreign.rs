@@ -146,11 +146,7 @@ fn name_pod(api: &Api, spec: &mut WorkloadActionSpec, rng: &mut Rng) {
     }
 }
 
-fn any<T>(
-    all: &std::collections::BTreeMap<Key, Arc<T>>,
-    rng: &mut Rng,
-    fits: impl Fn(&T) -> bool,
-) -> Option<Arc<T>> {
+fn any<T>(all: &std::collections::BTreeMap<Key, Arc<T>>, rng: &mut Rng, fits: impl Fn(&T) -> bool) -> Option<Arc<T>> {
     let fitting: Vec<&Arc<T>> = all.values().filter(|one| fits(one)).collect();
     rng.pick(&fitting).map(|one| Arc::clone(one))
 }

@@ -129,11 +129,7 @@ impl Pod {
     }
 
     pub fn cost(&self) -> i32 {
-        self.meta
-            .annotations
-            .get(ganglion::api::marks::DELETION_COST)
-            .and_then(|text| text.parse().ok())
-            .unwrap_or(0)
+        self.meta.annotations.get(ganglion::api::marks::DELETION_COST).and_then(|text| text.parse().ok()).unwrap_or(0)
     }
 }
 

@@ -136,11 +136,9 @@ impl ReplicaSets {
             return Ok(());
         };
         let now = api.seconds();
-        let satisfied =
-            self.expected.get(key).is_none_or(|one| !one.open() || one.since + EXPECTATION_TIMEOUT < now);
+        let satisfied = self.expected.get(key).is_none_or(|one| !one.open() || one.since + EXPECTATION_TIMEOUT < now);
         let pods = self.claim(api, &set)?;
-        let managed =
-            if satisfied && set.meta.deleted.is_none() { self.manage(api, &set, &pods) } else { Ok(()) };
+        let managed = if satisfied && set.meta.deleted.is_none() { self.manage(api, &set, &pods) } else { Ok(()) };
         let failure = match &managed {
             Err(Refused::Quota(text)) => Some(set.status.failure.clone().unwrap_or_else(|| text.clone())),
             _ => None,

@@ -60,9 +60,17 @@ pub enum Deed {
     /// Something inside the process.
     Inside,
     /// Decided to send this, by what it knew.
-    Planned { action: Key, effect: Effect },
+    Planned {
+        action: Key,
+        effect: Effect,
+    },
     /// Sent this, and the API server did it, or not.
-    Sent { action: Key, effect: Effect, report: bool, done: bool },
+    Sent {
+        action: Key,
+        effect: Effect,
+        report: bool,
+        done: bool,
+    },
 }
 
 /// An operator's process, as the driver sees it.
@@ -72,12 +80,8 @@ pub trait Operator {
     fn world(&self) -> &World;
     /// When time alone brings it something to do.
     fn next_time(&self) -> Option<Timestamp>;
-    /// From now on it writes every report.
-    fn report_always(&mut self);
     /// Looks at every action again, as a slow periodic resync would.
     fn wake_all(&mut self);
-    /// How many actions are about to be looked at, or have requests under way.
-    fn busy(&self) -> usize;
 }
 
 /// The kinds that are watched.

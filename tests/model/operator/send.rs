@@ -6,7 +6,7 @@ use ganglion::logic::facts::{Identity, Key};
 use ganglion::logic::workload_action::effect::{
     Effect, NewPod, PodChange, Refusal, RefusalKind, Scalable, ScalableKind, action_owner,
 };
-use ganglion::logic::world::Object;
+use ganglion::logic::world::{Kind, Object};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -18,11 +18,21 @@ use crate::cluster::replica_set::from_template;
 /// What came of a request.
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    /// Done; the object as it is now, where the answer has one.
-    Done(Option<Object>),
-    /// Not done: to be planned again on fresh facts.
-    Again,
+    /// Done; the object as it is now.
+    Changed(Object),
+    /// The object is not there any more; its identity bears no version, since no watch told so.
+    Gone(Kind, Identity),
+    /// The pod is on its way out; the answer does not say of which version it is now.
+    Ending(Identity),
+    /// Not done: the object is another than known, and read afresh.
+    Conflict,
     Refused(Refusal),
+}
+
+impl Outcome {
+    pub fn is_done(&self) -> bool {
+        matches!(self, Self::Changed(_) | Self::Gone(..) | Self::Ending(_))
+    }
 }
 
 /// Sends it.
@@ -31,36 +41,30 @@ pub fn send(api: &mut Api, effect: &Effect) -> Outcome {
         Effect::Record { action, status } | Effect::Admit { action, status } => record(api, action, status),
         Effect::AddFinalizer { action, finalizers } | Effect::RemoveFinalizer { action, finalizers } => {
             let finalizers = finalizers.clone();
-            change::<Action>(api, action, |action| action.meta.finalizers = finalizers)
+            change::<Action>(api, Kind::Action, action, |action| action.meta.finalizers = finalizers)
         }
-        Effect::DeleteAction { action } => {
-            gone_is_done(api.delete::<Action>(&action.key, If::uid(&action.uid)).map(|()| None))
-        }
+        Effect::DeleteAction { action } => match api.delete::<Action>(&action.key, If::uid(&action.uid)) {
+            Err(Refused::Conflict) => Outcome::Conflict,
+            _ => read::<Action>(api, Kind::Action, action),
+        },
         Effect::WriteReceipt { receipt, spec } => {
             let meta = Meta { key: receipt.clone(), ..Meta::default() };
             match api.create(Receipt { meta, spec: spec.clone() }) {
-                Err(Refused::Exists) => receipt_there(api, receipt, &spec.action_uid),
-                made => done(made),
+                Ok(receipt) => Outcome::Changed(receipt.fact()),
+                Err(_) => receipt_there(api, receipt, &spec.action_uid),
             }
         }
-        Effect::FailReceipt { receipt } => {
-            change::<Receipt>(api, receipt, |receipt| receipt.spec.outcome = Some("Failed".to_owned()))
-        }
-        Effect::DeleteReceipt { receipt } => {
-            gone_is_done(api.delete::<Receipt>(&receipt.key, If::uid(&receipt.uid)).map(|()| None))
-        }
+        Effect::FailReceipt { receipt } => change::<Receipt>(api, Kind::Receipt, receipt, |receipt| {
+            receipt.spec.outcome = Some("Failed".to_owned());
+        }),
+        Effect::DeleteReceipt { receipt } => match api.delete::<Receipt>(&receipt.key, If::uid(&receipt.uid)) {
+            Err(Refused::Conflict) => Outcome::Conflict,
+            _ => gone(Kind::Receipt, receipt),
+        },
         Effect::CreatePod(pod) => create(api, pod),
         Effect::ChangePod { pod, change: wanted } => change_pod(api, pod, wanted),
-        Effect::Evict { pod } => match api.evict(&pod.key, &pod.uid) {
-            Ok(_) => Outcome::Done(None),
-            Err(Refused::Budget(message)) => refused(RefusalKind::Budget, message),
-            Err(Refused::Budgets(message)) => refused(RefusalKind::Budgets, message),
-            Err(_) => Outcome::Again,
-        },
-        Effect::DeletePod { pod } => {
-            let left = api.delete_pod(&pod.key, If::uid(&pod.uid));
-            gone_is_done(left.map(|pod| pod.map(|pod| pod.fact())))
-        }
+        Effect::Evict { pod } => ending(pod, api.evict(&pod.key, &pod.uid).map(|_| ())),
+        Effect::DeletePod { pod } => ending(pod, api.delete_pod(&pod.key, If::uid(&pod.uid)).map(|_| ())),
         Effect::Scale { workload, replicas, ledger } => scale(api, workload, Some(*replicas), ledger.as_deref()),
         Effect::ClearLedger { workload } => scale(api, workload, None, None),
     }
@@ -70,16 +74,55 @@ fn refused(kind: RefusalKind, message: String) -> Outcome {
     Outcome::Refused(Refusal { kind, message })
 }
 
-fn done<T: Held + AsFact>(result: Result<Arc<T>, Refused>) -> Outcome {
-    result.map_or(Outcome::Again, |object| Outcome::Done(Some(object.fact())))
+fn gone(kind: Kind, id: &Identity) -> Outcome {
+    Outcome::Gone(kind, Identity { version: String::new(), ..id.clone() })
 }
 
-/// Deleting what is gone is no failure.
-fn gone_is_done(result: Result<Option<Object>, Refused>) -> Outcome {
+/// What a write to an object came to.
+fn written<T: Held + AsFact>(kind: Kind, id: &Identity, result: Result<Arc<T>, Refused>) -> Outcome {
     match result {
-        Ok(left) => Outcome::Done(left),
-        Err(Refused::NotFound) => Outcome::Done(None),
-        Err(_) => Outcome::Again,
+        Ok(object) => Outcome::Changed(object.fact()),
+        Err(Refused::NotFound) => gone(kind, id),
+        Err(_) => Outcome::Conflict,
+    }
+}
+
+/// What an eviction or a deletion of a pod came to.
+fn ending(pod: &Identity, result: Result<(), Refused>) -> Outcome {
+    match result {
+        Ok(()) => Outcome::Ending(pod.clone()),
+        Err(Refused::NotFound) => gone(Kind::Pod, pod),
+        Err(Refused::Budget(message)) => refused(RefusalKind::Budget, message),
+        Err(Refused::Budgets(message)) => refused(RefusalKind::Budgets, message),
+        Err(_) => Outcome::Conflict,
+    }
+}
+
+fn read<T: Held + AsFact>(api: &Api, kind: Kind, id: &Identity) -> Outcome {
+    T::store(api).get(&id.key).map_or_else(|| gone(kind, id), |object| Outcome::Changed(object.fact()))
+}
+
+/// Reads afresh what an effect was about.
+pub fn look_again(api: &Api, effect: &Effect) -> Outcome {
+    let named = |key: &Key| Identity { key: key.clone(), ..Identity::default() };
+    match effect {
+        Effect::Record { action, .. }
+        | Effect::Admit { action, .. }
+        | Effect::AddFinalizer { action, .. }
+        | Effect::RemoveFinalizer { action, .. }
+        | Effect::DeleteAction { action } => read::<Action>(api, Kind::Action, action),
+        Effect::FailReceipt { receipt } | Effect::DeleteReceipt { receipt } => {
+            read::<Receipt>(api, Kind::Receipt, receipt)
+        }
+        Effect::WriteReceipt { receipt, .. } => read::<Receipt>(api, Kind::Receipt, &named(receipt)),
+        Effect::CreatePod(new) => read::<Pod>(api, Kind::Pod, &named(&new.key)),
+        Effect::ChangePod { pod, .. } | Effect::Evict { pod } | Effect::DeletePod { pod } => {
+            read::<Pod>(api, Kind::Pod, pod)
+        }
+        Effect::Scale { workload, .. } | Effect::ClearLedger { workload } => match workload.kind {
+            ScalableKind::Deployment => read::<Deployment>(api, Kind::Deployment, &workload.id),
+            ScalableKind::ReplicaSet => read::<Set>(api, Kind::Set, &workload.id),
+        },
     }
 }
 
@@ -88,8 +131,9 @@ fn exactly(id: &Identity) -> If<'_> {
     If { uid: Some(&id.uid), version: Some(id.order()) }
 }
 
-fn change<T: Held + AsFact>(api: &mut Api, id: &Identity, edit: impl FnOnce(&mut T)) -> Outcome {
-    done(api.update::<T>(&id.key, exactly(id), edit))
+fn change<T: Held + AsFact>(api: &mut Api, kind: Kind, id: &Identity, edit: impl FnOnce(&mut T)) -> Outcome {
+    let result = api.update::<T>(&id.key, exactly(id), edit);
+    written(kind, id, result)
 }
 
 fn record(api: &mut Api, action: &Identity, status: &WorkloadActionStatus) -> Outcome {
@@ -100,7 +144,7 @@ fn record(api: &mut Api, action: &Identity, status: &WorkloadActionStatus) -> Ou
         Some(Ok(status)) => status,
         Some(Err(error)) => panic!("a status that does not come back from its own text: {error}"),
     };
-    change::<Action>(api, action, |action| action.status = Some(status))
+    change::<Action>(api, Kind::Action, action, |action| action.status = Some(status))
 }
 
 fn plain_owner(action: &Identity) -> Vec<OwnerRef> {
@@ -119,18 +163,18 @@ fn create(api: &mut Api, new: &NewPod) -> Outcome {
     pod.pin = Some(new.node.clone());
     pod.fate = api.newcomer_fate();
     match api.create_pod(pod) {
-        Ok(pod) => Outcome::Done(Some(pod.fact())),
+        Ok(pod) => Outcome::Changed(pod.fact()),
         Err(Refused::Quota(message)) => refused(RefusalKind::Denied, message),
         Err(Refused::Exists) => already_there(api, new),
-        Err(_) => Outcome::Again,
+        Err(_) => Outcome::Conflict,
     }
 }
 
 /// The receipt is there: the one that we wrote before, or another action's.
 fn receipt_there(api: &Api, key: &Key, uid: &str) -> Outcome {
     match api.receipts.get(key) {
-        None => Outcome::Again,
-        Some(receipt) if receipt.spec.action_uid == uid => Outcome::Done(Some(receipt.fact())),
+        None => Outcome::Conflict,
+        Some(receipt) if receipt.spec.action_uid == uid => Outcome::Changed(receipt.fact()),
         Some(_) => refused(RefusalKind::Taken, format!("workloadactionreceipts {key} already exists")),
     }
 }
@@ -138,8 +182,8 @@ fn receipt_there(api: &Api, key: &Key, uid: &str) -> Outcome {
 /// The name is taken: by the pod that we made before, or by somebody else's.
 fn already_there(api: &Api, new: &NewPod) -> Outcome {
     match api.pods.get(&new.key) {
-        None => Outcome::Again,
-        Some(pod) if pod.meta.annotations.get(marks::SLOT) == Some(&new.slot) => Outcome::Done(Some(pod.fact())),
+        None => Outcome::Conflict,
+        Some(pod) if pod.meta.annotations.get(marks::SLOT) == Some(&new.slot) => Outcome::Changed(pod.fact()),
         Some(pod) => refused(RefusalKind::Taken, format!("pods {} already exists", pod.meta.key)),
     }
 }
@@ -151,13 +195,14 @@ fn change_pod(api: &mut Api, id: &Identity, wanted: &PodChange) -> Outcome {
     let uid = meta["uid"].as_str().map(str::to_owned);
     let version = meta["resourceVersion"].as_str().and_then(|text| text.parse().ok());
     let condition = If { uid: uid.as_deref(), version };
-    done(api.update::<Pod>(&id.key, condition, |pod| {
+    let result = api.update::<Pod>(&id.key, condition, |pod| {
         merge(&mut pod.meta.labels, &meta["labels"]);
         merge(&mut pod.meta.annotations, &meta["annotations"]);
         if !meta["ownerReferences"].is_null() {
             pod.meta.owners = owners(&meta["ownerReferences"]);
         }
-    }))
+    });
+    written(Kind::Pod, id, result)
 }
 
 fn merge(labels: &mut crate::cluster::object::Labels, patch: &Value) {
@@ -188,11 +233,11 @@ fn scale(api: &mut Api, workload: &Scalable, replicas: Option<i32>, ledger: Opti
         };
     };
     match workload.kind {
-        ScalableKind::Deployment => change::<Deployment>(api, &workload.id, |one| {
+        ScalableKind::Deployment => change::<Deployment>(api, Kind::Deployment, &workload.id, |one| {
             one.replicas = replicas.unwrap_or(one.replicas);
             note(&mut one.meta);
         }),
-        ScalableKind::ReplicaSet => change::<Set>(api, &workload.id, |one| {
+        ScalableKind::ReplicaSet => change::<Set>(api, Kind::Set, &workload.id, |one| {
             one.replicas = replicas.unwrap_or(one.replicas);
             note(&mut one.meta);
         }),

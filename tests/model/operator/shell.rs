@@ -3,15 +3,18 @@
 //! One plan at a time for each action; between a plan and its request, and between a request and its answer, anything may
 //! happen. Own writes are known as soon as they are answered. An [`Effect::Admit`] is planned again and written in one go.
 
+use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
 
-use ganglion::logic::facts::{Identity, Key};
+use ganglion::api::workload_action::WorkloadActionStatus;
+use ganglion::logic::facts::{Identity, Key, PodFact};
 use ganglion::logic::workload_action::Limits;
 use ganglion::logic::workload_action::effect::{Effect, Next};
-use ganglion::logic::world::{Source, World};
+use ganglion::logic::world::{Object, Source, Wakes, World};
 use jiff::Timestamp;
 
-use super::send::{Outcome, describe, send};
+use super::send::{Outcome, describe, look_again, send};
 use super::watch::Watch;
 use super::{Deed, KINDS, Move, Operator, Planner, index};
 use crate::cluster::api::Api;
@@ -32,12 +35,14 @@ pub struct Shell<P> {
     woken: BTreeSet<Key>,
     timers: BTreeMap<Key, Timestamp>,
     tasks: BTreeMap<Key, Task>,
-    /// How many of a thousand reports are written.
-    reports: u32,
+    /// The wait that each action is in, and since when, in milliseconds.
+    waits: BTreeMap<Key, (u64, i64)>,
+    /// Milliseconds that a wait must last before it is reported.
+    patience: i64,
 }
 
 impl<P: Planner> Shell<P> {
-    pub fn new(planner: P, limits: Limits, reports: u32) -> Self {
+    pub fn new(planner: P, limits: Limits, patience: i64) -> Self {
         Self {
             planner,
             limits,
@@ -46,7 +51,8 @@ impl<P: Planner> Shell<P> {
             woken: BTreeSet::new(),
             timers: BTreeMap::new(),
             tasks: BTreeMap::new(),
-            reports,
+            waits: BTreeMap::new(),
+            patience,
         }
     }
 
@@ -56,6 +62,7 @@ impl<P: Planner> Shell<P> {
         self.woken.clear();
         self.timers.clear();
         self.tasks.clear();
+        self.waits.clear();
     }
 
     fn is_synced(&self) -> bool {
@@ -87,20 +94,43 @@ impl<P: Planner> Shell<P> {
                 Deed::Planned { action: key, effect }
             }
             Next::Wait { until, report } => {
-                if let Some(until) = until {
-                    self.timers.insert(key.clone(), until);
-                }
-                let action = self.world.action(&key);
-                let news = report.filter(|report| {
-                    action.is_some_and(|action| action.status.as_ref() != Some(report)) && api.rng.chance(self.reports)
-                });
-                if let Some((status, action)) = news.zip(action) {
-                    let effect = Effect::Record { action: Identity::from(&action.metadata), status };
-                    self.tasks.insert(key, Task::Send { effect, report: true });
-                }
+                self.rest(api, &key, until, report);
                 Deed::Inside
             }
         }
+    }
+
+    /// Waits; what it waits for is reported when that has lasted a moment.
+    fn rest(&mut self, api: &Api, key: &Key, until: Option<Timestamp>, report: Option<Box<WorkloadActionStatus>>) {
+        let Some(action) = self.world.action(key) else {
+            self.waits.remove(key);
+            return;
+        };
+        let action_id = Identity::from(&action.metadata);
+        let report = report.filter(|report| action.status.as_ref() != Some(&**report));
+        if let Some(until) = until {
+            self.timers.insert(key.clone(), until);
+        }
+        let Some(status) = report else {
+            self.waits.remove(key);
+            return;
+        };
+        let what = essence(&status);
+        let since = match self.waits.get(key) {
+            Some((same, since)) if *same == what => *since,
+            _ => {
+                self.waits.insert(key.clone(), (what, api.clock));
+                api.clock
+            }
+        };
+        if api.clock >= since + self.patience {
+            let effect = Effect::Record { action: action_id, status };
+            self.tasks.insert(key.clone(), Task::Send { effect, report: true });
+            return;
+        }
+        let told = Timestamp::from_millisecond(since + self.patience).unwrap_or(api.now());
+        let timer = self.timers.entry(key.clone()).or_insert(told);
+        *timer = told.min(*timer);
     }
 
     fn sendable(&self) -> Vec<Key> {
@@ -124,12 +154,13 @@ impl<P: Planner> Shell<P> {
             }
         }
         let outcome = send(api, &effect);
+        let done = outcome.is_done();
         api.say(|| match &outcome {
-            Outcome::Done(_) => format!("operator: {}", describe(&effect)),
-            Outcome::Again => format!("operator: {} -> conflict", describe(&effect)),
+            Outcome::Changed(_) | Outcome::Ending(_) => format!("operator: {}", describe(&effect)),
+            Outcome::Gone(..) => format!("operator: {} -> gone", describe(&effect)),
+            Outcome::Conflict => format!("operator: {} -> conflict", describe(&effect)),
             Outcome::Refused(refusal) => format!("operator: {} -> {:?}", describe(&effect), refusal.kind),
         });
-        let done = matches!(outcome, Outcome::Done(_));
         let deed = Deed::Sent { action: key.clone(), effect: effect.clone(), report, done };
         self.tasks.insert(key.clone(), Task::Answer { effect, outcome });
         if admits {
@@ -140,24 +171,41 @@ impl<P: Planner> Shell<P> {
 
     fn answer(&mut self, api: &mut Api, key: &Key) -> Deed {
         let Some(Task::Answer { effect, outcome }) = self.tasks.remove(key) else { return Deed::Nothing };
-        match outcome {
-            Outcome::Done(object) => {
-                if let Some(object) = object {
-                    self.woken.extend(self.world.apply(object, Source::Own));
-                }
-                self.woken.insert(key.clone());
-                Deed::Inside
-            }
-            Outcome::Again => {
-                self.woken.insert(key.clone());
-                Deed::Inside
-            }
+        let outcome = if matches!(outcome, Outcome::Conflict) { look_again(api, &effect) } else { outcome };
+        let wakes = match outcome {
+            Outcome::Changed(object) => self.world.apply(object, Source::Own),
+            Outcome::Gone(kind, id) => self.world.remove(kind, &id),
+            Outcome::Ending(id) => self.ending(&id),
+            Outcome::Conflict => Wakes::new(),
             Outcome::Refused(refusal) => {
                 let next = self.planner.refused(key, &self.world, api.now(), &effect, &refusal);
-                self.take(api, key.clone(), next)
+                return self.take(api, key.clone(), next);
             }
+        };
+        self.woken.extend(wakes);
+        self.woken.insert(key.clone());
+        Deed::Inside
+    }
+
+    /// The pod as it was known, but on its way out.
+    fn ending(&mut self, id: &Identity) -> Wakes {
+        match self.world.pod(&id.key).filter(|known| known.id.uid == id.uid).cloned() {
+            Some(known) => self.world.apply(Object::Pod(PodFact { terminating: true, ..known }), Source::Own),
+            None => Wakes::new(),
         }
     }
+}
+
+/// What tells one wait from another: steps and reasons, not the words and times.
+fn essence(report: &WorkloadActionStatus) -> u64 {
+    let mut hash = DefaultHasher::new();
+    for slot in &report.slots {
+        (slot.index, slot.attempt, slot.step, slot.reason).hash(&mut hash);
+    }
+    for condition in &report.conditions {
+        (&condition.type_, &condition.status, &condition.reason, condition.observed_generation).hash(&mut hash);
+    }
+    hash.finish()
 }
 
 impl<P: Planner> Operator for Shell<P> {
@@ -207,18 +255,10 @@ impl<P: Planner> Operator for Shell<P> {
         self.timers.values().min().copied()
     }
 
-    fn report_always(&mut self) {
-        self.reports = 1000;
-    }
-
     fn wake_all(&mut self) {
         self.woken.extend(self.world.running().map(|action| {
             let meta = &action.metadata;
             Key::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
         }));
-    }
-
-    fn busy(&self) -> usize {
-        self.woken.len() + self.tasks.len()
     }
 }
