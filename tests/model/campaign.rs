@@ -27,8 +27,8 @@ pub struct Report {
     pub steps: u64,
     pub seconds: f64,
     pub ends: BTreeMap<String, usize>,
-    /// By rule: how often it was broken, and the first seed.
-    pub broken: BTreeMap<&'static str, (usize, u64)>,
+    /// By rule: the seeds that broke it.
+    pub broken: BTreeMap<&'static str, Vec<u64>>,
 }
 
 fn variable(name: &str) -> Option<u64> {
@@ -69,7 +69,7 @@ pub fn campaign<P: Planner + Copy + 'static>(base: u64, planner: P) -> Report {
             *report.ends.entry(end).or_default() += count;
         }
         if let Some(violation) = done.violation {
-            report.broken.entry(violation.rule).or_insert((0, seed)).0 += 1;
+            report.broken.entry(violation.rule).or_default().push(seed);
             if !keep {
                 break;
             }
@@ -166,12 +166,11 @@ fn smaller(setup: &Setup) -> Vec<Setup> {
 }
 
 /// A failing situation and its trace, for the reader.
-pub fn explain<P: Planner + Copy + 'static>(seed: u64, planner: P) -> String {
-    let setup = Setup::random(seed);
-    let Some(violation) = guarded(&setup, planner, false).violation else { return format!("seed {seed} holds") };
-    let small = shrink(&setup, violation.rule, planner);
+pub fn explain<P: Planner + Copy + 'static>(setup: &Setup, planner: P) -> String {
+    let Some(violation) = guarded(setup, planner, false).violation else { return "nothing is broken".to_owned() };
+    let small = shrink(setup, violation.rule, planner);
     let done = guarded(&small, planner, true);
-    let mut text = format!("seed {seed} breaks {}: {}\n", violation.rule, violation.text);
+    let mut text = format!("{}: {}\n", violation.rule, violation.text);
     let _ = writeln!(text, "made smaller: {:?}", done.violation);
     for workload in &small.workloads {
         let _ = writeln!(text, "{workload:?}");

@@ -15,6 +15,9 @@ use crate::setup::{Choice, Setup};
 /// Seconds of the cluster's time in which everything must have ended once others stop.
 const PATIENCE: i64 = 24 * 3600;
 
+/// Rounds in which everybody had a turn, without time passing, after which it is no work any more but a circle.
+const MOST_ROUNDS: usize = 300;
+
 /// What a run came to.
 #[derive(Clone, Debug, Default)]
 pub struct Done {
@@ -205,14 +208,19 @@ impl<'a> Run<'a> {
         self.act(&Act::Resume, &mut Rng::new(0))?;
         self.resume_all()?;
         let end = self.cluster.api.seconds() + PATIENCE;
-        let mut idle = 0;
+        let (mut idle, mut hurry) = (0, 0);
         loop {
             let before = self.cluster.api.version();
             self.round()?;
             if self.cluster.api.version() != before || !self.foreign.is_done() {
                 idle = 0;
+                hurry += 1;
+                if hurry > MOST_ROUNDS {
+                    return violation("Livelock", format!("{MOST_ROUNDS} rounds of writes while no time passes"));
+                }
                 continue;
             }
+            hurry = 0;
             let Some(next) = self.next_time() else { break };
             idle += 1;
             self.pass(next);

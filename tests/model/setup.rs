@@ -106,6 +106,47 @@ impl Setup {
     }
 }
 
+impl Setup {
+    /// Nobody disturbs, nothing fails, there is room for everything: only moves of one replica each.
+    pub fn calm(seed: u64) -> Self {
+        let mut setup = Self::random(seed);
+        let mut rng = Rng::new(seed);
+        for node in &mut setup.nodes {
+            (node.fate, node.pods) = (Fate::Good, 50);
+        }
+        for workload in &mut setup.workloads {
+            (workload.shape.node_selector, workload.scaler) = (Labels::new(), false);
+            workload.budgets.clear();
+        }
+        setup.newcomers = (0, Fate::Good);
+        setup.limits = Limits { in_all: setup.limits.in_all, ..Limits::default() };
+        setup.acts = (0..1 + rng.below(4))
+            .filter_map(|index| {
+                let workload = rng.pick(&setup.workloads)?.clone();
+                let spec = WorkloadActionSpec {
+                    move_: Some(MoveSpec {
+                        workload: Some(reference(&workload)),
+                        pod: None,
+                        from: None,
+                        to: Target { node_name: Some(rng.pick(&setup.nodes)?.name.clone()), ..Target::default() },
+                        count: None,
+                    }),
+                    ..WorkloadActionSpec::default()
+                };
+                let act = Act::Apply(format!("action-{index}"), Box::new(spec));
+                Some(Timed { at: rng.below(100), act, pick: rng.next() })
+            })
+            .collect();
+        setup.acts.sort_by_key(|timed| timed.at);
+        setup
+    }
+}
+
+fn reference(workload: &Workload) -> WorkloadRef {
+    let kind = if workload.deployment { "Deployment" } else { "ReplicaSet" };
+    WorkloadRef { api_version: "apps/v1".into(), kind: kind.into(), name: workload.app.clone() }
+}
+
 fn nodes(rng: &mut Rng) -> Vec<NodeSpec> {
     let tight = rng.chance(300);
     let count = 2 + rng.below(5);
@@ -188,8 +229,7 @@ fn target(rng: &mut Rng, nodes: &[NodeSpec]) -> Target {
 pub const SOME_POD: &str = "?";
 
 fn action(rng: &mut Rng, workload: &Workload, nodes: &[NodeSpec]) -> WorkloadActionSpec {
-    let kind = if workload.deployment { "Deployment" } else { "ReplicaSet" };
-    let of = WorkloadRef { api_version: "apps/v1".into(), kind: kind.into(), name: workload.app.clone() };
+    let of = reference(workload);
     let to = target(rng, nodes);
     let count = rng.chance(500).then(|| i32::try_from(rng.between(1, 3)).unwrap_or(1));
     let from = rng
