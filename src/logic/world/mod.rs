@@ -10,7 +10,7 @@
 mod index;
 mod table;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::api::workload_action::WorkloadAction;
@@ -155,14 +155,21 @@ impl World {
         }
     }
 
-    /// Takes in a whole new list of one kind: what is not in it is gone, since a list that follows a broken watch comes
-    /// without deletions.
-    pub fn replace(&mut self, kind: Kind, objects: Vec<Object>) -> Wakes {
+    /// Takes in a whole new list of one kind, of one namespace or of all, as it was at this version: what is not in it is
+    /// gone, since a list that follows a broken watch comes without deletions. What is newer than the list stays: we
+    /// wrote it ourselves since, and the watch that follows the list tells what became of it.
+    pub fn replace(&mut self, kind: Kind, namespace: Option<&str>, objects: Vec<Object>, version: &str) -> Wakes {
+        let version = Identity { version: version.to_owned(), ..Identity::default() }.order();
         let mut wakes = Wakes::new();
-        let listed: BTreeSet<Key> = objects.iter().map(|object| object.id().key).collect();
-        let gone: Vec<Identity> = self.identities(kind).into_iter().filter(|id| !listed.contains(&id.key)).collect();
+        let listed: HashSet<Key> = objects.iter().map(|object| object.id().key).collect();
+        let gone: Vec<Identity> = self
+            .identities(kind)
+            .into_iter()
+            .filter(|id| namespace.is_none_or(|namespace| id.key.namespace == namespace))
+            .filter(|id| id.order() <= version && !listed.contains(&id.key))
+            .collect();
         for id in gone {
-            wakes.extend(self.remove(kind, &id));
+            wakes.extend(self.remove(kind, &Identity { version: version.to_string(), ..id }));
         }
         for object in objects {
             wakes.extend(self.apply(object, Source::Watch));
@@ -272,6 +279,11 @@ impl World {
         self.scalers.values().map(Arc::as_ref).find(|scaler| {
             scaler.id.key.namespace == namespace && scaler.target_kind == kind && scaler.target_name == name
         })
+    }
+
+    /// Every action, ended ones too, in no order.
+    pub fn actions(&self) -> impl Iterator<Item = &Arc<WorkloadAction>> {
+        self.actions.values()
     }
 
     /// The actions that have not ended, by key.
@@ -393,5 +405,46 @@ impl Object {
             Self::Receipt(fact) => fact.id.clone(),
             Self::Action(action) => action.id(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(namespace: &str, name: &str, version: u64) -> Object {
+        let id = Identity { key: Key::new(namespace, name), uid: name.into(), version: version.to_string() };
+        Object::Pod(PodFact { id, ..PodFact::default() })
+    }
+
+    fn names(world: &World) -> Vec<String> {
+        let mut names: Vec<String> = world.pods.values().map(|pod| pod.id.key.to_string()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_new_list_takes_out_what_it_does_not_have() {
+        let mut world = World::default();
+        world.replace(Kind::Pod, None, vec![pod("a", "one", 1), pod("b", "two", 2)], "5");
+        world.replace(Kind::Pod, None, vec![pod("a", "one", 1)], "9");
+        assert_eq!(names(&world), ["a/one"]);
+    }
+
+    #[test]
+    fn a_list_of_one_namespace_leaves_the_others_alone() {
+        let mut world = World::default();
+        world.replace(Kind::Pod, Some("a"), vec![pod("a", "one", 1)], "5");
+        world.replace(Kind::Pod, Some("b"), vec![pod("b", "two", 2)], "6");
+        world.replace(Kind::Pod, Some("a"), vec![], "7");
+        assert_eq!(names(&world), ["b/two"]);
+    }
+
+    #[test]
+    fn what_we_wrote_after_the_list_was_taken_stays() {
+        let mut world = World::default();
+        world.apply(pod("a", "ours", 12), Source::Own);
+        world.replace(Kind::Pod, None, vec![pod("a", "one", 1)], "10");
+        assert_eq!(names(&world), ["a/one", "a/ours"]);
     }
 }
