@@ -186,8 +186,8 @@ fn every_file_says_what_it_owns() {
 #[test]
 fn no_file_grows_beyond_what_one_can_hold_in_mind() {
     for path in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
-        let lines = code(&path).lines().count();
-        assert!(lines <= 400, "{} has {lines} lines: split it by verb or by kind", path.display());
+        let lines = code(&path).lines().filter(|line| !line.trim().is_empty()).count();
+        assert!(lines <= 400, "{} has {lines} lines of code: split it by verb or by kind", path.display());
     }
 }
 

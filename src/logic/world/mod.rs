@@ -9,8 +9,10 @@
 
 mod index;
 mod table;
+#[cfg(test)]
+mod tests;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::api::workload_action::WorkloadAction;
@@ -241,6 +243,11 @@ impl World {
         self.index.pods_of(set_uid).filter_map(|key| self.pod(key))
     }
 
+    /// The pods that bear this slot's mark.
+    pub fn pods_marked(&self, slot: &str) -> impl Iterator<Item = &PodFact> {
+        self.index.marked_by(slot).filter_map(|key| self.pod(key))
+    }
+
     /// The pods that bear some slot's mark.
     pub fn marked_pods(&self) -> impl Iterator<Item = &PodFact> {
         self.index.marked().filter_map(|key| self.pod(key))
@@ -256,18 +263,21 @@ impl World {
     pub fn budgets_for<'a>(
         &'a self,
         namespace: &'a str,
-        labels: &'a std::collections::BTreeMap<String, String>,
+        labels: &'a BTreeMap<String, String>,
     ) -> impl Iterator<Item = &'a BudgetFact> {
         self.budgets.values().map(Arc::as_ref).filter(move |budget| budget.guards(namespace, labels))
     }
 
-    /// Whether a Service or a budget of this namespace selects pods by this label.
+    /// Whether a Service or a budget that selects pods with these labels does so by this one.
     #[must_use]
-    pub fn selects_by(&self, namespace: &str, label: &str) -> bool {
-        let service =
-            |service: &Arc<ServiceFact>| service.id.key.namespace == namespace && service.selector.contains_key(label);
+    pub fn selects_by(&self, namespace: &str, labels: &BTreeMap<String, String>, label: &str) -> bool {
+        let service = |service: &Arc<ServiceFact>| {
+            service.id.key.namespace == namespace
+                && service.selector.contains_key(label)
+                && service.selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+        };
         let budget = |budget: &Arc<BudgetFact>| {
-            budget.id.key.namespace == namespace
+            budget.guards(namespace, labels)
                 && budget.selector.as_ref().is_some_and(|selector| selector.mentions(label))
         };
         self.services.values().any(service) || self.budgets.values().any(budget)
@@ -405,46 +415,5 @@ impl Object {
             Self::Receipt(fact) => fact.id.clone(),
             Self::Action(action) => action.id(),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn pod(namespace: &str, name: &str, version: u64) -> Object {
-        let id = Identity { key: Key::new(namespace, name), uid: name.into(), version: version.to_string() };
-        Object::Pod(PodFact { id, ..PodFact::default() })
-    }
-
-    fn names(world: &World) -> Vec<String> {
-        let mut names: Vec<String> = world.pods.values().map(|pod| pod.id.key.to_string()).collect();
-        names.sort();
-        names
-    }
-
-    #[test]
-    fn a_new_list_takes_out_what_it_does_not_have() {
-        let mut world = World::default();
-        world.replace(Kind::Pod, None, vec![pod("a", "one", 1), pod("b", "two", 2)], "5");
-        world.replace(Kind::Pod, None, vec![pod("a", "one", 1)], "9");
-        assert_eq!(names(&world), ["a/one"]);
-    }
-
-    #[test]
-    fn a_list_of_one_namespace_leaves_the_others_alone() {
-        let mut world = World::default();
-        world.replace(Kind::Pod, Some("a"), vec![pod("a", "one", 1)], "5");
-        world.replace(Kind::Pod, Some("b"), vec![pod("b", "two", 2)], "6");
-        world.replace(Kind::Pod, Some("a"), vec![], "7");
-        assert_eq!(names(&world), ["b/two"]);
-    }
-
-    #[test]
-    fn what_we_wrote_after_the_list_was_taken_stays() {
-        let mut world = World::default();
-        world.apply(pod("a", "ours", 12), Source::Own);
-        world.replace(Kind::Pod, None, vec![pod("a", "one", 1)], "10");
-        assert_eq!(names(&world), ["a/one", "a/ours"]);
     }
 }
