@@ -224,3 +224,6 @@ fn is_own_record(effect: &Effect) -> bool {
         | Effect::ClearLedger { .. } => false,
     }
 }
+
+#[cfg(test)]
+mod tests;
