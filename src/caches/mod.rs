@@ -183,3 +183,6 @@ impl State {
         self.unreadable.lock().unwrap_or_else(PoisonError::into_inner).insert((kind, key));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -184,14 +184,18 @@ impl<K: Watched> Watch<K> {
                 Err(_) => return Err(Error::Timeout(SILENCE)),
                 Ok(None) => return Ok(None),
                 Ok(Some(Ok(event))) => return Ok(Some(event)),
-                // One object that does not parse must not hide those that follow it.
-                Ok(Some(Err(kube::Error::SerdeError(error)))) => {
-                    warn!(kind = kinds::label(K::KIND), %error, "watch event passed over, it does not parse");
-                    self.state.count_unreadable(K::KIND);
-                }
+                // One object that does not parse must not hide those that follow it. kube takes it for a status without
+                // a code.
+                Ok(Some(Err(kube::Error::Api(status)))) if status.code == 0 => self.passed_over(),
+                Ok(Some(Err(kube::Error::SerdeError(_)))) => self.passed_over(),
                 Ok(Some(Err(error))) => return Err(error.into()),
             }
         }
+    }
+
+    fn passed_over(&self) {
+        warn!(kind = kinds::label(K::KIND), "watch event passed over, it does not parse");
+        self.state.count_unreadable(K::KIND);
     }
 
     /// The fact of an object; None, and remembered as unreadable, where it does not parse.
