@@ -119,7 +119,7 @@ impl<'a> View<'a> {
         if let Some(turn) = self.mark_surplus(&pods) {
             return turn;
         }
-        if pods.excess() < 0 {
+        if pods.is_short() {
             // The set is refused more pods, and so has a free place: no surplus is needed.
             if self.scope.is_some_and(|scope| scope.set.create_failure.is_some()) {
                 return match self.ctx.work.verb {
@@ -142,7 +142,7 @@ impl<'a> View<'a> {
         let ledger = self.scope.and_then(|scope| scope.ledger()).filter(|ledger| ledger.slot == self.slot.id);
         let ledger = ledger.map(|ledger| ledger.peers).unwrap_or_default();
         let peers: Vec<&str> = listed.split(',').chain(ledger.iter().map(String::as_str)).collect();
-        let orphan = || if pods.excess() == 0 { pods.orphan() } else { None };
+        let orphan = || if pods.excess() == 0 && !pods.is_short() { pods.orphan() } else { None };
         let pod = pods.unclaimed(self.ctx.created(), &peers).or_else(orphan)?;
         Some(self.mark(pod))
     }

@@ -80,7 +80,7 @@ fn substitute(view: &View, pods: &Pods) -> Option<Turn> {
     if let Some(turn) = view.mark_surplus(pods) {
         return Some(turn);
     }
-    let coming = pods.excess() < 0 && view.scope.is_some_and(|scope| scope.set.create_failure.is_none());
+    let coming = pods.is_short() && view.scope.is_some_and(|scope| scope.set.create_failure.is_none());
     (coming && !view.overdue(Step::RollingBack, PATIENCE).unwrap_or(true)).then(|| wait(view))
 }
 
@@ -135,14 +135,18 @@ fn ended(view: &View) -> Slot {
     slot
 }
 
-/// Another slot's entry in the ledger is still the only proof of what it did.
+/// Another slot's entry in the ledger is still the only proof of what it did, or its exchange is not over: until then one
+/// more change of the number would let the set take or make a pod that is nobody's.
 pub fn ledger_is_taken(view: &View, scope: &Scope) -> bool {
     let Some(ledger) = scope.ledger().filter(|ledger| ledger.slot != view.slot.id) else { return false };
     let world = view.ctx.world;
     let holder = world.action_of(&ledger.slot).and_then(|key| world.action(key));
     let slots =
         holder.and_then(|action| action.status.as_ref()).map(|status| status.slots.as_slice()).unwrap_or_default();
-    slots.iter().any(|slot| slot.id == ledger.slot && !slot.step.is_end() && (ledger.undone || !slot.scaled))
+    slots.iter().any(|slot| {
+        let passed_on = slot.scaled && slot.evicting && !ledger.undone;
+        slot.id == ledger.slot && !slot.step.is_end() && !passed_on
+    })
 }
 
 /// The patch that changes the replicas together with the ledger.

@@ -16,7 +16,7 @@ pub enum Watch {
     #[default]
     Down,
     /// Listed; the list has not arrived yet.
-    Listed { objects: Vec<Object>, at: usize },
+    Listed { objects: Vec<Object>, at: usize, version: u64 },
     /// Follows the log from here.
     Following(usize),
 }
@@ -60,13 +60,13 @@ impl Watch {
         match self {
             Self::Down => {
                 let (objects, at) = by_kind!(kind, list(api));
-                *self = Self::Listed { objects, at };
+                *self = Self::Listed { objects, at, version: api.version() };
                 Some(Wakes::new())
             }
-            Self::Listed { objects, at } => {
-                let (objects, at) = (std::mem::take(objects), *at);
+            Self::Listed { objects, at, version } => {
+                let (objects, at, version) = (std::mem::take(objects), *at, version.to_string());
                 *self = Self::Following(at);
-                Some(world.replace(kind, objects))
+                Some(world.replace(kind, None, objects, &version))
             }
             Self::Following(at) => {
                 let heard = by_kind!(kind, event(api, *at))?;
