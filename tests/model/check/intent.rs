@@ -3,7 +3,7 @@
 
 use ganglion::api::marks;
 use ganglion::api::workload_action::status::Slot;
-use ganglion::logic::facts::Key;
+use ganglion::logic::facts::{Identity, Key};
 use ganglion::logic::workload_action::effect::{Effect, PodChange};
 use ganglion::logic::workload_action::ledger::Ledger;
 
@@ -43,7 +43,7 @@ pub fn check(book: &Book, api: &Api, key: &Key, effect: &Effect, changed: bool) 
         }
         Effect::DeletePod { pod } => {
             let ours = book.newcomers.contains_key(&pod.uid);
-            holds(ours, key, &format!("deletes {} which it did not make", pod.key))
+            holds(ours || lost_its_workload(api, key, pod), key, &format!("deletes {} which it did not make", pod.key))
         }
         Effect::Scale { workload, ledger, .. } => scale(book, api, key, &workload.id.key.name, ledger.as_deref()),
         Effect::Record { .. }
@@ -56,6 +56,18 @@ pub fn check(book: &Book, api: &Api, key: &Key, effect: &Effect, changed: bool) 
         | Effect::DeleteReceipt { .. }
         | Effect::ClearLedger { .. } => Ok(()),
     }
+}
+
+/// A victim that was out of its set when somebody deleted the workload, and so has no place to go back to.
+fn lost_its_workload(api: &Api, key: &Key, pod: &Identity) -> bool {
+    let Some(action) = api.actions.get(key) else { return false };
+    let victim = |slot: &&Slot| slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(&pod.uid));
+    action.open_slots().find(victim).is_some_and(|slot| {
+        let name = Key::new(&key.namespace, &slot.workload.name);
+        let set = Key::new(&key.namespace, &slot.replica_set.name);
+        let deployed = slot.workload.kind != "Deployment" || api.deployments.get(&name).is_some();
+        !deployed || api.sets.get(&set).is_none()
+    })
 }
 
 fn holds(condition: bool, key: &Key, text: &str) -> Result<(), Violation> {
