@@ -34,8 +34,8 @@ pub struct Book {
     pub spent: BTreeMap<Key, Spent>,
     /// Workloads whose ledger others took away: how often they were scaled cannot be told any more.
     pub unledgered: BTreeSet<String>,
-    /// Some pod's marks were taken off by others.
-    pub stripped: bool,
+    /// Some action vanished in the middle of its work.
+    pub vanished: bool,
     /// How the actions ended, for the statistics.
     pub ends: BTreeMap<String, usize>,
 }
@@ -50,7 +50,7 @@ impl Book {
             terms: BTreeMap::new(),
             spent: BTreeMap::new(),
             unledgered: BTreeSet::new(),
-            stripped: false,
+            vanished: false,
             ends: BTreeMap::new(),
         }
     }
@@ -127,7 +127,7 @@ impl Book {
                 self.innocent(pod, served)?;
                 self.account(&app).check(&app, &format!("the set deletes {key}"))
             }
-            Cause::Cluster(Part::Garbage) if ours && self.account(&app).exists => {
+            Cause::Cluster(Part::Garbage) if ours && self.account(&app).exists && !self.vanished => {
                 self.account(&app).check(&app, &format!("{key} is collected with its action"))
             }
             Cause::Cluster(_) | Cause::Foreign => {
