@@ -210,7 +210,7 @@ impl<'a> Run<'a> {
         loop {
             let before = self.cluster.api.version();
             self.round()?;
-            if self.cluster.api.version() != before || !self.foreign.is_done() {
+            if self.cluster.api.version() != before {
                 idle = 0;
                 hurry += 1;
                 if hurry > MOST_ROUNDS {

@@ -124,7 +124,7 @@ impl Book {
                     }
                     return Ok(());
                 }
-                self.innocent(pod, served)?;
+                self.innocent(pod)?;
                 self.account(&app).check(&app, &format!("the set deletes {key}"))
             }
             Cause::Cluster(Part::Garbage) if ours && self.account(&app).exists && !self.vanished => {
@@ -141,8 +141,9 @@ impl Book {
         }
     }
 
-    /// A set that nobody else disturbed deletes this pod: it must be one that was chosen.
-    fn innocent(&self, pod: &Pod, served: bool) -> Result<(), Violation> {
+    /// A set that nobody else disturbed deletes this pod: it must be one that was chosen, or one that the set made since we
+    /// began and that nobody counts on.
+    fn innocent(&self, pod: &Pod) -> Result<(), Violation> {
         let marked = pod.meta.annotations.contains_key(marks::SLOT)
             && pod.meta.annotations.get(marks::DELETION_COST).is_some_and(|cost| cost == marks::LOWEST_COST);
         if marked {
@@ -150,7 +151,7 @@ impl Book {
         }
         let since = self.accounts.get(pod.app()).and_then(|account| account.opened);
         let old = since.zip(self.born.get(&pod.meta.uid)).is_none_or(|(since, born)| *born < since);
-        if served || old || self.newcomers.contains_key(&pod.meta.uid) {
+        if old || self.newcomers.contains_key(&pod.meta.uid) {
             return violation("InnocentDied", format!("the set deletes {}, which nobody chose", pod.meta.key));
         }
         Ok(())

@@ -43,7 +43,8 @@ pub fn check(book: &Book, api: &Api, key: &Key, effect: &Effect, changed: bool) 
         }
         Effect::DeletePod { pod } => {
             let ours = book.newcomers.contains_key(&pod.uid);
-            holds(ours, key, &format!("deletes {} which it did not make", pod.key))
+            // Of a workload that is gone, the old pod would have gone, too.
+            holds(ours || homeless(api, key, &pod.uid), key, &format!("deletes {} which it did not make", pod.key))
         }
         Effect::Scale { workload, ledger, .. } => scale(book, api, key, &workload.id.key.name, ledger.as_deref()),
         Effect::Record { .. }
@@ -76,6 +77,17 @@ fn open(book: &Book, api: &Api, key: &Key, id: &str, what: &str) -> Result<Slot,
 fn has_receipt(book: &Book, api: &Api, action: &Action) -> bool {
     let name = book.terms.get(&action.meta.uid).map(|terms| &terms.decision);
     name.and_then(|name| api.receipts.get(name)).is_some_and(|receipt| receipt.spec.action_uid == action.meta.uid)
+}
+
+/// The pod is the victim of a slot whose workload is not there any more.
+fn homeless(api: &Api, key: &Key, uid: &str) -> bool {
+    let Some(action) = api.actions.get(key) else { return false };
+    let mut slots =
+        action.open_slots().filter(|slot| slot.victim.as_ref().is_some_and(|pod| pod.uid.as_deref() == Some(uid)));
+    slots.any(|slot| {
+        let Some(set) = api.sets.by_uid(&slot.replica_set.uid) else { return true };
+        set.meta.controller().is_some_and(|owner| api.deployments.by_uid(&owner.uid).is_none())
+    })
 }
 
 fn scale(book: &Book, api: &Api, key: &Key, workload: &str, ledger: Option<&str>) -> Result<(), Violation> {

@@ -67,7 +67,8 @@ fn workloads(book: &Book, api: &Api) -> Result<(), Violation> {
     let deployments = api.deployments.values().map(|one| (&one.meta, one.replicas));
     let sets = api.sets.values().filter(|set| set.meta.owners.is_empty()).map(|one| (&one.meta, one.replicas));
     for (meta, replicas) in deployments.chain(sets) {
-        if meta.annotations.contains_key(marks::LEDGER) {
+        // Nobody can tell whose ledger it is when its action has vanished.
+        if meta.annotations.contains_key(marks::LEDGER) && !book.vanished {
             return violation("LeftBehind", format!("{} still bears a ledger", meta.key));
         }
         let pods = api.pods.values().filter(|pod| pod.app() == meta.key.name && pod.is_active());
