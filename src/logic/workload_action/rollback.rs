@@ -71,11 +71,15 @@ fn victim_back(view: &View) -> Option<Turn> {
 
 /// Something of the set that goes when the old pod comes back: the new pod if the set has it, else the surplus.
 fn substitute(view: &View, pods: &Pods) -> Option<Turn> {
-    if pods.surplus_of(&view.slot.id).is_some() {
+    let marked = pods.surplus_of(&view.slot.id).is_some();
+    if marked && pods.may_take_in() {
         return None;
     }
-    if let Some(pod) = view.newcomer.filter(|pod| view.taken_in() && pod.is_active()) {
+    if let Some(pod) = view.newcomer.filter(|pod| view.taken_in() && pod.is_active() && pod.marks.slot.is_none()) {
         return Some(view.mark(pod));
+    }
+    if marked {
+        return None;
     }
     if let Some(turn) = view.mark_surplus(pods) {
         return Some(turn);
@@ -106,7 +110,11 @@ fn unscale(view: &View, scope: &Scope, by: i32) -> Turn {
 /// What this slot marked goes by itself where the set has too many; where not, the mark comes off.
 fn marks_off(view: &View) -> Option<Turn> {
     if let Some((marked, pods)) = view.surplus() {
-        return Some(view.release(Step::RollingBack, marked, &pods));
+        return Some(match view.release(Step::RollingBack, marked, &pods) {
+            // Why it goes back is to stay what the user reads.
+            Turn::Hold(_) => wait(view),
+            turn => turn,
+        });
     }
     // The new pod is on its way out: gone is gone.
     view.newcomer.filter(|pod| pod.terminating && !view.taken_in()).map(|_| wait(view))

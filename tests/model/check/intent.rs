@@ -3,7 +3,7 @@
 
 use ganglion::api::marks;
 use ganglion::api::workload_action::status::Slot;
-use ganglion::logic::facts::Key;
+use ganglion::logic::facts::{Identity, Key};
 use ganglion::logic::workload_action::effect::{Effect, PodChange};
 use ganglion::logic::workload_action::ledger::Ledger;
 
@@ -14,7 +14,8 @@ use crate::cluster::object::Action;
 
 /// After the effect was done; `changed` says whether anything changed by it.
 pub fn check(book: &Book, api: &Api, key: &Key, effect: &Effect, changed: bool) -> Result<(), Violation> {
-    if !changed {
+    // What was planned for an action that somebody makes vanish may still be on its way.
+    if !changed || book.vanished {
         return Ok(());
     }
     match effect {
@@ -43,8 +44,7 @@ pub fn check(book: &Book, api: &Api, key: &Key, effect: &Effect, changed: bool) 
         }
         Effect::DeletePod { pod } => {
             let ours = book.newcomers.contains_key(&pod.uid);
-            // Of a workload that is gone, the old pod would have gone, too.
-            holds(ours || homeless(api, key, &pod.uid), key, &format!("deletes {} which it did not make", pod.key))
+            holds(ours || lost_its_workload(api, key, pod), key, &format!("deletes {} which it did not make", pod.key))
         }
         Effect::Scale { workload, ledger, .. } => scale(book, api, key, &workload.id.key.name, ledger.as_deref()),
         Effect::Record { .. }
@@ -57,6 +57,18 @@ pub fn check(book: &Book, api: &Api, key: &Key, effect: &Effect, changed: bool) 
         | Effect::DeleteReceipt { .. }
         | Effect::ClearLedger { .. } => Ok(()),
     }
+}
+
+/// A victim that was out of its set when somebody deleted the workload, and so has no place to go back to.
+fn lost_its_workload(api: &Api, key: &Key, pod: &Identity) -> bool {
+    let Some(action) = api.actions.get(key) else { return false };
+    let victim = |slot: &&Slot| slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(&pod.uid));
+    action.open_slots().find(victim).is_some_and(|slot| {
+        let name = Key::new(&key.namespace, &slot.workload.name);
+        let set = Key::new(&key.namespace, &slot.replica_set.name);
+        let deployed = slot.workload.kind != "Deployment" || api.deployments.get(&name).is_some();
+        !deployed || api.sets.get(&set).is_none()
+    })
 }
 
 fn holds(condition: bool, key: &Key, text: &str) -> Result<(), Violation> {
@@ -77,17 +89,6 @@ fn open(book: &Book, api: &Api, key: &Key, id: &str, what: &str) -> Result<Slot,
 fn has_receipt(book: &Book, api: &Api, action: &Action) -> bool {
     let name = book.terms.get(&action.meta.uid).map(|terms| &terms.decision);
     name.and_then(|name| api.receipts.get(name)).is_some_and(|receipt| receipt.spec.action_uid == action.meta.uid)
-}
-
-/// The pod is the victim of a slot whose workload is not there any more.
-fn homeless(api: &Api, key: &Key, uid: &str) -> bool {
-    let Some(action) = api.actions.get(key) else { return false };
-    let mut slots =
-        action.open_slots().filter(|slot| slot.victim.as_ref().is_some_and(|pod| pod.uid.as_deref() == Some(uid)));
-    slots.any(|slot| {
-        let Some(set) = api.sets.by_uid(&slot.replica_set.uid) else { return true };
-        set.meta.controller().is_some_and(|owner| api.deployments.by_uid(&owner.uid).is_none())
-    })
 }
 
 fn scale(book: &Book, api: &Api, key: &Key, workload: &str, ledger: Option<&str>) -> Result<(), Violation> {
