@@ -104,7 +104,8 @@ impl Book {
     /// An active pod is on its way out, or does not serve any more.
     fn loss(&mut self, api: &Api, cause: &Cause, pod: &Arc<Pod>, served: bool) -> Result<(), Violation> {
         let (app, key) = (pod.app().to_owned(), &pod.meta.key);
-        let ours = pod.meta.owners.iter().any(|owner| owner.kind == "WorkloadAction");
+        let gone = |uid: &str| api.actions.by_uid(uid).is_none();
+        let ours = pod.meta.owners.iter().any(|owner| owner.kind == "WorkloadAction" && gone(&owner.uid));
         match cause {
             Cause::Operator { action, effect: Effect::Evict { .. }, .. } => {
                 let terms = self.terms_of(api, action);
