@@ -233,6 +233,9 @@ impl<'a> View<'a> {
             }
             return self.hold(step, None, None, self.deadline(step, patience));
         }
+        if let Some(turn) = self.newcomer_failure(step) {
+            return turn;
+        }
         if let Some((reason, message)) = self.budget(victim) {
             return self.hold_or_back(step, reason, message, self.ctx.drain_time());
         }
