@@ -147,10 +147,8 @@ impl<'a> Run<'a> {
     }
 
     fn act(&mut self, act: &Act, rng: &mut Rng) -> Result<(), Violation> {
-        if matches!(act, Act::StripPod) {
-            self.book.stripped = true;
-        }
-        self.foreign.perform(&mut self.cluster.api, act, rng);
+        let done = self.foreign.perform(&mut self.cluster.api, act, rng);
+        self.book.vanished |= done && matches!(act, Act::Vanish);
         self.book.take(&mut self.cluster, &Cause::Foreign)
     }
 
@@ -212,7 +210,7 @@ impl<'a> Run<'a> {
         loop {
             let before = self.cluster.api.version();
             self.round()?;
-            if self.cluster.api.version() != before || !self.foreign.is_done() {
+            if self.cluster.api.version() != before {
                 idle = 0;
                 hurry += 1;
                 if hurry > MOST_ROUNDS {
@@ -231,7 +229,7 @@ impl<'a> Run<'a> {
         if !self.all_ended() {
             self.wake()?;
         }
-        rest::check(&self.book, &self.cluster.api)?;
+        rest::check(&self.book, &self.cluster.api, self.operator.world())?;
         if self.cluster.api.seconds() > end {
             return violation("NoRest", format!("still at it after {PATIENCE} s"));
         }
@@ -294,7 +292,7 @@ impl<'a> Run<'a> {
         }
         for _ in 0..200 {
             let mut did = false;
-            for step in [Move::Plan, Move::Send, Move::Answer] {
+            for step in [Move::Plan, Move::Send, Move::Answer, Move::Sweep] {
                 while self.operate(step)? {
                     self.steps += 1;
                     did = true;

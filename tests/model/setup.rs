@@ -269,7 +269,7 @@ fn timeouts(rng: &mut Rng) -> Option<Timeouts> {
 }
 
 fn act(rng: &mut Rng) -> Act {
-    match rng.below(22) {
+    match rng.below(23) {
         0 | 1 => Act::Scale(1),
         2 | 3 => Act::Scale(-1),
         4 => Act::DeletePod(Whom::Victim),
@@ -292,6 +292,7 @@ fn act(rng: &mut Rng) -> Act {
                 Act::Resume
             }
         }
+        21 => Act::Vanish,
         20 => Act::Quota(if rng.chance(300) { None } else { Some(rng.below(2)) }),
         _ => {
             if rng.chance(500) {
@@ -329,6 +330,7 @@ fn pace(rng: &mut Rng) -> Vec<(Choice, u32)> {
     all.push((Choice::Move(Move::Plan), *rng.pick(&[20, 60]).unwrap_or(&20)));
     all.push((Choice::Move(Move::Send), *rng.pick(&[10, 60]).unwrap_or(&20)));
     all.push((Choice::Move(Move::Answer), *rng.pick(&[10, 60]).unwrap_or(&20)));
+    all.push((Choice::Move(Move::Sweep), 2));
     all.push((Choice::Tick, *rng.pick(&[0, 5, 20]).unwrap_or(&5)));
     all.push((Choice::Leap, u32::from(rng.chance(300))));
     if rng.chance(500) {

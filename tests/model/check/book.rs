@@ -34,8 +34,8 @@ pub struct Book {
     pub spent: BTreeMap<Key, Spent>,
     /// Workloads whose ledger others took away: how often they were scaled cannot be told any more.
     pub unledgered: BTreeSet<String>,
-    /// Some pod's marks were taken off by others.
-    pub stripped: bool,
+    /// Some action vanished in the middle of its work.
+    pub vanished: bool,
     /// How the actions ended, for the statistics.
     pub ends: BTreeMap<String, usize>,
 }
@@ -50,7 +50,7 @@ impl Book {
             terms: BTreeMap::new(),
             spent: BTreeMap::new(),
             unledgered: BTreeSet::new(),
-            stripped: false,
+            vanished: false,
             ends: BTreeMap::new(),
         }
     }
@@ -104,7 +104,8 @@ impl Book {
     /// An active pod is on its way out, or does not serve any more.
     fn loss(&mut self, api: &Api, cause: &Cause, pod: &Arc<Pod>, served: bool) -> Result<(), Violation> {
         let (app, key) = (pod.app().to_owned(), &pod.meta.key);
-        let ours = pod.meta.owners.iter().any(|owner| owner.kind == "WorkloadAction");
+        let gone = |uid: &str| api.actions.by_uid(uid).is_none();
+        let ours = pod.meta.owners.iter().any(|owner| owner.kind == "WorkloadAction" && gone(&owner.uid));
         match cause {
             Cause::Operator { action, effect: Effect::Evict { .. }, .. } => {
                 let terms = self.terms_of(api, action);
@@ -124,10 +125,10 @@ impl Book {
                     }
                     return Ok(());
                 }
-                self.innocent(pod, served)?;
+                self.innocent(pod)?;
                 self.account(&app).check(&app, &format!("the set deletes {key}"))
             }
-            Cause::Cluster(Part::Garbage) if ours && self.account(&app).exists => {
+            Cause::Cluster(Part::Garbage) if ours && self.account(&app).exists && !self.vanished => {
                 self.account(&app).check(&app, &format!("{key} is collected with its action"))
             }
             Cause::Cluster(_) | Cause::Foreign => {
@@ -141,8 +142,9 @@ impl Book {
         }
     }
 
-    /// A set that nobody else disturbed deletes this pod: it must be one that was chosen.
-    fn innocent(&self, pod: &Pod, served: bool) -> Result<(), Violation> {
+    /// A set that nobody else disturbed deletes this pod: it must be one that was chosen, or one that the set made since we
+    /// began and that nobody counts on.
+    fn innocent(&self, pod: &Pod) -> Result<(), Violation> {
         let marked = pod.meta.annotations.contains_key(marks::SLOT)
             && pod.meta.annotations.get(marks::DELETION_COST).is_some_and(|cost| cost == marks::LOWEST_COST);
         if marked {
@@ -150,7 +152,7 @@ impl Book {
         }
         let since = self.accounts.get(pod.app()).and_then(|account| account.opened);
         let old = since.zip(self.born.get(&pod.meta.uid)).is_none_or(|(since, born)| *born < since);
-        if served || old || self.newcomers.contains_key(&pod.meta.uid) {
+        if old || self.newcomers.contains_key(&pod.meta.uid) {
             return violation("InnocentDied", format!("the set deletes {}, which nobody chose", pod.meta.key));
         }
         Ok(())

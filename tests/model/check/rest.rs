@@ -4,12 +4,15 @@ use std::sync::Arc;
 
 use ganglion::api::marks;
 
+use ganglion::logic::world::{Kind, World};
+
 use super::book::Book;
 use super::{Violation, violation};
 use crate::cluster::api::Api;
 use crate::cluster::object::{APP, Set};
 
-pub fn check(book: &Book, api: &Api) -> Result<(), Violation> {
+pub fn check(book: &Book, api: &Api, world: &World) -> Result<(), Violation> {
+    known(api, world)?;
     for action in api.actions.values() {
         let key = &action.meta.key;
         if !action.finished() {
@@ -19,14 +22,30 @@ pub fn check(book: &Book, api: &Api) -> Result<(), Violation> {
             return violation("LeftBehind", format!("{key} has ended and still bears a finalizer"));
         }
     }
-    pods(book, api)?;
+    pods(api)?;
     workloads(book, api)
 }
 
-fn pods(book: &Book, api: &Api) -> Result<(), Violation> {
-    if book.stripped {
-        return Ok(());
+/// What the operator knows is what is there, when it has heard everything.
+fn known(api: &Api, world: &World) -> Result<(), Violation> {
+    let counts = world.counts();
+    for (kind, there) in [
+        (Kind::Pod, api.pods.live.len()),
+        (Kind::Node, api.nodes.live.len()),
+        (Kind::Set, api.sets.live.len()),
+        (Kind::Deployment, api.deployments.live.len()),
+        (Kind::Receipt, api.receipts.live.len()),
+        (Kind::Action, api.actions.live.len()),
+    ] {
+        let known = counts.get(&kind).copied().unwrap_or(0);
+        if known != there {
+            return violation("StaleWorld", format!("{there} of kind {kind:?} are there, the operator knows {known}"));
+        }
     }
+    Ok(())
+}
+
+fn pods(api: &Api) -> Result<(), Violation> {
     for pod in api.pods.values().filter(|pod| pod.meta.deleted.is_none()) {
         let annotations = &pod.meta.annotations;
         let ours = [marks::SLOT, marks::ROLE, marks::PEERS].into_iter().find(|mark| annotations.contains_key(*mark));
@@ -48,7 +67,8 @@ fn workloads(book: &Book, api: &Api) -> Result<(), Violation> {
     let deployments = api.deployments.values().map(|one| (&one.meta, one.replicas));
     let sets = api.sets.values().filter(|set| set.meta.owners.is_empty()).map(|one| (&one.meta, one.replicas));
     for (meta, replicas) in deployments.chain(sets) {
-        if meta.annotations.contains_key(marks::LEDGER) {
+        // Nobody can tell whose ledger it is when its action has vanished.
+        if meta.annotations.contains_key(marks::LEDGER) && !book.vanished {
             return violation("LeftBehind", format!("{} still bears a ledger", meta.key));
         }
         let pods = api.pods.values().filter(|pod| pod.app() == meta.key.name && pod.is_active());

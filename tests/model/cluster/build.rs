@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ganglion::api::marks;
 use ganglion::api::workload_action::{WorkloadActionSpec, WorkloadActionStatus};
-use ganglion::logic::facts::{Key, Requests};
+use ganglion::logic::facts::Requests;
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -19,10 +19,6 @@ pub const NAMESPACE: &str = "shop";
 
 /// Label of a standalone set's pods by which nobody selects but the set.
 pub const TRACK: &str = "track";
-
-pub fn key(name: &str) -> Key {
-    Key::new(NAMESPACE, name)
-}
 
 pub fn labels(pairs: &[(&str, &str)]) -> Labels {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()

@@ -47,8 +47,8 @@ pub enum Act {
     Revert,
     /// So many pods and no more; None lifts the quota. Counted from how many there are.
     Quota(Option<usize>),
-    /// Takes the marks off a pod that bears some.
-    StripPod,
+    /// Takes all finalizers off an action and deletes it.
+    Vanish,
     /// Budgets allow nothing any more.
     TightenBudget,
 }
@@ -95,7 +95,7 @@ impl Foreign {
                 api.say(|| format!("somebody: quota, room for {spare:?} more pods"));
                 true
             }
-            Act::StripPod => strip_pod(api, rng),
+            Act::Vanish => vanish(api, rng),
             Act::TightenBudget => tighten(api, rng),
         }
     }
@@ -235,13 +235,13 @@ fn revert(api: &mut Api, rng: &mut Rng) -> bool {
     api.update::<Deployment>(&deployment.meta.key, If::any(), change).is_ok()
 }
 
-fn strip_pod(api: &mut Api, rng: &mut Rng) -> bool {
-    let Some(pod) = any(&api.pods.live, rng, |pod: &Pod| pod.meta.annotations.contains_key(marks::SLOT)) else {
-        return false;
-    };
-    api.say(|| format!("somebody: takes the marks off {}", pod.meta.key));
-    let change = |pod: &mut Pod| pod.meta.annotations.retain(|key, _| !key.starts_with("ganglion.dev/"));
-    api.update::<Pod>(&pod.meta.key, If::any(), change).is_ok()
+fn vanish(api: &mut Api, rng: &mut Rng) -> bool {
+    let Some(action) = any(&api.actions.live, rng, |_| true) else { return false };
+    let key = &action.meta.key;
+    api.say(|| format!("somebody: makes action {key} vanish"));
+    let _ = api.update::<Action>(key, If::any(), |action| action.meta.finalizers.clear());
+    let _ = api.delete::<Action>(key, If::any());
+    true
 }
 
 fn tighten(api: &mut Api, rng: &mut Rng) -> bool {

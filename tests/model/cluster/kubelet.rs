@@ -14,16 +14,6 @@ pub fn step(api: &mut Api) -> bool {
     api.rng.pick(&due).cloned().is_some_and(|pod| move_on(api, &pod))
 }
 
-/// Moves every pod on by one step.
-pub fn all(api: &mut Api) -> bool {
-    let due: Vec<Arc<Pod>> = api.pods.values().filter(|pod| is_due(api, pod)).cloned().collect();
-    let mut did = false;
-    for pod in due {
-        did |= move_on(api, &pod);
-    }
-    did
-}
-
 /// When some kubelet has something to do that time alone brings.
 pub fn next_time(api: &Api) -> Option<i64> {
     let wait = |pod: &Arc<Pod>| {

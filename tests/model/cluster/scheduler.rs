@@ -15,17 +15,6 @@ pub fn step(api: &mut Api) -> bool {
     schedule(api, &pod)
 }
 
-/// Looks at every pod without a node.
-pub fn all(api: &mut Api) -> bool {
-    let waiting: Vec<Arc<Pod>> =
-        api.pods.values().filter(|pod| pod.node.is_none() && pod.is_active()).cloned().collect();
-    let mut did = false;
-    for pod in waiting {
-        did |= schedule(api, &pod);
-    }
-    did
-}
-
 fn schedule(api: &mut Api, pod: &Pod) -> bool {
     let fitting: Vec<Arc<Node>> = api.nodes.values().filter(|node| fits(api, pod, node)).cloned().collect();
     let least = fitting.iter().map(|node| load(api, node).0).min();

@@ -4,13 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ganglion::logic::facts::Key;
-use ganglion::logic::world::Kind;
 
 use super::object::{Action, Budget, Deployment, Meta, Node, Pod, Receipt, Scaler, Service, Set};
 
 /// What the API server needs to know of a kind.
 pub trait Stored: Clone + PartialEq {
-    const KIND: Kind;
     fn meta(&self) -> &Meta;
     fn meta_mut(&mut self) -> &mut Meta;
     /// Whether the spec is another, so that the generation counts up.
@@ -22,7 +20,6 @@ pub trait Stored: Clone + PartialEq {
 macro_rules! stored {
     ($($kind:ident $(, $a:ident, $b:ident => $differs:expr)?;)*) => {
         $(impl Stored for $kind {
-            const KIND: Kind = Kind::$kind;
             fn meta(&self) -> &Meta {
                 &self.meta
             }

@@ -9,6 +9,7 @@ mod watch;
 
 use ganglion::logic::facts::Key;
 use ganglion::logic::workload_action::effect::{Effect, Next, Refusal};
+use ganglion::logic::workload_action::janitor::Leftovers;
 use ganglion::logic::workload_action::{self, Limits};
 use ganglion::logic::world::{Kind, World};
 use jiff::Timestamp;
@@ -19,6 +20,10 @@ use crate::cluster::api::Api;
 pub trait Planner {
     fn next(&self, key: &Key, world: &World, now: Timestamp, limits: &Limits) -> Next;
     fn refused(&self, key: &Key, world: &World, now: Timestamp, effect: &Effect, refusal: &Refusal) -> Next;
+    /// What is to be cleaned up after actions that vanished, and when to look again.
+    fn sweep(&self, _left: &mut Leftovers, _world: &World, _now: Timestamp) -> (Vec<Effect>, Option<Timestamp>) {
+        (Vec::new(), None)
+    }
 }
 
 /// The planner of the crate.
@@ -31,6 +36,9 @@ impl Planner for Real {
     }
     fn refused(&self, key: &Key, world: &World, now: Timestamp, effect: &Effect, refusal: &Refusal) -> Next {
         workload_action::refused(key, world, now, effect, refusal)
+    }
+    fn sweep(&self, left: &mut Leftovers, world: &World, now: Timestamp) -> (Vec<Effect>, Option<Timestamp>) {
+        left.sweep(world, now)
     }
 }
 
@@ -47,6 +55,8 @@ pub enum Move {
     Answer,
     /// One answer never comes: the request timed out.
     LoseAnswer,
+    /// The janitor looks for what is left over, and cleans up one such thing.
+    Sweep,
     /// Dies and starts again.
     Crash,
     /// The watch of this kind breaks; it lists again at its next turn.

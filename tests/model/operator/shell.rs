@@ -4,13 +4,14 @@
 //! happen. Own writes are known as soon as they are answered. An [`Effect::Admit`] is planned again and written in one go.
 
 use std::collections::hash_map::DefaultHasher;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
 
 use ganglion::api::workload_action::WorkloadActionStatus;
 use ganglion::logic::facts::{Identity, Key, PodFact};
 use ganglion::logic::workload_action::Limits;
 use ganglion::logic::workload_action::effect::{Effect, Next};
+use ganglion::logic::workload_action::janitor::Leftovers;
 use ganglion::logic::world::{Object, Source, Wakes, World};
 use jiff::Timestamp;
 
@@ -39,6 +40,10 @@ pub struct Shell<P> {
     waits: BTreeMap<Key, (u64, i64)>,
     /// Milliseconds that a wait must last before it is reported.
     patience: i64,
+    leftovers: Leftovers,
+    /// What the janitor is about to do, and when it looks again.
+    cleaning: VecDeque<Effect>,
+    next_sweep: Option<Timestamp>,
 }
 
 impl<P: Planner> Shell<P> {
@@ -53,6 +58,9 @@ impl<P: Planner> Shell<P> {
             tasks: BTreeMap::new(),
             waits: BTreeMap::new(),
             patience,
+            leftovers: Leftovers::default(),
+            cleaning: VecDeque::new(),
+            next_sweep: None,
         }
     }
 
@@ -63,6 +71,9 @@ impl<P: Planner> Shell<P> {
         self.timers.clear();
         self.tasks.clear();
         self.waits.clear();
+        self.leftovers = Leftovers::default();
+        self.cleaning.clear();
+        self.next_sweep = None;
     }
 
     fn is_synced(&self) -> bool {
@@ -172,19 +183,40 @@ impl<P: Planner> Shell<P> {
     fn answer(&mut self, api: &mut Api, key: &Key) -> Deed {
         let Some(Task::Answer { effect, outcome }) = self.tasks.remove(key) else { return Deed::Nothing };
         let outcome = if matches!(outcome, Outcome::Conflict) { look_again(api, &effect) } else { outcome };
-        let wakes = match outcome {
-            Outcome::Changed(object) => self.world.apply(object, Source::Own),
-            Outcome::Gone(kind, id) => self.world.remove(kind, &id),
-            Outcome::Ending(id) => self.ending(&id),
-            Outcome::Conflict => Wakes::new(),
-            Outcome::Refused(refusal) => {
-                let next = self.planner.refused(key, &self.world, api.now(), &effect, &refusal);
-                return self.take(api, key.clone(), next);
-            }
-        };
+        if let Outcome::Refused(refusal) = outcome {
+            let next = self.planner.refused(key, &self.world, api.now(), &effect, &refusal);
+            return self.take(api, key.clone(), next);
+        }
+        let wakes = self.take_in(outcome);
         self.woken.extend(wakes);
         self.woken.insert(key.clone());
         Deed::Inside
+    }
+
+    /// The janitor's round: looks, or does one thing that it found.
+    fn sweep(&mut self, api: &mut Api) -> Deed {
+        let Some(effect) = self.cleaning.pop_front() else {
+            let (effects, again) = self.planner.sweep(&mut self.leftovers, &self.world, api.now());
+            self.cleaning = effects.into();
+            self.next_sweep = again.filter(|at| *at > api.now());
+            return if self.cleaning.is_empty() { Deed::Nothing } else { Deed::Inside };
+        };
+        let outcome = send(api, &effect);
+        api.say(|| format!("janitor: {}{}", describe(&effect), if outcome.is_done() { "" } else { " -> not done" }));
+        let done = outcome.is_done();
+        let wakes = self.take_in(outcome);
+        self.woken.extend(wakes);
+        Deed::Sent { action: Key::default(), effect, report: false, done }
+    }
+
+    /// What a request came to, as far as it is a fact.
+    fn take_in(&mut self, outcome: Outcome) -> Wakes {
+        match outcome {
+            Outcome::Changed(object) => self.world.apply(object, Source::Own),
+            Outcome::Gone(kind, id) => self.world.remove(kind, &id),
+            Outcome::Ending(id) => self.ending(&id),
+            Outcome::Conflict | Outcome::Refused(_) => Wakes::new(),
+        }
     }
 
     /// The pod as it was known, but on its way out.
@@ -219,6 +251,7 @@ impl<P: Planner> Operator for Shell<P> {
                 None => Deed::Nothing,
             },
             Move::Plan if self.is_synced() => self.plan(api),
+            Move::Sweep if self.is_synced() => self.sweep(api),
             Move::Send => self.send(api),
             Move::Answer => match api.rng.pick(&self.answerable()).cloned() {
                 Some(key) => self.answer(api, &key),
@@ -243,7 +276,7 @@ impl<P: Planner> Operator for Shell<P> {
                 self.watches[index(kind)] = Watch::Down;
                 Deed::Inside
             }
-            Move::Plan | Move::Cut(_) => Deed::Nothing,
+            Move::Plan | Move::Sweep | Move::Cut(_) => Deed::Nothing,
         }
     }
 
@@ -252,7 +285,7 @@ impl<P: Planner> Operator for Shell<P> {
     }
 
     fn next_time(&self) -> Option<Timestamp> {
-        self.timers.values().min().copied()
+        self.timers.values().copied().chain(self.next_sweep).min()
     }
 
     fn wake_all(&mut self) {
