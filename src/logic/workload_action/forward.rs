@@ -240,9 +240,10 @@ impl<'a> View<'a> {
             return self.hold_or_back(step, reason, message, self.ctx.drain_time());
         }
         // A set that is refused pods would use the place that the old one frees, until it has heard of its lower number.
-        let short = self.ctx.work.verb == Verb::Delete && self.pods().is_some_and(|pods| pods.is_short());
-        if short && !self.overdue(step, SETTLE).unwrap_or(false) {
-            return self.hold(step, None, None, self.deadline(step, SETTLE));
+        if self.ctx.work.verb == Verb::Delete && self.pods().is_some_and(|pods| pods.is_short()) {
+            let message =
+                "the set has fewer pods than it wants, though its number was lowered; its controller is behind";
+            return self.hold_or_back(step, Reason::SetStuck, message.into(), self.ctx.drain_time());
         }
         if self.overdue(step, self.ctx.drain_time()).unwrap_or(false) {
             return self.roll_back(Reason::BudgetBlocked, "the eviction was refused until drainSeconds were over");

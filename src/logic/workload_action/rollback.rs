@@ -3,8 +3,6 @@
 //! The goal: the new pod gone, the old one back in its set, replicas as they were, no mark left. The set is never given a
 //! pod before another of its pods is marked to go, as on the way forward.
 
-use jiff::SignedDuration;
-
 use crate::api::reasons::Reason;
 use crate::api::workload_action::status::{Slot, Step};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -15,9 +13,6 @@ use super::ledger::Ledger;
 use super::scope::Scope;
 use super::set::Pods;
 use super::slot::{Turn, View};
-
-/// How long to wait for a substitute to mark before the old pod goes back without one.
-const PATIENCE: SignedDuration = SignedDuration::from_secs(10);
 
 /// How often a slot is begun anew after a change from outside undid it.
 const MOST_ATTEMPTS: i32 = 5;
@@ -84,8 +79,9 @@ fn substitute(view: &View, pods: &Pods) -> Option<Turn> {
     if let Some(turn) = view.mark_surplus(pods) {
         return Some(turn);
     }
+    // The old pod serves meanwhile: there is no hurry, and without a substitute the set would choose who goes.
     let coming = pods.is_short() && view.scope.is_some_and(|scope| scope.set.create_failure.is_none());
-    (coming && !view.overdue(Step::RollingBack, PATIENCE).unwrap_or(true)).then(|| wait(view))
+    coming.then(|| wait(view))
 }
 
 /// The workload's replicas go back to what they were, once the surplus is marked.
@@ -121,9 +117,7 @@ fn marks_off(view: &View) -> Option<Turn> {
 }
 
 fn wait(view: &View) -> Turn {
-    let slot = view.slot;
-    let until = slot.since.0 + PATIENCE;
-    view.hold(Step::RollingBack, slot.reason, slot.message.clone(), (until > view.ctx.now).then_some(until))
+    view.hold(Step::RollingBack, view.slot.reason, view.slot.message.clone(), None)
 }
 
 /// The end of the slot, or its beginning: what a change from outside undid is tried again.
