@@ -10,7 +10,9 @@ use crate::cluster::{Cluster, Part};
 use crate::operator::shell::Shell;
 use crate::operator::{Deed, KINDS, Move, Operator, Planner};
 use crate::random::Rng;
+use crate::scripts::{What, When};
 use crate::setup::{Choice, Setup};
+use crate::stage;
 
 /// Seconds of the cluster's time in which everything must have ended once others stop.
 const PATIENCE: i64 = 24 * 3600;
@@ -29,7 +31,11 @@ pub struct Done {
 
 pub struct Run<'a> {
     setup: &'a Setup,
-    cluster: Cluster,
+    pub cluster: Cluster,
+    /// What happens when, in a script.
+    pub cues: Vec<(When, What)>,
+    /// Writes of the operator so far.
+    writes: usize,
     operator: Box<dyn Operator>,
     book: Book,
     foreign: Foreign,
@@ -54,6 +60,8 @@ impl<'a> Run<'a> {
         Self {
             setup,
             cluster: Cluster::new(api),
+            cues: Vec::new(),
+            writes: 0,
             operator,
             book: Book::new(setup.limits.clone()),
             foreign: Foreign::default(),
@@ -74,7 +82,7 @@ impl<'a> Run<'a> {
     }
 
     /// Nodes and workloads are there and have settled before anything else happens.
-    fn begin(&mut self) -> Result<(), Violation> {
+    pub fn begin(&mut self) -> Result<(), Violation> {
         let api = &mut self.cluster.api;
         for node in &self.setup.nodes {
             api.add_node(&node.name, &node.zone, node.cpu, node.pods, crate::cluster::object::Fate::Good);
@@ -146,7 +154,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn act(&mut self, act: &Act, rng: &mut Rng) -> Result<(), Violation> {
+    pub fn act(&mut self, act: &Act, rng: &mut Rng) -> Result<(), Violation> {
         let done = self.foreign.perform(&mut self.cluster.api, act, rng);
         self.book.vanished |= done && matches!(act, Act::Vanish);
         self.book.take(&mut self.cluster, &Cause::Foreign)
@@ -185,7 +193,7 @@ impl<'a> Run<'a> {
         Ok(did)
     }
 
-    fn operate(&mut self, step: Move) -> Result<bool, Violation> {
+    pub fn operate(&mut self, step: Move) -> Result<bool, Violation> {
         match self.operator.step(&mut self.cluster.api, step) {
             Deed::Nothing => Ok(false),
             Deed::Inside => Ok(true),
@@ -194,6 +202,7 @@ impl<'a> Run<'a> {
                 Ok(true)
             }
             Deed::Sent { action, effect, report, done } => {
+                self.writes += usize::from(done);
                 self.book.take(&mut self.cluster, &Cause::Operator { action, effect, report, done })?;
                 Ok(true)
             }
@@ -201,10 +210,11 @@ impl<'a> Run<'a> {
     }
 
     /// Others have stopped; everybody else gets a fair share until nobody has anything left to do.
-    fn settle(&mut self) -> Result<(), Violation> {
+    pub fn settle(&mut self) -> Result<(), Violation> {
         self.cluster.api.say(|| "others stop".to_owned());
-        self.act(&Act::Resume, &mut Rng::new(0))?;
-        self.resume_all()?;
+        if self.cues.is_empty() {
+            self.resume_all()?;
+        }
         let end = self.cluster.api.seconds() + PATIENCE;
         let (mut idle, mut hurry) = (0, 0);
         loop {
@@ -219,6 +229,9 @@ impl<'a> Run<'a> {
                 continue;
             }
             hurry = 0;
+            if self.cue()? {
+                continue;
+            }
             let Some(next) = self.next_time() else { break };
             idle += 1;
             self.pass(next);
@@ -234,6 +247,17 @@ impl<'a> Run<'a> {
             return violation("NoRest", format!("still at it after {PATIENCE} s"));
         }
         Ok(())
+    }
+
+    /// Does what the script says comes next, if it is time.
+    fn cue(&mut self) -> Result<bool, Violation> {
+        let Some((when, what)) = self.cues.first().copied() else { return Ok(false) };
+        if !stage::is_time(when, self.writes, &self.cluster.api) {
+            return Ok(false);
+        }
+        self.cues.remove(0);
+        stage::follow(self, what)?;
+        Ok(true)
     }
 
     /// Everybody's suspended actions go on.
@@ -296,6 +320,10 @@ impl<'a> Run<'a> {
                 while self.operate(step)? {
                     self.steps += 1;
                     did = true;
+                    // A script may go on in the middle of everything.
+                    if self.cue()? {
+                        return Ok(());
+                    }
                 }
             }
             if !did {

@@ -6,7 +6,9 @@ mod cluster;
 mod driver;
 mod operator;
 mod random;
+mod scripts;
 mod setup;
+mod stage;
 
 use operator::Real;
 use operator::naive::{Flaw, Naive};
@@ -50,6 +52,13 @@ fn every_flaw_is_caught() {
         let found = rule(flaw);
         assert!(found.is_some_and(|found| rules.contains(&found)), "{flaw:?} shows as {found:?}");
     }
+}
+
+/// Every story ends as it says.
+#[test]
+fn scripts_end_as_they_say() {
+    let wrong: Vec<String> = scripts::ALL.iter().filter_map(|script| stage::play(script).err()).collect();
+    assert!(wrong.is_empty(), "{} of {} scripts\n{}", wrong.len(), scripts::ALL.len(), wrong.join("\n"));
 }
 
 /// Random situations until the budget is used up.
