@@ -17,9 +17,9 @@ use setup::Setup;
 /// How many calm situations a flaw has to show itself in.
 const CALM_RUNS: u64 = 150;
 
-/// The first calm situation in which this operator breaks a rule.
-fn calm(planner: Naive) -> Option<(Setup, &'static str)> {
-    (0..CALM_RUNS).map(Setup::calm).find_map(|setup| {
+/// The calm situations in which this operator breaks a rule, and which.
+fn calm(planner: Naive) -> impl Iterator<Item = (Setup, &'static str)> {
+    (0..CALM_RUNS).map(Setup::calm).filter_map(move |setup| {
         let violation = campaign::guarded(&setup, planner, false).violation?;
         Some((setup, violation.rule))
     })
@@ -28,7 +28,7 @@ fn calm(planner: Naive) -> Option<(Setup, &'static str)> {
 /// In calm situations an operator that follows the protocol breaks nothing.
 #[test]
 fn a_right_operator_passes() {
-    if let Some((setup, _)) = calm(Naive(Flaw::None)) {
+    if let Some((setup, _)) = calm(Naive(Flaw::None)).next() {
         panic!("{}", campaign::explain(&setup, Naive(Flaw::None)));
     }
 }
@@ -36,7 +36,6 @@ fn a_right_operator_passes() {
 /// A test that cannot fail is no test: every flaw is caught, by the rule that is there for it.
 #[test]
 fn every_flaw_is_caught() {
-    let rule = |flaw| calm(Naive(flaw)).map(|(_, rule)| rule);
     for (flaw, rules) in [
         (Flaw::EvictFirst, &["BlindEviction", "ServingBelowAsked"][..]),
         (Flaw::NoMark, &["InnocentDied"]),
@@ -49,8 +48,8 @@ fn every_flaw_is_caught() {
         (Flaw::Boasts, &["NotSoSucceeded"]),
         (Flaw::NoLimits, &["OverLimit"]),
     ] {
-        let found = rule(flaw);
-        assert!(found.is_some_and(|found| rules.contains(&found)), "{flaw:?} shows as {found:?}");
+        let caught = calm(Naive(flaw)).any(|(_, found)| rules.contains(&found));
+        assert!(caught, "{flaw:?} never shows as {rules:?}");
     }
 }
 
