@@ -169,7 +169,7 @@ async fn pages_are_put_together_and_the_watch_goes_on_from_the_list() {
     running.settled().await;
     assert_eq!(running.pods(), 3);
     let asked = running.server.asked(PODS);
-    assert!(asked[0].contains("limit=250") && !asked[0].contains("resourceVersion"), "{asked:?}");
+    assert!(asked[0].contains("limit=100") && !asked[0].contains("resourceVersion"), "{asked:?}");
     assert!(asked[1].contains("continue=1"), "{asked:?}");
     assert!(asked[2].contains("watch=true") && asked[2].contains("resourceVersion=9"), "{asked:?}");
     assert!(asked[2].contains("allowWatchBookmarks=true"), "{asked:?}");

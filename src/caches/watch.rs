@@ -20,8 +20,9 @@ use crate::logic::facts::Identity;
 use crate::logic::world::{Object, Source};
 use crate::metrics::WatchLabels;
 
-/// Objects in one page of a list: some megabytes of pods at most.
-const PAGE: u32 = 250;
+/// Objects in one page of a list: about a megabyte of pods. What a page takes while it is turned into facts is several
+/// times that, and an allocator does not easily give it back.
+const PAGE: u32 = 100;
 
 /// Seconds that the server keeps one watch open.
 const WATCH_SECONDS: u32 = 285;
@@ -125,8 +126,8 @@ impl<K: Watched> Watch<K> {
         let mut objects = Vec::new();
         let mut params = ListParams::default().limit(PAGE);
         loop {
-            let page =
-                timeout(self.timeout, self.api.list(&params)).await.map_err(|_| Error::Timeout(self.timeout))??;
+            let asked = timeout(self.timeout, self.api.list(&params)).await;
+            let page = asked.map_err(|_| Error::Timeout(self.timeout))??;
             objects.extend(page.items.into_iter().filter_map(|item| self.object(item)));
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params.continue_token = Some(token),
