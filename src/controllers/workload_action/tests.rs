@@ -94,7 +94,7 @@ fn action(version: &str) -> Value {
     json!({
         "apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadAction",
         "metadata": {"namespace": "shop", "name": "go", "uid": "u1", "resourceVersion": version, "generation": 1},
-        "spec": {"swap": {"x": {"pod": {"name": "a"}}, "y": [{"pod": {"name": "b"}}]}},
+        "spec": {"swap": {"replica": {"pod": {"name": "a"}}, "with": [{"pod": {"name": "b"}}]}},
     })
 }
 
