@@ -126,8 +126,8 @@ impl<K: Watched> Watch<K> {
         let mut objects = Vec::new();
         let mut params = ListParams::default().limit(PAGE);
         loop {
-            let page =
-                timeout(self.timeout, self.api.list(&params)).await.map_err(|_| Error::Timeout(self.timeout))??;
+            let asked = timeout(self.timeout, self.api.list(&params)).await;
+            let page = asked.map_err(|_| Error::Timeout(self.timeout))??;
             objects.extend(page.items.into_iter().filter_map(|item| self.object(item)));
             match page.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => params.continue_token = Some(token),
