@@ -1,5 +1,7 @@
 //! The model: WorkloadActions on a small simulated cluster, faster than the world and less kind.
 
+#![expect(clippy::large_enum_variant, reason = "one of each exists at a time, in a simulation")]
+
 mod campaign;
 mod check;
 mod cluster;
