@@ -155,6 +155,9 @@ pub struct Slot {
     /// The change of the workload's replicas is done (create and delete).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub scaled: bool,
+    /// The old pod's eviction is due: it may have been sent. Recorded before it is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub evicting: bool,
     /// disruption: Allowed; the old pod goes before the new one is Ready.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub break_first: bool,

@@ -59,6 +59,8 @@ pub struct Trouble {
 pub struct PodFact {
     pub id: Identity,
     pub created: Timestamp,
+    /// A controller chose its name (`generateName`); the names of our own pods are chosen by us.
+    pub generated: bool,
     pub labels: BTreeMap<String, String>,
     pub marks: Marks,
     pub controller: Option<Owner>,
@@ -118,6 +120,7 @@ impl From<&Pod> for PodFact {
         Self {
             id: meta.into(),
             created: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+            generated: meta.generate_name.is_some(),
             labels: meta.labels.clone().unwrap_or_default(),
             marks: Marks {
                 slot: annotation(marks::SLOT),

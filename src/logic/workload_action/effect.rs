@@ -14,6 +14,7 @@ use crate::logic::facts::{Identity, Key};
 
 /// The next thing to do for an action.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "one exists at a time, and is consumed at once")]
 pub enum Next {
     /// Do this, then ask again.
     Do(Effect),

@@ -8,11 +8,46 @@ pub mod effect;
 pub mod identity;
 pub mod ledger;
 
-use jiff::Timestamp;
+mod admission;
+mod choose;
+mod context;
+mod ending;
+mod forward;
+mod newcomer;
+mod nodes;
+mod place;
+mod refusal;
+mod report;
+mod rollback;
+mod scope;
+mod set;
+mod slot;
 
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::api::marks;
+use crate::api::reasons::Reason;
+use crate::api::receipt::WorkloadActionReceiptSpec;
+use crate::api::workload_action::status::{Plan, Slot, Step};
+use crate::api::workload_action::{Mode, WorkloadAction, WorkloadActionStatus};
 use crate::logic::facts::Key;
 use crate::logic::world::World;
-use effect::{Effect, Next, Refusal};
+use choose::Choice;
+use context::{Context, Verb, Work};
+use effect::{Effect, Next};
+use ending::{after, conclude, finish, let_go};
+pub use refusal::refused;
+use report::State;
+use scope::Stop;
+use slot::Turn;
+
+/// How long an action may name something that does not exist yet: the object may have been made together with it, and our
+/// watches of different kinds keep no order between them.
+const GRACE: SignedDuration = SignedDuration::from_secs(3);
+
+/// How often an action that waits for its turn looks again by itself.
+const QUEUE_PACE: SignedDuration = SignedDuration::from_secs(1);
 
 /// How much may be at work at once; a `None` is no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,16 +59,284 @@ pub struct Limits {
     pub per_target_node: Option<usize>,
 }
 
+const NOTHING: Next = Next::Wait { until: None, report: None };
+
 /// What to do next for this action.
 #[must_use]
 pub fn next(key: &Key, world: &World, now: Timestamp, limits: &Limits) -> Next {
-    let _ = (key, world, now, limits);
-    Next::Wait { until: None, report: None }
+    let Some(action) = world.action(key) else { return NOTHING };
+    let fresh = WorkloadActionStatus::default();
+    let status = action.status.as_ref().unwrap_or(&fresh);
+    let work = Work::of(&action.spec);
+    let clock = status.suspended_at.as_ref().map_or(now, |time| time.0);
+    let shown =
+        work.clone().unwrap_or(Work { verb: Verb::Move, workload: None, pod: None, from: None, to: None, count: 1 });
+    let ctx = Context { world, now, clock, limits, action, status, work: shown };
+    if status.finished_at.is_some() {
+        return after(&ctx);
+    }
+    if ctx.deleting() && status.slots.is_empty() {
+        return let_go(&ctx);
+    }
+    if let Err(stop) = work {
+        return finish(&ctx, status.clone(), State::Failed { reason: stop.reason, message: stop.message });
+    }
+    if let Some(next) = suspension(&ctx) {
+        return next;
+    }
+    if status.slots.is_empty()
+        && let Some(next) = before(&ctx)
+    {
+        return next;
+    }
+    at_work(&ctx)
 }
 
-/// What to do after the API server refused an effect, for reasons that asking again will not change at once.
+/// Stops and restarts the clocks.
+fn suspension(ctx: &Context) -> Option<Next> {
+    let mut status = ctx.status.clone();
+    match (ctx.suspended(), &ctx.status.suspended_at) {
+        (true, None) => {
+            status.suspended_at = Some(Time(ctx.now));
+            let message = "stops at its next safe point; set spec.suspend to false to go on".into();
+            Some(record(ctx, report::status(ctx, status, &State::Suspended { message })))
+        }
+        (false, Some(since)) => {
+            let pause = ctx.now.duration_since(since.0);
+            for time in status.slots.iter_mut().map(|slot| &mut slot.since).chain(status.queued_at.as_mut()) {
+                time.0 += pause;
+            }
+            status.suspended_at = None;
+            let state = report::working(ctx, &status.slots);
+            Some(record(ctx, report::status(ctx, status, &state)))
+        }
+        (true, Some(_)) if ctx.working().next().is_none() => Some(NOTHING),
+        _ => None,
+    }
+}
+
+/// What ends an action that has not begun.
+fn before(ctx: &Context) -> Option<Next> {
+    let fail = |reason, message: String| Some(finish(ctx, ctx.status.clone(), State::Failed { reason, message }));
+    if ctx.action.spec.abort {
+        return fail(Reason::Aborted, "spec.abort was set before anything was done".into());
+    }
+    if ctx.action.spec.mode == Mode::Execute
+        && let Some(next) = already_executed(ctx)
+    {
+        return Some(next);
+    }
+    if ctx.action.spec.not_after.as_ref().is_some_and(|limit| ctx.now > limit.0) {
+        return fail(
+            Reason::Expired,
+            "notAfter was over before its turn came; make a new action if it is still wanted".into(),
+        );
+    }
+    None
+}
+
+/// The end of an action whose receipt says that it ran before, as another object.
+fn already_executed(ctx: &Context) -> Option<Next> {
+    let name = identity::receipt_name(ctx.action);
+    let receipt = ctx.world.receipt(&ctx.key(&name)).filter(|receipt| receipt.action_uid != ctx.id().uid)?;
+    let mut status = ctx.status.clone();
+    status.slots.clear();
+    status.receipt = Some(name.clone());
+    let again = format!("to run it once more, delete WorkloadActionReceipt {name} and apply the action anew");
+    let state = match &receipt.outcome {
+        None => State::Done { reason: Reason::AlreadyExecuted, message: format!("this action ran before; {again}") },
+        Some(outcome) => {
+            let message = format!("this action ran before and ended as {outcome}; {again}");
+            State::Failed { reason: Reason::AlreadyExecuted, message }
+        }
+    };
+    Some(finish(ctx, status, state))
+}
+
+/// The slots that have begun: their next effect, record or wait; then those that are still to begin.
+fn at_work(ctx: &Context) -> Next {
+    let turns: Vec<(&Slot, Turn)> = ctx.working().map(|slot| (slot, slot::turn(ctx, slot))).collect();
+    let shown = shown_slots(ctx, &turns);
+    if turns.iter().any(|(_, turn)| matches!(turn, Turn::Become(_))) {
+        return record(ctx, with_slots(ctx, shown));
+    }
+    let mut until = None;
+    for (_, turn) in turns {
+        match turn {
+            Turn::Act(effect) => return first_receipt(ctx).unwrap_or(Next::Do(effect)),
+            Turn::Hold(hold) => until = earlier(until, hold.until),
+            Turn::Become(_) => {}
+        }
+    }
+    match unfilled(ctx) {
+        Some(open) if !ctx.suspended() => begin(ctx, &open, shown, until),
+        None if ctx.working().next().is_none() => conclude(ctx),
+        _ => wait(ctx, with_slots(ctx, shown), until),
+    }
+}
+
+fn earlier(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
+    a.into_iter().chain(b).min()
+}
+
+/// The slots as they are to be shown and recorded, given what each wants.
+fn shown_slots(ctx: &Context, turns: &[(&Slot, Turn)]) -> Vec<Slot> {
+    let mut slots = ctx.status.slots.clone();
+    for (old, turn) in turns {
+        let Some(slot) = slots.iter_mut().find(|slot| slot.id == old.id) else { continue };
+        match turn {
+            Turn::Become(new) => *slot = new.clone(),
+            Turn::Act(_) => {}
+            Turn::Hold(hold) => {
+                let view = slot::View::new(ctx, old);
+                *slot = view.noted();
+                slot.scaled = view.scaled();
+                if slot.step != hold.step {
+                    (slot.step, slot.since) = (hold.step, Time(ctx.now));
+                }
+                (slot.reason, slot.message) = (hold.reason, hold.message.clone());
+            }
+        }
+    }
+    slots
+}
+
+fn with_slots(ctx: &Context, slots: Vec<Slot>) -> WorkloadActionStatus {
+    let state = report::working(ctx, &slots);
+    report::status(ctx, WorkloadActionStatus { slots, ..ctx.status.clone() }, &state)
+}
+
+/// The numbers and attempts of the slots that are still to begin; None where all have, or where one has failed and so no
+/// other is begun.
+fn unfilled(ctx: &Context) -> Option<Vec<(i32, i32)>> {
+    let slots = &ctx.status.slots;
+    if ctx.aborted() || slots.iter().any(|slot| slot.step.is_end() && slot.step != Step::Succeeded) {
+        return None;
+    }
+    let again = slots.iter().filter(|slot| slot.step == Step::Queued).map(|slot| (slot.index, slot.attempt));
+    let new = (0..ctx.work.count).filter(|index| slots.iter().all(|slot| slot.index != *index)).map(|index| (index, 0));
+    let mut open: Vec<(i32, i32)> = again.chain(new).collect();
+    open.sort_unstable();
+    (!open.is_empty()).then_some(open)
+}
+
+/// Begins slots, if it is their turn; `shown` is how those at work are, `until` how long they wait.
+fn begin(ctx: &Context, open: &[(i32, i32)], shown: Vec<Slot>, until: Option<Timestamp>) -> Next {
+    match choose::choose(ctx, open) {
+        Choice::Begin { slots, plan } if ctx.action.spec.mode == Mode::Plan => planned(ctx, slots, plan),
+        Choice::Begin { slots, plan } => admit(ctx, slots, plan),
+        // What is at work has its own clocks; the rest waits for it.
+        Choice::Wait { .. } | Choice::Refuse(..) if ctx.working().next().is_some() => {
+            wait(ctx, with_slots(ctx, shown), earlier(until, Some(ctx.now + QUEUE_PACE)))
+        }
+        Choice::Wait { reason, message } => queue(ctx, reason, message),
+        Choice::Refuse(stop, plan) => refuse(ctx, stop, plan),
+    }
+}
+
+/// mode: Plan ends here.
+fn planned(ctx: &Context, slots: Vec<Slot>, plan: Plan) -> Next {
+    let words: Vec<String> = slots.iter().map(|slot| report::slot_words(ctx.work.verb, slot)).collect();
+    let message = format!("would do: {}", words.join("; "));
+    let mut status = report::status(
+        ctx,
+        WorkloadActionStatus { slots, ..ctx.status.clone() },
+        &State::Done { reason: Reason::Planned, message },
+    );
+    status.slots.clear();
+    status.plan = Some(plan);
+    status.finished_at = Some(Time(ctx.now));
+    record(ctx, status)
+}
+
+fn admit(ctx: &Context, slots: Vec<Slot>, plan: Plan) -> Next {
+    let finalizers = ctx.action.metadata.finalizers.clone().unwrap_or_default();
+    if !finalizers.iter().any(|name| name == marks::FINALIZER) {
+        let finalizers = finalizers.into_iter().chain([marks::FINALIZER.to_owned()]).collect();
+        return Next::Do(Effect::AddFinalizer { action: ctx.id(), finalizers });
+    }
+    let mut status = ctx.status.clone();
+    for slot in slots {
+        status.slots.retain(|old| old.index != slot.index);
+        status.slots.push(slot);
+    }
+    status.slots.sort_by_key(|slot| slot.index);
+    status.plan = Some(plan);
+    status.queued_at = None;
+    status.started_at = status.started_at.or(Some(Time(ctx.now)));
+    status.receipt = Some(identity::receipt_name(ctx.action));
+    let state = report::working(ctx, &status.slots);
+    let status = Box::new(report::status(ctx, status, &state));
+    Next::Do(Effect::Admit { action: ctx.id(), status })
+}
+
+/// Waits for its turn, but not for ever.
+fn queue(ctx: &Context, reason: Reason, message: String) -> Next {
+    let since = ctx.status.queued_at.as_ref().map_or(ctx.now, |time| time.0);
+    let deadline = since + ctx.queue_time();
+    if ctx.clock >= deadline {
+        let stop = Stop::now(Reason::QueueTimedOut, format!("its turn did not come within queueSeconds: {message}"));
+        return refuse(ctx, stop, ctx.status.plan.clone().unwrap_or_default());
+    }
+    let status = WorkloadActionStatus { queued_at: Some(Time(since)), ..ctx.status.clone() };
+    let state = State::Working { shown: Reason::Queued, why: reason, message };
+    wait(ctx, report::status(ctx, status, &state), Some(deadline.min(ctx.now + QUEUE_PACE)))
+}
+
+/// Ends what cannot begin, with nothing at work; what may only be late gets a moment.
+fn refuse(ctx: &Context, stop: Stop, plan: Plan) -> Next {
+    let until = ctx.created() + GRACE;
+    if stop.soon && ctx.now < until && until <= ctx.now + GRACE {
+        return Next::Wait { until: Some(until), report: None };
+    }
+    let mut status = WorkloadActionStatus { plan: Some(plan), ..ctx.status.clone() };
+    for slot in status.slots.iter_mut().filter(|slot| slot.step == Step::Queued) {
+        (slot.step, slot.reason, slot.message) = (Step::RolledBack, Some(stop.reason), Some(stop.message.clone()));
+    }
+    if status.slots.iter().any(|slot| slot.step != Step::Succeeded) {
+        let state = report::working(ctx, &status.slots);
+        return record(ctx, report::status(ctx, status, &state));
+    }
+    let done = status.slots.len();
+    let share = if done > 0 { format!("{done} of {} replicas done; ", ctx.work.count) } else { String::new() };
+    finish(ctx, status, State::Failed { reason: stop.reason, message: format!("{share}{}", stop.message) })
+}
+
+/// The receipt comes before the first effect.
+fn first_receipt(ctx: &Context) -> Option<Next> {
+    let receipt = ctx.key(&identity::receipt_name(ctx.action));
+    let id = ctx.id();
+    match ctx.world.receipt(&receipt) {
+        Some(known) if known.action_uid == id.uid => None,
+        Some(_) if ctx.working().all(|slot| slot.step == Step::Planned && slot.attempt == 0) => already_executed(ctx),
+        // Somebody replaced the receipt while we work: what is begun is ended.
+        Some(_) => None,
+        None => Some(Next::Do(Effect::WriteReceipt {
+            receipt,
+            spec: WorkloadActionReceiptSpec {
+                action_name: id.key.name.clone(),
+                spec_hash: identity::spec_hash(&ctx.action.spec, &id.uid),
+                action_uid: id.uid,
+                executed_at: Time(ctx.now),
+                outcome: None,
+            },
+        })),
+    }
+}
+
+fn record(ctx: &Context, status: WorkloadActionStatus) -> Next {
+    Next::Do(Effect::Record { action: ctx.id(), status: Box::new(status) })
+}
+
+/// Waits, with a report where the record does not say so yet.
+fn wait(ctx: &Context, status: WorkloadActionStatus, until: Option<Timestamp>) -> Next {
+    let report = (status != *ctx.status).then(|| Box::new(status));
+    // A deadline that is past is judged when something happens; asking again at once would only spin.
+    Next::Wait { until: until.filter(|time| *time > ctx.now), report }
+}
+
+/// The spec's action, for logs and metrics.
 #[must_use]
-pub fn refused(key: &Key, world: &World, now: Timestamp, effect: &Effect, refusal: &Refusal) -> Next {
-    let _ = (key, world, now, effect, refusal);
-    Next::Wait { until: None, report: None }
+pub fn verb(action: &WorkloadAction) -> &'static str {
+    Work::of(&action.spec).map_or("Unsupported", |work| work.verb.as_str())
 }

@@ -19,7 +19,7 @@ type Many = HashMap<String, BTreeSet<Key>>;
 pub struct Index {
     pods_of_set: Many,
     sets_of_deployment: Many,
-    marked: BTreeSet<Key>,
+    marked: Many,
     usage: HashMap<String, (i64, Requests)>,
     running: BTreeSet<Key>,
     /// Running actions that wait for their turn: no slot is at work.
@@ -59,7 +59,11 @@ impl Index {
     }
 
     pub fn marked(&self) -> impl Iterator<Item = &Key> {
-        self.marked.iter()
+        self.marked.values().flatten()
+    }
+
+    pub fn marked_by(&self, slot: &str) -> impl Iterator<Item = &Key> {
+        all(&self.marked, slot)
     }
 
     pub fn running(&self) -> impl Iterator<Item = &Key> {
@@ -86,15 +90,17 @@ impl Index {
             if let Some(owner) = &pod.controller {
                 drop_from(&mut self.pods_of_set, &owner.uid, &pod.id.key);
             }
-            self.marked.remove(&pod.id.key);
+            if let Some(slot) = &pod.marks.slot {
+                drop_from(&mut self.marked, slot, &pod.id.key);
+            }
             self.load(pod, -1);
         }
         if let Some(pod) = new {
             if let Some(owner) = &pod.controller {
                 add(&mut self.pods_of_set, &owner.uid, &pod.id.key);
             }
-            if pod.marks.slot.is_some() {
-                self.marked.insert(pod.id.key.clone());
+            if let Some(slot) = &pod.marks.slot {
+                add(&mut self.marked, slot, &pod.id.key);
             }
             self.load(pod, 1);
         }

@@ -10,7 +10,7 @@
 mod index;
 mod table;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use crate::api::workload_action::WorkloadAction;
@@ -234,6 +234,11 @@ impl World {
         self.index.pods_of(set_uid).filter_map(|key| self.pod(key))
     }
 
+    /// The pods that bear this slot's mark.
+    pub fn pods_marked(&self, slot: &str) -> impl Iterator<Item = &PodFact> {
+        self.index.marked_by(slot).filter_map(|key| self.pod(key))
+    }
+
     /// The pods that bear some slot's mark.
     pub fn marked_pods(&self) -> impl Iterator<Item = &PodFact> {
         self.index.marked().filter_map(|key| self.pod(key))
@@ -249,18 +254,21 @@ impl World {
     pub fn budgets_for<'a>(
         &'a self,
         namespace: &'a str,
-        labels: &'a std::collections::BTreeMap<String, String>,
+        labels: &'a BTreeMap<String, String>,
     ) -> impl Iterator<Item = &'a BudgetFact> {
         self.budgets.values().map(Arc::as_ref).filter(move |budget| budget.guards(namespace, labels))
     }
 
-    /// Whether a Service or a budget of this namespace selects pods by this label.
+    /// Whether a Service or a budget that selects pods with these labels does so by this one.
     #[must_use]
-    pub fn selects_by(&self, namespace: &str, label: &str) -> bool {
-        let service =
-            |service: &Arc<ServiceFact>| service.id.key.namespace == namespace && service.selector.contains_key(label);
+    pub fn selects_by(&self, namespace: &str, labels: &BTreeMap<String, String>, label: &str) -> bool {
+        let service = |service: &Arc<ServiceFact>| {
+            service.id.key.namespace == namespace
+                && service.selector.contains_key(label)
+                && service.selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+        };
         let budget = |budget: &Arc<BudgetFact>| {
-            budget.id.key.namespace == namespace
+            budget.guards(namespace, labels)
                 && budget.selector.as_ref().is_some_and(|selector| selector.mentions(label))
         };
         self.services.values().any(service) || self.budgets.values().any(budget)

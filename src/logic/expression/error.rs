@@ -1,0 +1,125 @@
+//! What can be wrong with an expression, in words for the person who wrote it.
+//!
+//! Owns the texts that land in a condition's message. Must not parse or evaluate.
+
+use super::kind::Kind;
+use super::names;
+use super::{MAX_BRACKETS, MAX_CHARS, MAX_DEPTH, MAX_TERMS};
+use std::io;
+use thiserror::Error;
+
+/// Why an expression was refused, or why it gave no answer for a node.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum ExpressionError {
+    /// Nothing but white space.
+    #[error("an empty expression: write a condition such as node.pods < 3")]
+    Empty,
+    /// Longer than [`MAX_CHARS`].
+    #[error("an expression of {chars} characters: the limit is {MAX_CHARS}")]
+    TooLong { chars: usize },
+    /// More than [`MAX_DEPTH`] operations or `MAX_BRACKETS` brackets inside one another.
+    #[error(
+        "the expression nests too deeply: at most {MAX_DEPTH} operations or {MAX_BRACKETS} brackets may stand inside one another"
+    )]
+    TooDeep,
+    /// More than [`MAX_TERMS`] values and operations.
+    #[error("the expression has more than {MAX_TERMS} terms: shorten it")]
+    TooManyTerms,
+    /// Not an expression at all. Lines and columns count from one.
+    #[error("syntax error at line {line}, column {column}: {message}")]
+    Syntax { line: usize, column: usize, message: String },
+    /// The parser gave up on it; a defect, but one the text set off.
+    #[error("the expression cannot be read: write it more simply")]
+    Unreadable,
+    /// A name that nothing has.
+    #[error("unknown name {name:?}{}: known are {}", did_you_mean(suggestion), names::known_names())]
+    UnknownName { name: String, suggestion: Option<&'static str> },
+    /// A function that does not exist here.
+    #[error("unknown function {name:?}: known are {}", names::known_functions())]
+    UnknownFunction { name: String },
+    /// A known function, called in another way than its own.
+    #[error("{function} is called as {usage}")]
+    WrongCall { function: &'static str, usage: &'static str },
+    /// Part of the language, but not of what is allowed here.
+    #[error("{what} cannot be used: {instead}")]
+    Unsupported { what: &'static str, instead: &'static str },
+    /// One operand of the wrong type.
+    #[error("{operator:?} needs {expected}, and got {found}")]
+    WrongOperand { operator: String, expected: &'static str, found: Kind },
+    /// Two operands that do not go together.
+    #[error("{operator:?} cannot take {left} and {right}: both must be numbers or both strings")]
+    Mismatch { operator: String, left: Kind, right: Kind },
+    /// A whole-number division beside a fraction, which would lose what it is compared for.
+    #[error("an int divided by an int drops its fraction: write double(node.pods) / node.podCapacity")]
+    DropsFraction,
+    /// The answer is no yes or no.
+    #[error("the expression gives {found}, not a bool: compare it, as in node.pods < 3")]
+    NotABool { found: Kind },
+    /// No thread for the parser; nothing to do with the text, so worth another try.
+    #[error("the expression could not be read for lack of a thread ({kind}): it will be tried again")]
+    NoThread { kind: io::ErrorKind },
+
+    /// The node lacks a label that decides.
+    #[error("node {node:?} has no label {label:?}: to allow for that, put {label:?} in node.labels && before it")]
+    MissingLabel { node: String, label: String },
+    /// `/` or `%` by an int that is zero on this node.
+    #[error("on node {node:?} the expression divides by zero: guard it with a comparison")]
+    DivisionByZero { node: String },
+    /// Whole-number arithmetic left 64 bits.
+    #[error("on node {node:?} a number leaves the range of 64 bits: use double(…)")]
+    Overflow { node: String },
+    /// `int(…)` or `double(…)` of something that is no such number on this node.
+    #[error("on node {node:?} {function}(…) is given what is no number in its range")]
+    Conversion { node: String, function: String },
+    /// A comparison with 0.0 / 0.0.
+    #[error("on node {node:?} a comparison has no answer (NaN): guard its division")]
+    NotComparable { node: String },
+    /// Anything else the evaluator reports.
+    #[error("on node {node:?} the expression fails: {detail}")]
+    Failed { node: String, detail: String },
+}
+
+/// What an [`ExpressionError`] is about, and so what is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Concern {
+    /// The text: no node will ever match it. Terminal until the text changes.
+    Text,
+    /// One node: it is no candidate, the error says why. Other nodes may match.
+    Node,
+    /// This process, at this moment: try again.
+    Process,
+}
+
+impl ExpressionError {
+    /// What the error is about.
+    #[must_use]
+    pub fn concern(&self) -> Concern {
+        match self {
+            Self::Empty
+            | Self::TooLong { .. }
+            | Self::TooDeep
+            | Self::TooManyTerms
+            | Self::Syntax { .. }
+            | Self::Unreadable
+            | Self::UnknownName { .. }
+            | Self::UnknownFunction { .. }
+            | Self::WrongCall { .. }
+            | Self::Unsupported { .. }
+            | Self::WrongOperand { .. }
+            | Self::Mismatch { .. }
+            | Self::DropsFraction
+            | Self::NotABool { .. } => Concern::Text,
+            Self::NoThread { .. } => Concern::Process,
+            Self::MissingLabel { .. }
+            | Self::DivisionByZero { .. }
+            | Self::Overflow { .. }
+            | Self::Conversion { .. }
+            | Self::NotComparable { .. }
+            | Self::Failed { .. } => Concern::Node,
+        }
+    }
+}
+
+fn did_you_mean(suggestion: &Option<&'static str>) -> String {
+    suggestion.map_or_else(String::new, |name| format!(" (did you mean {name}?)"))
+}

@@ -1,0 +1,226 @@
+//! Users' conditions on a node, such as `node.pods < 3 && node.memory.utilization < 0.5`.
+//!
+//! Owns the text's way from a custom resource to a yes or no: bounds, parsing, checks, evaluation.
+//! The language is CEL without anything that loops; a cel type never leaves this folder. Must not
+//! know where nodes come from or what a match is used for.
+//!
+//! | name | type | |
+//! |---|---|---|
+//! | `node.name` | string | |
+//! | `node.zone` | string | the label `topology.kubernetes.io/zone` |
+//! | `node.labels["key"]` | string | also `node.labels.key`; `"key" in node.labels` and `has(node.labels.key)` test for it |
+//! | `node.ready`, `node.schedulable` | bool | |
+//! | `node.pods`, `node.podCapacity` | int | pods on the node, pods it allows |
+//! | `node.cpu.allocatable`, `node.cpu.requested` | int | millicores |
+//! | `node.memory.allocatable`, `node.memory.requested` | int | bytes |
+//! | `node.cpu.utilization`, `node.memory.utilization` | double | requested / allocatable; 1.0 when nothing is allocatable |
+//!
+//! Operators: `&& || ! == != < <= > >= + - * / % ?: in [..]`; functions: `int`, `double`,
+//! `startsWith`, `endsWith`, `contains`, `has`. Types are checked when the text is parsed. Int and
+//! double mix; an int divided by an int stays an int, and is refused beside a double.
+//!
+//! A label the node lacks has no value: where it decides, the node gives
+//! [`ExpressionError::MissingLabel`] and so never matches by accident, neither with `==` nor with
+//! `!=`. Where the rest decides (`node.labels["a"] == "b" || node.pods < 3`), it does not matter.
+
+mod check;
+mod error;
+mod kind;
+mod names;
+mod rules;
+
+pub use error::{Concern, ExpressionError};
+pub use kind::Kind;
+pub use names::{NodeView, PodsView, ResourceView, ZONE_LABEL};
+
+use cel::parser::{ParseErrors, Parser};
+use cel::{Context, Env, ExecutionError, IdedExpr, Value};
+use check::Checked;
+use names::{Bound, Leaf};
+use std::fmt;
+use std::sync::Arc;
+use std::thread;
+
+/// The longest expression, in characters. The CRD says the same with `maxLength`.
+pub const MAX_CHARS: usize = 512;
+
+/// How many operations may stand inside one another. Parentheses do not count, and a row of `&&` or
+/// `||` counts by its logarithm. In a debug build the evaluator takes 45 KiB of stack for each, so
+/// this fits an ordinary thread with room to spare.
+pub const MAX_DEPTH: usize = 16;
+
+/// How many values and operations an expression may have.
+pub const MAX_TERMS: usize = 192;
+
+/// How many brackets the parser may stand in before it gives up.
+const MAX_BRACKETS: u16 = 32;
+
+/// In a debug build the parser takes about 170 KiB of stack for each bracket it stands in, so
+/// [`MAX_BRACKETS`] overflow the 2 MiB of an ordinary thread. This is three times what they need;
+/// only what is touched becomes memory.
+const PARSER_STACK_BYTES: usize = 16 << 20;
+
+/// What the parser says on reaching [`MAX_BRACKETS`]; it has no error of its own for it.
+const PARSER_TOO_DEEP: &str = "Recursion limit of";
+
+/// The parser's own words are cut to this many characters: it likes to list every token it knows.
+const MAX_DETAIL_CHARS: usize = 200;
+
+/// A condition on a node, parsed and checked once; clones share it.
+#[derive(Clone)]
+pub struct Expression(Arc<Compiled>);
+
+struct Compiled {
+    text: String,
+    tree: IdedExpr,
+    leaves: Vec<Leaf>,
+    env: Arc<Env>,
+}
+
+impl Expression {
+    /// Parses and checks an expression of at most [`MAX_CHARS`] characters.
+    ///
+    /// Starts a thread for it and waits, a millisecond or so: keep the result.
+    ///
+    /// # Errors
+    ///
+    /// When `text` is no expression, or one that could not give a yes or no, names what does not
+    /// exist, or loops. All but [`ExpressionError::NoThread`] stay until the text changes.
+    pub fn parse(text: &str) -> Result<Self, ExpressionError> {
+        if text.trim().is_empty() {
+            return Err(ExpressionError::Empty);
+        }
+        let chars = text.chars().count();
+        if chars > MAX_CHARS {
+            return Err(ExpressionError::TooLong { chars });
+        }
+        let source = text.to_owned();
+        let Checked { tree, leaves } = on_deep_stack(move || {
+            let tree =
+                Parser::new().max_recursion_depth(MAX_BRACKETS).parse(&source).map_err(|errors| syntax(&errors))?;
+            // Also in here: a deep tree that is refused is dropped on this stack.
+            check::check(&tree)
+        })?;
+        Ok(Self(Arc::new(Compiled {
+            text: text.to_owned(),
+            tree,
+            leaves,
+            env: Arc::new(Env::default().with_stdlib()),
+        })))
+    }
+
+    /// Whether `node` meets the condition.
+    ///
+    /// # Errors
+    ///
+    /// When the node gives no answer: a label that decides is missing, a division by zero, a number
+    /// out of range. Such a node is no candidate, and the error says why; it is no reason to stop.
+    pub fn matches(&self, node: &NodeView<'_>) -> Result<bool, ExpressionError> {
+        let bound = Bound { leaves: &self.0.leaves, node };
+        let mut context = Context::with_env(Arc::clone(&self.0.env));
+        context.set_variable_resolver(&bound);
+        match Value::resolve(&self.0.tree, &context) {
+            Ok(Value::Bool(answer)) => Ok(answer),
+            Ok(other) => Err(ExpressionError::Failed {
+                node: node.name.to_owned(),
+                detail: shortened(&format!("it gives {other:?}, not a bool")),
+            }),
+            Err(error) => Err(self.explain(&error, node.name)),
+        }
+    }
+
+    /// The text it was parsed from.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0.text
+    }
+
+    fn explain(&self, error: &ExecutionError, node: &str) -> ExpressionError {
+        let node = node.to_owned();
+        match error {
+            // The checks leave numbers as names, so what is undeclared is a leaf without a value.
+            ExecutionError::UndeclaredReference(variable) => match names::leaf(&self.0.leaves, variable) {
+                Some(Leaf::Label(label)) => ExpressionError::MissingLabel { node, label: label.clone() },
+                _ => failed(node, error),
+            },
+            ExecutionError::DivisionByZero(_) | ExecutionError::RemainderByZero(_) => {
+                ExpressionError::DivisionByZero { node }
+            }
+            ExecutionError::Overflow(..) => ExpressionError::Overflow { node },
+            ExecutionError::FunctionError { function, .. } => {
+                ExpressionError::Conversion { node, function: function.clone() }
+            }
+            // Types were checked, so only NaN is left without an order.
+            ExecutionError::NoSuchOverload(_) | ExecutionError::ValuesNotComparable(..) => {
+                ExpressionError::NotComparable { node }
+            }
+            _ => failed(node, error),
+        }
+    }
+}
+
+impl fmt::Debug for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Expression").field(&self.0.text).finish()
+    }
+}
+
+impl fmt::Display for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.text)
+    }
+}
+
+/// Equal when written the same.
+impl PartialEq for Expression {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.text == other.0.text
+    }
+}
+
+impl Eq for Expression {}
+
+/// Runs `work` where recursion has room. A panic in there is the text's fault and ends there.
+fn on_deep_stack<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ExpressionError> + Send + 'static,
+) -> Result<T, ExpressionError> {
+    thread::Builder::new()
+        .name("expression".to_owned())
+        .stack_size(PARSER_STACK_BYTES)
+        .spawn(work)
+        .map_err(|error| ExpressionError::NoThread { kind: error.kind() })?
+        .join()
+        .unwrap_or(Err(ExpressionError::Unreadable))
+}
+
+/// The first of the parser's complaints; the others mostly follow from it.
+fn syntax(errors: &ParseErrors) -> ExpressionError {
+    let Some(first) = errors.errors.first() else {
+        return ExpressionError::Unreadable;
+    };
+    if errors.errors.iter().any(|error| error.msg.contains(PARSER_TOO_DEEP)) {
+        return ExpressionError::TooDeep;
+    }
+    let message = first.msg.strip_prefix("Syntax error: ").unwrap_or(&first.msg);
+    ExpressionError::Syntax {
+        line: usize::try_from(first.pos.0).unwrap_or(0).max(1),
+        column: usize::try_from(first.pos.1).unwrap_or(0).max(1),
+        message: shortened(message),
+    }
+}
+
+fn failed(node: String, error: &ExecutionError) -> ExpressionError {
+    let detail = shortened(&error.to_string());
+    ExpressionError::Failed { node, detail }
+}
+
+fn shortened(text: &str) -> String {
+    let mut short: String = text.chars().take(MAX_DETAIL_CHARS).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,247 @@
+//! The names an expression may use, and what they stand for on a node.
+//!
+//! Owns the vocabulary and the reading of a [`NodeView`]. Must not know operators or syntax.
+
+use super::kind::Kind;
+use cel::common::types::{CelBool, CelDouble, CelInt, CelString};
+use cel::common::value::CowVal;
+use cel::context::VariableResolver;
+use std::collections::BTreeMap;
+
+/// The label that `node.zone` reads.
+pub const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
+
+/// The functions, with the way to call each.
+pub(super) const FUNCTIONS: [(&str, &str); 6] = [
+    ("int", "int(value), of a number or a string"),
+    ("double", "double(value), of a number or a string"),
+    ("has", "has(node.labels.key)"),
+    ("startsWith", "node.name.startsWith(\"text\")"),
+    ("endsWith", "node.name.endsWith(\"text\")"),
+    ("contains", "node.name.contains(\"text\")"),
+];
+
+/// What an expression sees of a node.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NodeView<'a> {
+    /// `node.name`.
+    pub name: &'a str,
+    /// `node.labels["key"]`, and `node.zone`, which is the label [`ZONE_LABEL`].
+    pub labels: &'a BTreeMap<String, String>,
+    /// `node.ready`.
+    pub ready: bool,
+    /// `node.schedulable`: not cordoned.
+    pub schedulable: bool,
+    /// `node.pods` and `node.podCapacity`.
+    pub pods: PodsView,
+    /// `node.cpu`, in millicores.
+    pub cpu: ResourceView,
+    /// `node.memory`, in bytes.
+    pub memory: ResourceView,
+}
+
+/// How many pods a node has and may have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PodsView {
+    /// Pods on the node.
+    pub count: i64,
+    /// Pods the node allows.
+    pub capacity: i64,
+}
+
+/// One resource of a node: millicores of CPU, bytes of memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ResourceView {
+    /// What pods may request in all.
+    pub allocatable: i64,
+    /// What the node's pods request.
+    pub requested: i64,
+}
+
+impl ResourceView {
+    /// Requested over allocatable; 1.0 when nothing is allocatable, so that such a node looks full.
+    #[must_use]
+    pub fn utilization(&self) -> f64 {
+        if self.allocatable <= 0 {
+            return 1.0;
+        }
+        self.requested as f64 / self.allocatable as f64
+    }
+}
+
+/// A name that every node has a value for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Field {
+    Name,
+    Ready,
+    Schedulable,
+    Pods,
+    PodCapacity,
+    CpuAllocatable,
+    CpuRequested,
+    CpuUtilization,
+    MemoryAllocatable,
+    MemoryRequested,
+    MemoryUtilization,
+}
+
+/// A value an expression takes from the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Leaf {
+    Field(Field),
+    /// The value of a label, which a node may lack.
+    Label(String),
+    /// Whether the node has the label.
+    HasLabel(String),
+}
+
+const FIELDS: [(&str, Field); 11] = [
+    ("node.name", Field::Name),
+    ("node.ready", Field::Ready),
+    ("node.schedulable", Field::Schedulable),
+    ("node.pods", Field::Pods),
+    ("node.podCapacity", Field::PodCapacity),
+    ("node.cpu.allocatable", Field::CpuAllocatable),
+    ("node.cpu.requested", Field::CpuRequested),
+    ("node.cpu.utilization", Field::CpuUtilization),
+    ("node.memory.allocatable", Field::MemoryAllocatable),
+    ("node.memory.requested", Field::MemoryRequested),
+    ("node.memory.utilization", Field::MemoryUtilization),
+];
+
+/// The names that are labels in disguise or take a key.
+pub(super) const ZONE: &str = "node.zone";
+pub(super) const LABELS: &str = "node.labels";
+const LABEL_EXAMPLE: &str = "node.labels[\"key\"]";
+
+impl Leaf {
+    /// What `path` (`node.pods`, `node.zone`, `node.labels.disk`) stands for.
+    pub(super) fn named(path: &str) -> Option<Self> {
+        if let Some(label) = label_of(path) {
+            return Some(Self::Label(label.to_owned()));
+        }
+        FIELDS.iter().find(|(name, _)| *name == path).map(|(_, field)| Self::Field(*field))
+    }
+
+    pub(super) fn kind(&self) -> Kind {
+        match self {
+            Self::Label(_) => Kind::Text,
+            Self::HasLabel(_) => Kind::Bool,
+            Self::Field(field) => field.kind(),
+        }
+    }
+
+    /// The value on `node`; none when it is a label the node lacks.
+    fn read<'b>(&self, node: &NodeView<'b>) -> Option<CowVal<'b, 'b>> {
+        match self {
+            Self::Field(field) => Some(field.read(node)),
+            Self::Label(key) => {
+                let value = node.labels.get(key)?;
+                Some(CowVal::owned(CelString::from(value.as_str())))
+            }
+            Self::HasLabel(key) => Some(CowVal::owned(CelBool::from(node.labels.contains_key(key)))),
+        }
+    }
+}
+
+impl Field {
+    fn kind(self) -> Kind {
+        match self {
+            Self::Name => Kind::Text,
+            Self::Ready | Self::Schedulable => Kind::Bool,
+            Self::Pods
+            | Self::PodCapacity
+            | Self::CpuAllocatable
+            | Self::CpuRequested
+            | Self::MemoryAllocatable
+            | Self::MemoryRequested => Kind::Int,
+            Self::CpuUtilization | Self::MemoryUtilization => Kind::Double,
+        }
+    }
+
+    fn read<'b>(self, node: &NodeView<'b>) -> CowVal<'b, 'b> {
+        // Always int, never uint: node.pods + 1 has no overload for the mixture.
+        let int = |value: i64| CowVal::owned(CelInt::from(value));
+        match self {
+            Self::Name => CowVal::owned(CelString::from(node.name)),
+            Self::Ready => CowVal::owned(CelBool::from(node.ready)),
+            Self::Schedulable => CowVal::owned(CelBool::from(node.schedulable)),
+            Self::Pods => int(node.pods.count),
+            Self::PodCapacity => int(node.pods.capacity),
+            Self::CpuAllocatable => int(node.cpu.allocatable),
+            Self::CpuRequested => int(node.cpu.requested),
+            Self::CpuUtilization => CowVal::owned(CelDouble::from(node.cpu.utilization())),
+            Self::MemoryAllocatable => int(node.memory.allocatable),
+            Self::MemoryRequested => int(node.memory.requested),
+            Self::MemoryUtilization => CowVal::owned(CelDouble::from(node.memory.utilization())),
+        }
+    }
+}
+
+/// The key of the label that `path` reads, if it reads one.
+pub(super) fn label_of(path: &str) -> Option<&str> {
+    if path == ZONE {
+        return Some(ZONE_LABEL);
+    }
+    let key = path.strip_prefix(LABELS)?.strip_prefix('.')?;
+    (!key.contains('.')).then_some(key)
+}
+
+/// The leaves of one expression on one node, which the tree names by number.
+pub(super) struct Bound<'a> {
+    pub(super) leaves: &'a [Leaf],
+    pub(super) node: &'a NodeView<'a>,
+}
+
+impl VariableResolver for Bound<'_> {
+    fn resolve<'b>(&'b self, variable: &str) -> Option<CowVal<'b, 'b>> {
+        leaf(self.leaves, variable)?.read(self.node)
+    }
+}
+
+/// The leaf that the tree names `variable`.
+pub(super) fn leaf<'a>(leaves: &'a [Leaf], variable: &str) -> Option<&'a Leaf> {
+    leaves.get(variable.parse::<usize>().ok()?)
+}
+
+/// All names, for a message.
+pub(super) fn known_names() -> String {
+    let mut names: Vec<&str> = all_names().collect();
+    names.push(LABEL_EXAMPLE);
+    names.join(", ")
+}
+
+/// All functions, for a message.
+pub(super) fn known_functions() -> String {
+    FUNCTIONS.map(|(name, _)| name).join(", ")
+}
+
+/// The known name that `name` is most likely meant to be.
+pub(super) fn suggestion(name: &str) -> Option<&'static str> {
+    let full = format!("node.{name}");
+    all_names()
+        .map(|known| (distance(known, name).min(distance(known, &full)), known))
+        .min_by_key(|(distance, _)| *distance)
+        .filter(|(distance, known)| *distance * 4 <= known.len())
+        .map(|(_, known)| known)
+}
+
+fn all_names() -> impl Iterator<Item = &'static str> {
+    FIELDS.iter().map(|(name, _)| *name).chain([ZONE])
+}
+
+/// How many letters to insert, delete or replace to get from `a` to `b`.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.to_lowercase().chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.to_lowercase().chars().enumerate() {
+        let mut next = vec![i + 1];
+        for (j, (y, above)) in b.iter().zip(row.windows(2)).enumerate() {
+            let &[diagonal, up] = above else { continue };
+            let left = next.get(j).copied().unwrap_or(usize::MAX - 1);
+            next.push((diagonal + usize::from(x != *y)).min(up + 1).min(left + 1));
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or(0)
+}

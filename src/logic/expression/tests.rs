@@ -1,0 +1,509 @@
+//! Tests of the expression language, as a user meets it: text in, answer or message out.
+
+use super::*;
+use proptest::prelude::*;
+use rstest::rstest;
+use std::collections::BTreeMap;
+
+const GIB: i64 = 1 << 30;
+
+fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+/// node-4 in zone a: 3 of 110 pods, 2 of 4 cores, 6 of 16 GiB.
+fn with_node<T>(test: impl FnOnce(NodeView<'_>) -> T) -> T {
+    let labels =
+        labels(&[(ZONE_LABEL, "a"), ("disk", "ssd"), ("example.com/rank", "7"), ("zone", "decoy"), ("empty", "")]);
+    test(NodeView {
+        name: "node-4",
+        labels: &labels,
+        ready: true,
+        schedulable: false,
+        pods: PodsView { count: 3, capacity: 110 },
+        cpu: ResourceView { allocatable: 4_000, requested: 2_000 },
+        memory: ResourceView { allocatable: 16 * GIB, requested: 6 * GIB },
+    })
+}
+
+fn answer(text: &str) -> Result<bool, ExpressionError> {
+    let expression = Expression::parse(text)?;
+    with_node(|node| expression.matches(&node))
+}
+
+fn message(text: &str) -> String {
+    answer(text).expect_err(text).to_string()
+}
+
+#[rstest]
+#[case("node.pods < 4 && node.memory.utilization < 0.5", true)]
+#[case("node.pods < 3 && node.memory.utilization < 0.5", false)]
+#[case("node.pods + 1 < 5", true)]
+#[case("node.pods + 1 < 4", false)]
+#[case("node.pods - 4 < 0", true)]
+#[case("node.pods == 3", true)]
+#[case("node.pods == 3.0", true)]
+#[case("node.pods < 2.5", false)]
+#[case("node.pods < 3.5", true)]
+#[case("3.5 > node.pods", true)]
+#[case("-node.pods < 0", true)]
+#[case("node.pods in [1, 2, 3]", true)]
+#[case("node.pods in [1.5, 3.0]", true)]
+#[case("node.pods in []", false)]
+#[case("node.podCapacity - node.pods >= 107", true)]
+#[case("node.pods * 2 % 4 == 2", true)]
+#[case("node.pods / 2 == 1", true)]
+#[case("node.memory.utilization < 1", true)]
+#[case("node.memory.utilization == 0.375", true)]
+#[case("node.cpu.utilization == 0.5", true)]
+#[case("node.cpu.allocatable - node.cpu.requested >= 2000", true)]
+#[case("node.memory.allocatable / 1024 / 1024 / 1024 == 16", true)]
+#[case("node.memory.requested < 0.4 * node.memory.allocatable", true)]
+#[case("node.memory.requested < node.memory.allocatable * 0.3", false)]
+#[case("node.cpu.utilization + 1 == 1.5", true)]
+#[case("double(node.pods) / node.podCapacity < 0.03", true)]
+#[case("int(node.cpu.utilization * 100) == 50", true)]
+#[case("node.ready", true)]
+#[case("node.schedulable", false)]
+#[case("!node.schedulable", true)]
+#[case("node.ready == true", true)]
+#[case("node.ready ? node.pods < 4 : node.pods > 100", true)]
+#[case("(node.ready ? 1 : 2.5) < 1.5", true)]
+#[case("node.name == \"node-4\"", true)]
+#[case("node.name == 'node-4'", true)]
+#[case("node.name != 'node-4'", false)]
+#[case("node.name in ['node-1', 'node-4']", true)]
+#[case("node.name < 'node-5'", true)]
+#[case("node.name.startsWith('node-')", true)]
+#[case("node.name.endsWith('5')", false)]
+#[case("node.name.contains('de-')", true)]
+#[case("node.name == 'node' + '-4'", true)]
+#[case("node.zone == 'a'", true)]
+#[case("has(node.zone)", true)]
+#[case("node.labels['disk'] == 'ssd'", true)]
+#[case("node.labels.disk == 'ssd'", true)]
+#[case("node.labels.zone == 'decoy'", true)]
+#[case("node.labels['empty'] == ''", true)]
+#[case("node.labels['topology.kubernetes.io/zone'] == node.zone", true)]
+#[case("int(node.labels['example.com/rank']) > 6", true)]
+#[case("double(node.labels['example.com/rank']) == 7", true)]
+#[case("'disk' in node.labels", true)]
+#[case("'gpu' in node.labels", false)]
+#[case("has(node.labels.disk)", true)]
+#[case("has(node.labels.gpu)", false)]
+#[case("'gpu' in node.labels && node.labels['gpu'] == 'a100'", false)]
+#[case("has(node.labels.gpu) && node.labels.gpu == 'a100'", false)]
+// What is missing does not matter where the rest decides.
+#[case("node.labels['gpu'] == 'a100' || node.pods < 4", true)]
+#[case("node.labels['gpu'] == 'a100' && node.pods > 4", false)]
+#[case("true", true)]
+#[case("  node.ready\n  && true // why", true)]
+fn answers(#[case] text: &str, #[case] expected: bool) {
+    assert_eq!(answer(text), Ok(expected));
+}
+
+#[rstest]
+#[case("node.labels['gpu'] == 'a100'", "gpu")]
+#[case("node.labels['gpu'] != 'a100'", "gpu")]
+#[case("!(node.labels['gpu'] == 'a100')", "gpu")]
+#[case("node.labels['gpu'] == ''", "gpu")]
+#[case("node.labels['gpu'] == node.labels['gpu']", "gpu")]
+#[case("node.labels['gpu'] in ['']", "gpu")]
+#[case("node.labels['gpu'] == 'a100' || node.pods > 4", "gpu")]
+#[case("node.labels['a\"b'] == ''", "a\"b")]
+fn a_missing_label_never_matches_by_accident(#[case] text: &str, #[case] label: &str) {
+    let error = ExpressionError::MissingLabel { node: "node-4".into(), label: label.into() };
+    assert_eq!(answer(text), Err(error.clone()));
+    assert_eq!(error.concern(), Concern::Node);
+}
+
+#[rstest]
+#[case("1 / (node.pods - 3) == 1", ExpressionError::DivisionByZero { node: "node-4".into() })]
+#[case("1 % (node.pods - 3) == 1", ExpressionError::DivisionByZero { node: "node-4".into() })]
+#[case("9223372036854775807 + node.pods > 0", ExpressionError::Overflow { node: "node-4".into() })]
+#[case("-9223372036854775807 - node.pods > 0", ExpressionError::Overflow { node: "node-4".into() })]
+#[case("9223372036854775807 * node.pods > 0", ExpressionError::Overflow { node: "node-4".into() })]
+#[case("-(-9223372036854775807 - 1) > 0", ExpressionError::Overflow { node: "node-4".into() })]
+#[case("(-9223372036854775807 - 1) / (node.pods - 4) > 0", ExpressionError::Overflow { node: "node-4".into() })]
+#[case("(-9223372036854775807 - 1) % (node.pods - 4) == 0", ExpressionError::Overflow { node: "node-4".into() })]
+#[case("int(node.name) > 0", ExpressionError::Conversion { node: "node-4".into(), function: "int".into() })]
+#[case("double(node.name) > 0.0", ExpressionError::Conversion { node: "node-4".into(), function: "double".into() })]
+#[case("int(node.cpu.utilization * 1e300) > 0", ExpressionError::Conversion { node: "node-4".into(), function: "int".into() })]
+#[case("0.0 / 0.0 < 1.0", ExpressionError::NotComparable { node: "node-4".into() })]
+fn a_node_without_an_answer_says_why(#[case] text: &str, #[case] expected: ExpressionError) {
+    assert_eq!(answer(text), Err(expected.clone()));
+    assert_eq!(expected.concern(), Concern::Node);
+}
+
+#[rstest]
+#[case("", "an empty expression")]
+#[case(" \n", "an empty expression")]
+#[case("node.pods <", "syntax error at line 1, column")]
+#[case("node.pods < 3)", "syntax error at line 1, column 14")]
+#[case("node.ready &&\nnode.pods = 3", "syntax error at line 2, column 11")]
+#[case("node.pods < 99999999999999999999", "syntax error at line 1, column 13")]
+#[case("node.mem < 3", "unknown name \"node.mem\": known are node.name, node.ready,")]
+#[case("node.memory.utilisation < 0.5", "(did you mean node.memory.utilization?): known are")]
+#[case("node.podcapacity < 3", "(did you mean node.podCapacity?)")]
+#[case("pods < 3", "unknown name \"pods\" (did you mean node.pods?)")]
+#[case(".node.pods < 3", "unknown name \".node.pods\" (did you mean node.pods?)")]
+#[case("node.pods.count < 3", "unknown name \"node.pods.count\"")]
+#[case("node.cpu < 3", "unknown name \"node.cpu\"")]
+#[case("node", "unknown name \"node\"")]
+#[case("int", "unknown name \"int\"")]
+#[case("node.labels.example.com == 'a'", "node.labels[\"key\"]")]
+#[case("has(node.lables.disk)", "unknown name \"node.lables.disk\"")]
+#[case("has(node.pods)", "has(…) of this cannot be used")]
+#[case("node.labels == 'a'", "node.labels by itself cannot be used")]
+#[case("node.labels[node.name] == 'a'", "a computed label cannot be used")]
+#[case("node.name in node.labels", "a computed label cannot be used")]
+#[case("node['pods'] < 3", "[…] cannot be used: only labels have it")]
+#[case("[1, 2][0] < 3", "[…] cannot be used")]
+#[case("'a' in 'abc'", "in with anything else cannot be used")]
+#[case("[1] == [1]", "a list cannot be used")]
+#[case("{'a': 1} == {'a': 1}", "{…} cannot be used")]
+#[case("Node{pods: 3}.pods < 3", "computed value")]
+#[case("[1, 2].all(x, x > 0)", "all, exists, map, filter")]
+#[case("[1, 2].exists(x, x > 0)", "all, exists, map, filter")]
+#[case("[1, 2].exists_one(x, x > 0)", "all, exists, map, filter")]
+#[case("[1, 2].map(x, x) == [1]", "all, exists, map, filter")]
+#[case("[1, 2].filter(x, x > 0) == [1]", "all, exists, map, filter")]
+#[case("node.ready && node.labels.all(k, k == 'a')", "all, exists, map, filter")]
+#[case("size(node.name) > 3", "unknown function \"size\": known are int, double, has,")]
+#[case("node.name.matches('a.*')", "unknown function \"matches\"")]
+#[case("duration('5s') > 3", "unknown function \"duration\"")]
+#[case("optional.of(3).value() == 3", "unknown function \"value\"")]
+#[case("startsWith(node.name, 'a')", "startsWith is called as node.name.startsWith(\"text\")")]
+#[case("node.name.startsWith()", "startsWith is called as")]
+#[case("int() == 1", "int is called as int(value)")]
+#[case("node.pods.int() == 1", "int is called as int(value)")]
+#[case("node.pods < 3u", "a number such as 3u cannot be used: write 3")]
+#[case("node.name == null", "null cannot be used")]
+#[case("node.name == b'a'", "b\"…\" cannot be used")]
+#[case("node.pods", "the expression gives an int, not a bool")]
+#[case("'yes'", "the expression gives a string, not a bool")]
+#[case("node.name < 3", "\"<\" cannot take a string and an int")]
+#[case("node.name == 3", "\"==\" cannot take a string and an int")]
+#[case("node.pods in ['a']", "\"in\" cannot take an int and a string")]
+#[case("node.ready < true", "\"<\" needs a number or a string, and got a bool")]
+#[case("!node.pods", "\"!\" needs a bool, and got an int")]
+#[case("-node.name == 'a'", "\"-\" needs a number, and got a string")]
+#[case("node.ready && node.pods", "\"&&\" needs a bool, and got an int")]
+#[case("node.pods || node.ready", "\"||\" needs a bool, and got an int")]
+#[case("node.pods ? true : false", "\"?\" needs a bool, and got an int")]
+#[case("node.ready ? true : 3", "\"? :\" cannot take a bool and an int")]
+#[case("node.ready + true", "\"+\" needs a number, and got a bool")]
+#[case("node.name * 'a' == 'b'", "\"*\" needs a number, and got a string")]
+#[case("node.cpu.utilization % 2 == 1", "\"%\" needs an int, and got a double")]
+#[case("int(node.ready) == 1", "\"int\" needs a number or a string, and got a bool")]
+#[case("node.pods.startsWith('a')", "\"startsWith\" needs a string, and got an int")]
+#[case("node.name.startsWith(3)", "\"startsWith\" needs a string, and got an int")]
+// Nearly always true, and never what is meant.
+#[case("node.pods / node.podCapacity < 0.5", "drops its fraction")]
+#[case("0.5 > node.pods / node.podCapacity", "drops its fraction")]
+#[case("(1 + node.pods / node.podCapacity) * 0.5 < 1.0", "drops its fraction")]
+#[case("double(node.pods / node.podCapacity) < 0.5", "drops its fraction")]
+#[case("node.pods / node.podCapacity in [0.5]", "drops its fraction")]
+fn refuses_with_advice(#[case] text: &str, #[case] part: &str) {
+    let error = Expression::parse(text).expect_err(text);
+    let message = error.to_string();
+    assert!(message.contains(part), "{text}: {message}");
+    assert!(message.chars().count() < 800, "{text}: {message}");
+    assert_eq!(error.concern(), Concern::Text);
+}
+
+#[test]
+fn the_messages_read_well() {
+    assert_eq!(
+        message("node.mem < 3"),
+        "unknown name \"node.mem\": known are node.name, node.ready, node.schedulable, node.pods, \
+         node.podCapacity, node.cpu.allocatable, node.cpu.requested, node.cpu.utilization, \
+         node.memory.allocatable, node.memory.requested, node.memory.utilization, node.zone, \
+         node.labels[\"key\"]"
+    );
+    assert_eq!(
+        message("node.zone == node.labels['gpu']"),
+        "node \"node-4\" has no label \"gpu\": to allow for that, put \"gpu\" in node.labels && \
+         before it"
+    );
+}
+
+#[rstest]
+#[case(0, 0)]
+#[case(0, 5)]
+#[case(-1, 5)]
+fn a_node_with_nothing_to_give_looks_full(#[case] allocatable: i64, #[case] requested: i64) {
+    let expression = Expression::parse("node.memory.utilization == 1").unwrap();
+    let answer = with_node(|mut node| {
+        node.memory = ResourceView { allocatable, requested };
+        expression.matches(&node)
+    });
+    assert_eq!(answer, Ok(true));
+}
+
+#[test]
+fn a_node_without_a_zone_is_in_none() {
+    let expression = Expression::parse("node.zone != 'b'").unwrap();
+    let nothing = BTreeMap::new();
+    let answer = with_node(|node| expression.matches(&NodeView { labels: &nothing, ..node }));
+    let error = ExpressionError::MissingLabel { node: "node-4".into(), label: ZONE_LABEL.into() };
+    assert_eq!(answer, Err(error));
+}
+
+#[test]
+fn is_shared_across_threads_and_compares_by_text() {
+    fn shared<T: Send + Sync + Clone>(_: &T) {}
+    let one = Expression::parse("node.pods < 3").unwrap();
+    shared(&one);
+    assert_eq!(one.clone(), Expression::parse("node.pods < 3").unwrap());
+    assert_ne!(one, Expression::parse("node.pods < 4").unwrap());
+    assert_eq!(one.as_str(), one.to_string());
+    assert_eq!(format!("{one:?}"), "Expression(\"node.pods < 3\")");
+}
+
+#[test]
+fn its_length_is_bounded_in_characters() {
+    let padded = |chars: usize| format!("node.name != '{}'", "ä".repeat(chars - 15));
+    assert_eq!(answer(&padded(MAX_CHARS)), Ok(true));
+    let error = ExpressionError::TooLong { chars: MAX_CHARS + 1 };
+    assert_eq!(answer(&padded(MAX_CHARS + 1)), Err(error));
+}
+
+/// `1+1+…` of this depth, compared.
+fn sum(depth: usize) -> String {
+    format!("1{} > 0", "+1".repeat(depth - 2))
+}
+
+#[test]
+fn its_depth_is_bounded() {
+    assert_eq!(answer(&sum(MAX_DEPTH)), Ok(true));
+    assert_eq!(answer(&sum(MAX_DEPTH + 1)), Err(ExpressionError::TooDeep));
+    assert_eq!(answer(&sum(240)), Err(ExpressionError::TooDeep));
+}
+
+#[test]
+fn its_brackets_are_bounded() {
+    let nested = |count: usize| format!("{}node.ready{}", "(".repeat(count), ")".repeat(count));
+    assert_eq!(answer(&nested(31)), Ok(true));
+    assert_eq!(answer(&nested(33)), Err(ExpressionError::TooDeep));
+    assert_eq!(answer(&nested(250)), Err(ExpressionError::TooDeep));
+}
+
+#[test]
+fn its_terms_are_bounded() {
+    // The operator, the value, the elements.
+    let list = |terms: usize| format!("1 in [{}2]", "2,".repeat(terms - 3));
+    assert_eq!(answer(&list(MAX_TERMS)), Ok(false));
+    assert_eq!(answer(&list(MAX_TERMS + 1)), Err(ExpressionError::TooManyTerms));
+}
+
+#[test]
+fn the_deepest_expression_evaluates_on_half_an_ordinary_stack() {
+    let deep = Expression::parse(&sum(MAX_DEPTH)).unwrap();
+    let evaluation =
+        thread::Builder::new().stack_size(1 << 20).spawn(move || with_node(|node| deep.matches(&node))).unwrap();
+    assert_eq!(evaluation.join().unwrap(), Ok(true));
+}
+
+/// As much nesting of every sort as 512 characters hold, closed and left open.
+#[rstest]
+#[case("(", ")")]
+#[case("[", "]")]
+#[case("{1:", "}")]
+#[case("!", "")]
+#[case("-", "")]
+#[case("!(", ")")]
+#[case("-(", ")")]
+#[case("f(", ")")]
+#[case("a.b(", ")")]
+#[case("a[", "]")]
+#[case("A{b:", "}")]
+#[case("1+", "")]
+#[case("1<", "")]
+#[case("true?true:", "")]
+#[case("true?", ":1")]
+#[case("x.all(y,", ")")]
+#[case("[1].map(x,", ")")]
+#[case("has(a.", ")")]
+#[case("a.", "")]
+#[case("1||", "")]
+#[case("1&&", "")]
+#[case("", ".b")]
+#[case("", "[0]")]
+#[case("", "()")]
+#[case("", ".a()")]
+fn survives_nesting(#[case] open: &str, #[case] close: &str) {
+    for (open_share, close_share) in [(1, 1), (1, 0), (0, 1)] {
+        let width = open.len() * open_share + close.len() * close_share;
+        let Some(count) = (MAX_CHARS - 1).checked_div(width) else {
+            continue;
+        };
+        for middle in ["1", "a", ""] {
+            let text = format!("{}{middle}{}", open.repeat(count * open_share), close.repeat(count * close_share));
+            let error = answer(&text).expect_err(&text);
+            assert_ne!(error, ExpressionError::Unreadable, "{text}");
+        }
+    }
+}
+
+/// What is known of a part of an expression: its text, and its value unless a label is missing.
+type Known = (String, Option<bool>);
+
+/// Conditions on the node of `with_node`, with their values by hand.
+fn condition() -> impl Strategy<Value = Known> {
+    let atom = prop_oneof![
+        (-5_i64..10).prop_map(|n| (format!("node.pods < {n}"), Some(3 < n))),
+        (-5_i64..10).prop_map(|n| (format!("node.pods + 1 >= {n}"), Some(4 >= n))),
+        (0_u32..8).prop_map(|n| {
+            let limit = f64::from(n) / 4.0;
+            (format!("node.memory.utilization <= {limit:?}"), Some(0.375 <= limit))
+        }),
+        Just(("node.ready".to_owned(), Some(true))),
+        Just(("node.zone == 'b'".to_owned(), Some(false))),
+        Just(("node.labels['disk'] == 'ssd'".to_owned(), Some(true))),
+        Just(("node.labels['gpu'] == 'a100'".to_owned(), None)),
+        Just(("node.labels['gpu'] != 'a100'".to_owned(), None)),
+        Just(("'gpu' in node.labels".to_owned(), Some(false))),
+    ];
+    atom.prop_recursive(4, 12, 2, |inner| {
+        prop_oneof![
+            inner.clone().prop_map(|(text, value)| (format!("!({text})"), value.map(|v| !v))),
+            (inner.clone(), inner.clone()).prop_map(|((a, x), (b, y))| {
+                let value = match (x, y) {
+                    (Some(false), _) | (_, Some(false)) => Some(false),
+                    (Some(true), Some(true)) => Some(true),
+                    _ => None,
+                };
+                (format!("({a}) && ({b})"), value)
+            }),
+            (inner.clone(), inner.clone()).prop_map(|((a, x), (b, y))| {
+                let value = match (x, y) {
+                    (Some(true), _) | (_, Some(true)) => Some(true),
+                    (Some(false), Some(false)) => Some(false),
+                    _ => None,
+                };
+                (format!("({a}) || ({b})"), value)
+            }),
+            (inner.clone(), inner.clone(), inner).prop_map(|((a, x), (b, y), (c, z))| {
+                (format!("({a}) ? ({b}) : ({c})"), x.and_then(|x| if x { y } else { z }))
+            }),
+        ]
+    })
+}
+
+/// Anything the language has, well typed or not.
+fn anything() -> impl Strategy<Value = String> {
+    let atom = prop::sample::select(vec![
+        "node.name",
+        "node.zone",
+        "node.ready",
+        "node.pods",
+        "node.podCapacity",
+        "node.labels",
+        "node.labels['disk']",
+        "node.labels['gpu']",
+        "node.cpu.utilization",
+        "node.memory.requested",
+        "node",
+        "node.mem",
+        "0",
+        "1",
+        "-1",
+        "3u",
+        "9223372036854775807",
+        "-9223372036854775808",
+        "0.0",
+        "0.5",
+        "1e308",
+        "-1e-308",
+        "'a'",
+        "''",
+        "b'a'",
+        "null",
+        "true",
+        "false",
+        "[]",
+        "{}",
+        "[1, 2.0]",
+        "{'a': 1}",
+        "N{a: 1}",
+    ])
+    .prop_map(str::to_owned);
+    atom.prop_recursive(5, 24, 3, |inner| {
+        let binary = prop::sample::select(vec![
+            "&&", "||", "==", "!=", "<", "<=", ">", ">=", "+", "-", "*", "/", "%", " in ",
+        ]);
+        let call = prop::sample::select(vec![
+            "!", "-", "int", "double", "has", "size", "string", "type", "duration", "optional.of",
+        ]);
+        let method = prop::sample::select(vec![
+            "startsWith", "contains", "matches", "all", "exists", "map", "filter", "orValue",
+        ]);
+        prop_oneof![
+            4 => (inner.clone(), binary, inner.clone()).prop_map(|(a, op, b)| format!("({a}{op}{b})")),
+            2 => (call, inner.clone()).prop_map(|(name, a)| format!("{name}({a})")),
+            1 => (inner.clone(), method, inner.clone()).prop_map(|(a, name, b)| format!("{a}.{name}({b})")),
+            1 => (inner.clone(), method_arguments(), inner.clone()).prop_map(|(a, name, b)| format!("{a}.{name}(x, {b})")),
+            1 => (inner.clone(), inner.clone()).prop_map(|(a, b)| format!("{a}[{b}]")),
+            1 => (inner.clone(), inner.clone(), inner).prop_map(|(a, b, c)| format!("({a} ? {b} : {c})")),
+        ]
+    })
+}
+
+fn method_arguments() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec!["all", "exists", "exists_one", "map", "filter", "f"])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn agrees_with_logic_by_hand((text, expected) in condition()) {
+        prop_assume!(text.chars().count() <= MAX_CHARS);
+        match (answer(&text), expected) {
+            (Ok(found), Some(expected)) => prop_assert_eq!(found, expected, "{}", text),
+            (Err(ExpressionError::MissingLabel { .. }), None) => {}
+            (found, expected) => prop_assert!(false, "{text}: {found:?}, not {expected:?}"),
+        }
+    }
+
+    #[test]
+    fn compares_ints_and_doubles_as_numbers(pods in -1_000_i64..1_000, limit in -4_000_i32..4_000) {
+        let limit = f64::from(limit) / 4.0;
+        let expression = Expression::parse(&format!("node.pods < {limit:?}")).unwrap();
+        let found = with_node(|mut node| {
+            node.pods.count = pods;
+            expression.matches(&node)
+        });
+        prop_assert_eq!(found, Ok((pods as f64) < limit));
+    }
+
+    #[test]
+    fn any_name_and_label_is_only_text(name in any::<String>(), value in any::<String>()) {
+        let expression = Expression::parse("node.name == node.labels['x']").unwrap();
+        let labels = labels(&[("x", &value)]);
+        let found = with_node(|node| expression.matches(&NodeView { name: &name, labels: &labels, ..node }));
+        prop_assert_eq!(found, Ok(name == value));
+    }
+
+    #[test]
+    fn survives_any_text(text in any::<String>(), near in "[-a-z0-9.()\\[\\]{}'\"\\\\!?:&|<>=+*/%, \n`@#_ä]{0,60}") {
+        for text in [text, near] {
+            prop_assert_ne!(answer(&text), Err(ExpressionError::Unreadable), "{}", text);
+        }
+    }
+
+    #[test]
+    fn survives_any_expression(text in anything(), cut in any::<prop::sample::Index>()) {
+        let cut = text.chars().take(cut.index(text.chars().count() + 1)).collect();
+        for text in [text, cut] {
+            let found = answer(&text);
+            // Checked types leave the evaluator nothing unforeseen to complain of.
+            let unforeseen = matches!(
+                found,
+                Err(ExpressionError::Unreadable | ExpressionError::Failed { .. })
+            );
+            prop_assert!(!unforeseen, "{text}: {found:?}");
+        }
+    }
+}

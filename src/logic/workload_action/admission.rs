@@ -1,0 +1,128 @@
+//! Whose turn it is: limits on how much is at work at once, and what cannot be at work together.
+//!
+//! Decides over the whole store, deterministically: by priority, then age, then name. Only slots that have begun count.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+
+use crate::api::reasons::Reason;
+use crate::api::workload_action::WorkloadAction;
+use crate::api::workload_action::status::{Slot, Step};
+use crate::logic::facts::{Identity, PodFact};
+use crate::logic::world::Fact;
+
+use super::context::{Context, Work};
+use super::scope::Scope;
+
+/// Every slot at work, with its action.
+fn at_work<'a>(ctx: &Context<'a>) -> impl Iterator<Item = (&'a WorkloadAction, &'a Slot)> {
+    ctx.world.open_slots().filter(|(_, slot)| slot.step != Step::Queued).map(|(action, slot)| (action.as_ref(), slot))
+}
+
+/// Why the workload cannot be worked on beside what is at work on it: actions that change replicas run alone, moves run
+/// together.
+pub fn busy(ctx: &Context, scope: &Scope) -> Option<String> {
+    let own = ctx.id();
+    at_work(ctx)
+        .filter(|(action, slot)| action.id().uid != own.uid && slot.replica_set.uid == scope.set.id.uid)
+        .find(|(action, _)| ctx.work.verb.scales() || Work::of(&action.spec).is_ok_and(|work| work.verb.scales()))
+        .map(|(action, _)| format!("WorkloadAction {} is at work on the same workload", action.id().key.name))
+}
+
+/// Another slot has this pod, or is about to.
+pub fn is_taken(ctx: &Context, pod: &PodFact) -> bool {
+    ctx.world.slots_on(pod.controller.as_ref().map_or("", |owner| owner.uid.as_str())).any(|slot| {
+        let victim = slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(&pod.id.uid));
+        let newcomer = slot.newcomer.as_ref().is_some_and(|newcomer| newcomer.name == pod.id.key.name);
+        (victim || newcomer) && slot.step != Step::Queued
+    })
+}
+
+/// As many of these slots, from the first, as the limits leave room for; and what is full, if not all.
+pub fn admit(ctx: &Context, slots: Vec<Slot>) -> (Vec<Slot>, Option<String>) {
+    let mut count = Count::at_work(ctx);
+    count.add_waiting_ahead(ctx);
+    let mut admitted = Vec::new();
+    for slot in slots {
+        if let Some(full) = count.full(ctx, &slot) {
+            return (admitted, Some(full));
+        }
+        count.add(ctx.namespace(), &slot);
+        admitted.push(slot);
+    }
+    (admitted, None)
+}
+
+/// How much is at work, by what is limited.
+#[derive(Default)]
+struct Count {
+    all: usize,
+    namespaces: HashMap<String, usize>,
+    workloads: HashMap<String, usize>,
+    sources: HashMap<String, usize>,
+    targets: HashMap<String, usize>,
+}
+
+impl Count {
+    fn at_work(ctx: &Context) -> Self {
+        let mut count = Self::default();
+        for (action, slot) in at_work(ctx) {
+            count.add(action.metadata.namespace.as_deref().unwrap_or_default(), slot);
+        }
+        count
+    }
+
+    fn add(&mut self, namespace: &str, slot: &Slot) {
+        self.all += 1;
+        *self.namespaces.entry(namespace.to_owned()).or_default() += 1;
+        *self.workloads.entry(slot.replica_set.uid.clone()).or_default() += 1;
+        for (nodes, pod) in [(&mut self.sources, &slot.victim), (&mut self.targets, &slot.newcomer)] {
+            if let Some(pod) = pod {
+                *nodes.entry(pod.node.clone()).or_default() += 1;
+            }
+        }
+    }
+
+    /// Whoever waits for a turn and ranks before this action has it first.
+    fn add_waiting_ahead(&mut self, ctx: &Context) {
+        let own = rank(ctx.action);
+        for action in ctx.world.running().filter(|action| waits_for_turn(action) && rank(action) < own) {
+            self.all += 1;
+            *self.namespaces.entry(action.metadata.namespace.clone().unwrap_or_default()).or_default() += 1;
+        }
+    }
+
+    fn full(&self, ctx: &Context, slot: &Slot) -> Option<String> {
+        let limits = ctx.limits;
+        let at = |map: &HashMap<String, usize>, key: &str| map.get(key).copied().unwrap_or(0);
+        let node = |pod: &Option<crate::api::workload_action::status::PodOnNode>, map: &HashMap<String, usize>| {
+            pod.as_ref().map_or(0, |pod| at(map, &pod.node))
+        };
+        let used = [
+            ("in all", limits.in_all, self.all),
+            ("in this namespace", limits.per_namespace, at(&self.namespaces, ctx.namespace())),
+            ("of this workload", limits.per_workload, at(&self.workloads, &slot.replica_set.uid)),
+            ("from this node", limits.per_source_node, node(&slot.victim, &self.sources)),
+            ("to this node", limits.per_target_node, node(&slot.newcomer, &self.targets)),
+        ];
+        used.into_iter().find(|(_, limit, used)| limit.is_some_and(|limit| *used >= limit)).map(|(what, limit, _)| {
+            format!("{} replicas {what} may be at work at once, and are", limit.unwrap_or_default())
+        })
+    }
+}
+
+/// What goes first sorts first.
+fn rank(action: &WorkloadAction) -> (i32, Timestamp, String, String) {
+    let Identity { key, .. } = action.id();
+    let age = action.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+    (-action.spec.priority, age, key.namespace, key.name)
+}
+
+/// It has nothing at work and would have, but for a limit.
+fn waits_for_turn(action: &WorkloadAction) -> bool {
+    let Some(status) = &action.status else { return false };
+    let limited =
+        status.conditions.iter().any(|one| one.type_ == "Reconciling" && one.reason == Reason::LimitReached.as_str());
+    limited && !action.spec.suspend && status.slots.iter().all(|slot| slot.step.is_end() || slot.step == Step::Queued)
+}

@@ -1,0 +1,333 @@
+//! Which replicas and which nodes: fills slots that have not begun, and says in the plan why these and not others.
+
+use crate::api::reasons::Reason;
+use crate::api::targets::Target;
+use crate::api::workload_action::OnReplicaOwner;
+use crate::api::workload_action::status::{LIST_LIMIT, NodeChoice, Plan, PodChoice, PodOnNode, SetRef, Slot, Step};
+use crate::logic::facts::{PodFact, requests};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::admission;
+use super::context::{Context, Verb};
+use super::identity;
+use super::nodes::{Nodes, possible};
+use super::place::{Filter, source_words, target_words};
+use super::scope::{Scope, Stop};
+use super::set::Pods;
+
+/// What came of choosing.
+#[derive(Debug)]
+pub enum Choice {
+    /// These slots may begin now.
+    Begin { slots: Vec<Slot>, plan: Plan },
+    /// Not now.
+    Wait { reason: Reason, message: String },
+    /// Not at all.
+    Refuse(Stop, Plan),
+}
+
+/// Chooses for the slots with these numbers and attempts.
+pub fn choose(ctx: &Context, open: &[(i32, i32)]) -> Choice {
+    match prepare(ctx, open) {
+        Ok(choice) => choice,
+        Err(Stop { reason: Reason::VictimBusy, message, .. }) => Choice::Wait { reason: Reason::VictimBusy, message },
+        Err(stop) => Choice::Refuse(stop, Plan::default()),
+    }
+}
+
+/// The replica that a slot takes away, and where it is.
+struct Victim<'a>(Option<&'a PodFact>);
+
+fn prepare(ctx: &Context, open: &[(i32, i32)]) -> Result<Choice, Stop> {
+    let (scope, named) = subject(ctx)?;
+    let label = scope.detach_label(ctx.world)?;
+    if ctx.work.verb.scales()
+        && ctx.action.spec.on_replica_owner == OnReplicaOwner::Yield
+        && let Some(owner) = scope.replicas_owner(ctx.world)
+    {
+        let advice = "change the number there, or set onReplicaOwner: Force";
+        let message = format!("{owner} owns spec.replicas of {}; {advice}", words(&scope));
+        return Err(Stop::now(Reason::ReplicasOwnedElsewhere, message));
+    }
+    if let Some(message) = scope.rollout(ctx.world) {
+        return Ok(Choice::Wait { reason: Reason::RolloutInProgress, message });
+    }
+    if let Some(message) = admission::busy(ctx, &scope) {
+        return Ok(Choice::Wait { reason: Reason::WorkloadBusy, message });
+    }
+    let mut plan = Plan::default();
+    let victims = match pick_victims(ctx, &scope, named, open.len(), &mut plan)? {
+        Ok(victims) => victims,
+        Err(message) => return Ok(Choice::Wait { reason: Reason::VictimBusy, message }),
+    };
+    let places = match ctx.work.to {
+        None => vec![None; open.len()],
+        Some(to) => match pick_nodes(ctx, &scope, to, &victims, &mut plan) {
+            Ok(places) => places.into_iter().map(Some).collect(),
+            Err(stop) => return Ok(Choice::Refuse(stop, plan)),
+        },
+    };
+    let chosen = open.iter().zip(victims).zip(places);
+    let slots = chosen
+        .map(|((&(index, attempt), Victim(pod)), node)| new_slot(ctx, &scope, &label, (index, attempt), pod, node));
+    Ok(admit(ctx, slots.collect(), plan))
+}
+
+/// As many of the slots as the limits leave room for.
+fn admit(ctx: &Context, slots: Vec<Slot>, plan: Plan) -> Choice {
+    let (admitted, full) = admission::admit(ctx, slots);
+    match full {
+        Some(message) if admitted.is_empty() => Choice::Wait { reason: Reason::LimitReached, message },
+        _ => Choice::Begin { slots: admitted, plan },
+    }
+}
+
+fn subject<'a>(ctx: &Context<'a>) -> Result<(Scope<'a>, Option<&'a PodFact>), Stop> {
+    match (ctx.work.workload, ctx.work.pod) {
+        (_, Some(pod)) => {
+            let (scope, pod) = Scope::of_pod(ctx.world, ctx.namespace(), &pod.name)?;
+            Ok((scope, Some(pod)))
+        }
+        (Some(workload), None) => Ok((Scope::of_workload(ctx.world, ctx.namespace(), workload)?, None)),
+        (None, None) => Err(Stop::now(Reason::NotSupported, "name a workload or a pod")),
+    }
+}
+
+fn words(scope: &Scope) -> String {
+    let workload = scope.workload();
+    format!("{} {}", workload.kind, workload.name)
+}
+
+/// The replicas that go: the outer error stops the action, the inner one lets it wait.
+fn pick_victims<'a>(
+    ctx: &Context<'a>,
+    scope: &Scope<'a>,
+    named: Option<&'a PodFact>,
+    count: usize,
+    plan: &mut Plan,
+) -> Result<Result<Vec<Victim<'a>>, String>, Stop> {
+    if ctx.work.verb == Verb::Create {
+        return Ok(Ok((0..count).map(|_| Victim(None)).collect()));
+    }
+    if ctx.world.budgets_for(ctx.namespace(), &scope.labels()).count() > 1 {
+        let message =
+            format!("more than one PodDisruptionBudget selects the pods of {}; nothing can evict them", words(scope));
+        return Err(Stop::now(Reason::BudgetsOverlap, message));
+    }
+    let taken = |pod: &PodFact| pod.marks.slot.is_some() || admission::is_taken(ctx, pod);
+    if let Some(pod) = named {
+        plan.pods = vec![choice_of(pod, true, "named by the action")];
+        plan.pods_total = 1;
+        if taken(pod) {
+            return Ok(Err(format!("pod {} is at work in another action", pod.id.key.name)));
+        }
+        return Ok(Ok(vec![Victim(Some(pod))]));
+    }
+    let source = Filter::source(ctx.work.from)?;
+    let target = Filter::target(if ctx.work.from.is_none() { ctx.work.to } else { None })?;
+    let nodes = Nodes::new(ctx.world);
+    let (mut fit, mut busy) = (Vec::new(), 0);
+    let mut refused = Vec::new();
+    for pod in Pods::of(ctx.world, scope).active() {
+        match eligible(ctx, &nodes, pod, &source, &target) {
+            Err(why) => refused.push(choice_of(pod, false, &why)),
+            Ok(()) if taken(pod) => {
+                busy += 1;
+                refused.push(choice_of(pod, false, "at work in another action"));
+            }
+            Ok(()) => fit.push(pod),
+        }
+    }
+    // The order in which the ReplicaSet itself would let them go, as far as it is the pods' own: not Ready, cheapest,
+    // youngest; then by name, so that the same question has the same answer.
+    let cost = |pod: &PodFact| pod.marks.cost.as_ref().and_then(|cost| cost.parse::<i32>().ok()).unwrap_or(0);
+    fit.sort_by_key(|pod| (pod.is_ready(), cost(pod), std::cmp::Reverse(pod.created), pod.id.key.name.clone()));
+    plan.pods_total = i64::try_from(fit.len() + refused.len()).unwrap_or(i64::MAX);
+    plan.pods =
+        fit.iter().enumerate().map(|(rank, pod)| choice_of(pod, rank < count, rank_words(rank < count))).collect();
+    plan.pods.append(&mut refused);
+    cut(&mut plan.pods, &mut plan.truncated);
+    if fit.len() >= count {
+        fit.truncate(count);
+        return Ok(Ok(fit.into_iter().map(|pod| Victim(Some(pod))).collect()));
+    }
+    if fit.len() + busy >= count {
+        return Ok(Err(format!("{busy} of the replicas of {} are at work in other actions", words(scope))));
+    }
+    let place = ctx.work.from.map_or(String::new(), |from| format!(" on {}", source_words(from)));
+    let message = format!(
+        "{count} replicas asked for, {} of {} can be taken{place}; lower count, or look at `status.plan.pods`",
+        fit.len() + busy,
+        words(scope)
+    );
+    Err(Stop::soon(Reason::NotEnoughReplicas, message))
+}
+
+fn rank_words(chosen: bool) -> &'static str {
+    if chosen { "first in order: not Ready, lowest deletion cost, youngest" } else { "later in order" }
+}
+
+fn eligible(ctx: &Context, nodes: &Nodes, pod: &PodFact, source: &Filter, target: &Filter) -> Result<(), String> {
+    let node = pod.node.as_deref().and_then(|name| ctx.world.node(name));
+    let Some(node) = node else { return Err("not on any node yet".into()) };
+    source.admits(nodes, node).map_err(|why| format!("not taken from there: {why}"))?;
+    let already = !target.is_empty() && target.admits(nodes, node).is_ok();
+    if already { Err("already where it is to go".into()) } else { Ok(()) }
+}
+
+fn choice_of(pod: &PodFact, chosen: bool, message: &str) -> PodChoice {
+    PodChoice { name: pod.id.key.name.clone(), node: pod.node.clone(), chosen, message: message.to_owned() }
+}
+
+/// A node for each of the replicas.
+fn pick_nodes(
+    ctx: &Context,
+    scope: &Scope,
+    to: &Target,
+    victims: &[Victim],
+    plan: &mut Plan,
+) -> Result<Vec<String>, Stop> {
+    let spec = scope.set.template.as_ref().and_then(|template| template.spec.as_ref());
+    if let Some(name) = &to.node_name
+        && ctx.world.node(name).is_none()
+    {
+        let message = format!("no node {name}; look at `kubectl get nodes`");
+        return Err(Stop::soon(Reason::NodeNotFound, message));
+    }
+    let filter = Filter::target(Some(to))?;
+    let mut nodes = Nodes::new(ctx.world);
+    let mut chosen: Vec<NodeChoice> = Vec::new();
+    let mut places = Vec::new();
+    for Victim(victim) in victims {
+        let home = victim.and_then(|pod| pod.node.as_deref());
+        let (best, refused) = best_node(ctx, &nodes, &filter, spec, home, &[]);
+        plan.nodes_total = i64::try_from(best.len() + refused.len()).unwrap_or(i64::MAX);
+        let Some((name, share)) = best.first() else {
+            let stop = no_node(to, &refused);
+            plan.nodes = refused;
+            cut(&mut plan.nodes, &mut plan.truncated);
+            return Err(stop);
+        };
+        nodes.add(name, spec.map(requests).unwrap_or_default());
+        places.push(name.clone());
+        match chosen.iter_mut().find(|choice| &choice.name == name) {
+            Some(choice) => choice.replicas += 1,
+            None => chosen.push(possible(name, *share, 1)),
+        }
+        let others = best.iter().filter(|(other, _)| !places.contains(other));
+        plan.nodes = chosen
+            .iter()
+            .cloned()
+            .chain(others.map(|(name, share)| possible(name, *share, 0)))
+            .chain(refused)
+            .collect();
+        cut(&mut plan.nodes, &mut plan.truncated);
+    }
+    Ok(places)
+}
+
+/// Every node that can take one more replica, best first, and the others with the reason.
+fn best_node(
+    ctx: &Context,
+    nodes: &Nodes,
+    filter: &Filter,
+    spec: Option<&k8s_openapi::api::core::v1::PodSpec>,
+    home: Option<&str>,
+    tried: &[String],
+) -> (Vec<(String, i64)>, Vec<NodeChoice>) {
+    let (mut best, mut refused) = (Vec::new(), Vec::new());
+    for node in ctx.world.nodes() {
+        let name = &node.id.key.name;
+        // Nodes that the user did not mean are no candidates, and so not worth a line.
+        if filter.names_another(node) {
+            continue;
+        }
+        let result = match filter.admits(nodes, node) {
+            Err(why) => Err((Reason::NodeExcluded, why)),
+            Ok(()) if home == Some(name) => {
+                Err((Reason::AlreadyOnTarget, format!("the replica is on node {name} already")))
+            }
+            Ok(()) if tried.contains(name) => Err((Reason::NodeExcluded, "tried before, in vain".to_owned())),
+            Ok(()) => nodes.assess(node, spec),
+        };
+        match result {
+            Ok(share) => best.push((name.clone(), share)),
+            Err((reason, message)) => {
+                refused.push(NodeChoice { name: name.clone(), replicas: 0, message, refused: Some(reason) });
+            }
+        }
+    }
+    best.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+    (best, refused)
+}
+
+/// Another node for a slot whose node did not work out; None where none is left.
+pub fn another_node(ctx: &Context, slot: &Slot) -> Option<String> {
+    let scope = Scope::of_slot(ctx.world, ctx.namespace(), &slot.replica_set)?;
+    let spec = scope.set.template.as_ref().and_then(|template| template.spec.as_ref());
+    let filter = Filter::target(ctx.work.to).ok()?;
+    let home = slot.victim.as_ref().map(|victim| victim.node.as_str());
+    let mut tried = slot.tried.clone();
+    tried.extend(slot.newcomer.as_ref().map(|newcomer| newcomer.node.clone()));
+    let (best, _) = best_node(ctx, &Nodes::new(ctx.world), &filter, spec, home, &tried);
+    best.into_iter().next().map(|(name, _)| name)
+}
+
+fn no_node(to: &Target, refused: &[NodeChoice]) -> Stop {
+    match refused {
+        [only] if to.node_name.is_some() => {
+            Stop::soon(only.refused.unwrap_or(Reason::NoCandidateNode), only.message.clone())
+        }
+        [] => Stop::soon(Reason::NoCandidateNode, format!("no node matches {}", target_words(to))),
+        some => {
+            let first = some.iter().find(|node| node.refused != Some(Reason::NodeExcluded)).unwrap_or(&some[0]);
+            let advice = "see `status.plan.nodes` for each";
+            let message =
+                format!("none of {} nodes can take the replica, for instance: {}; {advice}", some.len(), first.message);
+            Stop::soon(Reason::NoCandidateNode, message)
+        }
+    }
+}
+
+fn new_slot(
+    ctx: &Context,
+    scope: &Scope,
+    label: &str,
+    (index, attempt): (i32, i32),
+    victim: Option<&PodFact>,
+    node: Option<String>,
+) -> Slot {
+    let id = identity::slot_id(&ctx.id().uid, index);
+    let set = &scope.set.id;
+    let newcomer =
+        node.map(|node| PodOnNode { name: identity::newcomer_name(&set.key.name, &id, attempt), uid: None, node });
+    Slot {
+        index,
+        attempt,
+        step: Step::Planned,
+        since: Time(ctx.now),
+        workload: scope.workload(),
+        replica_set: SetRef { name: set.key.name.clone(), uid: set.uid.clone() },
+        label: label.to_owned(),
+        victim: victim.map(|pod| PodOnNode {
+            name: pod.id.key.name.clone(),
+            uid: Some(pod.id.uid.clone()),
+            node: pod.node.clone().unwrap_or_default(),
+        }),
+        newcomer,
+        tried: Vec::new(),
+        scaled: false,
+        evicting: false,
+        break_first: false,
+        reason: None,
+        message: None,
+        id,
+    }
+}
+
+fn cut<T>(list: &mut Vec<T>, truncated: &mut bool) {
+    if list.len() > LIST_LIMIT {
+        list.truncate(LIST_LIMIT);
+        *truncated = true;
+    }
+}

@@ -1,0 +1,108 @@
+//! The end of an action, and what is left to do after it.
+
+use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+
+use crate::api::marks;
+use crate::api::workload_action::WorkloadActionStatus;
+use crate::api::workload_action::status::Step;
+
+use super::context::Context;
+use super::effect::{Effect, Next};
+use super::report::{self, State};
+use super::scope::Scope;
+use super::{NOTHING, identity, record};
+
+/// All slots have ended: the receipt says how, then the status.
+pub fn conclude(ctx: &Context) -> Next {
+    let mut status = ctx.status.clone();
+    for slot in status.slots.iter_mut().filter(|slot| slot.step == Step::Queued) {
+        slot.step = Step::Aborted;
+    }
+    let slots = &status.slots;
+    let state = report::ended(ctx, slots);
+    let receipt = ctx.world.receipt(&ctx.key(&identity::receipt_name(ctx.action)));
+    if let (Some(receipt), State::Failed { .. }) =
+        (receipt.filter(|receipt| receipt.action_uid == ctx.id().uid), &state)
+    {
+        let effect = slots.iter().any(|slot| matches!(slot.step, Step::Succeeded | Step::Failed));
+        match effect {
+            false => return Next::Do(Effect::DeleteReceipt { receipt: receipt.id.clone() }),
+            true if receipt.outcome.is_none() => return Next::Do(Effect::FailReceipt { receipt: receipt.id.clone() }),
+            true => {}
+        }
+    }
+    finish(ctx, status, state)
+}
+
+pub fn finish(ctx: &Context, mut status: WorkloadActionStatus, state: State) -> Next {
+    status.finished_at = Some(Time(ctx.now));
+    status.queued_at = None;
+    record(ctx, report::status(ctx, status, &state))
+}
+
+/// What is left to do for an action that has ended: our marks on the workload, the finalizer, the ttl.
+pub fn after(ctx: &Context) -> Next {
+    let slots = &ctx.status.slots;
+    for slot in slots {
+        let Some(scope) = Scope::of_slot(ctx.world, ctx.namespace(), &slot.replica_set) else { continue };
+        if scope.ledger().is_some_and(|ledger| slots.iter().any(|slot| slot.id == ledger.slot)) {
+            return Next::Do(Effect::ClearLedger { workload: scope.scalable() });
+        }
+    }
+    if ctx.action.metadata.finalizers.iter().flatten().any(|name| name == marks::FINALIZER) {
+        return let_go(ctx);
+    }
+    if ctx.deleting() {
+        return NOTHING;
+    }
+    if ctx.status.observed_generation != Some(ctx.generation()) {
+        let mut status = ctx.status.clone();
+        status.observed_generation = Some(ctx.generation());
+        for condition in &mut status.conditions {
+            condition.observed_generation = Some(ctx.generation());
+        }
+        return record(ctx, status);
+    }
+    expire(ctx).unwrap_or(NOTHING)
+}
+
+/// Deletes the action when its ttl is over.
+fn expire(ctx: &Context) -> Option<Next> {
+    let ttl = ctx.action.spec.ttl_seconds_after_finished?;
+    let finished = ctx.status.finished_at.as_ref()?;
+    if gitops_manager(&ctx.action.metadata).is_some() {
+        return None;
+    }
+    let due = finished.0 + SignedDuration::from_secs(i64::from(ttl));
+    if ctx.now >= due {
+        return Some(Next::Do(Effect::DeleteAction { action: ctx.id() }));
+    }
+    Some(Next::Wait { until: Some(due), report: None })
+}
+
+/// Takes our finalizer off.
+pub fn let_go(ctx: &Context) -> Next {
+    let finalizers = ctx.action.metadata.finalizers.clone().unwrap_or_default();
+    if !finalizers.iter().any(|name| name == marks::FINALIZER) {
+        return NOTHING;
+    }
+    let finalizers = finalizers.into_iter().filter(|name| name != marks::FINALIZER).collect();
+    Next::Do(Effect::RemoveFinalizer { action: ctx.id(), finalizers })
+}
+
+/// Who manages an object from a repository, by the marks that Argo CD, Flux and Helm leave.
+pub fn gitops_manager(meta: &ObjectMeta) -> Option<&'static str> {
+    let labels = meta.labels.iter().flatten();
+    let marks: Vec<&str> = labels.chain(meta.annotations.iter().flatten()).map(|(key, _)| key.as_str()).collect();
+    let has = |prefix: &str| marks.iter().any(|mark| mark.starts_with(prefix));
+    if has("argocd.argoproj.io/") {
+        Some("Argo CD")
+    } else if has("kustomize.toolkit.fluxcd.io/") || has("helm.toolkit.fluxcd.io/") {
+        Some("Flux")
+    } else if has("meta.helm.sh/") {
+        Some("Helm")
+    } else {
+        None
+    }
+}

@@ -1,0 +1,297 @@
+//! One slot, forwards: what brings it on from each step.
+
+use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::api::reasons::Reason;
+use crate::api::workload_action::status::Step;
+use crate::logic::facts::PodFact;
+
+use super::context::Verb;
+use super::effect::{Effect, PodChange};
+use super::rollback;
+use super::scope::Scope;
+use super::set::Pods;
+use super::slot::{Turn, View};
+
+/// How long the ReplicaSet controller may leave a set with a pod too few before we believe that somebody scaled it, and
+/// look at the whole again.
+const SETTLE: SignedDuration = SignedDuration::from_secs(5);
+
+impl<'a> View<'a> {
+    pub fn forward(&self, step: Step) -> Turn {
+        let verb = self.ctx.work.verb;
+        if self.victim_lost() {
+            return self.roll_back(Reason::VictimGone, "the old pod was deleted by somebody else");
+        }
+        match step {
+            Step::Planned => self.detach(step),
+            Step::Creating => self.make_newcomer(),
+            Step::Scheduling => self.await_node(),
+            Step::Readying => self.await_ready(),
+            Step::Detached => self.claim(step),
+            Step::Scaled if verb == Verb::Create => self.claim(step),
+            Step::Scaled => self.commit(),
+            Step::Marked => match verb {
+                Verb::Delete => self.scale(step, -1),
+                Verb::Move if self.slot.break_first => self.commit(),
+                Verb::Move | Verb::Create => self.take_in(step),
+            },
+            Step::Adopted => self.adopted(),
+            Step::Evicting => self.evict(),
+            Step::Verifying => self.verify(),
+            Step::Queued
+            | Step::RollingBack
+            | Step::Succeeded
+            | Step::RolledBack
+            | Step::Failed
+            | Step::Aborted
+            | Step::Expired => self.hold(step, None, None, None),
+        }
+    }
+
+    /// The old pod went before we sent it away. Where the workload's number is lowered for it already, that is as good.
+    fn victim_lost(&self) -> bool {
+        let lowered = self.ctx.work.verb == Verb::Delete && self.scaled();
+        self.slot.victim.is_some() && !self.slot.evicting && !self.victim_runs() && !lowered
+    }
+
+    /// Takes the old pod out of its set: the last moment at which everything may simply wait.
+    pub fn detach(&self, step: Step) -> Turn {
+        let (Some(victim), Some(scope), Some(pods)) = (self.victim, &self.scope, self.pods()) else {
+            return self.hold(step, None, None, None);
+        };
+        if self.ctx.suspended() {
+            return self.suspended(step);
+        }
+        let patience = self.ctx.ready_time() + self.ctx.stable_time() + self.ctx.drain_time();
+        if let Some((reason, message)) = self.unrest(scope, &pods).or_else(|| self.budget(victim)) {
+            return self.hold_or_back(step, reason, message, patience);
+        }
+        Turn::Act(Effect::ChangePod {
+            pod: victim.id.clone(),
+            change: PodChange::Detach {
+                label: self.slot.label.clone(),
+                slot: self.slot.id.clone(),
+                action: self.ctx.id(),
+                peers: pods.peers(self.ctx.created()).join(","),
+            },
+        })
+    }
+
+    /// What must calm down before pods of the set are exchanged.
+    fn unrest(&self, scope: &Scope<'a>, pods: &Pods<'a>) -> Option<(Reason, String)> {
+        if let Some(message) = scope.rollout(self.ctx.world) {
+            return Some((Reason::RolloutInProgress, message));
+        }
+        self.unready(pods)
+    }
+
+    /// Another pod of the set that is not Ready, which the set would let go before the marked one.
+    fn unready(&self, pods: &Pods<'a>) -> Option<(Reason, String)> {
+        let own = self.victim.map(|victim| &victim.id.uid);
+        let pod = pods.unready().filter(|pod| Some(&pod.id.uid) != own)?;
+        let message = format!("pod {} of the same set is not Ready; the action goes on when it is", pod.id.key.name);
+        Some((Reason::ReplicasNotReady, message))
+    }
+
+    /// A budget that would refuse the eviction.
+    fn budget(&self, victim: &PodFact) -> Option<(Reason, String)> {
+        let labels = self.scope?.labels();
+        let mut budgets = self.ctx.world.budgets_for(self.ctx.namespace(), &labels);
+        let budget = budgets.find(|budget| budget.allowed < 1 && victim.is_ready())?;
+        let name = &budget.id.key.name;
+        Some((
+            Reason::BudgetBlocked,
+            format!("PodDisruptionBudget {name} allows no eviction now; it needs more Ready replicas"),
+        ))
+    }
+
+    /// Chooses the pod that goes when the new one comes in: the one that the set makes in place of what was taken out.
+    fn claim(&self, step: Step) -> Turn {
+        let Some(pods) = self.pods() else { return self.hold(step, None, None, None) };
+        if let Some(turn) = self.newcomer_failure(step) {
+            return turn;
+        }
+        if let Some(turn) = self.mark_surplus(&pods) {
+            return turn;
+        }
+        if pods.excess() < 0 {
+            // The set is refused more pods, and so has a free place: no surplus is needed.
+            if self.scope.is_some_and(|scope| scope.set.create_failure.is_some()) {
+                return match self.ctx.work.verb {
+                    Verb::Delete => self.scale(step, -1),
+                    Verb::Move if self.slot.break_first => self.commit(),
+                    Verb::Move | Verb::Create => self.take_in(step),
+                };
+            }
+            let message =
+                "the ReplicaSet controller has not made the substitute yet; is kube-controller-manager running?";
+            return self.hold_or_back(step, Reason::SetStuck, message.into(), self.ctx.drain_time());
+        }
+        let message = "the set has as many pods as it wants without the old one; somebody scaled the workload";
+        self.hold_or_back(step, Reason::WorkloadScaled, message.into(), SETTLE)
+    }
+
+    /// Marks the surplus that this slot needs, if there is one to mark.
+    pub fn mark_surplus(&self, pods: &Pods<'a>) -> Option<Turn> {
+        let listed = self.victim.and_then(|victim| victim.marks.peers.clone()).unwrap_or_default();
+        let ledger = self.scope.and_then(|scope| scope.ledger()).filter(|ledger| ledger.slot == self.slot.id);
+        let ledger = ledger.map(|ledger| ledger.peers).unwrap_or_default();
+        let peers: Vec<&str> = listed.split(',').chain(ledger.iter().map(String::as_str)).collect();
+        let orphan = || if pods.excess() == 0 { pods.orphan() } else { None };
+        let pod = pods.unclaimed(self.ctx.created(), &peers).or_else(orphan)?;
+        Some(self.mark(pod))
+    }
+
+    pub fn mark(&self, pod: &PodFact) -> Turn {
+        Turn::Act(Effect::ChangePod { pod: pod.id.clone(), change: PodChange::Mark { slot: self.slot.id.clone() } })
+    }
+
+    /// Hands the new pod to the set, which then lets the marked one go.
+    pub fn take_in(&self, step: Step) -> Turn {
+        let (Some(pod), Some(scope), Some(pods)) = (self.newcomer, &self.scope, self.pods()) else {
+            return self.newcomer_failure(step).unwrap_or_else(|| self.hold(step, None, None, None));
+        };
+        if let Some(turn) = self.newcomer_failure(step) {
+            return turn;
+        }
+        if let Some((reason, message)) = self.unready(&pods) {
+            return self.hold_or_back(step, reason, message, self.ctx.ready_time());
+        }
+        if !pods.may_take_in() {
+            let message = "the set has more pods than it wants; somebody scaled the workload".to_owned();
+            return self.hold_or_back(step, Reason::WorkloadScaled, message, self.ctx.drain_time());
+        }
+        self.attach(pod, scope)
+    }
+
+    /// Puts a pod into the set.
+    pub fn attach(&self, pod: &PodFact, scope: &Scope<'a>) -> Turn {
+        let value = scope.set.selector.labels.get(&self.slot.label).cloned().unwrap_or_default();
+        let change = PodChange::Attach { label: self.slot.label.clone(), value, set: self.slot.replica_set.clone() };
+        Turn::Act(Effect::ChangePod { pod: pod.id.clone(), change })
+    }
+
+    /// Changes the workload's replicas, once.
+    pub fn scale(&self, step: Step, by: i32) -> Turn {
+        let (Some(scope), Some(pods)) = (&self.scope, self.pods()) else { return self.hold(step, None, None, None) };
+        // A delete has its old pod out already, so that it is past the safe point.
+        if self.ctx.suspended() && by > 0 {
+            return self.suspended(step);
+        }
+        let unrest = if by > 0 { self.unrest(scope, &pods) } else { self.unready(&pods) };
+        if let Some((reason, message)) = unrest {
+            return self.hold_or_back(step, reason, message, self.ctx.ready_time() + self.ctx.drain_time());
+        }
+        if rollback::ledger_is_taken(self, scope) {
+            return self.hold(
+                step,
+                Some(Reason::WorkloadBusy),
+                Some("another replica of this action has its turn".into()),
+                None,
+            );
+        }
+        let peers = if by > 0 { pods.peers(self.ctx.created()) } else { Vec::new() };
+        rollback::scale(self, scope, by, false, peers)
+    }
+
+    fn adopted(&self) -> Turn {
+        match self.newcomer_failure(Step::Adopted) {
+            Some(turn) => turn,
+            None => self.commit(),
+        }
+    }
+
+    /// Records that the old pod's eviction is due.
+    fn commit(&self) -> Turn {
+        let mut slot = self.noted();
+        slot.evicting = true;
+        slot.scaled = self.scaled();
+        slot.step = Step::Evicting;
+        slot.since = Time(self.ctx.now);
+        (slot.reason, slot.message) = (None, None);
+        Turn::Become(slot)
+    }
+
+    fn evict(&self) -> Turn {
+        let step = Step::Evicting;
+        let Some(victim) = self.victim else { return self.hold(step, None, None, None) };
+        if !victim.is_active() {
+            let grace = SignedDuration::from_secs(victim.grace_seconds.clamp(0, 86_400));
+            let patience = self.ctx.drain_time() + grace;
+            if self.overdue(step, patience).unwrap_or(false) {
+                let advice = "its replacement runs; look at its finalizers and its node's kubelet";
+                let message = format!("pod {} was evicted and does not end; {advice}", victim.id.key.name);
+                return self.end(Step::Failed, Reason::VictimStuck, &message);
+            }
+            return self.hold(step, None, None, self.deadline(step, patience));
+        }
+        if let Some((reason, message)) = self.budget(victim) {
+            return self.hold_or_back(step, reason, message, self.ctx.drain_time());
+        }
+        if self.overdue(step, self.ctx.drain_time()).unwrap_or(false) {
+            return self.roll_back(Reason::BudgetBlocked, "the eviction was refused until drainSeconds were over");
+        }
+        Turn::Act(Effect::Evict { pod: victim.id.clone() })
+    }
+
+    fn verify(&self) -> Turn {
+        let step = Step::Verifying;
+        let Some(pods) = self.pods() else {
+            return self.end(
+                Step::Failed,
+                Reason::WorkloadGone,
+                "the workload was deleted after its replica had moved",
+            );
+        };
+        if self.slot.newcomer.is_some() {
+            let elsewhere = "the set makes another one, wherever the scheduler puts it";
+            match self.newcomer.filter(|pod| pod.is_active()) {
+                None => {
+                    let message = format!("the new pod ended before the action did; {elsewhere}");
+                    return self.end(Step::Failed, Reason::NewcomerLost, &message);
+                }
+                Some(pod) if pod.is_marked_by(&self.slot.id) => return self.unmark(pod, &pods),
+                Some(pod) if !pod.is_ready() => {
+                    if self.overdue(step, self.ctx.ready_time()).unwrap_or(false) {
+                        return self.end(
+                            Step::Failed,
+                            Reason::NewcomerNotReady,
+                            "the new pod is in its set and not Ready",
+                        );
+                    }
+                    return self.hold(
+                        step,
+                        Some(Reason::NewcomerNotReady),
+                        None,
+                        self.deadline(step, self.ctx.ready_time()),
+                    );
+                }
+                Some(_) => {}
+            }
+        }
+        if let Some(surplus) = pods.surplus_of(&self.slot.id) {
+            return self.release(surplus, &pods);
+        }
+        let mut slot = self.noted();
+        slot.step = Step::Succeeded;
+        slot.since = Time(self.ctx.now);
+        slot.scaled = self.scaled();
+        (slot.reason, slot.message) = (None, None);
+        Turn::Become(slot)
+    }
+
+    /// Lets the set take the marked pod away; where it keeps it (somebody scaled up), the mark comes off.
+    pub fn release(&self, surplus: &PodFact, pods: &Pods<'a>) -> Turn {
+        if pods.excess() > 0 || pods.wanted_by_others(&self.slot.id) {
+            let message = format!("pod {} is about to go", surplus.id.key.name);
+            return self.hold(self.slot.step.max(self.step()), None, Some(message), None);
+        }
+        self.unmark(surplus, pods)
+    }
+
+    fn unmark(&self, pod: &PodFact, pods: &Pods<'a>) -> Turn {
+        Turn::Act(Effect::ChangePod { pod: pod.id.clone(), change: PodChange::Unmark { cost: pods.template_cost() } })
+    }
+}

@@ -1,0 +1,177 @@
+//! One slot's new pod: made, scheduled, Ready, and what to do where it is not.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::api::reasons::Reason;
+use crate::api::workload_action::status::{PodOnNode, Step};
+
+use super::choose;
+use super::context::Verb;
+use super::effect::{Effect, NewPod};
+use super::identity;
+use super::slot::{Turn, View};
+
+/// How often a new pod that somebody deleted is made again.
+const MOST_LOSSES: i32 = 2;
+
+impl<'a> View<'a> {
+    pub fn make_newcomer(&self) -> Turn {
+        let step = Step::Creating;
+        let Some(planned) = &self.slot.newcomer else { return self.hold(step, None, None, None) };
+        if let Some(ending) = self.newcomer {
+            let message = format!("pod {} is ending", ending.id.key.name);
+            return self.hold(step, Some(Reason::NewcomerLost), Some(message), None);
+        }
+        if planned.uid.is_some() {
+            return self.lost_newcomer();
+        }
+        if let Some(turn) = self.node_failure() {
+            return turn;
+        }
+        if let Some(over) = self.overdue(step, self.ctx.schedule_time()) {
+            return if over {
+                self.roll_back(Reason::PodRefused, "the new pod could not be made in time")
+            } else {
+                self.create(planned)
+            };
+        }
+        self.create(planned)
+    }
+
+    fn create(&self, planned: &PodOnNode) -> Turn {
+        let ctx = self.ctx;
+        if ctx.suspended() && !self.slot.evicting {
+            return self.suspended(Step::Creating);
+        }
+        Turn::Act(Effect::CreatePod(NewPod {
+            key: ctx.key(&planned.name),
+            node: planned.node.clone(),
+            slot: self.slot.id.clone(),
+            set: ctx.key(&self.slot.replica_set.name),
+            label: self.slot.label.clone(),
+            action: ctx.id(),
+        }))
+    }
+
+    /// Somebody deleted the new pod: made again under another name, but not for ever.
+    fn lost_newcomer(&self) -> Turn {
+        let why = "the new pod was deleted by somebody else";
+        match &self.slot.newcomer {
+            Some(newcomer) if self.slot.attempt < MOST_LOSSES => self.again_on(newcomer.node.clone(), None),
+            _ => self.roll_back(Reason::NewcomerLost, why),
+        }
+    }
+
+    /// The same slot with a new pod on this node.
+    fn again_on(&self, node: String, tried: Option<&str>) -> Turn {
+        let mut slot = self.slot.clone();
+        slot.attempt += 1;
+        slot.step = Step::Planned;
+        slot.since = Time(self.ctx.now);
+        slot.tried.extend(tried.map(str::to_owned));
+        let name = identity::newcomer_name(&slot.replica_set.name, &slot.id, slot.attempt);
+        slot.newcomer = Some(PodOnNode { name, uid: None, node });
+        (slot.reason, slot.message) = (None, None);
+        Turn::Become(slot)
+    }
+
+    /// What to do where the target node does not take the new pod any more.
+    fn node_failure(&self) -> Option<Turn> {
+        let name = &self.slot.newcomer.as_ref()?.node;
+        let why = match self.ctx.world.node(name) {
+            None => format!("node {name} is gone"),
+            Some(node) if node.terminating => format!("node {name} is being deleted"),
+            Some(node) if node.cordoned => format!("node {name} was cordoned"),
+            Some(_) => return None,
+        };
+        Some(self.next_node(Reason::NodeGone, &why))
+    }
+
+    /// Another node, or the way back.
+    fn next_node(&self, reason: Reason, why: &str) -> Turn {
+        let Some(newcomer) = &self.slot.newcomer else { return self.roll_back(reason, why) };
+        match choose::another_node(self.ctx, self.slot) {
+            Some(node) => self.again_on(node, Some(&newcomer.node)),
+            None => self.roll_back(reason, why),
+        }
+    }
+
+    pub fn await_node(&self) -> Turn {
+        let step = Step::Scheduling;
+        if let Some(turn) = self.node_failure() {
+            return turn;
+        }
+        let over = self.overdue(step, self.ctx.schedule_time()).unwrap_or(false);
+        let Some(why) = self.newcomer.and_then(|pod| pod.unschedulable.clone()) else {
+            if over {
+                return self.next_node(
+                    Reason::Unschedulable,
+                    "the scheduler did not look at the new pod in time; is it running?",
+                );
+            }
+            return self.hold(step, None, None, self.deadline(step, self.ctx.schedule_time()));
+        };
+        let movable = self.ctx.work.verb == Verb::Move && !self.slot.break_first;
+        if movable && self.ctx.may_disrupt() && !over && choose::another_node(self.ctx, self.slot).is_none() {
+            let mut slot = self.slot.clone();
+            slot.break_first = true;
+            return Turn::Become(slot);
+        }
+        if self.slot.break_first && !self.slot.evicting {
+            return self.detach(step);
+        }
+        if over || (!self.slot.evicting && choose::another_node(self.ctx, self.slot).is_some()) {
+            return self.next_node(Reason::Unschedulable, &why);
+        }
+        self.hold(step, Some(Reason::Unschedulable), Some(why), self.deadline(step, self.ctx.schedule_time()))
+    }
+
+    pub fn await_ready(&self) -> Turn {
+        let step = Step::Readying;
+        let Some(pod) = self.newcomer else { return self.hold(step, None, None, None) };
+        if let Some(trouble) = &pod.trouble {
+            return self.roll_back(trouble.reason, &trouble.message);
+        }
+        let patience = self.ctx.ready_time() + self.ctx.stable_time();
+        let Some(since) = pod.ready_since else {
+            if self.overdue(step, patience).unwrap_or(false) {
+                return self.roll_back(
+                    Reason::NewcomerNotReady,
+                    "the new pod was not Ready in time; look at its events and log",
+                );
+            }
+            return self.hold(step, None, None, self.deadline(step, patience));
+        };
+        let stable = since + self.ctx.stable_time();
+        if self.ctx.now < stable {
+            let message = format!("the new pod is Ready; it must stay so until {stable}");
+            return self.hold(step, None, Some(message), Some(stable));
+        }
+        match self.ctx.work.verb {
+            Verb::Create => self.scale(step, 1),
+            // Break before make: the old pod is gone already, the new one comes in.
+            Verb::Move if self.slot.evicting => self.take_in(step),
+            Verb::Move | Verb::Delete => self.detach(step),
+        }
+    }
+
+    /// What to do where the new pod is not what it was when the old one was taken out for it.
+    pub fn newcomer_failure(&self, step: Step) -> Option<Turn> {
+        if self.slot.newcomer.is_none() || self.slot.break_first {
+            return None;
+        }
+        match self.newcomer {
+            Some(pod) if pod.is_ready() => None,
+            Some(pod) if pod.is_active() && pod.trouble.is_none() => {
+                let message = "the new pod is not Ready any more".to_owned();
+                Some(self.hold_or_back(step, Reason::NewcomerNotReady, message, self.ctx.ready_time()))
+            }
+            Some(pod) => {
+                let message = pod.trouble.as_ref().map_or("the new pod ended", |trouble| trouble.message.as_str());
+                let reason = pod.trouble.as_ref().map_or(Reason::NewcomerLost, |trouble| trouble.reason);
+                Some(self.roll_back(reason, message))
+            }
+            None => Some(self.roll_back(Reason::NewcomerLost, "the new pod was deleted by somebody else")),
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Which nodes can take a new replica, which is best, and why the others are not taken.
+//!
+//! The default scheduler has the last word on every pod; this only keeps an action from trying what cannot work, and says
+//! why. Source of the rules: kube-scheduler's NodeUnschedulable, TaintToleration, NodeAffinity and NodeResourcesFit.
+
+use std::collections::HashMap;
+
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration};
+
+use crate::api::reasons::Reason;
+use crate::api::workload_action::status::NodeChoice;
+use crate::logic::expression::{Expression, NodeView, PodsView, ResourceView};
+use crate::logic::facts::{Key, NodeFact, Requests, requests};
+use crate::logic::world::World;
+
+/// What is on a node, and what is on its way there.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Load {
+    pub pods: i64,
+    pub requests: Requests,
+}
+
+/// A refusal of one node.
+pub type Refused = (Reason, String);
+
+/// The nodes with their loads, as one decision sees them.
+#[derive(Debug)]
+pub struct Nodes<'a> {
+    world: &'a World,
+    /// What actions have under way to each node, not yet bound.
+    coming: HashMap<String, Load>,
+}
+
+impl<'a> Nodes<'a> {
+    pub fn new(world: &'a World) -> Self {
+        let mut nodes = Self { world, coming: HashMap::new() };
+        for (action, slot) in world.open_slots() {
+            let namespace = action.metadata.namespace.clone().unwrap_or_default();
+            let Some(newcomer) = &slot.newcomer else { continue };
+            let bound = world.pod(&Key::new(&namespace, &newcomer.name)).is_some_and(|pod| pod.node.is_some());
+            if !bound {
+                let set = world.set(&Key::new(namespace, &slot.replica_set.name));
+                let spec = set.and_then(|set| set.template.as_ref()).and_then(|template| template.spec.as_ref());
+                nodes.add(&newcomer.node, spec.map(requests).unwrap_or_default());
+            }
+        }
+        nodes
+    }
+
+    /// Counts one more replica that is to go to this node.
+    pub fn add(&mut self, node: &str, requests: Requests) {
+        let load = self.coming.entry(node.to_owned()).or_default();
+        load.pods += 1;
+        load.requests = load.requests + requests;
+    }
+
+    /// What is on this node and on its way there.
+    pub fn load(&self, node: &str) -> Load {
+        let (pods, requests) = self.world.usage(node);
+        let coming = self.coming.get(node).copied().unwrap_or_default();
+        Load { pods: pods + coming.pods, requests: requests + coming.requests }
+    }
+
+    /// Whether the expression holds for this node.
+    pub fn satisfies(&self, node: &NodeFact, expression: &Expression) -> Result<bool, String> {
+        let load = self.load(&node.id.key.name);
+        let resource = |allocatable, requested| ResourceView { allocatable, requested };
+        let view = NodeView {
+            name: &node.id.key.name,
+            labels: &node.labels,
+            ready: node.ready,
+            schedulable: !node.cordoned,
+            pods: PodsView { count: load.pods, capacity: node.pod_capacity },
+            cpu: resource(node.allocatable.cpu, load.requests.cpu),
+            memory: resource(node.allocatable.memory, load.requests.memory),
+        };
+        expression.matches(&view).map_err(|error| error.to_string())
+    }
+
+    /// The share of the node that is left free with one more such pod, in thousandths of its scarcest resource; or why the
+    /// pod cannot go there.
+    pub fn assess(&self, node: &NodeFact, pod: Option<&PodSpec>) -> Result<i64, Refused> {
+        let name = &node.id.key.name;
+        let refuse = |reason, message: String| Err((reason, message));
+        if node.terminating {
+            return refuse(Reason::NodeGone, format!("node {name} is being deleted"));
+        }
+        if !node.ready {
+            return refuse(Reason::NodeNotReady, format!("node {name} is not Ready"));
+        }
+        if node.cordoned {
+            return refuse(
+                Reason::NodeCordoned,
+                format!("node {name} is cordoned; `kubectl uncordon {name}` or name another"),
+            );
+        }
+        if let Some(taint) =
+            pod.and_then(|pod| untolerated(&node.taints, pod.tolerations.as_deref().unwrap_or_default()))
+        {
+            let taint = format!("{}={}:{}", taint.key, taint.value.as_deref().unwrap_or_default(), taint.effect);
+            return refuse(
+                Reason::NodeTainted,
+                format!("node {name} has the taint {taint}, which the pod does not tolerate"),
+            );
+        }
+        if !pod.is_none_or(|pod| wanted_by(node, pod)) {
+            return refuse(
+                Reason::NodeExcluded,
+                format!("the pod's own node selector or affinity excludes node {name}"),
+            );
+        }
+        self.room(node, pod.map(requests).unwrap_or_default())
+    }
+
+    fn room(&self, node: &NodeFact, request: Requests) -> Result<i64, Refused> {
+        let name = &node.id.key.name;
+        let load = self.load(name);
+        if load.pods >= node.pod_capacity {
+            let message = format!("node {name} is full: {} of {} pods", load.pods, node.pod_capacity);
+            return Err((Reason::NodeFull, message));
+        }
+        let mut share = i64::MAX;
+        let resources = [
+            ("cpu", "m", node.allocatable.cpu, load.requests.cpu, request.cpu),
+            ("memory", " bytes", node.allocatable.memory, load.requests.memory, request.memory),
+        ];
+        for (resource, unit, size, used, asked) in resources {
+            let free = size.saturating_sub(used);
+            if asked > 0 && asked > free {
+                let message =
+                    format!("node {name} is full: {resource} {asked}{unit} asked for, {}{unit} free", free.max(0));
+                return Err((Reason::NodeFull, message));
+            }
+            let left = i128::from(free.saturating_sub(asked)) * 1000;
+            share = share.min(if size > 0 { i64::try_from(left / i128::from(size)).unwrap_or(0) } else { 0 });
+        }
+        Ok(share)
+    }
+}
+
+/// The words of a chosen or possible node.
+#[must_use]
+pub fn possible(name: &str, share: i64, replicas: i32) -> NodeChoice {
+    let message = format!("{}.{} % free with one more replica", share / 10, (share % 10).abs());
+    NodeChoice { name: name.to_owned(), replicas, message, refused: None }
+}
+
+/// The first taint that keeps the pod away.
+fn untolerated<'t>(taints: &'t [Taint], tolerations: &[Toleration]) -> Option<&'t Taint> {
+    let tolerates = |taint: &Taint, toleration: &Toleration| {
+        toleration.effect.as_deref().is_none_or(|effect| effect.is_empty() || effect == taint.effect)
+            && toleration.key.as_deref().is_none_or(|key| key.is_empty() || key == taint.key)
+            && match toleration.operator.as_deref() {
+                Some("Exists") => true,
+                _ => {
+                    toleration.key.is_some()
+                        && toleration.value.as_deref().unwrap_or("") == taint.value.as_deref().unwrap_or("")
+                }
+            }
+    };
+    taints
+        .iter()
+        .filter(|taint| taint.effect != "PreferNoSchedule")
+        .find(|taint| !tolerations.iter().any(|toleration| tolerates(taint, toleration)))
+}
+
+/// The pod's own node selector and required node affinity.
+fn wanted_by(node: &NodeFact, pod: &PodSpec) -> bool {
+    let selected = pod.node_selector.iter().flatten().all(|(key, value)| node.labels.get(key) == Some(value));
+    let affinity = pod.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
+    let required = affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
+    selected && required.is_none_or(|required| required.node_selector_terms.iter().any(|term| satisfied(node, term)))
+}
+
+/// One term: all of its requirements; a term without any matches nothing.
+fn satisfied(node: &NodeFact, term: &NodeSelectorTerm) -> bool {
+    let labels = term.match_expressions.as_deref().unwrap_or_default();
+    let fields = term.match_fields.as_deref().unwrap_or_default();
+    let field = |requirement: &NodeSelectorRequirement| {
+        let value = (requirement.key == "metadata.name").then_some(&node.id.key.name);
+        meets(value, requirement)
+    };
+    !(labels.is_empty() && fields.is_empty())
+        && labels.iter().all(|requirement| meets(node.labels.get(&requirement.key), requirement))
+        && fields.iter().all(field)
+}
+
+fn meets(value: Option<&String>, requirement: &NodeSelectorRequirement) -> bool {
+    let values = requirement.values.as_deref().unwrap_or_default();
+    let number = |text: Option<&String>| text.and_then(|text| text.parse::<i64>().ok());
+    match requirement.operator.as_str() {
+        "In" => value.is_some_and(|value| values.contains(value)),
+        "NotIn" => value.is_none_or(|value| !values.contains(value)),
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        "Gt" => number(value).zip(number(values.first())).is_some_and(|(value, bound)| value > bound),
+        "Lt" => number(value).zip(number(values.first())).is_some_and(|(value, bound)| value < bound),
+        _ => false,
+    }
+}

@@ -1,0 +1,81 @@
+//! What follows when the API server refuses an effect.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::api::workload_action::status::{PodOnNode, Slot, Step};
+use crate::logic::facts::{Identity, Key};
+use crate::logic::world::World;
+
+use super::context::{Context, Work};
+use super::effect::{Effect, Next, PodChange, Refusal, RefusalKind};
+use super::ledger::Ledger;
+use super::slot::{self, Turn};
+use super::{Limits, NOTHING, QUEUE_PACE, already_executed, record, wait, with_slots};
+
+/// How long to wait after a refusal that only somebody else can lift.
+const REFUSED_PACE: SignedDuration = SignedDuration::from_secs(10);
+
+/// What to do after the API server refused an effect, for reasons that asking again will not change at once.
+#[must_use]
+pub fn refused(key: &Key, world: &World, now: Timestamp, effect: &Effect, refusal: &Refusal) -> Next {
+    let later = |after| Next::Wait { until: Some(now + after), report: None };
+    let Some(action) = world.action(key) else { return NOTHING };
+    let (Some(status), Ok(work)) = (&action.status, Work::of(&action.spec)) else { return later(REFUSED_PACE) };
+    let limits = Limits::default();
+    let ctx = Context { world, now, clock: now, limits: &limits, action, status, work };
+    let slot = touched(&ctx, effect);
+    let back = |slot: &Slot| {
+        let view = slot::View::new(&ctx, slot);
+        let Turn::Become(new) = view.roll_back(refusal.kind.reason(), &refusal.message) else {
+            return later(REFUSED_PACE);
+        };
+        let slots = status.slots.iter().map(|old| if old.id == new.id { new.clone() } else { old.clone() }).collect();
+        record(&ctx, with_slots(&ctx, slots))
+    };
+    match (effect, refusal.kind, slot) {
+        (Effect::WriteReceipt { .. }, RefusalKind::Taken, _) => {
+            already_executed(&ctx).unwrap_or_else(|| later(QUEUE_PACE))
+        }
+        (Effect::Evict { .. }, RefusalKind::Budget, Some(slot)) => told(&ctx, slot, refusal, QUEUE_PACE),
+        (_, RefusalKind::Gone, _) => later(QUEUE_PACE),
+        (_, _, Some(slot)) if slot.step != Step::RollingBack && slot::View::new(&ctx, slot).can_go_back() => back(slot),
+        (_, _, Some(slot)) => told(&ctx, slot, refusal, REFUSED_PACE),
+        (_, _, None) => later(REFUSED_PACE),
+    }
+}
+
+/// Waits, with the refusal in the slot.
+fn told(ctx: &Context, slot: &Slot, refusal: &Refusal, pace: SignedDuration) -> Next {
+    let mut slots = ctx.status.slots.clone();
+    for shown in slots.iter_mut().filter(|shown| shown.id == slot.id) {
+        (shown.reason, shown.message) = (Some(refusal.kind.reason()), Some(refusal.message.clone()));
+    }
+    wait(ctx, with_slots(ctx, slots), Some(ctx.now + pace))
+}
+
+/// The slot that an effect is for.
+fn touched<'a>(ctx: &Context<'a>, effect: &Effect) -> Option<&'a Slot> {
+    let of = |pod: &Identity| {
+        let name = Some(&pod.key.name);
+        ctx.status.slots.iter().find(|slot| {
+            let own = |pod: &Option<PodOnNode>| pod.as_ref().map(|pod| &pod.name) == name;
+            own(&slot.victim) || own(&slot.newcomer)
+        })
+    };
+    let named = |id: &str| ctx.status.slots.iter().find(|slot| slot.id == id);
+    match effect {
+        Effect::CreatePod(pod) => named(&pod.slot),
+        Effect::ChangePod { change: PodChange::Mark { slot } | PodChange::Detach { slot, .. }, .. } => named(slot),
+        Effect::ChangePod { pod, .. } | Effect::Evict { pod } | Effect::DeletePod { pod } => of(pod),
+        Effect::Scale { ledger, .. } => Ledger::parse(ledger.as_deref()).and_then(|ledger| named(&ledger.slot)),
+        Effect::Record { .. }
+        | Effect::Admit { .. }
+        | Effect::AddFinalizer { .. }
+        | Effect::RemoveFinalizer { .. }
+        | Effect::DeleteAction { .. }
+        | Effect::WriteReceipt { .. }
+        | Effect::FailReceipt { .. }
+        | Effect::DeleteReceipt { .. }
+        | Effect::ClearLedger { .. } => None,
+    }
+}

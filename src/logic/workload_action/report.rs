@@ -1,0 +1,211 @@
+//! What the user reads: conditions, summary and messages, made from the slots.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+use crate::api::reasons::Reason;
+use crate::api::workload_action::WorkloadActionStatus;
+use crate::api::workload_action::status::{PodOnNode, Slot, Step, Summary};
+
+use super::context::{Context, Verb};
+use super::place::{source_words, target_words};
+
+/// How the action is, for the summary conditions.
+#[derive(Clone, Debug, PartialEq)]
+pub enum State {
+    /// Waiting or working: `shown` is the reason of Ready, `why` that of Reconciling.
+    Working {
+        shown: Reason,
+        why: Reason,
+        message: String,
+    },
+    /// `spec.suspend`.
+    Suspended {
+        message: String,
+    },
+    Done {
+        reason: Reason,
+        message: String,
+    },
+    Failed {
+        reason: Reason,
+        message: String,
+    },
+}
+
+/// The status with these conditions and the summary of its slots.
+pub fn status(ctx: &Context, mut status: WorkloadActionStatus, state: &State) -> WorkloadActionStatus {
+    status.observed_generation = Some(ctx.generation());
+    status.summary = Some(summary(ctx, &status.slots));
+    status.conditions = conditions(&ctx.status.conditions, ctx.generation(), ctx.now, state);
+    if let Some(unkept) = ttl_not_honored(ctx) {
+        let old = ctx.status.conditions.as_slice();
+        status
+            .conditions
+            .push(merge(old, condition("TTLHonored", "False", Reason::NotSupported.as_str(), unkept, ctx)));
+    }
+    status
+}
+
+fn condition(kind: &str, value: &str, reason: &str, message: String, ctx: &Context) -> Condition {
+    make(kind, value, reason, &message, ctx.generation(), ctx.now)
+}
+
+fn make(kind: &str, value: &str, reason: &str, message: &str, generation: i64, now: Timestamp) -> Condition {
+    let message = message.chars().take(1024).collect();
+    Condition {
+        type_: kind.to_owned(),
+        status: value.to_owned(),
+        reason: reason.to_owned(),
+        message,
+        observed_generation: Some(generation),
+        last_transition_time: Time(now),
+    }
+}
+
+/// The summary conditions of kstatus: Ready always; Reconciling or Stalled where they hold, never both.
+#[must_use]
+pub fn conditions(old: &[Condition], generation: i64, now: Timestamp, state: &State) -> Vec<Condition> {
+    let new = |kind, value, reason: Reason, message: &str| make(kind, value, reason.as_str(), message, generation, now);
+    let all = match state {
+        State::Working { shown, why, message } => {
+            vec![new("Ready", "Unknown", *shown, message), new("Reconciling", "True", *why, message)]
+        }
+        State::Suspended { message } => vec![new("Ready", "Unknown", Reason::Suspended, message)],
+        State::Done { reason, message } => vec![new("Ready", "True", *reason, message)],
+        State::Failed { reason, message } => {
+            vec![new("Ready", "False", *reason, message), new("Stalled", "True", *reason, message)]
+        }
+    };
+    all.into_iter().map(|condition| merge(old, condition)).collect()
+}
+
+/// A condition keeps the time of its last transition as long as its status does not flip.
+fn merge(old: &[Condition], new: Condition) -> Condition {
+    match old.iter().find(|known| known.type_ == new.type_ && known.status == new.status) {
+        Some(known) => Condition { last_transition_time: known.last_transition_time.clone(), ..new },
+        None => new,
+    }
+}
+
+/// Why a ttl that is asked for is not kept, if it is not: the object's manager would make it again.
+fn ttl_not_honored(ctx: &Context) -> Option<String> {
+    ctx.action.spec.ttl_seconds_after_finished?;
+    let manager = super::ending::gitops_manager(&ctx.action.metadata)?;
+    Some(format!("{manager} manages this object and would make it again; take it out of its repository instead"))
+}
+
+/// The action in short.
+#[must_use]
+pub fn summary(ctx: &Context, slots: &[Slot]) -> Summary {
+    let work = ctx.work;
+    let named = match (work.workload, work.pod) {
+        (_, Some(pod)) => Some(format!("Pod/{}", pod.name)),
+        (Some(workload), None) => Some(format!("{}/{}", workload.kind, workload.name)),
+        (None, None) => None,
+    };
+    let nodes = |pod: fn(&Slot) -> Option<&PodOnNode>, asked: Option<String>| {
+        let mut names: Vec<&str> = slots.iter().filter_map(pod).map(|pod| pod.node.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        match names.as_slice() {
+            [] => asked,
+            [one] => Some((*one).to_owned()),
+            many => Some(format!("{} nodes", many.len())),
+        }
+    };
+    let done = slots.iter().filter(|slot| slot.step == Step::Succeeded).count();
+    Summary {
+        action: work.verb.as_str().to_owned(),
+        workload: named,
+        from: nodes(|slot| slot.victim.as_ref(), work.from.map(source_words)),
+        to: nodes(|slot| slot.newcomer.as_ref(), work.to.map(target_words)),
+        done: format!("{done}/{}", work.count),
+    }
+}
+
+/// A slot in words: what it does and how far it is.
+#[must_use]
+pub fn slot_words(verb: Verb, slot: &Slot) -> String {
+    let place = |pod: &Option<PodOnNode>| pod.as_ref().map_or("?", |pod| pod.node.as_str()).to_owned();
+    let name = |pod: &Option<PodOnNode>| pod.as_ref().map_or("?", |pod| pod.name.as_str()).to_owned();
+    let what = match verb {
+        Verb::Move => format!("{} from {} to {}", name(&slot.victim), place(&slot.victim), place(&slot.newcomer)),
+        Verb::Create => format!("a new replica on {}", place(&slot.newcomer)),
+        Verb::Delete => format!("{} on {}", name(&slot.victim), place(&slot.victim)),
+    };
+    let how = match slot.step {
+        Step::Queued => "waits to be tried again",
+        Step::Planned => "chosen",
+        Step::Creating => "making the new pod",
+        Step::Scheduling => "waiting for the scheduler",
+        Step::Readying => "waiting until the new pod is Ready",
+        Step::Detached => "the old pod is out of its set and still serves",
+        Step::Marked => "the set's substitute is marked to go",
+        Step::Scaled => "the workload's replicas are changed",
+        Step::Adopted => "the new pod belongs to the set",
+        Step::Evicting => "the old pod is being evicted",
+        Step::Verifying => "verifying",
+        Step::RollingBack => "going back",
+        Step::Succeeded => "done",
+        Step::RolledBack => "undone",
+        Step::Failed => "failed",
+        Step::Aborted => "aborted",
+        Step::Expired => "expired",
+    };
+    match &slot.message {
+        Some(message) => format!("{what}: {how}: {message}"),
+        None => format!("{what}: {how}"),
+    }
+}
+
+/// How an action with these slots under way is: as the slot that is furthest behind.
+#[must_use]
+pub fn working(ctx: &Context, slots: &[Slot]) -> State {
+    let open = slots.iter().filter(|slot| !slot.step.is_end());
+    let Some(slot) = open.min_by_key(|slot| (slot.reason.is_none(), slot.step)) else {
+        return State::Working { shown: Reason::Verifying, why: Reason::Verifying, message: "ending".into() };
+    };
+    let message = slot_words(ctx.work.verb, slot);
+    let step = Reason::from(slot.step);
+    if slot.reason == Some(Reason::Suspended) {
+        return State::Suspended { message };
+    }
+    // Which step it is says more than why it waits, where it goes back or has to be tried again.
+    let shown = match slot.step {
+        Step::RollingBack | Step::Queued => step,
+        _ => slot.reason.unwrap_or(step),
+    };
+    State::Working { shown, why: slot.reason.unwrap_or(step), message }
+}
+
+/// How an action ends whose slots have all ended.
+#[must_use]
+pub fn ended(ctx: &Context, slots: &[Slot]) -> State {
+    let verb = ctx.work.verb;
+    let wanted = usize::try_from(ctx.work.count).unwrap_or(0);
+    let done = slots.iter().filter(|slot| slot.step == Step::Succeeded).count();
+    let failed = slots.iter().filter(|slot| slot.step != Step::Succeeded);
+    let Some(worst) = failed.max_by_key(|slot| slot.step == Step::Failed) else {
+        let message = match slots {
+            [one] => slot_words(verb, one),
+            many => format!("{} replicas: done", many.len()),
+        };
+        return State::Done { reason: Reason::Succeeded, message };
+    };
+    let reason = worst.reason.unwrap_or(Reason::Failed);
+    let outcome = match worst.step {
+        Step::Failed => "failed",
+        _ => "rolled back",
+    };
+    let why = worst.message.as_deref().unwrap_or("no reason known");
+    let what = slot_words(verb, &Slot { message: None, ..worst.clone() });
+    let share = if wanted > 1 { format!("{done} of {wanted} replicas done; ") } else { String::new() };
+    let advice = if worst.step == Step::Failed {
+        ""
+    } else {
+        "; nothing is left changed: delete this action and apply it again to retry"
+    };
+    let advice = if done > 0 { "" } else { advice };
+    State::Failed { reason, message: format!("{share}{outcome}: {why} ({what}){advice}") }
+}

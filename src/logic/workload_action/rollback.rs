@@ -1,0 +1,156 @@
+//! One slot, backwards: undoes what was done, in the order that keeps every replica, and ends the slot.
+//!
+//! The goal: the new pod gone, the old one back in its set, replicas as they were, no mark left. The set is never given a
+//! pod before another of its pods is marked to go, as on the way forward.
+
+use jiff::SignedDuration;
+
+use crate::api::reasons::Reason;
+use crate::api::workload_action::status::{Slot, Step};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::context::Verb;
+use super::effect::Effect;
+use super::ledger::Ledger;
+use super::scope::Scope;
+use super::set::Pods;
+use super::slot::{Turn, View};
+
+/// How long to wait for a substitute to mark before the old pod goes back without one.
+const PATIENCE: SignedDuration = SignedDuration::from_secs(10);
+
+/// How often a slot is begun anew after a change from outside undid it.
+const MOST_ATTEMPTS: i32 = 5;
+
+/// What a slot that is going back wants next.
+pub fn turn(view: &View) -> Turn {
+    if carried_through(view) {
+        let mut slot = view.noted();
+        slot.step = Step::Verifying;
+        slot.since = Time(view.ctx.now);
+        (slot.reason, slot.message) = (None, None);
+        return Turn::Become(slot);
+    }
+    newcomer_away(view)
+        .or_else(|| victim_back(view))
+        .or_else(|| replicas_back(view))
+        .or_else(|| marks_off(view))
+        .unwrap_or_else(|| Turn::Become(ended(view)))
+}
+
+/// What we were about to undo turns out to have happened: an eviction was accepted whose answer never reached us.
+fn carried_through(view: &View) -> bool {
+    match view.ctx.work.verb {
+        Verb::Create => view.taken_in(),
+        Verb::Delete => view.slot.evicting && !view.victim_runs(),
+        Verb::Move => view.slot.evicting && view.taken_in() && !view.victim_runs(),
+    }
+}
+
+/// The new pod goes, as long as it is not the set's.
+fn newcomer_away(view: &View) -> Option<Turn> {
+    let pod = view.newcomer.filter(|pod| !view.taken_in() && !pod.terminating)?;
+    Some(Turn::Act(Effect::DeletePod { pod: pod.id.clone() }))
+}
+
+/// The old pod goes back into its set, once something else is marked to go for it.
+fn victim_back(view: &View) -> Option<Turn> {
+    let victim = view.victim.filter(|pod| pod.is_active() && view.is_out())?;
+    let (Some(scope), Some(pods)) = (&view.scope, view.pods()) else {
+        // Without its set it has no place to go back to; with the workload it would have been deleted, too.
+        return Some(Turn::Act(Effect::DeletePod { pod: victim.id.clone() }));
+    };
+    if view.ctx.work.verb == Verb::Delete && view.scaled() {
+        return Some(unscale(view, scope, 1));
+    }
+    if let Some(turn) = substitute(view, &pods) {
+        return Some(turn);
+    }
+    Some(view.attach(victim, scope))
+}
+
+/// Something of the set that goes when the old pod comes back: the new pod if the set has it, else the surplus.
+fn substitute(view: &View, pods: &Pods) -> Option<Turn> {
+    if pods.surplus_of(&view.slot.id).is_some() {
+        return None;
+    }
+    if let Some(pod) = view.newcomer.filter(|pod| view.taken_in() && pod.is_active()) {
+        return Some(view.mark(pod));
+    }
+    if let Some(turn) = view.mark_surplus(pods) {
+        return Some(turn);
+    }
+    let coming = pods.excess() < 0 && view.scope.is_some_and(|scope| scope.set.create_failure.is_none());
+    (coming && !view.overdue(Step::RollingBack, PATIENCE).unwrap_or(true)).then(|| wait(view))
+}
+
+/// The workload's replicas go back to what they were, once the surplus is marked.
+fn replicas_back(view: &View) -> Option<Turn> {
+    let scope = view.scope.as_ref().filter(|_| view.scaled())?;
+    let pods = view.pods()?;
+    match view.ctx.work.verb {
+        Verb::Move => None,
+        // The old pod is gone without our doing; the number is still to be as before.
+        Verb::Delete => Some(unscale(view, scope, 1)),
+        Verb::Create => substitute(view, &pods).or_else(|| Some(unscale(view, scope, -1))),
+    }
+}
+
+fn unscale(view: &View, scope: &Scope, by: i32) -> Turn {
+    if ledger_is_taken(view, scope) {
+        return wait(view);
+    }
+    scale(view, scope, by, true, Vec::new())
+}
+
+/// What this slot marked goes by itself where the set has too many; where not, the mark comes off.
+fn marks_off(view: &View) -> Option<Turn> {
+    if let Some(pods) = view.pods()
+        && let Some(marked) = pods.surplus_of(&view.slot.id)
+    {
+        return Some(view.release(marked, &pods));
+    }
+    // The new pod is on its way out: gone is gone.
+    view.newcomer.filter(|pod| pod.terminating && !view.taken_in()).map(|_| wait(view))
+}
+
+fn wait(view: &View) -> Turn {
+    let slot = view.slot;
+    let until = slot.since.0 + PATIENCE;
+    view.hold(Step::RollingBack, slot.reason, slot.message.clone(), (until > view.ctx.now).then_some(until))
+}
+
+/// The end of the slot, or its beginning: what a change from outside undid is tried again.
+fn ended(view: &View) -> Slot {
+    let mut slot = view.slot.clone();
+    let again = matches!(slot.reason, Some(Reason::RolloutStarted | Reason::WorkloadScaled | Reason::VictimGone));
+    slot.since = Time(view.ctx.now);
+    slot.scaled = false;
+    if again && slot.attempt < MOST_ATTEMPTS && !view.ctx.aborted() && !slot.evicting {
+        slot.step = Step::Queued;
+        slot.attempt += 1;
+        (slot.victim, slot.newcomer) = (None, None);
+        slot.tried.clear();
+    } else {
+        slot.step = if slot.reason == Some(Reason::Aborted) { Step::Aborted } else { Step::RolledBack };
+    }
+    slot
+}
+
+/// Another slot's entry in the ledger is still the only proof of what it did.
+pub fn ledger_is_taken(view: &View, scope: &Scope) -> bool {
+    let Some(ledger) = scope.ledger().filter(|ledger| ledger.slot != view.slot.id) else { return false };
+    let world = view.ctx.world;
+    let holder = world.action_of(&ledger.slot).and_then(|key| world.action(key));
+    let slots =
+        holder.and_then(|action| action.status.as_ref()).map(|status| status.slots.as_slice()).unwrap_or_default();
+    slots.iter().any(|slot| slot.id == ledger.slot && !slot.step.is_end() && (ledger.undone || !slot.scaled))
+}
+
+/// The patch that changes the replicas together with the ledger.
+pub fn scale(view: &View, scope: &Scope, by: i32, undone: bool, peers: Vec<String>) -> Turn {
+    let from = scope.replicas();
+    let to = from.saturating_add(by).max(0);
+    let ledger = Ledger { slot: view.slot.id.clone(), undone, from, to, peers };
+    Turn::Act(Effect::Scale { workload: scope.scalable(), replicas: to, ledger: Some(ledger.render()) })
+}

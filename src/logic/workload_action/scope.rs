@@ -1,0 +1,248 @@
+//! Which workload an action is about: from the user's words to the ReplicaSet whose pods are concerned.
+
+use std::collections::BTreeMap;
+
+use crate::api::marks;
+use crate::api::reasons::Reason;
+use crate::api::targets::WorkloadRef;
+use crate::logic::facts::{DeploymentFact, Key, Owner, PodFact, SetFact};
+use crate::logic::world::World;
+
+use super::effect::{Scalable, ScalableKind};
+use super::ledger::Ledger;
+
+/// Why an action cannot begin, and whether that may be a matter of moments (the object may just have been made).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stop {
+    pub reason: Reason,
+    pub message: String,
+    pub soon: bool,
+}
+
+impl Stop {
+    pub fn now(reason: Reason, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into(), soon: false }
+    }
+
+    pub fn soon(reason: Reason, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into(), soon: true }
+    }
+}
+
+/// A workload and the ReplicaSet that has its pods.
+#[derive(Clone, Copy, Debug)]
+pub struct Scope<'a> {
+    pub set: &'a SetFact,
+    /// None for a ReplicaSet that stands alone.
+    pub deployment: Option<&'a DeploymentFact>,
+}
+
+impl<'a> Scope<'a> {
+    /// The scope of a workload that the user named.
+    pub fn of_workload(world: &'a World, namespace: &str, workload: &WorkloadRef) -> Result<Self, Stop> {
+        let key = Key::new(namespace, &workload.name);
+        match (workload.api_version.as_str(), workload.kind.as_str()) {
+            ("apps/v1", "Deployment") => {
+                let deployment = world.deployment(&key).filter(|deployment| !deployment.terminating);
+                let deployment = deployment.ok_or_else(|| missing(workload, namespace))?;
+                let set = current_set(world, deployment).ok_or_else(|| {
+                    Stop::soon(Reason::WorkloadNotFound, format!("Deployment {} has no ReplicaSet yet", workload.name))
+                })?;
+                Ok(Self { set, deployment: Some(deployment) })
+            }
+            ("apps/v1", "ReplicaSet") => {
+                let set = world.set(&key).filter(|set| !set.terminating);
+                Self::of_set(world, set.ok_or_else(|| missing(workload, namespace))?)
+            }
+            (version, kind) => Err(unsupported(version, kind)),
+        }
+    }
+
+    /// The scope of a pod that the user named.
+    pub fn of_pod(world: &'a World, namespace: &str, name: &str) -> Result<(Self, &'a PodFact), Stop> {
+        let pod = world.pod(&Key::new(namespace, name)).ok_or_else(|| {
+            let advice = "look at `kubectl get pods`: a replica has a new name after each restart of its workload";
+            Stop::soon(Reason::PodNotFound, format!("no pod {name} in namespace {namespace}; {advice}"))
+        })?;
+        if pod.mirror {
+            let advice = "it belongs to its node's kubelet; change the node's manifest instead";
+            return Err(Stop::now(Reason::NotSupported, format!("pod {name} is a static pod: {advice}")));
+        }
+        if pod.marks.role.as_deref() == Some(marks::ROLE_VICTIM)
+            || pod.marks.role.as_deref() == Some(marks::ROLE_NEWCOMER)
+        {
+            return Err(Stop::soon(Reason::VictimBusy, format!("pod {name} is at work in another action")));
+        }
+        if !pod.is_active() {
+            return Err(Stop::soon(Reason::PodNotFound, format!("pod {name} is ending; name a pod that runs")));
+        }
+        match &pod.controller {
+            None => {
+                let advice = "only replicas of a Deployment or ReplicaSet can be moved or removed without loss";
+                Err(Stop::now(Reason::NotSupported, format!("pod {name} belongs to no workload; {advice}")))
+            }
+            Some(Owner { kind, name: set, .. }) if kind == "ReplicaSet" => {
+                let set = world.set(&Key::new(namespace, set)).ok_or_else(|| {
+                    Stop::soon(Reason::WorkloadNotFound, format!("ReplicaSet {set} of pod {name} does not exist"))
+                })?;
+                Ok((Self::of_set(world, set)?, pod))
+            }
+            Some(Owner { kind, .. }) => Err(unsupported("", kind)),
+        }
+    }
+
+    fn of_set(world: &'a World, set: &'a SetFact) -> Result<Self, Stop> {
+        let key = |owner: &Owner| Key::new(&set.id.key.namespace, &owner.name);
+        match &set.controller {
+            None => Ok(Self { set, deployment: None }),
+            Some(owner) if owner.kind == "Deployment" => match world.deployment(&key(owner)) {
+                Some(deployment) => Ok(Self { set, deployment: Some(deployment) }),
+                None => {
+                    let message = format!("Deployment {} of ReplicaSet {} does not exist", owner.name, set.id.key.name);
+                    Err(Stop::soon(Reason::WorkloadNotFound, message))
+                }
+            },
+            Some(owner) => Err(unsupported("", &owner.kind)),
+        }
+    }
+
+    /// The scope of a slot that was chosen before; None where the set is gone.
+    pub fn of_slot(
+        world: &'a World,
+        namespace: &str,
+        set: &crate::api::workload_action::status::SetRef,
+    ) -> Option<Self> {
+        let set =
+            world.set(&Key::new(namespace, &set.name)).filter(|known| known.id.uid == set.uid && !known.terminating)?;
+        let deployment = match &set.controller {
+            None => None,
+            Some(owner) => {
+                let known = world.deployment(&Key::new(namespace, &owner.name));
+                Some(known.filter(|known| known.id.uid == owner.uid && !known.terminating)?)
+            }
+        };
+        Some(Self { set, deployment })
+    }
+
+    /// The workload as the user knows it.
+    pub fn workload(&self) -> WorkloadRef {
+        let (kind, id) = match self.deployment {
+            Some(deployment) => ("Deployment", &deployment.id),
+            None => ("ReplicaSet", &self.set.id),
+        };
+        WorkloadRef { api_version: "apps/v1".into(), kind: kind.into(), name: id.key.name.clone() }
+    }
+
+    /// What holds `spec.replicas`.
+    pub fn scalable(&self) -> Scalable {
+        match self.deployment {
+            Some(deployment) => Scalable { kind: ScalableKind::Deployment, id: deployment.id.clone() },
+            None => Scalable { kind: ScalableKind::ReplicaSet, id: self.set.id.clone() },
+        }
+    }
+
+    fn scale(&self) -> &'a crate::logic::facts::ScaleFact {
+        self.deployment.map_or(&self.set.scale, |deployment| &deployment.scale)
+    }
+
+    /// `spec.replicas` of the workload.
+    pub fn replicas(&self) -> i32 {
+        self.scale().replicas
+    }
+
+    /// Our ledger on the workload.
+    pub fn ledger(&self) -> Option<Ledger> {
+        Ledger::parse(self.scale().ledger.as_deref())
+    }
+
+    /// Who else writes the workload's replicas: an autoscaler, or a manager that holds them for a Git repository.
+    pub fn replicas_owner(&self, world: &World) -> Option<String> {
+        let WorkloadRef { kind, name, .. } = self.workload();
+        let namespace = &self.set.id.key.namespace;
+        let scaler = world
+            .scaler_of(namespace, &kind, &name)
+            .map(|scaler| format!("HorizontalPodAutoscaler {}", scaler.id.key.name));
+        scaler.or_else(|| self.scale().owned_by.as_ref().map(|manager| format!("field manager {manager}")))
+    }
+
+    /// Labels that every pod of the set bears.
+    pub fn labels(&self) -> BTreeMap<String, String> {
+        let template = self.set.template.as_ref().and_then(|template| template.metadata.as_ref());
+        let mut labels = template.and_then(|meta| meta.labels.clone()).unwrap_or_default();
+        labels.extend(self.set.selector.labels.clone());
+        labels
+    }
+
+    /// The label that ties a pod to its set, and that can be taken off it while Services and budgets keep it.
+    pub fn detach_label(&self, world: &World) -> Result<String, Stop> {
+        let namespace = &self.set.id.key.namespace;
+        let labels = self.labels();
+        let free = |label: &&String| !world.selects_by(namespace, &labels, label);
+        let hash = marks::POD_TEMPLATE_HASH.to_owned();
+        let keys = &self.set.selector.labels;
+        let found = keys.get_key_value(&hash).map(|(key, _)| key).filter(free).or_else(|| keys.keys().find(free));
+        found.cloned().ok_or_else(|| {
+            let message = format!(
+                "every label in the selector of ReplicaSet {} is also selected by a Service or PodDisruptionBudget; add a \
+                 label of its own to its selector and template, or let a Deployment manage it",
+                self.set.id.key.name
+            );
+            Stop::now(Reason::NoDetachLabel, message)
+        })
+    }
+
+    /// A newer revision of the workload has taken the place of this set.
+    pub fn superseded(&self, world: &World) -> bool {
+        self.deployment.is_some_and(|deployment| {
+            current_set(world, deployment).is_none_or(|current| current.id.uid != self.set.id.uid)
+        })
+    }
+
+    /// The workload's replicas are split over this set and others.
+    pub fn shares_replicas(&self, world: &'a World) -> bool {
+        self.superseded(world) || self.other_set(world).is_some()
+    }
+
+    fn other_set(&self, world: &'a World) -> Option<&'a SetFact> {
+        let mut sets = world.sets_of(&self.deployment?.id.uid);
+        sets.find(|set| set.id.uid != self.set.id.uid && set.scale.replicas > 0)
+    }
+
+    /// Why the workload is not at rest, if it is not: pods of several templates, or a change that its controller has not
+    /// seen yet.
+    pub fn rollout(&self, world: &'a World) -> Option<String> {
+        let deployment = self.deployment?;
+        let name = &deployment.id.key.name;
+        if self.superseded(world) {
+            return Some(format!("Deployment {name} has a newer ReplicaSet than {}", self.set.id.key.name));
+        }
+        if deployment.in_rollout() {
+            return Some(format!("a rollout of Deployment {name} is in flight"));
+        }
+        self.other_set(world)
+            .map(|set| format!("ReplicaSet {} of Deployment {name} still has replicas", set.id.key.name))
+    }
+}
+
+/// The ReplicaSet of the Deployment's current revision.
+fn current_set<'a>(world: &'a World, deployment: &DeploymentFact) -> Option<&'a SetFact> {
+    let number = |set: &SetFact| set.revision.as_ref().and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+    world.sets_of(&deployment.id.uid).filter(|set| !set.terminating).max_by_key(|set| number(set))
+}
+
+fn missing(workload: &WorkloadRef, namespace: &str) -> Stop {
+    let WorkloadRef { kind, name, .. } = workload;
+    let advice = "check its kind and name; an action and its workload share one namespace";
+    Stop::soon(Reason::WorkloadNotFound, format!("no {kind} {name} in namespace {namespace}; {advice}"))
+}
+
+fn unsupported(version: &str, kind: &str) -> Stop {
+    let advice = match kind {
+        "StatefulSet" => "its pods keep their names, so a replacement cannot run beside the old one; not supported yet",
+        "DaemonSet" => "it runs one pod on each node by itself; change its node selector or the nodes' labels",
+        "Job" | "CronJob" => "its pods run to their end and are not replicas; delete the pod to have it run elsewhere",
+        _ => "name a Deployment or a ReplicaSet (apps/v1)",
+    };
+    let kind = if version.is_empty() { kind.to_owned() } else { format!("{version} {kind}") };
+    Stop::now(Reason::NotSupported, format!("workloads of kind {kind} are not handled: {advice}"))
+}

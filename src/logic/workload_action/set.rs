@@ -1,0 +1,141 @@
+//! The arithmetic of one ReplicaSet: which of its pods is a surplus, whose it is, and whether taking a pod in is safe.
+//!
+//! A ReplicaSet that has one pod too many deletes one of its own choosing. The choice is ours as long as, at every moment,
+//! at least as many of its pods are marked (lowest deletion cost) as it has too many, and every other pod is Ready.
+//! Source: the victim order of kube-controller-manager (`ActivePodsWithRanks`), and trials on a real control plane.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::api::marks;
+use crate::api::workload_action::status::{Slot, Step};
+use crate::logic::facts::{Key, PodFact, SetFact};
+use crate::logic::world::World;
+
+use super::scope::Scope;
+
+/// How much older than the action a pod may be and still count as young. Covers differences between the clocks of
+/// several API servers, which write the creation times that are compared.
+const YOUNG: SignedDuration = SignedDuration::from_secs(60);
+
+/// How many young pods are listed by name; a list of names must fit into an annotation.
+const MOST_PEERS: usize = 400;
+
+/// One ReplicaSet and its pods.
+#[derive(Clone, Copy, Debug)]
+pub struct Pods<'a> {
+    world: &'a World,
+    set: &'a SetFact,
+    /// How many pods the set has, or will have once its controllers have seen the workload's own number.
+    wanted: i32,
+}
+
+impl<'a> Pods<'a> {
+    pub fn of(world: &'a World, scope: &Scope<'a>) -> Self {
+        let wanted = if scope.shares_replicas(world) { scope.set.scale.replicas } else { scope.replicas() };
+        Self { world, set: scope.set, wanted }
+    }
+
+    /// The pods that count.
+    pub fn active(&self) -> impl Iterator<Item = &'a PodFact> + use<'a> {
+        self.world.pods_of(&self.set.id.uid).filter(|pod| pod.is_active())
+    }
+
+    /// How many pods the set has too many; negative while some are still to come.
+    pub fn excess(&self) -> i64 {
+        i64::try_from(self.active().count()).unwrap_or(i64::MAX) - i64::from(self.wanted)
+    }
+
+    /// The pods chosen to go.
+    pub fn marked(&self) -> impl Iterator<Item = &'a PodFact> + use<'a> {
+        self.active().filter(|pod| pod.marks.slot.is_some())
+    }
+
+    /// The pod chosen to go for this slot.
+    pub fn surplus_of(&self, slot: &str) -> Option<&'a PodFact> {
+        self.active().find(|pod| pod.is_marked_by(slot))
+    }
+
+    /// A pod that serves the set for good and is not Ready: while there is one, the set would rather lose it than a marked
+    /// one that is.
+    pub fn unready(&self) -> Option<&'a PodFact> {
+        self.active().find(|pod| pod.marks.slot.is_none() && !pod.is_ready())
+    }
+
+    /// Names of the young pods that the set has, or had until a slot took them out, to tell a pod that comes from them.
+    pub fn peers(&self, action_created: Timestamp) -> Vec<String> {
+        let namespace = &self.set.id.key.namespace;
+        let out = self.world.slots_on(&self.set.id.uid).filter_map(|slot| slot.victim.as_ref());
+        let out = out.filter_map(|victim| self.world.pod(&Key::new(namespace, &victim.name)));
+        let mut young: Vec<&PodFact> =
+            self.active().chain(out).filter(|pod| pod.generated && is_young(pod, action_created)).collect();
+        young.sort_by(|a, b| b.created.cmp(&a.created).then_with(|| a.id.key.cmp(&b.id.key)));
+        young.dedup_by(|a, b| a.id.key == b.id.key);
+        young.into_iter().take(MOST_PEERS).map(|pod| pod.id.key.name.clone()).collect()
+    }
+
+    /// The pod that the set made in place of one that was taken out, or for one more replica: made by the set, young, not
+    /// among those that were there before, and nobody's yet. Of several, the one that is furthest from serving.
+    pub fn unclaimed(&self, action_created: Timestamp, peers: &[&str]) -> Option<&'a PodFact> {
+        let known: Vec<&str> = self.world.slots_on(&self.set.id.uid).filter_map(known_victim).collect();
+        self.active()
+            .filter(|pod| pod.generated && pod.marks.slot.is_none() && is_young(pod, action_created))
+            .filter(|pod| {
+                let name = pod.id.key.name.as_str();
+                !peers.contains(&name) && !known.contains(&name)
+            })
+            .max_by(|a, b| {
+                let rank = |pod: &PodFact| (!pod.is_ready(), pod.created);
+                rank(a).cmp(&rank(b)).then_with(|| b.id.key.cmp(&a.id.key))
+            })
+    }
+
+    /// A marked pod whose slot has no use for it any more: the set let another marked pod go in its stead.
+    pub fn orphan(&self) -> Option<&'a PodFact> {
+        self.marked().find(|pod| {
+            let slot = pod.marks.slot.as_deref().unwrap_or_default();
+            !self.world.slots_on(&self.set.id.uid).any(|open| open.id == slot && self.needs_surplus(open))
+        })
+    }
+
+    /// The slot is between taking a pod out (or one more replica) and the end of the surplus that this makes.
+    pub fn needs_surplus(&self, slot: &Slot) -> bool {
+        let namespace = &self.set.id.key.namespace;
+        let pod = |name: &str| self.world.pod(&Key::new(namespace, name));
+        let newcomer = slot.newcomer.as_ref().and_then(|newcomer| pod(&newcomer.name));
+        let taken_in = newcomer.is_some_and(|pod| pod.is_of(&self.set.id.uid));
+        let victim = slot.victim.as_ref().and_then(|victim| pod(&victim.name));
+        let out = victim.is_some_and(|pod| pod.is_marked_by(&slot.id) && !pod.is_of(&self.set.id.uid));
+        match slot.step {
+            Step::Succeeded | Step::RolledBack | Step::Failed | Step::Aborted | Step::Expired | Step::Queued => false,
+            Step::RollingBack => out,
+            // A delete (no newcomer) needs none once the number is lowered: the surplus goes by that.
+            _ if slot.newcomer.is_none() && slot.scaled => false,
+            _ => !taken_in && (out || slot.evicting || slot.scaled),
+        }
+    }
+
+    /// Another open slot is in need of a surplus and has none.
+    pub fn wanted_by_others(&self, slot: &str) -> bool {
+        let mut others = self.world.slots_on(&self.set.id.uid).filter(|other| other.id != slot);
+        others.any(|other| self.needs_surplus(other) && self.surplus_of(&other.id).is_none())
+    }
+
+    /// Taking one more pod in makes the set let only marked pods go.
+    pub fn may_take_in(&self) -> bool {
+        self.excess() < i64::try_from(self.marked().count()).unwrap_or(i64::MAX)
+    }
+
+    /// The deletion cost that the template gives its pods, to be put back where ours is taken off.
+    pub fn template_cost(&self) -> Option<String> {
+        let meta = self.set.template.as_ref()?.metadata.as_ref()?;
+        meta.annotations.as_ref()?.get(marks::DELETION_COST).cloned()
+    }
+}
+
+fn known_victim(slot: &Slot) -> Option<&str> {
+    slot.victim.as_ref().map(|victim| victim.name.as_str())
+}
+
+fn is_young(pod: &PodFact, action_created: Timestamp) -> bool {
+    pod.created >= action_created - YOUNG
+}

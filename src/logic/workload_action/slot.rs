@@ -1,0 +1,241 @@
+//! One slot: where the world says it is, and how it waits, goes back and ends.
+//!
+//! The step is read off the world, not off the record: labels and owners of the pods, the ledger, and two facts that only
+//! the record can tell (`evicting`, `scaled`). So a crash needs no recovery of its own.
+//! What brings a slot on is in [`super::forward`] and [`super::newcomer`], undoing in [`super::rollback`].
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::api::marks;
+use crate::api::reasons::Reason;
+use crate::api::workload_action::status::{PodOnNode, Slot, Step};
+use crate::logic::facts::PodFact;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::context::{Context, Verb};
+use super::effect::Effect;
+use super::rollback;
+use super::scope::Scope;
+use super::set::Pods;
+
+/// What a slot wants.
+#[derive(Debug)]
+pub enum Turn {
+    /// This effect.
+    Act(Effect),
+    /// To be recorded so before anything else is done.
+    Become(Slot),
+    /// To wait.
+    Hold(Hold),
+}
+
+/// What a waiting slot looks like.
+#[derive(Debug)]
+pub struct Hold {
+    pub step: Step,
+    pub reason: Option<Reason>,
+    pub message: Option<String>,
+    pub until: Option<Timestamp>,
+}
+
+/// One slot and the objects that it is about.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    pub ctx: &'a Context<'a>,
+    pub slot: &'a Slot,
+    pub scope: Option<Scope<'a>>,
+    /// The new pod, as long as it is in the API.
+    pub newcomer: Option<&'a PodFact>,
+    /// The old pod, as long as it is in the API.
+    pub victim: Option<&'a PodFact>,
+}
+
+/// What this slot wants next.
+pub fn turn(ctx: &Context, slot: &Slot) -> Turn {
+    let view = View::new(ctx, slot);
+    if let Some(pod) = view.leftover() {
+        return Turn::Act(Effect::DeletePod { pod: pod.id.clone() });
+    }
+    if slot.step == Step::RollingBack {
+        return rollback::turn(&view);
+    }
+    if view.can_go_back() {
+        if ctx.aborted() {
+            let why = if ctx.deleting() { "the action was deleted" } else { "spec.abort was set" };
+            return view.roll_back(Reason::Aborted, why);
+        }
+        match &view.scope {
+            None => return view.roll_back(Reason::WorkloadGone, "the workload was deleted"),
+            Some(scope) if scope.superseded(ctx.world) => {
+                return view.roll_back(Reason::RolloutStarted, "a rollout of the workload began");
+            }
+            Some(_) => {}
+        }
+    }
+    view.forward(view.step())
+}
+
+impl<'a> View<'a> {
+    pub fn new(ctx: &'a Context<'a>, slot: &'a Slot) -> Self {
+        let pod = |pod: &PodOnNode| ctx.world.pod(&ctx.key(&pod.name));
+        let same = |known: &&PodFact, pod: &PodOnNode| pod.uid.as_ref().is_none_or(|uid| *uid == known.id.uid);
+        Self {
+            ctx,
+            slot,
+            scope: Scope::of_slot(ctx.world, ctx.namespace(), &slot.replica_set),
+            newcomer: slot.newcomer.as_ref().and_then(pod),
+            victim: slot.victim.as_ref().and_then(|victim| pod(victim).filter(|known| same(known, victim))),
+        }
+    }
+
+    /// A new pod of an earlier attempt.
+    fn leftover(&self) -> Option<&'a PodFact> {
+        let current = self.slot.newcomer.as_ref().map(|newcomer| newcomer.name.as_str());
+        let mut marked = self.ctx.world.pods_marked(&self.slot.id);
+        marked.find(|pod| {
+            pod.marks.role.as_deref() == Some(marks::ROLE_NEWCOMER)
+                && pod.id.key.namespace == self.ctx.namespace()
+                && Some(pod.id.key.name.as_str()) != current
+                && !pod.terminating
+        })
+    }
+
+    pub fn pods(&self) -> Option<Pods<'a>> {
+        self.scope.as_ref().map(|scope| Pods::of(self.ctx.world, scope))
+    }
+
+    /// The new pod belongs to the set.
+    pub fn taken_in(&self) -> bool {
+        self.newcomer.is_some_and(|pod| pod.is_of(&self.slot.replica_set.uid))
+    }
+
+    /// The old pod is out of the set by our hand.
+    pub fn is_out(&self) -> bool {
+        self.victim.is_some_and(|pod| pod.is_marked_by(&self.slot.id) && !pod.is_of(&self.slot.replica_set.uid))
+    }
+
+    /// The old pod runs, wherever it belongs.
+    pub fn victim_runs(&self) -> bool {
+        self.victim.is_some_and(PodFact::is_active)
+    }
+
+    /// The workload's replicas were changed for this slot, and not changed back.
+    pub fn scaled(&self) -> bool {
+        match self.scope.and_then(|scope| scope.ledger()) {
+            Some(ledger) if ledger.slot == self.slot.id => !ledger.undone,
+            _ => self.slot.scaled,
+        }
+    }
+
+    /// No eviction was accepted, and no new replica taken in for good.
+    pub fn can_go_back(&self) -> bool {
+        match self.ctx.work.verb {
+            Verb::Create => !self.taken_in(),
+            Verb::Delete | Verb::Move => !self.slot.evicting || self.victim_runs(),
+        }
+    }
+
+    /// Where the world says that the slot is.
+    pub fn step(&self) -> Step {
+        let claimed = self.pods().is_some_and(|pods| pods.surplus_of(&self.slot.id).is_some());
+        match self.ctx.work.verb {
+            Verb::Move if self.slot.evicting && self.victim.is_some() => Step::Evicting,
+            Verb::Move if self.slot.evicting && (self.taken_in() || !self.slot.break_first) => Step::Verifying,
+            Verb::Move if self.is_out() && self.taken_in() => Step::Adopted,
+            Verb::Move if self.is_out() => {
+                if claimed {
+                    Step::Marked
+                } else {
+                    Step::Detached
+                }
+            }
+            Verb::Delete if self.slot.evicting => {
+                if self.victim.is_some() {
+                    Step::Evicting
+                } else {
+                    Step::Verifying
+                }
+            }
+            Verb::Delete if self.scaled() => Step::Scaled,
+            Verb::Delete if self.is_out() => {
+                if claimed {
+                    Step::Marked
+                } else {
+                    Step::Detached
+                }
+            }
+            Verb::Delete => Step::Planned,
+            Verb::Create if self.taken_in() => Step::Verifying,
+            Verb::Create if self.scaled() => {
+                if claimed {
+                    Step::Marked
+                } else {
+                    Step::Scaled
+                }
+            }
+            Verb::Create | Verb::Move => match self.newcomer {
+                Some(pod) if pod.is_active() && pod.node.is_some() => Step::Readying,
+                Some(pod) if pod.is_active() => Step::Scheduling,
+                Some(_) | None => Step::Creating,
+            },
+        }
+    }
+}
+
+/// Waiting, going back and ending.
+impl View<'_> {
+    /// When this step is overdue; None while the record does not speak of it yet, since its clock starts with the record.
+    pub fn deadline(&self, step: Step, patience: SignedDuration) -> Option<Timestamp> {
+        (self.slot.step == step).then(|| self.slot.since.0 + patience)
+    }
+
+    /// Whether this step has lasted too long; None while its clock has not started.
+    pub fn overdue(&self, step: Step, patience: SignedDuration) -> Option<bool> {
+        self.deadline(step, patience).map(|deadline| self.ctx.clock >= deadline)
+    }
+
+    pub fn hold(&self, step: Step, reason: Option<Reason>, message: Option<String>, until: Option<Timestamp>) -> Turn {
+        Turn::Hold(Hold { step, reason, message, until })
+    }
+
+    pub fn suspended(&self, step: Step) -> Turn {
+        let message = "stopped at a safe point; set spec.suspend to false to go on".to_owned();
+        self.hold(step, Some(Reason::Suspended), Some(message), None)
+    }
+
+    /// Waits for something outside, and goes back when that takes too long.
+    pub fn hold_or_back(&self, step: Step, reason: Reason, message: String, patience: SignedDuration) -> Turn {
+        if self.overdue(step, patience).unwrap_or(false) && (self.can_go_back() || self.slot.break_first) {
+            return self.roll_back(reason, &message);
+        }
+        self.hold(step, Some(reason), Some(message), self.deadline(step, patience))
+    }
+
+    /// The slot with what the world has told of its pods.
+    pub fn noted(&self) -> Slot {
+        let mut slot = self.slot.clone();
+        if let (Some(newcomer), Some(pod)) = (&mut slot.newcomer, self.newcomer) {
+            newcomer.uid = Some(pod.id.uid.clone());
+        }
+        slot
+    }
+
+    pub fn roll_back(&self, reason: Reason, message: &str) -> Turn {
+        let mut slot = self.noted();
+        slot.scaled = self.scaled();
+        slot.step = Step::RollingBack;
+        slot.since = Time(self.ctx.now);
+        slot.reason = Some(reason);
+        slot.message = Some(message.to_owned());
+        Turn::Become(slot)
+    }
+
+    pub fn end(&self, step: Step, reason: Reason, message: &str) -> Turn {
+        let mut slot = self.noted();
+        slot.step = step;
+        slot.since = Time(self.ctx.now);
+        slot.reason = Some(reason);
+        slot.message = Some(message.to_owned());
+        Turn::Become(slot)
+    }
+}
