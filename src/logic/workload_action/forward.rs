@@ -64,7 +64,10 @@ impl<'a> View<'a> {
         if self.ctx.suspended() {
             return self.suspended(step);
         }
-        let patience = self.ctx.ready_time() + self.ctx.stable_time() + self.ctx.drain_time();
+        // The clock of Readying has run since the new pod was scheduled.
+        let before =
+            if step == Step::Planned { SignedDuration::ZERO } else { self.ctx.ready_time() + self.ctx.stable_time() };
+        let patience = before + self.ctx.drain_time();
         if let Some((reason, message)) = self.unrest(scope, &pods).or_else(|| self.budget(victim)) {
             return self.hold_or_back(step, reason, message, patience);
         }
@@ -221,6 +224,9 @@ impl<'a> View<'a> {
             let grace = SignedDuration::from_secs(victim.grace_seconds.clamp(0, 86_400));
             let patience = self.ctx.drain_time() + grace;
             if self.overdue(step, patience).unwrap_or(false) {
+                if let Some((surplus, pods)) = self.surplus() {
+                    return self.release(step, surplus, &pods);
+                }
                 let advice = "its replacement runs; look at its finalizers and its node's kubelet";
                 let message = format!("pod {} was evicted and does not end; {advice}", victim.id.key.name);
                 return self.end(Step::Failed, Reason::VictimStuck, &message);
@@ -238,41 +244,26 @@ impl<'a> View<'a> {
 
     fn verify(&self) -> Turn {
         let step = Step::Verifying;
-        let Some(pods) = self.pods() else {
-            return self.end(
-                Step::Failed,
-                Reason::WorkloadGone,
-                "the workload was deleted after its replica had moved",
-            );
-        };
-        if self.slot.newcomer.is_some() {
-            let elsewhere = "the set makes another one, wherever the scheduler puts it";
-            match self.newcomer.filter(|pod| pod.is_active()) {
-                None => {
-                    let message = format!("the new pod ended before the action did; {elsewhere}");
-                    return self.end(Step::Failed, Reason::NewcomerLost, &message);
-                }
-                Some(pod) if pod.is_marked_by(&self.slot.id) => return self.unmark(pod, &pods),
-                Some(pod) if !pod.is_ready() => {
-                    if self.overdue(step, self.ctx.ready_time()).unwrap_or(false) {
-                        return self.end(
-                            Step::Failed,
-                            Reason::NewcomerNotReady,
-                            "the new pod is in its set and not Ready",
-                        );
-                    }
-                    return self.hold(
-                        step,
-                        Some(Reason::NewcomerNotReady),
-                        None,
-                        self.deadline(step, self.ctx.ready_time()),
-                    );
-                }
-                Some(_) => {}
-            }
+        if self.scope.is_none() {
+            let message = "the workload was deleted after its replica had moved";
+            return self.end(Step::Failed, Reason::WorkloadGone, message);
         }
-        if let Some(surplus) = pods.surplus_of(&self.slot.id) {
-            return self.release(surplus, &pods);
+        if let Some((surplus, pods)) = self.surplus() {
+            return self.release(step, surplus, &pods);
+        }
+        if self.slot.newcomer.is_some() {
+            let Some(pod) = self.newcomer.filter(|pod| pod.is_active()) else {
+                let message = "the new pod ended before the action did; its set makes another one, wherever the scheduler puts it";
+                return self.end(Step::Failed, Reason::NewcomerLost, message);
+            };
+            if !pod.is_ready() {
+                let message = "the new pod is in its set and not Ready";
+                if self.overdue(step, self.ctx.ready_time()).unwrap_or(false) {
+                    return self.end(Step::Failed, Reason::NewcomerNotReady, message);
+                }
+                let until = self.deadline(step, self.ctx.ready_time());
+                return self.hold(step, Some(Reason::NewcomerNotReady), Some(message.into()), until);
+            }
         }
         let mut slot = self.noted();
         slot.step = Step::Succeeded;
@@ -282,16 +273,21 @@ impl<'a> View<'a> {
         Turn::Become(slot)
     }
 
-    /// Lets the set take the marked pod away; where it keeps it (somebody scaled up), the mark comes off.
-    pub fn release(&self, surplus: &PodFact, pods: &Pods<'a>) -> Turn {
-        if pods.excess() > 0 || pods.wanted_by_others(&self.slot.id) {
-            let message = format!("pod {} is about to go", surplus.id.key.name);
-            return self.hold(self.slot.step.max(self.step()), None, Some(message), None);
-        }
-        self.unmark(surplus, pods)
+    /// The pod of the set that this slot has marked to go: the surplus, or a new pod that was to go back.
+    pub fn surplus(&self) -> Option<(&'a PodFact, Pods<'a>)> {
+        let pods = self.pods()?;
+        Some((pods.surplus_of(&self.slot.id)?, pods))
     }
 
-    fn unmark(&self, pod: &PodFact, pods: &Pods<'a>) -> Turn {
-        Turn::Act(Effect::ChangePod { pod: pod.id.clone(), change: PodChange::Unmark { cost: pods.template_cost() } })
+    /// Lets the set take the marked pod away; where it keeps it (somebody scaled up), the mark comes off.
+    pub fn release(&self, step: Step, surplus: &PodFact, pods: &Pods<'a>) -> Turn {
+        if pods.excess() > 0 || pods.wanted_by_others(&self.slot.id) {
+            let message = format!("pod {} is about to go", surplus.id.key.name);
+            return self.hold(step, None, Some(message), None);
+        }
+        Turn::Act(Effect::ChangePod {
+            pod: surplus.id.clone(),
+            change: PodChange::Unmark { cost: pods.template_cost() },
+        })
     }
 }

@@ -22,6 +22,8 @@ mod rollback;
 mod scope;
 mod set;
 mod slot;
+#[cfg(test)]
+mod tests;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

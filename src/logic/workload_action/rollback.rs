@@ -105,10 +105,8 @@ fn unscale(view: &View, scope: &Scope, by: i32) -> Turn {
 
 /// What this slot marked goes by itself where the set has too many; where not, the mark comes off.
 fn marks_off(view: &View) -> Option<Turn> {
-    if let Some(pods) = view.pods()
-        && let Some(marked) = pods.surplus_of(&view.slot.id)
-    {
-        return Some(view.release(marked, &pods));
+    if let Some((marked, pods)) = view.surplus() {
+        return Some(view.release(Step::RollingBack, marked, &pods));
     }
     // The new pod is on its way out: gone is gone.
     view.newcomer.filter(|pod| pod.terminating && !view.taken_in()).map(|_| wait(view))
