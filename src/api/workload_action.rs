@@ -26,7 +26,7 @@ pub use status::WorkloadActionStatus;
     status = "WorkloadActionStatus",
     derive = "PartialEq",
     doc = "One decision about where replicas run: create, delete or move exactly those replicas, losing none. Carried out once.",
-    selectable = "spec.suspend",
+    selectable = ".spec.suspend",
     printcolumn(name = "Action", type_ = "string", json_path = ".status.summary.action"),
     printcolumn(name = "Workload", type_ = "string", json_path = ".status.summary.workload"),
     printcolumn(name = "From", type_ = "string", json_path = ".status.summary.from"),

@@ -6,6 +6,7 @@
 
 pub mod effect;
 pub mod identity;
+pub mod janitor;
 pub mod ledger;
 
 mod admission;

@@ -73,7 +73,8 @@ fn play(events: Vec<Event>) -> World {
                     .filter_map(|number| world.pod(&pod(*number, 0).id.key))
                     .map(|pod| (pod.id.key.clone(), pod.clone()))
                     .collect();
-                world.replace(Kind::Pod, kept.into_values().map(Object::Pod).collect());
+                let kept = kept.into_values().map(Object::Pod).collect();
+                world.replace(Kind::Pod, None, kept, &version.to_string());
             }
         }
     }
@@ -122,4 +123,40 @@ proptest! {
         world.apply(Object::Pod(pod(1, at + ahead - 1)), Source::Watch);
         prop_assert_eq!(world.pod(&pod(1, 0).id.key).and_then(|pod| pod.node.as_deref()), Some("mine"));
     }
+}
+
+fn placed(namespace: &str, name: &str, version: u64) -> Object {
+    let id = Identity { key: Key::new(namespace, name), uid: name.into(), version: version.to_string() };
+    Object::Pod(PodFact { id, ..PodFact::default() })
+}
+
+fn names(world: &World) -> Vec<String> {
+    let mut names: Vec<String> = world.pods.values().map(|pod| pod.id.key.to_string()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_new_list_takes_out_what_it_does_not_have() {
+    let mut world = World::default();
+    world.replace(Kind::Pod, None, vec![placed("a", "one", 1), placed("b", "two", 2)], "5");
+    world.replace(Kind::Pod, None, vec![placed("a", "one", 1)], "9");
+    assert_eq!(names(&world), ["a/one"]);
+}
+
+#[test]
+fn a_list_of_one_namespace_leaves_the_others_alone() {
+    let mut world = World::default();
+    world.replace(Kind::Pod, Some("a"), vec![placed("a", "one", 1)], "5");
+    world.replace(Kind::Pod, Some("b"), vec![placed("b", "two", 2)], "6");
+    world.replace(Kind::Pod, Some("a"), vec![], "7");
+    assert_eq!(names(&world), ["b/two"]);
+}
+
+#[test]
+fn what_we_wrote_after_the_list_was_taken_stays() {
+    let mut world = World::default();
+    world.apply(placed("a", "ours", 12), Source::Own);
+    world.replace(Kind::Pod, None, vec![placed("a", "one", 1)], "10");
+    assert_eq!(names(&world), ["a/one", "a/ours"]);
 }
