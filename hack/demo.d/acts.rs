@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use ganglion::api::marks;
 use ganglion::api::workload_action::WorkloadAction;
 use ganglion::api::workload_action::status::Step;
 use kube::api::PostParams;
@@ -10,14 +11,11 @@ use kube::{Api, Client, ResourceExt};
 
 use super::eye::{Eye, Seen};
 use super::judge::{Died, Promise};
-use super::scene::{APP, REPLICAS, Scene, replicas, settled};
+use super::scene::{APP, REPLICAS, Scene, replicas};
 use super::screen::Screen;
 use super::teller::{self, Teller};
-use super::verdict::Story;
+use super::verdict::{Story, pods_of, serves};
 use super::{PATIENCE, judge};
-
-/// How long what an action leaves behind may take to end.
-const AFTERMATH: Duration = Duration::from_secs(30);
 
 /// One act.
 pub struct Act {
@@ -71,8 +69,7 @@ pub fn delete_one(_: &Scene, seen: &Seen) -> Result<Act> {
     let mut pods: Vec<_> = seen.pods.values().collect();
     pods.sort_by_key(|pod| (pod.creation_timestamp(), pod.name_any()));
     let pod = pods.get(1).context("there is no replica to delete")?.name_any();
-    let manifest =
-        format!("{}  delete:\n    pod: {{name: {pod}}}   # this one and no other\n", head("delete-one"));
+    let manifest = format!("{}  delete:\n    pod: {{name: {pod}}}   # this one and no other\n", head("delete-one"));
     Ok(Act {
         title: format!("delete replica {pod}"),
         manifest,
@@ -93,11 +90,11 @@ impl Act {
         let ended = self.watch(eye, screen, &mut teller, began, |seen| is_over(seen, &name)).await;
         let replicas = self.promise.replicas.last().copied().unwrap_or(REPLICAS);
         // Also after an end that was not hoped for: who died can only be told at rest.
-        let rest = |seen: &Seen| is_at_rest(seen, replicas);
+        let rest = |seen: &Seen| is_at_rest(seen, &name, replicas);
         let rested = self.watch(eye, screen, &mut teller, began, rest).await;
         screen.rest();
-        if ended && rested {
-            settled(eye, replicas, AFTERMATH).await?;
+        if !(ended && rested) {
+            screen.bad(&format!("  not at an end after {} s; this is how it stands:", PATIENCE.as_secs()));
         }
         let seen = eye.now();
         Ok(judge::judge(&self.promise, &story.verdict(eye), &seen, seen.actions.get(&name).map(AsRef::as_ref), screen))
@@ -139,7 +136,10 @@ fn is_over(seen: &Seen, name: &str) -> bool {
     status.finished_at.is_some() && slots
 }
 
-fn is_at_rest(seen: &Seen, replicas: usize) -> bool {
-    let pods: Vec<_> = super::verdict::pods_of(seen, APP).collect();
-    pods.len() == replicas && pods.iter().all(|pod| super::verdict::serves(pod))
+/// Pods as asked for, all Ready, and the operator's hands off everything.
+fn is_at_rest(seen: &Seen, name: &str, replicas: usize) -> bool {
+    let pods: Vec<_> = pods_of(seen, APP).collect();
+    let ledger = seen.deployments.get(APP).is_some_and(|object| object.annotations().contains_key(marks::LEDGER));
+    let held = seen.actions.get(name).is_some_and(|action| !action.finalizers().is_empty());
+    pods.len() == replicas && pods.iter().all(|pod| serves(pod)) && !ledger && !held
 }

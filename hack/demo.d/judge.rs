@@ -48,9 +48,17 @@ pub fn judge(
     };
     screen.say("\n  What an independent watch saw:\n");
     let (ready, message) = outcome(action);
-    say("the action ended as", if message.is_empty() { ready.clone() } else { format!("{ready}: {message}") }, ready == "Succeeded");
+    say(
+        "the action ended as",
+        if message.is_empty() { ready.clone() } else { format!("{ready}: {message}") },
+        ready == "Succeeded",
+    );
     let least = promise.least();
-    say("lowest number of Ready replicas", format!("{} (asked for: {least})", verdict.lowest_ready), verdict.lowest_ready >= least);
+    say(
+        "lowest number of Ready replicas",
+        format!("{} (asked for: {least})", verdict.lowest_ready),
+        verdict.lowest_ready >= least,
+    );
     say("died", names(&verdict.died), died_as_promised(promise, verdict, seen));
     let came: Vec<String> = verdict.came.iter().map(|(pod, node)| format!("{pod} on {node}")).collect();
     let nodes: Vec<&String> = verdict.came.iter().map(|(_, node)| node).collect();
@@ -60,14 +68,19 @@ pub fn judge(
     let as_meant = if moves { "as asked" } else { "untouched" };
     let path: Vec<String> = replicas.iter().map(ToString::to_string).collect();
     let good = replicas == promise.replicas;
-    say("spec.replicas", format!("{}{}", path.join(" → "), if good { format!(", {as_meant}") } else { String::new() }), good);
+    say(
+        "spec.replicas",
+        format!("{}{}", path.join(" → "), if good { format!(", {as_meant}") } else { String::new() }),
+        good,
+    );
     let changes = verdict.generations.saturating_sub(1);
+    // A Deployment's generation counts changes of annotations, too.
     let words = match changes {
         0 => "untouched".to_owned(),
-        1 => "moved once, with spec.replicas".to_owned(),
-        many => format!("moved {many} times"),
+        2 if moves => "moved twice: with spec.replicas, and as the ledger annotation went".to_owned(),
+        some => format!("moved {some} times"),
     };
-    say("generation", words, changes == promise.replicas.len() - 1);
+    say("generation", words, changes == if moves { 2 } else { 0 });
     let marked: Vec<String> = seen.pods.values().filter(|pod| is_marked(pod)).map(|pod| pod.name_any()).collect();
     say("pods that still bear a mark", names(&marked), marked.is_empty());
     wrong
@@ -103,7 +116,8 @@ fn node_at_death(seen: &Seen, name: &str) -> Option<String> {
 
 fn is_marked(pod: &k8s_openapi::api::core::v1::Pod) -> bool {
     let annotations = pod.annotations();
-    annotations.contains_key(marks::SLOT) || annotations.get(marks::DELETION_COST).is_some_and(|cost| cost == marks::LOWEST_COST)
+    annotations.contains_key(marks::SLOT)
+        || annotations.get(marks::DELETION_COST).is_some_and(|cost| cost == marks::LOWEST_COST)
 }
 
 fn names(names: &[String]) -> String {

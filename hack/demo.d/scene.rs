@@ -114,8 +114,7 @@ fn takes_pods(node: &Node) -> bool {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
     let ready = conditions.is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status == "True"));
     let open = node.spec.as_ref().is_none_or(|spec| {
-        spec.unschedulable != Some(true)
-            && spec.taints.iter().flatten().all(|taint| taint.effect == "PreferNoSchedule")
+        spec.unschedulable != Some(true) && spec.taints.iter().flatten().all(|taint| taint.effect == "PreferNoSchedule")
     });
     ready && open
 }

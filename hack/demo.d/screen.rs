@@ -68,7 +68,8 @@ impl Screen {
         if self.terminal { self.live.suspend(|| println!("{text}")) } else { println!("{text}") }
     }
 
-    fn paint(&self, tone: Tone, text: &str) -> String {
+    /// A text in its tone, where there are colours.
+    pub fn paint(&self, tone: Tone, text: &str) -> String {
         if self.color && tone != Tone::Plain { format!("\x1b[{}m{text}\x1b[0m", tone.code()) } else { text.to_owned() }
     }
 
@@ -113,7 +114,7 @@ impl Screen {
     /// Something that happened, so long after the beginning.
     pub fn event(&self, after: Duration, subject: &str, text: &str, tone: Tone) {
         let time = self.paint(Tone::Quiet, &format!("{:>7.2}s", after.as_secs_f64()));
-        self.print(&format!("{time}  {} {text}", self.paint(tone, &format!("{subject:<22}"))));
+        self.print(&format!("{time}  {} {text}", self.paint(tone, &format!("{subject:<24}"))));
     }
 
     /// One thing that was promised: what it is, what was seen, and whether that is right.

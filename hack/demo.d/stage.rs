@@ -57,16 +57,18 @@ impl Stage {
     pub async fn build(&mut self, screen: &Screen) -> Result<()> {
         let cluster = self.open(screen).await?;
         let cluster = self.cluster.insert(cluster);
-        let others = running(&cluster.client).await?;
-        screen.doing("installing CRDs, service account and rights");
-        self.installed.install(cluster).await?;
-        screen.done("installed", &format!("CRDs of ganglion.dev, service account {NAMESPACE}/{ACCOUNT}, its ClusterRole"));
-        let namespace = make_namespace(&cluster.client, self.plane.is_some()).await?;
-        let namespace = self.namespace.insert(namespace);
-        if let Some(holder) = others {
+        if let Some(holder) = running(&cluster.client).await? {
             screen.done("operator", &format!("{holder}, which this cluster has already"));
+            self.namespace = Some(make_namespace(&cluster.client, false).await?);
             return Ok(());
         }
+        screen.doing("installing CRDs, service account and rights");
+        self.installed.install(cluster).await?;
+        screen.done(
+            "installed",
+            &format!("CRDs of ganglion.dev, service account {NAMESPACE}/{ACCOUNT}, its ClusterRole"),
+        );
+        let namespace = self.namespace.insert(make_namespace(&cluster.client, self.plane.is_some()).await?);
         screen.doing("starting the operator");
         let began = Instant::now();
         let scope = ["--watch-namespace", namespace.as_str()];
@@ -85,7 +87,7 @@ impl Stage {
             screen.done("cluster", &format!("{} at {}", version, cluster.config.cluster_url));
             return Ok(cluster);
         }
-        screen.doing("starting etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kubelets");
+        screen.doing("starting a control plane and its simulated nodes");
         // One that is kept has the name that `down` knows; others stay out of its way.
         let name = if self.keep { "demo".to_owned() } else { format!("demo-{}", std::process::id()) };
         let plane = self.plane.insert(name);

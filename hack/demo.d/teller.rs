@@ -203,8 +203,8 @@ pub fn picture(screen: &Screen, seen: &Seen, teller: &Teller, least: usize) -> V
     }
     let ready = pods_of(seen, APP).filter(|pod| serves(pod)).count();
     let tone = if ready < least { Tone::Bad } else { Tone::Quiet };
-    rows.push(vec![Field(format!("{ready} Ready, asked for {least}"), tone)]);
-    vec![screen.table(&["POD", "NODE", "READY", "ROLE"], rows), String::new(), action_table(screen, seen)]
+    let count = screen.paint(tone, &format!("   {ready} Ready, asked for {least}"));
+    vec![screen.table(&["POD", "NODE", "READY", "ROLE"], rows), count, String::new(), action_table(screen, seen)]
 }
 
 fn action_table(screen: &Screen, seen: &Seen) -> String {
@@ -215,11 +215,7 @@ fn action_table(screen: &Screen, seen: &Seen) -> String {
         let steps: Vec<String> = slots.iter().map(|slot| format!("{:?}", slot.step)).collect();
         let (reason, _) = words_of(action);
         let tone = if reason == "Succeeded" { Tone::Good } else { Tone::Plain };
-        vec![
-            Field(action.name_any(), Tone::Plain),
-            Field(steps.join(", "), Tone::Plain),
-            Field(reason, tone),
-        ]
+        vec![Field(action.name_any(), Tone::Plain), Field(steps.join(", "), Tone::Plain), Field(reason, tone)]
     });
     screen.table(&["ACTION", "STEP", "REASON"], rows.collect())
 }

@@ -23,8 +23,7 @@ pub const NAMESPACE: &str = "ganglion-system";
 pub const ACCOUNT: &str = "ganglion";
 
 /// The kinds of kustomize/base that are not the running operator itself, in the order in which they are made.
-const KINDS: [&str; 6] =
-    ["Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
+const KINDS: [&str; 6] = ["Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -44,7 +43,9 @@ impl Installed {
             self.make(client, crd).await?;
             let all: Api<CustomResourceDefinition> = Api::all(client.clone());
             let established = await_condition(all, &name, conditions::is_crd_established());
-            tokio::time::timeout(PATIENCE, established).await.with_context(|| format!("CRD {name} is not served"))??;
+            tokio::time::timeout(PATIENCE, established)
+                .await
+                .with_context(|| format!("CRD {name} is not served"))??;
         }
         let base = root().join("kustomize/base");
         let rendered = cluster.kubectl(&["kustomize", &base.display().to_string()]).await?;
@@ -70,14 +71,18 @@ impl Installed {
         }
     }
 
-    /// Takes away what was made here, last made first.
+    /// Takes away what was made here, last made first, and waits until it is gone.
     pub async fn remove(&mut self, client: &Client) -> Result<()> {
         while let Some(object) = self.made.pop() {
-            match api(client, &object)?.delete(&object.name_any(), &DeleteParams::default()).await {
+            let (api, name) = (api(client, &object)?, object.name_any());
+            match api.delete(&name, &DeleteParams::default()).await {
                 Ok(_) => {}
                 Err(kube::Error::Api(status)) if status.code == 404 => {}
                 Err(error) => return Err(error.into()),
             }
+            let uid = object.uid().unwrap_or_default();
+            let gone = tokio::time::timeout(PATIENCE, await_condition(api, &name, conditions::is_deleted(&uid))).await;
+            gone.with_context(|| format!("{} {name} is not gone", kind_of(&object)))??;
         }
         Ok(())
     }

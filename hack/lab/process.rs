@@ -24,7 +24,8 @@ pub async fn run(mut command: Command, loud: bool) -> Result<String> {
 pub fn record(pid: u32, file: &Path) -> Result<()> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     // The command's name may hold blanks and brackets, so fields are counted from the last bracket.
-    let start = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(19)).context("an unknown /proc/stat")?;
+    let start =
+        stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(19)).context("an unknown /proc/stat")?;
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     fs::write(file, format!("{pid} {start} {}\n", boot.trim()))?;
     Ok(())
