@@ -51,6 +51,8 @@ impl Operator {
         command.arg(program()?).args(["run", "--lease-namespace", NAMESPACE, "--log", "text"]);
         command.arg("--kubeconfig").arg(&kubeconfig).args(["--bind", &format!("127.0.0.1:{port}")]).args(more);
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("RUST_BACKTRACE", "1");
+        // As kustomize/base has it.
+        command.env("MALLOC_ARENA_MAX", "2");
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         let child = command.spawn().context("setsid and setpriv are missing (package util-linux)")?;
         if keep {
