@@ -99,7 +99,8 @@ pub async fn run(run: Run) -> Result<(), Error> {
         kubeconfig: run.kubeconfig,
         bind: run.bind,
         lease_namespace: run.lease_namespace,
-        watch_namespaces: run.watch_namespaces,
+        // An empty variable in a manifest means nothing given.
+        watch_namespaces: run.watch_namespaces.into_iter().filter(|name| !name.is_empty()).collect(),
         identity: run.identity.unwrap_or_else(identity),
     };
     Ok(app::run(options, settings).await?)
@@ -159,4 +160,53 @@ fn write(path: &Path, text: &str) -> Result<(), Error> {
         std::fs::create_dir_all(dir).map_err(file)?;
     }
     std::fs::write(path, text).map_err(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_option_of_run_can_be_given_by_environment() {
+        let command = Cli::command();
+        let run = command.find_subcommand("run").unwrap();
+        for option in run.get_arguments().filter(|option| option.get_id() != "help") {
+            let variable = option.get_env().unwrap_or_default().to_string_lossy().into_owned();
+            assert!(variable.starts_with("GANGLION_"), "{option}");
+        }
+    }
+
+    #[test]
+    fn namespaces_are_repeated_or_listed() {
+        let args = ["ganglion", "run", "--watch-namespace", "a,b", "--watch-namespace", "c"];
+        let Command::Run(run) = Cli::try_parse_from(args).unwrap().command else { panic!("not run") };
+        assert_eq!(run.watch_namespaces, ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn manifests_are_written_checked_and_found_stale() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = |check| Crds { dir: dir.path().to_path_buf(), check };
+        assert!(matches!(crds(&options(true)), Err(Error::Stale(paths)) if paths.len() == crate::api::all().len()));
+        crds(&options(false)).unwrap();
+        crds(&options(true)).unwrap();
+        let one = dir.path().join("workloadactions.ganglion.dev.yaml");
+        std::fs::write(&one, "changed").unwrap();
+        let error = crds(&options(true)).unwrap_err().to_string();
+        assert!(error.contains("workloadactions.ganglion.dev.yaml") && error.contains("ganglion crds"), "{error}");
+    }
+
+    #[test]
+    fn two_processes_of_one_host_have_two_identities() {
+        if std::env::var("POD_NAME").is_err() {
+            assert_ne!(identity(), identity());
+        }
+    }
 }

@@ -11,6 +11,7 @@ fn main() -> anyhow::Result<()> {
         Command::Crds(crds) => Ok(cli::crds(&crds)?),
         Command::Run(run) => {
             let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(workers())
                 .enable_all()
                 .build()
                 .context("the asynchronous runtime does not start")?;
@@ -20,4 +21,10 @@ fn main() -> anyhow::Result<()> {
             Ok(result?)
         }
     }
+}
+
+/// Threads that do the work: enough for what is ours to do, whatever the machine. Each costs memory, most of all in the
+/// allocator.
+fn workers() -> usize {
+    std::thread::available_parallelism().map_or(2, std::num::NonZero::get).clamp(2, 4)
 }

@@ -12,13 +12,16 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use kube::Client;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::logic::facts::Key;
 use crate::logic::world::{Kind, Wakes, World};
 use crate::metrics::{KindLabel, Metrics};
+
+/// See [`State::pages`].
+const PAGES_AT_ONCE: usize = 2;
 
 /// The world of this process, behind its lock. Only closures get at it, so that no guard can live across an await.
 #[derive(Clone, Default)]
@@ -66,6 +69,8 @@ pub(crate) struct State {
     /// Watches that have not delivered their first list.
     unsynced: AtomicUsize,
     synced: Notify,
+    /// So many pages of lists are on their way at once, whatever the kind: it bounds the memory of a start.
+    pages: Semaphore,
     /// Objects of our own kinds that do not parse.
     unreadable: Mutex<BTreeSet<(Kind, Key)>>,
 }
@@ -124,6 +129,7 @@ impl Caches {
             metrics: metrics.clone(),
             unsynced: AtomicUsize::new(0),
             synced: Notify::new(),
+            pages: Semaphore::new(PAGES_AT_ONCE),
             unreadable: Mutex::default(),
         });
         let mut tasks = JoinSet::new();
@@ -183,3 +189,6 @@ impl State {
         self.unreadable.lock().unwrap_or_else(PoisonError::into_inner).insert((kind, key));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,8 +20,9 @@ use crate::logic::facts::Identity;
 use crate::logic::world::{Object, Source};
 use crate::metrics::WatchLabels;
 
-/// Objects in one page of a list: some megabytes of pods at most.
-const PAGE: u32 = 250;
+/// Objects in one page of a list: about a megabyte of pods. What a page takes while it is turned into facts is several
+/// times that, and an allocator does not easily give it back.
+const PAGE: u32 = 100;
 
 /// Seconds that the server keeps one watch open.
 const WATCH_SECONDS: u32 = 285;
@@ -184,14 +185,18 @@ impl<K: Watched> Watch<K> {
                 Err(_) => return Err(Error::Timeout(SILENCE)),
                 Ok(None) => return Ok(None),
                 Ok(Some(Ok(event))) => return Ok(Some(event)),
-                // One object that does not parse must not hide those that follow it.
-                Ok(Some(Err(kube::Error::SerdeError(error)))) => {
-                    warn!(kind = kinds::label(K::KIND), %error, "watch event passed over, it does not parse");
-                    self.state.count_unreadable(K::KIND);
-                }
+                // One object that does not parse must not hide those that follow it. kube takes it for a status without
+                // a code.
+                Ok(Some(Err(kube::Error::Api(status)))) if status.code == 0 => self.passed_over(),
+                Ok(Some(Err(kube::Error::SerdeError(_)))) => self.passed_over(),
                 Ok(Some(Err(error))) => return Err(error.into()),
             }
         }
+    }
+
+    fn passed_over(&self) {
+        warn!(kind = kinds::label(K::KIND), "watch event passed over, it does not parse");
+        self.state.count_unreadable(K::KIND);
     }
 
     /// The fact of an object; None, and remembered as unreadable, where it does not parse.

@@ -87,3 +87,6 @@ fn resident_memory() -> Option<i64> {
     let kibibytes: i64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kibibytes.checked_mul(1024)
 }
+
+#[cfg(test)]
+mod tests;

@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use kube::Client;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
+use tracing::{debug, info};
 
 use crate::api::workload_action::WorkloadActionStatus;
 use crate::caches::{Shared, Synced};
@@ -136,6 +136,8 @@ impl WorkloadActions {
         let before = self.status_of(effect);
         let done = act::act(self, effect).await?;
         self.take_in(done);
+        let on = act::target(effect);
+        info!(effect = act::name(effect), ns = on.namespace, name = on.name, "done");
         if let Effect::Record { action, status } | Effect::Admit { action, status } = effect {
             self.events.tell(action, before.as_ref(), status);
         }
@@ -222,3 +224,6 @@ fn is_own_record(effect: &Effect) -> bool {
         | Effect::ClearLedger { .. } => false,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,6 +17,9 @@ const WORTH_TELLING: Duration = Duration::from_millis(100);
 /// At most this much later than asked for, so that what waits for the same moment does not come at once.
 const JITTER: Duration = Duration::from_millis(50);
 
+/// Whoever waits longer than this looks again in between: users may name a time at the end of the calendar.
+const FAR: Duration = Duration::from_secs(86_400);
+
 /// Which wait each action is in, and since when.
 #[derive(Debug, Default)]
 pub struct Waits(HashMap<Key, (u64, Instant)>);
@@ -59,7 +62,7 @@ fn essence(report: &WorkloadActionStatus) -> u64 {
 pub fn pause(now: Timestamp, until: Option<Timestamp>, resync: Option<Duration>, random: f64) -> Option<Duration> {
     let until = until.map(|at| {
         let left = Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
-        left + JITTER.mul_f64(random)
+        left.min(FAR) + JITTER.mul_f64(random)
     });
     let resync = resync.map(|every| every.mul_f64(0.9 + 0.2 * random));
     [until, resync].into_iter().flatten().min()
@@ -106,5 +109,6 @@ mod tests {
         assert!(pause(now, at(10), every, 1.0) > Some(Duration::from_secs(10)));
         assert_eq!(pause(now, at(-10), every, 0.0), Some(Duration::ZERO));
         assert_eq!(pause(now, at(1000), every, 0.5), Some(Duration::from_secs(300)));
+        assert_eq!(pause(now, Some(Timestamp::MAX), None, 0.0), Some(FAR));
     }
 }

@@ -119,7 +119,7 @@ impl<'a> View<'a> {
         if let Some(turn) = self.mark_surplus(&pods) {
             return turn;
         }
-        if pods.excess() < 0 {
+        if pods.is_short() {
             // The set is refused more pods, and so has a free place: no surplus is needed.
             if self.scope.is_some_and(|scope| scope.set.create_failure.is_some()) {
                 return match self.ctx.work.verb {
@@ -142,7 +142,7 @@ impl<'a> View<'a> {
         let ledger = self.scope.and_then(|scope| scope.ledger()).filter(|ledger| ledger.slot == self.slot.id);
         let ledger = ledger.map(|ledger| ledger.peers).unwrap_or_default();
         let peers: Vec<&str> = listed.split(',').chain(ledger.iter().map(String::as_str)).collect();
-        let orphan = || if pods.excess() == 0 { pods.orphan() } else { None };
+        let orphan = || if pods.excess() == 0 && !pods.is_short() { pods.orphan() } else { None };
         let pod = pods.unclaimed(self.ctx.created(), &peers).or_else(orphan)?;
         Some(self.mark(pod))
     }
@@ -233,8 +233,17 @@ impl<'a> View<'a> {
             }
             return self.hold(step, None, None, self.deadline(step, patience));
         }
+        if let Some(turn) = self.newcomer_failure(step) {
+            return turn;
+        }
         if let Some((reason, message)) = self.budget(victim) {
             return self.hold_or_back(step, reason, message, self.ctx.drain_time());
+        }
+        // A set that is refused pods would use the place that the old one frees, until it has heard of its lower number.
+        if self.ctx.work.verb == Verb::Delete && self.pods().is_some_and(|pods| pods.is_short()) {
+            let message =
+                "the set has fewer pods than it wants, though its number was lowered; its controller is behind";
+            return self.hold_or_back(step, Reason::SetStuck, message.into(), self.ctx.drain_time());
         }
         if self.overdue(step, self.ctx.drain_time()).unwrap_or(false) {
             return self.roll_back(Reason::BudgetBlocked, "the eviction was refused until drainSeconds were over");

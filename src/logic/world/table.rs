@@ -129,7 +129,9 @@ impl<T: Fact> Table<T> {
             Source::Own => {}
             Source::Watch => self.see(&id.key.namespace, id.order()),
         }
-        if old.as_ref().is_some_and(|old| old.id().uid == id.uid && old.id().order() > id.order()) {
+        // Also of another object of that name: the answer about one that is deleted may come after the watch told of the
+        // one made in its place.
+        if old.as_ref().is_some_and(|old| old.id().order() > id.order()) {
             return Change::None;
         }
         let new = Arc::new(fact);
@@ -175,6 +177,15 @@ mod tests {
         let ending = PodFact { terminating: true, ..pod("a", "one", "1", 5) };
         assert!(table.put(ending, Source::Own).sides().is_some());
         assert!(table.get(&Key::new("a", "one")).unwrap().terminating);
+    }
+
+    #[test]
+    fn a_late_answer_about_a_deleted_object_does_not_hide_the_one_made_in_its_place() {
+        let mut table = Table::default();
+        table.put(pod("a", "one", "1", 5), Source::Watch);
+        table.put(pod("a", "one", "2", 9), Source::Watch);
+        table.put(pod("a", "one", "1", 7), Source::Own);
+        assert_eq!(table.get(&Key::new("a", "one")).unwrap().id.uid, "2");
     }
 
     #[test]

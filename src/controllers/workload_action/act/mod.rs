@@ -24,7 +24,7 @@ use crate::api::marks;
 use crate::api::receipt::WorkloadActionReceipt;
 use crate::api::workload_action::WorkloadAction;
 use crate::controllers::error::{Class, Error};
-use crate::logic::facts::Identity;
+use crate::logic::facts::{Identity, Key};
 use crate::logic::workload_action::effect::{Effect, Scalable, ScalableKind};
 use crate::logic::world::{Kind, Object};
 
@@ -66,6 +66,22 @@ pub fn name(effect: &Effect) -> &'static str {
         Effect::DeletePod { .. } => "DeletePod",
         Effect::Scale { .. } => "Scale",
         Effect::ClearLedger { .. } => "ClearLedger",
+    }
+}
+
+/// The object that the effect is about.
+pub fn target(effect: &Effect) -> &Key {
+    match effect {
+        Effect::Record { action, .. }
+        | Effect::Admit { action, .. }
+        | Effect::AddFinalizer { action, .. }
+        | Effect::RemoveFinalizer { action, .. }
+        | Effect::DeleteAction { action } => &action.key,
+        Effect::WriteReceipt { receipt, .. } => receipt,
+        Effect::FailReceipt { receipt } | Effect::DeleteReceipt { receipt } => &receipt.key,
+        Effect::CreatePod(new) => &new.key,
+        Effect::ChangePod { pod, .. } | Effect::Evict { pod } | Effect::DeletePod { pod } => &pod.key,
+        Effect::Scale { workload, .. } | Effect::ClearLedger { workload } => &workload.id.key,
     }
 }
 

@@ -1,7 +1,9 @@
 //! Writes to pods: creation of newcomers, changes of labels and marks, eviction, deletion.
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{EvictParams, PostParams};
+use k8s_openapi::api::policy::v1::Eviction;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta, Preconditions};
+use kube::api::PostParams;
 use kube::core::Status;
 
 use super::{Done, WorkloadActions, api, merge, only, timed};
@@ -48,9 +50,10 @@ pub async fn change(ctx: &WorkloadActions, pod: &Identity, change: &PodChange) -
 
 /// Evicts the pod, so that budgets hold, only if it is still of this uid.
 pub async fn evict(ctx: &WorkloadActions, pod: &Identity) -> Result<Done, Error> {
-    let params = EvictParams { delete_options: Some(only(pod)), post_options: PostParams::default() };
-    let api = api::<Pod>(ctx, pod);
-    match tokio::time::timeout(ctx.timeout, api.evict(&pod.key.name, &params)).await {
+    let body = eviction(pod);
+    let (api, params) = (api::<Pod>(ctx, pod), PostParams::default());
+    let call = api.create_subresource::<_, Status>("eviction", &pod.key.name, &params, &body);
+    match tokio::time::timeout(ctx.timeout, call).await {
         Err(_) => Err(Error::Timeout(ctx.timeout)),
         Ok(Ok(_)) => Ok(ending(ctx, pod)),
         Ok(Err(kube::Error::Api(status))) => match eviction_refused(&status) {
@@ -59,6 +62,22 @@ pub async fn evict(ctx: &WorkloadActions, pod: &Identity) -> Result<Done, Error>
             None => Err(kube::Error::Api(status).into()),
         },
         Ok(Err(error)) => Err(error.into()),
+    }
+}
+
+/// An eviction of the pod of this uid. Not by kube's own `evict`: version 5 misspells `deleteOptions`, and the API server
+/// passes over the precondition without a word.
+fn eviction(pod: &Identity) -> Eviction {
+    Eviction {
+        metadata: ObjectMeta {
+            namespace: Some(pod.key.namespace.clone()),
+            name: Some(pod.key.name.clone()),
+            ..ObjectMeta::default()
+        },
+        delete_options: Some(DeleteOptions {
+            preconditions: Some(Preconditions { uid: Some(pod.uid.clone()), resource_version: None }),
+            ..DeleteOptions::default()
+        }),
     }
 }
 
