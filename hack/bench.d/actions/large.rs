@@ -1,0 +1,75 @@
+//! The operator on a large cluster: how fast it is ready, how much memory it has, and that it writes nothing when idle.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use k8s_openapi::jiff::Timestamp;
+
+use crate::audit::{Audit, tally};
+use crate::fleet;
+use crate::frame::{Bench, Bound, Progress, median, number, operator};
+use crate::lab::cluster::Cluster;
+use crate::lab::install::Installed;
+use crate::lab::operator::Operator;
+
+const NODES: usize = 1_000;
+const DEPLOYMENTS: usize = 100;
+const REPLICAS: usize = 100;
+const STARTS: usize = 5;
+const IDLE: Duration = Duration::from_secs(30);
+
+pub async fn run(bench: &mut Bench) -> Result<()> {
+    let audit = Audit::prepare(&bench.home("large")?, false)?;
+    let cluster = bench.plane("large", NODES, audit.options()).await?;
+    Installed::default().install(&cluster).await?;
+    fleet::namespace(&cluster.client, "large").await?;
+    fleet::deployments(&cluster.client, "large", DEPLOYMENTS, REPLICAS).await?;
+    let operator = starts(bench, &cluster).await?;
+    let progress = Progress::spin(&format!("leaving the operator alone for {} s", IDLE.as_secs()));
+    // What a start still has to do, such as taking the lease, is not idleness.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let from = Timestamp::now();
+    tokio::time::sleep(IDLE).await;
+    let requests = audit.between(from, Timestamp::now())?;
+    progress.end();
+    let writes: Vec<_> =
+        requests.iter().filter(|one| one.by_operator && one.writes() && one.resource != "leases").cloned().collect();
+    for (name, count) in tally(writes.iter()) {
+        eprintln!("the idle operator sent {count} × {name}");
+    }
+    let idle = format!("idle operator: writes other than its lease, {} s", IDLE.as_secs());
+    bench.claim(&idle, number(writes.len()), "writes", Bound::AtMost(0.0));
+    let size = format!("{NODES} nodes, {} pods", DEPLOYMENTS * REPLICAS);
+    bench.claim(&format!("memory with {size}: resident"), memory(&operator, "VmRSS")?, "MiB", Bound::Below(100.0));
+    bench.note("  at its highest", memory(&operator, "VmHWM")?, "MiB");
+    operator.stop().await?;
+    cluster.down().await
+}
+
+/// Starts it several times; the last one goes on running.
+async fn starts(bench: &mut Bench, cluster: &Cluster) -> Result<Operator> {
+    let progress = Progress::count("starting the operator", STARTS);
+    let mut times = Vec::new();
+    let mut running: Option<Operator> = None;
+    for start in 0..STARTS {
+        if let Some(before) = running.take() {
+            before.stop().await?;
+        }
+        let began = Instant::now();
+        running = Some(operator(bench, "large", cluster, &[]).await?);
+        times.push(began.elapsed().as_secs_f64());
+        progress.at(start + 1);
+    }
+    progress.end();
+    let name = format!("start to ready with {NODES} nodes, {} pods: median", DEPLOYMENTS * REPLICAS);
+    bench.claim(&name, median(&times), "s", Bound::Below(2.0));
+    running.context("the operator was not started")
+}
+
+/// A line of the process's status, in MiB.
+fn memory(operator: &Operator, what: &str) -> Result<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", operator.pid()))?;
+    let line = status.lines().find(|line| line.starts_with(what)).context("no such line in /proc/PID/status")?;
+    let kib: f64 = line.split_whitespace().nth(1).context("no figure in /proc/PID/status")?.parse()?;
+    Ok(kib / 1024.0)
+}

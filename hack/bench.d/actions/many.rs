@@ -1,0 +1,143 @@
+//! 500 moves at once, on 200 nodes with 2,000 pods: how fast, and whether each was exact.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use ganglion::api::workload_action::WorkloadAction;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+
+use crate::audit::Audit;
+use crate::eye::{Eye, Seen};
+use crate::fleet;
+use crate::frame::{Bench, Bound, Progress, number, operator};
+use crate::lab::install::Installed;
+use crate::verdict::{Story, node_of, pods_of, serves};
+
+const NODES: usize = 200;
+const DEPLOYMENTS: usize = 50;
+const REPLICAS: usize = 40;
+const MOVES_EACH: usize = 10;
+const NAMESPACE: &str = "many";
+
+/// How long all of them may take before those that have not ended count as lost.
+const LIMIT: Duration = Duration::from_secs(300);
+
+/// No limit on how much moves at once.
+const SETTINGS: &str = "workloadActions:\n  limits: {inAll: null, perNamespace: null, perWorkload: null, \
+                        perSourceNode: null, perTargetNode: null}\n";
+
+/// One move that is asked for.
+struct Wish {
+    action: WorkloadAction,
+    app: String,
+    victim: String,
+    node: String,
+}
+
+pub async fn run(bench: &mut Bench) -> Result<()> {
+    let home = bench.home("many")?;
+    let audit = Audit::prepare(&home, false)?;
+    let cluster = bench.plane("many", NODES, audit.options()).await?;
+    Installed::default().install(&cluster).await?;
+    fleet::namespace(&cluster.client, NAMESPACE).await?;
+    fleet::deployments(&cluster.client, NAMESPACE, DEPLOYMENTS, REPLICAS).await?;
+    let settings = home.join("settings.yaml");
+    std::fs::write(&settings, SETTINGS)?;
+    let operator = operator(bench, "many", &cluster, &["--settings", &settings.display().to_string()]).await?;
+    let eye = Eye::open(&cluster.client, NAMESPACE).await?;
+    let wishes = wishes(&eye.now())?;
+    let stories: Vec<(String, Story)> =
+        (0..DEPLOYMENTS).map(|index| format!("d-{index}")).map(|app| (app.clone(), Story::begin(&eye, &app))).collect();
+    let actions: Vec<WorkloadAction> = wishes.iter().map(|wish| wish.action.clone()).collect();
+    let progress = Progress::count(&format!("{} moves at once", wishes.len()), wishes.len());
+    let (began, clock) = (Timestamp::now(), Instant::now());
+    let (applied, took) = tokio::join!(
+        fleet::apply_all(&cluster.client, NAMESPACE, &actions),
+        all_ended(&eye, &wishes, clock, &progress)
+    );
+    applied?;
+    progress.end();
+    let rested = rest(&eye).await;
+    judge(bench, &eye, &wishes, &stories, took);
+    if let Err(error) = rested {
+        eprintln!("{error:#}\nThe end of the operator's log:\n{}", operator.log_tail(20));
+    }
+    let requests = audit.between(began, Timestamp::now())?;
+    let mine = requests.iter().filter(|request| request.by_operator && !request.is_upkeep()).count();
+    bench.note("  API requests for each", number(mine) / number(wishes.len()), "requests");
+    operator.stop().await?;
+    cluster.down().await
+}
+
+/// So many pods of each Deployment, each to a node far from its own.
+fn wishes(seen: &Seen) -> Result<Vec<Wish>> {
+    let mut wishes = Vec::new();
+    for index in 0..DEPLOYMENTS {
+        let app = format!("d-{index}");
+        for pod in pods_of(seen, &app).take(MOVES_EACH) {
+            let at: usize = node_of(pod).trim_start_matches("node-").parse()?;
+            let node = format!("node-{}", (at + NODES / 2) % NODES);
+            let victim = pod.name_any();
+            let action = fleet::move_pod(&format!("move-{}", wishes.len()), &victim, &node)?;
+            wishes.push(Wish { action, app: app.clone(), victim, node });
+        }
+    }
+    Ok(wishes)
+}
+
+/// Waits for the end of all; the seconds until then, or the limit.
+async fn all_ended(eye: &Eye, wishes: &[Wish], clock: Instant, progress: &Progress) -> f64 {
+    let over = |seen: &Seen| {
+        let ended = wishes.iter().filter(|wish| fleet::ended(seen, &wish.action.name_any()).is_some()).count();
+        progress.at(ended);
+        (ended == wishes.len()).then_some(())
+    };
+    let _ = eye.within(LIMIT, "the end of all moves", over).await;
+    clock.elapsed().as_secs_f64()
+}
+
+/// Waits until every workload has its replicas again, and no other pod.
+async fn rest(eye: &Eye) -> Result<()> {
+    let rest = |seen: &Seen| {
+        let held = seen.actions.values().any(|action| !action.finalizers().is_empty());
+        let whole = seen.pods.len() == DEPLOYMENTS * REPLICAS && seen.pods.values().all(|pod| serves(pod));
+        (whole && !held).then_some(())
+    };
+    eye.within(Duration::from_secs(60), "rest after all moves", rest).await
+}
+
+fn judge(bench: &mut Bench, eye: &Eye, wishes: &[Wish], stories: &[(String, Story)], took: f64) {
+    let seen = eye.now();
+    let succeeded =
+        |wish: &&Wish| fleet::ended(&seen, &wish.action.name_any()).is_some_and(|(reason, _)| reason == "Succeeded");
+    let done = wishes.iter().filter(succeeded).count();
+    for wish in wishes.iter().filter(|wish| !succeeded(wish)).take(5) {
+        eprintln!("{}: {:?}", wish.action.name_any(), fleet::ended(&seen, &wish.action.name_any()));
+    }
+    let (mut wrong, mut doubled, mut missing) = (0, 0, 0);
+    for (app, story) in stories {
+        let verdict = story.verdict(eye);
+        let asked: BTreeSet<&String> = wishes.iter().filter(|wish| wish.app == *app).map(|wish| &wish.victim).collect();
+        wrong += verdict.died.iter().filter(|pod| !asked.contains(pod)).count();
+        let mut nodes: BTreeMap<&String, isize> = BTreeMap::new();
+        for wish in wishes.iter().filter(|wish| wish.app == *app) {
+            *nodes.entry(&wish.node).or_default() += 1;
+        }
+        for (_, node) in &verdict.came {
+            *nodes.entry(node).or_default() -= 1;
+        }
+        // A replica where none was asked for, beside those that are still missing where they were.
+        wrong += nodes.values().filter(|left| **left < 0).map(|left| left.unsigned_abs()).sum::<usize>();
+        doubled += verdict.came.len().saturating_sub(asked.len());
+        missing = missing.max(REPLICAS.saturating_sub(verdict.lowest_ready));
+        wrong += usize::from(verdict.generations != 1);
+    }
+    let name = format!("{} moves at once on {NODES} nodes, {} pods", wishes.len(), DEPLOYMENTS * REPLICAS);
+    bench.claim(&format!("{name}: rate"), number(done) / took, "a second", Bound::AtLeast(20.0));
+    bench.claim("  lost (did not succeed)", number(wishes.len() - done), "moves", Bound::AtMost(0.0));
+    bench.claim("  wrong (another pod died, or it came elsewhere)", number(wrong), "pods", Bound::AtMost(0.0));
+    bench.claim("  doubled", number(doubled), "pods", Bound::AtMost(0.0));
+    bench.claim("  Ready replicas missing at the worst moment", number(missing), "of a workload", Bound::AtMost(0.0));
+}

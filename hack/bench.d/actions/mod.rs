@@ -1,0 +1,25 @@
+//! `hack/bench actions`: what workload actions cost.
+
+mod bare;
+mod large;
+mod many;
+mod share;
+mod single;
+
+use anyhow::Result;
+
+use super::frame::Bench;
+
+/// All parts, each on a control plane of its own.
+pub async fn run(bench: &mut Bench) -> Result<()> {
+    if bench.wants("single") {
+        single::run(bench).await?;
+    }
+    if bench.wants("many") {
+        many::run(bench).await?;
+    }
+    if bench.wants("large") {
+        large::run(bench).await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! Moves one after the other with instant kubelets, beside the bare protocol and the unit, on the same plane in turns.
+
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use ganglion::api::workload_action::WorkloadAction;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::PostParams;
+use kube::{Api, Client, ResourceExt};
+
+use super::{bare, share};
+use crate::audit::{Audit, Request, tally};
+use crate::eye::{Eye, Seen};
+use crate::fleet;
+use crate::frame::{Bench, Bound, Progress, median, millis, number, operator, quantile};
+use crate::lab::install::Installed;
+use crate::unit::Unit;
+use crate::verdict::{node_of, pods_of, serves};
+
+const NODES: usize = 8;
+const REPLICAS: usize = 3;
+const APP: &str = "web";
+const NAMESPACE: &str = "moves";
+
+/// Turns of [`MOVES`] moves, [`BARE`] bare ones and [`WRITES`] unit writes.
+const TURNS: usize = 30;
+const MOVES: usize = 5;
+const BARE: usize = 2;
+const WRITES: usize = 20;
+
+/// One move as it was seen from outside.
+struct Timed {
+    began: Timestamp,
+    ended: Timestamp,
+    millis: f64,
+}
+
+pub async fn run(bench: &mut Bench) -> Result<()> {
+    let audit = Audit::prepare(&bench.home("single")?, true)?;
+    let cluster = bench.plane("single", NODES, audit.options()).await?;
+    Installed::default().install(&cluster).await?;
+    for name in [NAMESPACE, "unit"] {
+        fleet::namespace(&cluster.client, name).await?;
+    }
+    let operator = operator(bench, "single", &cluster, &["--watch-namespace", NAMESPACE]).await?;
+    let eye = Eye::open(&cluster.client, NAMESPACE).await?;
+    fleet::deployment(&cluster.client, NAMESPACE, APP, REPLICAS).await?;
+    calm(&eye).await?;
+    let mut unit = Unit::new(&cluster.client, "unit").await?;
+    unit.measure(WRITES * 5).await?;
+    let (mut moves, mut bares) = (Vec::new(), Vec::new());
+    let progress = Progress::count("moving one replica after the other", TURNS);
+    for turn in 0..TURNS {
+        for index in 0..MOVES {
+            moves.push(one(&cluster.client, &eye, turn * MOVES + index).await?);
+        }
+        for index in 0..BARE {
+            bares.push(bare::one(&cluster.client, &eye, NAMESPACE, APP, turn * BARE + index).await?);
+            calm(&eye).await?;
+        }
+        unit.measure(WRITES).await?;
+        progress.at(turn + 1);
+    }
+    unit.measure(WRITES * 5).await?;
+    progress.end();
+    // The first ones meet cold connections and caches.
+    report(bench, &audit, unit.millis(), moves.get(MOVES..).unwrap_or_default(), &bares)?;
+    operator.stop().await?;
+    cluster.down().await
+}
+
+/// One move, from its creation to its success as a watch sees it.
+async fn one(client: &Client, eye: &Eye, number: usize) -> Result<Timed> {
+    let (pod, node) = next(&eye.now());
+    let action: WorkloadAction = fleet::move_pod(&format!("move-{number}"), &pod, &node)?;
+    let name = action.name_any();
+    let actions: Api<WorkloadAction> = Api::namespaced(client.clone(), NAMESPACE);
+    let create = PostParams::default();
+    let (began, clock) = (Timestamp::now(), Instant::now());
+    let made = actions.create(&create, &action);
+    let over =
+        eye.until("the end of a move", |seen| fleet::ended(seen, &name).map(|(reason, _)| reason == "Succeeded"));
+    let (made, succeeded) = tokio::join!(made, over);
+    let (ended, millis) = (Timestamp::now(), millis(clock.elapsed()));
+    made?;
+    if !succeeded? {
+        let seen = eye.now();
+        anyhow::bail!("{name} did not succeed: {:?}", fleet::ended(&seen, &name));
+    }
+    calm(eye).await?;
+    Ok(Timed { began, ended, millis })
+}
+
+/// The oldest replica, and a node that has none.
+fn next(seen: &Seen) -> (String, String) {
+    let mut pods: Vec<_> = pods_of(seen, APP).collect();
+    pods.sort_by_key(|pod| (pod.creation_timestamp(), pod.name_any()));
+    let node = (0..NODES).map(|index| format!("node-{index}"));
+    let free = |node: &String| pods.iter().all(|pod| node_of(pod) != *node);
+    (pods.first().map(|pod| pod.name_any()).unwrap_or_default(), node.into_iter().find(free).unwrap_or_default())
+}
+
+/// Waits until the workload is at rest, and nobody holds an action.
+pub async fn calm(eye: &Eye) -> Result<()> {
+    let rest = |seen: &Seen| {
+        let pods: Vec<_> = pods_of(seen, APP).collect();
+        let free = seen.actions.values().all(|action| action.finalizers().is_empty());
+        let counted = seen.deployments.get(APP).and_then(|object| object.status.as_ref());
+        let counted = counted.is_some_and(|status| {
+            status.ready_replicas == i32::try_from(REPLICAS).ok() && status.replicas == status.ready_replicas
+        });
+        (pods.len() == REPLICAS && pods.iter().all(|pod| serves(pod)) && free && counted).then_some(())
+    };
+    eye.until("rest between two moves", rest).await
+}
+
+fn report(bench: &mut Bench, audit: &Audit, unit: f64, moves: &[Timed], bares: &[f64]) -> Result<()> {
+    ensure!(!moves.is_empty(), "no moves were measured");
+    let ratio = |millis: f64| millis / unit;
+    let times: Vec<f64> = moves.iter().map(|one| ratio(one.millis)).collect();
+    bench.note("one status write (server-side apply, idle plane)", unit, "ms");
+    bench.note("bare protocol, no status: median", ratio(median(bares)), "writes");
+    bench.claim("move, create to Succeeded: median", median(&times), "writes", Bound::Below(40.0));
+    bench.claim("move, create to Succeeded: p99", quantile(&times, 0.99), "writes", Bound::Below(120.0));
+    let mut own = Vec::new();
+    let mut counts = Vec::new();
+    let mut all: Vec<Request> = Vec::new();
+    let from_first = moves.first().map(|one| one.began).unwrap_or_default();
+    let to_last = moves.last().map(|one| one.ended).unwrap_or_default();
+    let recorded = audit.between(from_first, to_last)?;
+    for (one, following) in moves.iter().zip(moves.iter().skip(1).map(|next| next.began).chain([to_last])) {
+        let within = |request: &&Request| {
+            let ours = request.by_operator || request.namespace == NAMESPACE;
+            ours && request.received >= one.began && request.received <= one.ended
+        };
+        let during: Vec<&Request> = recorded.iter().filter(within).collect();
+        own.push(ratio(share::own_millis(one.began, one.ended, &during)));
+        // Also what comes after the end, such as the event and the finalizer.
+        let caused = |request: &&Request| {
+            request.by_operator && !request.is_upkeep() && request.received >= one.began && request.received < following
+        };
+        let mine: Vec<&Request> = recorded.iter().filter(caused).collect();
+        counts.push(number(mine.len()));
+        all.extend(mine.into_iter().cloned());
+    }
+    bench.claim("move, the operator's own share: median", median(&own), "writes", Bound::Below(18.0));
+    // The bare moves come between two turns and cause the operator no request, so a turn's last move is like the others.
+    bench.claim("API requests for a move: most", quantile(&counts, 1.0), "requests", Bound::AtMost(15.0));
+    for (name, count) in tally(all.iter()) {
+        bench.note(&format!("  of these: {name}"), number(count) / number(moves.len()), "a move");
+    }
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! The API server's own record of who asked what and when.
+//!
+//! The policy records the operator's requests, and on demand those of the components that it waits for.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use k8s_openapi::jiff::Timestamp;
+use serde::Deserialize;
+
+use super::lab::install::{ACCOUNT, NAMESPACE};
+
+/// The components that a move waits for, as the API server knows them: user, resources.
+const OTHERS: &str = r#"
+- level: Metadata
+  users: ["system:kube-scheduler"]
+  resources: [{group: "", resources: [pods/binding]}]
+- level: Metadata
+  users: [kwok, "system:serviceaccount:kube-system:replicaset-controller"]
+  resources: [{group: "", resources: [pods, pods/status]}]
+- level: Metadata
+  users: ["system:serviceaccount:kube-system:disruption-controller"]
+  resources: [{group: policy, resources: [poddisruptionbudgets, poddisruptionbudgets/status]}]
+"#;
+
+/// One request that was answered.
+#[derive(Clone, Debug)]
+pub struct Request {
+    pub by_operator: bool,
+    pub verb: String,
+    /// Such as `pods/eviction`.
+    pub resource: String,
+    pub namespace: String,
+    pub received: Timestamp,
+    pub answered: Timestamp,
+}
+
+impl Request {
+    /// The lease's, or a watch or list of the caches: not for any action.
+    pub fn is_upkeep(&self) -> bool {
+        self.resource == "leases" || self.verb == "watch" || self.verb == "list"
+    }
+
+    pub fn writes(&self) -> bool {
+        !matches!(self.verb.as_str(), "get" | "list" | "watch")
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Line {
+    verb: String,
+    user: User,
+    object_ref: Option<Object>,
+    request_received_timestamp: Timestamp,
+    stage_timestamp: Timestamp,
+}
+
+#[derive(Deserialize)]
+struct User {
+    username: String,
+}
+
+#[derive(Deserialize)]
+struct Object {
+    #[serde(default)]
+    resource: String,
+    #[serde(default)]
+    subresource: String,
+    #[serde(default)]
+    namespace: String,
+}
+
+/// See the module.
+pub struct Audit {
+    log: PathBuf,
+    options: Vec<String>,
+}
+
+impl Audit {
+    /// Prepares the record of a plane that is still to be started.
+    pub fn prepare(home: &Path, others: bool) -> Result<Self> {
+        let (policy, log) = (home.join("audit-policy.yaml"), home.join("audit.log"));
+        let operator = format!("- level: Metadata\n  users: [\"system:serviceaccount:{NAMESPACE}:{ACCOUNT}\"]\n");
+        let others = if others { OTHERS } else { "" };
+        let head =
+            "apiVersion: audit.k8s.io/v1\nkind: Policy\nomitStages: [RequestReceived, ResponseStarted, Panic]\nrules:";
+        fs::write(&policy, format!("{head}\n{operator}{others}- level: None\n"))?;
+        let flag = |name: &str, value: &str| ["--arg".to_owned(), format!("apiserver=--{name}={value}")];
+        let options = [
+            flag("audit-policy-file", &policy.display().to_string()),
+            flag("audit-log-path", &log.display().to_string()),
+            flag("audit-log-maxsize", "4000"),
+        ];
+        Ok(Self { log, options: options.concat() })
+    }
+
+    /// Options of `hack/controlplane up`.
+    pub fn options(&self) -> &[String] {
+        &self.options
+    }
+
+    /// Everything recorded that was received in this time.
+    pub fn between(&self, from: Timestamp, to: Timestamp) -> Result<Vec<Request>> {
+        let operator = format!("system:serviceaccount:{NAMESPACE}:{ACCOUNT}");
+        let text = fs::read_to_string(&self.log).with_context(|| format!("no audit log at {}", self.log.display()))?;
+        let mut requests = Vec::new();
+        for line in text.lines() {
+            // The last line may be half written.
+            let Ok(line) = serde_json::from_str::<Line>(line) else { continue };
+            if line.request_received_timestamp < from || line.request_received_timestamp > to {
+                continue;
+            }
+            let Some(object) = line.object_ref else { continue };
+            let slash = if object.subresource.is_empty() { "" } else { "/" };
+            requests.push(Request {
+                by_operator: line.user.username == operator,
+                verb: line.verb,
+                resource: format!("{}{slash}{}", object.resource, object.subresource),
+                namespace: object.namespace,
+                received: line.request_received_timestamp,
+                answered: line.stage_timestamp,
+            });
+        }
+        requests.sort_by_key(|request| request.received);
+        Ok(requests)
+    }
+}
+
+/// How often each kind of request is there, such as `patch pods`, most frequent first.
+pub fn tally<'a>(requests: impl Iterator<Item = &'a Request>) -> Vec<(String, usize)> {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for request in requests {
+        *counts.entry(format!("{} {}", request.verb, request.resource)).or_default() += 1;
+    }
+    let mut counts: Vec<(String, usize)> = counts.into_iter().collect();
+    counts.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), name.clone()));
+    counts
+}

@@ -1,0 +1,114 @@
+//! Fleets: many Deployments with budgets and Services, spread over many nodes, and actions on them.
+
+use anyhow::Result;
+use futures::{StreamExt, TryStreamExt, stream};
+use ganglion::api::workload_action::WorkloadAction;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Namespace, Pod, Service, ServiceAccount};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{ListParams, PostParams};
+use kube::runtime::wait::await_condition;
+use kube::{Api, Client};
+use serde_json::json;
+
+use super::PATIENCE;
+use super::eye::Seen;
+use super::frame::Progress;
+use super::verdict::APP;
+
+/// How many requests are under way at once while a fleet is made.
+const WRITERS: usize = 16;
+
+/// A namespace in which pods can be made.
+pub async fn namespace(client: &Client, name: &str) -> Result<()> {
+    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}}))?;
+    Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &namespace).await?;
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), name);
+    let there = await_condition(accounts, "default", |account: Option<&ServiceAccount>| account.is_some());
+    tokio::time::timeout(PATIENCE, there).await??;
+    Ok(())
+}
+
+/// One Deployment with a Service, and a budget that allows no replica fewer.
+pub async fn deployment(client: &Client, namespace: &str, name: &str, replicas: usize) -> Result<()> {
+    let create = PostParams::default();
+    let labels = json!({APP: name});
+    let service: Service = serde_json::from_value(json!({
+        "metadata": {"name": name}, "spec": {"selector": labels, "ports": [{"port": 80}]},
+    }))?;
+    let budget: PodDisruptionBudget = serde_json::from_value(json!({
+        "metadata": {"name": name}, "spec": {"minAvailable": replicas, "selector": {"matchLabels": labels}},
+    }))?;
+    let object: Deployment = serde_json::from_value(json!({
+        "metadata": {"name": name, "labels": labels},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{
+                    "name": "c", "image": "registry.k8s.io/pause:3.10",
+                    "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
+                }]},
+            },
+        },
+    }))?;
+    Api::namespaced(client.clone(), namespace).create(&create, &service).await?;
+    Api::namespaced(client.clone(), namespace).create(&create, &budget).await?;
+    Api::namespaced(client.clone(), namespace).create(&create, &object).await?;
+    Ok(())
+}
+
+/// Deployments `d-0` … of so many replicas each, all Ready.
+pub async fn deployments(client: &Client, namespace: &str, count: usize, replicas: usize) -> Result<()> {
+    let all = count * replicas;
+    let progress = Progress::count(&format!("making {all} pods"), all);
+    stream::iter(0..count)
+        .map(|index| async move { deployment(client, namespace, &format!("d-{index}"), replicas).await })
+        .buffer_unordered(WRITERS)
+        .try_collect::<Vec<()>>()
+        .await?;
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
+    loop {
+        let listed = deployments.list(&ListParams::default()).await?;
+        let ready = |one: &Deployment| one.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0);
+        let ready: usize = listed.iter().map(|one| usize::try_from(ready(one)).unwrap_or(0)).sum();
+        progress.at(ready);
+        if ready == all {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    }
+    // Asked of the pods themselves once, as a status may lag.
+    anyhow::ensure!(pods.list_metadata(&ListParams::default()).await?.items.len() == all, "there are not {all} pods");
+    progress.end();
+    Ok(())
+}
+
+/// A move of this pod to this node.
+pub fn move_pod(name: &str, pod: &str, node: &str) -> Result<WorkloadAction> {
+    Ok(serde_json::from_value(json!({
+        "apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadAction", "metadata": {"name": name},
+        "spec": {"move": {"pod": {"name": pod}, "to": {"nodeName": node}}},
+    }))?)
+}
+
+/// Reason and message of an action's `Ready`, once it has ended.
+pub fn ended<'a>(seen: &'a Seen, action: &str) -> Option<(&'a str, &'a str)> {
+    let status = seen.actions.get(action)?.status.as_ref()?;
+    status.finished_at.as_ref()?;
+    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready")?;
+    Some((ready.reason.as_str(), ready.message.as_str()))
+}
+
+/// How many requests a fleet's actions are made with at once.
+pub async fn apply_all(client: &Client, namespace: &str, actions: &[WorkloadAction]) -> Result<()> {
+    let api: &Api<WorkloadAction> = &Api::namespaced(client.clone(), namespace);
+    stream::iter(actions)
+        .map(|action| async move { api.create(&PostParams::default(), action).await.map(drop) })
+        .buffer_unordered(WRITERS)
+        .try_collect::<Vec<()>>()
+        .await?;
+    Ok(())
+}

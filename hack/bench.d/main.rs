@@ -1,0 +1,93 @@
+//! The benches: each on control planes of its own, its figures as a table on the terminal and as JSON.
+//!
+//! Started by `hack/bench`, which builds first, in release mode. A new bench is a module here and a line in [`BENCHES`].
+//! Times are given as ratios to one status write measured in the same run, since machines and their neighbours differ.
+
+mod actions;
+mod audit;
+mod fleet;
+mod frame;
+mod unit;
+
+#[path = "../lab/mod.rs"]
+#[allow(dead_code, reason = "the demo uses the rest")]
+mod lab;
+
+// The watch that the tests trust, and what they make of it.
+#[path = "../../tests/common/eye.rs"]
+#[allow(dead_code, reason = "the tests use the rest")]
+mod eye;
+#[path = "../../tests/common/verdict.rs"]
+#[allow(dead_code, reason = "the tests use the rest")]
+mod verdict;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::{Parser, ValueEnum};
+
+use frame::Bench;
+
+/// How long anything may take that should come by itself.
+pub const PATIENCE: Duration = Duration::from_secs(180);
+
+/// Measures the operator on control planes of its own.
+#[derive(Parser, Debug)]
+#[command(name = "hack/bench")]
+struct Options {
+    /// What to measure.
+    name: Name,
+    /// Also write the figures to this file: [{"name", "value", "unit", "bound", "holds"}].
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Exit with 1 if a bound does not hold.
+    #[arg(long)]
+    strict: bool,
+    /// Only the parts of the bench whose name holds this.
+    #[arg(long, value_name = "PART", default_value = "")]
+    only: String,
+    /// Keep the API server's audit log and the operator's log of each part in this directory.
+    #[arg(long, value_name = "DIR")]
+    logs: Option<PathBuf>,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Name {
+    /// Moves: time, the operator's own share, requests, many at once, memory, start, idleness.
+    Actions,
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let options = Options::parse();
+    let outcome = tokio::select! {
+        done = measure(&options) => done,
+        _ = tokio::signal::ctrl_c() => {
+            eprintln!("interrupted");
+            return ExitCode::from(130);
+        }
+    };
+    match outcome {
+        Ok(all_hold) => ExitCode::from(u8::from(options.strict && !all_hold)),
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether all bounds hold.
+async fn measure(options: &Options) -> Result<bool> {
+    let mut bench = Bench::new(&options.only, options.logs.as_deref())?;
+    let measured = match options.name {
+        Name::Actions => actions::run(&mut bench).await,
+    };
+    bench.show();
+    if let Some(file) = &options.json {
+        std::fs::write(file, bench.json()?).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    // After the figures that there are: they may tell what went wrong.
+    measured.map(|()| bench.all_hold())
+}

@@ -1,0 +1,125 @@
+//! The judgement: what was promised of an act, held against what the independent watch saw.
+
+use ganglion::api::marks;
+use ganglion::api::workload_action::WorkloadAction;
+use kube::ResourceExt;
+
+use super::eye::Seen;
+use super::scene::REPLICAS;
+use super::screen::Screen;
+use super::verdict::Verdict;
+
+/// What an act promises.
+pub struct Promise {
+    pub died: Died,
+    /// Node of the replica that comes.
+    pub came: Option<String>,
+    /// `spec.replicas` before and, if it is to change, after.
+    pub replicas: Vec<usize>,
+}
+
+/// Who is to die.
+pub enum Died {
+    Nobody,
+    /// One pod that ran on this node.
+    On(String),
+    Named(String),
+}
+
+impl Promise {
+    /// The number of Ready replicas must not fall below this.
+    pub fn least(&self) -> usize {
+        self.replicas.iter().copied().min().unwrap_or(REPLICAS)
+    }
+}
+
+/// Tells what was seen, line by line, in green or red; how much was not as promised.
+pub fn judge(
+    promise: &Promise,
+    verdict: &Verdict,
+    seen: &Seen,
+    action: Option<&WorkloadAction>,
+    screen: &Screen,
+) -> usize {
+    let mut wrong = 0;
+    let mut say = |what: &str, seen: String, good: bool| {
+        wrong += usize::from(!good);
+        screen.verdict(what, &seen, good);
+    };
+    screen.say("\n  What an independent watch saw:\n");
+    let (ready, message) = outcome(action);
+    say(
+        "the action ended as",
+        if message.is_empty() { ready.clone() } else { format!("{ready}: {message}") },
+        ready == "Succeeded",
+    );
+    let least = promise.least();
+    say(
+        "lowest number of Ready replicas",
+        format!("{} (asked for: {least})", verdict.lowest_ready),
+        verdict.lowest_ready >= least,
+    );
+    say("died", names(&verdict.died), died_as_promised(promise, verdict, seen));
+    let came: Vec<String> = verdict.came.iter().map(|(pod, node)| format!("{pod} on {node}")).collect();
+    let nodes: Vec<&String> = verdict.came.iter().map(|(_, node)| node).collect();
+    say("new replica", names(&came), nodes == promise.came.iter().collect::<Vec<_>>());
+    let replicas: Vec<usize> = verdict.replicas.iter().filter_map(|number| usize::try_from(*number).ok()).collect();
+    let moves = promise.replicas.len() > 1;
+    let as_meant = if moves { "as asked" } else { "untouched" };
+    let path: Vec<String> = replicas.iter().map(ToString::to_string).collect();
+    let good = replicas == promise.replicas;
+    say(
+        "spec.replicas",
+        format!("{}{}", path.join(" → "), if good { format!(", {as_meant}") } else { String::new() }),
+        good,
+    );
+    let changes = verdict.generations.saturating_sub(1);
+    // A Deployment's generation counts changes of annotations, too.
+    let words = match changes {
+        0 => "untouched".to_owned(),
+        2 if moves => "moved twice: with spec.replicas, and as the ledger annotation went".to_owned(),
+        some => format!("moved {some} times"),
+    };
+    say("generation", words, changes == if moves { 2 } else { 0 });
+    let marked: Vec<String> = seen.pods.values().filter(|pod| is_marked(pod)).map(|pod| pod.name_any()).collect();
+    say("pods that still bear a mark", names(&marked), marked.is_empty());
+    wrong
+}
+
+fn outcome(action: Option<&WorkloadAction>) -> (String, String) {
+    let status = action.and_then(|action| action.status.as_ref());
+    let ready = status.and_then(|status| status.conditions.iter().find(|condition| condition.type_ == "Ready"));
+    match ready {
+        Some(ready) if ready.status == "True" => (ready.reason.clone(), String::new()),
+        Some(ready) => (ready.reason.clone(), ready.message.clone()),
+        None => ("nothing".to_owned(), "the operator has not looked at it".to_owned()),
+    }
+}
+
+fn died_as_promised(promise: &Promise, verdict: &Verdict, seen: &Seen) -> bool {
+    match (&promise.died, verdict.died.as_slice()) {
+        (Died::Nobody, []) => true,
+        (Died::Named(pod), [died]) => died == pod,
+        (Died::On(node), [died]) => node_at_death(seen, died).as_deref() == Some(node.as_str()),
+        _ => false,
+    }
+}
+
+/// Where a pod ran that is no more.
+fn node_at_death(seen: &Seen, name: &str) -> Option<String> {
+    use super::eye::Happening;
+    seen.history.iter().rev().find_map(|happening| match happening {
+        Happening::Pod(pod) | Happening::PodGone(pod) if pod.name_any() == name => Some(super::verdict::node_of(pod)),
+        _ => None,
+    })
+}
+
+fn is_marked(pod: &k8s_openapi::api::core::v1::Pod) -> bool {
+    let annotations = pod.annotations();
+    annotations.contains_key(marks::SLOT)
+        || annotations.get(marks::DELETION_COST).is_some_and(|cost| cost == marks::LOWEST_COST)
+}
+
+fn names(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}

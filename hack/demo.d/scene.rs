@@ -1,0 +1,137 @@
+//! The scene: a Deployment under a budget that allows no replica less than it has, and the nodes that there are.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Node, Service, ServiceAccount};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{ListParams, PostParams};
+use kube::runtime::wait::await_condition;
+use kube::{Api, Client, ResourceExt};
+
+use super::PATIENCE;
+use super::eye::{Eye, Seen};
+use super::screen::Screen;
+use super::verdict::{node_of, pods_of, serves};
+
+/// Name and app label of the workload.
+pub const APP: &str = "web";
+
+/// How many replicas it has at first; the budget allows no fewer.
+pub const REPLICAS: usize = 3;
+
+/// The annotations make simulated pods start and end slowly, so that one sees the steps; real kubelets ignore them.
+const WORKLOAD: &str = r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: web
+spec:
+  replicas: 3
+  selector:
+    matchLabels: {app: web}
+  template:
+    metadata:
+      labels: {app: web}
+      annotations:
+        kwok.ganglion.dev/start-delay: 2s
+        kwok.ganglion.dev/termination-delay: 2s
+    spec:
+      terminationGracePeriodSeconds: 5
+      containers:
+      - name: web
+        image: registry.k8s.io/pause:3.10
+        resources:
+          requests: {cpu: 10m, memory: 16Mi}
+"#;
+
+const SERVICE: &str = "
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec:
+  selector: {app: web}
+  ports: [{port: 80}]
+";
+
+const BUDGET: &str = "
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata: {name: web}
+spec:
+  minAvailable: 3
+  selector:
+    matchLabels: {app: web}
+";
+
+/// What the acts play on.
+pub struct Scene {
+    /// Nodes that take pods.
+    pub nodes: Vec<String>,
+}
+
+/// Makes the workload, and waits until it is at rest.
+pub async fn make(client: &Client, namespace: &str, eye: &Eye, screen: &Screen) -> Result<Scene> {
+    let nodes = usable_nodes(client).await?;
+    if nodes.len() < 2 {
+        bail!("the demo needs two nodes that take pods, and this cluster has {}", nodes.len());
+    }
+    screen.doing("making Deployment web and its budget");
+    // Until it is there, pods are refused, and the ReplicaSet controller takes its time to try again.
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
+    let there = await_condition(accounts, "default", |account: Option<&ServiceAccount>| account.is_some());
+    tokio::time::timeout(PATIENCE, there).await.context("no default service account in the namespace")??;
+    let create = PostParams::default();
+    let deployment: Deployment = serde_saphyr::from_str(WORKLOAD)?;
+    let service: Service = serde_saphyr::from_str(SERVICE)?;
+    let budget: PodDisruptionBudget = serde_saphyr::from_str(BUDGET)?;
+    Api::namespaced(client.clone(), namespace).create(&create, &service).await?;
+    Api::namespaced(client.clone(), namespace).create(&create, &budget).await?;
+    Api::namespaced(client.clone(), namespace).create(&create, &deployment).await?;
+    settled(eye, REPLICAS, PATIENCE).await?;
+    let detail = format!("Deployment {APP}, {REPLICAS} replicas, PodDisruptionBudget minAvailable: {REPLICAS}");
+    screen.done("workload", &detail);
+    Ok(Scene { nodes })
+}
+
+/// Waits until the workload has exactly so many pods, all Ready, and none on its way out.
+pub async fn settled(eye: &Eye, replicas: usize, patience: Duration) -> Result<()> {
+    let rest = |seen: &Seen| {
+        let pods: Vec<_> = pods_of(seen, APP).collect();
+        (pods.len() == replicas && pods.iter().all(|pod| serves(pod))).then_some(())
+    };
+    eye.within(patience, &format!("{replicas} Ready replicas of {APP} and no other pod of it"), rest).await
+}
+
+/// Nodes that are Ready, not cordoned, and have no taint that keeps pods off.
+async fn usable_nodes(client: &Client) -> Result<Vec<String>> {
+    let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await?;
+    Ok(nodes.iter().filter(|node| takes_pods(node)).map(ResourceExt::name_any).collect())
+}
+
+fn takes_pods(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let ready = conditions.is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status == "True"));
+    let open = node.spec.as_ref().is_none_or(|spec| {
+        spec.unschedulable != Some(true) && spec.taints.iter().flatten().all(|taint| taint.effect == "PreferNoSchedule")
+    });
+    ready && open
+}
+
+/// The replicas, with their nodes, by node.
+pub fn replicas(seen: &Seen) -> Vec<(String, String)> {
+    let mut pods: Vec<(String, String)> = pods_of(seen, APP).map(|pod| (node_of(pod), pod.name_any())).collect();
+    pods.sort();
+    pods.into_iter().map(|(node, pod)| (pod, node)).collect()
+}
+
+impl Scene {
+    /// A node without a replica, as long as there is one; never one of these.
+    pub fn free_node(&self, seen: &Seen, but: &[&str]) -> Result<String> {
+        let taken = replicas(seen);
+        let allowed = || self.nodes.iter().filter(|node| !but.contains(&node.as_str()));
+        let empty = allowed().find(|node| taken.iter().all(|(_, on)| on != *node));
+        empty.or_else(|| allowed().next()).cloned().context("there is no other node")
+    }
+}

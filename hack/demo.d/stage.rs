@@ -1,0 +1,196 @@
+//! The stage: the cluster, the operator in it, and how all of it goes away again.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use ganglion::api::workload_action::WorkloadAction;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
+
+use super::Options;
+use super::lab::cluster::{Cluster, Wanted, end};
+use super::lab::install::{ACCOUNT, Installed, NAMESPACE, running};
+use super::lab::operator::Operator;
+use super::screen::Screen;
+
+/// Nodes of the demo's own plane.
+const NODES: usize = 6;
+
+/// How long a namespace may take to go.
+const FAREWELL: Duration = Duration::from_secs(60);
+
+/// See the module.
+pub struct Stage {
+    kubeconfig: Option<PathBuf>,
+    keep: bool,
+    /// The plane, once it may be there.
+    plane: Option<String>,
+    cluster: Option<Cluster>,
+    installed: Installed,
+    operator: Option<Operator>,
+    namespace: Option<String>,
+    home: PathBuf,
+}
+
+impl Stage {
+    pub fn new(options: &Options) -> Self {
+        let home = match options.keep {
+            true => state_dir(),
+            false => std::env::temp_dir().join(format!("ganglion-demo-{}", std::process::id())),
+        };
+        Self {
+            kubeconfig: options.kubeconfig.clone(),
+            keep: options.keep,
+            plane: None,
+            cluster: None,
+            installed: Installed::default(),
+            operator: None,
+            namespace: None,
+            home,
+        }
+    }
+
+    /// Cluster, CRDs, rights, operator, namespace.
+    pub async fn build(&mut self, screen: &Screen) -> Result<()> {
+        let cluster = self.open(screen).await?;
+        let cluster = self.cluster.insert(cluster);
+        if let Some(holder) = running(&cluster.client).await? {
+            screen.done("operator", &format!("{holder}, which this cluster has already"));
+            self.namespace = Some(make_namespace(&cluster.client, false).await?);
+            return Ok(());
+        }
+        screen.doing("installing CRDs, service account and rights");
+        self.installed.install(cluster).await?;
+        screen.done(
+            "installed",
+            &format!("CRDs of ganglion.dev, service account {NAMESPACE}/{ACCOUNT}, its ClusterRole"),
+        );
+        let namespace = self.namespace.insert(make_namespace(&cluster.client, self.plane.is_some()).await?);
+        screen.doing("starting the operator");
+        let began = Instant::now();
+        let scope = ["--watch-namespace", namespace.as_str()];
+        let more: &[&str] = if self.plane.is_some() { &[] } else { &scope };
+        let operator = self.operator.insert(Operator::start(cluster, &self.home, self.keep, more).await?);
+        operator.ready().await?;
+        let rights = format!("with the rights of {NAMESPACE}/{ACCOUNT}, never an administrator's");
+        screen.done("operator", &format!("ready after {} ms, {rights}", began.elapsed().as_millis()));
+        Ok(())
+    }
+
+    async fn open(&mut self, screen: &Screen) -> Result<Cluster> {
+        if let Some(file) = &self.kubeconfig {
+            let cluster = Cluster::open(file).await?;
+            let version = cluster.version().await?;
+            screen.done("cluster", &format!("{} at {}", version, cluster.config.cluster_url));
+            return Ok(cluster);
+        }
+        screen.doing("starting a control plane and its simulated nodes");
+        // One that is kept has the name that `down` knows; others stay out of its way.
+        let name = if self.keep { "demo".to_owned() } else { format!("demo-{}", std::process::id()) };
+        let plane = self.plane.insert(name);
+        let began = Instant::now();
+        let wanted = Wanted { name: plane, nodes: NODES, keep: self.keep, more: &[] };
+        let cluster = Cluster::start(&wanted).await?;
+        let version = cluster.version().await?;
+        let detail = format!("Kubernetes {version}, {NODES} simulated nodes, up after {} s", began.elapsed().as_secs());
+        screen.done("control plane", &detail);
+        Ok(cluster)
+    }
+
+    /// Where the demo plays.
+    pub fn place(&self) -> Result<(Client, String)> {
+        let cluster = self.cluster.as_ref().context("there is no cluster")?;
+        Ok((cluster.client.clone(), self.namespace.clone().context("there is no namespace")?))
+    }
+
+    /// The end of the operator's log, for when something went wrong.
+    pub fn show_log(&self, screen: &Screen) {
+        if let Some(operator) = &self.operator {
+            screen.say(&format!("\nThe end of the operator's log ({}):", operator.log().display()));
+            screen.say(&operator.log_tail(15));
+        }
+    }
+
+    /// Takes away everything that was made.
+    pub async fn clear(&mut self, screen: &Screen) -> Result<()> {
+        if let (Some(cluster), None) = (&self.cluster, &self.plane) {
+            screen.doing("taking everything away again");
+            if let Some(namespace) = self.namespace.take() {
+                clear_namespace(&cluster.client, &namespace).await?;
+            }
+            if let Some(operator) = self.operator.take() {
+                operator.stop().await?;
+            }
+            self.installed.remove(&cluster.client).await?;
+            screen.done("cleaned up", "the cluster is as it was");
+        }
+        if let Some(operator) = self.operator.take() {
+            operator.stop().await?;
+        }
+        if let Some(plane) = self.plane.take() {
+            screen.doing("ending the control plane");
+            end(&plane).await?;
+        }
+        screen.rest();
+        if self.home.exists() {
+            std::fs::remove_dir_all(&self.home)?;
+        }
+        Ok(())
+    }
+
+    /// What the user can do with what is left running.
+    pub fn leave(&self, screen: &Screen) {
+        let (Some(cluster), Some(namespace)) = (&self.cluster, &self.namespace) else { return };
+        screen.say("\nThe control plane and the operator are left running. To look around:\n");
+        screen.say(&format!("  export KUBECONFIG={}", cluster.kubeconfig.display()));
+        screen.say(&format!("  kubectl -n {namespace} get workloadactions,pods -o wide"));
+        screen.say(&format!("  kubectl -n {namespace} apply -f samples/workloadaction/move-minimal.yaml"));
+        screen.say(&format!("  k9s -n {namespace}"));
+        screen.say("\nWithout a kubectl of your own: hack/controlplane kubectl --name demo …");
+        if let Some(operator) = &self.operator {
+            screen.say(&format!("The operator's log: {}", operator.log().display()));
+        }
+        screen.say("To end it all: hack/demo down");
+    }
+}
+
+/// Where a demo that is kept has its operator's record; `hack/demo down` looks there.
+fn state_dir() -> PathBuf {
+    let home = || PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/".into())).join(".local/state");
+    std::env::var_os("XDG_STATE_HOME").map_or_else(home, PathBuf::from).join("ganglion/demo")
+}
+
+/// On a plane of our own the name is short; elsewhere it is one that nobody has.
+async fn make_namespace(client: &Client, own: bool) -> Result<String> {
+    let metadata = if own { json!({"name": "demo"}) } else { json!({"generateName": "ganglion-demo-"}) };
+    let namespace: Namespace = serde_json::from_value(json!({"metadata": metadata}))?;
+    let made = Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &namespace).await?;
+    Ok(made.name_any())
+}
+
+/// Actions first, while the operator is there to let go of them.
+async fn clear_namespace(client: &Client, namespace: &str) -> Result<()> {
+    let actions: Api<WorkloadAction> = Api::namespaced(client.clone(), namespace);
+    actions.delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+    let deadline = Instant::now() + Duration::from_secs(15);
+    while Instant::now() < deadline && !actions.list(&ListParams::default()).await?.items.is_empty() {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    for action in actions.list(&ListParams::default()).await? {
+        let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        actions.patch(&action.name_any(), &PatchParams::default(), &free).await?;
+    }
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    namespaces.delete(namespace, &DeleteParams::default()).await?;
+    let deadline = Instant::now() + FAREWELL;
+    while namespaces.get_opt(namespace).await?.is_some() {
+        if Instant::now() > deadline {
+            anyhow::bail!("namespace {namespace} is not gone after {} s", FAREWELL.as_secs());
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    Ok(())
+}

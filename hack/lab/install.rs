@@ -1,0 +1,125 @@
+//! Installs what the operator needs: its CRDs, its service account and its rights, as kustomize/base has them.
+//!
+//! The Deployment of kustomize/base is left out, as the operator runs as a process here. What is in the cluster already is
+//! left as it is, and only what was made here is taken away again.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams};
+use kube::runtime::conditions;
+use kube::runtime::wait::await_condition;
+use kube::{Api, Client, ResourceExt};
+
+use super::cluster::{Cluster, root};
+
+/// Namespace and name of the operator's service account in kustomize/base.
+pub const NAMESPACE: &str = "ganglion-system";
+pub const ACCOUNT: &str = "ganglion";
+
+/// The kinds of kustomize/base that are not the running operator itself, in the order in which they are made.
+const KINDS: [&str; 6] = ["Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What was made here.
+#[derive(Default)]
+pub struct Installed {
+    made: Vec<DynamicObject>,
+}
+
+impl Installed {
+    /// Installs what is not there yet.
+    pub async fn install(&mut self, cluster: &Cluster) -> Result<()> {
+        let client = &cluster.client;
+        for crd in ganglion::api::all() {
+            let name = crd.name_any();
+            let crd: DynamicObject = serde_json::from_value(serde_json::to_value(&crd)?)?;
+            self.make(client, crd).await?;
+            let all: Api<CustomResourceDefinition> = Api::all(client.clone());
+            let established = await_condition(all, &name, conditions::is_crd_established());
+            tokio::time::timeout(PATIENCE, established)
+                .await
+                .with_context(|| format!("CRD {name} is not served"))??;
+        }
+        let base = root().join("kustomize/base");
+        let rendered = cluster.kubectl(&["kustomize", &base.display().to_string()]).await?;
+        let objects: Vec<DynamicObject> = serde_saphyr::from_multiple(&rendered)?;
+        for kind in KINDS {
+            for object in objects.iter().filter(|object| kind_of(object) == kind) {
+                self.make(client, object.clone()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn make(&mut self, client: &Client, object: DynamicObject) -> Result<()> {
+        match api(client, &object)?.create(&PostParams::default(), &object).await {
+            Ok(made) => {
+                self.made.push(made);
+                Ok(())
+            }
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+            Err(error) => {
+                Err(error).with_context(|| format!("{} {} cannot be made", kind_of(&object), object.name_any()))
+            }
+        }
+    }
+
+    /// Takes away what was made here, last made first, and waits until it is gone.
+    pub async fn remove(&mut self, client: &Client) -> Result<()> {
+        while let Some(object) = self.made.pop() {
+            let (api, name) = (api(client, &object)?, object.name_any());
+            match api.delete(&name, &DeleteParams::default()).await {
+                Ok(_) => {}
+                Err(kube::Error::Api(status)) if status.code == 404 => {}
+                Err(error) => return Err(error.into()),
+            }
+            let uid = object.uid().unwrap_or_default();
+            let gone = tokio::time::timeout(PATIENCE, await_condition(api, &name, conditions::is_deleted(&uid))).await;
+            gone.with_context(|| format!("{} {name} is not gone", kind_of(&object)))??;
+        }
+        Ok(())
+    }
+}
+
+fn kind_of(object: &DynamicObject) -> &str {
+    object.types.as_ref().map_or("", |types| types.kind.as_str())
+}
+
+fn api(client: &Client, object: &DynamicObject) -> Result<Api<DynamicObject>> {
+    let types = object.types.as_ref().context("an object without a kind")?;
+    let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(types)?);
+    Ok(match &object.metadata.namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    })
+}
+
+/// A token of the operator's service account, good for a day.
+pub async fn token(client: &Client) -> Result<String> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
+    let spec = TokenRequestSpec { expiration_seconds: Some(86_400), ..TokenRequestSpec::default() };
+    let request = TokenRequest { spec, ..TokenRequest::default() };
+    let answer = accounts.create_token_request(ACCOUNT, &PostParams::default(), &request).await?;
+    match answer.status {
+        Some(status) => Ok(status.token),
+        None => bail!("the server made no token for service account {NAMESPACE}/{ACCOUNT}"),
+    }
+}
+
+/// Who holds the operator's lease in this cluster, if somebody does.
+pub async fn running(client: &Client) -> Result<Option<String>> {
+    let leases: Api<Lease> = Api::namespaced(client.clone(), NAMESPACE);
+    let Some(spec) = leases.get_opt(ACCOUNT).await?.and_then(|lease| lease.spec) else { return Ok(None) };
+    let (Some(holder), Some(renewed)) = (spec.holder_identity.filter(|name| !name.is_empty()), spec.renew_time) else {
+        return Ok(None);
+    };
+    let age = Timestamp::now().duration_since(renewed.0).as_secs();
+    Ok((age <= i64::from(spec.lease_duration_seconds.unwrap_or(15))).then_some(holder))
+}

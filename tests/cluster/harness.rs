@@ -1,0 +1,160 @@
+//! The tools of these tests, tried on the plane with clients of our own: what they promise must hold before anything that
+//! is said of the operator counts.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::PostParams;
+use kube::{Api, Client, Config};
+use serde_json::json;
+
+use crate::common::proxy::gate::When;
+use crate::common::proxy::storm::{Fault, Storm};
+use crate::common::verdict::{Story, Verdict};
+use crate::common::workload::Workload;
+use crate::common::world::{World, story};
+
+/// A client that goes through the world's proxy, as the administrator.
+async fn through(world: &World) -> Result<Client> {
+    let path = world.plane.kubectl(&["config", "view", "--raw", "--flatten"], None).await?;
+    let admin = kube::config::Kubeconfig::from_yaml(&path)?;
+    let mut config = Config::from_custom_kubeconfig(admin, &kube::config::KubeConfigOptions::default()).await?;
+    config.cluster_url = format!("http://{}", world.proxy.address).parse()?;
+    config.auth_info = Default::default();
+    config.auth_info.token = Some(world.plane.token.clone().into());
+    config.default_retry = false;
+    Ok(Client::try_from(config)?)
+}
+
+#[test]
+fn the_proxy_writes_down_what_changes_something() {
+    story("proxy-notes", async |world| {
+        let client = through(world).await?;
+        let receipts: Api<ganglion::api::receipt::WorkloadActionReceipt> = Api::namespaced(client, &world.ns);
+        receipts.list(&Default::default()).await?;
+        let (mut before, mut after) =
+            (world.proxy.hold(1, When::Before, |_| true), world.proxy.hold(2, When::After, |_| true));
+        let receipt = |name: &str| -> Result<ganglion::api::receipt::WorkloadActionReceipt> {
+            Ok(serde_json::from_value(json!({
+                "apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadActionReceipt", "metadata": {"name": name},
+                "spec": {"actionName": "a", "actionUid": "u", "specHash": "h", "executedAt": "2026-01-01T00:00:00Z"},
+            }))?)
+        };
+        let create = PostParams::default();
+        let (first, second) = (receipt("first")?, receipt("second")?);
+        let asked = tokio::spawn({
+            let receipts = receipts.clone();
+            async move { receipts.create(&create, &first).await }
+        });
+        let write = before.reached().await.context("the proxy went away")?;
+        ensure!(write.number == 1 && write.is_on("workloadactionreceipts"), "held {write}");
+        world
+            .eye
+            .never(Duration::from_millis(300), "a held request reached the server", |seen| {
+                seen.receipts.get("first").cloned()
+            })
+            .await?;
+        before.release();
+        asked.await??;
+        let asked = tokio::spawn({
+            let receipts = receipts.clone();
+            async move { receipts.create(&PostParams::default(), &second).await }
+        });
+        after.reached().await.context("the proxy went away")?;
+        world
+            .eye
+            .until("the effect of a request whose answer is held", |seen| seen.receipts.get("second").cloned())
+            .await?;
+        ensure!(!asked.is_finished(), "a held answer arrived");
+        after.lose();
+        ensure!(asked.await?.is_err(), "a lost answer arrived");
+        let answers: Vec<Option<u16>> =
+            world.proxy.writes().iter().map(|write| write.answer.map(|code| code.as_u16())).collect();
+        ensure!(answers == [Some(201), None], "noted {answers:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_process_killed_before_a_request_leaves_no_trace_of_it() {
+    story("proxy-kill", async |world| {
+        for (name, when, there) in [("unborn", When::Before, false), ("born", When::After, true)] {
+            let mut held = world.proxy.hold(1, when, |write| write.is_on("workloadactionreceipts"));
+            let manifest = json!({
+                "apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadActionReceipt", "metadata": {"name": name},
+                "spec": {"actionName": "a", "actionUid": "u", "specHash": "h", "executedAt": "2026-01-01T00:00:00Z"},
+            });
+            let url = format!(
+                "http://{}/apis/ganglion.dev/v1alpha1/namespaces/{}/workloadactionreceipts",
+                world.proxy.address, world.ns
+            );
+            let mut process = tokio::process::Command::new("curl")
+                .args(["--silent", "--noproxy", "*", "-H", "Content-Type: application/json", "-H"])
+                .arg(format!("Authorization: Bearer {}", world.plane.token))
+                .args(["--data", &manifest.to_string(), &url])
+                .stdout(Stdio::null())
+                .spawn()?;
+            held.reached().await.context("the proxy went away")?;
+            process.kill().await?;
+            drop(held);
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            ensure!(world.eye.now().receipts.contains_key(name) == there, "{name}: killed {when:?}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_storm_hits_its_share_and_a_cut_ends_watches() {
+    story("proxy-storm", async |world| {
+        let client = through(world).await?;
+        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &world.ns);
+        world.proxy.storm(Some(Storm::new(100, 1, &[Fault::TooMany])));
+        let error = maps.list(&Default::default()).await.err().context("a storm of 100 % let a request through")?;
+        ensure!(matches!(&error, kube::Error::Api(status) if status.code == 429), "{error}");
+        world.proxy.storm(None);
+        let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(client, &world.ns);
+        let mut events = Box::pin(pods.watch(&Default::default(), "0").await?);
+        let workload = Workload::deployment("web", 1);
+        let begun = tokio::time::Instant::now();
+        world.proxy.streams().delay("pods", Duration::from_millis(700));
+        workload.make(world).await?;
+        futures::TryStreamExt::try_next(&mut events).await?.context("no event")?;
+        ensure!(begun.elapsed() > Duration::from_millis(700), "a delayed event came at once");
+        world.proxy.streams().cut();
+        let cut = async { while let Ok(Some(_)) = futures::TryStreamExt::try_next(&mut events).await {} };
+        tokio::time::timeout(Duration::from_secs(5), cut).await.context("a cut watch goes on")?;
+        Ok(())
+    });
+}
+
+#[test]
+fn the_eye_sees_who_dies_and_who_comes() {
+    story("eye", async |world| {
+        let nodes = world.nodes(2, Default::default()).await?;
+        Workload::deployment("web", 3).spec(nodes.terms()).make(world).await?;
+        let tale = Story::begin(&world.eye, "web");
+        let (victim, _) = tale.pods().first().cloned().context("no pod")?;
+        world.kubectl(&["delete", "pod", &victim], None).await?;
+        Workload::deployment("web", 3).settle(world).await?;
+        let verdict = tale.verdict(&world.eye);
+        let came = verdict.came.clone();
+        ensure!(came.len() == 1 && nodes.names.contains(&came[0].1), "{verdict:?}");
+        let expected =
+            Verdict { lowest_ready: 2, died: vec![victim], came, passing: vec![], replicas: vec![3], generations: 1 };
+        ensure!(verdict == expected, "{verdict:?} is not {expected:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn newcomers_misbehave_and_first_pods_do_not() {
+    story("behaviors", async |world| {
+        for behavior in ["never-ready", "crash-loop", "image-missing"] {
+            Workload::deployment(behavior, 2).newcomers(behavior).make(world).await?;
+        }
+        Workload::replica_set("bare", 2).guarded().make(world).await
+    });
+}

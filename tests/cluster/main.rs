@@ -1,0 +1,9 @@
+//! The operator on a real control plane: what a user would do, and what a user would see.
+//!
+//! Every test starts its own operator in a namespace of its own; `tests/common` is the harness. A test that cannot have its
+//! control plane fails.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod harness;

@@ -1,0 +1,77 @@
+//! Everything that is known of a world whose story ended badly.
+
+use std::fmt::Write as _;
+
+use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+
+use super::verdict::{node_of, serves};
+use super::world::World;
+
+/// The complaint, then actions, pods, events, writes and the end of the operator's log.
+pub async fn tell_all(world: &World, name: &str, complaint: &str) -> String {
+    let mut text = format!("\n=== {name} (namespace {}): {complaint}\n", world.ns);
+    let seen = world.eye.now();
+    for action in seen.actions.values() {
+        let _ = writeln!(text, "--- action {} finalizers {:?}", action.name_any(), action.finalizers());
+        let _ = writeln!(text, "spec   {}", serde_json::to_string(&action.spec).unwrap_or_default());
+        let _ = writeln!(text, "status {}", serde_json::to_string_pretty(&action.status).unwrap_or_default());
+    }
+    for (name, object) in &seen.deployments {
+        let replicas = object.spec.as_ref().and_then(|spec| spec.replicas);
+        let _ =
+            writeln!(text, "--- Deployment {name} generation {:?} replicas {replicas:?}", object.metadata.generation);
+    }
+    for (name, object) in &seen.sets {
+        let replicas = object.spec.as_ref().and_then(|spec| spec.replicas);
+        let _ = writeln!(text, "--- ReplicaSet {name} replicas {replicas:?} annotations {:?}", object.annotations());
+    }
+    text.push_str("--- pods\n");
+    for pod in seen.pods.values() {
+        let _ = writeln!(text, "{}", line_of(pod));
+    }
+    text.push_str("--- events\n");
+    for event in Api::<Event>::namespaced(world.client.clone(), &world.ns)
+        .list(&ListParams::default())
+        .await
+        .into_iter()
+        .flatten()
+    {
+        let kind = event.involved_object.kind.unwrap_or_default();
+        let on = event.involved_object.name.unwrap_or_default();
+        let (reason, message) = (event.reason.unwrap_or_default(), event.message.unwrap_or_default());
+        if !matches!(reason.as_str(), "Scheduled" | "SuccessfulCreate" | "SuccessfulDelete" | "ScalingReplicaSet") {
+            let _ = writeln!(text, "{kind}/{on} {reason}: {message}");
+        }
+    }
+    text.push_str("--- writes of the operator\n");
+    for write in world.proxy.writes() {
+        let _ = writeln!(text, "{write}");
+    }
+    let operator = world.operator.lock().await;
+    let _ = writeln!(text, "--- log of the operator\n{}", operator.log_tail(60));
+    text
+}
+
+/// One pod: what a person would look at.
+fn line_of(pod: &Pod) -> String {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.clone()).unwrap_or_default();
+    let state = match (pod.metadata.deletion_timestamp.is_some(), serves(pod)) {
+        (true, _) => "Terminating",
+        (false, true) => "Ready",
+        (false, false) => "NotReady",
+    };
+    let owners: Vec<String> = pod
+        .owner_references()
+        .iter()
+        .map(|owner| format!("{}/{}{}", owner.kind, owner.name, if owner.controller == Some(true) { "*" } else { "" }))
+        .collect();
+    format!(
+        "{} on {} {phase} {state} owners {owners:?} labels {:?} annotations {:?}",
+        pod.name_any(),
+        node_of(pod),
+        pod.labels(),
+        pod.annotations(),
+    )
+}

@@ -1,0 +1,136 @@
+//! kstatus, as Flux and `kubectl wait` see it, and the table of the API rules that our conditions follow.
+
+use ganglion::api::workload_action::WorkloadAction;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+/// What a GitOps tool takes an object for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kstatus {
+    InProgress,
+    Current,
+    Failed,
+    Terminating,
+}
+
+fn condition<'a>(action: &'a WorkloadAction, kind: &str) -> Option<&'a Condition> {
+    action.status.as_ref()?.conditions.iter().find(|one| one.type_ == kind)
+}
+
+/// `Ready`: its status and reason.
+pub fn ready(action: &WorkloadAction) -> Option<(&str, &str)> {
+    condition(action, "Ready").map(|ready| (ready.status.as_str(), ready.reason.as_str()))
+}
+
+/// The message of `Ready`.
+pub fn message(action: &WorkloadAction) -> &str {
+    condition(action, "Ready").map(|ready| ready.message.as_str()).unwrap_or_default()
+}
+
+/// The action is over, as its conditions have it.
+pub fn is_over(action: &WorkloadAction) -> bool {
+    let seen = action.status.as_ref().and_then(|status| status.observed_generation);
+    seen == action.metadata.generation
+        && (condition(action, "Stalled").is_some_and(|one| one.status == "True")
+            || (ready(action).is_some_and(|(status, _)| status == "True")
+                && condition(action, "Reconciling").is_none()))
+}
+
+/// The generic rules of kstatus (sigs.k8s.io/cli-utils, `GetStandardConditions` path).
+pub fn kstatus(action: &WorkloadAction) -> Kstatus {
+    let holds = |kind: &str| condition(action, kind).is_some_and(|one| one.status == "True");
+    let observed = action.status.as_ref().and_then(|status| status.observed_generation);
+    if action.metadata.deletion_timestamp.is_some() {
+        return Kstatus::Terminating;
+    }
+    if observed.is_some() && observed != action.metadata.generation {
+        return Kstatus::InProgress;
+    }
+    if holds("Stalled") {
+        return Kstatus::Failed;
+    }
+    if holds("Reconciling") {
+        return Kstatus::InProgress;
+    }
+    match ready(action) {
+        Some(("True", _)) | None => Kstatus::Current,
+        Some(_) => Kstatus::InProgress,
+    }
+}
+
+/// What is wrong with the conditions, by the table of the API rules; nothing if they obey.
+pub fn complaints(action: &WorkloadAction) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let Some(status) = &action.status else { return vec!["no status at all".to_owned()] };
+    if status.observed_generation == Some(-1) {
+        if !status.conditions.is_empty() {
+            wrong.push("conditions without an observed generation".to_owned());
+        }
+        return wrong;
+    }
+    let (reconciling, stalled) = (condition(action, "Reconciling"), condition(action, "Stalled"));
+    for one in [reconciling, stalled].into_iter().flatten().filter(|one| one.status != "True") {
+        wrong.push(format!("{} is written {} instead of removed", one.type_, one.status));
+    }
+    let row = (ready(action), reconciling.map(|one| one.reason.as_str()), stalled.map(|one| one.reason.as_str()));
+    match row {
+        (Some(("Unknown", _)), Some(_), None) | (Some(("True", _)), None, None) => {}
+        (Some(("False", _)), Some("ProgressingWithRetry"), None) => {}
+        (Some(("False", why)), None, Some(same)) if why == same => {}
+        // Suspended: Ready as it was, the others away.
+        (Some(("Unknown" | "False", _)), None, None) if action.spec.suspend => {}
+        other => wrong.push(format!("no row of the table: (Ready, Reconciling, Stalled) = {other:?}")),
+    }
+    for one in &status.conditions {
+        if one.observed_generation != status.observed_generation {
+            wrong.push(format!("{} speaks of generation {:?}", one.type_, one.observed_generation));
+        }
+        if one.reason.is_empty() || !one.reason.chars().all(char::is_alphanumeric) || one.message.is_empty() {
+            wrong.push(format!("{} has reason {:?} and message {:?}", one.type_, one.reason, one.message));
+        }
+    }
+    wrong
+}
+
+#[cfg(test)]
+mod tests {
+    //! The table itself.
+
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn action(conditions: Value) -> WorkloadAction {
+        serde_json::from_value(json!({
+            "apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadAction",
+            "metadata": {"name": "x", "generation": 1}, "spec": {},
+            "status": {"observedGeneration": 1, "conditions": conditions},
+        }))
+        .expect("an action")
+    }
+
+    fn one(kind: &str, status: &str, reason: &str) -> Value {
+        json!({"type": kind, "status": status, "reason": reason, "message": "m", "observedGeneration": 1,
+            "lastTransitionTime": "2026-01-01T00:00:00Z"})
+    }
+
+    #[test]
+    fn each_row_is_known() {
+        let working = action(json!([one("Ready", "Unknown", "Creating"), one("Reconciling", "True", "Creating")]));
+        assert_eq!((kstatus(&working), complaints(&working), is_over(&working)), (Kstatus::InProgress, vec![], false));
+        let done = action(json!([one("Ready", "True", "Succeeded")]));
+        assert_eq!((kstatus(&done), complaints(&done), is_over(&done)), (Kstatus::Current, vec![], true));
+        let failed = action(json!([one("Ready", "False", "NodeFull"), one("Stalled", "True", "NodeFull")]));
+        assert_eq!((kstatus(&failed), complaints(&failed), is_over(&failed)), (Kstatus::Failed, vec![], true));
+    }
+
+    #[test]
+    fn what_is_no_row_is_complained_of() {
+        for wrong in [
+            json!([one("Ready", "False", "NodeFull"), one("Stalled", "True", "NodeGone")]),
+            json!([one("Ready", "True", "Succeeded"), one("Reconciling", "True", "Creating")]),
+            json!([one("Ready", "True", "Succeeded"), one("Stalled", "False", "Succeeded")]),
+            json!([one("Ready", "Unknown", "Creating")]),
+        ] {
+            assert!(!complaints(&action(wrong.clone())).is_empty(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! Simulated nodes of one test's own: labelled and tainted, so that nobody else's pods land there.
+
+use anyhow::Result;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+/// Key of the label and of the taint; the value is the test's namespace.
+pub const OWN: &str = "test.ganglion.dev/world";
+
+/// What a node has.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    pub cpu: &'static str,
+    pub memory: &'static str,
+    pub pods: u32,
+}
+
+impl Default for Size {
+    fn default() -> Self {
+        Self { cpu: "8", memory: "16Gi", pods: 20 }
+    }
+}
+
+/// The nodes of one test.
+pub struct Nodes {
+    api: Api<Node>,
+    namespace: String,
+    pub names: Vec<String>,
+}
+
+impl Nodes {
+    /// Makes as many nodes, and waits until pods can land on them.
+    pub async fn make(client: &Client, namespace: &str, count: usize, size: Size) -> Result<Self> {
+        let api: Api<Node> = Api::all(client.clone());
+        let mut nodes = Self { api, namespace: namespace.to_owned(), names: Vec::new() };
+        for index in 0..count {
+            nodes.add(&format!("{namespace}-{index}"), size).await?;
+        }
+        Ok(nodes)
+    }
+
+    async fn add(&mut self, name: &str, size: Size) -> Result<()> {
+        let resources = json!({"cpu": size.cpu, "memory": size.memory, "pods": size.pods.to_string()});
+        let node: Node = serde_json::from_value(json!({
+            "metadata": {
+                "name": name,
+                "annotations": {"kwok.x-k8s.io/node": "fake"},
+                "labels": {OWN: self.namespace, "kubernetes.io/hostname": name},
+            },
+            "spec": {"taints": [{"key": OWN, "value": self.namespace, "effect": "NoSchedule"}]},
+            "status": {"capacity": resources, "allocatable": resources},
+        }))?;
+        self.api.create(&PostParams::default(), &node).await?;
+        self.names.push(name.to_owned());
+        self.until(name, "is Ready", |node| is_ready(node) && taints(node) == 1).await
+    }
+
+    /// Changes a node by a merge patch.
+    pub async fn patch(&self, name: &str, patch: Value) -> Result<()> {
+        self.api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(())
+    }
+
+    pub async fn cordon(&self, name: &str) -> Result<()> {
+        self.patch(name, json!({"spec": {"unschedulable": true}})).await
+    }
+
+    pub async fn label(&self, name: &str, key: &str, value: &str) -> Result<()> {
+        self.patch(name, json!({"metadata": {"labels": {key: value}}})).await
+    }
+
+    /// The kubelet says that it is not ready.
+    pub async fn break_down(&self, name: &str) -> Result<()> {
+        self.patch(name, json!({"metadata": {"annotations": {"kwok.ganglion.dev/behavior": "not-ready"}}})).await?;
+        self.until(name, "is not Ready", |node| !is_ready(node)).await
+    }
+
+    pub async fn delete(&self, name: &str) -> Result<()> {
+        self.api.delete(name, &DeleteParams::default()).await?;
+        Ok(())
+    }
+
+    async fn until(&self, name: &str, what: &str, test: impl Fn(&Node) -> bool) -> Result<()> {
+        let holds = |node: Option<&Node>| node.is_some_and(&test);
+        let wait = kube::runtime::wait::await_condition(self.api.clone(), name, holds);
+        match tokio::time::timeout(super::PATIENCE, wait).await {
+            Ok(done) => done.map(drop).map_err(Into::into),
+            Err(_) => anyhow::bail!("waited in vain until node {name} {what}"),
+        }
+    }
+
+    /// What makes a pod land on these nodes only.
+    pub fn terms(&self) -> Value {
+        json!({
+            "nodeSelector": {OWN: self.namespace},
+            "tolerations": [{"key": OWN, "operator": "Exists"}],
+        })
+    }
+}
+
+fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status == "True"))
+}
+
+/// How many taints there are: one of ours, until the node controller has taken its own off.
+fn taints(node: &Node) -> usize {
+    node.spec.as_ref().and_then(|spec| spec.taints.as_ref()).map_or(0, Vec::len)
+}

@@ -1,0 +1,248 @@
+//! A proxy between the operator and the API server: plain HTTP towards the operator, TLS towards the server.
+//!
+//! It writes down every mutating request, and can stop one exactly before it reaches the server or exactly before its
+//! answer reaches the operator ([`gate`]), answer in the server's place ([`storm`]), and cut or delay watches
+//! ([`streams`]). It changes no request and no answer that it lets through.
+
+pub mod gate;
+pub mod storm;
+pub mod streams;
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use anyhow::Result;
+use axum::Router;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use kube::Client;
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use super::plane::Plane;
+use gate::{Gate, Go, Held, When};
+use storm::{Fault, Storm};
+use streams::Streams;
+
+/// A mutating request that the operator sent, leases and events aside.
+#[derive(Clone, Debug)]
+pub struct Write {
+    /// Number of the request, from 1.
+    pub number: usize,
+    pub method: Method,
+    /// Path without the API prefix and namespace, such as `pods/web-1/eviction`.
+    pub target: String,
+    pub body: Value,
+    /// What the operator was told; None while it waits, or was never told.
+    pub answer: Option<StatusCode>,
+}
+
+impl Write {
+    /// It writes this resource, or subresource: `pods`, `pods/eviction`, `workloadactions/status`.
+    pub fn is_on(&self, resource: &str) -> bool {
+        let parts: Vec<&str> = self.target.split('/').collect();
+        let kind = match parts.as_slice() {
+            [kind, _, sub] => format!("{kind}/{sub}"),
+            [kind, ..] => (*kind).to_owned(),
+            [] => String::new(),
+        };
+        kind == resource
+    }
+
+    /// The reason that a status write gives the action, to tell the steps apart.
+    pub fn reason(&self) -> Option<&str> {
+        let conditions = self.body.pointer("/status/conditions")?.as_array()?;
+        conditions.iter().find(|one| one["type"] == "Ready")?["reason"].as_str()
+    }
+}
+
+impl std::fmt::Display for Write {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "#{} {} {}", self.number, self.method, self.target)?;
+        if let Some(reason) = self.reason() {
+            write!(f, " ({reason})")?;
+        }
+        match self.answer {
+            Some(status) => write!(f, " -> {}", status.as_u16()),
+            None => f.write_str(" -> (no answer)"),
+        }
+    }
+}
+
+/// See the module.
+pub struct Proxy {
+    pub address: SocketAddr,
+    shared: Arc<Shared>,
+    server: JoinHandle<()>,
+}
+
+struct Shared {
+    upstream: Client,
+    writes: Mutex<Vec<Write>>,
+    gates: Mutex<Vec<Gate>>,
+    storm: Mutex<Option<Storm>>,
+    streams: Streams,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+impl Proxy {
+    /// Starts a proxy to this plane on a free port.
+    pub async fn start(plane: &Plane) -> Result<Self> {
+        let mut config = plane.config.clone();
+        config.default_retry = false;
+        let shared = Arc::new(Shared {
+            upstream: Client::try_from(config)?,
+            writes: Mutex::default(),
+            gates: Mutex::default(),
+            storm: Mutex::default(),
+            streams: Streams::default(),
+        });
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let router = Router::new().fallback(handle).with_state(shared.clone());
+        let server = tokio::spawn(async move {
+            let _ = axum::serve(listener, router).await;
+        });
+        Ok(Self { address, shared, server })
+    }
+
+    /// Every mutating request so far.
+    pub fn writes(&self) -> Vec<Write> {
+        lock(&self.shared.writes).clone()
+    }
+
+    /// Stops the `nth` mutating request from now (1 is the next) that this says yes to.
+    pub fn hold(&self, nth: usize, when: When, which: impl Fn(&Write) -> bool + Send + 'static) -> Held {
+        let (gate, held) = gate::pair(nth, when, which);
+        lock(&self.shared.gates).push(gate);
+        held
+    }
+
+    /// From now on answers a share of the requests in the server's place; None ends that.
+    pub fn storm(&self, storm: Option<Storm>) {
+        *lock(&self.shared.storm) = storm;
+    }
+
+    pub fn streams(&self) -> &Streams {
+        &self.shared.streams
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+/// One request, from its head to the head of its answer.
+async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let Ok(bytes) = to_bytes(body, usize::MAX).await else { return StatusCode::BAD_REQUEST.into_response() };
+    let path = parts.uri.path().to_owned();
+    let watching = parts.uri.query().is_some_and(|query| query.contains("watch=true") || query.contains("watch=1"));
+    let write = shared.note(&parts.method, &path, &bytes);
+    if let Some(write) = &write
+        && shared.stop(write, When::Before).await == Go::Drop
+    {
+        return gone();
+    }
+    let fault = shared.fault(&parts.method, &path, watching);
+    if let Some(fault) = fault.filter(|fault| *fault != Fault::LostAnswer) {
+        return shared.told(write.as_ref(), fault.answer());
+    }
+    let mut upstream = Request::builder().method(parts.method).uri(parts.uri);
+    if let Some(headers) = upstream.headers_mut() {
+        *headers = end_to_end(parts.headers);
+    }
+    let Ok(upstream) = upstream.body(kube::client::Body::from(bytes.to_vec())) else { return gone() };
+    let answer = match shared.upstream.send(upstream).await {
+        Ok(answer) => answer,
+        Err(error) => return shared.told(write.as_ref(), (StatusCode::BAD_GATEWAY, error.to_string()).into_response()),
+    };
+    if fault == Some(Fault::LostAnswer) {
+        return shared.told(write.as_ref(), Fault::LostAnswer.answer());
+    }
+    let (mut head, body) = answer.into_parts();
+    head.headers = end_to_end(head.headers);
+    if watching && head.status.is_success() {
+        return Response::from_parts(head, shared.streams.pass(&path, Body::new(body)));
+    }
+    // Read to the end first: a stopped answer has left the server as a whole.
+    let Ok(bytes) = to_bytes(Body::new(body), usize::MAX).await else { return gone() };
+    if let Some(write) = &write
+        && shared.stop(write, When::After).await == Go::Drop
+    {
+        return gone();
+    }
+    shared.told(write.as_ref(), Response::from_parts(head, Body::from(bytes)))
+}
+
+impl Shared {
+    /// Writes the request down if it is mutating, leases and events aside.
+    fn note(&self, method: &Method, path: &str, bytes: &Bytes) -> Option<Write> {
+        if *method == Method::GET || path.contains("/leases") || path.contains("/events") {
+            return None;
+        }
+        let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+        let after = |at: usize| parts.get(at..).unwrap_or_default().join("/");
+        let target = match parts.iter().position(|part| *part == "namespaces") {
+            Some(at) if parts.len() > at + 2 => after(at + 2),
+            _ if parts.first() == Some(&"api") => after(2),
+            _ => after(3),
+        };
+        let mut writes = lock(&self.writes);
+        let write = Write {
+            number: writes.len() + 1,
+            method: method.clone(),
+            target,
+            body: serde_json::from_slice(bytes).unwrap_or_default(),
+            answer: None,
+        };
+        writes.push(write.clone());
+        Some(write)
+    }
+
+    async fn stop(&self, write: &Write, when: When) -> Go {
+        let gate = gate::take(&mut lock(&self.gates), write, when);
+        match gate {
+            Some(gate) => gate.stop(write.clone()).await,
+            None => Go::On,
+        }
+    }
+
+    fn fault(&self, method: &Method, path: &str, watching: bool) -> Option<Fault> {
+        // A lost lease ends the process by design; that is a test of its own.
+        if watching || path.contains("/leases") {
+            return None;
+        }
+        lock(&self.storm).as_mut().and_then(|storm| storm.strike(*method != Method::GET))
+    }
+
+    fn told(&self, write: Option<&Write>, answer: Response) -> Response {
+        if let Some(write) = write
+            && let Some(noted) = lock(&self.writes).get_mut(write.number - 1)
+        {
+            noted.answer = Some(answer.status());
+        }
+        answer
+    }
+}
+
+/// The process that asked is dead, or is to believe that the network is.
+fn gone() -> Response {
+    Response::new(Body::from_stream(streams::broken()))
+}
+
+/// Without the headers that speak of one connection only.
+fn end_to_end(mut headers: HeaderMap) -> HeaderMap {
+    for name in [header::CONNECTION, header::TRANSFER_ENCODING, header::HOST] {
+        headers.remove(name);
+    }
+    headers
+}

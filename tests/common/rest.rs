@@ -1,0 +1,138 @@
+//! What must hold in every world once its actions are over: nothing of the operator is left lying about.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use ganglion::api::marks;
+use ganglion::api::workload_action::WorkloadAction;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Resource, ResourceExt};
+
+use super::eye::Seen;
+use super::kstatus;
+use super::world::World;
+
+/// Label of pods that a test made without a controller on purpose.
+pub const BARE: &str = "test.ganglion.dev/bare";
+
+/// How long the last of a dying surplus may take.
+const MOMENT: Duration = Duration::from_secs(8);
+
+/// Waits a moment for rest; an error that lists what is left.
+pub async fn rest_clean(world: &World) -> Result<()> {
+    let clean = |seen: &Seen| leftovers(seen).is_empty().then_some(());
+    if world.eye.within(MOMENT, "rest", clean).await.is_ok() {
+        return Ok(());
+    }
+    bail!("not at rest:\n  {}", leftovers(&world.eye.now()).join("\n  "))
+}
+
+/// Everything that ought not to be there.
+fn leftovers(seen: &Seen) -> Vec<String> {
+    let mut left = Vec::new();
+    for pod in seen.pods.values().filter(|pod| !pod.labels().contains_key(BARE)) {
+        left.extend(of_pod(pod).into_iter().map(|what| format!("pod {}: {what}", pod.name_any())));
+    }
+    let ledgers = seen.deployments.values().map(|object| (object.name_any(), object.annotations()));
+    let ledgers = ledgers.chain(seen.sets.values().map(|object| (object.name_any(), object.annotations())));
+    for (name, annotations) in ledgers.filter(|(_, annotations)| annotations.contains_key(marks::LEDGER)) {
+        left.push(format!("workload {name}: ledger {:?}", annotations.get(marks::LEDGER)));
+    }
+    for action in seen.actions.values() {
+        left.extend(of_action(action).into_iter().map(|what| format!("action {}: {what}", action.name_any())));
+    }
+    for receipt in seen.receipts.values().filter(|receipt| !receipt.owner_references().is_empty()) {
+        left.push(format!("receipt {}: it has an owner", receipt.name_any()));
+    }
+    left
+}
+
+fn of_pod(pod: &Pod) -> Vec<String> {
+    let mut left = Vec::new();
+    if pod.metadata.deletion_timestamp.is_some() {
+        return left;
+    }
+    let owners = pod.owner_references();
+    let controlled = owners.iter().any(|owner| owner.controller == Some(true));
+    if !controlled {
+        left.push(if is_pinned(pod) { "pinned, without a controller" } else { "without a controller" }.to_owned());
+    }
+    for owner in owners.iter().filter(|owner| owner.kind == WorkloadAction::kind(&())) {
+        left.push(format!("owned by action {}", owner.name));
+    }
+    if controlled && owners.len() > 1 {
+        left.push(format!("{} owners", owners.len()));
+    }
+    for (key, value) in pod.annotations() {
+        let cost = key == marks::DELETION_COST && value == marks::LOWEST_COST;
+        if key.starts_with("ganglion.dev/") || cost {
+            left.push(format!("{key}={value}"));
+        }
+    }
+    left
+}
+
+/// Its affinity names a node, as only our newcomers' does.
+fn is_pinned(pod: &Pod) -> bool {
+    let spec = serde_json::to_value(&pod.spec).unwrap_or_default();
+    spec.pointer("/affinity/nodeAffinity").is_some_and(|affinity| affinity.to_string().contains("matchFields"))
+}
+
+fn of_action(action: &WorkloadAction) -> Vec<String> {
+    let mut left = kstatus::complaints(action);
+    if kstatus::is_over(action) && action.finalizers().iter().any(|name| name == marks::FINALIZER) {
+        left.push("it is over and holds its finalizer".to_owned());
+    }
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    //! Each leftover is seen.
+
+    use super::*;
+    use serde_json::{Value, json};
+    use std::sync::Arc;
+
+    fn left_of(metadata: Value, spec: Value) -> Vec<String> {
+        let mut pod = json!({"metadata": metadata, "spec": spec});
+        pod["metadata"]["name"] = json!("p");
+        pod["spec"]["containers"] = json!([]);
+        let pod: Pod = serde_json::from_value(pod).expect("a pod");
+        leftovers(&Seen { pods: [("p".to_owned(), Arc::new(pod))].into(), ..Seen::default() })
+    }
+
+    fn set() -> Value {
+        json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "s", "uid": "1", "controller": true})
+    }
+
+    #[test]
+    fn a_replica_at_rest_leaves_nothing() {
+        assert_eq!(left_of(json!({"ownerReferences": [set()]}), json!({})), Vec::<String>::new());
+    }
+
+    #[test]
+    fn each_kind_of_leftover_is_seen() {
+        let pin = json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]}}}});
+        let action = json!({"apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadAction", "name": "a", "uid": "2"});
+        for (metadata, spec, what) in [
+            (json!({}), json!({}), "pod p: without a controller"),
+            (json!({}), pin, "pod p: pinned, without a controller"),
+            (json!({"ownerReferences": [set(), action]}), json!({}), "pod p: owned by action a"),
+            (
+                json!({"ownerReferences": [set()], "annotations": {marks::SLOT: "x"}}),
+                json!({}),
+                "pod p: ganglion.dev/slot=x",
+            ),
+            (
+                json!({"ownerReferences": [set()], "annotations": {marks::DELETION_COST: marks::LOWEST_COST}}),
+                json!({}),
+                "pod p: controller.kubernetes.io/pod-deletion-cost=-2147483648",
+            ),
+        ] {
+            let left = left_of(metadata, spec);
+            assert!(left.iter().any(|one| one == what), "{what} is not in {left:?}");
+        }
+    }
+}

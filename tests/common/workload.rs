@@ -1,0 +1,193 @@
+//! Workloads of the tests: a Deployment or a bare ReplicaSet with its Service and budget, on chosen nodes.
+
+use anyhow::Result;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::Api;
+use kube::api::PostParams;
+use serde_json::{Map, Value, json};
+
+use super::verdict::{APP, pods_of, serves};
+use super::world::World;
+
+/// Annotation that chooses how a simulated pod behaves.
+pub const BEHAVIOR: &str = "kwok.ganglion.dev/behavior";
+
+/// What is to be made; [`Workload::make`] makes it and waits until it is all there.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    name: String,
+    kind: &'static str,
+    replicas: usize,
+    budget: Option<Value>,
+    annotations: Map<String, Value>,
+    /// Merged into the pod spec.
+    spec: Map<String, Value>,
+    resources: Value,
+    behave_from_start: bool,
+}
+
+impl Workload {
+    /// A Deployment with a Service.
+    pub fn deployment(name: &str, replicas: usize) -> Self {
+        Self {
+            name: name.to_owned(),
+            kind: "Deployment",
+            replicas,
+            budget: None,
+            annotations: Map::new(),
+            spec: Map::new(),
+            resources: json!({}),
+            behave_from_start: true,
+        }
+    }
+
+    /// A ReplicaSet that no Deployment made. Its selector has a second key that no Service selects by, as the operator
+    /// needs one to detach by.
+    pub fn replica_set(name: &str, replicas: usize) -> Self {
+        Self { kind: "ReplicaSet", ..Self::deployment(name, replicas) }
+    }
+
+    /// With a budget: `{"minAvailable": 3}`.
+    pub fn budget(self, budget: Value) -> Self {
+        Self { budget: Some(budget), ..self }
+    }
+
+    /// With a budget that allows no replica to be missing.
+    pub fn guarded(self) -> Self {
+        let all = self.replicas;
+        self.budget(json!({"minAvailable": all}))
+    }
+
+    /// Every pod made from the template behaves so, but the ones that are there when [`Self::make`] returns.
+    pub fn newcomers(mut self, behavior: &str) -> Self {
+        self.behave_from_start = false;
+        self.annotate(BEHAVIOR, behavior)
+    }
+
+    pub fn annotate(mut self, key: &str, value: &str) -> Self {
+        self.annotations.insert(key.to_owned(), json!(value));
+        self
+    }
+
+    /// Requests of the one container, such as `{"cpu": "1"}`.
+    pub fn requests(self, requests: Value) -> Self {
+        Self { resources: json!({"requests": requests}), ..self }
+    }
+
+    /// Members of the pod spec.
+    pub fn spec(mut self, members: Value) -> Self {
+        if let Value::Object(members) = members {
+            self.spec.extend(members);
+        }
+        self
+    }
+
+    fn template(&self) -> Value {
+        let mut labels = json!({APP: self.name});
+        if self.kind == "ReplicaSet" {
+            labels["set"] = json!(self.name);
+        }
+        let mut spec = json!({
+            "containers": [{"name": "main", "image": "registry.example/app:1", "resources": self.resources}],
+            "terminationGracePeriodSeconds": 1,
+        });
+        for (key, value) in &self.spec {
+            spec[key] = value.clone();
+        }
+        json!({"metadata": {"labels": labels, "annotations": self.annotations}, "spec": spec})
+    }
+
+    /// The manifest of the workload itself.
+    pub fn manifest(&self) -> Value {
+        let template = self.template();
+        json!({
+            "apiVersion": "apps/v1", "kind": self.kind, "metadata": {"name": self.name},
+            "spec": {
+                "replicas": self.replicas,
+                "selector": {"matchLabels": template["metadata"]["labels"]},
+                "template": template,
+            },
+        })
+    }
+
+    /// Makes it all, and waits until every replica is Ready.
+    pub async fn make(&self, world: &World) -> Result<()> {
+        self.create(world).await?;
+        if !self.behave_from_start {
+            self.heal(world).await?;
+        }
+        self.settle(world).await
+    }
+
+    /// Makes it all, and waits for nothing.
+    pub async fn create(&self, world: &World) -> Result<()> {
+        let create = PostParams::default();
+        let selector = json!({APP: self.name});
+        let service: Service = serde_json::from_value(json!({
+            "metadata": {"name": self.name}, "spec": {"selector": selector, "ports": [{"port": 80}]},
+        }))?;
+        Api::namespaced(world.client.clone(), &world.ns).create(&create, &service).await?;
+        if let Some(budget) = &self.budget {
+            let mut spec = budget.clone();
+            spec["selector"] = json!({"matchLabels": selector});
+            let budget: PodDisruptionBudget =
+                serde_json::from_value(json!({"metadata": {"name": self.name}, "spec": spec}))?;
+            Api::namespaced(world.client.clone(), &world.ns).create(&create, &budget).await?;
+        }
+        if self.kind == "Deployment" {
+            let object: Deployment = serde_json::from_value(self.manifest())?;
+            Api::namespaced(world.client.clone(), &world.ns).create(&create, &object).await?;
+        } else {
+            let object: ReplicaSet = serde_json::from_value(self.manifest())?;
+            Api::namespaced(world.client.clone(), &world.ns).create(&create, &object).await?;
+        }
+        Ok(())
+    }
+
+    /// The first pods lose the template's behavior; those made from now on have it.
+    async fn heal(&self, world: &World) -> Result<()> {
+        let names = world
+            .eye
+            .until(&format!("{} pods of {}", self.replicas, self.name), |seen| {
+                let names: Vec<String> =
+                    pods_of(seen, &self.name).filter_map(|pod| pod.metadata.name.clone()).collect();
+                (names.len() == self.replicas).then_some(names)
+            })
+            .await?;
+        for name in names {
+            world.patch_pod(&name, json!({"metadata": {"annotations": {BEHAVIOR: null}}})).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until as many replicas are Ready as asked for, and the workload's controllers have said so.
+    pub async fn settle(&self, world: &World) -> Result<()> {
+        settled(world, &self.name, self.replicas).await
+    }
+}
+
+/// Waits until the workload has exactly so many pods, all Ready, and its status says so.
+pub async fn settled(world: &World, app: &str, replicas: usize) -> Result<()> {
+    let whole = i32::try_from(replicas)?;
+    world
+        .eye
+        .until(&format!("{replicas} Ready replicas of {app}, and no other pod of it"), |seen| {
+            let pods: Vec<_> = pods_of(seen, app).collect();
+            let owner = seen.deployments.get(app).map(|object| {
+                let status = object.status.as_ref();
+                let current = status.and_then(|status| status.observed_generation) == object.metadata.generation;
+                current
+                    && status.is_some_and(|status| {
+                        status.ready_replicas.unwrap_or(0) == whole && status.replicas.unwrap_or(0) == whole
+                    })
+            });
+            let set = seen
+                .sets
+                .get(app)
+                .map(|object| object.status.as_ref().is_some_and(|status| status.ready_replicas.unwrap_or(0) == whole));
+            (pods.len() == replicas && pods.iter().all(|pod| serves(pod)) && owner.or(set) == Some(true)).then_some(())
+        })
+        .await
+}

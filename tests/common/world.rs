@@ -1,0 +1,248 @@
+//! A world: one namespace, its own operator behind its own proxy, and an eye on it. One for each story that is told.
+//!
+//! Stories run side by side, a bounded number at a time. One that fails tells everything that is known about its world.
+
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use anyhow::{Context, Result};
+use futures::{FutureExt, StreamExt, stream};
+use ganglion::api::workload_action::WorkloadAction;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+use tokio::sync::{Mutex, Semaphore};
+
+use super::eye::Eye;
+use super::nodes::{Nodes, OWN, Size};
+use super::operator::{Operator, Way};
+use super::plane::{ACCOUNT, ACCOUNT_NAMESPACE, Plane};
+use super::proxy::Proxy;
+use super::{PATIENCE, block_on, dump, kstatus};
+
+/// How many worlds there are at once: more would only wait for the two or three processors.
+const WORLDS: usize = 8;
+static TURNS: Semaphore = Semaphore::const_new(WORLDS);
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// See the module.
+pub struct World {
+    pub plane: Arc<Plane>,
+    pub client: Client,
+    pub ns: String,
+    pub eye: Eye,
+    pub proxy: Proxy,
+    pub operator: Mutex<Operator>,
+}
+
+/// Tells one story on the shared plane, with an operator that runs; panics with all that is known if it ends badly.
+pub fn story(name: &str, body: impl AsyncFnOnce(&World) -> Result<()>) {
+    block_on(async {
+        if let Err(complaint) = tell(name, body).await {
+            panic!("{complaint}");
+        }
+    });
+}
+
+/// Tells the same story of many things, side by side; panics with what is known of all that end badly.
+pub fn stories<A>(things: Vec<(String, A)>, body: impl AsyncFn(&World, &A) -> Result<()>) {
+    let all = things.len();
+    let complaints: Vec<String> = block_on(
+        stream::iter(&things)
+            .map(|(name, thing)| tell(name, async |world: &World| body(world, thing).await))
+            .buffer_unordered(WORLDS)
+            .filter_map(async |told| told.err())
+            .collect(),
+    );
+    assert!(complaints.is_empty(), "{} of {all} stories ended badly:\n{}", complaints.len(), complaints.join("\n"));
+}
+
+async fn tell(name: &str, body: impl AsyncFnOnce(&World) -> Result<()>) -> Result<(), String> {
+    let _turn = TURNS.acquire().await.map_err(|error| error.to_string())?;
+    let plane = Plane::shared().await.map_err(|error| format!("{name}: {error:#}"))?;
+    tell_on(plane, Road::Proxy, name, body).await
+}
+
+/// Which way the operator of a world takes to the API server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Road {
+    Proxy,
+    Direct,
+}
+
+/// Tells a story on a plane of its own, for tests that break its components.
+pub fn story_on(plane: &Arc<Plane>, road: Road, name: &str, body: impl AsyncFnOnce(&World) -> Result<()>) {
+    block_on(async {
+        if let Err(complaint) = tell_on(plane.clone(), road, name, body).await {
+            panic!("{complaint}");
+        }
+    });
+}
+
+async fn tell_on(
+    plane: Arc<Plane>,
+    road: Road,
+    name: &str,
+    body: impl AsyncFnOnce(&World) -> Result<()>,
+) -> Result<(), String> {
+    let world = World::open(plane, road, name).await.map_err(|error| format!("{name}: {error:#}"))?;
+    let ended = AssertUnwindSafe(async {
+        world.operator.lock().await.start()?;
+        body(&world).await
+    })
+    .catch_unwind()
+    .await;
+    let complaint = match ended {
+        Ok(Ok(())) => None,
+        Ok(Err(error)) => Some(format!("{error:#}")),
+        Err(panic) => Some(words_of(panic.as_ref())),
+    };
+    let told = match complaint {
+        None => Ok(()),
+        Some(complaint) => Err(dump::tell_all(&world, name, &complaint).await),
+    };
+    world.close().await;
+    told
+}
+
+fn words_of(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_else(|| "a panic".to_owned())
+}
+
+impl World {
+    async fn open(plane: Arc<Plane>, road: Road, name: &str) -> Result<Self> {
+        let client = plane.client.clone();
+        let ns = format!("{name}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let namespace = Namespace {
+            metadata: ObjectMeta { name: Some(ns.clone()), ..ObjectMeta::default() },
+            ..Namespace::default()
+        };
+        Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &namespace).await.context("namespace")?;
+        // Pods are refused until it is there, and the ReplicaSet controller then takes its time to try again.
+        let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &ns);
+        let there = |account: Option<&ServiceAccount>| account.is_some();
+        let wait = kube::runtime::wait::await_condition(accounts, "default", there);
+        tokio::time::timeout(PATIENCE, wait).await.context("no default service account")??;
+        grant_lease(&client, &ns).await?;
+        let proxy = Proxy::start(&plane).await?;
+        let way = if road == Road::Proxy { Way::Proxy(&proxy.address) } else { Way::Direct };
+        let operator = Operator::prepare(&plane, way, "one", &[&ns], &[])?;
+        let eye = Eye::open(&client, &ns).await?;
+        Ok(Self { plane, client, ns, eye, proxy, operator: Mutex::new(operator) })
+    }
+
+    /// Leaves nothing that costs other stories time; what is left of the namespace goes by itself.
+    async fn close(self) {
+        self.operator.lock().await.kill();
+        let own = ListParams::default().labels(&format!("{OWN}={}", self.ns));
+        let _ = Api::<Node>::all(self.client.clone()).delete_collection(&DeleteParams::default(), &own).await;
+        let actions: Api<WorkloadAction> = self.api();
+        for name in self.eye.now().actions.keys() {
+            // Nobody is left who would take a finalizer off.
+            let _ = actions
+                .patch(name, &PatchParams::default(), &Patch::Merge(json!({"metadata": {"finalizers": null}})))
+                .await;
+        }
+        let _ = Api::<Namespace>::all(self.client.clone()).delete(&self.ns, &DeleteParams::default()).await;
+    }
+
+    /// Objects of one kind in the world's namespace.
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        Api::namespaced(self.client.clone(), &self.ns)
+    }
+
+    /// Nodes of this world's own, taken away at its end.
+    pub async fn nodes(&self, count: usize, size: Size) -> Result<Nodes> {
+        let nodes = Nodes::make(&self.client, &self.ns, count, size).await?;
+        Ok(nodes)
+    }
+
+    /// Creates an object from a manifest.
+    pub async fn create<K>(&self, manifest: Value) -> Result<K>
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope> + serde::de::DeserializeOwned,
+        K: Clone + std::fmt::Debug + serde::Serialize,
+        K::DynamicType: Default,
+    {
+        let object: K = serde_json::from_value(manifest)?;
+        Ok(self.api().create(&PostParams::default(), &object).await?)
+    }
+
+    /// Creates an action.
+    pub async fn act(&self, name: &str, spec: Value) -> Result<WorkloadAction> {
+        self.create(super::action::action(name, spec)).await
+    }
+
+    /// Waits until the action is over, and gives it as it is then.
+    pub async fn over(&self, name: &str) -> Result<Arc<WorkloadAction>> {
+        let over = |seen: &super::eye::Seen| seen.actions.get(name).filter(|action| kstatus::is_over(action)).cloned();
+        self.eye.until(&format!("the end of action {name}"), over).await
+    }
+
+    /// Waits until the action is over, and insists on how: `("True", "Succeeded")`.
+    pub async fn ends(&self, name: &str, how: (&str, &str)) -> Result<Arc<WorkloadAction>> {
+        let action = self.over(name).await?;
+        anyhow::ensure!(
+            kstatus::ready(&action) == Some(how),
+            "action {name} ended as {:?}, not as {how:?}: {}",
+            kstatus::ready(&action),
+            kstatus::message(&action),
+        );
+        Ok(action)
+    }
+
+    /// Changes an action by a merge patch.
+    pub async fn patch_action(&self, name: &str, patch: Value) -> Result<()> {
+        self.api::<WorkloadAction>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(())
+    }
+
+    /// Changes a pod by a merge patch.
+    pub async fn patch_pod(&self, name: &str, patch: Value) -> Result<()> {
+        self.api::<Pod>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(())
+    }
+
+    /// kubectl in this namespace, as the administrator.
+    pub async fn kubectl(&self, args: &[&str], stdin: Option<&str>) -> Result<String> {
+        let mut all = vec!["-n", self.ns.as_str()];
+        all.extend(args);
+        self.plane.kubectl(&all, stdin).await
+    }
+
+    /// SIGKILL, and a new process with the same identity.
+    pub async fn kill_and_restart(&self) -> Result<()> {
+        let mut operator = self.operator.lock().await;
+        operator.kill();
+        operator.start()
+    }
+}
+
+/// The operator keeps its lease in the world's own namespace, so that worlds do not wait for one another: it gets there
+/// what the base manifests give it in its own.
+async fn grant_lease(client: &Client, ns: &str) -> Result<()> {
+    let roles: Api<Role> = Api::namespaced(client.clone(), ACCOUNT_NAMESPACE);
+    let here: Api<Role> = Api::namespaced(client.clone(), ns);
+    let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), ns);
+    for role in roles.list(&ListParams::default()).await? {
+        let name = role.name_any();
+        let copy = Role { metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() }, ..role };
+        here.create(&PostParams::default(), &copy).await?;
+        let binding: RoleBinding = serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": ACCOUNT_NAMESPACE}],
+        }))?;
+        bindings.create(&PostParams::default(), &binding).await?;
+    }
+    Ok(())
+}

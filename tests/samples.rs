@@ -1,0 +1,154 @@
+//! The samples are what they claim to be: each parses into its kind with nothing lost, obeys the kind's rules, and together
+//! they show every field and every action.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use ganglion::api::receipt::WorkloadActionReceipt;
+use ganglion::api::workload_action::WorkloadAction;
+use ganglion::logic::workload_action::identity;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::ResourceExt;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("samples")
+}
+
+/// Every document of every sample below this directory, with its file's name.
+fn samples(below: &str) -> Vec<(String, Value)> {
+    let mut found = Vec::new();
+    collect(&root().join(below), &mut found);
+    assert!(!found.is_empty(), "no samples in {below}");
+    found
+}
+
+fn collect(path: &Path, found: &mut Vec<(String, Value)>) {
+    if path.is_dir() {
+        let mut entries: Vec<_> = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect();
+        entries.sort();
+        entries.iter().for_each(|entry| collect(entry, found));
+        return;
+    }
+    let text = std::fs::read_to_string(path).unwrap();
+    let documents: Vec<Value> =
+        serde_saphyr::from_multiple(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    found.extend(documents.into_iter().map(|document| (path.display().to_string(), document)));
+}
+
+/// Reads the document as its kind, and fails if the kind has no place for something in it.
+fn read<K: DeserializeOwned + Serialize>(file: &str, document: &Value) -> K {
+    let object: K = serde_json::from_value(document.clone()).unwrap_or_else(|error| panic!("{file}: {error}"));
+    let back = serde_json::to_value(&object).unwrap();
+    kept(file, "", document, &back);
+    object
+}
+
+fn kept(file: &str, path: &str, written: &Value, read: &Value) {
+    match (written, read) {
+        (Value::Object(written), Value::Object(read)) => {
+            for (key, value) in written {
+                let there = read.get(key).unwrap_or_else(|| panic!("{file}: {path}.{key} is no field of its kind"));
+                kept(file, &format!("{path}.{key}"), value, there);
+            }
+        }
+        (Value::Array(written), Value::Array(read)) => {
+            assert_eq!(written.len(), read.len(), "{file}: {path}");
+            written.iter().zip(read).for_each(|(written, read)| kept(file, path, written, read));
+        }
+        _ => assert_eq!(written, read, "{file}: {path}"),
+    }
+}
+
+#[test]
+fn every_action_parses_whole_and_obeys_the_rules() {
+    let mut names = BTreeSet::new();
+    for (file, document) in samples("workloadaction") {
+        let action: WorkloadAction = read(&file, &document);
+        kube::core::cel::validate_cel(&action).unwrap_or_else(|errors| panic!("{file}: {errors:?}"));
+        assert!(file.ends_with(&format!("/{}.yaml", action.name_any())), "{file} is called {}", action.name_any());
+        assert!(names.insert(action.name_any()), "{file}: its name is taken");
+    }
+}
+
+#[test]
+fn the_rules_are_looked_at() {
+    let (file, mut document) = samples("workloadaction/move-minimal.yaml").remove(0);
+    document["spec"]["delete"] = serde_json::json!({"pod": {"name": "p"}});
+    let action: WorkloadAction = read(&file, &document);
+    kube::core::cel::validate_cel(&action).expect_err("two actions in one");
+}
+
+#[test]
+fn every_receipt_parses_whole_and_is_that_of_a_sample() {
+    let actions: Vec<WorkloadAction> =
+        samples("workloadaction").iter().map(|(file, document)| read(file, document)).collect();
+    for (file, document) in samples("workloadactionreceipt") {
+        let receipt: WorkloadActionReceipt = read(&file, &document);
+        kube::core::cel::validate_cel(&receipt).unwrap_or_else(|errors| panic!("{file}: {errors:?}"));
+        let action = actions.iter().find(|action| action.name_any() == receipt.spec.action_name);
+        let action = action.unwrap_or_else(|| panic!("{file}: no sample {}", receipt.spec.action_name));
+        assert_eq!(receipt.name_any(), identity::receipt_name(action), "{file}");
+        assert_eq!(receipt.spec.spec_hash, identity::spec_hash(&action.spec, ""), "{file}");
+    }
+}
+
+#[test]
+fn the_workload_parses_whole() {
+    for (file, document) in samples("workload.yaml") {
+        match document["kind"].as_str() {
+            Some("Deployment") => drop(read::<Deployment>(&file, &document)),
+            Some("Service") => drop(read::<Service>(&file, &document)),
+            Some("PodDisruptionBudget") => drop(read::<PodDisruptionBudget>(&file, &document)),
+            other => panic!("{file}: what is a {other:?}?"),
+        }
+    }
+}
+
+/// Paths of all fields that a schema has, below `spec`.
+fn fields(schema: &Value, path: &str, all: &mut BTreeSet<String>) {
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        let path = format!("{path}.{name}");
+        fields(field, &path, all);
+        fields(&field["items"], &path, all);
+        all.insert(path);
+    }
+}
+
+/// Paths of all fields that a document sets.
+fn set(document: &Value, path: &str, all: &mut BTreeSet<String>) {
+    match document {
+        Value::Object(members) => {
+            for (name, value) in members {
+                let path = format!("{path}.{name}");
+                set(value, &path, all);
+                all.insert(path);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| set(item, path, all)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[test]
+fn together_they_show_every_field() {
+    for (crd, below) in ganglion::api::all().iter().zip(["workloadaction", "workloadactionreceipt"]) {
+        let crd = serde_json::to_value(crd).unwrap();
+        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+        let (mut there, mut shown) = (BTreeSet::new(), BTreeSet::new());
+        fields(schema, "", &mut there);
+        samples(below).iter().for_each(|(_, document)| set(&document["spec"], "", &mut shown));
+        // Where a part is shown once, its other uses need not show it again.
+        let common = |path: &&String| {
+            let mut parts = path.rsplitn(3, '.');
+            let (name, part) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+            shown.iter().any(|one| one.ends_with(&format!(".{part}.{name}")))
+        };
+        let missing: Vec<&String> = there.iter().filter(|path| !shown.contains(*path) && !common(path)).collect();
+        assert!(missing.is_empty(), "no sample of {below} shows {missing:?}");
+    }
+}
