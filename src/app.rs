@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tracing::info;
+use tracing::{error, info};
 
 use crate::caches::{self, Caches, Listener};
 use crate::controllers::queue::Queue;
@@ -98,7 +98,10 @@ pub async fn run(options: Options, settings: Settings) -> Result<(), Error> {
         // Nothing depends on the server's last answers, nor on the reason why it ended.
         let _ = server.await;
     }
-    info!("ended");
+    match &result {
+        Ok(()) => info!("ended"),
+        Err(error) => error!(%error, "ended"),
+    }
     result
 }
 

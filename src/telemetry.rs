@@ -29,7 +29,7 @@ pub fn start(format: Format, filter: &str) -> Result<(), Box<dyn std::error::Err
     let base = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colour);
     match format {
         Format::Text => base.with_target(false).finish().try_init()?,
-        Format::Json => base.json().flatten_event(true).with_current_span(false).finish().try_init()?,
+        Format::Json => base.json().flatten_event(true).with_span_list(false).finish().try_init()?,
     }
     Ok(())
 }

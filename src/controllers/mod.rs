@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, error, warn};
+use tracing::{Instrument, debug, error, info_span, warn};
 
 use crate::metrics::{ControllerLabel, Metrics};
 use backoff::Backoff;
@@ -84,7 +84,8 @@ struct Worker<K> {
 
 impl<K: Clone + Eq + Hash + Ord + Display + Send + Sync + 'static> Worker<K> {
     fn begin<C: Controller<Key = K>>(&mut self, controller: &Arc<C>, key: K) {
-        let pass = Arc::clone(controller).reconcile(key.clone());
+        let span = info_span!("pass", controller = C::NAME, object = %key);
+        let pass = Arc::clone(controller).reconcile(key.clone()).instrument(span);
         let task = self.passes.spawn(async move {
             let begun = Instant::now();
             let outcome = pass.await;

@@ -137,7 +137,7 @@ impl WorkloadActions {
         let done = act::act(self, effect).await?;
         self.take_in(done);
         let on = act::target(effect);
-        info!(effect = act::name(effect), ns = on.namespace, name = on.name, "done");
+        info!(effect = act::name(effect), on = %on, slot = act::slot(effect), "done");
         if let Effect::Record { action, status } | Effect::Admit { action, status } = effect {
             self.events.tell(action, before.as_ref(), status);
         }
@@ -163,7 +163,7 @@ impl WorkloadActions {
     /// What follows from a failure: another plan, or the end of the pass.
     async fn failed(&self, key: &Key, pass: &mut Pass, effect: &Effect, error: Error) -> Result<Next, Error> {
         self.metrics.api_errors.get_or_create(&ReasonLabel { reason: error.reason() }).inc();
-        debug!(ns = key.namespace, name = key.name, effect = act::name(effect), %error, "effect did not happen");
+        debug!(effect = act::name(effect), on = %act::target(effect), %error, "effect did not happen");
         match error {
             Error::Refused(refusal) if !pass.refused && !is_own_record(effect) => {
                 pass.refused = true;

@@ -25,7 +25,7 @@ use crate::api::receipt::WorkloadActionReceipt;
 use crate::api::workload_action::WorkloadAction;
 use crate::controllers::error::{Class, Error};
 use crate::logic::facts::{Identity, Key};
-use crate::logic::workload_action::effect::{Effect, Scalable, ScalableKind};
+use crate::logic::workload_action::effect::{Effect, PodChange, Scalable, ScalableKind};
 use crate::logic::world::{Kind, Object};
 
 /// What an effect left behind.
@@ -61,11 +61,35 @@ pub fn name(effect: &Effect) -> &'static str {
         Effect::FailReceipt { .. } => "FailReceipt",
         Effect::DeleteReceipt { .. } => "DeleteReceipt",
         Effect::CreatePod(_) => "CreatePod",
-        Effect::ChangePod { .. } => "ChangePod",
+        Effect::ChangePod { change: PodChange::Detach { .. }, .. } => "Detach",
+        Effect::ChangePod { change: PodChange::Attach { .. }, .. } => "Attach",
+        Effect::ChangePod { change: PodChange::Mark { .. }, .. } => "Mark",
+        Effect::ChangePod { change: PodChange::Unmark { .. }, .. } => "Unmark",
         Effect::Evict { .. } => "Evict",
         Effect::DeletePod { .. } => "DeletePod",
         Effect::Scale { .. } => "Scale",
         Effect::ClearLedger { .. } => "ClearLedger",
+    }
+}
+
+/// The slot that the effect names.
+pub fn slot(effect: &Effect) -> Option<&str> {
+    match effect {
+        Effect::CreatePod(new) => Some(&new.slot),
+        Effect::ChangePod { change: PodChange::Detach { slot, .. } | PodChange::Mark { slot }, .. } => Some(slot),
+        Effect::ChangePod { change: PodChange::Attach { .. } | PodChange::Unmark { .. }, .. }
+        | Effect::Record { .. }
+        | Effect::Admit { .. }
+        | Effect::AddFinalizer { .. }
+        | Effect::RemoveFinalizer { .. }
+        | Effect::DeleteAction { .. }
+        | Effect::WriteReceipt { .. }
+        | Effect::FailReceipt { .. }
+        | Effect::DeleteReceipt { .. }
+        | Effect::Evict { .. }
+        | Effect::DeletePod { .. }
+        | Effect::Scale { .. }
+        | Effect::ClearLedger { .. } => None,
     }
 }
 
