@@ -15,7 +15,7 @@ use super::victims;
 
 /// Seconds after which it does not wait any longer for what it expected: 300 in truth. Its watch is never that late in a
 /// cluster that works, while our clock leaps, so here it is long: else it makes pods twice by itself.
-const EXPECTATION_TIMEOUT: i64 = 7 * 24 * 3600;
+const EXPECTATION_TIMEOUT: i64 = 20 * 3600;
 
 /// What a set's last sync did that the controller has not seen yet.
 #[derive(Debug, Default)]
