@@ -308,7 +308,10 @@ impl<'a> Run<'a> {
                 self.steps += 1;
             }
         }
-        self.foreign_apply()?;
+        if !self.foreign.is_done() {
+            self.foreign_apply()?;
+            self.resume_all()?;
+        }
         for kind in KINDS {
             while self.operate(Move::Hear(kind))? {
                 self.steps += 1;

@@ -225,8 +225,8 @@ fn target(rng: &mut Rng, nodes: &[NodeSpec]) -> Target {
     Target { node_selector: Some(labels(&[("zone", zone)])), ..Target::default() }
 }
 
-/// A pod whose name is filled in when the action is applied.
-pub const SOME_POD: &str = "?";
+/// Stands for a name that is filled in when the action is applied: of some pod, or of a node that has one.
+pub const SOME: &str = "?";
 
 fn action(rng: &mut Rng, workload: &Workload, nodes: &[NodeSpec]) -> WorkloadActionSpec {
     let of = reference(workload);
@@ -236,7 +236,7 @@ fn action(rng: &mut Rng, workload: &Workload, nodes: &[NodeSpec]) -> WorkloadAct
         .chance(300)
         .then(|| NodeSource { node_name: rng.pick(nodes).map(|node| node.name.clone()), ..NodeSource::default() });
     let by_pod = rng.chance(300);
-    let pod = by_pod.then(|| PodRef { name: SOME_POD.into() });
+    let pod = by_pod.then(|| PodRef { name: SOME.into() });
     let workload = (!by_pod).then(|| of.clone());
     let (count_of, from_of) = if by_pod { (None, None) } else { (count, from) };
     let mut spec = WorkloadActionSpec {

@@ -10,7 +10,7 @@ use super::api::{Api, If};
 use super::build::{PodShape, template};
 use super::object::{Action, Budget, Deployment, Labels, Node, Pod, Set};
 use crate::random::Rng;
-use crate::setup::SOME_POD;
+use crate::setup::SOME;
 
 /// Which pod somebody deletes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Foreign {
         match act {
             Act::Apply(name, spec) => {
                 let mut spec = (**spec).clone();
-                name_pod(api, &mut spec, rng);
+                fill_in(api, &mut spec, rng);
                 self.wishes.push((name.clone(), spec));
                 self.apply(api)
             }
@@ -135,14 +135,21 @@ impl Foreign {
     }
 }
 
-/// Fills in the pod that an action names, where that was left open.
-fn name_pod(api: &Api, spec: &mut WorkloadActionSpec, rng: &mut Rng) {
-    let moved = spec.move_.as_mut().and_then(|moved| moved.pod.as_mut());
-    let pod = moved.or(spec.delete.as_mut().and_then(|delete| delete.pod.as_mut()));
-    if let Some(pod) = pod.filter(|pod| pod.name == SOME_POD)
-        && let Some(some) = any(&api.pods.live, rng, |pod| pod.is_active() && pod.meta.controller().is_some())
-    {
+/// Fills in the pod, or the node, that an action names, where that was left open.
+fn fill_in(api: &Api, spec: &mut WorkloadActionSpec, rng: &mut Rng) {
+    let (pod, from, workload) = match (&mut spec.move_, &mut spec.delete) {
+        (Some(moved), _) => (moved.pod.as_mut(), moved.from.as_mut(), moved.workload.as_ref()),
+        (None, Some(delete)) => (delete.pod.as_mut(), delete.from.as_mut(), delete.workload.as_ref()),
+        (None, None) => return,
+    };
+    let app = workload.map(|workload| workload.name.as_str());
+    let fits = |pod: &Pod| pod.is_active() && pod.meta.controller().is_some() && app.is_none_or(|app| pod.app() == app);
+    let Some(some) = any(&api.pods.live, rng, fits) else { return };
+    if let Some(pod) = pod.filter(|pod| pod.name == SOME) {
         pod.name.clone_from(&some.meta.key.name);
+    }
+    if let Some(name) = from.and_then(|from| from.node_name.as_mut()).filter(|name| *name == SOME) {
+        *name = some.node.clone().unwrap_or_default();
     }
 }
 
