@@ -6,4 +6,16 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod acts;
+mod crash;
+mod foreign;
 mod harness;
+mod lifecycle;
+mod moves;
+mod newcomers;
+mod owners;
+mod receipts;
+mod refused;
+mod scaling;
+mod scenes;
+mod stalled;

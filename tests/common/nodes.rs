@@ -36,12 +36,18 @@ impl Nodes {
         let api: Api<Node> = Api::all(client.clone());
         let mut nodes = Self { api, namespace: namespace.to_owned(), names: Vec::new() };
         for index in 0..count {
-            nodes.add(&format!("{namespace}-{index}"), size).await?;
+            nodes.add(&format!("{namespace}-{index}"), namespace, size).await?;
         }
         Ok(nodes)
     }
 
-    async fn add(&mut self, name: &str, size: Size) -> Result<()> {
+    /// Makes one node, for pods that tolerate this value only; see [`tolerating`].
+    pub async fn one(client: &Client, namespace: &str, name: &str, value: &str) -> Result<()> {
+        let mut nodes = Self { api: Api::all(client.clone()), namespace: namespace.to_owned(), names: Vec::new() };
+        nodes.add(name, value, Size::default()).await
+    }
+
+    async fn add(&mut self, name: &str, taint: &str, size: Size) -> Result<()> {
         let resources = json!({"cpu": size.cpu, "memory": size.memory, "pods": size.pods.to_string()});
         let node: Node = serde_json::from_value(json!({
             "metadata": {
@@ -49,7 +55,7 @@ impl Nodes {
                 "annotations": {"kwok.x-k8s.io/node": "fake"},
                 "labels": {OWN: self.namespace, "kubernetes.io/hostname": name},
             },
-            "spec": {"taints": [{"key": OWN, "value": self.namespace, "effect": "NoSchedule"}]},
+            "spec": {"taints": [{"key": OWN, "value": taint, "effect": "NoSchedule"}]},
             "status": {"capacity": resources, "allocatable": resources},
         }))?;
         self.api.create(&PostParams::default(), &node).await?;
@@ -65,6 +71,22 @@ impl Nodes {
 
     pub async fn cordon(&self, name: &str) -> Result<()> {
         self.patch(name, json!({"spec": {"unschedulable": true}})).await
+    }
+
+    /// Cordons all but these, so that what is made now lands there.
+    pub async fn open_only(&self, open: &[&str]) -> Result<()> {
+        for name in &self.names {
+            self.patch(name, json!({"spec": {"unschedulable": !open.contains(&name.as_str())}})).await?;
+        }
+        Ok(())
+    }
+
+    /// Uncordons all.
+    pub async fn open_all(&self) -> Result<()> {
+        for name in &self.names {
+            self.patch(name, json!({"spec": {"unschedulable": null}})).await?;
+        }
+        Ok(())
     }
 
     pub async fn label(&self, name: &str, key: &str, value: &str) -> Result<()> {
@@ -98,6 +120,11 @@ impl Nodes {
             "tolerations": [{"key": OWN, "operator": "Exists"}],
         })
     }
+}
+
+/// Members of a pod spec that let a pod go to the node made for this value, and to any shared one.
+pub fn tolerating(value: &str) -> Value {
+    json!({"tolerations": [{"key": OWN, "operator": "Equal", "value": value}]})
 }
 
 fn is_ready(node: &Node) -> bool {

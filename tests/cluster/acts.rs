@@ -1,0 +1,101 @@
+//! The three actions of these tests, told alike: what is asked for, and what must have come of it.
+
+use anyhow::{Result, ensure};
+use serde_json::Value;
+
+use crate::common::action::{create_on, delete_pod, move_pod};
+use crate::common::proxy::Write;
+use crate::common::workload::Workload;
+use crate::common::world::World;
+use crate::scenes::Scene;
+
+/// Replicas of each workload.
+pub const REPLICAS: usize = 3;
+
+/// What an action does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    Move,
+    Create,
+    Delete,
+}
+
+pub const VERBS: [Verb; 3] = [Verb::Move, Verb::Create, Verb::Delete];
+
+impl Verb {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Move => "move",
+            Self::Create => "create",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+/// One action on one workload of its own, both called alike.
+pub struct Act {
+    pub verb: Verb,
+    pub scene: Scene,
+    pub victim: String,
+    pub node: String,
+}
+
+impl Act {
+    /// Makes the workload, guarded as far as the action can bear it.
+    pub async fn prepare(world: &World, verb: Verb, app: &str) -> Result<Self> {
+        Self::of(world, verb, app, |workload| workload).await
+    }
+
+    /// The same with a workload that is changed so.
+    pub async fn of(world: &World, verb: Verb, app: &str, change: impl Fn(Workload) -> Workload) -> Result<Self> {
+        let workload = Workload::deployment(app, REPLICAS);
+        let guarded = match verb {
+            Verb::Move | Verb::Create => workload.guarded(),
+            Verb::Delete => workload.budget(serde_json::json!({"maxUnavailable": 1})),
+        };
+        let scene = Scene::set(world, app, REPLICAS, change(guarded)).await?;
+        let (victim, node) = (scene.pod(1).0, scene.free(1));
+        Ok(Self { verb, scene, victim, node })
+    }
+
+    pub fn name(&self) -> &str {
+        &self.scene.app
+    }
+
+    pub fn spec(&self) -> Value {
+        match self.verb {
+            Verb::Move => move_pod(&self.victim, &self.node),
+            Verb::Create => create_on(&self.scene.app, &self.node),
+            Verb::Delete => delete_pod(&self.victim),
+        }
+    }
+
+    /// Creates the action.
+    pub async fn begin(&self, world: &World) -> Result<()> {
+        world.act(self.name(), self.spec()).await.map(drop)
+    }
+
+    /// It did exactly what was asked for, once, and no replica was missing at any time.
+    pub async fn done(&self, world: &World) -> Result<()> {
+        let verdict = match self.verb {
+            Verb::Move => self.scene.moved(world, &[&self.victim], &[&self.node]).await?,
+            Verb::Create => self.scene.grown(world, &[&self.node]).await?,
+            Verb::Delete => self.scene.shrunk(world, &[&self.victim]).await?,
+        };
+        ensure!(verdict.passing.len() <= 1, "more than one substitute came and went: {verdict:?}");
+        let receipts =
+            world.eye.now().receipts.values().filter(|receipt| receipt.spec.action_name == self.name()).count();
+        ensure!(receipts == 1, "{receipts} receipts");
+        Ok(())
+    }
+}
+
+/// Whether a write is about this app's action, workload or pods.
+pub fn is_about(app: &str) -> impl Fn(&Write) -> bool + Send + 'static {
+    let app = app.to_owned();
+    move |write| {
+        let named = write.body.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+        let mut parts = write.target.split('/').skip(1).chain([named]);
+        parts.any(|part| part == app || part.starts_with(&format!("{app}-")))
+    }
+}

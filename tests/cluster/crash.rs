@@ -1,0 +1,177 @@
+//! The operator killed with SIGKILL at every write of every action, before the server has it and after: the same end,
+//! exactly one effect.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+
+use crate::acts::{Act, Verb};
+use crate::common::PATIENCE;
+use crate::common::kstatus::is_over;
+use crate::common::proxy::Write;
+use crate::common::proxy::gate::{Held, When};
+use crate::common::world::{World, stories, story};
+
+const DONE: (&str, &str) = ("True", "Succeeded");
+const BOTH: [When; 2] = [When::Before, When::After];
+
+/// How long after the end of an action its last writes may take.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Waits until the write is held, or the action is over without it, and this time has passed since.
+pub async fn reached(world: &World, held: &mut Held, name: &str, late: Duration) -> Result<Option<Write>> {
+    let over = world
+        .eye
+        .until("the end of the action", |seen| seen.actions.get(name).filter(|action| is_over(action)).map(drop));
+    tokio::select! {
+        biased;
+        write = held.reached() => return Ok(write),
+        over = over => over?,
+    }
+    Ok(tokio::time::timeout(late, held.reached()).await.ok().flatten())
+}
+
+/// SIGKILL at the held write, which so is lost, or has lost its answer.
+async fn kill_at(world: &World, held: Held) -> Result<()> {
+    let mut operator = world.operator.lock().await;
+    operator.kill();
+    held.lose();
+    operator.start()
+}
+
+/// How many writes the action takes when nothing happens.
+fn clean_run(verb: Verb) -> usize {
+    let mut count = 0;
+    story(&format!("{}-clean", verb.name()), async |world| {
+        let act = Act::prepare(world, verb, "web").await?;
+        act.begin(world).await?;
+        world.ends("web", DONE).await?;
+        act.done(world).await?;
+        count = world.proxy.writes().len();
+        Ok(())
+    });
+    count
+}
+
+fn killed_at_each_write(verb: Verb) {
+    let writes = clean_run(verb);
+    assert!(writes >= 6, "a {} of {writes} writes", verb.name());
+    let cases = (1..=writes)
+        .flat_map(|nth| BOTH.map(|when| (format!("{}-{nth}-{when:?}", verb.name()).to_lowercase(), (nth, when))));
+    stories(cases.collect(), async |world, (nth, when)| {
+        let act = Act::prepare(world, verb, "web").await?;
+        let mut held = world.proxy.hold(*nth, *when, |_| true);
+        act.begin(world).await?;
+        match reached(world, &mut held, "web", LAST_WORDS).await? {
+            Some(_) => kill_at(world, held).await?,
+            // The last writes come after the end.
+            None => ensure!(nth + 2 > writes, "the action was over before write {nth}"),
+        }
+        world.ends("web", DONE).await?;
+        act.done(world).await
+    });
+}
+
+#[test]
+fn a_move_killed_at_each_write() {
+    killed_at_each_write(Verb::Move);
+}
+
+#[test]
+fn a_create_killed_at_each_write() {
+    killed_at_each_write(Verb::Create);
+}
+
+#[test]
+fn a_delete_killed_at_each_write() {
+    killed_at_each_write(Verb::Delete);
+}
+
+/// The hardest way back: from where the newcomer is the set's, and the old pod out of it.
+async fn turn_back(world: &World) -> Result<Act> {
+    let act = Act::prepare(world, Verb::Move, "web").await?;
+    let mut held = world.proxy.hold(1, When::After, |write| {
+        write.is_on("pods")
+            && write.body.pointer("/metadata/ownerReferences/0/kind").is_some_and(|kind| kind == "ReplicaSet")
+    });
+    act.begin(world).await?;
+    held.reached().await.context("the newcomer was never taken in")?;
+    world.patch_action("web", json!({"spec": {"abort": true}})).await?;
+    held.release();
+    Ok(act)
+}
+
+#[test]
+fn a_way_back_killed_at_each_write() {
+    let mut writes = 0;
+    story("back-clean", async |world| {
+        let act = turn_back(world).await?;
+        let before = world.proxy.writes().len();
+        world.ends("web", ("False", "Aborted")).await?;
+        act.scene.untouched(world).await?;
+        writes = world.proxy.writes().len() - before;
+        Ok(())
+    });
+    assert!(writes >= 3, "a way back of {writes} writes");
+    let cases =
+        (1..=writes).flat_map(|nth| BOTH.map(|when| (format!("back-{nth}-{when:?}").to_lowercase(), (nth, when))));
+    stories(cases.collect(), async |world, (nth, when)| {
+        let act = turn_back(world).await?;
+        let mut held = world.proxy.hold(*nth, *when, |_| true);
+        if reached(world, &mut held, "web", LAST_WORDS).await?.is_some() {
+            kill_at(world, held).await?;
+        }
+        world.ends("web", ("False", "Aborted")).await?;
+        act.scene.untouched(world).await.map(drop)
+    });
+}
+
+/// Each life of the operator makes one write, and is killed before it hears of it.
+#[test]
+fn killed_after_every_single_write() {
+    let cases = crate::acts::VERBS.map(|verb| (format!("{}-lives", verb.name()), verb));
+    stories(cases.into(), async |world, verb| {
+        let act = Act::prepare(world, *verb, "web").await?;
+        let mut held = world.proxy.hold(1, When::After, |_| true);
+        act.begin(world).await?;
+        let mut lives = 1;
+        while reached(world, &mut held, "web", LAST_WORDS).await?.is_some() {
+            let next = world.proxy.hold(1, When::After, |_| true);
+            kill_at(world, std::mem::replace(&mut held, next)).await?;
+            lives += 1;
+            ensure!(lives < 40, "no end after {lives} lives");
+        }
+        held.release();
+        ensure!(lives > 5, "only {lives} lives");
+        world.ends("web", DONE).await?;
+        act.done(world).await
+    });
+}
+
+/// The original: killed 10 to 60 ms into a move, 4 of 4 leave a surplus replica and are not resumed.
+#[test]
+fn killed_at_any_time() {
+    let cases: Vec<(String, u64)> = [10, 25, 40, 60].map(|after| (format!("kill-{after}ms"), after)).into();
+    stories(cases, async |world, after| {
+        let acts = [
+            Act::prepare(world, Verb::Move, "a").await?,
+            Act::prepare(world, Verb::Create, "b").await?,
+            Act::prepare(world, Verb::Delete, "c").await?,
+        ];
+        world.operator.lock().await.ready().await?;
+        for act in &acts {
+            act.begin(world).await?;
+        }
+        for _ in 0..4 {
+            tokio::time::sleep(Duration::from_millis(*after)).await;
+            world.kill_and_restart().await?;
+            tokio::time::timeout(PATIENCE, async { world.operator.lock().await.ready().await }).await??;
+        }
+        for act in &acts {
+            world.ends(act.name(), DONE).await?;
+            act.done(world).await?;
+        }
+        Ok(())
+    });
+}

@@ -1,0 +1,235 @@
+//! Others at work on the same objects, at every step: each case holds the operator right before one of its writes, does
+//! the foreign act as the administrator, and lets the operator go on.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+
+use crate::acts::{Act, REPLICAS, Verb, is_about};
+use crate::common::PATIENCE;
+use crate::common::kstatus::{is_over, message, ready};
+use crate::common::nodes::{Nodes, tolerating};
+use crate::common::proxy::gate::When;
+use crate::common::rest::rest_clean;
+use crate::common::verdict::{pods_of, serves};
+use crate::common::workload::settled;
+use crate::common::world::{World, story};
+use crate::crash::reached;
+
+/// What somebody else does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Foreign {
+    Rollout,
+    Scale(i32),
+    VictimDeleted,
+    NewcomerDeleted,
+    NodeDeleted,
+    WorkloadDeleted,
+}
+
+/// More than any action takes; the cases past its last write end as if nothing had happened.
+const MOST_WRITES: usize = 14;
+
+impl Foreign {
+    /// How long the rest may take: pods of a node that is gone are only cleared away by the pod garbage collector, after
+    /// its quarantine of 40 s.
+    fn patience(self) -> Duration {
+        if self == Self::NodeDeleted { Duration::from_secs(150) } else { PATIENCE }
+    }
+
+    /// With which reasons the action may end unsuccessfully, having undone what it did.
+    fn excuses(self) -> &'static [&'static str] {
+        match self {
+            Self::Rollout => &["RolloutStarted", "PodNotFound", "VictimGone", "NewcomerLost"],
+            Self::Scale(_) => &["WorkloadScaled", "PodNotFound", "VictimGone", "NewcomerLost", "BudgetBlocked"],
+            Self::VictimDeleted => &["PodNotFound", "VictimGone"],
+            Self::NewcomerDeleted => &["NewcomerLost"],
+            Self::NodeDeleted => &["NodeGone", "NodeNotFound", "NewcomerLost", "Unschedulable", "NewcomerNotReady"],
+            Self::WorkloadDeleted => {
+                &["WorkloadGone", "WorkloadNotFound", "PodNotFound", "VictimGone", "NewcomerLost", "PodRefused"]
+            }
+        }
+    }
+
+    /// Does it; whether there was anything to do it to, and whether a replica that served was lost by it.
+    async fn strike(self, world: &World, act: &Act) -> Result<(bool, bool)> {
+        let app = act.name();
+        let deployments: Api<Deployment> = world.api();
+        let merge = |patch| Patch::Merge(patch);
+        match self {
+            Self::Rollout => {
+                let patch = json!({"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}});
+                deployments.patch(app, &PatchParams::default(), &merge(patch)).await?;
+                let rolls = |seen: &crate::common::eye::Seen| {
+                    (seen.deployments.get(app)?.metadata.generation? > 1).then_some(())
+                };
+                world.eye.until("the rollout to begin", rolls).await?;
+                Ok((true, false))
+            }
+            Self::Scale(to) => {
+                deployments.patch(app, &PatchParams::default(), &merge(json!({"spec": {"replicas": to}}))).await?;
+                Ok((true, false))
+            }
+            Self::VictimDeleted => delete_pod(world, &act.victim).await,
+            Self::NewcomerDeleted => match newcomer(world, app) {
+                Some(name) => delete_pod(world, &name).await,
+                None => Ok((false, false)),
+            },
+            Self::NodeDeleted => {
+                Api::<Node>::all(world.client.clone()).delete(&act.node, &DeleteParams::default()).await?;
+                Ok((true, false))
+            }
+            Self::WorkloadDeleted => {
+                deployments.delete(app, &DeleteParams::foreground()).await?;
+                Ok((true, true))
+            }
+        }
+    }
+}
+
+/// The newcomer's name, as the action's status has it.
+fn newcomer(world: &World, app: &str) -> Option<String> {
+    let seen = world.eye.now();
+    let slots = &seen.actions.get(app)?.status.as_ref()?.slots;
+    slots.first()?.newcomer.as_ref().map(|pod| pod.name.clone())
+}
+
+async fn delete_pod(world: &World, name: &str) -> Result<(bool, bool)> {
+    let serving = world.eye.now().pods.get(name).is_some_and(|pod| serves(pod));
+    match world.api::<Pod>().delete(name, &DeleteParams::default()).await {
+        Ok(_) => {
+            world.eye.until("the deleted pod to be gone", |seen| (!seen.pods.contains_key(name)).then_some(())).await?;
+            Ok((true, serving))
+        }
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok((false, false)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// One case: the foreign act right before the nth write of this action.
+async fn one(world: &World, verb: Verb, foreign: Foreign, nth: usize) -> Result<()> {
+    let app = format!("w{nth:02}");
+    let mut act = Act::of(world, verb, &app, |workload| workload.spec(tolerating(&app))).await?;
+    if foreign == Foreign::NodeDeleted {
+        // A target that nobody else is on, made when the first replicas have their places.
+        act.node = format!("{}-{app}", world.ns);
+        Nodes::one(&world.client, &world.ns, &act.node, &app).await?;
+    }
+    let mut held = world.proxy.hold(nth, When::Before, is_about(&app));
+    act.begin(world).await?;
+    let write = reached(world, &mut held, &app, Duration::ZERO).await?;
+    if write.is_none() {
+        // The action was over before this write: after its end, nothing concerns it any more.
+        return act.done(world).await;
+    }
+    let (done, lost) = foreign.strike(world, &act).await?;
+    held.release();
+    let end = format!(
+        "the end of {} after {foreign:?} before {}",
+        verb.name(),
+        write.map(|write| write.to_string()).unwrap_or_default()
+    );
+    let over = |seen: &crate::common::eye::Seen| seen.actions.get(&app).filter(|action| is_over(action)).cloned();
+    let action = world.eye.within(foreign.patience(), &end, over).await?;
+    let succeeded = ready(&action) == Some(("True", "Succeeded"));
+    let excused =
+        ready(&action).is_some_and(|(status, reason)| status == "False" && done && foreign.excuses().contains(&reason));
+    ensure!(succeeded || excused, "{end}: {:?} {}", ready(&action), message(&action));
+    judge(world, &act, foreign, lost, succeeded).await.map_err(|error| error.context(end))
+}
+
+/// Whatever came of the action: nothing of it is left, and no replica was lost but by the foreign act.
+async fn judge(world: &World, act: &Act, foreign: Foreign, lost: bool, succeeded: bool) -> Result<()> {
+    let app = act.name();
+    if foreign == Foreign::WorkloadDeleted {
+        let gone = |seen: &crate::common::eye::Seen| pods_of(seen, app).next().is_none().then_some(());
+        return world.eye.until(&format!("every pod of {app} to be gone with it"), gone).await;
+    }
+    let asked =
+        |seen: &crate::common::eye::Seen| seen.deployments.get(app).and_then(|object| object.spec.as_ref()?.replicas);
+    let replicas = usize::try_from(asked(&world.eye.now()).unwrap_or(-1))?;
+    settled(world, app, replicas).await?;
+    let verdict = act.scene.tale.verdict(&world.eye);
+    let change: i32 = match (act.verb, succeeded) {
+        (Verb::Create, true) => 1,
+        (Verb::Delete, true) => -1,
+        (Verb::Move, _) | (_, false) => 0,
+    };
+    let base = i32::try_from(REPLICAS)?;
+    let end = i32::try_from(replicas)?;
+    match foreign {
+        Foreign::Scale(to) => ensure!(end == to || end == to + change, "{end} replicas in the end: {verdict:?}"),
+        _ => ensure!(end == base + change, "{end} replicas in the end: {verdict:?}"),
+    }
+    let least = verdict.replicas.iter().copied().min().unwrap_or(base);
+    let floor = usize::try_from(least)?.saturating_sub(usize::from(lost));
+    ensure!(
+        verdict.lowest_ready >= floor,
+        "{} Ready at some time, {floor} asked for: {verdict:?}",
+        verdict.lowest_ready
+    );
+    if act.verb == Verb::Move && matches!(foreign, Foreign::VictimDeleted | Foreign::NewcomerDeleted) && succeeded {
+        ensure!(verdict.came.iter().any(|(_, node)| *node == act.node), "nobody is on {}: {verdict:?}", act.node);
+    }
+    Ok(())
+}
+
+fn at_each_step(verb: Verb, foreign: Foreign) {
+    let name = format!("{}-{foreign:?}", verb.name()).to_lowercase().replace(['(', ')'], "-");
+    story(&format!("x-{}", name.trim_end_matches('-')), async |world| {
+        let cases = (1..=MOST_WRITES).map(|nth| one(world, verb, foreign, nth));
+        let told = futures::future::join_all(cases).await;
+        let bad: Vec<String> =
+            told.into_iter().filter_map(|told| told.err()).map(|error| format!("{error:#}")).collect();
+        ensure!(bad.is_empty(), "{} of {MOST_WRITES} cases:\n{}", bad.len(), bad.join("\n"));
+        rest_clean(world).await?;
+        let left: Vec<String> = world
+            .eye
+            .now()
+            .actions
+            .values()
+            .filter(|action| !action.finalizers().is_empty())
+            .map(|action| action.name_any())
+            .collect();
+        ensure!(left.is_empty(), "finalizers on {left:?}");
+        Ok(())
+    });
+}
+
+#[rstest::rstest]
+#[case::rollout(Foreign::Rollout)]
+#[case::more(Foreign::Scale(5))]
+#[case::fewer(Foreign::Scale(2))]
+#[case::victim(Foreign::VictimDeleted)]
+#[case::newcomer(Foreign::NewcomerDeleted)]
+#[case::node(Foreign::NodeDeleted)]
+#[case::workload(Foreign::WorkloadDeleted)]
+fn a_move_at_each_step(#[case] foreign: Foreign) {
+    at_each_step(Verb::Move, foreign);
+}
+
+#[rstest::rstest]
+#[case::rollout(Foreign::Rollout)]
+#[case::more(Foreign::Scale(5))]
+#[case::fewer(Foreign::Scale(2))]
+#[case::newcomer(Foreign::NewcomerDeleted)]
+#[case::node(Foreign::NodeDeleted)]
+#[case::workload(Foreign::WorkloadDeleted)]
+fn a_create_at_each_step(#[case] foreign: Foreign) {
+    at_each_step(Verb::Create, foreign);
+}
+
+#[rstest::rstest]
+#[case::rollout(Foreign::Rollout)]
+#[case::more(Foreign::Scale(5))]
+#[case::fewer(Foreign::Scale(2))]
+#[case::victim(Foreign::VictimDeleted)]
+#[case::workload(Foreign::WorkloadDeleted)]
+fn a_delete_at_each_step(#[case] foreign: Foreign) {
+    at_each_step(Verb::Delete, foreign);
+}

@@ -1,0 +1,203 @@
+//! Newcomers that do not come: never Ready, crashing, unschedulable, refused. Everything is as before, and the action says
+//! why.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::common::action::{create_on, delete_pod, deployment, move_pod, with};
+use crate::common::eye::Seen;
+use crate::common::kstatus::{message, ready};
+use crate::common::verdict::APP;
+use crate::common::workload::Workload;
+use crate::common::world::{World, story};
+use crate::scenes::{Scene, quota};
+
+const DONE: (&str, &str) = ("True", "Succeeded");
+
+/// A move and a create, each of a workload whose new pods behave so: both must end with this reason, and undone.
+async fn both_fail(world: &World, behavior: &str, reason: &str) -> Result<()> {
+    let make = async |app: String| {
+        let workload = Workload::deployment(&app, 2).guarded().newcomers(behavior);
+        Scene::set(world, &app, 2, workload).await
+    };
+    let (moves, grows) = (make(format!("{behavior}-move")).await?, make(format!("{behavior}-create")).await?);
+    let short = json!({"timeouts": {"readySeconds": 3}});
+    world.act(&moves.app, with(move_pod(&moves.pod(0).0, &moves.free(0)), short.clone())).await?;
+    world.act(&grows.app, with(create_on(&grows.app, &grows.free(0)), short)).await?;
+    for scene in [&moves, &grows] {
+        let action = world.ends(&scene.app, ("False", reason)).await?;
+        ensure!(message(&action).contains("rolled back"), "{}", message(&action));
+        let verdict = scene.untouched(world).await?;
+        ensure!(verdict.passing.len() == 1, "more than the newcomer came: {verdict:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_newcomer_that_does_not_get_ready_is_taken_back() {
+    story("newcomer-bad", async |world| {
+        let all = [
+            ("never-ready", "NewcomerNotReady"),
+            ("crash-loop", "NewcomerCrashed"),
+            ("image-missing", "ImagePullFailed"),
+        ];
+        let told = futures::future::join_all(all.map(|(behavior, reason)| both_fail(world, behavior, reason))).await;
+        told.into_iter().collect()
+    });
+}
+
+/// Pods that will not be on a node with a rock, which only the scheduler knows.
+fn shy(app: &str, replicas: usize, terms: &Value) -> Workload {
+    Workload::deployment(app, replicas).guarded().spec(with(
+        terms.clone(),
+        json!({
+            "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [
+                {"labelSelector": {"matchLabels": {APP: "rock"}}, "topologyKey": "kubernetes.io/hostname"}]}},
+        }),
+    ))
+}
+
+#[test]
+fn a_newcomer_that_the_scheduler_refuses_goes_elsewhere_or_back() {
+    story("newcomer-shy", async |world| {
+        let nodes = world.nodes(3, Default::default()).await?;
+        let [home, rocky, flat] = [0, 1, 2].map(|at| nodes.names[at].as_str());
+        Workload::deployment("rock", 1).spec(with(nodes.terms(), json!({"nodeName": rocky}))).make(world).await?;
+        // The rock asks for nothing, so both look alike; the name decides for the rocky one.
+        nodes.label(rocky, "target", "yes").await?;
+        nodes.label(flat, "target", "yes").await?;
+        nodes.open_only(&[home]).await?;
+        let (moves, grows) = (
+            Scene::set(world, "move", 1, shy("move", 1, &nodes.terms())).await?,
+            Scene::set(world, "create", 1, shy("create", 1, &nodes.terms())).await?,
+        );
+        let chooses = Scene::set(world, "choose", 1, shy("choose", 1, &nodes.terms())).await?;
+        nodes.open_all().await?;
+        let short = json!({"timeouts": {"scheduleSeconds": 2}});
+        world.act("move", with(move_pod(&moves.pod(0).0, rocky), short.clone())).await?;
+        world.act("create", with(create_on("create", rocky), short.clone())).await?;
+        let choice = json!({"move": {"workload": deployment("choose"), "to": {"nodeSelector": {"target": "yes"}}}});
+        world.act("choose", with(choice, short)).await?;
+        for scene in [&moves, &grows] {
+            let action = world.ends(&scene.app, ("False", "Unschedulable")).await?;
+            ensure!(message(&action).contains("nodes"), "not the scheduler's words: {}", message(&action));
+            scene.untouched(world).await?;
+        }
+        world.ends("choose", DONE).await?;
+        chooses.moved(world, &[&chooses.pod(0).0], &[flat]).await.map(drop)
+    });
+}
+
+#[test]
+fn a_newcomer_that_a_quota_refuses_is_given_up() {
+    story("quota-full", async |world| {
+        let (moves, grows) = (Scene::guarded(world, "move", 2).await?, Scene::guarded(world, "create", 2).await?);
+        quota(world, 4).await?;
+        world.act("move", move_pod(&moves.pod(0).0, &moves.free(0))).await?;
+        world.act("create", create_on("create", &grows.free(0))).await?;
+        for scene in [&moves, &grows] {
+            let action = world.ends(&scene.app, ("False", "PodRefused")).await?;
+            ensure!(message(&action).contains("quota"), "not the server's words: {}", message(&action));
+            scene.untouched(world).await?;
+        }
+        Ok(())
+    });
+}
+
+/// Room for the newcomer, none for the substitute that the set would make: it takes the newcomer in its stead.
+#[test]
+fn a_quota_with_room_for_one_is_enough() {
+    story("quota-one", async |world| {
+        let scene = Scene::guarded(world, "web", 3).await?;
+        quota(world, 4).await?;
+        let ((pod, _), node) = (scene.pod(0), scene.free(0));
+        world.act("go", move_pod(&pod, &node)).await?;
+        world.ends("go", DONE).await?;
+        scene.moved(world, &[&pod], &[&node]).await?;
+        world.act("more", create_on("web", &node)).await?;
+        let scene = scene.again(world);
+        world.ends("more", DONE).await?;
+        scene.grown(world, &[&node]).await.map(drop)
+    });
+}
+
+#[test]
+fn a_budget_that_never_allows_ends_the_wait() {
+    story("budget-never", async |world| {
+        let short = json!({"timeouts": {"readySeconds": 1, "drainSeconds": 2}});
+        let strict = |app: &str| Workload::deployment(app, 2).budget(json!({"maxUnavailable": 0}));
+        let (moves, goes) = (
+            Scene::set(world, "move", 2, strict("move")).await?,
+            Scene::set(world, "delete", 2, Workload::deployment("delete", 2).guarded()).await?,
+        );
+        world.act("move", with(move_pod(&moves.pod(0).0, &moves.free(0)), short.clone())).await?;
+        world.act("delete", with(delete_pod(&goes.pod(0).0), short)).await?;
+        for scene in [&moves, &goes] {
+            let action = world.ends(&scene.app, ("False", "BudgetBlocked")).await?;
+            ensure!(message(&action).contains(&format!("PodDisruptionBudget {}", scene.app)), "{}", message(&action));
+            scene.untouched(world).await?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_budget_that_allows_later_is_waited_for() {
+    story("budget-later", async |world| {
+        let scene =
+            Scene::set(world, "web", 2, Workload::deployment("web", 2).budget(json!({"maxUnavailable": 0}))).await?;
+        let ((pod, _), node) = (scene.pod(0), scene.free(0));
+        world.act("go", move_pod(&pod, &node)).await?;
+        let waits = |seen: &Seen| (ready(seen.actions.get("go")?)? == ("Unknown", "BudgetBlocked")).then_some(());
+        world.eye.until("the move to wait for its budget", waits).await?;
+        world.kubectl(&["patch", "pdb", "web", "--type=merge", "-p", r#"{"spec":{"maxUnavailable":1}}"#], None).await?;
+        world.ends("go", DONE).await?;
+        scene.moved(world, &[&pod], &[&node]).await.map(drop)
+    });
+}
+
+#[test]
+fn two_budgets_over_one_pod_are_told() {
+    story("budget-two", async |world| {
+        let scene = Scene::guarded(world, "web", 2).await?;
+        let second = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "second"},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {APP: "web"}}}});
+        world.kubectl(&["create", "-f", "-"], Some(&second.to_string())).await?;
+        world
+            .act("move", with(move_pod(&scene.pod(0).0, &scene.free(0)), json!({"timeouts": {"drainSeconds": 2}})))
+            .await?;
+        world.ends("move", ("False", "BudgetsOverlap")).await?;
+        scene.untouched(world).await.map(drop)
+    });
+}
+
+#[test]
+fn a_victim_that_ends_slowly_is_waited_for() {
+    story("victim-slow", async |world| {
+        let slow = Workload::deployment("web", 3).guarded().annotate("kwok.ganglion.dev/termination-delay", "2s");
+        let scene = Scene::set(world, "web", 3, slow).await?;
+        let ((pod, _), node) = (scene.pod(0), scene.free(0));
+        world.act("go", move_pod(&pod, &node)).await?;
+        world.ends("go", DONE).await?;
+        ensure!(!world.eye.now().pods.contains_key(&pod), "verified before the old pod was gone");
+        scene.moved(world, &[&pod], &[&node]).await.map(drop)
+    });
+}
+
+#[test]
+fn a_victim_that_never_ends_is_told() {
+    story("victim-stuck", async |world| {
+        let scene = Scene::guarded(world, "web", 3).await?;
+        let ((pod, _), node) = (scene.pod(0), scene.free(0));
+        world.patch_pod(&pod, json!({"metadata": {"finalizers": ["test.ganglion.dev/hold"]}})).await?;
+        world.act("go", with(move_pod(&pod, &node), json!({"timeouts": {"drainSeconds": 2}}))).await?;
+        let action = world.ends("go", ("False", "VictimStuck")).await?;
+        ensure!(message(&action).contains(&pod), "{}", message(&action));
+        let verdict = scene.tale.verdict(&world.eye);
+        ensure!(verdict.lowest_ready >= 3 && verdict.died == [pod.clone()] && verdict.came.len() == 1, "{verdict:?}");
+        let receipt = world.eye.now().receipts.values().next().cloned().context("no receipt of what was done")?;
+        ensure!(receipt.spec.outcome.as_deref() == Some("Failed"), "{:?}", receipt.spec);
+        world.patch_pod(&pod, json!({"metadata": {"finalizers": null}})).await?;
+        scene.at_rest(world, 3).await.map(drop)
+    });
+}

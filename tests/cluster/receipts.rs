@@ -1,0 +1,148 @@
+//! Safe in Git: the same action has one effect, however often its manifest is applied.
+
+use anyhow::ensure;
+use ganglion::api::receipt::WorkloadActionReceipt;
+use kube::api::DeleteParams;
+use serde_json::json;
+
+use crate::common::action::{action, create_on, move_pod, with};
+use crate::common::eye::Seen;
+use crate::common::kstatus::{Kstatus, kstatus, message};
+use crate::common::world::{World, story};
+use crate::scenes::{Scene, quota};
+
+const DONE: (&str, &str) = ("True", "Succeeded");
+const AGAIN: (&str, &str) = ("True", "AlreadyExecuted");
+
+async fn apply(world: &World, manifest: &str) -> anyhow::Result<String> {
+    world.kubectl(&["apply", "-f", "-"], Some(manifest)).await
+}
+
+async fn delete(world: &World, name: &str) -> anyhow::Result<()> {
+    world.kubectl(&["delete", "wa", name], None).await?;
+    world.eye.until("the action to be gone", |seen: &Seen| (!seen.actions.contains_key(name)).then_some(())).await
+}
+
+#[test]
+fn applied_again_it_has_no_second_effect() {
+    story("receipt", async |world| {
+        let scene = Scene::guarded(world, "web", 3).await?;
+        let node = scene.free(0);
+        let manifest = action("more", create_on("web", &node)).to_string();
+        apply(world, &manifest).await?;
+        world.ends("more", DONE).await?;
+        scene.grown(world, &[&node]).await?;
+
+        let told = apply(world, &manifest).await?;
+        ensure!(told.contains("unchanged"), "{told}");
+        delete(world, "more").await?;
+        apply(world, &manifest).await?;
+        let twin = world.ends("more", AGAIN).await?;
+        ensure!(kstatus(&twin) == Kstatus::Current, "{:?}", kstatus(&twin));
+        ensure!(message(&twin).contains("WorkloadActionReceipt"), "no advice: {}", message(&twin));
+        world.kubectl(&["replace", "--force", "-f", "-"], Some(&manifest)).await?;
+        world.ends("more", AGAIN).await?;
+        scene.grown(world, &[&node]).await.map(drop)
+    });
+}
+
+#[test]
+fn pruned_and_restored_it_has_no_second_effect() {
+    story("receipt-prune", async |world| {
+        let scene = Scene::guarded(world, "web", 3).await?;
+        let ((pod, _), node) = (scene.pod(0), scene.free(0));
+        let mut manifest = action("go", move_pod(&pod, &node));
+        manifest["metadata"]["labels"] = json!({"part-of": "shop"});
+        apply(world, &manifest.to_string()).await?;
+        world.ends("go", DONE).await?;
+        // What a backup holds, status and all.
+        let backup = world.kubectl(&["get", "wa", "go", "-o", "yaml"], None).await?;
+        let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "rest", "labels": {"part-of": "shop"}}});
+        let prune = [
+            "apply",
+            "-f",
+            "-",
+            "--prune",
+            "-l",
+            "part-of=shop",
+            "--prune-allowlist=ganglion.dev/v1alpha1/WorkloadAction",
+        ];
+        let told = world.kubectl(&prune, Some(&other.to_string())).await?;
+        ensure!(told.contains("pruned"), "{told}");
+        world
+            .eye
+            .until("the action to be gone", |seen: &Seen| (!seen.actions.contains_key("go")).then_some(()))
+            .await?;
+        let restored: Vec<&str> = backup
+            .lines()
+            .filter(|line| !line.starts_with("  uid:") && !line.starts_with("  resourceVersion:"))
+            .collect();
+        world.kubectl(&["create", "-f", "-"], Some(&restored.join("\n"))).await?;
+        world.ends("go", AGAIN).await?;
+        scene.moved(world, &[&pod], &[&node]).await.map(drop)
+    });
+}
+
+#[test]
+fn without_its_receipt_it_runs_once_more() {
+    story("receipt-gone", async |world| {
+        let scene = Scene::guarded(world, "web", 2).await?;
+        let node = scene.free(0);
+        let manifest = action("more", create_on("web", &node)).to_string();
+        apply(world, &manifest).await?;
+        let done = world.ends("more", DONE).await?;
+        let receipt = done.status.as_ref().and_then(|status| status.receipt.clone()).unwrap_or_default();
+        delete(world, "more").await?;
+        world.api::<WorkloadActionReceipt>().delete(&receipt, &DeleteParams::default()).await?;
+        apply(world, &manifest).await?;
+        world.ends("more", DONE).await?;
+        scene.grown(world, &[&node, &node]).await.map(drop)
+    });
+}
+
+#[test]
+fn once_per_object_runs_for_each_object() {
+    story("receipt-object", async |world| {
+        let scene = Scene::guarded(world, "web", 2).await?;
+        let node = scene.free(0);
+        let manifest = action("more", with(create_on("web", &node), json!({"runPolicy": "OncePerObject"}))).to_string();
+        for _ in 0..2 {
+            apply(world, &manifest).await?;
+            world.ends("more", DONE).await?;
+            delete(world, "more").await?;
+        }
+        scene.grown(world, &[&node, &node]).await.map(drop)
+    });
+}
+
+#[test]
+fn another_spec_under_the_same_name_is_another_action() {
+    story("receipt-other", async |world| {
+        let scene = Scene::guarded(world, "web", 2).await?;
+        let nodes = [scene.free(0), scene.free(1)];
+        for node in &nodes {
+            apply(world, &action("more", create_on("web", node)).to_string()).await?;
+            world.ends("more", DONE).await?;
+            delete(world, "more").await?;
+        }
+        scene.grown(world, &[&nodes[0], &nodes[1]]).await.map(drop)
+    });
+}
+
+#[test]
+fn what_was_rolled_back_may_be_tried_again() {
+    story("receipt-undone", async |world| {
+        let scene = Scene::guarded(world, "web", 2).await?;
+        quota(world, 2).await?;
+        let node = scene.free(0);
+        let manifest = action("more", create_on("web", &node)).to_string();
+        apply(world, &manifest).await?;
+        world.ends("more", ("False", "PodRefused")).await?;
+        scene.untouched(world).await?;
+        world.kubectl(&["delete", "quota", "full"], None).await?;
+        delete(world, "more").await?;
+        apply(world, &manifest).await?;
+        world.ends("more", DONE).await?;
+        scene.grown(world, &[&node]).await.map(drop)
+    });
+}

@@ -1,0 +1,163 @@
+//! Bad input that `kubectl apply` refuses: by the schema or by a rule, with words that say what would be right.
+
+use anyhow::{Result, ensure};
+use serde_json::{Value, json};
+
+use crate::common::action::{action, create_on, delete_pod, deployment, move_pod, with};
+use crate::common::world::{World, story};
+
+/// What kubectl says when it refuses this action; an error if it does not refuse.
+async fn refusal(world: &World, name: &str, spec: Value) -> Result<String> {
+    let told = world.kubectl(&["apply", "-f", "-"], Some(&action(name, spec.clone()).to_string())).await;
+    match told {
+        Ok(told) => anyhow::bail!("{name} was accepted ({told}): {spec}"),
+        Err(error) => Ok(format!("{error:#}")),
+    }
+}
+
+/// Each spec with words that its refusal must hold.
+fn wrong() -> Vec<(&'static str, Value, &'static str)> {
+    let to = json!({"nodeName": "node-0"});
+    let web = deployment("web");
+    let moving = move_pod("p", "node-0");
+    vec![
+        ("nothing", json!({}), "set exactly one of create, delete, move, swap, moveApplication"),
+        (
+            "two-things",
+            with(moving.clone(), delete_pod("p")),
+            "set exactly one of create, delete, move, swap, moveApplication",
+        ),
+        ("count-0", json!({"create": {"workload": web, "to": to, "count": 0}}), "greater than or equal to 1"),
+        ("count-0-delete", json!({"delete": {"workload": web, "count": 0}}), "greater than or equal to 1"),
+        ("count-0-move", json!({"move": {"workload": web, "to": to, "count": 0}}), "greater than or equal to 1"),
+        ("count-minus", json!({"delete": {"workload": web, "count": -3}}), "greater than or equal to 1"),
+        ("count-many", json!({"create": {"workload": web, "to": to, "count": 101}}), "less than or equal to 100"),
+        ("count-word", json!({"create": {"workload": web, "to": to, "count": "two"}}), "must be of type integer"),
+        (
+            "pod-and-workload",
+            json!({"move": {"workload": web, "pod": {"name": "p"}, "to": to}}),
+            "set exactly one of workload, pod",
+        ),
+        ("no-subject", json!({"delete": {}}), "set exactly one of workload, pod"),
+        ("pod-and-count", json!({"delete": {"pod": {"name": "p"}, "count": 2}}), "pod names the one replica"),
+        ("pod-and-from", json!({"move": {"pod": {"name": "p"}, "from": to, "to": to}}), "pod names the one replica"),
+        ("no-target", json!({"move": {"pod": {"name": "p"}}}), "to: Required value"),
+        (
+            "empty-target",
+            json!({"move": {"pod": {"name": "p"}, "to": {}}}),
+            "name at least one of nodeName, nodeSelector, where, policy",
+        ),
+        (
+            "empty-source",
+            json!({"delete": {"workload": web, "from": {}}}),
+            "name at least one of nodeName, nodeSelector, where",
+        ),
+        ("empty-name", json!({"move": {"pod": {"name": ""}, "to": to}}), "at least 1 chars long"),
+        ("empty-node", json!({"move": {"pod": {"name": "p"}, "to": {"nodeName": ""}}}), "at least 1 chars long"),
+        (
+            "no-kind",
+            json!({"create": {"workload": {"apiVersion": "apps/v1", "name": "web"}, "to": to}}),
+            "kind: Required value",
+        ),
+        (
+            "unknown-member",
+            json!({"move": {"pod": {"name": "p"}, "to": {"node": "node-0"}}}),
+            "unknown field \"spec.move.to.node\"",
+        ),
+        ("misspelt", with(moving.clone(), json!({"supend": true})), "unknown field \"spec.supend\""),
+        (
+            "long-where",
+            json!({"create": {"workload": web, "to": {"where": "x".repeat(513)}}}),
+            "may not be more than 512",
+        ),
+        ("mode", with(moving.clone(), json!({"mode": "Now"})), "supported values: \"Execute\", \"Plan\""),
+        (
+            "disruption",
+            with(moving.clone(), json!({"disruption": "Maybe"})),
+            "supported values: \"Never\", \"Allowed\"",
+        ),
+        ("owner", with(moving.clone(), json!({"onReplicaOwner": "Fight"})), "supported values: \"Yield\", \"Force\""),
+        (
+            "policy",
+            with(moving.clone(), json!({"runPolicy": "Twice"})),
+            "supported values: \"Once\", \"OncePerObject\"",
+        ),
+        ("priority", with(moving.clone(), json!({"priority": 1001})), "less than or equal to 1000"),
+        ("stable", with(moving.clone(), json!({"stableSeconds": -1})), "greater than or equal to 0"),
+        ("timeout-0", with(moving.clone(), json!({"timeouts": {"readySeconds": 0}})), "greater than or equal to 1"),
+        ("timeout-float", with(moving.clone(), json!({"timeouts": {"drainSeconds": 1.5}})), "must be of type integer"),
+        ("ttl", with(moving.clone(), json!({"ttlSecondsAfterFinished": -1})), "greater than or equal to 0"),
+        ("not-after", with(moving.clone(), json!({"notAfter": "tomorrow"})), "must be of type date-time"),
+        ("notify", with(moving, json!({"notify": [{"url": "ftp://example.com"}]})), "spec.notify[0].url"),
+        ("swap-one-sided", json!({"swap": {"x": {"pod": {"name": "a"}}, "y": []}}), "at least 1 items"),
+        (
+            "swap-both",
+            json!({"swap": {"x": {"pod": {"name": "a"}, "workload": web}, "y": [{"pod": {"name": "b"}}]}}),
+            "set exactly one of workload, pod",
+        ),
+    ]
+}
+
+#[test]
+fn kubectl_apply_refuses_what_is_wrong_and_says_what_is_right() {
+    story("refused", async |world| {
+        let mut bad = Vec::new();
+        for (name, spec, words) in wrong() {
+            match refusal(world, name, spec).await {
+                Ok(told) if told.contains(words) => {}
+                Ok(told) => bad.push(format!("{name}: no word of {words:?} in: {told}")),
+                Err(error) => bad.push(format!("{error:#}")),
+            }
+        }
+        ensure!(bad.is_empty(), "{}", bad.join("\n"));
+        Ok(())
+    });
+}
+
+#[test]
+fn what_makes_an_action_this_action_is_immutable() {
+    story("immutable", async |world| {
+        let whole = with(
+            create_on("nobody", "node-0"),
+            json!({"mode": "Plan", "notAfter": "2030-01-01T00:00:00Z", "suspend": true}),
+        );
+        world.act("fixed", whole.clone()).await?;
+        let mut bad = Vec::new();
+        for (change, words) in [
+            (create_on("somebody", "node-0"), "create is immutable; make a new WorkloadAction"),
+            (create_on("nobody", "node-1"), "create is immutable; make a new WorkloadAction"),
+            (json!({"mode": "Execute"}), "mode is immutable; make a new WorkloadAction with mode: Execute"),
+            (json!({"priority": 3}), "priority are immutable; make a new WorkloadAction"),
+            (json!({"stableSeconds": 3}), "stableSeconds and priority are immutable"),
+            (json!({"disruption": "Allowed"}), "are immutable; make a new WorkloadAction"),
+            (json!({"onReplicaOwner": "Force"}), "are immutable; make a new WorkloadAction"),
+            (json!({"runPolicy": "OncePerObject"}), "are immutable; make a new WorkloadAction"),
+            (json!({"notAfter": "2031-01-01T00:00:00Z"}), "notAfter is immutable; make a new WorkloadAction"),
+            (json!({"notify": [{"url": "http://example.com/"}]}), "notify is immutable; make a new WorkloadAction"),
+        ] {
+            match refusal(world, "fixed", with(whole.clone(), change.clone())).await {
+                Ok(told) if told.contains(words) => {}
+                Ok(told) => bad.push(format!("{change}: no word of {words:?} in: {told}")),
+                Err(error) => bad.push(format!("{error:#}")),
+            }
+        }
+        let free =
+            json!({"suspend": false, "abort": true, "timeouts": {"readySeconds": 7}, "ttlSecondsAfterFinished": 86400});
+        world.kubectl(&["apply", "-f", "-"], Some(&action("fixed", with(whole, free)).to_string())).await?;
+        ensure!(bad.is_empty(), "{}", bad.join("\n"));
+        Ok(())
+    });
+}
+
+#[test]
+fn every_field_is_explained() {
+    story("explain", async |world| {
+        let told = world.kubectl(&["explain", "workloadaction.spec", "--recursive"], None).await?;
+        for field in ["moveApplication", "stableSeconds", "onReplicaOwner", "drainSeconds", "ttlSecondsAfterFinished"] {
+            ensure!(told.contains(field), "{field} is not in:\n{told}");
+        }
+        let told = world.kubectl(&["explain", "workloadaction.spec.timeouts.drainSeconds"], None).await?;
+        ensure!(told.contains("Seconds") && told.contains("Default: 300"), "{told}");
+        Ok(())
+    });
+}

@@ -1,0 +1,144 @@
+//! Creates and deletes that go well: exactly so many more on those nodes, exactly those fewer.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+
+use crate::common::action::{create_on, delete_pod, deployment, replica_set, with};
+use crate::common::kstatus::ready;
+use crate::common::workload::{BEHAVIOR, Workload};
+use crate::common::world::story;
+use crate::scenes::Scene;
+
+const DONE: (&str, &str) = ("True", "Succeeded");
+
+#[test]
+fn a_replica_is_created_on_a_named_node() {
+    story("create-one", async |world| {
+        let scene = Scene::guarded(world, "web", 3).await?;
+        let node = scene.free(0);
+        world.act("more", create_on("web", &node)).await?;
+        let action = world.ends("more", DONE).await?;
+        let verdict = scene.grown(world, &[&node]).await?;
+        // The new number and the ledger in one write; the ledger's removal is no change of the spec.
+        ensure!(verdict.generations == 2, "the Deployment was written more than once: {verdict:?}");
+        let summary = action.status.as_ref().and_then(|status| status.summary.clone()).context("no summary")?;
+        ensure!(summary.action == "Create" && summary.to.as_deref() == Some(&node), "{summary:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn two_replicas_are_created_by_one_action() {
+    story("create-two", async |world| {
+        let scene = Scene::guarded(world, "web", 2).await?;
+        let node = scene.free(1);
+        let spec = json!({"create": {"workload": deployment("web"), "to": {"nodeName": node}, "count": 2}});
+        world.act("more", spec).await?;
+        world.ends("more", DONE).await?;
+        scene.grown(world, &[&node, &node]).await.map(drop)
+    });
+}
+
+#[test]
+fn a_bare_replica_set_grows_and_shrinks() {
+    story("scale-set", async |world| {
+        let scene = Scene::set(world, "web", 2, Workload::replica_set("web", 2)).await?;
+        let node = scene.free(0);
+        world.act("more", json!({"create": {"workload": replica_set("web"), "to": {"nodeName": node}}})).await?;
+        world.ends("more", DONE).await?;
+        scene.grown(world, &[&node]).await?;
+        let (old, _) = scene.pod(0);
+        let scene = Scene { replicas: 3, ..scene.again(world) };
+        world.act("fewer", delete_pod(&old)).await?;
+        world.ends("fewer", DONE).await?;
+        scene.shrunk(world, &[&old]).await.map(drop)
+    });
+}
+
+#[test]
+fn exactly_the_named_pod_is_deleted() {
+    story("delete-pod", async |world| {
+        let scene =
+            Scene::set(world, "web", 4, Workload::deployment("web", 4).budget(json!({"minAvailable": 3}))).await?;
+        // Whatever the ReplicaSet's own order would be, it is this one.
+        let (pod, _) = scene.pod(2);
+        world.act("fewer", delete_pod(&pod)).await?;
+        world.ends("fewer", DONE).await?;
+        scene.shrunk(world, &[&pod]).await.map(drop)
+    });
+}
+
+#[test]
+fn replicas_are_deleted_from_a_node() {
+    story("delete-from", async |world| {
+        let nodes = world.nodes(2, Default::default()).await?;
+        nodes.open_only(&[&nodes.names[0]]).await?;
+        let workload = Workload::deployment("web", 3).budget(json!({"maxUnavailable": 1})).spec(nodes.terms());
+        let scene = Scene::set(world, "web", 3, workload).await?;
+        nodes.open_all().await?;
+        world.act("more", create_on("web", &nodes.names[1])).await?;
+        world.ends("more", DONE).await?;
+        let came = scene.grown(world, &[&nodes.names[1]]).await?.came[0].0.clone();
+        let scene = Scene { replicas: 4, ..scene.again(world) };
+        let spec = json!({"delete": {"workload": deployment("web"), "from": {"nodeName": nodes.names[1]}}});
+        world.act("fewer", spec).await?;
+        world.ends("fewer", DONE).await?;
+        scene.shrunk(world, &[&came]).await.map(drop)
+    });
+}
+
+#[test]
+fn two_replicas_are_deleted_by_one_action() {
+    story("delete-two", async |world| {
+        let scene = Scene::set(world, "web", 4, Workload::deployment("web", 4)).await?;
+        world.act("fewer", json!({"delete": {"workload": deployment("web"), "count": 2}})).await?;
+        let action = world.ends("fewer", DONE).await?;
+        let slots = action.status.iter().flat_map(|status| &status.slots);
+        let victims: Vec<&str> = slots.filter_map(|slot| Some(slot.victim.as_ref()?.name.as_str())).collect();
+        ensure!(victims.len() == 2, "{victims:?}");
+        scene.shrunk(world, &victims).await.map(drop)
+    });
+}
+
+/// The original deletes the wrong pod here, each time: a ReplicaSet lets pods that are not Ready go first.
+#[test]
+fn a_delete_waits_while_another_replica_is_not_ready() {
+    story("delete-unready", async |world| {
+        let scene = Scene::set(world, "web", 3, Workload::deployment("web", 3)).await?;
+        let ((ill, _), (pod, _)) = (scene.pod(0), scene.pod(1));
+        world.patch_pod(&ill, json!({"metadata": {"annotations": {BEHAVIOR: "unready"}}})).await?;
+        world.act("fewer", with(delete_pod(&pod), json!({"timeouts": {"readySeconds": 60}}))).await?;
+        let waits = |seen: &crate::common::eye::Seen| {
+            let action = seen.actions.get("fewer")?;
+            (ready(action)? == ("Unknown", "ReplicasNotReady")).then_some(())
+        };
+        world.eye.until("the delete to wait for the other replica", waits).await?;
+        ensure!(scene.tale.verdict(&world.eye).died.is_empty(), "somebody died");
+        world.patch_pod(&ill, json!({"metadata": {"annotations": {BEHAVIOR: null}}})).await?;
+        world.ends("fewer", DONE).await?;
+        let verdict = scene.at_rest(world, 2).await?;
+        ensure!(verdict.died == [pod.clone()] && verdict.came.is_empty(), "{pod} was to die: {verdict:?}");
+        Ok(())
+    });
+}
+
+/// Nothing but what was asked for changes: a create does not touch the others, and actions on one workload that change
+/// its number run one after the other.
+#[test]
+fn creates_and_deletes_of_one_workload_run_one_after_the_other() {
+    story("scale-queue", async |world| -> Result<()> {
+        let scene = Scene::set(world, "web", 3, Workload::deployment("web", 3)).await?;
+        let ((pod, _), node) = (scene.pod(0), scene.free(0));
+        world.act("more", create_on("web", &node)).await?;
+        world.act("fewer", delete_pod(&pod)).await?;
+        world.act("again", create_on("web", &node)).await?;
+        for name in ["more", "fewer", "again"] {
+            world.ends(name, DONE).await?;
+        }
+        let verdict = scene.at_rest(world, 4).await?;
+        let came: Vec<&str> = verdict.came.iter().map(|(_, node)| node.as_str()).collect();
+        ensure!(verdict.died == [pod] && came == [&node, &node], "{verdict:?}");
+        ensure!(verdict.lowest_ready >= 2 && verdict.replicas.len() == 4, "{verdict:?}");
+        Ok(())
+    });
+}

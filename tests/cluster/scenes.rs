@@ -1,0 +1,118 @@
+//! Scenes: a workload at rest, and what may have become of it. Every claim is checked against what the eye saw.
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+
+use crate::common::plane::NODES;
+use crate::common::rest::rest_clean;
+use crate::common::verdict::{Story, Verdict};
+use crate::common::workload::{Workload, settled};
+use crate::common::world::World;
+
+/// A workload that is at rest when the scene begins.
+pub struct Scene {
+    pub app: String,
+    pub replicas: usize,
+    pub tale: Story,
+}
+
+impl Scene {
+    /// Makes the workload; the scene begins when all its replicas are Ready.
+    pub async fn set(world: &World, app: &str, replicas: usize, workload: Workload) -> Result<Self> {
+        workload.make(world).await?;
+        Ok(Self { app: app.to_owned(), replicas, tale: Story::begin(&world.eye, app) })
+    }
+
+    /// A Deployment whose budget allows none of its replicas to be missing.
+    pub async fn guarded(world: &World, app: &str, replicas: usize) -> Result<Self> {
+        Self::set(world, app, replicas, Workload::deployment(app, replicas).guarded()).await
+    }
+
+    /// The same scene, told from now on.
+    pub fn again(&self, world: &World) -> Self {
+        Self { app: self.app.clone(), replicas: self.replicas, tale: Story::begin(&world.eye, &self.app) }
+    }
+
+    /// Name and node of one of the first pods.
+    pub fn pod(&self, at: usize) -> (String, String) {
+        self.tale.pods()[at].clone()
+    }
+
+    /// A node of the shared plane that none of the first pods is on.
+    pub fn free(&self, at: usize) -> String {
+        let taken: Vec<String> = self.tale.pods().into_iter().map(|(_, node)| node).collect();
+        let free: Vec<String> =
+            (0..NODES).map(|at| format!("node-{at}")).filter(|node| !taken.contains(node)).collect();
+        free[at % free.len()].clone()
+    }
+
+    /// Exactly these replicas went, exactly so many came on these nodes, the workload's own object did not move, and at no
+    /// time was a replica missing.
+    pub async fn moved(&self, world: &World, victims: &[&str], nodes: &[&str]) -> Result<Verdict> {
+        let verdict = self.at_rest(world, self.replicas).await?;
+        exact(&verdict, victims, nodes)?;
+        let still = [i32::try_from(self.replicas)?];
+        ensure!(verdict.lowest_ready >= self.replicas, "only {} Ready at some time: {verdict:?}", verdict.lowest_ready);
+        ensure!(verdict.replicas == still && verdict.generations == 1, "the workload's own object moved: {verdict:?}");
+        Ok(verdict)
+    }
+
+    /// So many replicas came on these nodes, nobody went.
+    pub async fn grown(&self, world: &World, nodes: &[&str]) -> Result<Verdict> {
+        let verdict = self.at_rest(world, self.replicas + nodes.len()).await?;
+        exact(&verdict, &[], nodes)?;
+        ensure!(verdict.lowest_ready >= self.replicas, "only {} Ready at some time: {verdict:?}", verdict.lowest_ready);
+        let steps: Vec<i32> =
+            (self.replicas..=self.replicas + nodes.len()).map(|n| i32::try_from(n).unwrap_or(-1)).collect();
+        ensure!(verdict.replicas == steps, "replicas went {:?}, not {steps:?}", verdict.replicas);
+        Ok(verdict)
+    }
+
+    /// Exactly these replicas went, nobody came.
+    pub async fn shrunk(&self, world: &World, victims: &[&str]) -> Result<Verdict> {
+        let left = self.replicas - victims.len();
+        let verdict = self.at_rest(world, left).await?;
+        exact(&verdict, victims, &[])?;
+        ensure!(verdict.lowest_ready >= left, "only {} Ready at some time: {verdict:?}", verdict.lowest_ready);
+        let steps: Vec<i32> = (left..=self.replicas).rev().map(|n| i32::try_from(n).unwrap_or(-1)).collect();
+        ensure!(verdict.replicas == steps, "replicas went {:?}, not {steps:?}", verdict.replicas);
+        Ok(verdict)
+    }
+
+    /// Every replica is the one that was there at the beginning, and at no time was one missing.
+    pub async fn untouched(&self, world: &World) -> Result<Verdict> {
+        self.moved(world, &[], &[]).await
+    }
+
+    /// What was seen, once the workload has so many replicas, all Ready, and nothing of the operator is left.
+    pub async fn at_rest(&self, world: &World, replicas: usize) -> Result<Verdict> {
+        rest_clean(world).await?;
+        settled(world, &self.app, replicas).await?;
+        Ok(self.tale.verdict(&world.eye))
+    }
+}
+
+/// Who died and where the new ones are; order does not matter.
+fn exact(verdict: &Verdict, victims: &[&str], nodes: &[&str]) -> Result<()> {
+    let sorted = |names: Vec<&str>| {
+        let mut names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+        names.sort();
+        names
+    };
+    let died = sorted(verdict.died.iter().map(String::as_str).collect());
+    let came = sorted(verdict.came.iter().map(|(_, node)| node.as_str()).collect());
+    ensure!(died == sorted(victims.to_vec()), "{died:?} died instead of {victims:?}: {verdict:?}");
+    ensure!(came == sorted(nodes.to_vec()), "new replicas on {came:?} instead of {nodes:?}: {verdict:?}");
+    Ok(())
+}
+
+/// A quota of so many pods, in force when this returns; its name is `full`.
+pub async fn quota(world: &World, pods: usize) -> Result<()> {
+    let quota = json!({
+        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "full"},
+        "spec": {"hard": {"pods": pods.to_string()}},
+    });
+    world.kubectl(&["apply", "-f", "-"], Some(&quota.to_string())).await?;
+    let counted = format!("--for=jsonpath={{.status.hard.pods}}={pods}");
+    world.kubectl(&["wait", &counted, "quota/full", "--timeout=20s"], None).await.map(drop)
+}
