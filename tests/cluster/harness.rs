@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::ConfigMap;
+use ganglion::api::workload_action::WorkloadAction;
 use kube::api::PostParams;
 use kube::{Api, Client, Config};
 use serde_json::json;
@@ -110,9 +110,9 @@ fn a_process_killed_before_a_request_leaves_no_trace_of_it() {
 fn a_storm_hits_its_share_and_a_cut_ends_watches() {
     story("proxy-storm", async |world| {
         let client = through(world).await?;
-        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &world.ns);
+        let actions: Api<WorkloadAction> = Api::namespaced(client.clone(), &world.ns);
         world.proxy.storm(Some(Storm::new(100, 1, &[Fault::TooMany])));
-        let error = maps.list(&Default::default()).await.err().context("a storm of 100 % let a request through")?;
+        let error = actions.list(&Default::default()).await.err().context("a storm of 100 % let a request through")?;
         ensure!(matches!(&error, kube::Error::Api(status) if status.code == 429), "{error}");
         world.proxy.storm(None);
         let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(client, &world.ns);

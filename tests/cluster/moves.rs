@@ -101,7 +101,8 @@ fn a_target_is_chosen_by_labels_and_by_load() {
 #[test]
 fn several_replicas_of_one_action_move_together() {
     story("move-count", async |world| {
-        let scene = Scene::guarded(world, "web", 4).await?;
+        let workload = Workload::deployment("web", 4).guarded().requests(json!({"cpu": "100m"}));
+        let scene = Scene::set(world, "web", 4, workload).await?;
         let nodes = [scene.free(0), scene.free(1)];
         let expression = format!("node.name in [\"{}\", \"{}\"]", nodes[0], nodes[1]);
         let spec = json!({"move": {"workload": deployment("web"), "to": {"where": expression}, "count": 3}});

@@ -125,7 +125,7 @@ fn a_quota_with_room_for_one_is_enough() {
 fn a_budget_that_never_allows_ends_the_wait() {
     story("budget-never", async |world| {
         let short = json!({"timeouts": {"readySeconds": 1, "drainSeconds": 2}});
-        let strict = |app: &str| Workload::deployment(app, 2).budget(json!({"maxUnavailable": 0}));
+        let strict = |app: &str| Workload::deployment(app, 2).budget(json!({"minAvailable": 9}));
         let (moves, goes) = (
             Scene::set(world, "move", 2, strict("move")).await?,
             Scene::set(world, "delete", 2, Workload::deployment("delete", 2).guarded()).await?,
@@ -145,12 +145,12 @@ fn a_budget_that_never_allows_ends_the_wait() {
 fn a_budget_that_allows_later_is_waited_for() {
     story("budget-later", async |world| {
         let scene =
-            Scene::set(world, "web", 2, Workload::deployment("web", 2).budget(json!({"maxUnavailable": 0}))).await?;
+            Scene::set(world, "web", 2, Workload::deployment("web", 2).budget(json!({"minAvailable": 9}))).await?;
         let ((pod, _), node) = (scene.pod(0), scene.free(0));
         world.act("go", move_pod(&pod, &node)).await?;
         let waits = |seen: &Seen| (ready(seen.actions.get("go")?)? == ("Unknown", "BudgetBlocked")).then_some(());
         world.eye.until("the move to wait for its budget", waits).await?;
-        world.kubectl(&["patch", "pdb", "web", "--type=merge", "-p", r#"{"spec":{"maxUnavailable":1}}"#], None).await?;
+        world.kubectl(&["patch", "pdb", "web", "--type=merge", "-p", r#"{"spec":{"minAvailable":2}}"#], None).await?;
         world.ends("go", DONE).await?;
         scene.moved(world, &[&pod], &[&node]).await.map(drop)
     });

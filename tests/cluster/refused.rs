@@ -89,10 +89,10 @@ fn wrong() -> Vec<(&'static str, Value, &'static str)> {
         ("ttl", with(moving.clone(), json!({"ttlSecondsAfterFinished": -1})), "greater than or equal to 0"),
         ("not-after", with(moving.clone(), json!({"notAfter": "tomorrow"})), "must be of type date-time"),
         ("notify", with(moving, json!({"notify": [{"url": "ftp://example.com"}]})), "spec.notify[0].url"),
-        ("swap-one-sided", json!({"swap": {"x": {"pod": {"name": "a"}}, "y": []}}), "at least 1 items"),
+        ("swap-one-sided", json!({"swap": {"replica": {"pod": {"name": "a"}}, "with": []}}), "at least 1 items"),
         (
             "swap-both",
-            json!({"swap": {"x": {"pod": {"name": "a"}, "workload": web}, "y": [{"pod": {"name": "b"}}]}}),
+            json!({"swap": {"replica": {"pod": {"name": "a"}, "workload": web}, "with": [{"pod": {"name": "b"}}]}}),
             "set exactly one of workload, pod",
         ),
     ]

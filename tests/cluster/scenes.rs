@@ -4,7 +4,7 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 
 use crate::common::plane::NODES;
-use crate::common::rest::rest_clean;
+use crate::common::rest::app_clean;
 use crate::common::verdict::{Story, Verdict};
 use crate::common::workload::{Workload, settled};
 use crate::common::world::World;
@@ -86,7 +86,7 @@ impl Scene {
 
     /// What was seen, once the workload has so many replicas, all Ready, and nothing of the operator is left.
     pub async fn at_rest(&self, world: &World, replicas: usize) -> Result<Verdict> {
-        rest_clean(world).await?;
+        app_clean(world, &self.app).await?;
         settled(world, &self.app, replicas).await?;
         Ok(self.tale.verdict(&world.eye))
     }

@@ -302,7 +302,7 @@ fn what_a_later_version_will_do() {
         let scene = Scene::guarded(world, "web", 2).await?;
         let ((a, home), (b, _)) = (scene.pod(0), scene.pod(1));
         let free = scene.free(0);
-        let swap = json!({"swap": {"x": {"pod": {"name": a}}, "y": [{"pod": {"name": b}}]}});
+        let swap = json!({"swap": {"replica": {"pod": {"name": a}}, "with": [{"pod": {"name": b}}]}});
         let app = json!({"moveApplication": {"selector": {"app": "web"}, "from": {"nodeName": home}, "to": {"nodeName": free}}});
         let policy = json!({"move": {"pod": {"name": a}, "to": {"policy": "cool"}}});
         let notify = with(move_pod(&a, &free), json!({"notify": [{"url": "http://example.com/"}]}));

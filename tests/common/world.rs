@@ -22,6 +22,7 @@ use super::nodes::{Nodes, OWN, Size};
 use super::operator::{Operator, Way};
 use super::plane::{ACCOUNT, ACCOUNT_NAMESPACE, Plane};
 use super::proxy::Proxy;
+use super::rest::rest_clean;
 use super::{PATIENCE, block_on, dump, kstatus};
 
 /// How many worlds there are at once: more would only wait for the two or three processors.
@@ -92,7 +93,9 @@ async fn tell_on(
     let world = World::open(plane, road, name).await.map_err(|error| format!("{name}: {error:#}"))?;
     let ended = AssertUnwindSafe(async {
         world.operator.lock().await.start()?;
-        body(&world).await
+        body(&world).await?;
+        // Whatever the story was, nothing of the operator is left at its end.
+        rest_clean(&world).await
     })
     .catch_unwind()
     .await;
