@@ -16,4 +16,13 @@
 //! A fact flows one way: object → fact → plan → effect → object.
 
 pub mod api;
+pub mod app;
+pub mod caches;
+pub mod cli;
+pub mod controllers;
+pub mod http;
+pub mod lease;
 pub mod logic;
+pub mod metrics;
+pub mod settings;
+pub mod telemetry;

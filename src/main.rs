@@ -1,1 +1,30 @@
-fn main() {}
+//! The binary: reads the command line and calls one subcommand.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Parser;
+use ganglion::cli::{self, Cli, Command};
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().command {
+        Command::Crds(crds) => Ok(cli::crds(&crds)?),
+        Command::Run(run) => {
+            let runtime = tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(workers())
+                .enable_all()
+                .build()
+                .context("the asynchronous runtime does not start")?;
+            let result = runtime.block_on(cli::run(run));
+            // Whatever still runs must not keep the process: a replica without its lease has to be gone.
+            runtime.shutdown_timeout(Duration::from_millis(100));
+            Ok(result?)
+        }
+    }
+}
+
+/// Threads that do the work: enough for what is ours to do, whatever the machine. Each costs memory, most of all in the
+/// allocator.
+fn workers() -> usize {
+    std::thread::available_parallelism().map_or(2, std::num::NonZero::get).clamp(2, 4)
+}

@@ -26,7 +26,7 @@ pub use status::WorkloadActionStatus;
     status = "WorkloadActionStatus",
     derive = "PartialEq",
     doc = "One decision about where replicas run: create, delete or move exactly those replicas, losing none. Carried out once.",
-    selectable = "spec.suspend",
+    selectable = ".spec.suspend",
     printcolumn(name = "Action", type_ = "string", json_path = ".status.summary.action"),
     printcolumn(name = "Workload", type_ = "string", json_path = ".status.summary.workload"),
     printcolumn(name = "From", type_ = "string", json_path = ".status.summary.from"),
@@ -186,11 +186,11 @@ pub struct Move {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Swap {
-    /// One side.
-    pub x: SwapSide,
-    /// The other side, one or more.
+    /// The replica that changes places with the others.
+    pub replica: SwapSide,
+    /// The replicas on the other side, one or more.
     #[schemars(length(min = 1, max = 16))]
-    pub y: Vec<SwapSide>,
+    pub with: Vec<SwapSide>,
 }
 
 /// One side of a swap: a pod by name, or a workload's replica on a node.

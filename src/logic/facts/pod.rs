@@ -206,3 +206,47 @@ fn named<E>(resources: Option<&ResourceRequirements>, name: &str, parse: fn(&str
     let text = resources?.requests.as_ref()?.get(name)?;
     parse(&text.0).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn asking(cpu: &str) -> Value {
+        json!({"name": "c", "resources": {"requests": {"cpu": cpu}}})
+    }
+
+    fn sidecar(cpu: &str) -> Value {
+        json!({"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": cpu}}})
+    }
+
+    #[rstest]
+    #[case::sum(json!({"containers": [asking("1"), asking("500m")]}), 1500)]
+    #[case::nothing(json!({"containers": [{"name": "c"}]}), 0)]
+    #[case::large_init(json!({"containers": [asking("1")], "initContainers": [asking("3")]}), 3000)]
+    #[case::sidecar_beside_init(json!({"containers": [asking("1")], "initContainers": [sidecar("1"), asking("3")]}), 4000)]
+    #[case::init_before_sidecar(json!({"containers": [asking("1")], "initContainers": [asking("3"), sidecar("1")]}), 3000)]
+    #[case::sidecar_beside_containers(json!({"containers": [asking("2")], "initContainers": [sidecar("1")]}), 3000)]
+    #[case::overhead(json!({"containers": [asking("1")], "overhead": {"cpu": "250m"}}), 1250)]
+    #[case::whole_pod(json!({"containers": [asking("1")], "resources": {"requests": {"cpu": "4"}}, "overhead": {"cpu": "1"}}), 5000)]
+    fn requests_are_counted_as_the_scheduler_does(#[case] spec: Value, #[case] millis: i64) {
+        let spec: PodSpec = serde_json::from_value(spec).expect("a pod spec");
+        assert_eq!(requests(&spec).cpu, millis);
+    }
+
+    #[rstest]
+    #[case("CrashLoopBackOff", Some(Reason::NewcomerCrashed))]
+    #[case("ImagePullBackOff", Some(Reason::ImagePullFailed))]
+    #[case("ContainerCreating", None)]
+    fn only_what_needs_help_is_trouble(#[case] waiting: &str, #[case] reason: Option<Reason>) {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "p"},
+            "status": {"containerStatuses": [{"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                "state": {"waiting": {"reason": waiting}}}]},
+        }))
+        .expect("a pod");
+        assert_eq!(PodFact::from(&pod).trouble.map(|trouble| trouble.reason), reason);
+    }
+}

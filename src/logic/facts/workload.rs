@@ -229,3 +229,29 @@ impl From<&WorkloadActionReceipt> for ReceiptFact {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    #[rstest]
+    #[case::applied("flux", "Apply", "f:replicas", Some("flux"))]
+    #[case::argo_client_side("argocd-controller", "Update", "f:replicas", Some("argocd-controller"))]
+    #[case::kubectl_scale("kubectl", "Update", "f:replicas", None)]
+    #[case::applied_without_replicas("flux", "Apply", "f:template", None)]
+    fn replicas_belong_to_who_will_write_them_again(
+        #[case] manager: &str,
+        #[case] operation: &str,
+        #[case] field: &str,
+        #[case] owner: Option<&str>,
+    ) {
+        let entry: ManagedFieldsEntry = serde_json::from_value(json!({
+            "manager": manager, "operation": operation, "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {field: {}}},
+        }))
+        .expect("an entry");
+        assert_eq!(replicas_owner(&[entry]).as_deref(), owner);
+    }
+}

@@ -64,7 +64,10 @@ impl<'a> View<'a> {
         if self.ctx.suspended() {
             return self.suspended(step);
         }
-        let patience = self.ctx.ready_time() + self.ctx.stable_time() + self.ctx.drain_time();
+        // The clock of Readying has run since the new pod was scheduled.
+        let before =
+            if step == Step::Planned { SignedDuration::ZERO } else { self.ctx.ready_time() + self.ctx.stable_time() };
+        let patience = before + self.ctx.drain_time();
         if let Some((reason, message)) = self.unrest(scope, &pods).or_else(|| self.budget(victim)) {
             return self.hold_or_back(step, reason, message, patience);
         }
@@ -116,7 +119,7 @@ impl<'a> View<'a> {
         if let Some(turn) = self.mark_surplus(&pods) {
             return turn;
         }
-        if pods.excess() < 0 {
+        if pods.is_short() {
             // The set is refused more pods, and so has a free place: no surplus is needed.
             if self.scope.is_some_and(|scope| scope.set.create_failure.is_some()) {
                 return match self.ctx.work.verb {
@@ -139,7 +142,7 @@ impl<'a> View<'a> {
         let ledger = self.scope.and_then(|scope| scope.ledger()).filter(|ledger| ledger.slot == self.slot.id);
         let ledger = ledger.map(|ledger| ledger.peers).unwrap_or_default();
         let peers: Vec<&str> = listed.split(',').chain(ledger.iter().map(String::as_str)).collect();
-        let orphan = || if pods.excess() == 0 { pods.orphan() } else { None };
+        let orphan = || if pods.excess() == 0 && !pods.is_short() { pods.orphan() } else { None };
         let pod = pods.unclaimed(self.ctx.created(), &peers).or_else(orphan)?;
         Some(self.mark(pod))
     }
@@ -221,14 +224,26 @@ impl<'a> View<'a> {
             let grace = SignedDuration::from_secs(victim.grace_seconds.clamp(0, 86_400));
             let patience = self.ctx.drain_time() + grace;
             if self.overdue(step, patience).unwrap_or(false) {
+                if let Some((surplus, pods)) = self.surplus() {
+                    return self.release(step, surplus, &pods);
+                }
                 let advice = "its replacement runs; look at its finalizers and its node's kubelet";
                 let message = format!("pod {} was evicted and does not end; {advice}", victim.id.key.name);
                 return self.end(Step::Failed, Reason::VictimStuck, &message);
             }
             return self.hold(step, None, None, self.deadline(step, patience));
         }
+        if let Some(turn) = self.newcomer_failure(step) {
+            return turn;
+        }
         if let Some((reason, message)) = self.budget(victim) {
             return self.hold_or_back(step, reason, message, self.ctx.drain_time());
+        }
+        // A set that is refused pods would use the place that the old one frees, until it has heard of its lower number.
+        if self.ctx.work.verb == Verb::Delete && self.pods().is_some_and(|pods| pods.is_short()) {
+            let message =
+                "the set has fewer pods than it wants, though its number was lowered; its controller is behind";
+            return self.hold_or_back(step, Reason::SetStuck, message.into(), self.ctx.drain_time());
         }
         if self.overdue(step, self.ctx.drain_time()).unwrap_or(false) {
             return self.roll_back(Reason::BudgetBlocked, "the eviction was refused until drainSeconds were over");
@@ -238,41 +253,26 @@ impl<'a> View<'a> {
 
     fn verify(&self) -> Turn {
         let step = Step::Verifying;
-        let Some(pods) = self.pods() else {
-            return self.end(
-                Step::Failed,
-                Reason::WorkloadGone,
-                "the workload was deleted after its replica had moved",
-            );
-        };
-        if self.slot.newcomer.is_some() {
-            let elsewhere = "the set makes another one, wherever the scheduler puts it";
-            match self.newcomer.filter(|pod| pod.is_active()) {
-                None => {
-                    let message = format!("the new pod ended before the action did; {elsewhere}");
-                    return self.end(Step::Failed, Reason::NewcomerLost, &message);
-                }
-                Some(pod) if pod.is_marked_by(&self.slot.id) => return self.unmark(pod, &pods),
-                Some(pod) if !pod.is_ready() => {
-                    if self.overdue(step, self.ctx.ready_time()).unwrap_or(false) {
-                        return self.end(
-                            Step::Failed,
-                            Reason::NewcomerNotReady,
-                            "the new pod is in its set and not Ready",
-                        );
-                    }
-                    return self.hold(
-                        step,
-                        Some(Reason::NewcomerNotReady),
-                        None,
-                        self.deadline(step, self.ctx.ready_time()),
-                    );
-                }
-                Some(_) => {}
-            }
+        if self.scope.is_none() {
+            let message = "the workload was deleted after its replica had moved";
+            return self.end(Step::Failed, Reason::WorkloadGone, message);
         }
-        if let Some(surplus) = pods.surplus_of(&self.slot.id) {
-            return self.release(surplus, &pods);
+        if let Some((surplus, pods)) = self.surplus() {
+            return self.release(step, surplus, &pods);
+        }
+        if self.slot.newcomer.is_some() {
+            let Some(pod) = self.newcomer.filter(|pod| pod.is_active()) else {
+                let message = "the new pod ended before the action did; its set makes another one, wherever the scheduler puts it";
+                return self.end(Step::Failed, Reason::NewcomerLost, message);
+            };
+            if !pod.is_ready() {
+                let message = "the new pod is in its set and not Ready";
+                if self.overdue(step, self.ctx.ready_time()).unwrap_or(false) {
+                    return self.end(Step::Failed, Reason::NewcomerNotReady, message);
+                }
+                let until = self.deadline(step, self.ctx.ready_time());
+                return self.hold(step, Some(Reason::NewcomerNotReady), Some(message.into()), until);
+            }
         }
         let mut slot = self.noted();
         slot.step = Step::Succeeded;
@@ -282,16 +282,21 @@ impl<'a> View<'a> {
         Turn::Become(slot)
     }
 
-    /// Lets the set take the marked pod away; where it keeps it (somebody scaled up), the mark comes off.
-    pub fn release(&self, surplus: &PodFact, pods: &Pods<'a>) -> Turn {
-        if pods.excess() > 0 || pods.wanted_by_others(&self.slot.id) {
-            let message = format!("pod {} is about to go", surplus.id.key.name);
-            return self.hold(self.slot.step.max(self.step()), None, Some(message), None);
-        }
-        self.unmark(surplus, pods)
+    /// The pod of the set that this slot has marked to go: the surplus, or a new pod that was to go back.
+    pub fn surplus(&self) -> Option<(&'a PodFact, Pods<'a>)> {
+        let pods = self.pods()?;
+        Some((pods.surplus_of(&self.slot.id)?, pods))
     }
 
-    fn unmark(&self, pod: &PodFact, pods: &Pods<'a>) -> Turn {
-        Turn::Act(Effect::ChangePod { pod: pod.id.clone(), change: PodChange::Unmark { cost: pods.template_cost() } })
+    /// Lets the set take the marked pod away; where it keeps it (somebody scaled up), the mark comes off.
+    pub fn release(&self, step: Step, surplus: &PodFact, pods: &Pods<'a>) -> Turn {
+        if pods.excess() > 0 || pods.wanted_by_others(&self.slot.id) {
+            let message = format!("pod {} is about to go", surplus.id.key.name);
+            return self.hold(step, None, Some(message), None);
+        }
+        Turn::Act(Effect::ChangePod {
+            pod: surplus.id.clone(),
+            change: PodChange::Unmark { cost: pods.template_cost() },
+        })
     }
 }

@@ -6,6 +6,7 @@
 
 pub mod effect;
 pub mod identity;
+pub mod janitor;
 pub mod ledger;
 
 mod admission;
@@ -22,6 +23,8 @@ mod rollback;
 mod scope;
 mod set;
 mod slot;
+#[cfg(test)]
+mod tests;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

@@ -28,12 +28,8 @@ impl<'a> View<'a> {
         if let Some(turn) = self.node_failure() {
             return turn;
         }
-        if let Some(over) = self.overdue(step, self.ctx.schedule_time()) {
-            return if over {
-                self.roll_back(Reason::PodRefused, "the new pod could not be made in time")
-            } else {
-                self.create(planned)
-            };
+        if self.overdue(step, self.ctx.schedule_time()).unwrap_or(false) {
+            return self.roll_back(Reason::PodRefused, "the new pod could not be made in time");
         }
         self.create(planned)
     }

@@ -198,3 +198,88 @@ fn meets(value: Option<&String>, requirement: &NodeSelectorRequirement) -> bool 
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::logic::facts::Identity;
+
+    fn node() -> NodeFact {
+        NodeFact {
+            id: Identity { key: Key::new("", "n1"), ..Identity::default() },
+            labels: [("zone".to_owned(), "a".to_owned()), ("size".to_owned(), "7".to_owned())].into(),
+            ready: true,
+            allocatable: Requests { cpu: 2000, memory: 1000 },
+            pod_capacity: 2,
+            ..NodeFact::default()
+        }
+    }
+
+    fn assess(node: &NodeFact, pod: Value) -> Result<i64, Reason> {
+        let spec: PodSpec = serde_json::from_value(pod).expect("a pod spec");
+        let world = World::default();
+        Nodes::new(&world).assess(node, Some(&spec)).map_err(|(reason, _)| reason)
+    }
+
+    fn asking(cpu: &str, memory: &str) -> Value {
+        json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu, "memory": memory}}}]})
+    }
+
+    #[rstest]
+    #[case::half(asking("1", "0"), Ok(500))]
+    #[case::all(asking("2", "0"), Ok(0))]
+    #[case::more_cpu(asking("2001m", "0"), Err(Reason::NodeFull))]
+    #[case::more_memory(asking("0", "1001"), Err(Reason::NodeFull))]
+    fn room_is_what_is_allocatable(#[case] pod: Value, #[case] expected: Result<i64, Reason>) {
+        assert_eq!(assess(&node(), pod), expected);
+    }
+
+    #[test]
+    fn what_is_on_its_way_takes_room() {
+        let world = World::default();
+        let mut nodes = Nodes::new(&world);
+        let node = node();
+        let pod = serde_json::from_value(asking("1", "0")).expect("a pod spec");
+        for left in [500, 0] {
+            assert_eq!(nodes.assess(&node, Some(&pod)).ok(), Some(left));
+            nodes.add("n1", requests(&pod));
+        }
+        assert_eq!(nodes.assess(&node, Some(&pod)).map_err(|(reason, _)| reason), Err(Reason::NodeFull));
+        assert!(nodes.assess(&node, None).is_err(), "two pods are its capacity");
+    }
+
+    #[rstest]
+    #[case::none(json!([]), Err(Reason::NodeTainted))]
+    #[case::exact(json!([{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]), Ok(1000))]
+    #[case::any_effect(json!([{"key": "gpu", "operator": "Exists"}]), Ok(1000))]
+    #[case::everything(json!([{"operator": "Exists"}]), Ok(1000))]
+    #[case::other_value(json!([{"key": "gpu", "value": "no"}]), Err(Reason::NodeTainted))]
+    #[case::other_effect(json!([{"key": "gpu", "operator": "Exists", "effect": "NoExecute"}]), Err(Reason::NodeTainted))]
+    fn taints_are_tolerated_as_the_scheduler_does(#[case] tolerations: Value, #[case] expected: Result<i64, Reason>) {
+        let taint =
+            Taint { key: "gpu".into(), value: Some("yes".into()), effect: "NoSchedule".into(), time_added: None };
+        let node = NodeFact { taints: vec![taint], ..node() };
+        assert_eq!(assess(&node, json!({"containers": [], "tolerations": tolerations})), expected);
+    }
+
+    #[rstest]
+    #[case(json!({"key": "zone", "operator": "In", "values": ["b", "a"]}), true)]
+    #[case(json!({"key": "zone", "operator": "NotIn", "values": ["a"]}), false)]
+    #[case(json!({"key": "none", "operator": "NotIn", "values": ["a"]}), true)]
+    #[case(json!({"key": "zone", "operator": "DoesNotExist"}), false)]
+    #[case(json!({"key": "size", "operator": "Gt", "values": ["6"]}), true)]
+    #[case(json!({"key": "size", "operator": "Lt", "values": ["7"]}), false)]
+    #[case(json!({"key": "zone", "operator": "Near"}), false)]
+    fn affinity_is_read_as_the_scheduler_does(#[case] requirement: Value, #[case] fits: bool) {
+        let term = |term: Value| {
+            json!({"containers": [], "affinity": {"nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}})
+        };
+        let expected = if fits { Ok(1000) } else { Err(Reason::NodeExcluded) };
+        assert_eq!(assess(&node(), term(json!({"matchExpressions": [requirement]}))), expected);
+        assert_eq!(assess(&node(), term(json!({}))), Err(Reason::NodeExcluded), "an empty term matches nothing");
+    }
+}

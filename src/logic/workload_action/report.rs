@@ -127,13 +127,9 @@ pub fn summary(ctx: &Context, slots: &[Slot]) -> Summary {
 /// A slot in words: what it does and how far it is.
 #[must_use]
 pub fn slot_words(verb: Verb, slot: &Slot) -> String {
-    let place = |pod: &Option<PodOnNode>| pod.as_ref().map_or("?", |pod| pod.node.as_str()).to_owned();
-    let name = |pod: &Option<PodOnNode>| pod.as_ref().map_or("?", |pod| pod.name.as_str()).to_owned();
-    let what = match verb {
-        Verb::Move => format!("{} from {} to {}", name(&slot.victim), place(&slot.victim), place(&slot.newcomer)),
-        Verb::Create => format!("a new replica on {}", place(&slot.newcomer)),
-        Verb::Delete => format!("{} on {}", name(&slot.victim), place(&slot.victim)),
-    };
+    if slot.step == Step::Succeeded {
+        return work_words(verb, slot, true);
+    }
     let how = match slot.step {
         Step::Queued => "waits to be tried again",
         Step::Planned => "chosen",
@@ -153,9 +149,22 @@ pub fn slot_words(verb: Verb, slot: &Slot) -> String {
         Step::Aborted => "aborted",
         Step::Expired => "expired",
     };
+    let what = work_words(verb, slot, false);
     match &slot.message {
         Some(message) => format!("{what}: {how}: {message}"),
         None => format!("{what}: {how}"),
+    }
+}
+
+/// What a slot does, or did, in words.
+fn work_words(verb: Verb, slot: &Slot, done: bool) -> String {
+    let place = |pod: &Option<PodOnNode>| pod.as_ref().map_or("?", |pod| pod.node.as_str()).to_owned();
+    let name = |pod: &Option<PodOnNode>| pod.as_ref().map_or("?", |pod| pod.name.as_str()).to_owned();
+    let (victim, from, to) = (name(&slot.victim), place(&slot.victim), place(&slot.newcomer));
+    match verb {
+        Verb::Move => format!("move{} {victim} from {from} to {to}", if done { "d" } else { "" }),
+        Verb::Create => format!("create{} a replica on {to}", if done { "d" } else { "" }),
+        Verb::Delete => format!("delete{} {victim} on {from}", if done { "d" } else { "" }),
     }
 }
 
@@ -188,8 +197,8 @@ pub fn ended(ctx: &Context, slots: &[Slot]) -> State {
     let failed = slots.iter().filter(|slot| slot.step != Step::Succeeded);
     let Some(worst) = failed.max_by_key(|slot| slot.step == Step::Failed) else {
         let message = match slots {
-            [one] => slot_words(verb, one),
-            many => format!("{} replicas: done", many.len()),
+            [first, .., _] => format!("{}, and {} more", slot_words(verb, first), slots.len() - 1),
+            all => all.first().map(|one| slot_words(verb, one)).unwrap_or_default(),
         };
         return State::Done { reason: Reason::Succeeded, message };
     };
@@ -199,7 +208,7 @@ pub fn ended(ctx: &Context, slots: &[Slot]) -> State {
         _ => "rolled back",
     };
     let why = worst.message.as_deref().unwrap_or("no reason known");
-    let what = slot_words(verb, &Slot { message: None, ..worst.clone() });
+    let what = work_words(verb, worst, false);
     let share = if wanted > 1 { format!("{done} of {wanted} replicas done; ") } else { String::new() };
     let advice = if worst.step == Step::Failed {
         ""

@@ -3,8 +3,6 @@
 //! The goal: the new pod gone, the old one back in its set, replicas as they were, no mark left. The set is never given a
 //! pod before another of its pods is marked to go, as on the way forward.
 
-use jiff::SignedDuration;
-
 use crate::api::reasons::Reason;
 use crate::api::workload_action::status::{Slot, Step};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -15,9 +13,6 @@ use super::ledger::Ledger;
 use super::scope::Scope;
 use super::set::Pods;
 use super::slot::{Turn, View};
-
-/// How long to wait for a substitute to mark before the old pod goes back without one.
-const PATIENCE: SignedDuration = SignedDuration::from_secs(10);
 
 /// How often a slot is begun anew after a change from outside undid it.
 const MOST_ATTEMPTS: i32 = 5;
@@ -71,17 +66,22 @@ fn victim_back(view: &View) -> Option<Turn> {
 
 /// Something of the set that goes when the old pod comes back: the new pod if the set has it, else the surplus.
 fn substitute(view: &View, pods: &Pods) -> Option<Turn> {
-    if pods.surplus_of(&view.slot.id).is_some() {
+    let marked = pods.surplus_of(&view.slot.id).is_some();
+    if marked && pods.may_take_in() {
         return None;
     }
-    if let Some(pod) = view.newcomer.filter(|pod| view.taken_in() && pod.is_active()) {
+    if let Some(pod) = view.newcomer.filter(|pod| view.taken_in() && pod.is_active() && pod.marks.slot.is_none()) {
         return Some(view.mark(pod));
+    }
+    if marked {
+        return None;
     }
     if let Some(turn) = view.mark_surplus(pods) {
         return Some(turn);
     }
-    let coming = pods.excess() < 0 && view.scope.is_some_and(|scope| scope.set.create_failure.is_none());
-    (coming && !view.overdue(Step::RollingBack, PATIENCE).unwrap_or(true)).then(|| wait(view))
+    // The old pod serves meanwhile: there is no hurry, and without a substitute the set would choose who goes.
+    let coming = pods.is_short() && view.scope.is_some_and(|scope| scope.set.create_failure.is_none());
+    coming.then(|| wait(view))
 }
 
 /// The workload's replicas go back to what they were, once the surplus is marked.
@@ -105,19 +105,19 @@ fn unscale(view: &View, scope: &Scope, by: i32) -> Turn {
 
 /// What this slot marked goes by itself where the set has too many; where not, the mark comes off.
 fn marks_off(view: &View) -> Option<Turn> {
-    if let Some(pods) = view.pods()
-        && let Some(marked) = pods.surplus_of(&view.slot.id)
-    {
-        return Some(view.release(marked, &pods));
+    if let Some((marked, pods)) = view.surplus() {
+        return Some(match view.release(Step::RollingBack, marked, &pods) {
+            // Why it goes back is to stay what the user reads.
+            Turn::Hold(_) => wait(view),
+            turn => turn,
+        });
     }
     // The new pod is on its way out: gone is gone.
     view.newcomer.filter(|pod| pod.terminating && !view.taken_in()).map(|_| wait(view))
 }
 
 fn wait(view: &View) -> Turn {
-    let slot = view.slot;
-    let until = slot.since.0 + PATIENCE;
-    view.hold(Step::RollingBack, slot.reason, slot.message.clone(), (until > view.ctx.now).then_some(until))
+    view.hold(Step::RollingBack, view.slot.reason, view.slot.message.clone(), None)
 }
 
 /// The end of the slot, or its beginning: what a change from outside undid is tried again.
@@ -137,14 +137,18 @@ fn ended(view: &View) -> Slot {
     slot
 }
 
-/// Another slot's entry in the ledger is still the only proof of what it did.
+/// Another slot's entry in the ledger is still the only proof of what it did, or its exchange is not over: until then one
+/// more change of the number would let the set take or make a pod that is nobody's.
 pub fn ledger_is_taken(view: &View, scope: &Scope) -> bool {
     let Some(ledger) = scope.ledger().filter(|ledger| ledger.slot != view.slot.id) else { return false };
     let world = view.ctx.world;
     let holder = world.action_of(&ledger.slot).and_then(|key| world.action(key));
     let slots =
         holder.and_then(|action| action.status.as_ref()).map(|status| status.slots.as_slice()).unwrap_or_default();
-    slots.iter().any(|slot| slot.id == ledger.slot && !slot.step.is_end() && (ledger.undone || !slot.scaled))
+    slots.iter().any(|slot| {
+        let passed_on = slot.scaled && slot.evicting && !ledger.undone;
+        slot.id == ledger.slot && !slot.step.is_end() && !passed_on
+    })
 }
 
 /// The patch that changes the replicas together with the ledger.

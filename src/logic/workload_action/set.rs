@@ -25,14 +25,17 @@ const MOST_PEERS: usize = 400;
 pub struct Pods<'a> {
     world: &'a World,
     set: &'a SetFact,
-    /// How many pods the set has, or will have once its controllers have seen the workload's own number.
-    wanted: i32,
+    /// How many pods the set is to have: the least and the most of its own number and the workload's, which differ until
+    /// the workload's controller has passed a change on.
+    least: i32,
+    most: i32,
 }
 
 impl<'a> Pods<'a> {
     pub fn of(world: &'a World, scope: &Scope<'a>) -> Self {
-        let wanted = if scope.shares_replicas(world) { scope.set.scale.replicas } else { scope.replicas() };
-        Self { world, set: scope.set, wanted }
+        let own = scope.set.scale.replicas;
+        let asked = if scope.shares_replicas(world) { own } else { scope.replicas() };
+        Self { world, set: scope.set, least: own.min(asked), most: own.max(asked) }
     }
 
     /// The pods that count.
@@ -40,9 +43,18 @@ impl<'a> Pods<'a> {
         self.world.pods_of(&self.set.id.uid).filter(|pod| pod.is_active())
     }
 
-    /// How many pods the set has too many; negative while some are still to come.
+    /// How many pods the set may let go; negative while it has fewer than it wants in any case.
     pub fn excess(&self) -> i64 {
-        i64::try_from(self.active().count()).unwrap_or(i64::MAX) - i64::from(self.wanted)
+        self.count() - i64::from(self.least)
+    }
+
+    /// Whether the set may still make pods of its own.
+    pub fn is_short(&self) -> bool {
+        self.count() < i64::from(self.most)
+    }
+
+    fn count(&self) -> i64 {
+        i64::try_from(self.active().count()).unwrap_or(i64::MAX)
     }
 
     /// The pods chosen to go.

@@ -138,32 +138,20 @@ impl<'a> View<'a> {
     /// Where the world says that the slot is.
     pub fn step(&self) -> Step {
         let claimed = self.pods().is_some_and(|pods| pods.surplus_of(&self.slot.id).is_some());
+        let out = if claimed { Step::Marked } else { Step::Detached };
+        let sent = if self.victim.is_some() { Step::Evicting } else { Step::Verifying };
         match self.ctx.work.verb {
-            Verb::Move if self.slot.evicting && self.victim.is_some() => Step::Evicting,
-            Verb::Move if self.slot.evicting && (self.taken_in() || !self.slot.break_first) => Step::Verifying,
+            // Break before make: the old pod is gone, the new one has its way to come.
+            Verb::Move
+                if self.slot.evicting && (self.victim.is_some() || self.taken_in() || !self.slot.break_first) =>
+            {
+                sent
+            }
             Verb::Move if self.is_out() && self.taken_in() => Step::Adopted,
-            Verb::Move if self.is_out() => {
-                if claimed {
-                    Step::Marked
-                } else {
-                    Step::Detached
-                }
-            }
-            Verb::Delete if self.slot.evicting => {
-                if self.victim.is_some() {
-                    Step::Evicting
-                } else {
-                    Step::Verifying
-                }
-            }
+            Verb::Move if self.is_out() => out,
+            Verb::Delete if self.slot.evicting => sent,
             Verb::Delete if self.scaled() => Step::Scaled,
-            Verb::Delete if self.is_out() => {
-                if claimed {
-                    Step::Marked
-                } else {
-                    Step::Detached
-                }
-            }
+            Verb::Delete if self.is_out() => out,
             Verb::Delete => Step::Planned,
             Verb::Create if self.taken_in() => Step::Verifying,
             Verb::Create if self.scaled() => {

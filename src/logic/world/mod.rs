@@ -9,8 +9,10 @@
 
 mod index;
 mod table;
+#[cfg(test)]
+mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::api::workload_action::WorkloadAction;
@@ -155,14 +157,21 @@ impl World {
         }
     }
 
-    /// Takes in a whole new list of one kind: what is not in it is gone, since a list that follows a broken watch comes
-    /// without deletions.
-    pub fn replace(&mut self, kind: Kind, objects: Vec<Object>) -> Wakes {
+    /// Takes in a whole new list of one kind, of one namespace or of all, as it was at this version: what is not in it is
+    /// gone, since a list that follows a broken watch comes without deletions. What is newer than the list stays: we
+    /// wrote it ourselves since, and the watch that follows the list tells what became of it.
+    pub fn replace(&mut self, kind: Kind, namespace: Option<&str>, objects: Vec<Object>, version: &str) -> Wakes {
+        let version = Identity { version: version.to_owned(), ..Identity::default() }.order();
         let mut wakes = Wakes::new();
-        let listed: BTreeSet<Key> = objects.iter().map(|object| object.id().key).collect();
-        let gone: Vec<Identity> = self.identities(kind).into_iter().filter(|id| !listed.contains(&id.key)).collect();
+        let listed: HashSet<Key> = objects.iter().map(|object| object.id().key).collect();
+        let gone: Vec<Identity> = self
+            .identities(kind)
+            .into_iter()
+            .filter(|id| namespace.is_none_or(|namespace| id.key.namespace == namespace))
+            .filter(|id| id.order() <= version && !listed.contains(&id.key))
+            .collect();
         for id in gone {
-            wakes.extend(self.remove(kind, &id));
+            wakes.extend(self.remove(kind, &Identity { version: version.to_string(), ..id }));
         }
         for object in objects {
             wakes.extend(self.apply(object, Source::Watch));
@@ -280,6 +289,11 @@ impl World {
         self.scalers.values().map(Arc::as_ref).find(|scaler| {
             scaler.id.key.namespace == namespace && scaler.target_kind == kind && scaler.target_name == name
         })
+    }
+
+    /// Every action, ended ones too, in no order.
+    pub fn actions(&self) -> impl Iterator<Item = &Arc<WorkloadAction>> {
+        self.actions.values()
     }
 
     /// The actions that have not ended, by key.

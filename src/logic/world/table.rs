@@ -77,13 +77,14 @@ impl<T> Change<T> {
 #[derive(Debug)]
 pub struct Table<T> {
     items: HashMap<Key, Arc<T>>,
-    /// The newest version that the watch has told of. What it told up to here is complete, deletions included.
-    seen: u64,
+    /// For each namespace, the newest version that a watch has told of. What it told up to here is complete, deletions
+    /// included. By namespace, since each may have a watch of its own, and one may be ahead of another.
+    seen: HashMap<String, u64>,
 }
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Self { items: HashMap::new(), seen: 0 }
+        Self { items: HashMap::new(), seen: HashMap::new() }
     }
 }
 
@@ -104,17 +105,33 @@ impl<T: Fact> Table<T> {
         self.items.values().map(|item| item.id()).collect()
     }
 
+    /// The watch has told of everything in this namespace up to this version.
+    pub fn see(&mut self, namespace: &str, version: u64) {
+        match self.seen.get_mut(namespace) {
+            Some(seen) => *seen = version.max(*seen),
+            None => {
+                self.seen.insert(namespace.to_owned(), version);
+            }
+        }
+    }
+
+    fn seen_in(&self, namespace: &str) -> u64 {
+        self.seen.get(namespace).copied().unwrap_or(0)
+    }
+
     /// Takes in a fact, unless something newer is known.
     pub fn put(&mut self, fact: T, source: Source) -> Change<T> {
         let id = fact.id();
-        match source {
-            // The watch is past this version: it told of this write, and maybe of the object's deletion since.
-            Source::Own if id.order() < self.seen => return Change::None,
-            Source::Own => {}
-            Source::Watch => self.seen = self.seen.max(id.order()),
-        }
         let old = self.items.get(&id.key).cloned();
-        if old.as_ref().is_some_and(|old| old.id().uid == id.uid && old.id().order() > id.order()) {
+        match source {
+            // The watch is past this version and knows no such object: it told of its deletion.
+            Source::Own if old.is_none() && id.order() < self.seen_in(&id.key.namespace) => return Change::None,
+            Source::Own => {}
+            Source::Watch => self.see(&id.key.namespace, id.order()),
+        }
+        // Also of another object of that name: the answer about one that is deleted may come after the watch told of the
+        // one made in its place.
+        if old.as_ref().is_some_and(|old| old.id().order() > id.order()) {
             return Change::None;
         }
         let new = Arc::new(fact);
@@ -127,12 +144,74 @@ impl<T: Fact> Table<T> {
 
     /// Takes out an object that the watch reported deleted.
     pub fn take(&mut self, id: &Identity) -> Change<T> {
-        self.seen = self.seen.max(id.order());
+        self.see(&id.key.namespace, id.order());
         match self.items.get(&id.key) {
             // Deleted and made again under the same name, and we heard of the new one first (from our own write).
             Some(item) if item.id().uid != id.uid && item.id().order() > id.order() => Change::None,
             Some(_) => Change::Sides(self.items.remove(&id.key), None),
             None => Change::None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(namespace: &str, name: &str, uid: &str, version: u64) -> PodFact {
+        PodFact {
+            id: Identity { key: Key::new(namespace, name), uid: uid.into(), version: version.to_string() },
+            ..PodFact::default()
+        }
+    }
+
+    fn is_there(table: &Table<PodFact>, namespace: &str, name: &str) -> bool {
+        table.get(&Key::new(namespace, name)).is_some()
+    }
+
+    #[test]
+    fn an_answer_refines_the_version_that_is_known_though_the_watch_is_ahead_with_others() {
+        let mut table = Table::default();
+        table.put(pod("a", "one", "1", 5), Source::Watch);
+        table.put(pod("a", "two", "2", 9), Source::Watch);
+        let ending = PodFact { terminating: true, ..pod("a", "one", "1", 5) };
+        assert!(table.put(ending, Source::Own).sides().is_some());
+        assert!(table.get(&Key::new("a", "one")).unwrap().terminating);
+    }
+
+    #[test]
+    fn a_late_answer_about_a_deleted_object_does_not_hide_the_one_made_in_its_place() {
+        let mut table = Table::default();
+        table.put(pod("a", "one", "1", 5), Source::Watch);
+        table.put(pod("a", "one", "2", 9), Source::Watch);
+        table.put(pod("a", "one", "1", 7), Source::Own);
+        assert_eq!(table.get(&Key::new("a", "one")).unwrap().id.uid, "2");
+    }
+
+    #[test]
+    fn an_answer_does_not_bring_back_what_the_watch_reported_deleted() {
+        let mut table = Table::default();
+        table.put(pod("a", "one", "1", 5), Source::Watch);
+        table.take(&pod("a", "one", "1", 8).id);
+        table.put(pod("a", "one", "1", 7), Source::Own);
+        assert!(!is_there(&table, "a", "one"));
+    }
+
+    #[test]
+    fn an_answer_counts_where_only_the_watch_of_another_namespace_is_ahead() {
+        let mut table = Table::default();
+        table.put(pod("a", "one", "1", 100), Source::Watch);
+        table.put(pod("b", "two", "2", 70), Source::Own);
+        assert!(is_there(&table, "b", "two"));
+    }
+
+    #[test]
+    fn taking_out_without_a_version_is_no_word_of_the_watch() {
+        let mut table = Table::default();
+        table.put(pod("a", "one", "1", 50), Source::Own);
+        table.take(&Identity { version: String::new(), ..pod("a", "one", "1", 0).id });
+        assert!(!is_there(&table, "a", "one"));
+        table.put(pod("a", "two", "2", 40), Source::Own);
+        assert!(is_there(&table, "a", "two"));
     }
 }

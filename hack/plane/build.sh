@@ -1,0 +1,192 @@
+# shellcheck shell=bash
+# build: the programs of the control plane, built from pinned Go modules into a
+# cache outside the tree, once for each set of versions.
+
+# The program, the module under hack/plane/go, and the main package.
+PROGRAMS=(
+  "etcd etcd go.etcd.io/etcd/server/v3"
+  "kwok kwok sigs.k8s.io/kwok/cmd/kwok"
+  "kube-apiserver kubernetes k8s.io/kubernetes/cmd/kube-apiserver"
+  "kube-controller-manager kubernetes k8s.io/kubernetes/cmd/kube-controller-manager"
+  "kube-scheduler kubernetes k8s.io/kubernetes/cmd/kube-scheduler"
+  "kubectl kubernetes k8s.io/kubernetes/cmd/kubectl"
+)
+
+# pinned MODULE PATH: the version that a go.mod requires; the only place where
+# versions are written down.
+pinned() {
+  awk -v path="$2" '$1 == "require" { sub(/^require[ \t]+/, "") }
+    $1 == path && $2 ~ /^v/ && !/=>/ { print $2; exit }' "$PLANE_SRC/go/$1/go.mod"
+}
+
+load_versions() {
+  KUBE_VERSION=$(pinned kubernetes k8s.io/kubernetes)
+  ETCD_VERSION=$(pinned etcd go.etcd.io/etcd/server/v3)
+  KWOK_VERSION=$(pinned kwok sigs.k8s.io/kwok)
+  [[ -n $KUBE_VERSION && -n $ETCD_VERSION && -n $KWOK_VERSION ]] ||
+    die "no versions in $PLANE_SRC/go/*/go.mod"
+}
+
+# Without these the server calls itself v0.0.0 and clients misjudge it.
+linker_flags() {
+  local flags="-s -w" package major minor
+  if [[ $1 == kubernetes ]]; then
+    IFS=. read -r major minor _ <<<"${KUBE_VERSION#v}"
+    for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
+      flags+=" -X $package.gitVersion=$KUBE_VERSION -X $package.gitTreeState=clean"
+      flags+=" -X $package.gitMajor=$major -X $package.gitMinor=$minor"
+    done
+  fi
+  printf '%s\n' "$flags"
+}
+
+# Sets BIN. The key covers everything that decides what the programs are.
+find_bin() {
+  local key
+  load_versions
+  key=$({ cat "$PLANE_SRC"/go/*/go.mod "$PLANE_SRC"/go/*/go.sum; linker_flags kubernetes; } |
+    cksum | awk '{ printf "%08x", $1 }')
+  BIN=$(absolute "${XDG_CACHE_HOME:-$HOME/.cache}/ganglion/plane-$KUBE_VERSION-$ETCD_VERSION-$KWOK_VERSION-$key/bin")
+}
+
+# version_of PROGRAM FILE: as the program itself says.
+version_of() {
+  case $1 in
+    etcd) "$2" --version | sed -n 's/^etcd Version: */v/p' ;;
+    kwok) "$2" --version | sed -n 's/^kwok version \(v[0-9][^ ]*\) .*/\1/p' ;;
+    kubectl) "$2" version --client | sed -n 's/^Client Version: *//p' ;;
+    *) "$2" --version | sed -n 's/^Kubernetes *//p' ;;
+  esac 2>/dev/null
+}
+
+# found PROGRAM WANTED: a program of exactly that version that is already here.
+found() {
+  local dir candidate dirs
+  IFS=: read -r -a dirs <<<"${KUBEBUILDER_ASSETS:-}:$PATH"
+  for dir in "${dirs[@]}"; do
+    candidate=$dir/$1
+    [[ -n $dir && -f $candidate && -x $candidate ]] || continue
+    [[ $(version_of "$1" "$candidate") == "$2" ]] || continue
+    absolute "$candidate"
+    return 0
+  done
+  return 1
+}
+
+need_go() {
+  local version minor
+  version=$(GOTOOLCHAIN=local go env GOVERSION 2>/dev/null || echo missing)
+  minor=${version#go1.}
+  minor=${minor%%[!0-9]*}
+  [[ $version == go1.* && ${minor:-0} -ge 26 ]] ||
+    die "go is $version, and 1.26 or newer is needed; on Debian it comes with golang-go, or golang-1.26-go from backports"
+}
+
+# tick LABEL SECONDS: on a terminal one line that counts, in a log a line now
+# and then, so that neither looks stuck.
+tick() {
+  if [[ -t 2 ]]; then
+    printf '\rcontrolplane: %s … %ds ' "$1" "$2" >&2
+  elif (($2 > 0 && $2 % 15 == 0)); then
+    say "$1 … ${2}s"
+  fi
+}
+
+# build_one PROGRAM MODULE PACKAGE LABEL. To a name of its own and then moved:
+# what bears the right name is whole.
+build_one() {
+  local out=$BIN/.$1.$$ began=$SECONDS job log=$BIN/../$1.log
+  (
+    cd "$PLANE_SRC/go/$2" || exit
+    # A workspace or flags of the caller's would build something else.
+    export CGO_ENABLED=0 GOWORK=off GOFLAGS='' GOTOOLCHAIN=local GOTMPDIR=$BIN/../tmp
+    exec nice go build -mod=readonly -buildvcs=false -trimpath \
+      -ldflags "$(linker_flags "$2")" -o "$out" "$3"
+  ) >"$log" 2>&1 {BUILD_LOCK}>&- &
+  job=$!
+  BUILD_JOB=$job BUILD_OUT=$out
+  while kill -0 "$job" 2>/dev/null; do
+    tick "$4" $((SECONDS - began))
+    sleep 1
+  done
+  if ! wait "$job"; then
+    [[ -t 2 ]] && printf '\n' >&2
+    tail -n 30 "$log" >&2
+    die "building $1 failed (whole log: $log)"
+  fi
+  mv "$out" "$BIN/$1"
+  BUILD_JOB='' BUILD_OUT=''
+  [[ -t 2 ]] && printf '\r\033[K' >&2
+  say "$4: built in $((SECONDS - began))s"
+}
+
+# Go leaves its work behind when it is ended.
+build_interrupted() {
+  if [[ -n ${BUILD_JOB:-} ]]; then
+    kill "$BUILD_JOB" 2>/dev/null || true
+    wait "$BUILD_JOB" 2>/dev/null || true
+  fi
+  if [[ -n ${BUILD_OUT:-} ]]; then rm -f "$BUILD_OUT"; fi
+  rm -rf "$BIN/../tmp"
+}
+
+wanted_version() {
+  case $1 in
+    etcd) printf '%s\n' "$ETCD_VERSION" ;;
+    kwok) printf '%s\n' "$KWOK_VERSION" ;;
+    *) printf '%s\n' "$KUBE_VERSION" ;;
+  esac
+}
+
+all_built() {
+  local entry
+  for entry in "${PROGRAMS[@]}"; do [[ -x $BIN/${entry%% *} ]] || return 1; done
+}
+
+# Looks before it builds, so that a missing go is known at once.
+build_missing() {
+  local entry program module package n=0 here missing=()
+  for entry in "${PROGRAMS[@]}"; do
+    program=${entry%% *}
+    [[ -x $BIN/$program ]] && continue
+    if here=$(found "$program" "$(wanted_version "$program")"); then
+      ln -sfn "$here" "$BIN/$program"
+      say "$program: found at $here"
+    else
+      missing+=("$entry")
+    fi
+  done
+  ((${#missing[@]})) || return 0
+  need_go
+  say "building the control plane $KUBE_VERSION (some minutes, once) into $BIN"
+  for entry in "${missing[@]}"; do
+    read -r program module package <<<"$entry"
+    n=$((n + 1))
+    build_one "$program" "$module" "$package" "[$n/${#missing[@]}] $program"
+  done
+}
+
+# Sets BIN, and sees to it that every program is there.
+build() {
+  local began=$SECONDS
+  find_bin
+  all_built && return 0
+  need flock util-linux
+  mkdir -p "$BIN"
+  exec {BUILD_LOCK}>"$BIN/../lock"
+  if ! flock -n "$BUILD_LOCK"; then
+    say "another build is under way; waiting for it"
+    flock "$BUILD_LOCK"
+  fi
+  if ! all_built; then
+    trap 'build_interrupted' EXIT
+    trap 'exit 130' INT TERM HUP
+    rm -rf "$BIN"/.*.[0-9]* "$BIN/../tmp"
+    mkdir "$BIN/../tmp"
+    build_missing
+    rm -rf "$BIN/../tmp"
+    trap - EXIT INT TERM HUP
+    say "control plane complete after $((SECONDS - began))s"
+  fi
+  exec {BUILD_LOCK}>&-
+}

@@ -1,0 +1,140 @@
+# shellcheck shell=bash
+# shellcheck disable=SC2034 # what the options set is read in other files
+# up: one plane, from nothing to ready; or, if it is up, its kubeconfig again.
+
+up_defaults() {
+  NODES=0 ZONES=3 NODE_CPU=32 NODE_MEMORY=256Gi NODE_PODS=110
+  OWNER='' SCHEDULER_CONFIG='' ARGS=()
+}
+
+whole() { [[ $2 =~ ^[0-9]+$ ]] || misuse "$1 wants a whole number, not '$2'"; }
+
+up_options() {
+  local name=default
+  up_defaults
+  while (($#)); do
+    [[ $# -ge 2 ]] || misuse "up: $1 wants a value, or is not known"
+    case $1 in
+      --name) name=$2 ;;
+      --nodes) whole "$@"; NODES=$2 ;;
+      --zones) whole "$@"; ZONES=$2 ;;
+      --node-cpu) NODE_CPU=$2 ;;
+      --node-memory) NODE_MEMORY=$2 ;;
+      --node-pods) whole "$@"; NODE_PODS=$2 ;;
+      --owner-pid) whole "$@"; OWNER=$2 ;;
+      --scheduler-config) SCHEDULER_CONFIG=$(absolute "$2") ;;
+      --arg) ARGS+=("$2") ;;
+      *) misuse "up: unknown option $1" ;;
+    esac
+    shift 2
+  done
+  ((ZONES > 0)) || misuse "--zones wants at least 1"
+  [[ -z $SCHEDULER_CONFIG || -f $SCHEDULER_CONFIG ]] || misuse "no file $SCHEDULER_CONFIG"
+  use_plane "$name"
+  local arg
+  for arg in "${ARGS[@]}"; do
+    known_component "${arg%%=*}"
+    [[ $arg == *=--* ]] || misuse "--arg wants COMPONENT=--FLAG=VALUE, not '$arg'"
+  done
+}
+
+up() {
+  local began=$SECONDS
+  up_options "$@"
+  # Known before the minutes of a build, not after.
+  need_base_tools
+  if [[ -n $OWNER ]]; then
+    proc_stat "$OWNER" || die "there is no process $OWNER to be the owner"
+    OWNER_START=$PROC_START
+  fi
+  build
+  lock_plane
+  if plane_is_there; then
+    up_again
+  else
+    # What is left of one that broke down, or was killed half-way.
+    tear_down
+    trap 'up_failed $?' EXIT
+    trap 'exit 130' INT TERM HUP
+    bring_up
+    trap - EXIT INT TERM HUP
+    say "plane '$PLANE' is up after $((SECONDS - began))s"
+  fi
+  unlock_plane
+  printf '%s\n' "$DIR/kubeconfig"
+}
+
+up_failed() {
+  say "plane '$PLANE' did not come up; taking down what was begun"
+  tear_down
+  drop_lock
+  exit $(($1 == 0 ? 1 : $1))
+}
+
+# Came up since the machine was started: without fsync, the data of an earlier
+# boot is not to be trusted.
+plane_is_there() {
+  local since=''
+  [[ -f $DIR/ready ]] || return 1
+  read -r since <"$DIR/ready" || true
+  [[ $since == "$BOOT" ]]
+}
+
+# What is not running is started again; nothing else is touched.
+up_again() {
+  local c
+  for c in "${COMPONENTS[@]}"; do
+    read_pid "$DIR/run/$c.pid" && continue
+    say "$c of plane '$PLANE' is not running; starting it"
+    TARGET=$c
+    start_again
+  done
+  if ((NODES > 0)); then add_nodes "$NODES"; fi
+  say "plane '$PLANE' is up already"
+}
+
+bring_up() {
+  (umask 077 && mkdir -p "$DIR"/{run,logs,pki,etcd})
+  # etcd insists on a directory that only its owner can read.
+  chmod 700 "$DIR" "$DIR/etcd"
+  printf '%s\n' "${ARGS[@]}" >"$DIR/args"
+  # Whoever watches this plane must not end the next one of the same name.
+  od -An -N8 -tx8 /dev/urandom | tr -d ' ' >"$DIR/id"
+  if [[ -n $OWNER ]]; then
+    launch owner bash "$PLANE_SRC/../controlplane" _watch "$PLANE" "$(<"$DIR/id")" "$OWNER" "$OWNER_START"
+  fi
+  take_ports etcd etcd-peer apiserver kcm scheduler kwok
+  start_component etcd
+  make_certificates
+  write_kubeconfigs
+  write_scheduler_config "$SCHEDULER_CONFIG"
+  # A lease is renewed four times in its duration: often, so that a resumed node
+  # is back soon; of many nodes less often, as each renewal costs 2 ms; but well
+  # within the 50 s after which a node counts as lost.
+  printf '%s\n' $((NODES < 416 ? 16 + NODES / 4 : 120)) >"$DIR/lease"
+  write_kwok_config
+  await_healthy etcd || exit 1
+  start_component apiserver
+  await_healthy apiserver || exit 1
+  start_component kcm
+  start_component scheduler
+  start_component kwok
+  await_rest || exit 1
+  if ((NODES > 0)); then add_nodes "$NODES"; fi
+  printf '%s\n' "$BOOT" >"$DIR/ready"
+}
+
+await_rest() {
+  local c
+  for c in kcm scheduler kwok; do await_healthy "$c" || return 1; done
+  await_default_account || return 1
+}
+
+# Without it a pod in the default namespace is refused.
+await_default_account() {
+  local deadline=$((SECONDS + 30))
+  until ask apiserver /api/v1/namespaces/default/serviceaccounts/default >/dev/null 2>&1; do
+    ((SECONDS < deadline)) || { fail_component kcm "made no default service account"; return 1; }
+    sleep 0.05
+  done
+}

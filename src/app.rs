@@ -1,0 +1,244 @@
+//! The composition root: makes every part, wires them, and takes them down in order.
+//!
+//! The only place that sees every room. Decides nothing about workloads.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use crate::caches::{self, Caches, Listener};
+use crate::controllers::queue::Queue;
+use crate::controllers::workload_action::{self, Events, State, WorkloadActions};
+use crate::controllers::{Run, run as run_controller};
+use crate::http::{self, Served};
+use crate::lease::{Elector, KubeLeases, Lost, Timings};
+use crate::logic::facts::{Identity, Key};
+use crate::logic::world::Wakes;
+use crate::metrics::Metrics;
+use crate::settings::Settings;
+
+/// How the operator is run here.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub kubeconfig: Option<PathBuf>,
+    pub bind: SocketAddr,
+    pub lease_namespace: Option<String>,
+    pub watch_namespaces: Vec<String>,
+    pub identity: String,
+}
+
+/// Why the operator ended.
+#[derive(Debug, Error)]
+pub enum Error {
+    #[error("the kubeconfig cannot be used")]
+    Kubeconfig(#[from] kube::config::KubeconfigError),
+    #[error("no cluster to talk to is configured")]
+    Config(#[from] kube::config::InferConfigError),
+    #[error("the client cannot be made")]
+    Client(#[source] Box<kube::Error>),
+    #[error("cannot listen on {address}")]
+    Bind {
+        address: SocketAddr,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("signals cannot be received")]
+    Signals(#[source] std::io::Error),
+    #[error("the lease is lost: {0}")]
+    Lease(Lost),
+}
+
+/// How long the last events may take to be sent.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+impl Listener for Queue<Key> {
+    fn wake(&self, actions: Wakes) {
+        Self::wake(self, actions);
+    }
+}
+
+/// Runs the operator until SIGTERM or SIGINT.
+///
+/// # Errors
+/// It cannot start, or the lease was lost: then the process must end at once.
+pub async fn run(options: Options, settings: Settings) -> Result<(), Error> {
+    let stop = stop_on_signals()?;
+    let config = config(&options).await?;
+    let namespace = options.lease_namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+    let client = client(config)?;
+    let metrics = Metrics::new();
+    let queue = Arc::new(Queue::default());
+    // Watches and health outlive the work: they end after the drain.
+    let ended = CancellationToken::new();
+    let listener =
+        TcpListener::bind(options.bind).await.map_err(|source| Error::Bind { address: options.bind, source })?;
+    let caches = Caches::start(&client, &cache_options(&options, &settings), queue.clone(), &metrics, &ended);
+    let served = Served { sync: caches.sync(), metrics: metrics.clone() };
+    let server = tokio::spawn(http::serve(listener, served, ended.clone()));
+    info!(identity = options.identity, address = %options.bind, version = env!("CARGO_PKG_VERSION"), "started");
+
+    let mut elector = elector(&client, &settings, &options.identity, &namespace);
+    let parts = Parts { client, settings, metrics, queue, caches, stop, identity: options.identity };
+    let result = parts.lead(&mut elector).await;
+    if result.is_ok() {
+        elector.release().await;
+    }
+    ended.cancel();
+    if result.is_ok() {
+        // Nothing depends on the server's last answers, nor on the reason why it ended.
+        let _ = server.await;
+    }
+    info!("ended");
+    result
+}
+
+/// What the time between two leases is made of.
+struct Parts {
+    client: Client,
+    settings: Settings,
+    metrics: Metrics,
+    queue: Arc<Queue<Key>>,
+    caches: Caches,
+    stop: CancellationToken,
+    identity: String,
+}
+
+impl Parts {
+    /// Waits for caches and lease, then acts until it is stopped, and has drained; or until the lease is lost.
+    async fn lead(&self, elector: &mut Elector<KubeLeases>) -> Result<(), Error> {
+        let sync = self.caches.sync();
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => return Ok(()),
+            () = async {
+                sync.ready().await;
+                info!("caches filled");
+                elector.acquire().await;
+            } => {}
+        }
+        self.metrics.leader.set(1);
+        let leader = CancellationToken::new();
+        let _fence = leader.clone().drop_guard();
+        let (events, sender) = self.start_events(&leader);
+        let work = self.work(events, leader.clone());
+        let result = tokio::select! {
+            biased;
+            // No draining: another replica may act already.
+            lost = elector.hold() => {
+                leader.cancel();
+                Err(Error::Lease(lost))
+            }
+            () = work => Ok(()),
+        };
+        self.metrics.leader.set(0);
+        if result.is_ok() {
+            leader.cancel();
+            // Late events are lost, and that is all there is to it.
+            let _ = tokio::time::timeout(LAST_WORDS, sender).await;
+        }
+        result
+    }
+
+    /// The controllers, until they are stopped and have drained.
+    async fn work(&self, events: Events, leader: CancellationToken) {
+        let controller = Arc::new(WorkloadActions {
+            client: self.client.clone(),
+            world: self.caches.world.clone(),
+            sync: self.caches.sync(),
+            queue: Arc::clone(&self.queue),
+            limits: self.settings.limits(),
+            timeout: self.settings.request_timeout(),
+            resync: Duration::from_secs(self.settings.workload_actions.resync_seconds),
+            metrics: self.metrics.clone(),
+            events,
+            leader,
+            stop: self.stop.clone(),
+            state: State::default(),
+        });
+        // First open, then wake all there are: what comes in between is woken by both.
+        self.queue.open();
+        let known: Wakes = self
+            .caches
+            .world
+            .read(|world| world.actions().map(|action| Identity::from(&action.metadata).key).collect());
+        self.queue.wake(known);
+        let run = Run {
+            concurrency: self.settings.workload_actions.concurrency,
+            metrics: self.metrics.clone(),
+            stop: self.stop.clone(),
+        };
+        let janitor = workload_action::run_janitor(Arc::clone(&controller));
+        tokio::join!(run_controller(controller, Arc::clone(&self.queue), run), janitor);
+    }
+
+    fn start_events(&self, stop: &CancellationToken) -> (Events, JoinHandle<()>) {
+        let (events, sender) = workload_action::line(&self.metrics);
+        let timeout = self.settings.request_timeout();
+        let sender = sender.run(self.client.clone(), self.identity.clone(), timeout, stop.clone());
+        (events, tokio::spawn(sender))
+    }
+}
+
+/// The cluster to talk to: the given file, or what is usual.
+async fn config(options: &Options) -> Result<Config, Error> {
+    let mut config = match &options.kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(path)?;
+            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?
+        }
+        None => Config::infer().await?,
+    };
+    // Each of our calls has its time limit and its own way to be tried again; kube's would wait for minutes.
+    config.default_retry = false;
+    config.connect_timeout = Some(Duration::from_secs(5));
+    Ok(config)
+}
+
+fn client(config: Config) -> Result<Client, Error> {
+    Client::try_from(config).map_err(|error| Error::Client(Box::new(error)))
+}
+
+fn cache_options(options: &Options, settings: &Settings) -> caches::Options {
+    // A page of a list is the largest thing that is asked for.
+    let timeout = settings.request_timeout().max(Duration::from_secs(30));
+    caches::Options { namespaces: options.watch_namespaces.clone(), timeout }
+}
+
+fn elector(client: &Client, settings: &Settings, identity: &str, namespace: &str) -> Elector<KubeLeases> {
+    let lease = &settings.lease;
+    let timings = Timings {
+        duration: Duration::from_secs(lease.duration_seconds),
+        renew_deadline: Duration::from_secs(lease.renew_deadline_seconds),
+        retry: Duration::from_secs(lease.retry_seconds),
+    };
+    // A third of the deadline, so that an answer that does not come leaves time for other attempts.
+    let leases = KubeLeases::new(client.clone(), namespace, &lease.name, timings.renew_deadline / 3);
+    Elector::new(leases, timings, identity.to_owned(), namespace, &lease.name)
+}
+
+/// A token that SIGTERM and SIGINT cancel.
+fn stop_on_signals() -> Result<CancellationToken, Error> {
+    let stop = CancellationToken::new();
+    let mut terminate = signal(SignalKind::terminate()).map_err(Error::Signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Signals)?;
+    let token = stop.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        info!("asked to stop");
+        token.cancel();
+    });
+    Ok(stop)
+}

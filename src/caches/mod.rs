@@ -1,0 +1,188 @@
+//! The caches: one watch for each kind (and watched namespace) feeds the one [`World`] of the process.
+//!
+//! Owns the watches and the lock around the world, converts objects to facts at the edge and says which actions a change
+//! concerns. Decides nothing, and writes nothing to the cluster.
+
+mod kinds;
+mod watch;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use kube::Client;
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::logic::facts::Key;
+use crate::logic::world::{Kind, Wakes, World};
+use crate::metrics::{KindLabel, Metrics};
+
+/// The world of this process, behind its lock. Only closures get at it, so that no guard can live across an await.
+#[derive(Clone, Default)]
+pub struct Shared(Arc<RwLock<World>>);
+
+impl Shared {
+    /// Looks at the world. Poison is passed over: a panic elsewhere does not make facts untrue.
+    pub fn read<R>(&self, look: impl FnOnce(&World) -> R) -> R {
+        look(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changes the world.
+    pub fn write<R>(&self, change: impl FnOnce(&mut World) -> R) -> R {
+        change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Who wants to know that actions should look again. Must not block.
+pub trait Listener: Send + Sync {
+    /// These actions are concerned by a change.
+    fn wake(&self, actions: Wakes);
+}
+
+/// What the watches need to know.
+#[derive(Clone)]
+pub struct Options {
+    /// Watch only these namespaces; all when empty. Nodes are watched either way.
+    pub namespaces: Vec<String>,
+    /// How long one list request, or the answer to a watch request, may take.
+    pub timeout: Duration,
+}
+
+/// The running caches.
+pub struct Caches {
+    pub world: Shared,
+    state: Arc<State>,
+    tasks: JoinSet<()>,
+}
+
+/// What the watches share.
+pub(crate) struct State {
+    world: Shared,
+    listener: Arc<dyn Listener>,
+    metrics: Metrics,
+    /// Watches that have not delivered their first list.
+    unsynced: AtomicUsize,
+    synced: Notify,
+    /// Objects of our own kinds that do not parse.
+    unreadable: Mutex<BTreeSet<(Kind, Key)>>,
+}
+
+/// Tells whether the caches are filled; cheap to clone.
+#[derive(Clone)]
+pub struct Synced(Arc<State>);
+
+impl Synced {
+    /// Every watch has delivered its first list.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.0.unsynced.load(Ordering::Acquire) == 0
+    }
+
+    /// Returns when every watch has delivered its first list.
+    pub async fn ready(&self) {
+        loop {
+            let notified = self.0.synced.notified();
+            if self.is_ready() {
+                return;
+            }
+            notified.await;
+        }
+    }
+
+    /// Some object of our own kinds does not parse, so that what it says is not known.
+    #[must_use]
+    pub fn has_unreadable(&self) -> bool {
+        !self.0.unreadable.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+    }
+
+    /// Writes the number of known objects to the metrics.
+    pub fn measure(&self) {
+        for (kind, count) in self.0.world.read(World::counts) {
+            let labels = KindLabel { kind: kinds::label(kind) };
+            self.0.metrics.cache_objects.get_or_create(&labels).set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+    }
+}
+
+impl Caches {
+    /// Starts every watch. They run until `stop`, or until this is dropped.
+    #[must_use]
+    pub fn start(
+        client: &Client,
+        options: &Options,
+        listener: Arc<dyn Listener>,
+        metrics: &Metrics,
+        stop: &CancellationToken,
+    ) -> Self {
+        let world = Shared::default();
+        let state = Arc::new(State {
+            world: world.clone(),
+            listener,
+            metrics: metrics.clone(),
+            unsynced: AtomicUsize::new(0),
+            synced: Notify::new(),
+            unreadable: Mutex::default(),
+        });
+        let mut tasks = JoinSet::new();
+        kinds::spawn_all(client, options, &state, &mut tasks, stop);
+        Self { world, state, tasks }
+    }
+
+    /// A handle that tells when the caches are filled.
+    #[must_use]
+    pub fn sync(&self) -> Synced {
+        Synced(Arc::clone(&self.state))
+    }
+
+    /// Returns when every watch has ended, which they do on `stop`.
+    pub async fn ended(&mut self) {
+        while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+impl State {
+    fn expect_one_more(&self) {
+        self.unsynced.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn one_synced(&self) {
+        if self.unsynced.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.synced.notify_waiters();
+        }
+    }
+
+    fn wake(&self, wakes: Wakes) {
+        if !wakes.is_empty() {
+            self.listener.wake(wakes);
+        }
+    }
+
+    fn readable(&self, kind: Kind, key: &Key) {
+        let mut unreadable = self.unreadable.lock().unwrap_or_else(PoisonError::into_inner);
+        // Nearly always empty: do not clone a key for nothing.
+        if !unreadable.is_empty() {
+            unreadable.remove(&(kind, key.clone()));
+        }
+    }
+
+    /// A list begins: it will tell what does not parse.
+    fn all_readable(&self, kind: Kind, namespace: Option<&str>) {
+        let mut unreadable = self.unreadable.lock().unwrap_or_else(PoisonError::into_inner);
+        unreadable.retain(|(one, key)| *one != kind || namespace.is_some_and(|namespace| key.namespace != namespace));
+    }
+
+    fn count_unreadable(&self, kind: Kind) {
+        self.metrics.unreadable.get_or_create(&KindLabel { kind: kinds::label(kind) }).inc();
+    }
+
+    fn unreadable(&self, kind: Kind, key: Key) {
+        self.count_unreadable(kind);
+        self.unreadable.lock().unwrap_or_else(PoisonError::into_inner).insert((kind, key));
+    }
+}
+
+#[cfg(test)]
+mod tests;

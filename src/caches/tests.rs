@@ -1,0 +1,320 @@
+//! The watches against a small pretended API server: pages, broken watches, objects that do not parse, readiness.
+
+use std::collections::HashMap;
+use std::sync::Mutex as StdMutex;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt, Full, StreamBody};
+use kube::client::Body;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tower_test::mock;
+
+use super::*;
+use crate::logic::facts::Identity;
+
+/// What is asked of the pretended server, and what it says. A watch stays open until it is ended.
+#[derive(Clone, Default)]
+struct Server(Arc<StdMutex<State_>>);
+
+#[derive(Default)]
+struct State_ {
+    /// Lists by path: pages of objects, and the version of the list.
+    lists: HashMap<String, (Vec<Vec<Value>>, u64)>,
+    /// Requests as they came.
+    asked: Vec<String>,
+    /// Open watches by path.
+    watches: HashMap<String, mpsc::UnboundedSender<String>>,
+    /// The next requests to this path fail with this code.
+    fail: HashMap<String, Vec<u16>>,
+}
+
+#[derive(Default)]
+struct Woken(StdMutex<Vec<Key>>);
+impl Listener for Woken {
+    fn wake(&self, actions: Wakes) {
+        self.0.lock().unwrap().extend(actions);
+    }
+}
+
+const PODS: &str = "/api/v1/pods";
+const ACTIONS: &str = "/apis/ganglion.dev/v1alpha1/workloadactions";
+
+impl Server {
+    fn client(&self) -> Client {
+        let (service, mut handle) = mock::pair::<Request<Body>, Response<Answer>>();
+        let server = self.clone();
+        tokio::spawn(async move {
+            while let Some((request, send)) = handle.next_request().await {
+                send.send_response(server.answer(&request.uri().to_string()));
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    fn answer(&self, uri: &str) -> Response<Answer> {
+        let mut state = self.0.lock().unwrap();
+        state.asked.push(uri.to_owned());
+        let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+        let param = |name: &str| query.split('&').find_map(|pair| pair.strip_prefix(&format!("{name}=")));
+        if let Some(code) = state.fail.get_mut(path).and_then(Vec::pop) {
+            let status = json!({"kind": "Status", "status": "Failure", "code": code, "message": "no", "reason": "x"});
+            return Response::builder().status(code).body(whole(&status)).unwrap();
+        }
+        if param("watch").is_some() {
+            let (sender, receiver) = mpsc::unbounded_channel::<String>();
+            state.watches.insert(path.to_owned(), sender);
+            let lines = futures::stream::unfold(receiver, |mut receiver| async move {
+                let line = receiver.recv().await?;
+                Some((Ok::<_, std::io::Error>(http_body::Frame::data(Bytes::from(line))), receiver))
+            });
+            return Response::new(StreamBody::new(lines).boxed_unsync());
+        }
+        let (pages, version) = state.lists.get(path).cloned().unwrap_or((vec![vec![]], 1));
+        let page: usize = param("continue").map_or(0, |token| token.parse().unwrap());
+        let next = (page + 1 < pages.len()).then(|| (page + 1).to_string());
+        let body = json!({
+            "metadata": {"resourceVersion": version.to_string(), "continue": next},
+            "items": pages.get(page).cloned().unwrap_or_default(),
+        });
+        Response::new(whole(&body))
+    }
+
+    fn lists(&self, path: &str, pages: Vec<Vec<Value>>, version: u64) {
+        self.0.lock().unwrap().lists.insert(path.to_owned(), (pages, version));
+    }
+
+    fn says(&self, path: &str, kind: &str, object: &Value) {
+        let line = format!("{}\n", json!({"type": kind, "object": object}));
+        self.0.lock().unwrap().watches[path].send(line).unwrap();
+    }
+
+    fn ends(&self, path: &str) {
+        self.0.lock().unwrap().watches.remove(path);
+    }
+
+    fn fails(&self, path: &str, codes: &[u16]) {
+        self.0.lock().unwrap().fail.insert(path.to_owned(), codes.to_vec());
+    }
+
+    fn asked(&self, path: &str) -> Vec<String> {
+        let state = self.0.lock().unwrap();
+        state.asked.iter().filter(|uri| uri.split('?').next() == Some(path)).cloned().collect()
+    }
+}
+
+/// A whole answer, or a stream of lines.
+type Answer = http_body_util::combinators::UnsyncBoxBody<Bytes, std::io::Error>;
+
+fn whole(body: &Value) -> Answer {
+    Full::new(Bytes::from(body.to_string())).map_err(std::io::Error::other).boxed_unsync()
+}
+
+struct Running {
+    server: Server,
+    caches: Caches,
+    woken: Arc<Woken>,
+    metrics: Metrics,
+}
+
+fn start(server: Server, namespaces: &[&str]) -> Running {
+    let metrics = Metrics::new();
+    let woken = Arc::new(Woken::default());
+    let options = Options {
+        namespaces: namespaces.iter().map(|name| (*name).to_owned()).collect(),
+        timeout: Duration::from_secs(30),
+    };
+    let stop = CancellationToken::new();
+    let caches = Caches::start(&server.client(), &options, woken.clone(), &metrics, &stop);
+    Running { server, caches, woken, metrics }
+}
+
+impl Running {
+    fn pods(&self) -> usize {
+        self.caches.world.read(|world| world.counts()[&Kind::Pod])
+    }
+
+    async fn settled(&self) {
+        self.caches.sync().ready().await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+async fn after(seconds: f64) {
+    tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
+}
+
+fn pod(name: &str, version: u64) -> Value {
+    json!({"metadata": {"namespace": "a", "name": name, "uid": name, "resourceVersion": version.to_string()}})
+}
+
+fn action(name: &str, version: u64) -> Value {
+    json!({
+        "apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadAction",
+        "metadata": {
+            "namespace": "a", "name": name, "uid": name, "resourceVersion": version.to_string(),
+            "managedFields": [{"manager": "somebody"}],
+        },
+        "spec": {"delete": {"pod": {"name": "p"}}},
+    })
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_are_put_together_and_the_watch_goes_on_from_the_list() {
+    let server = Server::default();
+    server.lists(PODS, vec![vec![pod("one", 3), pod("two", 4)], vec![pod("three", 5)]], 9);
+    let running = start(server, &[]);
+    assert!(!running.caches.sync().is_ready());
+    running.settled().await;
+    assert_eq!(running.pods(), 3);
+    let asked = running.server.asked(PODS);
+    assert!(asked[0].contains("limit=100") && !asked[0].contains("resourceVersion"), "{asked:?}");
+    assert!(asked[1].contains("continue=1"), "{asked:?}");
+    assert!(asked[2].contains("watch=true") && asked[2].contains("resourceVersion=9"), "{asked:?}");
+    assert!(asked[2].contains("allowWatchBookmarks=true"), "{asked:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_arrive_and_wake_whom_they_concern() {
+    let running = start(Server::default(), &[]);
+    running.settled().await;
+    running.server.says(PODS, "ADDED", &pod("one", 11));
+    running.server.says(ACTIONS, "ADDED", &action("go", 12));
+    after(0.001).await;
+    assert_eq!(running.pods(), 1);
+    assert_eq!(*running.woken.0.lock().unwrap(), [Key::new("a", "go")]);
+    let managed =
+        running.caches.world.read(|world| world.action(&Key::new("a", "go")).unwrap().metadata.managed_fields.clone());
+    assert_eq!(managed, None);
+    running.server.says(PODS, "DELETED", &pod("one", 13));
+    after(0.001).await;
+    assert_eq!(running.pods(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ends_goes_on_where_it_was() {
+    let running = start(Server::default(), &[]);
+    running.settled().await;
+    after(10.0).await;
+    running.server.says(PODS, "ADDED", &pod("one", 11));
+    running.server.says(
+        PODS,
+        "BOOKMARK",
+        &json!({"metadata": {"resourceVersion": "20"}, "kind": "Pod", "apiVersion": "v1"}),
+    );
+    after(0.001).await;
+    running.server.ends(PODS);
+    after(0.001).await;
+    let asked = running.server.asked(PODS);
+    assert!(asked.last().unwrap().contains("resourceVersion=20"), "{asked:?}");
+    assert_eq!(running.pods(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_version_that_is_too_old_means_a_new_list_and_what_vanished_is_gone() {
+    let server = Server::default();
+    server.lists(PODS, vec![vec![pod("one", 3), pod("two", 4)]], 9);
+    let running = start(server, &[]);
+    running.settled().await;
+    running.server.lists(PODS, vec![vec![pod("two", 4)]], 30);
+    let gone = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 410, "reason": "Expired", "message": "too old"});
+    running.server.says(PODS, "ERROR", &gone);
+    after(1.0).await;
+    assert_eq!(running.pods(), 1);
+    assert!(running.caches.sync().is_ready(), "what was ready stays ready");
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_back_off_for_one_kind_and_no_other() {
+    let server = Server::default();
+    server.fails(PODS, &[503; 6]);
+    let running = start(server, &[]);
+    after(0.001).await;
+    assert!(running.server.asked(ACTIONS).len() >= 2, "the others list and watch");
+    assert_eq!(running.server.asked(PODS).len(), 1);
+    assert!(!running.caches.sync().is_ready());
+    after(10.0).await;
+    assert!(running.caches.sync().is_ready());
+    assert_eq!(running.server.asked(PODS).len(), 8, "six failures, a list, a watch");
+    let text = running.metrics.render().unwrap();
+    assert!(text.contains("ganglion_watch_restarts_total{kind=\"Pod\",reason=\"refused\"} 6"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_ended_at_once_every_time_does_not_spin() {
+    let server = Server::default();
+    let running = start(server.clone(), &[]);
+    running.settled().await;
+    for _ in 0..2000 {
+        server.ends(PODS);
+        after(0.01).await;
+    }
+    let asked = server.asked(PODS).len();
+    assert!(asked < 20, "{asked} requests in 20 s");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_watch_is_taken_for_dead() {
+    let running = start(Server::default(), &[]);
+    running.settled().await;
+    let before = running.server.asked(PODS).len();
+    after(200.0).await;
+    assert!(running.server.asked(PODS).len() > before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_does_not_parse_stops_nobody_and_is_remembered() {
+    let server = Server::default();
+    let mut odd = action("odd", 5);
+    odd["spec"] = json!({"priority": "high"});
+    server.lists(ACTIONS, vec![vec![odd.clone(), action("go", 6)]], 9);
+    let running = start(server, &[]);
+    running.settled().await;
+    let sync = running.caches.sync();
+    assert_eq!(running.caches.world.read(|world| world.actions().count()), 1);
+    assert!(sync.has_unreadable());
+    running.server.says(ACTIONS, "MODIFIED", &action("odd", 10));
+    after(0.001).await;
+    assert!(!sync.has_unreadable());
+    assert_eq!(running.caches.world.read(|world| world.actions().count()), 2);
+    odd["metadata"]["resourceVersion"] = json!("11");
+    running.server.says(ACTIONS, "MODIFIED", &odd);
+    after(0.001).await;
+    assert!(sync.has_unreadable());
+    assert_eq!(running.caches.world.read(|world| world.actions().count()), 2, "what it last said still counts");
+    running.server.says(ACTIONS, "DELETED", &odd);
+    after(0.001).await;
+    assert!(!sync.has_unreadable());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_does_not_parse_does_not_end_the_watch() {
+    let running = start(Server::default(), &[]);
+    running.settled().await;
+    let mut odd = pod("odd", 11);
+    odd["spec"] = json!({"containers": "none"});
+    running.server.says(PODS, "ADDED", &odd);
+    running.server.says(PODS, "ADDED", &pod("one", 12));
+    after(0.001).await;
+    assert_eq!(running.pods(), 1);
+    assert_eq!(running.server.asked(PODS).len(), 2, "a list and one watch");
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_namespaces_each_is_watched_and_a_list_of_one_leaves_the_other_alone() {
+    let server = Server::default();
+    let path = |namespace: &str| format!("/api/v1/namespaces/{namespace}/pods");
+    server.lists(&path("a"), vec![vec![pod("one", 3)]], 9);
+    let mut other = pod("two", 4);
+    other["metadata"]["namespace"] = json!("b");
+    server.lists(&path("b"), vec![vec![other]], 9);
+    let running = start(server, &["a", "b"]);
+    running.settled().await;
+    assert_eq!(running.pods(), 2);
+    assert_eq!(running.server.asked(PODS).len(), 0);
+    assert_eq!(running.server.asked("/api/v1/nodes").len(), 2, "nodes are in no namespace");
+    let id = |namespace: &str, name: &str| Identity { key: Key::new(namespace, name), ..Identity::default() };
+    assert!(running.caches.world.read(|world| world.pod(&id("a", "one").key).is_some()));
+    assert!(running.caches.world.read(|world| world.pod(&id("b", "two").key).is_some()));
+}

@@ -1,0 +1,242 @@
+//! One watch: lists a kind, then follows its changes, for ever, with a backoff of its own.
+//!
+//! Owns the protocol of list and watch. `kube::runtime::watcher` is not used since it does not tell the version of a list,
+//! without which an object that we wrote while the list was on its way could not be told from one that is gone; nor does
+//! it bound the time of a list, or turn a page into facts before it asks for the next.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt};
+use kube::Api;
+use kube::api::{ListParams, WatchEvent, WatchParams};
+use thiserror::Error;
+use tokio::time::{Instant, timeout};
+use tracing::{debug, warn};
+
+use super::State;
+use super::kinds::{self, Watched};
+use crate::logic::facts::Identity;
+use crate::logic::world::{Object, Source};
+use crate::metrics::WatchLabels;
+
+/// Objects in one page of a list: about a megabyte of pods. What a page takes while it is turned into facts is several
+/// times that, and an allocator does not easily give it back.
+const PAGE: u32 = 100;
+
+/// Seconds that the server keeps one watch open.
+const WATCH_SECONDS: u32 = 285;
+
+/// A watch that has been silent for this long is taken for dead: the server sends a bookmark about every minute.
+const SILENCE: Duration = Duration::from_secs(150);
+
+/// Backoff between two attempts: first and longest pause.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
+
+#[derive(Debug, Error)]
+enum Error {
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+    #[error("the version to go on from is too old")]
+    Expired,
+    #[error("the list has no version")]
+    NoVersion,
+    #[error("the server ended the watch at once")]
+    Closed,
+    #[error("{} ({})", .0.message, .0.code)]
+    Refused(Box<kube::core::Status>),
+    #[error(transparent)]
+    Connection(kube::Error),
+}
+
+/// 410 Gone: the version is not kept any more, so a new list is needed.
+impl From<kube::Error> for Error {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) if status.code == 410 => Self::Expired,
+            kube::Error::Api(status) => Self::Refused(status),
+            other => Self::Connection(other),
+        }
+    }
+}
+
+impl Error {
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Timeout(_) => "timeout",
+            Self::Expired => "expired",
+            Self::NoVersion => "no_version",
+            Self::Closed => "closed",
+            Self::Refused(status) if status.code == 403 => "forbidden",
+            Self::Refused(_) => "refused",
+            Self::Connection(_) => "connection",
+        }
+    }
+}
+
+/// One watch of one kind, in one namespace or in all.
+pub struct Watch<K> {
+    api: Api<K>,
+    namespace: Option<String>,
+    timeout: Duration,
+    state: Arc<State>,
+}
+
+impl<K: Watched> Watch<K> {
+    pub fn new(api: Api<K>, namespace: Option<String>, timeout: Duration, state: Arc<State>) -> Self {
+        Self { api, namespace, timeout, state }
+    }
+
+    /// Lists and watches until it is dropped.
+    pub async fn run(self) {
+        let mut version: Option<String> = None;
+        let mut synced = false;
+        let mut failures: u32 = 0;
+        loop {
+            let done = match version.take() {
+                None => self.list().await.map(|at| version = Some(at)),
+                Some(at) => {
+                    let mut at = at;
+                    let done = self.follow(&mut at, &mut failures).await;
+                    if !matches!(done, Err(Error::Expired)) {
+                        version = Some(at);
+                    }
+                    done
+                }
+            };
+            match done {
+                Ok(()) => {
+                    if !synced {
+                        synced = true;
+                        self.state.one_synced();
+                        debug!(kind = kinds::label(K::KIND), namespace = self.namespace, "cache filled");
+                    }
+                    failures = 0;
+                }
+                Err(error) => self.pause(&error, &mut failures).await,
+            }
+        }
+    }
+
+    /// Reads the whole list, page by page, and puts it into the world. Consistent: a plain list without a version is a
+    /// read of the newest state, so a restarted operator sees all that its predecessor wrote. (Streaming lists would be
+    /// cheaper, but kube asks for them from version 0, which is any state.)
+    async fn list(&self) -> Result<String, Error> {
+        self.state.all_readable(K::KIND, self.namespace.as_deref());
+        let mut objects = Vec::new();
+        let mut params = ListParams::default().limit(PAGE);
+        loop {
+            let asked = timeout(self.timeout, self.api.list(&params)).await;
+            let page = asked.map_err(|_| Error::Timeout(self.timeout))??;
+            objects.extend(page.items.into_iter().filter_map(|item| self.object(item)));
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params.continue_token = Some(token),
+                None => {
+                    let version = page.metadata.resource_version.filter(|version| !version.is_empty());
+                    let version = version.ok_or(Error::NoVersion)?;
+                    let wakes = self
+                        .state
+                        .world
+                        .write(|world| world.replace(K::KIND, self.namespace.as_deref(), objects, &version));
+                    self.state.wake(wakes);
+                    return Ok(version);
+                }
+            }
+        }
+    }
+
+    /// Follows the changes after a version until the server ends the watch; `version` is where to go on.
+    async fn follow(&self, version: &mut String, failures: &mut u32) -> Result<(), Error> {
+        let params = WatchParams::default().timeout(WATCH_SECONDS);
+        let begun = Instant::now();
+        let stream = timeout(self.timeout, self.api.watch(&params, version)).await;
+        let mut stream = Box::pin(stream.map_err(|_| Error::Timeout(self.timeout))??);
+        while let Some(event) = self.event(&mut stream).await? {
+            *failures = 0;
+            match event {
+                WatchEvent::Added(item) | WatchEvent::Modified(item) => {
+                    advance(version, &item);
+                    if let Some(object) = self.object(item) {
+                        let wakes = self.state.world.write(|world| world.apply(object, Source::Watch));
+                        self.state.wake(wakes);
+                    }
+                }
+                WatchEvent::Deleted(item) => {
+                    advance(version, &item);
+                    let id = Identity::from(item.meta());
+                    self.state.readable(K::KIND, &id.key);
+                    let wakes = self.state.world.write(|world| world.remove(K::KIND, &id));
+                    self.state.wake(wakes);
+                }
+                WatchEvent::Bookmark(mark) => version.clone_from(&mark.metadata.resource_version),
+                WatchEvent::Error(status) => return Err(kube::Error::Api(status).into()),
+            }
+        }
+        if begun.elapsed() < Duration::from_secs(1) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// The next event; None when the server ended the watch.
+    async fn event(
+        &self,
+        stream: &mut (impl Stream<Item = kube::Result<WatchEvent<K>>> + Unpin),
+    ) -> Result<Option<WatchEvent<K>>, Error> {
+        loop {
+            match timeout(SILENCE, stream.next()).await {
+                Err(_) => return Err(Error::Timeout(SILENCE)),
+                Ok(None) => return Ok(None),
+                Ok(Some(Ok(event))) => return Ok(Some(event)),
+                // One object that does not parse must not hide those that follow it. kube takes it for a status without
+                // a code.
+                Ok(Some(Err(kube::Error::Api(status)))) if status.code == 0 => self.passed_over(),
+                Ok(Some(Err(kube::Error::SerdeError(_)))) => self.passed_over(),
+                Ok(Some(Err(error))) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn passed_over(&self) {
+        warn!(kind = kinds::label(K::KIND), "watch event passed over, it does not parse");
+        self.state.count_unreadable(K::KIND);
+    }
+
+    /// The fact of an object; None, and remembered as unreadable, where it does not parse.
+    fn object(&self, item: K) -> Option<Object> {
+        let key = Identity::from(item.meta()).key;
+        match item.object() {
+            Ok(object) => {
+                self.state.readable(K::KIND, &key);
+                Some(object)
+            }
+            Err(error) => {
+                warn!(
+                    kind = kinds::label(K::KIND),
+                    ns = key.namespace,
+                    name = key.name,
+                    error,
+                    "object does not parse"
+                );
+                self.state.unreadable(K::KIND, key);
+                None
+            }
+        }
+    }
+
+    async fn pause(&self, error: &Error, failures: &mut u32) {
+        let labels = WatchLabels { kind: kinds::label(K::KIND), reason: error.reason() };
+        self.state.metrics.watch_restarts.get_or_create(&labels).inc();
+        let longest = BACKOFF.0.saturating_mul(2_u32.saturating_pow((*failures).min(16))).min(BACKOFF.1);
+        *failures = failures.saturating_add(1);
+        if matches!(error, Error::Expired) {
+            debug!(kind = kinds::label(K::KIND), "watch fell behind, listing again");
+        } else {
+            warn!(kind = kinds::label(K::KIND), namespace = self.namespace, %error, "watch failed, trying again");
+        }
+        tokio::time::sleep(longest.mul_f64(0.5 + 0.5 * fastrand::f64())).await;
+    }
+}
+
+fn advance<K: Watched>(version: &mut String, item: &K) {
+    if let Some(at) = item.meta().resource_version.as_ref().filter(|at| !at.is_empty()) {
+        version.clone_from(at);
+    }
+}

@@ -1,0 +1,53 @@
+//! How long to wait after the n-th failure in a row of one object: grows, is capped, and has jitter.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::time::Duration;
+
+/// First pause; doubled with each failure.
+const FIRST: Duration = Duration::from_millis(20);
+
+/// Longest pause.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// Failures in a row, by object. An object that succeeds, or is gone, is forgotten.
+#[derive(Debug)]
+pub struct Backoff<K>(HashMap<K, u32>);
+
+impl<K> Default for Backoff<K> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<K: Eq + Hash> Backoff<K> {
+    /// The object failed once more: how long to wait. `random` is from 0 to 1.
+    pub fn failed(&mut self, key: K, random: f64) -> Duration {
+        let failures = self.0.entry(key).or_insert(0);
+        let pause = FIRST.saturating_mul(2_u32.saturating_pow((*failures).min(16))).min(LONGEST);
+        *failures = failures.saturating_add(1);
+        pause.mul_f64(0.75 + 0.25 * random.clamp(0.0, 1.0))
+    }
+
+    /// The object succeeded, or is gone.
+    pub fn forget(&mut self, key: &K) {
+        self.0.remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grows_up_to_its_cap_and_starts_anew_after_a_success() {
+        let mut backoff = Backoff::default();
+        let pauses: Vec<Duration> = (0..40).map(|_| backoff.failed("a", 1.0)).collect();
+        assert_eq!(pauses[0], FIRST);
+        assert!(pauses.windows(2).all(|pair| pair[0] <= pair[1]));
+        assert_eq!(pauses[39], LONGEST);
+        assert_eq!(backoff.failed("b", 0.0), FIRST.mul_f64(0.75), "another object has its own count");
+        backoff.forget(&"a");
+        assert_eq!(backoff.failed("a", 1.0), FIRST);
+    }
+}

@@ -1,0 +1,183 @@
+//! What can go wrong in a controller, and what that means: try again, when, or never.
+//!
+//! Owns the reading of the API server's refusals. Nothing else in the controllers looks at HTTP codes, evictions aside.
+
+use std::time::Duration;
+
+use kube::core::Status;
+use thiserror::Error;
+
+use crate::logic::workload_action::effect::{Refusal, RefusalKind};
+
+/// What to do about an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// Asking again will not help.
+    Terminal,
+    /// Try again after the backoff.
+    Retry,
+    /// Try again, but not before this time.
+    After(Duration),
+}
+
+impl Class {
+    /// The word for metrics.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Terminal => "terminal",
+            Self::Retry => "retry",
+            Self::After(_) => "retry_after",
+        }
+    }
+}
+
+/// Why a request, or a pass, did not succeed.
+#[derive(Debug, Error)]
+pub enum Error {
+    /// This replica does not act any more.
+    #[error("this replica does not hold the lease any more")]
+    NotLeader,
+    /// The object is not of the version that was planned on.
+    #[error("the object has changed: {0}")]
+    Conflict(String),
+    /// An object of that name is there already.
+    #[error("the object exists: {0}")]
+    Exists(String),
+    /// The object, or its namespace, is not there.
+    #[error("not found: {0}")]
+    Gone(String),
+    /// The API server said no, and will say so again.
+    #[error("refused: {}", .0.message)]
+    Refused(Refusal),
+    /// The API server asks for time.
+    #[error("the API server asks to wait for {0:?}")]
+    Throttled(Duration),
+    /// No answer came in time; the request may have been carried out.
+    #[error("no answer from the API server within {0:?}")]
+    Timeout(Duration),
+    /// The API server could not be reached, or failed.
+    #[error("the API server failed: {0}")]
+    Unavailable(#[source] Box<kube::Error>),
+    /// What was to be sent, or came back, does not make sense.
+    #[error("malformed: {0}")]
+    Malformed(String),
+    /// A fault of this program.
+    #[error("a fault of this program")]
+    Broken,
+}
+
+impl Error {
+    /// What to do about it.
+    #[must_use]
+    pub fn class(&self) -> Class {
+        match self {
+            Self::NotLeader | Self::Refused(_) | Self::Malformed(_) | Self::Broken => Class::Terminal,
+            Self::Conflict(_) | Self::Exists(_) | Self::Gone(_) | Self::Timeout(_) | Self::Unavailable(_) => {
+                Class::Retry
+            }
+            Self::Throttled(pause) => Class::After(*pause),
+        }
+    }
+
+    /// Its name, in logs and metrics.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::NotLeader => "NotLeader",
+            Self::Conflict(_) => "Conflict",
+            Self::Exists(_) => "AlreadyExists",
+            Self::Gone(_) => "NotFound",
+            Self::Refused(refusal) => refusal.kind.reason().as_str(),
+            Self::Throttled(_) => "Throttled",
+            Self::Timeout(_) => "Timeout",
+            Self::Unavailable(_) => "Unavailable",
+            Self::Malformed(_) => "Malformed",
+            Self::Broken => "Broken",
+        }
+    }
+
+    /// A refusal of this kind.
+    #[must_use]
+    pub fn refused(kind: RefusalKind, message: impl Into<String>) -> Self {
+        Self::Refused(Refusal { kind, message: message.into() })
+    }
+}
+
+impl From<kube::Error> for Error {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => from_status(status),
+            kube::Error::SerdeError(error) => Self::Malformed(error.to_string()),
+            kube::Error::BuildRequest(error) => Self::Malformed(error.to_string()),
+            other => Self::Unavailable(Box::new(other)),
+        }
+    }
+}
+
+fn from_status(status: Box<Status>) -> Error {
+    let words = status.message.clone();
+    match status.code {
+        404 => Error::Gone(words),
+        409 if status.reason == "AlreadyExists" => Error::Exists(words),
+        409 => Error::Conflict(words),
+        429 => Error::Throttled(retry_after(&status)),
+        403 if is_missing_right(&words) => Error::refused(RefusalKind::Forbidden, words),
+        400 | 403 | 413 | 422 => Error::refused(RefusalKind::Denied, words),
+        _ => Error::Unavailable(Box::new(kube::Error::Api(status))),
+    }
+}
+
+/// The authorizer's words: `User "…" cannot create resource "pods" in API group "" in the namespace "…"`. A quota, an
+/// admission plugin or a webhook answers 403 too, in other words.
+fn is_missing_right(message: &str) -> bool {
+    message.contains(" cannot ") && message.contains(" resource \"")
+}
+
+/// How long the API server asks to wait; a second where it does not say.
+#[must_use]
+pub fn retry_after(status: &Status) -> Duration {
+    let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+    Duration::from_secs(u64::from(seconds.clamp(1, 60)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(code: u16, reason: &str, message: &str) -> Error {
+        kube::Error::Api(Status::failure(message, reason).with_code(code).boxed()).into()
+    }
+
+    #[test]
+    fn refusals_are_told_from_what_passes() {
+        let quota = "pods \"a\" is forbidden: exceeded quota: small, requested: pods=1, used: pods=3, limited: pods=3";
+        let right = "pods is forbidden: User \"system:serviceaccount:a:b\" cannot create resource \"pods\" in API group \"\" in the namespace \"c\"";
+        let webhook = "admission webhook \"a.b.c\" denied the request: no";
+        for (code, reason, message, expected) in [
+            (403, "Forbidden", quota, "PodRefused"),
+            (403, "Forbidden", right, "Forbidden"),
+            (400, "BadRequest", webhook, "PodRefused"),
+            (422, "Invalid", "spec.containers: Required value", "PodRefused"),
+            (404, "NotFound", "pods \"a\" not found", "NotFound"),
+            (409, "AlreadyExists", "pods \"a\" already exists", "AlreadyExists"),
+            (409, "Conflict", "the object has been modified", "Conflict"),
+            (429, "TooManyRequests", "slow down", "Throttled"),
+            (401, "Unauthorized", "Unauthorized", "Unavailable"),
+            (500, "InternalError", "failed calling webhook", "Unavailable"),
+            (503, "ServiceUnavailable", "", "Unavailable"),
+            (504, "Timeout", "", "Unavailable"),
+        ] {
+            assert_eq!(error(code, reason, message).reason(), expected, "{code} {reason} {message}");
+        }
+    }
+
+    #[test]
+    fn only_what_asking_again_cannot_change_is_terminal() {
+        assert_eq!(error(422, "Invalid", "").class(), Class::Terminal);
+        assert_eq!(error(503, "ServiceUnavailable", "").class(), Class::Retry);
+        assert_eq!(error(409, "Conflict", "").class(), Class::Retry);
+        assert_eq!(error(429, "TooManyRequests", "").class(), Class::After(Duration::from_secs(1)));
+        assert_eq!(Error::Timeout(Duration::ZERO).class(), Class::Retry);
+    }
+}

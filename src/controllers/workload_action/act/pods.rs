@@ -1,0 +1,163 @@
+//! Writes to pods: creation of newcomers, changes of labels and marks, eviction, deletion.
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::Eviction;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta, Preconditions};
+use kube::api::PostParams;
+use kube::core::Status;
+
+use super::{Done, WorkloadActions, api, merge, only, timed};
+use crate::api::marks;
+use crate::controllers::error::{Error, retry_after};
+use crate::controllers::workload_action::newcomer;
+use crate::logic::facts::{Identity, PodFact};
+use crate::logic::workload_action::effect::{NewPod, PodChange, RefusalKind};
+use crate::logic::world::{Kind, Object, Source};
+
+/// Makes a newcomer. A pod of its name that bears the slot's mark is the one: an answer of ours got lost.
+pub async fn create(ctx: &WorkloadActions, new: &NewPod) -> Result<Done, Error> {
+    let template = ctx.world.read(|world| world.set(&new.set).and_then(|set| set.template.clone()));
+    let Some(template) = template else {
+        let words = format!("ReplicaSet {} has no template to make a pod from; it is gone or scaled to zero", new.set);
+        return Err(Error::refused(RefusalKind::Gone, words));
+    };
+    let pod = newcomer::pod(&template, new);
+    let id = Identity { key: new.key.clone(), ..Identity::default() };
+    let api = api::<Pod>(ctx, &id);
+    let params = PostParams { field_manager: Some(marks::MANAGER.to_owned()), ..PostParams::default() };
+    let words = match timed(ctx, api.create(&params, &pod)).await {
+        Ok(made) => return Ok(Done::changed(object(made))),
+        Err(Error::Exists(words)) => words,
+        // Not the pod but its namespace.
+        Err(Error::Gone(words)) => return Err(Error::refused(RefusalKind::Gone, words)),
+        Err(error) => return Err(error),
+    };
+    let found = PodFact::from(&timed(ctx, api.get(&new.key.name)).await?);
+    if found.is_marked_by(&new.slot) {
+        return Ok(Done::changed(Object::Pod(found)));
+    }
+    ctx.world.write(|world| world.apply(Object::Pod(found), Source::Own));
+    Err(Error::refused(RefusalKind::Taken, words))
+}
+
+/// Changes labels, owner and marks, only if the pod is still of the uid and version that was planned on.
+pub async fn change(ctx: &WorkloadActions, pod: &Identity, change: &PodChange) -> Result<Done, Error> {
+    match merge::<Pod>(ctx, pod, &change.patch(pod)).await {
+        Err(Error::Gone(_)) => Ok(Done::gone(Kind::Pod, pod)),
+        written => Ok(Done::changed(object(written?))),
+    }
+}
+
+/// Evicts the pod, so that budgets hold, only if it is still of this uid.
+pub async fn evict(ctx: &WorkloadActions, pod: &Identity) -> Result<Done, Error> {
+    let body = eviction(pod);
+    let (api, params) = (api::<Pod>(ctx, pod), PostParams::default());
+    let call = api.create_subresource::<_, Status>("eviction", &pod.key.name, &params, &body);
+    match tokio::time::timeout(ctx.timeout, call).await {
+        Err(_) => Err(Error::Timeout(ctx.timeout)),
+        Ok(Ok(_)) => Ok(ending(ctx, pod)),
+        Ok(Err(kube::Error::Api(status))) => match eviction_refused(&status) {
+            Some(error) => Err(error),
+            None if status.code == 404 => Ok(Done::gone(Kind::Pod, pod)),
+            None => Err(kube::Error::Api(status).into()),
+        },
+        Ok(Err(error)) => Err(error.into()),
+    }
+}
+
+/// An eviction of the pod of this uid. Not by kube's own `evict`: version 5 misspells `deleteOptions`, and the API server
+/// passes over the precondition without a word.
+fn eviction(pod: &Identity) -> Eviction {
+    Eviction {
+        metadata: ObjectMeta {
+            namespace: Some(pod.key.namespace.clone()),
+            name: Some(pod.key.name.clone()),
+            ..ObjectMeta::default()
+        },
+        delete_options: Some(DeleteOptions {
+            preconditions: Some(Preconditions { uid: Some(pod.uid.clone()), resource_version: None }),
+            ..DeleteOptions::default()
+        }),
+    }
+}
+
+/// What an eviction's own ways of saying no mean; None for what any request may be told.
+fn eviction_refused(status: &Status) -> Option<Error> {
+    let causes = || status.details.iter().flat_map(|details| &details.causes);
+    match status.code {
+        429 if causes().any(|cause| cause.reason == "DisruptionBudget") => {
+            let words = causes().map(|cause| cause.message.as_str()).find(|words| !words.is_empty());
+            Some(Error::refused(RefusalKind::Budget, words.unwrap_or(&status.message)))
+        }
+        429 => Some(Error::Throttled(retry_after(status))),
+        500 if status.message.contains("more than one PodDisruptionBudget") => {
+            Some(Error::refused(RefusalKind::Budgets, status.message.as_str()))
+        }
+        _ => None,
+    }
+}
+
+/// Deletes the pod, only if it is still of this uid.
+pub async fn delete(ctx: &WorkloadActions, pod: &Identity) -> Result<Done, Error> {
+    let api = api::<Pod>(ctx, pod);
+    match timed(ctx, api.delete(&pod.key.name, &only(pod))).await {
+        Ok(_) => Ok(ending(ctx, pod)),
+        Err(Error::Gone(_)) => Ok(Done::gone(Kind::Pod, pod)),
+        Err(error) => Err(error),
+    }
+}
+
+/// The pod as it was known, but on its way out: the answer does not say of which version it is now.
+fn ending(ctx: &WorkloadActions, pod: &Identity) -> Done {
+    let known = ctx.world.read(|world| world.pod(&pod.key).filter(|known| known.id.uid == pod.uid).cloned());
+    known.map_or(Done::Nothing, |known| Done::changed(Object::Pod(PodFact { terminating: true, ..known })))
+}
+
+/// The pod as a fact.
+#[allow(clippy::needless_pass_by_value)] // the shape that every kind's conversion has here
+pub fn object(pod: Pod) -> Object {
+    Object::Pod((&pod).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::core::response::{StatusCause, StatusDetails};
+
+    fn status(code: u16, message: &str, cause: Option<&str>) -> Status {
+        let causes = cause.map(|reason| StatusCause {
+            reason: reason.into(),
+            message: "The disruption budget web needs 3 healthy pods and has 3 currently".into(),
+            field: String::new(),
+        });
+        let details = StatusDetails {
+            name: String::new(),
+            group: String::new(),
+            kind: String::new(),
+            uid: String::new(),
+            causes: causes.into_iter().collect(),
+            retry_after_seconds: 7,
+        };
+        let mut status = Status::failure(message, "").with_code(code);
+        status.details = Some(details);
+        status
+    }
+
+    #[test]
+    fn a_budget_is_told_from_throttling_and_two_budgets_from_a_failure() {
+        let words = |status: &Status| eviction_refused(status).map(|error| error.reason());
+        let text = "Cannot evict pod as it would violate the pod's disruption budget.";
+        assert_eq!(words(&status(429, text, Some("DisruptionBudget"))), Some("BudgetBlocked"));
+        assert_eq!(words(&status(429, "too many requests", None)), Some("Throttled"));
+        let text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+        assert_eq!(words(&status(500, text, None)), Some("BudgetsOverlap"));
+        assert_eq!(words(&status(500, "etcd is away", None)), None);
+        assert_eq!(words(&status(404, "not found", None)), None);
+    }
+
+    #[test]
+    fn the_budget_is_named() {
+        let error = eviction_refused(&status(429, "Cannot evict pod", Some("DisruptionBudget"))).unwrap();
+        assert!(error.to_string().contains("budget web needs 3"), "{error}");
+    }
+}

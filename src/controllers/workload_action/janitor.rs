@@ -1,0 +1,60 @@
+//! The janitor's rounds: cleans up after actions that vanished with their work half done.
+//!
+//! Owns when it looks. What it does stands in `logic::workload_action::janitor`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tracing::{info, warn};
+
+use super::{WorkloadActions, act};
+use crate::logic::workload_action::effect::Effect;
+use crate::logic::workload_action::janitor::Leftovers;
+use crate::metrics::ReasonLabel;
+
+/// Time between two rounds while nothing is left over.
+const ROUND: Duration = Duration::from_secs(60);
+
+/// Makes rounds until the controller is stopped.
+pub async fn run(controller: Arc<WorkloadActions>) {
+    let mut leftovers = Leftovers::default();
+    while !controller.stop.is_cancelled() {
+        let pause = round(&controller, &mut leftovers).await;
+        tokio::select! {
+            () = controller.stop.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+/// One round; returns the time until the next.
+async fn round(controller: &WorkloadActions, leftovers: &mut Leftovers) -> Duration {
+    // An action that does not parse may have any slot: nothing can be called left over then.
+    if controller.sync.has_unreadable() {
+        warn!("janitor rests: some object of ours does not parse");
+        return ROUND;
+    }
+    let now = Timestamp::now();
+    let (effects, again) = controller.world.read(|world| leftovers.sweep(world, now));
+    for effect in effects {
+        if controller.stop.is_cancelled() {
+            break;
+        }
+        clean(controller, &effect).await;
+    }
+    let until = again.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO));
+    until.map_or(ROUND, |until| until.clamp(Duration::from_millis(100), ROUND))
+}
+
+async fn clean(controller: &WorkloadActions, effect: &Effect) {
+    let outcome = match controller.perform(effect).await {
+        Ok(()) => "ok",
+        // What it was about has changed: the next round sees.
+        Err(error) => {
+            info!(effect = act::name(effect), %error, "leftover not cleaned up");
+            "failed"
+        }
+    };
+    controller.metrics.janitor.get_or_create(&ReasonLabel { reason: outcome }).inc();
+}

@@ -1,0 +1,229 @@
+//! The workload-action controller: asks the planner what to do next, does it, tells it what came of it, and asks again.
+//!
+//! Owns the loop, the patience before a mere report is written, and the turn-taking of admissions. Decides nothing about
+//! replicas: that is `logic::workload_action`. Keeps nothing that a crash must not lose.
+
+mod act;
+mod events;
+mod janitor;
+mod newcomer;
+mod waits;
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::Client;
+use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info};
+
+use crate::api::workload_action::WorkloadActionStatus;
+use crate::caches::{Shared, Synced};
+use crate::controllers::error::Error;
+use crate::controllers::queue::Queue;
+use crate::controllers::{Again, Controller, Outcome};
+use crate::logic::facts::Key;
+use crate::logic::workload_action::effect::{Effect, Next, Refusal};
+use crate::logic::workload_action::{Limits, next, refused};
+use crate::logic::world::{Source, Wakes};
+use crate::metrics::{Metrics, ReasonLabel};
+use act::Done;
+pub use events::{Events, line};
+pub use janitor::run as run_janitor;
+use waits::Waits;
+
+/// Steps of one pass; then others get their turn.
+const STEPS: usize = 32;
+
+/// Times in one pass that an object turned out to be another than known, before the backoff takes over.
+const SURPRISES: usize = 4;
+
+/// Everything the controller works with.
+pub struct WorkloadActions {
+    pub client: Client,
+    pub world: Shared,
+    pub sync: Synced,
+    pub queue: Arc<Queue<Key>>,
+    pub limits: Limits,
+    /// How long one request may take.
+    pub timeout: Duration,
+    /// How often an action that has not ended is looked at though nothing changed.
+    pub resync: Duration,
+    pub metrics: Metrics,
+    pub events: Events,
+    /// Cancelled when this replica must not act any more.
+    pub leader: CancellationToken,
+    /// Cancelled when passes should come to an end.
+    pub stop: CancellationToken,
+    pub state: State,
+}
+
+/// What the controller keeps between two passes; a crash may lose it.
+#[derive(Default)]
+pub struct State {
+    waits: std::sync::Mutex<Waits>,
+    /// Held from planning an admission until it is in the world, so that no two take the same place.
+    admission: Mutex<()>,
+}
+
+impl Controller for WorkloadActions {
+    type Key = Key;
+    const NAME: &'static str = "workload-action";
+
+    async fn reconcile(self: Arc<Self>, key: Key) -> Outcome {
+        let mut pass = Pass::default();
+        let mut step = self.plan(&key);
+        for _ in 0..STEPS {
+            if self.stop.is_cancelled() {
+                return Ok(Again::OnChange);
+            }
+            let effect = match step {
+                Next::Do(effect) => effect,
+                Next::Wait { until, report } => match self.wait(&key, until, report) {
+                    Rest::Until(again) => return Ok(again),
+                    Rest::Report(effect) => *effect,
+                },
+            };
+            let done = match effect {
+                Effect::Admit { .. } => self.admit(&key).await,
+                effect => self.perform(&effect).await.map_err(|error| (effect, error)),
+            };
+            step = match done {
+                Ok(()) => self.plan(&key),
+                Err((effect, error)) => self.failed(&key, &mut pass, &effect, error).await?,
+            };
+        }
+        Ok(Again::After(Duration::ZERO))
+    }
+}
+
+/// What one pass remembers.
+#[derive(Default)]
+struct Pass {
+    surprises: usize,
+    refused: bool,
+}
+
+/// What to do about a wait.
+enum Rest {
+    Until(Again),
+    Report(Box<Effect>),
+}
+
+impl WorkloadActions {
+    /// Asks the planner.
+    fn plan(&self, key: &Key) -> Next {
+        let now = Timestamp::now();
+        self.world.read(|world| next(key, world, now, &self.limits))
+    }
+
+    /// Plans an admission again with nobody else planning one, and carries it out before the next may.
+    async fn admit(&self, key: &Key) -> Result<(), (Effect, Error)> {
+        let _turn = self.state.admission.lock().await;
+        match self.plan(key) {
+            Next::Do(effect @ Effect::Admit { .. }) => self.perform(&effect).await.map_err(|error| (effect, error)),
+            // Somebody was quicker; the pass goes on with what is true now.
+            Next::Do(_) | Next::Wait { .. } => Ok(()),
+        }
+    }
+
+    /// Does one thing, and takes what came of it into the world before anything else is planned.
+    async fn perform(&self, effect: &Effect) -> Result<(), Error> {
+        if self.leader.is_cancelled() {
+            return Err(Error::NotLeader);
+        }
+        let before = self.status_of(effect);
+        let done = act::act(self, effect).await?;
+        self.take_in(done);
+        let on = act::target(effect);
+        info!(effect = act::name(effect), ns = on.namespace, name = on.name, "done");
+        if let Effect::Record { action, status } | Effect::Admit { action, status } = effect {
+            self.events.tell(action, before.as_ref(), status);
+        }
+        Ok(())
+    }
+
+    /// The status that an effect is about to write over.
+    fn status_of(&self, effect: &Effect) -> Option<WorkloadActionStatus> {
+        let (Effect::Record { action, .. } | Effect::Admit { action, .. }) = effect else { return None };
+        self.world.read(|world| world.action(&action.key).and_then(|known| known.status.clone()))
+    }
+
+    /// The answer to our own write is a fact at once. Other actions that it concerns are woken; ours goes on anyway.
+    fn take_in(&self, done: Done) {
+        let wakes = match done {
+            Done::Changed(object) => self.world.write(|world| world.apply(*object, Source::Own)),
+            Done::Gone(kind, id) => self.world.write(|world| world.remove(kind, &id)),
+            Done::Nothing => Wakes::new(),
+        };
+        self.queue.wake(wakes);
+    }
+
+    /// What follows from a failure: another plan, or the end of the pass.
+    async fn failed(&self, key: &Key, pass: &mut Pass, effect: &Effect, error: Error) -> Result<Next, Error> {
+        self.metrics.api_errors.get_or_create(&ReasonLabel { reason: error.reason() }).inc();
+        debug!(ns = key.namespace, name = key.name, effect = act::name(effect), %error, "effect did not happen");
+        match error {
+            Error::Refused(refusal) if !pass.refused && !is_own_record(effect) => {
+                pass.refused = true;
+                Ok(self.after_refusal(key, effect, &refusal))
+            }
+            Error::Conflict(_) | Error::Exists(_) | Error::Gone(_) if pass.surprises < SURPRISES => {
+                pass.surprises += 1;
+                let done = act::look_again(self, effect).await?;
+                self.take_in(done);
+                Ok(self.plan(key))
+            }
+            error => Err(error),
+        }
+    }
+
+    fn after_refusal(&self, key: &Key, effect: &Effect, refusal: &Refusal) -> Next {
+        let now = Timestamp::now();
+        self.world.read(|world| refused(key, world, now, effect, refusal))
+    }
+
+    /// How to wait. A report is written only when the same wait has lasted a moment: most are over before.
+    fn wait(&self, key: &Key, until: Option<Timestamp>, report: Option<Box<WorkloadActionStatus>>) -> Rest {
+        let known = self.world.read(|world| world.action(key).cloned());
+        let mut waits = self.state.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(action) = known else {
+            waits.forget(key);
+            return Rest::Until(Again::OnChange);
+        };
+        let unfinished = action.status.as_ref().is_none_or(|status| status.finished_at.is_none());
+        let now = Timestamp::now();
+        let pause = waits::pause(now, until, unfinished.then_some(self.resync), fastrand::f64());
+        let Some(status) = report.filter(|report| Some(&**report) != action.status.as_ref()) else {
+            waits.forget(key);
+            return Rest::Until(pause.map_or(Again::OnChange, Again::After));
+        };
+        match waits.patience(key, &status, std::time::Instant::now()) {
+            Some(left) => Rest::Until(Again::After(pause.map_or(left, |pause| pause.min(left)))),
+            None => Rest::Report(Box::new(Effect::Record { action: (&action.metadata).into(), status })),
+        }
+    }
+}
+
+/// A write of our own bookkeeping: that it was refused cannot be written down either.
+fn is_own_record(effect: &Effect) -> bool {
+    match effect {
+        Effect::Record { .. } | Effect::Admit { .. } | Effect::AddFinalizer { .. } | Effect::RemoveFinalizer { .. } => {
+            true
+        }
+        Effect::DeleteAction { .. }
+        | Effect::WriteReceipt { .. }
+        | Effect::FailReceipt { .. }
+        | Effect::DeleteReceipt { .. }
+        | Effect::CreatePod(_)
+        | Effect::ChangePod { .. }
+        | Effect::Evict { .. }
+        | Effect::DeletePod { .. }
+        | Effect::Scale { .. }
+        | Effect::ClearLedger { .. } => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,388 @@
+//! The shell against a scripted API server: what is sent, in which order, and what follows from each answer.
+
+use std::collections::VecDeque;
+use std::sync::Mutex as StdMutex;
+
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use serde_json::{Value, json};
+use tower_test::mock;
+
+use super::*;
+use crate::api::receipt::WorkloadActionReceiptSpec;
+use crate::api::workload_action::WorkloadAction;
+use crate::caches::{Caches, Listener, Options};
+use crate::controllers::error::Class;
+use crate::logic::facts::{Identity, PodFact, SetFact};
+use crate::logic::workload_action::effect::{NewPod, PodChange, RefusalKind, Scalable, ScalableKind};
+use crate::logic::world::Object;
+
+/// One request as it came: method, path with query, body.
+#[derive(Clone, Debug)]
+struct Seen {
+    what: String,
+    body: Value,
+}
+
+/// An API server that gives the answers of a script, in order, whatever is asked; past its end it is silent.
+struct Scripted {
+    controller: Arc<WorkloadActions>,
+    seen: Arc<StdMutex<Vec<Seen>>>,
+}
+
+struct Nobody;
+impl Listener for Nobody {
+    fn wake(&self, _: Wakes) {}
+}
+
+fn scripted(answers: impl IntoIterator<Item = (u16, Value)>) -> Scripted {
+    let (service, mut handle) = mock::pair::<Request<Body>, Response<Body>>();
+    let seen = Arc::new(StdMutex::new(Vec::new()));
+    let mut answers: VecDeque<(u16, Value)> = answers.into_iter().collect();
+    let log = Arc::clone(&seen);
+    tokio::spawn(async move {
+        let mut unanswered = Vec::new();
+        while let Some((request, send)) = handle.next_request().await {
+            let (head, body) = request.into_parts();
+            let bytes = body.collect().await.unwrap().to_bytes();
+            let what = format!("{} {}", head.method, head.uri);
+            log.lock().unwrap().push(Seen { what, body: serde_json::from_slice(&bytes).unwrap_or_default() });
+            match answers.pop_front() {
+                Some((code, answer)) => {
+                    let response = Response::builder().status(code).body(answer.to_string().into_bytes().into());
+                    send.send_response(response.unwrap());
+                }
+                None => unanswered.push(send),
+            }
+        }
+    });
+    Scripted { controller: controller(Client::new(service, "default")), seen }
+}
+
+fn controller(client: Client) -> Arc<WorkloadActions> {
+    let metrics = Metrics::new();
+    let (idle, _) = mock::pair::<Request<Body>, Response<Body>>();
+    let options = Options { namespaces: vec![], timeout: Duration::from_secs(1) };
+    let stop = CancellationToken::new();
+    let caches = Caches::start(&Client::new(idle, "default"), &options, Arc::new(Nobody), &metrics, &stop);
+    let (events, _) = events::line(&metrics);
+    let queue = Arc::new(Queue::default());
+    queue.open();
+    Arc::new(WorkloadActions {
+        client,
+        world: Shared::default(),
+        sync: caches.sync(),
+        queue,
+        limits: Limits::default(),
+        timeout: Duration::from_secs(10),
+        resync: Duration::from_secs(300),
+        metrics,
+        events,
+        leader: CancellationToken::new(),
+        stop,
+        state: State::default(),
+    })
+}
+
+fn key() -> Key {
+    Key::new("shop", "go")
+}
+
+/// An action that the planner refuses at once, with one write of its status.
+fn action(version: &str) -> Value {
+    json!({
+        "apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadAction",
+        "metadata": {"namespace": "shop", "name": "go", "uid": "u1", "resourceVersion": version, "generation": 1},
+        "spec": {"swap": {"replica": {"pod": {"name": "a"}}, "with": [{"pod": {"name": "b"}}]}},
+    })
+}
+
+fn ended(version: &str) -> Value {
+    let mut ended = action(version);
+    ended["status"] = json!({"observedGeneration": 1, "finishedAt": "2026-01-01T00:00:00Z"});
+    ended
+}
+
+fn status(code: u16, reason: &str, message: &str) -> (u16, Value) {
+    (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}))
+}
+
+fn pod_json(slot: Option<&str>) -> Value {
+    let annotations = slot.map(|slot| json!({"ganglion.dev/slot": slot, "ganglion.dev/role": "newcomer"}));
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"namespace": "shop", "name": "web-1", "uid": "p1", "resourceVersion": "7", "annotations": annotations},
+    })
+}
+
+fn pod_id() -> Identity {
+    Identity { key: Key::new("shop", "web-1"), uid: "p1".into(), version: "5".into() }
+}
+
+fn new_pod() -> NewPod {
+    NewPod {
+        key: Key::new("shop", "web-1"),
+        node: "n".into(),
+        slot: "s1".into(),
+        set: Key::new("shop", "web"),
+        label: "pod-template-hash".into(),
+        action: Identity { key: key(), uid: "u1".into(), version: "1".into() },
+    }
+}
+
+impl Scripted {
+    fn knows(&self, object: Object) {
+        self.controller.world.write(|world| world.apply(object, Source::Watch));
+    }
+
+    fn knows_action(&self, action: Value) {
+        let action: WorkloadAction = serde_json::from_value(action).unwrap();
+        self.knows(Object::Action(Box::new(action)));
+    }
+
+    fn knows_pod(&self) {
+        self.knows(Object::Pod(PodFact { id: pod_id(), ..PodFact::default() }));
+    }
+
+    async fn reconcile(&self) -> Outcome {
+        Arc::clone(&self.controller).reconcile(key()).await
+    }
+
+    async fn perform(&self, effect: &Effect) -> Result<(), Error> {
+        self.controller.perform(effect).await
+    }
+
+    fn pod(&self) -> Option<PodFact> {
+        self.controller.world.read(|world| world.pod(&pod_id().key).cloned())
+    }
+
+    fn asked(&self) -> Vec<String> {
+        self.seen.lock().unwrap().iter().map(|seen| seen.what.clone()).collect()
+    }
+
+    fn body(&self, index: usize) -> Value {
+        self.seen.lock().unwrap()[index].body.clone()
+    }
+}
+
+const STATUS: &str = "PATCH /apis/ganglion.dev/v1alpha1/namespaces/shop/workloadactions/go/status?&force=true&fieldManager=ganglion%2Fworkload-action%2Fstatus";
+
+#[tokio::test]
+async fn a_status_is_applied_under_our_name_for_one_version_and_is_known_at_once() {
+    let api = scripted([(200, ended("2"))]);
+    api.knows_action(action("1"));
+    assert_eq!(api.reconcile().await.unwrap(), Again::OnChange);
+    assert_eq!(api.asked(), [STATUS]);
+    let body = api.body(0);
+    assert_eq!(body["metadata"], json!({"namespace": "shop", "name": "go", "uid": "u1", "resourceVersion": "1"}));
+    assert_eq!(body["status"]["conditions"][0]["observedGeneration"], 1);
+    let version = api.controller.world.read(|world| world.action(&key()).unwrap().metadata.resource_version.clone());
+    assert_eq!(version.as_deref(), Some("2"));
+}
+
+#[tokio::test]
+async fn after_a_conflict_the_object_is_read_and_planned_on_again() {
+    let api = scripted([status(409, "Conflict", "modified"), (200, action("4")), (200, ended("5"))]);
+    api.knows_action(action("1"));
+    assert_eq!(api.reconcile().await.unwrap(), Again::OnChange);
+    let read = "GET /apis/ganglion.dev/v1alpha1/namespaces/shop/workloadactions/go";
+    assert_eq!(api.asked(), [STATUS, read, STATUS]);
+    assert_eq!(api.body(2)["metadata"]["resourceVersion"], "4");
+}
+
+#[tokio::test]
+async fn conflict_upon_conflict_ends_in_the_backoff() {
+    let answers = (0..20).flat_map(|at| [status(409, "Conflict", "modified"), (200, action(&format!("{}", at + 2)))]);
+    let api = scripted(answers);
+    api.knows_action(action("1"));
+    let error = api.reconcile().await.unwrap_err();
+    assert_eq!((error.reason(), error.class()), ("Conflict", Class::Retry));
+    assert_eq!(api.asked().len(), 2 * SURPRISES + 1);
+}
+
+#[tokio::test]
+async fn an_action_that_is_gone_is_left_alone() {
+    let api = scripted([status(404, "NotFound", "gone")]);
+    api.knows_action(action("1"));
+    assert_eq!(api.reconcile().await.unwrap(), Again::OnChange);
+    assert!(api.controller.world.read(|world| world.action(&key()).is_none()));
+    assert_eq!(api.reconcile().await.unwrap(), Again::OnChange);
+    assert_eq!(api.asked().len(), 1);
+}
+
+#[tokio::test]
+async fn a_status_that_is_refused_is_not_sent_again_and_again() {
+    let api = scripted([status(422, "Invalid", "status.slots: Too many")]);
+    api.knows_action(action("1"));
+    assert_eq!(api.reconcile().await.unwrap_err().class(), Class::Terminal);
+    assert_eq!(api.asked().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_does_not_come_is_not_waited_for() {
+    let api = scripted([]);
+    api.knows_action(action("1"));
+    let error = api.reconcile().await.unwrap_err();
+    assert_eq!((error.reason(), error.class()), ("Timeout", Class::Retry));
+}
+
+#[tokio::test]
+async fn without_the_lease_nothing_is_sent() {
+    let api = scripted([]);
+    api.knows_action(action("1"));
+    api.controller.leader.cancel();
+    assert_eq!(api.reconcile().await.unwrap_err().reason(), "NotLeader");
+    assert_eq!(api.asked().len(), 0);
+}
+
+#[tokio::test]
+async fn once_stopped_no_step_begins() {
+    let api = scripted([]);
+    api.knows_action(action("1"));
+    api.controller.stop.cancel();
+    assert_eq!(api.reconcile().await.unwrap(), Again::OnChange);
+    assert_eq!(api.asked().len(), 0);
+}
+
+#[tokio::test]
+async fn an_evicted_pod_counts_as_on_its_way_out_before_the_watch_tells() {
+    let api = scripted([(201, json!({"kind": "Status", "status": "Success"}))]);
+    api.knows_pod();
+    api.perform(&Effect::Evict { pod: pod_id() }).await.unwrap();
+    assert!(api.pod().unwrap().terminating);
+    assert_eq!(api.asked(), ["POST /api/v1/namespaces/shop/pods/web-1/eviction?"]);
+    assert_eq!(api.body(0)["deleteOptions"]["preconditions"], json!({"uid": "p1"}));
+}
+
+#[tokio::test]
+async fn what_is_gone_already_is_evicted_and_deleted() {
+    for effect in [Effect::Evict { pod: pod_id() }, Effect::DeletePod { pod: pod_id() }] {
+        let api = scripted([status(404, "NotFound", "gone")]);
+        api.knows_pod();
+        api.perform(&effect).await.unwrap();
+        assert_eq!(api.pod(), None);
+    }
+}
+
+#[tokio::test]
+async fn a_deletion_insists_on_the_uid() {
+    let api = scripted([(200, pod_json(None))]);
+    api.knows_pod();
+    api.perform(&Effect::DeletePod { pod: pod_id() }).await.unwrap();
+    assert_eq!(api.body(0)["preconditions"], json!({"uid": "p1"}));
+    assert!(api.pod().unwrap().terminating);
+}
+
+#[tokio::test]
+async fn a_pod_is_changed_for_one_version() {
+    let api = scripted([(200, pod_json(Some("s1")))]);
+    let change = PodChange::Mark { slot: "s1".into() };
+    api.perform(&Effect::ChangePod { pod: pod_id(), change }).await.unwrap();
+    let body = api.body(0);
+    assert_eq!((&body["metadata"]["uid"], &body["metadata"]["resourceVersion"]), (&json!("p1"), &json!("5")));
+    assert!(api.pod().unwrap().is_marked_by("s1"));
+}
+
+fn set() -> Object {
+    let id = Identity { key: Key::new("shop", "web"), uid: "r1".into(), version: "1".into() };
+    Object::Set(SetFact { id, template: Some(Arc::default()), ..SetFact::default() })
+}
+
+#[tokio::test]
+async fn a_newcomer_that_exists_is_taken_if_it_is_ours_and_refused_if_not() {
+    let exists = || status(409, "AlreadyExists", "pods \"web-1\" already exists");
+    let ours = scripted([exists(), (200, pod_json(Some("s1")))]);
+    ours.knows(set());
+    ours.perform(&Effect::CreatePod(new_pod())).await.unwrap();
+    assert!(ours.pod().unwrap().is_marked_by("s1"));
+
+    for other in [Some("s2"), None] {
+        let api = scripted([exists(), (200, pod_json(other))]);
+        api.knows(set());
+        let error = api.perform(&Effect::CreatePod(new_pod())).await.unwrap_err();
+        assert!(matches!(&error, Error::Refused(refusal) if refusal.kind == RefusalKind::Taken), "{error}");
+        assert!(api.pod().is_some(), "that it is there is known from now on");
+    }
+}
+
+#[tokio::test]
+async fn no_newcomer_without_a_template_and_none_in_a_vanished_namespace() {
+    let api = scripted([status(404, "NotFound", "namespaces \"shop\" not found")]);
+    for _ in 0..2 {
+        let error = api.perform(&Effect::CreatePod(new_pod())).await.unwrap_err();
+        assert!(matches!(&error, Error::Refused(refusal) if refusal.kind == RefusalKind::Gone), "{error}");
+        api.knows(set());
+    }
+    assert_eq!(api.asked().len(), 1, "the first was not even sent");
+}
+
+#[tokio::test]
+async fn a_receipt_that_exists_is_as_good_only_if_the_same_action_wrote_it() {
+    let receipt = |uid: &str| {
+        json!({
+            "apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadActionReceipt",
+            "metadata": {"namespace": "shop", "name": "go-1", "uid": "w1", "resourceVersion": "3"},
+            "spec": {"actionName": "go", "actionUid": uid, "specHash": "1", "executedAt": "2026-01-01T00:00:00Z"},
+        })
+    };
+    let spec: WorkloadActionReceiptSpec = serde_json::from_value(receipt("u1")["spec"].clone()).unwrap();
+    let effect = Effect::WriteReceipt { receipt: Key::new("shop", "go-1"), spec };
+    for (uid, taken) in [("u1", false), ("u0", true)] {
+        let api = scripted([status(409, "AlreadyExists", "exists"), (200, receipt(uid))]);
+        let result = api.perform(&effect).await;
+        assert_eq!(result.is_err(), taken);
+        let known = api.controller.world.read(|world| world.receipt(&Key::new("shop", "go-1")).cloned());
+        assert_eq!(known.unwrap().action_uid, uid, "what is there is known either way");
+    }
+}
+
+#[tokio::test]
+async fn replicas_and_ledger_go_in_one_patch_for_one_version() {
+    let web = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"namespace": "shop", "name": "web", "uid": "d1", "resourceVersion": "9"},
+        "spec": {"replicas": 4, "selector": {}, "template": {}},
+    });
+    let api = scripted([(200, web.clone()), (200, web)]);
+    let id = Identity { key: Key::new("shop", "web"), uid: "d1".into(), version: "8".into() };
+    let workload = Scalable { kind: ScalableKind::Deployment, id };
+    let effect = Effect::Scale { workload: workload.clone(), replicas: 4, ledger: Some("words".into()) };
+    api.perform(&effect).await.unwrap();
+    assert_eq!(
+        api.body(0),
+        json!({
+            "metadata": {"uid": "d1", "resourceVersion": "8", "annotations": {"ganglion.dev/ledger": "words"}},
+            "spec": {"replicas": 4},
+        })
+    );
+    api.perform(&Effect::ClearLedger { workload }).await.unwrap();
+    assert_eq!(
+        api.body(1),
+        json!({"metadata": {"uid": "d1", "resourceVersion": "8", "annotations": {"ganglion.dev/ledger": null}}})
+    );
+    let known = api.controller.world.read(|world| world.deployment(&Key::new("shop", "web")).cloned());
+    assert_eq!(known.unwrap().scale.replicas, 4);
+}
+
+#[tokio::test]
+async fn an_answer_wakes_the_other_actions_that_it_concerns() {
+    let api = scripted([(200, ended("2"))]);
+    api.knows_action(action("1"));
+    api.reconcile().await.unwrap();
+    // Ours is in there too: it was not being worked on as far as this queue knows.
+    assert!(!api.controller.queue.is_empty());
+}
+
+#[tokio::test]
+async fn two_admissions_are_not_planned_at_the_same_time() {
+    let api = scripted([]);
+    let turn = api.controller.state.admission.lock().await;
+    let other = Arc::clone(&api.controller);
+    let waiting = tokio::spawn(async move { other.admit(&key()).await.is_ok() });
+    tokio::task::yield_now().await;
+    assert!(!waiting.is_finished());
+    drop(turn);
+    assert!(waiting.await.unwrap(), "and what is no admission any more by then is not carried out");
+    assert_eq!(api.asked().len(), 0);
+}

@@ -1,0 +1,114 @@
+//! Waiting: how long, and whether it has lasted long enough to be worth a line in the status.
+
+use std::collections::HashMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+
+use crate::api::workload_action::WorkloadActionStatus;
+use crate::logic::facts::Key;
+
+/// How long the same wait must last before it is reported: a pod of a healthy cluster comes and goes faster, and a
+/// status that nobody can read in time is a write too many.
+const WORTH_TELLING: Duration = Duration::from_millis(100);
+
+/// At most this much later than asked for, so that what waits for the same moment does not come at once.
+const JITTER: Duration = Duration::from_millis(50);
+
+/// Whoever waits longer than this looks again in between: users may name a time at the end of the calendar.
+const FAR: Duration = Duration::from_secs(86_400);
+
+/// Which wait each action is in, and since when.
+#[derive(Debug, Default)]
+pub struct Waits(HashMap<Key, (u64, Instant)>);
+
+impl Waits {
+    /// The action waits for nothing any more that is not told already.
+    pub fn forget(&mut self, key: &Key) {
+        self.0.remove(key);
+    }
+
+    /// How much longer this wait must last to be worth telling; None when it has.
+    pub fn patience(&mut self, key: &Key, report: &WorkloadActionStatus, now: Instant) -> Option<Duration> {
+        let what = essence(report);
+        let since = match self.0.get(key) {
+            Some((same, since)) if *same == what => *since,
+            _ => {
+                self.0.insert(key.clone(), (what, now));
+                now
+            }
+        };
+        let left = WORTH_TELLING.saturating_sub(now.saturating_duration_since(since));
+        (!left.is_zero()).then_some(left)
+    }
+}
+
+/// What tells one wait from another: steps and reasons, not the words and times.
+fn essence(report: &WorkloadActionStatus) -> u64 {
+    let mut hash = DefaultHasher::new();
+    for slot in &report.slots {
+        (slot.index, slot.attempt, slot.step, slot.reason).hash(&mut hash);
+    }
+    for condition in &report.conditions {
+        (&condition.type_, &condition.status, &condition.reason, condition.observed_generation).hash(&mut hash);
+    }
+    hash.finish()
+}
+
+/// How long to pause: until then, or until the resync, whichever is sooner. None where nothing but a change matters.
+/// `random` is from 0 to 1.
+pub fn pause(now: Timestamp, until: Option<Timestamp>, resync: Option<Duration>, random: f64) -> Option<Duration> {
+    let until = until.map(|at| {
+        let left = Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
+        left.min(FAR) + JITTER.mul_f64(random)
+    });
+    let resync = resync.map(|every| every.mul_f64(0.9 + 0.2 * random));
+    [until, resync].into_iter().flatten().min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+    fn report(reason: &str, message: &str) -> WorkloadActionStatus {
+        WorkloadActionStatus {
+            conditions: vec![Condition {
+                type_: "Ready".into(),
+                status: "Unknown".into(),
+                reason: reason.into(),
+                message: message.into(),
+                observed_generation: Some(1),
+                last_transition_time: Time(Timestamp::UNIX_EPOCH),
+            }],
+            ..WorkloadActionStatus::default()
+        }
+    }
+
+    #[test]
+    fn a_wait_is_told_once_it_has_lasted_and_another_reason_begins_anew() {
+        let (mut waits, key, begun) = (Waits::default(), Key::new("a", "b"), Instant::now());
+        assert_eq!(waits.patience(&key, &report("Creating", ""), begun), Some(WORTH_TELLING));
+        let later = begun + Duration::from_millis(60);
+        assert_eq!(waits.patience(&key, &report("Creating", "1 of 2"), later), Some(Duration::from_millis(40)));
+        assert_eq!(waits.patience(&key, &report("Readying", ""), later), Some(WORTH_TELLING));
+        assert_eq!(waits.patience(&key, &report("Readying", ""), later + WORTH_TELLING), None);
+        waits.forget(&key);
+        assert_eq!(waits.patience(&key, &report("Readying", ""), later + WORTH_TELLING), Some(WORTH_TELLING));
+    }
+
+    #[test]
+    fn the_sooner_of_deadline_and_resync_counts_and_no_deadline_is_met_early() {
+        let now = Timestamp::UNIX_EPOCH;
+        let at = |seconds| Some(Timestamp::from_second(seconds).unwrap());
+        let every = Some(Duration::from_secs(300));
+        assert_eq!(pause(now, None, None, 0.5), None);
+        assert_eq!(pause(now, at(10), every, 0.0), Some(Duration::from_secs(10)));
+        assert!(pause(now, at(10), every, 1.0) > Some(Duration::from_secs(10)));
+        assert_eq!(pause(now, at(-10), every, 0.0), Some(Duration::ZERO));
+        assert_eq!(pause(now, at(1000), every, 0.5), Some(Duration::from_secs(300)));
+        assert_eq!(pause(now, Some(Timestamp::MAX), None, 0.0), Some(FAR));
+    }
+}

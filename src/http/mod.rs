@@ -1,0 +1,92 @@
+//! The HTTP server: liveness, readiness, metrics.
+//!
+//! Owns the routes. Never asks the API server inside a request: what it says, it knows.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use crate::caches::Synced;
+use crate::metrics::Metrics;
+
+/// How long connections may take to end once the process stops.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// What requests are answered from.
+#[derive(Clone)]
+pub struct Served {
+    pub sync: Synced,
+    pub metrics: Metrics,
+}
+
+/// Serves until `stop`, and lets requests under way end.
+pub async fn serve(listener: TcpListener, served: Served, stop: CancellationToken) {
+    let stopped = stop.clone();
+    let server = axum::serve(listener, router(served)).with_graceful_shutdown(async move { stopped.cancelled().await });
+    let over = async {
+        stop.cancelled().await;
+        // A client that keeps its connection open must not keep the process from ending.
+        tokio::time::sleep(GOODBYE).await;
+    };
+    tokio::select! {
+        result = server.into_future() => if let Err(error) = result {
+            warn!(%error, "http server ended");
+        },
+        () = over => {}
+    }
+}
+
+/// The routes.
+pub fn router(served: Served) -> Router {
+    Router::new()
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+        .with_state(served)
+}
+
+/// The process turns: that this is answered says it all.
+async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// The caches are filled. A replica that stands by is ready, too.
+async fn readyz(State(served): State<Served>) -> (StatusCode, &'static str) {
+    if served.sync.is_ready() {
+        (StatusCode::OK, "ok\n")
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "caches are not filled\n")
+    }
+}
+
+async fn metrics(State(served): State<Served>) -> Response {
+    served.sync.measure();
+    if let Some(bytes) = resident_memory() {
+        served.metrics.memory.set(bytes);
+    }
+    match served.metrics.render() {
+        Ok(text) => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            ([(header::CONTENT_TYPE, kind)], text).into_response()
+        }
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+/// Resident memory of this process in bytes, as Linux tells it; None elsewhere.
+fn resident_memory() -> Option<i64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: i64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+//! What to do about pods that bear the mark of a slot that no action has open: leftovers of an action that vanished.
+//!
+//! Owns the decision; the shell carries it out, one pod at a time, each with the pod's uid as precondition.
+
+use std::collections::HashMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::effect::{Effect, PodChange};
+use crate::api::marks;
+use crate::logic::facts::{Key, PodFact};
+use crate::logic::world::World;
+
+/// How long a pod must be without its action. An action that is deleted and made again, or whose status arrives after
+/// the pod's mark, is not taken for gone.
+pub const GRACE: SignedDuration = SignedDuration::from_secs(10);
+
+/// Since when each pod (by uid and slot) is known to be left over.
+#[derive(Clone, Debug, Default)]
+pub struct Leftovers(HashMap<(String, String), Timestamp>);
+
+impl Leftovers {
+    /// What is to be done now, in the order of the pods' names, and when to look again, if anything ripens.
+    pub fn sweep(&mut self, world: &World, now: Timestamp) -> (Vec<Effect>, Option<Timestamp>) {
+        let mut left = HashMap::new();
+        let mut due: Vec<(Key, Effect)> = Vec::new();
+        let mut look_again: Option<Timestamp> = None;
+        for (pod, slot) in orphans(world) {
+            let id = (pod.id.uid.clone(), slot.to_owned());
+            let since = self.0.get(&id).copied().unwrap_or(now);
+            let ripe = since.saturating_add(GRACE).unwrap_or(now);
+            if ripe <= now {
+                due.extend(cleanup(world, pod).map(|effect| (pod.id.key.clone(), effect)));
+            } else {
+                look_again = Some(look_again.map_or(ripe, |soonest| soonest.min(ripe)));
+            }
+            left.insert(id, since);
+        }
+        self.0 = left;
+        due.sort_by(|one, other| one.0.cmp(&other.0));
+        (due.into_iter().map(|(_, effect)| effect).collect(), look_again)
+    }
+}
+
+/// The pods that bear the mark of a slot that no action has open, with that slot.
+fn orphans(world: &World) -> impl Iterator<Item = (&PodFact, &str)> {
+    world
+        .marked_pods()
+        .filter(|pod| !pod.terminating)
+        .filter_map(|pod| pod.marks.slot.as_deref().map(|slot| (pod, slot)))
+        .filter(|(_, slot)| world.action_of(slot).is_none())
+}
+
+/// A pod that a set owns is only freed of our marks. A newcomer that nobody took goes. A victim that left its set is not
+/// touched: it still serves, and it goes with its action by its owner reference.
+fn cleanup(world: &World, pod: &PodFact) -> Option<Effect> {
+    let id = pod.id.clone();
+    if let Some(owner) = &pod.controller {
+        let set = world.set(&Key::new(id.key.namespace.clone(), owner.name.clone()));
+        let ours = pod.marks.cost.as_deref() == Some(marks::LOWEST_COST);
+        let cost = if ours { set.and_then(template_cost) } else { pod.marks.cost.clone() };
+        return Some(Effect::ChangePod { pod: id, change: PodChange::Unmark { cost } });
+    }
+    match pod.marks.role.as_deref() {
+        Some(marks::ROLE_NEWCOMER) => Some(Effect::DeletePod { pod: id }),
+        _ => None,
+    }
+}
+
+fn template_cost(set: &crate::logic::facts::SetFact) -> Option<String> {
+    let meta = set.template.as_ref()?.metadata.as_ref()?;
+    meta.annotations.as_ref()?.get(marks::DELETION_COST).cloned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::logic::facts::{Identity, Marks, Owner};
+    use crate::logic::world::{Object, Source};
+
+    fn pod(name: &str, role: &str, owned: bool) -> PodFact {
+        PodFact {
+            id: Identity { key: Key::new("a", name), uid: name.into(), version: "1".into() },
+            marks: Marks {
+                slot: Some("slot".into()),
+                role: Some(role.into()),
+                cost: Some(marks::LOWEST_COST.into()),
+                ..Marks::default()
+            },
+            controller: owned.then(|| Owner { kind: "ReplicaSet".into(), name: "set".into(), uid: "set".into() }),
+            ..PodFact::default()
+        }
+    }
+
+    fn world(pods: Vec<PodFact>) -> World {
+        let mut world = World::default();
+        for pod in pods {
+            world.apply(Object::Pod(pod), Source::Watch);
+        }
+        world
+    }
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds)
+    }
+
+    fn swept(world: &World) -> Vec<Effect> {
+        let mut leftovers = Leftovers::default();
+        let (now, again) = leftovers.sweep(world, at(0));
+        assert_eq!(now, []);
+        assert_eq!(again, Some(at(10)), "nothing is done before the grace is over");
+        assert_eq!(leftovers.sweep(world, at(9)).0, []);
+        leftovers.sweep(world, at(10)).0
+    }
+
+    #[test]
+    fn a_surplus_of_a_set_is_freed_of_its_marks_and_its_cost() {
+        let all = swept(&world(vec![pod("one", marks::ROLE_SURPLUS, true)]));
+        assert!(
+            matches!(&all[..], [Effect::ChangePod { pod, change: PodChange::Unmark { cost: None } }] if pod.uid == "one")
+        );
+    }
+
+    #[test]
+    fn a_cost_that_is_not_ours_stays() {
+        let mut one = pod("one", marks::ROLE_NEWCOMER, true);
+        one.marks.cost = Some("7".into());
+        let all = swept(&world(vec![one]));
+        assert!(
+            matches!(&all[..], [Effect::ChangePod { change: PodChange::Unmark { cost: Some(cost) }, .. }] if cost == "7")
+        );
+    }
+
+    #[test]
+    fn a_newcomer_that_nobody_took_goes() {
+        let all = swept(&world(vec![pod("one", marks::ROLE_NEWCOMER, false)]));
+        assert!(matches!(&all[..], [Effect::DeletePod { pod }] if pod.uid == "one"));
+    }
+
+    #[test]
+    fn a_victim_that_left_its_set_is_not_touched() {
+        assert_eq!(swept(&world(vec![pod("one", marks::ROLE_VICTIM, false)])), []);
+    }
+
+    #[test]
+    fn a_pod_that_was_claimed_again_meanwhile_begins_anew() {
+        let mut leftovers = Leftovers::default();
+        let orphaned = world(vec![pod("one", marks::ROLE_NEWCOMER, false)]);
+        leftovers.sweep(&orphaned, at(0));
+        leftovers.sweep(&world(vec![]), at(5));
+        assert_eq!(leftovers.sweep(&orphaned, at(11)).0, []);
+    }
+
+    #[test]
+    fn nothing_marked_means_nothing_to_look_for() {
+        let (effects, again) = Leftovers::default().sweep(&world(vec![PodFact::default()]), at(0));
+        assert_eq!((effects, again), (vec![], None));
+    }
+}

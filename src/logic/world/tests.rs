@@ -1,0 +1,162 @@
+//! The world under random histories: indexes equal what a scan of the facts would give, and old news changes nothing.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::logic::facts::{Marks, Owner};
+
+/// One thing that happens to one of a few pods.
+#[derive(Clone, Debug)]
+enum Event {
+    Put { pod: u8, node: Option<u8>, set: Option<u8>, slot: Option<u8>, cpu: i64, finished: bool },
+    Gone { pod: u8 },
+    Own { pod: u8, node: u8, behind: u64 },
+    Relist { keep: Vec<u8> },
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let small = || 0..4_u8;
+    let put = (
+        small(),
+        prop::option::of(small()),
+        prop::option::of(small()),
+        prop::option::of(small()),
+        0..500_i64,
+        any::<bool>(),
+    )
+        .prop_map(|(pod, node, set, slot, cpu, finished)| Event::Put { pod, node, set, slot, cpu, finished });
+    let own = (small(), small(), 0..3_u64).prop_map(|(pod, node, behind)| Event::Own { pod, node, behind });
+    let relist = prop::collection::vec(small(), 0..4).prop_map(|keep| Event::Relist { keep });
+    let gone = small().prop_map(|pod| Event::Gone { pod });
+    prop::collection::vec(prop_oneof![6 => put, 2 => gone, 2 => own, 1 => relist], 0..60)
+}
+
+fn pod(number: u8, version: u64) -> PodFact {
+    let id =
+        Identity { key: Key::new("n", format!("p{number}")), uid: format!("u{number}"), version: version.to_string() };
+    PodFact { id, ..PodFact::default() }
+}
+
+fn play(events: Vec<Event>) -> World {
+    let mut world = World::default();
+    let mut version = 10;
+    for event in events {
+        version += 1;
+        match event {
+            Event::Put { pod: number, node, set, slot, cpu, finished } => {
+                let fact = PodFact {
+                    node: node.map(|node| format!("node{node}")),
+                    controller: set.map(|set| Owner {
+                        kind: "ReplicaSet".into(),
+                        name: String::new(),
+                        uid: format!("s{set}"),
+                    }),
+                    marks: Marks { slot: slot.map(|slot| format!("slot{slot}")), ..Marks::default() },
+                    requests: Requests { cpu, memory: cpu * 7 },
+                    finished,
+                    ..pod(number, version)
+                };
+                world.apply(Object::Pod(fact), Source::Watch);
+            }
+            Event::Gone { pod: number } => {
+                world.remove(Kind::Pod, &pod(number, version).id);
+            }
+            Event::Own { pod: number, node, behind } => {
+                let fact = PodFact { node: Some(format!("node{node}")), ..pod(number, version - behind) };
+                world.apply(Object::Pod(fact), Source::Own);
+            }
+            Event::Relist { keep } => {
+                let kept: BTreeMap<Key, PodFact> = keep
+                    .iter()
+                    .filter_map(|number| world.pod(&pod(*number, 0).id.key))
+                    .map(|pod| (pod.id.key.clone(), pod.clone()))
+                    .collect();
+                let kept = kept.into_values().map(Object::Pod).collect();
+                world.replace(Kind::Pod, None, kept, &version.to_string());
+            }
+        }
+    }
+    world
+}
+
+proptest! {
+    #[test]
+    fn indexes_equal_a_scan(events in events()) {
+        let world = play(events);
+        let all: Vec<&PodFact> = world.pods.values().map(Arc::as_ref).collect();
+        for number in 0..4 {
+            let node = format!("node{number}");
+            let there = all.iter().filter(|pod| pod.node.as_ref() == Some(&node) && !pod.finished);
+            let (count, requests) = world.usage(&node);
+            prop_assert_eq!(count, i64::try_from(there.clone().count()).unwrap_or(-1));
+            prop_assert_eq!(requests.cpu, there.map(|pod| pod.requests.cpu).sum::<i64>());
+            let set = format!("s{number}");
+            let mut scanned: Vec<&Key> = all.iter().filter(|pod| pod.is_of(&set)).map(|pod| &pod.id.key).collect();
+            scanned.sort();
+            let indexed: Vec<&Key> = world.pods_of(&set).map(|pod| &pod.id.key).collect();
+            prop_assert_eq!(indexed, scanned);
+            let slot = format!("slot{number}");
+            let marked = all.iter().filter(|pod| pod.is_marked_by(&slot)).count();
+            prop_assert_eq!(world.pods_marked(&slot).count(), marked);
+        }
+    }
+
+    /// An answer to a write of ours that the watch has overtaken must not bring a deleted pod back.
+    #[test]
+    fn what_is_gone_stays_gone(at in 20..100_u64, behind in 1..19_u64) {
+        let mut world = World::default();
+        world.apply(Object::Pod(pod(1, at - behind)), Source::Watch);
+        world.remove(Kind::Pod, &pod(1, at).id);
+        world.apply(Object::Pod(pod(1, at - behind)), Source::Own);
+        prop_assert!(world.pod(&pod(1, 0).id.key).is_none());
+    }
+
+    /// Our own write is seen at once, and an older watch event does not undo it.
+    #[test]
+    fn own_writes_are_seen(at in 20..100_u64, ahead in 1..19_u64) {
+        let mut world = World::default();
+        world.apply(Object::Pod(pod(1, at)), Source::Watch);
+        let written = PodFact { node: Some("mine".into()), ..pod(1, at + ahead) };
+        world.apply(Object::Pod(written), Source::Own);
+        world.apply(Object::Pod(pod(1, at + ahead - 1)), Source::Watch);
+        prop_assert_eq!(world.pod(&pod(1, 0).id.key).and_then(|pod| pod.node.as_deref()), Some("mine"));
+    }
+}
+
+fn placed(namespace: &str, name: &str, version: u64) -> Object {
+    let id = Identity { key: Key::new(namespace, name), uid: name.into(), version: version.to_string() };
+    Object::Pod(PodFact { id, ..PodFact::default() })
+}
+
+fn names(world: &World) -> Vec<String> {
+    let mut names: Vec<String> = world.pods.values().map(|pod| pod.id.key.to_string()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_new_list_takes_out_what_it_does_not_have() {
+    let mut world = World::default();
+    world.replace(Kind::Pod, None, vec![placed("a", "one", 1), placed("b", "two", 2)], "5");
+    world.replace(Kind::Pod, None, vec![placed("a", "one", 1)], "9");
+    assert_eq!(names(&world), ["a/one"]);
+}
+
+#[test]
+fn a_list_of_one_namespace_leaves_the_others_alone() {
+    let mut world = World::default();
+    world.replace(Kind::Pod, Some("a"), vec![placed("a", "one", 1)], "5");
+    world.replace(Kind::Pod, Some("b"), vec![placed("b", "two", 2)], "6");
+    world.replace(Kind::Pod, Some("a"), vec![], "7");
+    assert_eq!(names(&world), ["b/two"]);
+}
+
+#[test]
+fn what_we_wrote_after_the_list_was_taken_stays() {
+    let mut world = World::default();
+    world.apply(placed("a", "ours", 12), Source::Own);
+    world.replace(Kind::Pod, None, vec![placed("a", "one", 1)], "10");
+    assert_eq!(names(&world), ["a/one", "a/ours"]);
+}

@@ -1,0 +1,185 @@
+//! Every metric of the process, in one place. Labels are closed sets: never the name of an object, never an error's text.
+//!
+//! Owns names and meanings; knows nothing of what is measured.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+/// `{kind}`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct KindLabel {
+    pub kind: &'static str,
+}
+
+/// `{controller}`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ControllerLabel {
+    pub controller: &'static str,
+}
+
+/// `{controller, outcome}`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ReconcileLabels {
+    pub controller: &'static str,
+    pub outcome: &'static str,
+}
+
+/// `{effect, outcome}`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct EffectLabels {
+    pub effect: &'static str,
+    pub outcome: &'static str,
+}
+
+/// `{reason}`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ReasonLabel {
+    pub reason: &'static str,
+}
+
+/// `{kind, reason}`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct WatchLabels {
+    pub kind: &'static str,
+    pub reason: &'static str,
+}
+
+/// Handles to all metrics; clones share them.
+#[derive(Clone)]
+pub struct Metrics {
+    pub reconciles: Family<ReconcileLabels, Counter>,
+    pub reconcile_seconds: Family<ControllerLabel, Histogram, fn() -> Histogram>,
+    pub effects: Family<EffectLabels, Counter>,
+    pub effect_seconds: Family<EffectLabels, Histogram, fn() -> Histogram>,
+    pub queue_length: Family<ControllerLabel, Gauge>,
+    pub cache_objects: Family<KindLabel, Gauge>,
+    pub unreadable: Family<KindLabel, Counter>,
+    pub watch_restarts: Family<WatchLabels, Counter>,
+    pub api_errors: Family<ReasonLabel, Counter>,
+    pub events_dropped: Counter,
+    pub janitor: Family<ReasonLabel, Counter>,
+    pub leader: Gauge,
+    pub memory: Gauge,
+    registry: Arc<Registry>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn reconcile_histogram() -> Histogram {
+    Histogram::new([0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0])
+}
+
+fn effect_histogram() -> Histogram {
+    Histogram::new([0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0])
+}
+
+impl Metrics {
+    /// All metrics, registered.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut registry = Registry::with_prefix("ganglion");
+        let mut all = Self {
+            reconciles: Family::default(),
+            reconcile_seconds: Family::new_with_constructor(reconcile_histogram),
+            effects: Family::default(),
+            effect_seconds: Family::new_with_constructor(effect_histogram),
+            queue_length: Family::default(),
+            cache_objects: Family::default(),
+            unreadable: Family::default(),
+            watch_restarts: Family::default(),
+            api_errors: Family::default(),
+            events_dropped: Counter::default(),
+            janitor: Family::default(),
+            leader: Gauge::default(),
+            memory: Gauge::default(),
+            registry: Arc::default(),
+        };
+        all.register(&mut registry);
+        all.registry = Arc::new(registry);
+        all
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        registry.register("reconciles", "Passes over one object", self.reconciles.clone());
+        registry.register(
+            "reconcile_duration_seconds",
+            "Time of one pass over one object, requests included",
+            self.reconcile_seconds.clone(),
+        );
+        registry.register("effects", "Writes to the API server, by what they do", self.effects.clone());
+        registry.register(
+            "effect_duration_seconds",
+            "Time of one write to the API server",
+            self.effect_seconds.clone(),
+        );
+        registry.register("queue_length", "Objects that wait to be looked at now", self.queue_length.clone());
+        registry.register("cache_objects", "Objects known, by kind", self.cache_objects.clone());
+        registry.register("unreadable_objects", "Objects passed over as they do not parse", self.unreadable.clone());
+        registry.register("watch_restarts", "Watches that had to be begun anew", self.watch_restarts.clone());
+        registry.register("api_errors", "Requests that did not succeed, by reason", self.api_errors.clone());
+        registry.register(
+            "events_dropped",
+            "Kubernetes Events that were not sent as too many were waiting, or the API server refused them",
+            self.events_dropped.clone(),
+        );
+        registry.register(
+            "janitor_actions",
+            "Marks and pods of vanished actions that were cleaned up",
+            self.janitor.clone(),
+        );
+        registry.register("leader", "1 while this replica acts", self.leader.clone());
+        registry.register("resident_memory_bytes", "Resident memory of the process", self.memory.clone());
+    }
+
+    /// One pass is over.
+    pub fn reconciled(&self, controller: &'static str, outcome: &'static str, time: Duration) {
+        self.reconciles.get_or_create(&ReconcileLabels { controller, outcome }).inc();
+        self.reconcile_seconds.get_or_create(&ControllerLabel { controller }).observe(time.as_secs_f64());
+    }
+
+    /// One write is over.
+    pub fn effect(&self, effect: &'static str, outcome: &'static str, time: Duration) {
+        let labels = EffectLabels { effect, outcome };
+        self.effects.get_or_create(&labels).inc();
+        self.effect_seconds.get_or_create(&labels).observe(time.as_secs_f64());
+    }
+
+    /// The text that Prometheus reads.
+    ///
+    /// # Errors
+    /// None in practice: writing to a string does not fail.
+    pub fn render(&self) -> Result<String, std::fmt::Error> {
+        let mut out = String::new();
+        text::encode(&mut out, &self.registry)?;
+        Ok(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_counted_is_rendered_with_its_labels() {
+        let metrics = Metrics::new();
+        metrics.reconciled("workload-action", "ok", Duration::from_millis(3));
+        metrics.effect("Record", "ok", Duration::from_millis(3));
+        metrics.leader.set(1);
+        let text = metrics.render().unwrap();
+        assert!(text.contains("ganglion_reconciles_total{controller=\"workload-action\",outcome=\"ok\"} 1"), "{text}");
+        assert!(text.contains("ganglion_effects_total{effect=\"Record\",outcome=\"ok\"} 1"), "{text}");
+        assert!(text.contains("ganglion_leader 1"), "{text}");
+        assert!(text.ends_with("# EOF\n"));
+    }
+}

@@ -1,0 +1,256 @@
+//! The operator's settings: what an administrator may tune, typed, with unknown keys refused, checked at start.
+//!
+//! Owns the defaults; `config/settings.yaml` shows them with a comment each, and a test holds the two together. Reads no
+//! environment and no files but the one it is given.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use thiserror::Error;
+
+use crate::logic::workload_action::Limits;
+
+/// Everything that may be tuned. Whatever is left out has its default.
+#[derive(Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Settings {
+    pub workload_actions: WorkloadActions,
+    pub api: Api,
+    pub lease: Lease,
+}
+
+/// The workload-action controller.
+#[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct WorkloadActions {
+    /// How many replicas may be at work at once. In each: `null` or 0 is unlimited.
+    pub limits: LimitSettings,
+    /// How many actions are looked at at the same time, 1 to 1000. Default: 16.
+    pub concurrency: usize,
+    /// Seconds after which an action that has not ended is looked at again though nothing changed, 10 to 86400. It backs
+    /// up what a watch might have missed. Default: 300.
+    pub resync_seconds: u64,
+}
+
+/// See [`WorkloadActions::limits`].
+#[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct LimitSettings {
+    /// In the whole cluster. Default: 50.
+    pub in_all: Option<usize>,
+    /// In one namespace. Default: 25.
+    pub per_namespace: Option<usize>,
+    /// Of one workload. Default: 5.
+    pub per_workload: Option<usize>,
+    /// Leaving one node. Default: 5.
+    pub per_source_node: Option<usize>,
+    /// Coming to one node. Default: 5.
+    pub per_target_node: Option<usize>,
+}
+
+/// Requests to the API server.
+#[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Api {
+    /// Seconds after which one request is given up, 1 to 60. Default: 10.
+    pub request_timeout_seconds: u64,
+}
+
+/// The lease by which one replica of the operator acts at a time.
+#[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Lease {
+    /// Name of the Lease object. Default: ganglion.
+    pub name: String,
+    /// Seconds without a renewal after which another replica takes over. Default: 15.
+    pub duration_seconds: u64,
+    /// Seconds without a successful renewal after which the holder ends itself; less than `durationSeconds`. Default: 10.
+    pub renew_deadline_seconds: u64,
+    /// Seconds between two attempts to take or renew it; less than `renewDeadlineSeconds`. Default: 2.
+    pub retry_seconds: u64,
+}
+
+impl Default for WorkloadActions {
+    fn default() -> Self {
+        Self { limits: LimitSettings::default(), concurrency: 16, resync_seconds: 300 }
+    }
+}
+
+impl Default for LimitSettings {
+    fn default() -> Self {
+        Self {
+            in_all: Some(50),
+            per_namespace: Some(25),
+            per_workload: Some(5),
+            per_source_node: Some(5),
+            per_target_node: Some(5),
+        }
+    }
+}
+
+impl Default for Api {
+    fn default() -> Self {
+        Self { request_timeout_seconds: 10 }
+    }
+}
+
+impl Default for Lease {
+    fn default() -> Self {
+        Self { name: "ganglion".to_owned(), duration_seconds: 15, renew_deadline_seconds: 10, retry_seconds: 2 }
+    }
+}
+
+/// Why settings cannot be used.
+#[derive(Debug, Error)]
+pub enum Error {
+    #[error("cannot read the settings file {path}")]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("the settings do not parse: {0}")]
+    Parse(String),
+    #[error("setting {field} is {value}, which is not {rule}")]
+    Bounds { field: &'static str, value: u64, rule: &'static str },
+    #[error("setting lease.name must not be empty")]
+    NoLeaseName,
+}
+
+impl Settings {
+    /// Reads a settings file.
+    ///
+    /// # Errors
+    /// The file cannot be read, does not parse, names an unknown key, or has a value out of bounds.
+    pub fn load(path: &Path) -> Result<Self, Error> {
+        let text = std::fs::read_to_string(path).map_err(|source| Error::Read { path: path.to_path_buf(), source })?;
+        Self::parse(&text)
+    }
+
+    /// Reads settings from YAML; an empty text gives the defaults.
+    ///
+    /// # Errors
+    /// As for [`Settings::load`].
+    pub fn parse(yaml: &str) -> Result<Self, Error> {
+        let settings: Option<Self> = serde_saphyr::from_str(yaml).map_err(|error| Error::Parse(error.to_string()))?;
+        let settings = settings.unwrap_or_default();
+        settings.check()?;
+        Ok(settings)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let (actions, lease) = (&self.workload_actions, &self.lease);
+        let concurrency = u64::try_from(actions.concurrency).unwrap_or(u64::MAX);
+        let bounds = [
+            ("workloadActions.concurrency", concurrency, 1..=1000, "from 1 to 1000"),
+            ("workloadActions.resyncSeconds", actions.resync_seconds, 10..=86_400, "from 10 to 86400"),
+            ("api.requestTimeoutSeconds", self.api.request_timeout_seconds, 1..=60, "from 1 to 60"),
+            ("lease.durationSeconds", lease.duration_seconds, 3..=3600, "from 3 to 3600"),
+            (
+                "lease.renewDeadlineSeconds",
+                lease.renew_deadline_seconds,
+                2..=lease.duration_seconds.saturating_sub(1),
+                "at least 2 and less than lease.durationSeconds",
+            ),
+            (
+                "lease.retrySeconds",
+                lease.retry_seconds,
+                1..=lease.renew_deadline_seconds.saturating_sub(1),
+                "at least 1 and less than lease.renewDeadlineSeconds",
+            ),
+        ];
+        for (field, value, range, rule) in bounds {
+            if !range.contains(&value) {
+                return Err(Error::Bounds { field, value, rule });
+            }
+        }
+        if lease.name.is_empty() { Err(Error::NoLeaseName) } else { Ok(()) }
+    }
+
+    /// The planner's limits.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        let limits = &self.workload_actions.limits;
+        let some = |limit: Option<usize>| limit.filter(|limit| *limit > 0);
+        Limits {
+            in_all: some(limits.in_all),
+            per_namespace: some(limits.per_namespace),
+            per_workload: some(limits.per_workload),
+            per_source_node: some(limits.per_source_node),
+            per_target_node: some(limits.per_target_node),
+        }
+    }
+
+    /// How long one request may take.
+    #[must_use]
+    pub fn request_timeout(&self) -> Duration {
+        Duration::from_secs(self.api.request_timeout_seconds)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shipped_file_is_the_defaults() {
+        let shipped = Settings::parse(include_str!("../config/settings.yaml")).unwrap();
+        assert_eq!(shipped, Settings::default());
+    }
+
+    #[test]
+    fn the_shipped_file_names_every_setting() {
+        let text = include_str!("../config/settings.yaml");
+        for key in [
+            "inAll",
+            "perNamespace",
+            "perWorkload",
+            "perSourceNode",
+            "perTargetNode",
+            "concurrency",
+            "resyncSeconds",
+            "requestTimeoutSeconds",
+            "name",
+            "durationSeconds",
+            "renewDeadlineSeconds",
+            "retrySeconds",
+        ] {
+            assert!(text.contains(&format!("{key}:")), "{key}");
+        }
+    }
+
+    #[test]
+    fn nothing_given_means_the_defaults() {
+        assert_eq!(Settings::parse("").unwrap(), Settings::default());
+        assert_eq!(Settings::parse("{}").unwrap(), Settings::default());
+        assert_eq!(Settings::parse("# nothing\n").unwrap(), Settings::default());
+    }
+
+    #[test]
+    fn an_unknown_key_is_refused_by_name() {
+        let error = Settings::parse("lease: {durationSecond: 3}").unwrap_err().to_string();
+        assert!(error.contains("durationSecond"), "{error}");
+    }
+
+    #[test]
+    fn null_and_zero_are_unlimited_and_what_is_left_out_has_its_default() {
+        let limits = Settings::parse("workloadActions: {limits: {inAll: null, perNamespace: 0}}").unwrap().limits();
+        assert_eq!((limits.in_all, limits.per_namespace, limits.per_workload), (None, None, Some(5)));
+    }
+
+    #[test]
+    fn bounds_are_checked_and_named() {
+        for (yaml, field) in [
+            ("workloadActions: {concurrency: 0}", "workloadActions.concurrency"),
+            ("workloadActions: {resyncSeconds: 1}", "workloadActions.resyncSeconds"),
+            ("api: {requestTimeoutSeconds: 0}", "api.requestTimeoutSeconds"),
+            ("lease: {renewDeadlineSeconds: 15}", "lease.renewDeadlineSeconds"),
+            ("lease: {retrySeconds: 10}", "lease.retrySeconds"),
+            ("lease: {name: ''}", "lease.name"),
+        ] {
+            let error = Settings::parse(yaml).unwrap_err().to_string();
+            assert!(error.contains(field), "{yaml}: {error}");
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! Logs of the process: text for people, JSON for machines. Set up once, by the binary.
+
+use std::io::IsTerminal;
+
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::util::SubscriberInitExt;
+
+/// How a line of the log looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Format {
+    /// For people.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// What is logged where nothing else is asked for: our own words, and of the libraries only what went wrong (kube_client
+/// warns with the whole text of a reply that does not parse, which may be megabytes and hold what is nobody's business).
+pub const DEFAULT_FILTER: &str = "info,kube_client=error,kube_runtime=warn,hyper=warn,tower=warn";
+
+/// Starts logging to stderr. `filter` is in the form of `RUST_LOG`.
+///
+/// # Errors
+/// The filter does not parse, or logging was started before.
+pub fn start(format: Format, filter: &str) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let filter = EnvFilter::try_new(filter)?;
+    let colour = std::io::stderr().is_terminal();
+    let base = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colour);
+    match format {
+        Format::Text => base.with_target(false).finish().try_init()?,
+        Format::Json => base.json().flatten_event(true).with_current_span(false).finish().try_init()?,
+    }
+    Ok(())
+}

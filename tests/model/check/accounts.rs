@@ -1,0 +1,65 @@
+//! The accounts of one workload: how many replicas serve, how many are asked for, and how many are missing for reasons
+//! that are not the operator's.
+//!
+//! The rule: what the operator does never brings the serving replicas below what is asked for, less what others took. An
+//! excuse is noted when others take a serving pod or ask for more; excuses lapse when the workload has settled.
+
+use super::{Violation, violation};
+
+#[derive(Clone, Debug, Default)]
+pub struct Account {
+    pub serving: i32,
+    pub asked: i32,
+    /// How many may be missing, since others took them or asked for more.
+    pub excuse: i32,
+    /// How many of those asked for are asked for by creates that have not ended: without us they would not be.
+    pub raised: i32,
+    /// Others did something to it, and it has not settled since.
+    pub disturbed: bool,
+    /// Others did something to it at some time of the run.
+    pub ever_disturbed: bool,
+    /// When the first slot was opened on it since it last was settled.
+    pub opened: Option<u64>,
+    /// It exists.
+    pub exists: bool,
+}
+
+impl Account {
+    pub fn disturb(&mut self) {
+        self.disturbed = true;
+        self.ever_disturbed = true;
+    }
+
+    /// Others ask for another number.
+    pub fn ask(&mut self, asked: i32) {
+        self.disturb();
+        self.excuse += (asked - self.asked).max(0);
+        self.asked = asked;
+    }
+
+    /// Others, or the operator with leave to do so, took a serving replica.
+    pub fn excuse_one(&mut self) {
+        self.excuse += 1;
+    }
+
+    /// Nothing is missing or under way any more.
+    pub fn settle(&mut self) {
+        self.disturbed = false;
+        self.opened = None;
+        self.excuse = self.excuse.min((self.asked - self.serving).max(0));
+    }
+
+    /// After something that the operator did, or made another do.
+    pub fn check(&self, app: &str, what: &str) -> Result<(), Violation> {
+        if self.serving >= self.asked - self.raised.max(0) - self.excuse {
+            return Ok(());
+        }
+        violation(
+            "ServingBelowAsked",
+            format!(
+                "{what}: {app} has {} serving replicas, {} asked for, {} missing for other reasons",
+                self.serving, self.asked, self.excuse
+            ),
+        )
+    }
+}

@@ -1,0 +1,315 @@
+//! The book: follows every write and says at once when one must not have happened.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ganglion::api::marks;
+use ganglion::api::workload_action::status::Step;
+use ganglion::logic::facts::Key;
+use ganglion::logic::workload_action::Limits;
+use ganglion::logic::workload_action::effect::Effect;
+
+use super::accounts::Account;
+use super::{Cause, Terms, Violation, intent, limits, outcome, violation};
+use crate::cluster::api::{Api, Note};
+use crate::cluster::object::{Action, Deployment, Pod, Set};
+use crate::cluster::{Cluster, Part};
+
+/// What a decision has done so far.
+#[derive(Clone, Debug, Default)]
+pub struct Spent {
+    pub evicted: BTreeSet<String>,
+    pub scaled: i32,
+}
+
+#[derive(Debug)]
+pub struct Book {
+    limits: Limits,
+    pub accounts: BTreeMap<String, Account>,
+    /// Pods that the operator made, by uid: for which slot.
+    pub newcomers: BTreeMap<String, String>,
+    /// When each pod came to be, by uid.
+    born: BTreeMap<String, u64>,
+    pub terms: BTreeMap<String, Terms>,
+    pub spent: BTreeMap<Key, Spent>,
+    /// Workloads whose ledger others took away: how often they were scaled cannot be told any more.
+    pub unledgered: BTreeSet<String>,
+    /// Some action vanished in the middle of its work.
+    pub vanished: bool,
+    /// How the actions ended, for the statistics.
+    pub ends: BTreeMap<String, usize>,
+}
+
+impl Book {
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            accounts: BTreeMap::new(),
+            newcomers: BTreeMap::new(),
+            born: BTreeMap::new(),
+            terms: BTreeMap::new(),
+            spent: BTreeMap::new(),
+            unledgered: BTreeSet::new(),
+            vanished: false,
+            ends: BTreeMap::new(),
+        }
+    }
+
+    pub fn account(&mut self, app: &str) -> &mut Account {
+        self.accounts.entry(app.to_owned()).or_default()
+    }
+
+    /// Takes in what one step did.
+    pub fn take(&mut self, cluster: &mut Cluster, cause: &Cause) -> Result<(), Violation> {
+        let notes = std::mem::take(&mut cluster.api.notes);
+        let api = &cluster.api;
+        if let Cause::Operator { action, effect, report: false, done: true } = cause {
+            intent::check(self, api, action, effect, !notes.is_empty())?;
+        }
+        for note in &notes {
+            match note {
+                Note::Pod(old, new) => self.pod(api, cause, old.as_ref(), new.as_ref())?,
+                Note::Deployment(old, new) => self.deployment(api, cause, old.as_ref(), new.as_ref())?,
+                Note::Set(old, new) => self.set(api, cause, old.as_ref(), new.as_ref())?,
+                Note::Action(old, new) => self.action(api, old.as_ref(), new.as_ref())?,
+            }
+        }
+        if !notes.is_empty() && self.accounts.values().any(|account| account.disturbed) {
+            self.settle(cluster);
+        }
+        Ok(())
+    }
+
+    fn pod(
+        &mut self,
+        api: &Api,
+        cause: &Cause,
+        old: Option<&Arc<Pod>>,
+        new: Option<&Arc<Pod>>,
+    ) -> Result<(), Violation> {
+        let Some(pod) = new.or(old) else { return Ok(()) };
+        if old.is_none() {
+            self.born.insert(pod.meta.uid.clone(), pod.meta.version);
+            self.newcomer(api, cause, pod)?;
+        }
+        let was = old.is_some_and(|pod| pod.is_serving());
+        let is = new.is_some_and(|pod| pod.is_serving());
+        let app = pod.app().to_owned();
+        self.account(&app).serving += i32::from(is) - i32::from(was);
+        let active = |pod: Option<&Arc<Pod>>| pod.is_some_and(|pod| pod.is_active());
+        let Some(old) = old.filter(|_| active(old) && (!active(new) || (was && !is))) else { return Ok(()) };
+        self.loss(api, cause, old, was)
+    }
+
+    /// An active pod is on its way out, or does not serve any more.
+    fn loss(&mut self, api: &Api, cause: &Cause, pod: &Arc<Pod>, served: bool) -> Result<(), Violation> {
+        let (app, key) = (pod.app().to_owned(), &pod.meta.key);
+        let gone = |uid: &str| api.actions.by_uid(uid).is_none();
+        let ours = pod.meta.owners.iter().any(|owner| owner.kind == "WorkloadAction" && gone(&owner.uid));
+        match cause {
+            Cause::Operator { action, effect: Effect::Evict { .. }, .. } => {
+                let terms = self.terms_of(api, action);
+                self.spend(&terms, |spent| {
+                    spent.evicted.insert(pod.meta.uid.clone());
+                })?;
+                if served && terms.disruption {
+                    self.account(&app).excuse_one();
+                }
+                self.account(&app).check(&app, &format!("{action} evicts {key}"))
+            }
+            Cause::Operator { action, .. } => self.account(&app).check(&app, &format!("{action} deletes {key}")),
+            Cause::Cluster(Part::SetsSync) => {
+                if self.account(&app).disturbed {
+                    if served {
+                        self.account(&app).excuse_one();
+                    }
+                    return Ok(());
+                }
+                self.innocent(pod)?;
+                self.account(&app).check(&app, &format!("the set deletes {key}"))
+            }
+            Cause::Cluster(Part::Garbage) if ours && self.account(&app).exists && !self.vanished => {
+                self.account(&app).check(&app, &format!("{key} is collected with its action"))
+            }
+            Cause::Cluster(_) | Cause::Foreign => {
+                let account = self.account(&app);
+                account.disturb();
+                if served {
+                    account.excuse_one();
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// A set that nobody else disturbed deletes this pod: it must be one that was chosen, or one that the set made since we
+    /// began and that nobody counts on.
+    fn innocent(&self, pod: &Pod) -> Result<(), Violation> {
+        let marked = pod.meta.annotations.contains_key(marks::SLOT)
+            && pod.meta.annotations.get(marks::DELETION_COST).is_some_and(|cost| cost == marks::LOWEST_COST);
+        if marked {
+            return Ok(());
+        }
+        let since = self.accounts.get(pod.app()).and_then(|account| account.opened);
+        let old = since.zip(self.born.get(&pod.meta.uid)).is_none_or(|(since, born)| *born < since);
+        if old || self.newcomers.contains_key(&pod.meta.uid) {
+            return violation("InnocentDied", format!("the set deletes {}, which nobody chose", pod.meta.key));
+        }
+        Ok(())
+    }
+
+    fn newcomer(&mut self, api: &Api, cause: &Cause, pod: &Pod) -> Result<(), Violation> {
+        let Cause::Operator { effect: Effect::CreatePod(new), .. } = cause else { return Ok(()) };
+        let live = |pod: &&Arc<Pod>| {
+            pod.is_active() && self.newcomers.get(&pod.meta.uid).is_some_and(|slot| *slot == new.slot)
+        };
+        if let Some(other) = api.pods.values().find(live) {
+            let text = format!("slot {} has {} and makes {}", new.slot, other.meta.key, pod.meta.key);
+            return violation("TwoNewcomers", text);
+        }
+        self.newcomers.insert(pod.meta.uid.clone(), new.slot.clone());
+        Ok(())
+    }
+
+    fn deployment(
+        &mut self,
+        api: &Api,
+        cause: &Cause,
+        old: Option<&Arc<Deployment>>,
+        new: Option<&Arc<Deployment>>,
+    ) -> Result<(), Violation> {
+        let Some(name) = new.or(old).map(|one| one.meta.key.name.clone()) else { return Ok(()) };
+        let rolled = old.zip(new).is_some_and(|(old, new)| !Arc::ptr_eq(&old.template, &new.template));
+        let ledger = |one: Option<&Arc<Deployment>>| one?.meta.annotations.get(marks::LEDGER).cloned();
+        if matches!(cause, Cause::Foreign) && ledger(old) != ledger(new) {
+            self.unledgered.insert(name.clone());
+        }
+        if rolled {
+            self.account(&name).disturb();
+        }
+        self.replicas(api, cause, &name, old.map(|one| one.replicas), new.map(|one| one.replicas))
+    }
+
+    fn set(
+        &mut self,
+        api: &Api,
+        cause: &Cause,
+        old: Option<&Arc<Set>>,
+        new: Option<&Arc<Set>>,
+    ) -> Result<(), Violation> {
+        let Some(set) = new.or(old).filter(|set| set.meta.owners.is_empty()) else { return Ok(()) };
+        let name = set.meta.key.name.clone();
+        self.replicas(api, cause, &name, old.map(|one| one.replicas), new.map(|one| one.replicas))
+    }
+
+    fn replicas(
+        &mut self,
+        api: &Api,
+        cause: &Cause,
+        app: &str,
+        old: Option<i32>,
+        new: Option<i32>,
+    ) -> Result<(), Violation> {
+        self.account(app).exists = new.is_some();
+        if old == new {
+            return Ok(());
+        }
+        let (Cause::Operator { action, .. }, Some(before), Some(after)) = (cause, old, new) else {
+            self.account(app).ask(new.unwrap_or(0));
+            return Ok(());
+        };
+        let terms = self.terms_of(api, action);
+        let account = self.account(app);
+        account.asked = after;
+        account.check(app, &format!("{action} scales to {after}"))?;
+        if terms.scale.1 > 0 {
+            account.raised += after - before;
+        }
+        if self.unledgered.contains(app) {
+            return Ok(());
+        }
+        self.spend(&terms, |spent| spent.scaled += after - before)
+    }
+
+    fn action(&mut self, api: &Api, old: Option<&Arc<Action>>, new: Option<&Arc<Action>>) -> Result<(), Violation> {
+        let Some(action) = new else { return Ok(()) };
+        if old.is_none() {
+            let terms = Terms::of(action.decision(), &action.spec);
+            self.terms.insert(action.meta.uid.clone(), terms);
+        }
+        for slot in action.open_slots() {
+            self.account(&slot.workload.name).opened.get_or_insert(action.meta.version);
+        }
+        if old.is_some_and(|old| old.status == action.status) {
+            return Ok(());
+        }
+        limits::check(&self.limits, api)?;
+        for slot in action.slots().filter(|slot| slot.step == Step::Succeeded) {
+            let before = old.and_then(|old| old.slots().find(|before| before.id == slot.id));
+            if before.is_none_or(|before| before.step != Step::Succeeded) {
+                outcome::slot(self, api, action, slot)?;
+            }
+        }
+        if action.finished() && old.is_none_or(|old| !old.finished()) {
+            let word = outcome::word(action);
+            *self.ends.entry(word).or_default() += 1;
+            self.lower(action);
+            outcome::check(self, action)?;
+        }
+        Ok(())
+    }
+
+    /// What an ended create raised is asked for by its user.
+    fn lower(&mut self, action: &Action) {
+        let Some(terms) = self.terms.get(&action.meta.uid).filter(|terms| terms.scale.1 > 0) else { return };
+        let scaled = self.spent.get(&terms.decision).map_or(0, |spent| spent.scaled);
+        if let Some(slot) = action.slots().next() {
+            self.account(&slot.workload.name).raised -= scaled;
+        }
+    }
+
+    /// What the action may do.
+    pub fn terms_of(&self, api: &Api, action: &Key) -> Terms {
+        let uid = api.actions.get(action).map(|action| action.meta.uid.clone()).unwrap_or_default();
+        let none = || Terms { decision: action.clone(), evictions: 0, scale: (0, 0), disruption: false };
+        self.terms.get(&uid).cloned().unwrap_or_else(none)
+    }
+
+    /// Notes what a decision did, and says when that is more than it may.
+    pub fn spend(&mut self, terms: &Terms, note: impl FnOnce(&mut Spent)) -> Result<(), Violation> {
+        let spent = self.spent.entry(terms.decision.clone()).or_default();
+        note(spent);
+        if spent.evicted.len() > terms.evictions {
+            let text = format!("{} evicted {} pods of {}", terms.decision, spent.evicted.len(), terms.evictions);
+            return violation("EvictedTooMany", text);
+        }
+        if spent.scaled < terms.scale.0 || spent.scaled > terms.scale.1 {
+            let text = format!("{} changed replicas by {}, allowed {:?}", terms.decision, spent.scaled, terms.scale);
+            return violation("ScaledTooMuch", text);
+        }
+        Ok(())
+    }
+
+    /// Workloads that are as they should be, with nobody at work on them, are undisturbed again.
+    fn settle(&mut self, cluster: &Cluster) {
+        let api = &cluster.api;
+        if cluster.sets.pods.behind(&api.pods) || cluster.sets.sets.behind(&api.sets) {
+            return;
+        }
+        for (app, account) in self.accounts.iter_mut().filter(|(_, account)| account.disturbed && account.exists) {
+            let at_work = api.actions.values().any(|action| action.open_slots().any(|slot| slot.workload.name == *app));
+            let active = api.pods.values().filter(|pod| pod.app() == app && pod.meta.deleted.is_none()).count();
+            let full = account.serving == account.asked && i32::try_from(active) == Ok(account.asked);
+            let rolled = api.deployments.values().filter(|one| one.meta.key.name == *app).all(|one| {
+                one.status.observed == one.meta.generation
+                    && one.status.updated == one.replicas
+                    && one.status.replicas == one.replicas
+            });
+            let fits = |set: &&Arc<Set>| set.template.labels.get("app").is_some_and(|label| label == app);
+            let counted = api.sets.values().filter(fits).all(|set| set.status.replicas == set.replicas);
+            if !at_work && full && rolled && counted {
+                account.settle();
+            }
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Intent first: whatever the operator does to pods and replicas, an open slot of a running action says so in the API
+//! server, the action is held by our finalizer, and its receipt is written.
+
+use ganglion::api::marks;
+use ganglion::api::workload_action::status::Slot;
+use ganglion::logic::facts::{Identity, Key};
+use ganglion::logic::workload_action::effect::{Effect, PodChange};
+use ganglion::logic::workload_action::ledger::Ledger;
+
+use super::book::Book;
+use super::{Violation, violation};
+use crate::cluster::api::Api;
+use crate::cluster::object::Action;
+
+/// After the effect was done; `changed` says whether anything changed by it.
+pub fn check(book: &Book, api: &Api, key: &Key, effect: &Effect, changed: bool) -> Result<(), Violation> {
+    // What was planned for an action that somebody makes vanish may still be on its way.
+    if !changed || book.vanished {
+        return Ok(());
+    }
+    match effect {
+        Effect::CreatePod(pod) => {
+            let slot = open(book, api, key, &pod.slot, "creates a pod")?;
+            let known = slot.newcomer.as_ref().is_some_and(|newcomer| newcomer.name == pod.key.name);
+            holds(known, key, &format!("creates {} for slot {} which does not name it", pod.key, slot.index))
+        }
+        Effect::ChangePod { pod, change } => match change {
+            PodChange::Detach { slot, .. } => {
+                let slot = open(book, api, key, slot, "detaches a pod")?;
+                let known = slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(&pod.uid));
+                holds(known, key, &format!("detaches {} for slot {} whose victim it is not", pod.key, slot.index))
+            }
+            PodChange::Mark { slot } => open(book, api, key, slot, "marks a pod").map(|_| ()),
+            PodChange::Attach { .. } | PodChange::Unmark { .. } => Ok(()),
+        },
+        Effect::Evict { pod } => {
+            let Some(action) = api.actions.get(key) else { return violation("NoIntent", format!("{key} is gone")) };
+            let victim =
+                |slot: &&Slot| slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(&pod.uid));
+            match action.open_slots().find(victim) {
+                Some(slot) => open(book, api, key, &slot.id, "evicts a pod").map(|_| ()),
+                None => violation("NoIntent", format!("{key} evicts {} which is no slot's victim", pod.key)),
+            }
+        }
+        Effect::DeletePod { pod } => {
+            let ours = book.newcomers.contains_key(&pod.uid);
+            holds(ours || lost_its_workload(api, key, pod), key, &format!("deletes {} which it did not make", pod.key))
+        }
+        Effect::Scale { workload, ledger, .. } => scale(book, api, key, &workload.id.key.name, ledger.as_deref()),
+        Effect::Record { .. }
+        | Effect::Admit { .. }
+        | Effect::AddFinalizer { .. }
+        | Effect::RemoveFinalizer { .. }
+        | Effect::DeleteAction { .. }
+        | Effect::WriteReceipt { .. }
+        | Effect::FailReceipt { .. }
+        | Effect::DeleteReceipt { .. }
+        | Effect::ClearLedger { .. } => Ok(()),
+    }
+}
+
+/// A victim that was out of its set when somebody deleted the workload, and so has no place to go back to.
+fn lost_its_workload(api: &Api, key: &Key, pod: &Identity) -> bool {
+    let Some(action) = api.actions.get(key) else { return false };
+    let victim = |slot: &&Slot| slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(&pod.uid));
+    action.open_slots().find(victim).is_some_and(|slot| {
+        let name = Key::new(&key.namespace, &slot.workload.name);
+        let set = Key::new(&key.namespace, &slot.replica_set.name);
+        let deployed = slot.workload.kind != "Deployment" || api.deployments.get(&name).is_some();
+        !deployed || api.sets.get(&set).is_none()
+    })
+}
+
+fn holds(condition: bool, key: &Key, text: &str) -> Result<(), Violation> {
+    if condition { Ok(()) } else { violation("NoIntent", format!("{key} {text}")) }
+}
+
+/// The slot, which must be open, of an action that holds a finalizer and a receipt.
+fn open(book: &Book, api: &Api, key: &Key, id: &str, what: &str) -> Result<Slot, Violation> {
+    let Some(action) = api.actions.get(key) else { return violation("NoIntent", format!("{key} {what}, and is gone")) };
+    let Some(slot) = action.open_slots().find(|slot| slot.id == id) else {
+        return violation("NoIntent", format!("{key} {what} for slot {id}, which is not open"));
+    };
+    holds(action.meta.finalizers.iter().any(|one| one == marks::FINALIZER), key, &format!("{what} without finalizer"))?;
+    holds(has_receipt(book, api, action), key, &format!("{what} without receipt"))?;
+    Ok(slot.clone())
+}
+
+fn has_receipt(book: &Book, api: &Api, action: &Action) -> bool {
+    let name = book.terms.get(&action.meta.uid).map(|terms| &terms.decision);
+    name.and_then(|name| api.receipts.get(name)).is_some_and(|receipt| receipt.spec.action_uid == action.meta.uid)
+}
+
+fn scale(book: &Book, api: &Api, key: &Key, workload: &str, ledger: Option<&str>) -> Result<(), Violation> {
+    let Some(ledger) = Ledger::parse(ledger) else {
+        return violation("NoIntent", format!("{key} scales {workload} without a ledger"));
+    };
+    open(book, api, key, &ledger.slot, "scales").map(|_| ())
+}

@@ -1,0 +1,52 @@
+//! What the operator must not even decide, by what it knows: facts may be stale, a decision must follow from them.
+
+use ganglion::api::workload_action::status::Slot;
+use ganglion::logic::facts::{Key, PodFact};
+use ganglion::logic::workload_action::effect::Effect;
+use ganglion::logic::world::World;
+
+use super::{Violation, violation};
+use crate::cluster::object::APP;
+
+/// A pod is evicted for a slot that makes before it breaks only while the pod that takes its place is known to serve, or
+/// enough others are.
+pub fn check(world: &World, key: &Key, effect: &Effect) -> Result<(), Violation> {
+    let Effect::Evict { pod } = effect else { return Ok(()) };
+    let Some(action) = world.action(key) else {
+        return violation("BlindEviction", format!("{key} is to evict {} and is not known", pod.key));
+    };
+    let victim = |slot: &&Slot| slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(&pod.uid));
+    let Some(slot) = action.status.iter().flat_map(|status| &status.slots).find(victim) else {
+        return violation("BlindEviction", format!("{key} is to evict {}, no slot's victim", pod.key));
+    };
+    if slot.break_first || action.spec.move_.is_none() {
+        return Ok(());
+    }
+    let newcomer = slot.newcomer.as_ref().and_then(|one| world.pod(&Key::new(key.namespace.clone(), one.name.clone())));
+    if newcomer.is_some_and(PodFact::is_ready) || enough(world, key, &slot.workload.name, &pod.uid) {
+        return Ok(());
+    }
+    violation("BlindEviction", format!("{key} is to evict {}, and knows of no Ready pod in its place", pod.key))
+}
+
+/// Enough replicas are known to serve without this one.
+fn enough(world: &World, key: &Key, app: &str, without: &str) -> bool {
+    let asked = match world.deployment(&Key::new(key.namespace.clone(), app)) {
+        Some(deployment) => deployment.scale.replicas,
+        None => world.set(&Key::new(key.namespace.clone(), app)).map_or(0, |set| set.scale.replicas),
+    };
+    let mut uids: Vec<String> = Vec::new();
+    if let Some(deployment) = world.deployment(&Key::new(key.namespace.clone(), app)) {
+        uids.extend(world.sets_of(&deployment.id.uid).map(|set| set.id.uid.clone()));
+    }
+    uids.extend(world.set(&Key::new(key.namespace.clone(), app)).map(|set| set.id.uid.clone()));
+    let owned = uids.iter().flat_map(|uid| world.pods_of(uid));
+    let serving = owned.filter(|pod| pod.is_ready() && pod.id.uid != without).count();
+    let detached = world.marked_pods().filter(|pod| {
+        pod.controller.is_none()
+            && pod.is_ready()
+            && pod.id.uid != without
+            && pod.labels.get(APP).is_some_and(|label| label == app)
+    });
+    i32::try_from(serving + detached.count()).unwrap_or(i32::MAX) >= asked
+}

@@ -1,0 +1,64 @@
+//! What must hold: after every step (`book`, with `accounts` and `intent`), for every plan by what was known (`knowledge`),
+//! at an action's end (`outcome`) and at rest (`rest`).
+
+pub mod accounts;
+pub mod book;
+pub mod intent;
+pub mod knowledge;
+pub mod limits;
+pub mod outcome;
+pub mod rest;
+
+use ganglion::api::workload_action::{Disruption, WorkloadActionSpec};
+use ganglion::logic::facts::Key;
+use ganglion::logic::workload_action::effect::Effect;
+
+use crate::cluster::Part;
+
+/// Something that must not happen did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which rule: one word for the statistics and for telling one failure from another.
+    pub rule: &'static str,
+    pub text: String,
+}
+
+pub fn violation<T>(rule: &'static str, text: impl Into<String>) -> Result<T, Violation> {
+    Err(Violation { rule, text: text.into() })
+}
+
+/// Who did a step.
+#[derive(Clone, Debug)]
+pub enum Cause {
+    Cluster(Part),
+    Foreign,
+    Operator { action: Key, effect: Effect, report: bool, done: bool },
+}
+
+/// What an action may do at most.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// The decision: the same for an action and its re-creation under runPolicy Once.
+    pub decision: Key,
+    pub evictions: usize,
+    /// The least and the most by which it may have changed replicas at any time.
+    pub scale: (i32, i32),
+    pub disruption: bool,
+}
+
+impl Terms {
+    pub fn of(decision: Key, spec: &WorkloadActionSpec) -> Self {
+        let disruption = spec.disruption == Disruption::Allowed;
+        let of = |count: Option<i32>| count.unwrap_or(1);
+        let (evictions, scale) = if let Some(create) = &spec.create {
+            (0, (0, of(create.count)))
+        } else if let Some(delete) = &spec.delete {
+            (of(delete.count), (-of(delete.count), 0))
+        } else if let Some(moved) = &spec.move_ {
+            (of(moved.count), (0, 0))
+        } else {
+            (0, (0, 0))
+        };
+        Self { decision, evictions: usize::try_from(evictions).unwrap_or(0), scale, disruption }
+    }
+}

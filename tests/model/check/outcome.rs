@@ -1,0 +1,88 @@
+//! An action that says it succeeded has: what it says is compared with the API server at the moment of its end.
+
+use std::sync::Arc;
+
+use ganglion::api::workload_action::status::{PodOnNode, Slot, Step};
+use ganglion::logic::facts::Key;
+
+use super::book::Book;
+use super::{Violation, violation};
+use crate::cluster::api::Api;
+use crate::cluster::object::{Action, Pod};
+
+/// How an action ended, in one word: its Ready condition's reason.
+pub fn word(action: &Action) -> String {
+    let conditions = action.status.iter().flat_map(|status| &status.conditions);
+    let ready = conditions.into_iter().find(|condition| condition.type_ == "Ready");
+    ready.map_or_else(|| "NoCondition".to_owned(), |ready| ready.reason.clone())
+}
+
+/// The action has just ended.
+pub fn check(book: &Book, action: &Action) -> Result<(), Violation> {
+    let key = &action.meta.key;
+    if let Some(slot) = action.open_slots().next() {
+        return violation("EndedEarly", format!("{key} ended with slot {} at {:?}", slot.index, slot.step));
+    }
+    if word(action) != "Succeeded" {
+        return Ok(());
+    }
+    let Some(terms) = book.terms.get(&action.meta.uid) else { return Ok(()) };
+    let spent = book.spent.get(&terms.decision).cloned().unwrap_or_default();
+    let known = |slot: &&Slot| !book.unledgered.contains(&slot.workload.name);
+    let wanted = if action.spec.create.is_some() { terms.scale.1 } else { terms.scale.0 };
+    if action.slots().all(|slot| known(&slot)) && spent.scaled != wanted {
+        let text = format!("{key} succeeded, and changed replicas by {} instead of {wanted}", spent.scaled);
+        return violation("NotSoSucceeded", text);
+    }
+    for slot in action.slots() {
+        if slot.step != Step::Succeeded {
+            return violation("NotSoSucceeded", format!("{key} succeeded with slot {} at {:?}", slot.index, slot.step));
+        }
+    }
+    Ok(())
+}
+
+/// A slot has just succeeded: so it is, unless others were at the workload meanwhile.
+pub fn slot(book: &Book, api: &Api, action: &Action, slot: &Slot) -> Result<(), Violation> {
+    let quiet = book.accounts.get(&slot.workload.name).is_some_and(|account| !account.disturbed);
+    if quiet { slot_holds(api, action, slot) } else { Ok(()) }
+}
+
+fn pod<'a>(api: &'a Api, action: &Action, pod: &PodOnNode) -> Option<&'a Arc<Pod>> {
+    let key = Key::new(action.meta.key.namespace.clone(), pod.name.clone());
+    api.pods.get(&key).filter(|live| pod.uid.as_ref().is_none_or(|uid| *uid == live.meta.uid))
+}
+
+fn slot_holds(api: &Api, action: &Action, slot: &Slot) -> Result<(), Violation> {
+    let key = &action.meta.key;
+    let spec = &action.spec;
+    let fail = |text: String| violation("NotSoSucceeded", format!("{key} succeeded, and slot {}: {text}", slot.index));
+    if spec.create.is_some() || spec.move_.is_some() {
+        let Some(newcomer) = &slot.newcomer else { return fail("no newcomer".to_owned()) };
+        let Some(live) = pod(api, action, newcomer) else { return fail(format!("{} is not there", newcomer.name)) };
+        if !live.is_serving() || !live.meta.is_of(&slot.replica_set.uid) {
+            return fail(format!("{} does not serve for its set", newcomer.name));
+        }
+        let to = spec.create.as_ref().map(|create| &create.to).or(spec.move_.as_ref().map(|moved| &moved.to));
+        let on = live.node.clone().unwrap_or_default();
+        if live.node.as_ref() != Some(&newcomer.node)
+            || to.and_then(|to| to.node_name.as_ref()).is_some_and(|name| *name != on)
+        {
+            return fail(format!("{} runs on {on}", newcomer.name));
+        }
+        let wanted = to.and_then(|to| to.node_selector.as_ref());
+        let node = api.nodes.get(&Key::new("", on.as_str()));
+        if let Some((labels, node)) = wanted.zip(node)
+            && !crate::cluster::object::selects(labels, &node.meta.labels)
+        {
+            return fail(format!("{} runs on {on}, outside the target", newcomer.name));
+        }
+    }
+    if spec.delete.is_some() || spec.move_.is_some() {
+        let Some(victim) = &slot.victim else { return fail("no victim".to_owned()) };
+        if pod(api, action, victim).is_some() {
+            return fail(format!("{} is still there", victim.name));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,92 @@
+//! What must hold when nobody has anything left to do.
+
+use std::sync::Arc;
+
+use ganglion::api::marks;
+
+use ganglion::logic::world::{Kind, World};
+
+use super::book::Book;
+use super::{Violation, violation};
+use crate::cluster::api::Api;
+use crate::cluster::object::{APP, Set};
+
+pub fn check(book: &Book, api: &Api, world: &World) -> Result<(), Violation> {
+    known(api, world)?;
+    for action in api.actions.values() {
+        let key = &action.meta.key;
+        if !action.finished() {
+            return violation("NotEnded", format!("{key} has not ended"));
+        }
+        if !action.meta.finalizers.is_empty() {
+            return violation("LeftBehind", format!("{key} has ended and still bears a finalizer"));
+        }
+    }
+    pods(api)?;
+    workloads(book, api)
+}
+
+/// What the operator knows is what is there, when it has heard everything.
+fn known(api: &Api, world: &World) -> Result<(), Violation> {
+    let counts = world.counts();
+    for (kind, there) in [
+        (Kind::Pod, api.pods.live.len()),
+        (Kind::Node, api.nodes.live.len()),
+        (Kind::Set, api.sets.live.len()),
+        (Kind::Deployment, api.deployments.live.len()),
+        (Kind::Receipt, api.receipts.live.len()),
+        (Kind::Action, api.actions.live.len()),
+    ] {
+        let known = counts.get(&kind).copied().unwrap_or(0);
+        if known != there {
+            return violation("StaleWorld", format!("{there} of kind {kind:?} are there, the operator knows {known}"));
+        }
+    }
+    Ok(())
+}
+
+fn pods(api: &Api) -> Result<(), Violation> {
+    for pod in api.pods.values().filter(|pod| pod.meta.deleted.is_none()) {
+        let annotations = &pod.meta.annotations;
+        let ours = [marks::SLOT, marks::ROLE, marks::PEERS].into_iter().find(|mark| annotations.contains_key(*mark));
+        let lowest = annotations.get(marks::DELETION_COST).is_some_and(|cost| cost == marks::LOWEST_COST);
+        if let Some(mark) = ours {
+            return violation("LeftBehind", format!("pod {} still bears {mark}", pod.meta.key));
+        }
+        if lowest {
+            return violation("LeftBehind", format!("pod {} still bears the lowest deletion cost", pod.meta.key));
+        }
+        if pod.meta.controller().is_none() {
+            return violation("LeftBehind", format!("pod {} has no controller", pod.meta.key));
+        }
+    }
+    Ok(())
+}
+
+fn workloads(book: &Book, api: &Api) -> Result<(), Violation> {
+    let deployments = api.deployments.values().map(|one| (&one.meta, one.replicas));
+    let sets = api.sets.values().filter(|set| set.meta.owners.is_empty()).map(|one| (&one.meta, one.replicas));
+    for (meta, replicas) in deployments.chain(sets) {
+        // Nobody can tell whose ledger it is when its action has vanished.
+        if meta.annotations.contains_key(marks::LEDGER) && !book.vanished {
+            return violation("LeftBehind", format!("{} still bears a ledger", meta.key));
+        }
+        let pods = api.pods.values().filter(|pod| pod.app() == meta.key.name && pod.is_active());
+        let there = i32::try_from(pods.count()).unwrap_or(i32::MAX);
+        let of_app = |set: &&Arc<Set>| set.template.labels.get(APP) == Some(&meta.key.name);
+        let wanted: i32 = api.sets.values().filter(of_app).map(|set| set.replicas).sum();
+        // Under a quota the set may lack pods; that is not the operator's doing. Too many are.
+        if there > wanted || (api.quota.is_none() && there < wanted) {
+            let text = format!("{} has {there} pods, its sets are to have {wanted}", meta.key);
+            return violation("WrongCount", text);
+        }
+        let Some(account) = book.accounts.get(&meta.key.name).filter(|account| !account.ever_disturbed) else {
+            continue;
+        };
+        if account.serving < replicas {
+            let text = format!("{} has {} serving replicas, {replicas} asked for", meta.key, account.serving);
+            return violation("WrongCount", text);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,286 @@
+//! The API server: one resource version for everything, optimistic concurrency, graceful deletion, finalizers, quota.
+//!
+//! Knows nothing of controllers. Every write leaves a [`Note`], from which the invariants learn what happened.
+
+use std::sync::Arc;
+
+use ganglion::logic::facts::Key;
+use jiff::Timestamp;
+
+use super::object::{Action, Budget, Deployment, Fate, Node, Pod, Receipt, Scaler, Service, Set};
+use super::store::{Store, Stored};
+use crate::random::Rng;
+
+/// Second of the epoch at which every run begins.
+pub const BEGINNING: i64 = 1_800_000_000;
+
+/// Why a request was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    NotFound,
+    Conflict,
+    Exists,
+    Quota(String),
+    Budget(String),
+    Budgets(String),
+}
+
+/// What a write is conditional on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct If<'a> {
+    pub uid: Option<&'a str>,
+    pub version: Option<u64>,
+}
+
+impl<'a> If<'a> {
+    pub fn any() -> Self {
+        Self::default()
+    }
+    pub fn uid(uid: &'a str) -> Self {
+        Self { uid: Some(uid), version: None }
+    }
+    pub fn version(version: u64) -> Self {
+        Self { uid: None, version: Some(version) }
+    }
+}
+
+/// A change of an object that the invariants follow: before and after.
+#[derive(Clone, Debug)]
+pub enum Note {
+    Pod(Option<Arc<Pod>>, Option<Arc<Pod>>),
+    Set(Option<Arc<Set>>, Option<Arc<Set>>),
+    Deployment(Option<Arc<Deployment>>, Option<Arc<Deployment>>),
+    Action(Option<Arc<Action>>, Option<Arc<Action>>),
+}
+
+#[derive(Debug)]
+pub struct Api {
+    pub pods: Store<Pod>,
+    pub nodes: Store<Node>,
+    pub sets: Store<Set>,
+    pub deployments: Store<Deployment>,
+    pub budgets: Store<Budget>,
+    pub services: Store<Service>,
+    pub scalers: Store<Scaler>,
+    pub receipts: Store<Receipt>,
+    pub actions: Store<Action>,
+    /// How many pods may be in all, if that is limited.
+    pub quota: Option<usize>,
+    /// Milliseconds since the epoch.
+    pub clock: i64,
+    pub notes: Vec<Note>,
+    /// Lines for the reader of a failing run; None while nobody reads.
+    pub lines: Option<Vec<String>>,
+    /// Statuses are written as text and read back, as over the wire.
+    pub json: bool,
+    /// How the pods fare that the operator makes: (per mille, fate).
+    pub newcomers: (u32, Fate),
+    /// How long pods take to end: (per mille, seconds).
+    pub linger: (u32, i64),
+    pub rng: Rng,
+    version: u64,
+}
+
+/// A kind that the API server holds.
+pub trait Held: Stored {
+    fn store(api: &Api) -> &Store<Self>;
+    fn store_mut(api: &mut Api) -> &mut Store<Self>;
+    fn note(_old: Option<Arc<Self>>, _new: Option<Arc<Self>>) -> Option<Note> {
+        None
+    }
+}
+
+macro_rules! held {
+    ($($kind:ident $field:ident $(, $note:expr)?;)*) => {
+        $(impl Held for $kind {
+            fn store(api: &Api) -> &Store<Self> {
+                &api.$field
+            }
+            fn store_mut(api: &mut Api) -> &mut Store<Self> {
+                &mut api.$field
+            }
+            $(fn note(old: Option<Arc<Self>>, new: Option<Arc<Self>>) -> Option<Note> {
+                Some($note(old, new))
+            })?
+        })*
+    };
+}
+held! {
+    Pod pods, Note::Pod;
+    Node nodes;
+    Set sets, Note::Set;
+    Deployment deployments, Note::Deployment;
+    Budget budgets;
+    Service services;
+    Scaler scalers;
+    Receipt receipts;
+    Action actions, Note::Action;
+}
+
+impl Api {
+    pub fn new(rng: Rng) -> Self {
+        Self {
+            pods: Store::default(),
+            nodes: Store::default(),
+            sets: Store::default(),
+            deployments: Store::default(),
+            budgets: Store::default(),
+            services: Store::default(),
+            scalers: Store::default(),
+            receipts: Store::default(),
+            actions: Store::default(),
+            quota: None,
+            clock: BEGINNING * 1000,
+            notes: Vec::new(),
+            lines: None,
+            json: false,
+            newcomers: (0, Fate::Good),
+            linger: (0, 0),
+            rng,
+            version: 0,
+        }
+    }
+
+    /// Seconds since the epoch, as the API writes them.
+    pub fn seconds(&self) -> i64 {
+        self.clock.div_euclid(1000)
+    }
+
+    pub fn now(&self) -> Timestamp {
+        Timestamp::from_millisecond(self.clock).unwrap_or_default()
+    }
+
+    /// Tells the reader what happens, if there is one.
+    pub fn say(&mut self, line: impl FnOnce() -> String) {
+        if let Some(lines) = &mut self.lines {
+            lines.push(line());
+        }
+    }
+
+    fn next_version(&mut self) -> u64 {
+        self.version += 1;
+        self.version
+    }
+
+    /// How the next pod of the operator's making will fare.
+    pub fn newcomer_fate(&mut self) -> Fate {
+        let (per_mille, fate) = self.newcomers;
+        if self.rng.chance(per_mille) { fate } else { Fate::Good }
+    }
+
+    /// How far the API server is.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Five characters, as the API server appends to `generateName`.
+    pub fn suffix(&mut self) -> String {
+        const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+        (0..5).map(|_| char::from(ALPHABET[self.rng.below(ALPHABET.len())])).collect()
+    }
+
+    pub fn create<T: Held>(&mut self, mut object: T) -> Result<Arc<T>, Refused> {
+        if T::store(self).get(&object.meta().key).is_some() {
+            return Err(Refused::Exists);
+        }
+        let uid = format!("{:016x}", self.rng.next());
+        let (version, created) = (self.next_version(), self.seconds());
+        let meta = object.meta_mut();
+        meta.uid = uid;
+        meta.version = version;
+        meta.created = created;
+        meta.generation = 1;
+        let object = Arc::new(object);
+        T::store_mut(self).put(Arc::clone(&object));
+        self.notes.extend(T::note(None, Some(Arc::clone(&object))));
+        Ok(object)
+    }
+
+    /// A pod, within the quota.
+    pub fn create_pod(&mut self, mut pod: Pod) -> Result<Arc<Pod>, Refused> {
+        if let Some(limit) = self.quota
+            && self.pods.live.len() >= limit
+        {
+            return Err(Refused::Quota(format!("exceeded quota: pods, limited: {limit}")));
+        }
+        let (per_mille, seconds) = self.linger;
+        pod.linger = if self.rng.chance(per_mille) { seconds } else { 0 };
+        self.create(pod)
+    }
+
+    fn check<T: Held>(&self, key: &Key, condition: If<'_>) -> Result<Arc<T>, Refused> {
+        let object = T::store(self).get(key).cloned().ok_or(Refused::NotFound)?;
+        let meta = object.meta();
+        if condition.uid.is_some_and(|uid| uid != meta.uid)
+            || condition.version.is_some_and(|version| version != meta.version)
+        {
+            return Err(Refused::Conflict);
+        }
+        Ok(object)
+    }
+
+    /// Changes an object. What changes nothing is no write: no version, no event.
+    pub fn update<T: Held>(
+        &mut self,
+        key: &Key,
+        condition: If<'_>,
+        change: impl FnOnce(&mut T),
+    ) -> Result<Arc<T>, Refused> {
+        let old: Arc<T> = self.check(key, condition)?;
+        let mut new = T::clone(&old);
+        change(&mut new);
+        if new == *old {
+            return Ok(old);
+        }
+        if new.spec_differs(&old) {
+            new.meta_mut().generation += 1;
+        }
+        new.meta_mut().version = self.next_version();
+        let new = Arc::new(new);
+        if new.meta().deleted.is_some() && new.meta().finalizers.is_empty() && !old.meta().finalizers.is_empty() {
+            // The last finalizer went: the answer and the watch event both bear the version of the deletion.
+            T::store_mut(self).drop(Arc::clone(&new));
+            self.notes.extend(T::note(Some(old), None));
+        } else {
+            T::store_mut(self).put(Arc::clone(&new));
+            self.notes.extend(T::note(Some(old), Some(Arc::clone(&new))));
+        }
+        Ok(new)
+    }
+
+    /// Takes an object out of the store at once.
+    pub fn remove<T: Held>(&mut self, key: &Key, condition: If<'_>) -> Result<(), Refused> {
+        let old: Arc<T> = self.check(key, condition)?;
+        let mut last = T::clone(&old);
+        last.meta_mut().version = self.next_version();
+        T::store_mut(self).drop(Arc::new(last));
+        self.notes.extend(T::note(Some(old), None));
+        Ok(())
+    }
+
+    /// Deletes an object without grace period: finalizers keep it until they are gone.
+    pub fn delete<T: Held>(&mut self, key: &Key, condition: If<'_>) -> Result<(), Refused> {
+        let object: Arc<T> = self.check(key, condition)?;
+        if object.meta().finalizers.is_empty() {
+            return self.remove::<T>(key, condition);
+        }
+        let now = self.seconds();
+        self.update::<T>(key, condition, |object| {
+            object.meta_mut().deleted.get_or_insert(now);
+        })
+        .map(|_| ())
+    }
+
+    /// Deletes a pod as its grace period says: at once where no kubelet has it. Answers the pod that is left, if any.
+    pub fn delete_pod(&mut self, key: &Key, condition: If<'_>) -> Result<Option<Arc<Pod>>, Refused> {
+        let pod: Arc<Pod> = self.check(key, condition)?;
+        if pod.node.is_none() || pod.template.grace == 0 {
+            return self.remove::<Pod>(key, condition).map(|()| None);
+        }
+        let now = self.seconds();
+        self.update::<Pod>(key, condition, |pod| {
+            pod.meta.deleted.get_or_insert(now);
+        })
+        .map(Some)
+    }
+}

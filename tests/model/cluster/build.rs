@@ -1,0 +1,126 @@
+//! Makes nodes, workloads and what belongs to them, as a user would apply them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ganglion::api::marks;
+use ganglion::api::workload_action::{WorkloadActionSpec, WorkloadActionStatus};
+use ganglion::logic::facts::Requests;
+use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::api::{Api, Refused};
+use super::object::{
+    APP, Action, Budget, BudgetStatus, Deployment, Fate, Labels, Meta, Node, Rule, Scaler, Service, Set, Template,
+};
+
+pub const NAMESPACE: &str = "shop";
+
+/// Label of a standalone set's pods by which nobody selects but the set.
+pub const TRACK: &str = "track";
+
+pub fn labels(pairs: &[(&str, &str)]) -> Labels {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+/// What a workload's pods are like.
+#[derive(Clone, Debug, Default)]
+pub struct PodShape {
+    /// Tells one template of a workload from the next.
+    pub revision: usize,
+    pub cpu: i64,
+    pub grace: i64,
+    /// The template's own deletion cost.
+    pub cost: Option<String>,
+    pub node_selector: Labels,
+}
+
+/// The template of a workload; `extra` labels come beside the one of the app.
+pub fn template(app: &str, shape: &PodShape, extra: &Labels) -> Arc<Template> {
+    let mut labels: Labels = labels(&[(APP, app)]);
+    labels.extend(extra.clone());
+    let mut annotations = self::labels(&[("template", &format!("r{}", shape.revision))]);
+    if let Some(cost) = &shape.cost {
+        annotations.insert(marks::DELETION_COST.to_owned(), cost.clone());
+    }
+    let requests = Requests { cpu: shape.cpu, memory: 1 << 20 };
+    let spec = PodTemplateSpec {
+        metadata: Some(ObjectMeta {
+            labels: Some(labels.clone()),
+            annotations: Some(annotations.clone()),
+            ..ObjectMeta::default()
+        }),
+        spec: Some(PodSpec {
+            containers: vec![Container {
+                name: "main".to_owned(),
+                resources: Some(ResourceRequirements {
+                    requests: Some(BTreeMap::from([
+                        ("cpu".to_owned(), Quantity(format!("{}m", requests.cpu))),
+                        ("memory".to_owned(), Quantity("1Mi".to_owned())),
+                    ])),
+                    ..ResourceRequirements::default()
+                }),
+                ..Container::default()
+            }],
+            node_selector: Some(shape.node_selector.clone()).filter(|labels| !labels.is_empty()),
+            termination_grace_period_seconds: Some(shape.grace),
+            ..PodSpec::default()
+        }),
+    };
+    Arc::new(Template {
+        labels,
+        annotations,
+        node_selector: shape.node_selector.clone(),
+        requests,
+        grace: shape.grace,
+        spec: Arc::new(spec),
+    })
+}
+
+impl Api {
+    pub fn add_node(&mut self, name: &str, zone: &str, cpu: i64, pods: i64, fate: Fate) {
+        let mut meta = Meta::named("", name);
+        meta.labels = labels(&[("zone", zone), ("kubernetes.io/hostname", name)]);
+        let capacity = Requests { cpu, memory: 1 << 40 };
+        let _ = self.create(Node { meta, ready: true, cordoned: false, capacity, pods, fate });
+    }
+
+    pub fn add_deployment(&mut self, app: &str, replicas: i32, shape: &PodShape) {
+        let template = template(app, shape, &Labels::new());
+        let meta = Meta::named(NAMESPACE, app);
+        let _ = self.create(Deployment { meta, replicas, template, ..Deployment::default() });
+        self.add_service(app);
+    }
+
+    pub fn add_set(&mut self, app: &str, replicas: i32, shape: &PodShape) {
+        let template = template(app, shape, &labels(&[(TRACK, "stable")]));
+        let selector = template.labels.clone();
+        let meta = Meta::named(NAMESPACE, app);
+        let _ = self.create(Set { meta, replicas, selector, template, ..Set::default() });
+        self.add_service(app);
+    }
+
+    fn add_service(&mut self, app: &str) {
+        let _ = self.create(Service { meta: Meta::named(NAMESPACE, app), selector: labels(&[(APP, app)]) });
+    }
+
+    pub fn add_budget(&mut self, name: &str, app: &str, rule: Rule) {
+        let (meta, selector) = (Meta::named(NAMESPACE, name), labels(&[(APP, app)]));
+        let _ = self.create(Budget { meta, selector, rule, status: BudgetStatus::default() });
+    }
+
+    pub fn add_scaler(&mut self, app: &str) {
+        let (target_kind, target_name) = ("Deployment".to_owned(), app.to_owned());
+        let _ = self.create(Scaler { meta: Meta::named(NAMESPACE, app), target_kind, target_name });
+    }
+
+    /// Creates an action; the API server gives it the default status.
+    pub fn add_action(&mut self, name: &str, spec: WorkloadActionSpec) -> Result<Arc<Action>, Refused> {
+        let status = WorkloadActionStatus {
+            observed_generation: Some(ganglion::api::UNSEEN_GENERATION),
+            ..WorkloadActionStatus::default()
+        };
+        self.create(Action { meta: Meta::named(NAMESPACE, name), spec, status: Some(status) })
+    }
+}

@@ -1,0 +1,52 @@
+//! The eviction subresource: the API server's part of disruption budgets.
+
+use std::sync::Arc;
+
+use ganglion::logic::facts::Key;
+
+use super::api::{Api, If, Refused};
+use super::object::{Budget, Phase, Pod, selects};
+
+impl Api {
+    /// Evicts the pod of this uid, as far as its budget allows. As in Kubernetes, the budget is decremented before the
+    /// uid is compared.
+    pub fn evict(&mut self, key: &Key, uid: &str) -> Result<Option<Arc<Pod>>, Refused> {
+        let pod = self.pods.get(key).cloned().ok_or(Refused::NotFound)?;
+        let skips = pod.meta.deleted.is_some() || matches!(pod.phase, Phase::Pending | Phase::Failed);
+        if !skips {
+            self.decrement(&pod)?;
+        }
+        self.delete_pod(key, If::uid(uid))
+    }
+
+    fn decrement(&mut self, pod: &Pod) -> Result<(), Refused> {
+        let guards = |budget: &&Arc<Budget>| {
+            budget.meta.key.namespace == pod.meta.key.namespace && selects(&budget.selector, &pod.meta.labels)
+        };
+        let budgets: Vec<Arc<Budget>> = self.budgets.values().filter(guards).cloned().collect();
+        let budget = match budgets.as_slice() {
+            [] => return Ok(()),
+            [budget] => budget,
+            _ => {
+                let text =
+                    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+                return Err(Refused::Budgets(text.to_owned()));
+            }
+        };
+        let status = &budget.status;
+        if pod.ready_since.is_none() && status.healthy >= status.desired && status.desired > 0 {
+            return Ok(());
+        }
+        if status.observed < budget.meta.generation || status.allowed <= 0 {
+            return Err(Refused::Budget(
+                "Cannot evict pod as it would violate the pod's disruption budget.".to_owned(),
+            ));
+        }
+        let (name, now) = (pod.meta.key.name.clone(), self.seconds());
+        self.update::<Budget>(&budget.meta.key, If::any(), |budget| {
+            budget.status.allowed -= 1;
+            budget.status.disrupted.insert(name, now);
+        })?;
+        Ok(())
+    }
+}

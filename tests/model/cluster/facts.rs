@@ -1,0 +1,196 @@
+//! Objects of the simulated cluster, as the facts that the caches would make of the API's own objects.
+
+use ganglion::api::marks;
+use ganglion::api::workload_action::WorkloadAction;
+use ganglion::logic::facts::{
+    BudgetFact, DeploymentFact, Identity, Key, Marks, NodeFact, Owner, PodFact, ReceiptFact, ScaleFact, ScalerFact,
+    Selector, ServiceFact, SetFact,
+};
+use ganglion::logic::world::Object;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+
+use super::object::{Action, Budget, Deployment, Labels, Meta, Node, Phase, Pod, Receipt, Scaler, Service, Set};
+
+/// Seconds since the epoch, as a time.
+pub fn time(seconds: i64) -> Timestamp {
+    Timestamp::from_second(seconds).unwrap_or_default()
+}
+
+impl Meta {
+    pub fn identity(&self) -> Identity {
+        Identity { key: self.key.clone(), uid: self.uid.clone(), version: self.version.to_string() }
+    }
+
+    fn owner(&self) -> Option<Owner> {
+        self.controller().map(|owner| Owner {
+            kind: owner.kind.clone(),
+            name: owner.name.clone(),
+            uid: owner.uid.clone(),
+        })
+    }
+
+    fn annotation(&self, key: &str) -> Option<String> {
+        self.annotations.get(key).cloned()
+    }
+}
+
+/// What a kind becomes when the operator hears of it.
+pub trait AsFact {
+    fn fact(&self) -> Object;
+}
+
+impl AsFact for Pod {
+    fn fact(&self) -> Object {
+        let meta = &self.meta;
+        Object::Pod(PodFact {
+            id: meta.identity(),
+            created: time(meta.created),
+            labels: meta.labels.clone(),
+            marks: Marks {
+                slot: meta.annotation(marks::SLOT),
+                role: meta.annotation(marks::ROLE),
+                peers: meta.annotation(marks::PEERS),
+                cost: meta.annotation(marks::DELETION_COST),
+            },
+            controller: meta.owner(),
+            generated: self.generated,
+            node: self.node.clone(),
+            ready_since: self.ready_since.map(time),
+            terminating: meta.deleted.is_some(),
+            finished: self.phase == Phase::Failed,
+            grace_seconds: self.template.grace,
+            unschedulable: self.unschedulable.clone(),
+            trouble: self.trouble.clone(),
+            requests: self.template.requests,
+            ..PodFact::default()
+        })
+    }
+}
+
+impl AsFact for Node {
+    fn fact(&self) -> Object {
+        Object::Node(NodeFact {
+            id: self.meta.identity(),
+            labels: self.meta.labels.clone(),
+            ready: self.ready,
+            cordoned: self.cordoned,
+            allocatable: self.capacity,
+            pod_capacity: self.pods,
+            terminating: self.meta.deleted.is_some(),
+            ..NodeFact::default()
+        })
+    }
+}
+
+fn scale(meta: &Meta, replicas: i32) -> ScaleFact {
+    ScaleFact { replicas, ledger: meta.annotation(marks::LEDGER), ..ScaleFact::default() }
+}
+
+fn selector(labels: &Labels) -> Selector {
+    Selector { labels: labels.clone(), expressions: Vec::new() }
+}
+
+impl AsFact for Set {
+    fn fact(&self) -> Object {
+        Object::Set(SetFact {
+            id: self.meta.identity(),
+            scale: scale(&self.meta, self.replicas),
+            controller: self.meta.owner(),
+            selector: selector(&self.selector),
+            revision: self.meta.annotation(marks::REVISION),
+            create_failure: self.status.failure.clone(),
+            terminating: self.meta.deleted.is_some(),
+            template: Some(self.template.spec.clone()).filter(|_| self.replicas > 0),
+        })
+    }
+}
+
+impl AsFact for Deployment {
+    fn fact(&self) -> Object {
+        Object::Deployment(DeploymentFact {
+            id: self.meta.identity(),
+            scale: scale(&self.meta, self.replicas),
+            generation: self.meta.generation,
+            observed_generation: self.status.observed,
+            status_replicas: self.status.replicas,
+            updated_replicas: self.status.updated,
+            revision: self.meta.annotation(marks::REVISION),
+            terminating: self.meta.deleted.is_some(),
+        })
+    }
+}
+
+impl AsFact for Budget {
+    fn fact(&self) -> Object {
+        let current = self.status.observed >= self.meta.generation;
+        Object::Budget(BudgetFact {
+            id: self.meta.identity(),
+            selector: Some(selector(&self.selector)),
+            allowed: if current { self.status.allowed } else { 0 },
+        })
+    }
+}
+
+impl AsFact for Service {
+    fn fact(&self) -> Object {
+        Object::Service(ServiceFact { id: self.meta.identity(), selector: self.selector.clone() })
+    }
+}
+
+impl AsFact for Scaler {
+    fn fact(&self) -> Object {
+        Object::Scaler(ScalerFact {
+            id: self.meta.identity(),
+            target_kind: self.target_kind.clone(),
+            target_name: self.target_name.clone(),
+        })
+    }
+}
+
+impl AsFact for Receipt {
+    fn fact(&self) -> Object {
+        Object::Receipt(ReceiptFact {
+            id: self.meta.identity(),
+            action_uid: self.spec.action_uid.clone(),
+            outcome: self.spec.outcome.clone(),
+        })
+    }
+}
+
+impl Action {
+    /// The custom resource as the API server would return it.
+    pub fn resource(&self) -> WorkloadAction {
+        let meta = &self.meta;
+        let some = |labels: &Labels| Some(labels.clone()).filter(|labels| !labels.is_empty());
+        WorkloadAction {
+            metadata: ObjectMeta {
+                name: Some(meta.key.name.clone()),
+                namespace: Some(meta.key.namespace.clone()),
+                uid: Some(meta.uid.clone()),
+                resource_version: Some(meta.version.to_string()),
+                generation: Some(meta.generation),
+                creation_timestamp: Some(Time(time(meta.created))),
+                deletion_timestamp: meta.deleted.map(|seconds| Time(time(seconds))),
+                labels: some(&meta.labels),
+                annotations: some(&meta.annotations),
+                finalizers: Some(meta.finalizers.clone()).filter(|all| !all.is_empty()),
+                ..ObjectMeta::default()
+            },
+            spec: self.spec.clone(),
+            status: self.status.clone(),
+        }
+    }
+
+    /// Name of its receipt: what tells the same decision from another one.
+    pub fn decision(&self) -> Key {
+        let name = ganglion::logic::workload_action::identity::receipt_name(&self.resource());
+        Key::new(self.meta.key.namespace.clone(), name)
+    }
+}
+
+impl AsFact for Action {
+    fn fact(&self) -> Object {
+        Object::Action(Box::new(self.resource()))
+    }
+}

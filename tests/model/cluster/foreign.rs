@@ -1,0 +1,251 @@
+//! Everybody else: users, autoscalers, GitOps tools, node trouble.
+
+use std::sync::Arc;
+
+use ganglion::api::marks;
+use ganglion::api::workload_action::WorkloadActionSpec;
+use ganglion::logic::facts::Key;
+
+use super::api::{Api, If};
+use super::build::{PodShape, template};
+use super::object::{Action, Budget, Deployment, Labels, Node, Pod, Set};
+use crate::random::Rng;
+use crate::setup::SOME_POD;
+
+/// Which pod somebody deletes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Whom {
+    Victim,
+    Newcomer,
+    Surplus,
+    Anybody,
+}
+
+/// What somebody else does.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Act {
+    /// Applies this action under this name.
+    Apply(String, Box<WorkloadActionSpec>),
+    /// Scales a workload by so many.
+    Scale(i32),
+    DeletePod(Whom),
+    /// A serving pod is unready for so many seconds.
+    Unready(i64),
+    Cordon,
+    Uncordon,
+    DeleteNode,
+    /// A new template for a Deployment.
+    Rollout,
+    DeleteWorkload,
+    Abort,
+    Suspend,
+    Resume,
+    DeleteAction,
+    /// Deletes an action and applies the same again as soon as it is gone.
+    Reapply,
+    /// Takes our ledger off a workload, as a tool does that applies the whole object.
+    Revert,
+    /// So many pods and no more; None lifts the quota. Counted from how many there are.
+    Quota(Option<usize>),
+    /// Takes all finalizers off an action and deletes it.
+    Vanish,
+    /// Budgets allow nothing any more.
+    TightenBudget,
+}
+
+/// Everybody else's memory: actions to apply again.
+#[derive(Debug, Default)]
+pub struct Foreign {
+    wishes: Vec<(String, WorkloadActionSpec)>,
+    revisions: usize,
+}
+
+impl Foreign {
+    /// Does it to an object that `rng` picks; false where there is nothing to do it to.
+    pub fn perform(&mut self, api: &mut Api, act: &Act, rng: &mut Rng) -> bool {
+        match act {
+            Act::Apply(name, spec) => {
+                let mut spec = (**spec).clone();
+                name_pod(api, &mut spec, rng);
+                self.wishes.push((name.clone(), spec));
+                self.apply(api)
+            }
+            Act::Scale(by) => scale(api, *by, rng),
+            Act::DeletePod(whom) => delete_pod(api, *whom, rng),
+            Act::Unready(seconds) => unready(api, *seconds, rng),
+            Act::Cordon => cordon(api, true, rng),
+            Act::Uncordon => cordon(api, false, rng),
+            Act::DeleteNode => delete_node(api, rng),
+            Act::Rollout => self.rollout(api, rng),
+            Act::DeleteWorkload => delete_workload(api, rng),
+            Act::Abort => edit_action(api, "aborts", rng, |spec| spec.abort = true),
+            Act::Suspend => edit_action(api, "suspends", rng, |spec| spec.suspend = true),
+            Act::Resume => edit_action(api, "resumes", rng, |spec| spec.suspend = false),
+            Act::DeleteAction => delete_action(api, rng).is_some(),
+            Act::Reapply => match delete_action(api, rng) {
+                Some((name, spec)) => {
+                    self.wishes.push((name, spec));
+                    true
+                }
+                None => false,
+            },
+            Act::Revert => revert(api, rng),
+            Act::Quota(spare) => {
+                api.quota = spare.map(|spare| api.pods.live.len() + spare);
+                api.say(|| format!("somebody: quota, room for {spare:?} more pods"));
+                true
+            }
+            Act::Vanish => vanish(api, rng),
+            Act::TightenBudget => tighten(api, rng),
+        }
+    }
+
+    /// Applies what is to be applied and is not there.
+    pub fn apply(&mut self, api: &mut Api) -> bool {
+        let mut did = false;
+        self.wishes.retain(|(name, spec)| {
+            let done = api.add_action(name, spec.clone()).is_ok();
+            if done {
+                api.say(|| format!("somebody: applies action {name}"));
+            }
+            did |= done;
+            !done
+        });
+        did
+    }
+
+    pub fn is_done(&self) -> bool {
+        self.wishes.is_empty()
+    }
+
+    fn rollout(&mut self, api: &mut Api, rng: &mut Rng) -> bool {
+        let Some(deployment) = any(&api.deployments.live, rng, |one| one.meta.deleted.is_none()) else { return false };
+        self.revisions += 1;
+        let old = &deployment.template;
+        let shape = PodShape {
+            revision: 100 + self.revisions,
+            cpu: old.requests.cpu,
+            grace: old.grace,
+            cost: old.annotations.get(marks::DELETION_COST).cloned(),
+            node_selector: old.node_selector.clone(),
+        };
+        let new = template(&deployment.meta.key.name, &shape, &Labels::new());
+        api.say(|| format!("somebody: rolls out {} of {}", shape.revision, deployment.meta.key));
+        api.update::<Deployment>(&deployment.meta.key, If::any(), |deployment| deployment.template = new).is_ok()
+    }
+}
+
+/// Fills in the pod that an action names, where that was left open.
+fn name_pod(api: &Api, spec: &mut WorkloadActionSpec, rng: &mut Rng) {
+    let moved = spec.move_.as_mut().and_then(|moved| moved.pod.as_mut());
+    let pod = moved.or(spec.delete.as_mut().and_then(|delete| delete.pod.as_mut()));
+    if let Some(pod) = pod.filter(|pod| pod.name == SOME_POD)
+        && let Some(some) = any(&api.pods.live, rng, |pod| pod.is_active() && pod.meta.controller().is_some())
+    {
+        pod.name.clone_from(&some.meta.key.name);
+    }
+}
+
+fn any<T>(all: &std::collections::BTreeMap<Key, Arc<T>>, rng: &mut Rng, fits: impl Fn(&T) -> bool) -> Option<Arc<T>> {
+    let fitting: Vec<&Arc<T>> = all.values().filter(|one| fits(one)).collect();
+    rng.pick(&fitting).map(|one| Arc::clone(one))
+}
+
+fn scale(api: &mut Api, by: i32, rng: &mut Rng) -> bool {
+    let deployments = api.deployments.live.values().map(|one| (true, one.meta.key.clone()));
+    let sets = api.sets.live.values().filter(|set| set.meta.owners.is_empty()).map(|one| (false, one.meta.key.clone()));
+    let all: Vec<(bool, Key)> = deployments.chain(sets).collect();
+    let Some((deployment, key)) = rng.pick(&all) else { return false };
+    api.say(|| format!("somebody: scales {key} by {by}"));
+    if *deployment {
+        api.update::<Deployment>(key, If::any(), |one| one.replicas = (one.replicas + by).max(0)).is_ok()
+    } else {
+        api.update::<Set>(key, If::any(), |one| one.replicas = (one.replicas + by).max(0)).is_ok()
+    }
+}
+
+fn delete_pod(api: &mut Api, whom: Whom, rng: &mut Rng) -> bool {
+    let role = match whom {
+        Whom::Victim => Some(marks::ROLE_VICTIM),
+        Whom::Newcomer => Some(marks::ROLE_NEWCOMER),
+        Whom::Surplus => Some(marks::ROLE_SURPLUS),
+        Whom::Anybody => None,
+    };
+    let fits = |pod: &Pod| {
+        pod.is_active() && role.is_none_or(|role| pod.meta.annotations.get(marks::ROLE).is_some_and(|is| is == role))
+    };
+    let Some(pod) = any(&api.pods.live, rng, fits) else { return false };
+    api.say(|| format!("somebody: deletes pod {} ({whom:?})", pod.meta.key));
+    api.delete_pod(&pod.meta.key, If::any()).is_ok()
+}
+
+fn unready(api: &mut Api, seconds: i64, rng: &mut Rng) -> bool {
+    let Some(pod) = any(&api.pods.live, rng, Pod::is_serving) else { return false };
+    let until = api.seconds() + seconds;
+    api.say(|| format!("kubelet: {} is not Ready any more, for {seconds} s", pod.meta.key));
+    let change = |pod: &mut Pod| {
+        pod.ready_since = None;
+        pod.unwell_until = until;
+    };
+    api.update::<Pod>(&pod.meta.key, If::any(), change).is_ok()
+}
+
+fn cordon(api: &mut Api, on: bool, rng: &mut Rng) -> bool {
+    let Some(node) = any(&api.nodes.live, rng, |node| node.cordoned != on) else { return false };
+    api.say(|| format!("somebody: cordon of {} is {on}", node.meta.key));
+    api.update::<Node>(&node.meta.key, If::any(), |node| node.cordoned = on).is_ok()
+}
+
+fn delete_node(api: &mut Api, rng: &mut Rng) -> bool {
+    let Some(node) = any(&api.nodes.live, rng, |_| true).filter(|_| api.nodes.live.len() > 2) else { return false };
+    api.say(|| format!("somebody: deletes node {}", node.meta.key));
+    api.delete::<Node>(&node.meta.key, If::any()).is_ok()
+}
+
+fn delete_workload(api: &mut Api, rng: &mut Rng) -> bool {
+    if let Some(deployment) = any(&api.deployments.live, rng, |_| true) {
+        api.say(|| format!("somebody: deletes deployment {}", deployment.meta.key));
+        return api.delete::<Deployment>(&deployment.meta.key, If::any()).is_ok();
+    }
+    let Some(set) = any(&api.sets.live, rng, |set| set.meta.owners.is_empty()) else { return false };
+    api.say(|| format!("somebody: deletes set {}", set.meta.key));
+    api.delete::<Set>(&set.meta.key, If::any()).is_ok()
+}
+
+fn edit_action(api: &mut Api, what: &str, rng: &mut Rng, edit: impl FnOnce(&mut WorkloadActionSpec)) -> bool {
+    let Some(action) = any(&api.actions.live, rng, |action: &Action| !action.finished()) else { return false };
+    api.say(|| format!("somebody: {what} action {}", action.meta.key));
+    api.update::<Action>(&action.meta.key, If::any(), |action| edit(&mut action.spec)).is_ok()
+}
+
+fn delete_action(api: &mut Api, rng: &mut Rng) -> Option<(String, WorkloadActionSpec)> {
+    let action = any(&api.actions.live, rng, |action: &Action| action.meta.deleted.is_none())?;
+    api.say(|| format!("somebody: deletes action {}", action.meta.key));
+    api.delete::<Action>(&action.meta.key, If::any()).ok()?;
+    Some((action.meta.key.name.clone(), action.spec.clone()))
+}
+
+fn revert(api: &mut Api, rng: &mut Rng) -> bool {
+    let bears = |one: &Deployment| one.meta.annotations.contains_key(marks::LEDGER);
+    let Some(deployment) = any(&api.deployments.live, rng, bears) else { return false };
+    api.say(|| format!("somebody: takes the ledger off {}", deployment.meta.key));
+    let change = |one: &mut Deployment| {
+        one.meta.annotations.remove(marks::LEDGER);
+    };
+    api.update::<Deployment>(&deployment.meta.key, If::any(), change).is_ok()
+}
+
+fn vanish(api: &mut Api, rng: &mut Rng) -> bool {
+    let Some(action) = any(&api.actions.live, rng, |_| true) else { return false };
+    let key = &action.meta.key;
+    api.say(|| format!("somebody: makes action {key} vanish"));
+    let _ = api.update::<Action>(key, If::any(), |action| action.meta.finalizers.clear());
+    let _ = api.delete::<Action>(key, If::any());
+    true
+}
+
+fn tighten(api: &mut Api, rng: &mut Rng) -> bool {
+    let Some(budget) = any(&api.budgets.live, rng, |_| true) else { return false };
+    api.say(|| format!("somebody: budget {} allows nothing any more", budget.meta.key));
+    api.update::<Budget>(&budget.meta.key, If::any(), |one| one.rule = super::object::Rule::MinAvailable(100)).is_ok()
+}

@@ -1,0 +1,46 @@
+//! The garbage collectors: what has owners and none of them left goes, and so do pods whose node went.
+
+use std::sync::Arc;
+
+use super::api::{Api, If};
+use super::object::{Meta, OwnerRef, Pod, Set};
+
+/// Collects one object; false if there is nothing to collect.
+pub fn step(api: &mut Api) -> bool {
+    orphaned_set(api) || orphaned_pod(api) || pod_without_node(api)
+}
+
+fn exists(api: &Api, owner: &OwnerRef) -> bool {
+    match owner.kind.as_str() {
+        "Deployment" => api.deployments.by_uid(&owner.uid).is_some(),
+        "ReplicaSet" => api.sets.by_uid(&owner.uid).is_some(),
+        "WorkloadAction" => api.actions.by_uid(&owner.uid).is_some(),
+        _ => true,
+    }
+}
+
+fn abandoned(api: &Api, meta: &Meta) -> bool {
+    !meta.owners.is_empty() && !meta.owners.iter().any(|owner| exists(api, owner))
+}
+
+fn orphaned_set(api: &mut Api) -> bool {
+    let Some(set) = api.sets.values().find(|set| abandoned(api, &set.meta)).cloned() else { return false };
+    api.say(|| format!("garbage collector: set {}", set.meta.key));
+    api.delete::<Set>(&set.meta.key, If::uid(&set.meta.uid)).is_ok()
+}
+
+fn orphaned_pod(api: &mut Api) -> bool {
+    let lost = |pod: &&Arc<Pod>| pod.meta.deleted.is_none() && abandoned(api, &pod.meta);
+    let Some(pod) = api.pods.values().find(lost).cloned() else { return false };
+    api.say(|| format!("garbage collector: pod {}", pod.meta.key));
+    api.delete_pod(&pod.meta.key, If::uid(&pod.meta.uid)).is_ok()
+}
+
+fn pod_without_node(api: &mut Api) -> bool {
+    let homeless = |pod: &&Arc<Pod>| {
+        pod.node.as_ref().is_some_and(|name| api.nodes.values().all(|node| node.meta.key.name != *name))
+    };
+    let Some(pod) = api.pods.values().find(homeless).cloned() else { return false };
+    api.say(|| format!("pod collector: {} was on a node that is gone", pod.meta.key));
+    api.remove::<Pod>(&pod.meta.key, If::uid(&pod.meta.uid)).is_ok()
+}

@@ -1,0 +1,96 @@
+//! The kubelets: start pods, make them Ready (or not, as their fate is), and let them end.
+
+use std::sync::Arc;
+
+use ganglion::api::reasons::Reason;
+use ganglion::logic::facts::Trouble;
+
+use super::api::{Api, If};
+use super::object::{Fate, Phase, Pod};
+
+/// Moves one pod on by one step; false if there is nothing to move now.
+pub fn step(api: &mut Api) -> bool {
+    let due: Vec<Arc<Pod>> = api.pods.values().filter(|pod| is_due(api, pod)).cloned().collect();
+    api.rng.pick(&due).cloned().is_some_and(|pod| move_on(api, &pod))
+}
+
+/// When some kubelet has something to do that time alone brings.
+pub fn next_time(api: &Api) -> Option<i64> {
+    let wait = |pod: &Arc<Pod>| {
+        alive(api, pod)?;
+        if let Some(deleted) = pod.meta.deleted {
+            return Some(deleted + pod.linger);
+        }
+        (pod.phase == Phase::Running && pod.ready_since.is_none()).then(|| ready_at(api, pod))?
+    };
+    api.pods.values().filter_map(wait).filter(|at| *at > api.seconds()).min()
+}
+
+/// The node of the pod, if its kubelet runs.
+fn alive<'a>(api: &'a Api, pod: &Pod) -> Option<&'a super::object::Node> {
+    let name = pod.node.as_ref()?;
+    api.nodes.values().find(|node| node.meta.key.name == *name && node.ready).map(Arc::as_ref)
+}
+
+/// What becomes of the pod: its own fate, unless its node has one for every pod.
+fn fate(api: &Api, pod: &Pod) -> Fate {
+    match alive(api, pod) {
+        Some(node) if node.fate != Fate::Good => node.fate,
+        _ => pod.fate,
+    }
+}
+
+fn ready_at(api: &Api, pod: &Pod) -> Option<i64> {
+    let started = match fate(api, pod) {
+        Fate::Good => pod.started,
+        Fate::Slow(seconds) => pod.started + seconds,
+        Fate::Never | Fate::Crash | Fate::NoImage => return None,
+    };
+    Some(started.max(pod.unwell_until))
+}
+
+fn is_due(api: &Api, pod: &Pod) -> bool {
+    if alive(api, pod).is_none() {
+        return false;
+    }
+    if let Some(deleted) = pod.meta.deleted {
+        return deleted + pod.linger <= api.seconds();
+    }
+    match pod.phase {
+        Phase::Pending => pod.trouble.is_none(),
+        Phase::Running if pod.ready_since.is_some() || pod.trouble.is_some() => false,
+        Phase::Running if fate(api, pod) == Fate::Crash => true,
+        Phase::Running => ready_at(api, pod).is_some_and(|at| at <= api.seconds()),
+        Phase::Unknown | Phase::Failed => false,
+    }
+}
+
+fn move_on(api: &mut Api, pod: &Pod) -> bool {
+    let key = &pod.meta.key;
+    if pod.meta.deleted.is_some() {
+        api.say(|| format!("kubelet: {key} has ended"));
+        return api.remove::<Pod>(key, If::uid(&pod.meta.uid)).is_ok();
+    }
+    let (now, fate) = (api.seconds(), fate(api, pod));
+    let trouble = |reason, text: &str| Some(Trouble { reason, message: format!("container main: {text}") });
+    let mut next = pod.clone();
+    match (pod.phase, fate) {
+        (Phase::Pending, Fate::NoImage) => next.trouble = trouble(Reason::ImagePullFailed, "ImagePullBackOff"),
+        (Phase::Pending, _) => {
+            next.phase = Phase::Running;
+            next.started = now;
+        }
+        (_, Fate::Crash) => {
+            next.restarts += 1;
+            next.trouble = trouble(Reason::NewcomerCrashed, "CrashLoopBackOff");
+        }
+        _ => next.ready_since = Some(now),
+    }
+    api.say(|| match (&next.trouble, next.ready_since) {
+        (Some(trouble), _) => format!("kubelet: {key} {}", trouble.message),
+        (None, Some(_)) => format!("kubelet: {key} is Ready"),
+        (None, None) => format!("kubelet: {key} runs"),
+    });
+    let version = pod.meta.version;
+    api.update::<Pod>(key, If::version(version), |pod| *pod = next).is_ok()
+}

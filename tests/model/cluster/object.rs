@@ -1,0 +1,247 @@
+//! The objects of the simulated cluster: what some actor reads or writes of each kind, and nothing else.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ganglion::api::receipt::WorkloadActionReceiptSpec;
+use ganglion::api::workload_action::{WorkloadActionSpec, WorkloadActionStatus};
+use ganglion::logic::facts::{Key, Requests, Trouble};
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+
+/// Label by which Services, budgets and the invariants know the pods of a workload.
+pub const APP: &str = "app";
+
+pub type Labels = BTreeMap<String, String>;
+
+/// Metadata, as the API server keeps it. Times are seconds since the epoch, as the API has them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Meta {
+    pub key: Key,
+    pub uid: String,
+    pub version: u64,
+    pub generation: i64,
+    pub created: i64,
+    pub deleted: Option<i64>,
+    pub labels: Labels,
+    pub annotations: Labels,
+    pub owners: Vec<OwnerRef>,
+    pub finalizers: Vec<String>,
+}
+
+impl Meta {
+    pub fn named(namespace: &str, name: &str) -> Self {
+        Self { key: Key::new(namespace, name), ..Self::default() }
+    }
+
+    pub fn controller(&self) -> Option<&OwnerRef> {
+        self.owners.iter().find(|owner| owner.controller)
+    }
+
+    pub fn is_of(&self, uid: &str) -> bool {
+        self.controller().is_some_and(|owner| owner.uid == uid)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct OwnerRef {
+    pub kind: String,
+    pub name: String,
+    pub uid: String,
+    pub controller: bool,
+}
+
+impl OwnerRef {
+    /// A controlling reference to this object.
+    pub fn controller(kind: &str, meta: &Meta) -> Self {
+        Self { kind: kind.to_owned(), name: meta.key.name.clone(), uid: meta.uid.clone(), controller: true }
+    }
+}
+
+/// What pods are made from. Never changed: a rollout is another template.
+#[derive(Debug, Default, PartialEq)]
+pub struct Template {
+    pub labels: Labels,
+    pub annotations: Labels,
+    pub node_selector: Labels,
+    pub requests: Requests,
+    pub grace: i64,
+    /// The same as the API has it, for facts of ReplicaSets.
+    pub spec: Arc<PodTemplateSpec>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    #[default]
+    Pending,
+    Unknown,
+    Running,
+    Failed,
+}
+
+/// What the kubelet will make of a pod; hidden from everybody else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fate {
+    #[default]
+    Good,
+    /// Runs, and becomes Ready so many seconds after it started.
+    Slow(i64),
+    /// Runs, and is never Ready.
+    Never,
+    Crash,
+    NoImage,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Pod {
+    pub meta: Meta,
+    pub template: Arc<Template>,
+    /// The API server made its name, as it does for a controller's pods.
+    pub generated: bool,
+    /// Required node affinity by the node's name.
+    pub pin: Option<String>,
+    pub node: Option<String>,
+    pub phase: Phase,
+    pub started: i64,
+    pub ready_since: Option<i64>,
+    pub restarts: u32,
+    pub unschedulable: Option<String>,
+    pub trouble: Option<Trouble>,
+    pub fate: Fate,
+    /// Seconds that its end takes.
+    pub linger: i64,
+    /// Not Ready before this time, somebody made it unready.
+    pub unwell_until: i64,
+}
+
+impl Pod {
+    /// As the ReplicaSet controller counts it.
+    pub fn is_active(&self) -> bool {
+        self.meta.deleted.is_none() && self.phase != Phase::Failed
+    }
+
+    /// It serves.
+    pub fn is_serving(&self) -> bool {
+        self.is_active() && self.ready_since.is_some()
+    }
+
+    pub fn app(&self) -> &str {
+        self.meta.labels.get(APP).map_or("", String::as_str)
+    }
+
+    pub fn cost(&self) -> i32 {
+        self.meta.annotations.get(ganglion::api::marks::DELETION_COST).and_then(|text| text.parse().ok()).unwrap_or(0)
+    }
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Node {
+    pub meta: Meta,
+    pub ready: bool,
+    pub cordoned: bool,
+    pub capacity: Requests,
+    pub pods: i64,
+    /// What becomes of every pod here, unless Good.
+    pub fate: Fate,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Set {
+    pub meta: Meta,
+    pub replicas: i32,
+    pub selector: Labels,
+    pub template: Arc<Template>,
+    pub status: SetStatus,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SetStatus {
+    pub observed: i64,
+    pub replicas: i32,
+    pub ready: i32,
+    /// FailedCreate, with its message.
+    pub failure: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Deployment {
+    pub meta: Meta,
+    pub replicas: i32,
+    pub template: Arc<Template>,
+    pub status: DeploymentStatus,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DeploymentStatus {
+    pub observed: i64,
+    pub replicas: i32,
+    pub updated: i32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    MinAvailable(i32),
+    MaxUnavailable(i32),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Budget {
+    pub meta: Meta,
+    pub selector: Labels,
+    pub rule: Rule,
+    pub status: BudgetStatus,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BudgetStatus {
+    pub observed: i64,
+    pub healthy: i32,
+    pub desired: i32,
+    pub allowed: i32,
+    /// Pods that were evicted and may still be seen, since when.
+    pub disrupted: BTreeMap<String, i64>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Service {
+    pub meta: Meta,
+    pub selector: Labels,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Scaler {
+    pub meta: Meta,
+    pub target_kind: String,
+    pub target_name: String,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Receipt {
+    pub meta: Meta,
+    pub spec: WorkloadActionReceiptSpec,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Action {
+    pub meta: Meta,
+    pub spec: WorkloadActionSpec,
+    pub status: Option<WorkloadActionStatus>,
+}
+
+impl Action {
+    pub fn finished(&self) -> bool {
+        self.status.as_ref().is_some_and(|status| status.finished_at.is_some())
+    }
+
+    pub fn slots(&self) -> impl Iterator<Item = &ganglion::api::workload_action::status::Slot> {
+        self.status.iter().flat_map(|status| &status.slots)
+    }
+
+    pub fn open_slots(&self) -> impl Iterator<Item = &ganglion::api::workload_action::status::Slot> {
+        self.slots().filter(|slot| !slot.step.is_end())
+    }
+}
+
+/// Whether the labels bear all of these; an empty selector of a Service or set of ours is never made.
+pub fn selects(selector: &Labels, labels: &Labels) -> bool {
+    selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+}

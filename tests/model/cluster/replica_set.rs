@@ -1,0 +1,280 @@
+//! The ReplicaSet controller: adopts, releases, makes and deletes pods, by its own picture of the cluster, which lags.
+//!
+//! Follows `pkg/controller/replicaset`: expectations keep it from acting again before it saw what it did; it deletes by
+//! name, without a precondition; orphans that match are adopted, pods that do not match any more are released.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ganglion::logic::facts::Key;
+
+use super::api::{Api, If, Refused};
+use super::object::{Fate, OwnerRef, Pod, Set, SetStatus, selects};
+use super::store::{Turn, View};
+use super::victims;
+
+/// Seconds after which it does not wait any longer for what it expected: 300 in truth. Its watch is never that late in a
+/// cluster that works, while our clock leaps, so here it is long: else it makes pods twice by itself.
+const EXPECTATION_TIMEOUT: i64 = 20 * 3600;
+
+/// What a set's last sync did that the controller has not seen yet.
+#[derive(Debug, Default)]
+struct Expectation {
+    creations: i64,
+    deletions: BTreeSet<Key>,
+    since: i64,
+}
+
+#[derive(Debug, Default)]
+pub struct ReplicaSets {
+    pub pods: View<Pod>,
+    pub sets: View<Set>,
+    queue: BTreeSet<Key>,
+    expected: BTreeMap<Key, Expectation>,
+    /// Syncs that failed and come again later.
+    retries: BTreeSet<Key>,
+}
+
+impl ReplicaSets {
+    /// Hears of the next change of a set.
+    pub fn hear_set(&mut self, api: &Api) -> bool {
+        let Some(Turn { old, new }) = self.sets.advance(&api.sets) else { return false };
+        if new.is_none()
+            && let Some(old) = &old
+        {
+            self.expected.remove(&old.meta.key);
+        }
+        self.queue.extend(new.or(old).map(|set| set.meta.key.clone()));
+        true
+    }
+
+    /// Hears of the next change of a pod.
+    pub fn hear_pod(&mut self, api: &Api) -> bool {
+        let Some(turn) = self.pods.advance(&api.pods) else { return false };
+        match (turn.old, turn.new) {
+            (old, Some(pod)) if pod.meta.deleted.is_some() => {
+                self.saw_deletion(&pod);
+                if let Some(old) = old {
+                    self.saw_deletion(&old);
+                }
+            }
+            (None, Some(pod)) => match self.set_of(&pod) {
+                Some(set) => {
+                    if let Some(expected) = self.expected.get_mut(&set) {
+                        expected.creations -= 1;
+                    }
+                    self.queue.insert(set);
+                }
+                None => self.wake_adopters(&pod),
+            },
+            (Some(old), Some(pod)) => {
+                let owner_changed = old.meta.controller() != pod.meta.controller();
+                if owner_changed {
+                    self.queue.extend(self.set_of(&old));
+                }
+                if pod.meta.controller().is_some() {
+                    self.queue.extend(self.set_of(&pod));
+                } else if owner_changed || old.meta.labels != pod.meta.labels {
+                    self.wake_adopters(&pod);
+                }
+            }
+            (Some(old), None) => self.saw_deletion(&old),
+            (None, None) => {}
+        }
+        true
+    }
+
+    fn saw_deletion(&mut self, pod: &Pod) {
+        let Some(set) = self.set_of(pod) else { return };
+        if let Some(expected) = self.expected.get_mut(&set) {
+            expected.deletions.remove(&pod.meta.key);
+        }
+        self.queue.insert(set);
+    }
+
+    /// The set that controls the pod, as far as the controller knows of it.
+    fn set_of(&self, pod: &Pod) -> Option<Key> {
+        let owner = pod.meta.controller()?;
+        let key = Key::new(pod.meta.key.namespace.clone(), owner.name.clone());
+        self.sets.items.get(&key).filter(|set| set.meta.uid == owner.uid).map(|_| key)
+    }
+
+    fn wake_adopters(&mut self, pod: &Pod) {
+        let matching = self.sets.items.values().filter(|set| selects(&set.selector, &pod.meta.labels));
+        self.queue.extend(matching.map(|set| set.meta.key.clone()));
+    }
+
+    /// Syncs one set that is due; false if none is.
+    pub fn sync(&mut self, api: &mut Api) -> bool {
+        let due: Vec<Key> = self.queue.iter().cloned().collect();
+        let Some(key) = api.rng.pick(&due).cloned() else { return false };
+        self.queue.remove(&key);
+        if self.sync_set(api, &key).is_err() {
+            self.retries.insert(key);
+        }
+        true
+    }
+
+    /// What failed comes again. Also looks at everything again, as the controller's own resync would.
+    pub fn retry(&mut self) -> bool {
+        let again = !self.retries.is_empty();
+        self.queue.append(&mut self.retries);
+        again
+    }
+
+    /// Looks again at sets whose expectations ran out.
+    pub fn next_timeout(&self) -> Option<i64> {
+        self.expected.values().filter(|one| one.open()).map(|one| one.since + EXPECTATION_TIMEOUT).min()
+    }
+
+    pub fn resync(&mut self) {
+        self.queue.extend(self.sets.items.keys().cloned());
+    }
+
+    fn sync_set(&mut self, api: &mut Api, key: &Key) -> Result<(), Refused> {
+        let Some(set) = self.sets.items.get(key).cloned() else {
+            self.expected.remove(key);
+            return Ok(());
+        };
+        let now = api.seconds();
+        let satisfied = self.expected.get(key).is_none_or(|one| !one.open() || one.since + EXPECTATION_TIMEOUT < now);
+        let pods = self.claim(api, &set)?;
+        let managed = if satisfied && set.meta.deleted.is_none() { self.manage(api, &set, &pods) } else { Ok(()) };
+        let failure = match &managed {
+            Err(Refused::Quota(text)) => Some(set.status.failure.clone().unwrap_or_else(|| text.clone())),
+            _ => None,
+        };
+        let ready = pods.iter().filter(|pod| pod.ready_since.is_some()).count();
+        let status = SetStatus {
+            observed: set.meta.generation,
+            replicas: i32::try_from(pods.len()).unwrap_or(i32::MAX),
+            ready: i32::try_from(ready).unwrap_or(i32::MAX),
+            failure,
+        };
+        if status != set.status {
+            // It tries again with a fresh version of the object, but the same status.
+            api.update::<Set>(key, If::uid(&set.meta.uid), |set| set.status = status)?;
+        }
+        managed
+    }
+
+    /// The active pods that the set has after adopting and releasing.
+    fn claim(&self, api: &mut Api, set: &Set) -> Result<Vec<Arc<Pod>>, Refused> {
+        let mut claimed = Vec::new();
+        for pod in self.pods.items.values().filter(|pod| pod.is_active()) {
+            let key = &pod.meta.key;
+            let matching = key.namespace == set.meta.key.namespace && selects(&set.selector, &pod.meta.labels);
+            match pod.meta.controller() {
+                Some(owner) if owner.uid != set.meta.uid => {}
+                Some(_) if matching => claimed.push(Arc::clone(pod)),
+                Some(_) => {
+                    api.say(|| format!("replicaset controller: {key} released by {}", set.meta.key));
+                    let done = api.update::<Pod>(key, If::uid(&pod.meta.uid), |pod| {
+                        pod.meta.owners.retain(|owner| owner.uid != set.meta.uid);
+                    });
+                    if let Err(refused) = done
+                        && refused != Refused::NotFound
+                    {
+                        return Err(refused);
+                    }
+                }
+                None if matching && set.meta.deleted.is_none() => {
+                    let live = api.sets.get(&set.meta.key).filter(|live| live.meta.uid == set.meta.uid);
+                    if live.is_none_or(|live| live.meta.deleted.is_some()) {
+                        return Err(Refused::Conflict);
+                    }
+                    api.say(|| format!("replicaset controller: {key} adopted by {}", set.meta.key));
+                    let owner = OwnerRef::controller("ReplicaSet", &set.meta);
+                    match api.update::<Pod>(key, If::uid(&pod.meta.uid), |pod| pod.meta.owners.push(owner)) {
+                        Ok(_) => claimed.push(Arc::clone(pod)),
+                        Err(Refused::NotFound) => {}
+                        Err(refused) => return Err(refused),
+                    }
+                }
+                None => {}
+            }
+        }
+        Ok(claimed)
+    }
+
+    fn manage(&mut self, api: &mut Api, set: &Set, pods: &[Arc<Pod>]) -> Result<(), Refused> {
+        let wanted = usize::try_from(set.replicas).unwrap_or(0);
+        if pods.len() < wanted {
+            return self.make(api, set, wanted - pods.len());
+        }
+        if pods.len() > wanted {
+            self.cull(api, set, pods, pods.len() - wanted);
+        }
+        Ok(())
+    }
+
+    fn make(&mut self, api: &mut Api, set: &Set, count: usize) -> Result<(), Refused> {
+        let expected = self.expected.entry(set.meta.key.clone()).or_default();
+        *expected = Expectation { since: api.seconds(), ..Expectation::default() };
+        for _ in 0..count {
+            let mut pod = from_template(set, &format!("{}-{}", set.meta.key.name, api.suffix()));
+            pod.meta.owners.push(OwnerRef::controller("ReplicaSet", &set.meta));
+            pod.generated = true;
+            let made = api.create_pod(pod);
+            api.say(|| match &made {
+                Ok(pod) => format!("replicaset controller: makes {}", pod.meta.key),
+                Err(refused) => format!("replicaset controller: {} makes no pod: {refused:?}", set.meta.key),
+            });
+            match made {
+                Ok(_) => expected.creations += 1,
+                Err(Refused::Exists) => {}
+                Err(refused) => return Err(refused),
+            }
+        }
+        Ok(())
+    }
+
+    fn cull(&mut self, api: &mut Api, set: &Set, pods: &[Arc<Pod>], count: usize) {
+        let mut ranked = pods.to_vec();
+        if count < ranked.len() {
+            let related = self.related(set);
+            victims::sort(&mut ranked, &related, api.clock);
+        }
+        let expected = self.expected.entry(set.meta.key.clone()).or_default();
+        *expected = Expectation { since: api.seconds(), ..Expectation::default() };
+        for pod in ranked.iter().take(count) {
+            let key = &pod.meta.key;
+            let done = api.delete_pod(key, If::any());
+            api.say(|| format!("replicaset controller: deletes {key}, one too many of {}", set.meta.key));
+            if done.is_ok() {
+                expected.deletions.insert(key.clone());
+            }
+        }
+    }
+
+    /// The pods of every set of the same owner.
+    fn related(&self, set: &Set) -> Vec<Arc<Pod>> {
+        let family: BTreeSet<&str> = match set.meta.controller() {
+            None => [set.meta.uid.as_str()].into(),
+            Some(owner) => self
+                .sets
+                .items
+                .values()
+                .filter(|other| other.meta.is_of(&owner.uid))
+                .map(|other| other.meta.uid.as_str())
+                .collect(),
+        };
+        let of_family = |pod: &&Arc<Pod>| pod.meta.controller().is_some_and(|owner| family.contains(&*owner.uid));
+        self.pods.items.values().filter(of_family).cloned().collect()
+    }
+}
+
+impl Expectation {
+    fn open(&self) -> bool {
+        self.creations > 0 || !self.deletions.is_empty()
+    }
+}
+
+/// A pod as the set's template says, without an owner.
+pub fn from_template(set: &Set, name: &str) -> Pod {
+    let mut pod = Pod { template: Arc::clone(&set.template), fate: Fate::Good, ..Pod::default() };
+    pod.meta.key = Key::new(set.meta.key.namespace.clone(), name);
+    pod.meta.labels.clone_from(&set.template.labels);
+    pod.meta.annotations.clone_from(&set.template.annotations);
+    pod
+}

@@ -1,0 +1,335 @@
+//! Drives a run: the cluster settles, then everything happens in random order, then others stop and all must come to rest.
+
+use std::collections::BTreeMap;
+
+use crate::check::book::Book;
+use crate::check::{Cause, Violation, knowledge, rest, violation};
+use crate::cluster::api::{Api, BEGINNING};
+use crate::cluster::foreign::{Act, Foreign};
+use crate::cluster::{Cluster, Part};
+use crate::operator::shell::Shell;
+use crate::operator::{Deed, KINDS, Move, Operator, Planner};
+use crate::random::Rng;
+use crate::scripts::{What, When};
+use crate::setup::{Choice, Setup};
+use crate::stage;
+
+/// Seconds of the cluster's time in which everything must have ended once others stop.
+const PATIENCE: i64 = 24 * 3600;
+
+/// Rounds in which everybody had a turn, without time passing, after which it is no work any more but a circle.
+const MOST_ROUNDS: usize = 300;
+
+/// What a run came to.
+#[derive(Clone, Debug, Default)]
+pub struct Done {
+    pub steps: u64,
+    pub ends: BTreeMap<String, usize>,
+    pub violation: Option<Violation>,
+    pub lines: Vec<String>,
+}
+
+pub struct Run<'a> {
+    setup: &'a Setup,
+    pub cluster: Cluster,
+    /// What happens when, in a script.
+    pub cues: Vec<(When, What)>,
+    /// Writes of the operator so far.
+    writes: usize,
+    operator: Box<dyn Operator>,
+    book: Book,
+    foreign: Foreign,
+    rng: Rng,
+    steps: u64,
+}
+
+/// Runs this situation; with `trace`, the answer has one line for each step.
+pub fn run<P: Planner + 'static>(setup: &Setup, planner: P, trace: bool) -> Done {
+    let shell = Shell::new(planner, setup.limits.clone(), setup.patience);
+    let mut run = Run::new(setup, Box::new(shell), trace);
+    let result = run.all();
+    run.done(result.err())
+}
+
+impl<'a> Run<'a> {
+    pub fn new(setup: &'a Setup, operator: Box<dyn Operator>, trace: bool) -> Self {
+        let mut rng = Rng::new(setup.seed);
+        let mut api = Api::new(Rng::new(rng.next()));
+        api.lines = trace.then(Vec::new);
+        api.json = setup.json;
+        Self {
+            setup,
+            cluster: Cluster::new(api),
+            cues: Vec::new(),
+            writes: 0,
+            operator,
+            book: Book::new(setup.limits.clone()),
+            foreign: Foreign::default(),
+            rng,
+            steps: 0,
+        }
+    }
+
+    fn all(&mut self) -> Result<(), Violation> {
+        self.begin()?;
+        self.mix()?;
+        self.settle()
+    }
+
+    fn done(self, violation: Option<Violation>) -> Done {
+        let lines = self.cluster.api.lines.unwrap_or_default();
+        Done { steps: self.steps, ends: self.book.ends, violation, lines }
+    }
+
+    /// Nodes and workloads are there and have settled before anything else happens.
+    pub fn begin(&mut self) -> Result<(), Violation> {
+        let api = &mut self.cluster.api;
+        for node in &self.setup.nodes {
+            api.add_node(&node.name, &node.zone, node.cpu, node.pods, crate::cluster::object::Fate::Good);
+        }
+        for workload in &self.setup.workloads {
+            if workload.deployment {
+                api.add_deployment(&workload.app, workload.replicas, &workload.shape);
+            } else {
+                api.add_set(&workload.app, workload.replicas, &workload.shape);
+            }
+            for (index, rule) in workload.budgets.iter().enumerate() {
+                api.add_budget(&format!("{}-{index}", workload.app), &workload.app, *rule);
+            }
+            if workload.scaler {
+                api.add_scaler(&workload.app);
+            }
+        }
+        while self.cluster.quiesce() {}
+        self.cluster.api.clock += 3_600_000;
+        while self.cluster.quiesce() {}
+        self.book.take(&mut self.cluster, &Cause::Foreign)?;
+        for account in self.book.accounts.values_mut() {
+            account.settle();
+            // What does not fit into the cluster is not there from the beginning.
+            account.ever_disturbed = account.serving < account.asked;
+            account.disturbed = account.ever_disturbed;
+        }
+        for node in &self.setup.nodes {
+            let fate = node.fate;
+            let key = ganglion::logic::facts::Key::new("", node.name.clone());
+            let _ =
+                self.cluster.api.update::<crate::cluster::object::Node>(&key, crate::cluster::api::If::any(), |node| {
+                    node.fate = fate
+                });
+        }
+        self.cluster.api.newcomers = self.setup.newcomers;
+        self.cluster.api.linger = self.setup.linger;
+        Ok(())
+    }
+
+    /// Everything in random order.
+    fn mix(&mut self) -> Result<(), Violation> {
+        let (choices, weights): (Vec<Choice>, Vec<u32>) = self.setup.pace.iter().copied().unzip();
+        let mut frozen = vec![0usize; choices.len()];
+        let mut acts = self.setup.acts.iter().peekable();
+        let mut step = 0;
+        for _ in 0..self.setup.steps * 8 {
+            if step >= self.setup.steps {
+                break;
+            }
+            while let Some(timed) = acts.next_if(|timed| timed.at <= step) {
+                let mut rng = Rng::new(timed.pick);
+                self.act(&timed.act, &mut rng)?;
+            }
+            if self.rng.chance(3) {
+                let index = self.rng.below(choices.len());
+                frozen[index] = step + 20 + self.rng.below(300);
+            }
+            let index = self.rng.weighted(&weights);
+            if frozen[index] > step {
+                continue;
+            }
+            if self.choose(choices[index])? {
+                step += 1;
+                self.foreign_apply()?;
+            }
+        }
+        self.steps += step as u64;
+        Ok(())
+    }
+
+    pub fn act(&mut self, act: &Act, rng: &mut Rng) -> Result<(), Violation> {
+        let done = self.foreign.perform(&mut self.cluster.api, act, rng);
+        self.book.vanished |= done && matches!(act, Act::Vanish);
+        self.book.take(&mut self.cluster, &Cause::Foreign)
+    }
+
+    fn foreign_apply(&mut self) -> Result<(), Violation> {
+        if !self.foreign.is_done() && self.foreign.apply(&mut self.cluster.api) {
+            self.book.take(&mut self.cluster, &Cause::Foreign)?;
+        }
+        Ok(())
+    }
+
+    /// Takes one step; false if there was nothing to do.
+    fn choose(&mut self, choice: Choice) -> Result<bool, Violation> {
+        match choice {
+            Choice::Part(part) => self.part(part),
+            Choice::Move(step) => self.operate(step),
+            Choice::Tick => {
+                self.cluster.api.clock += self.rng.between(1, 2000);
+                Ok(true)
+            }
+            Choice::Leap => {
+                self.cluster.api.clock += self.rng.between(5_000, 400_000);
+                self.cluster.api.say(|| "time passes".to_owned());
+                self.cluster.sets.resync();
+                Ok(true)
+            }
+        }
+    }
+
+    fn part(&mut self, part: Part) -> Result<bool, Violation> {
+        let did = self.cluster.step(part);
+        if !self.cluster.api.notes.is_empty() {
+            self.book.take(&mut self.cluster, &Cause::Cluster(part))?;
+        }
+        Ok(did)
+    }
+
+    pub fn operate(&mut self, step: Move) -> Result<bool, Violation> {
+        match self.operator.step(&mut self.cluster.api, step) {
+            Deed::Nothing => Ok(false),
+            Deed::Inside => Ok(true),
+            Deed::Planned { action, effect } => {
+                knowledge::check(self.operator.world(), &action, &effect)?;
+                Ok(true)
+            }
+            Deed::Sent { action, effect, report, done } => {
+                self.writes += usize::from(done);
+                self.book.take(&mut self.cluster, &Cause::Operator { action, effect, report, done })?;
+                Ok(true)
+            }
+        }
+    }
+
+    /// Others have stopped; everybody else gets a fair share until nobody has anything left to do.
+    pub fn settle(&mut self) -> Result<(), Violation> {
+        self.cluster.api.say(|| "others stop".to_owned());
+        if self.cues.is_empty() {
+            self.resume_all()?;
+        }
+        let end = self.cluster.api.seconds() + PATIENCE;
+        let (mut idle, mut hurry) = (0, 0);
+        loop {
+            let before = self.cluster.api.version();
+            self.round()?;
+            if self.cluster.api.version() != before {
+                idle = 0;
+                hurry += 1;
+                if hurry > MOST_ROUNDS {
+                    return violation("Livelock", format!("{MOST_ROUNDS} rounds of writes while no time passes"));
+                }
+                continue;
+            }
+            hurry = 0;
+            if self.cue()? {
+                continue;
+            }
+            let Some(next) = self.next_time() else { break };
+            idle += 1;
+            self.pass(next);
+            if self.cluster.api.seconds() > end || (idle > 300 && self.all_ended()) {
+                break;
+            }
+        }
+        if !self.all_ended() {
+            self.wake()?;
+        }
+        rest::check(&self.book, &self.cluster.api, self.operator.world())?;
+        if self.cluster.api.seconds() > end {
+            return violation("NoRest", format!("still at it after {PATIENCE} s"));
+        }
+        Ok(())
+    }
+
+    /// Does what the script says comes next, if it is time.
+    fn cue(&mut self) -> Result<bool, Violation> {
+        let Some((when, what)) = self.cues.first().copied() else { return Ok(false) };
+        if !stage::is_time(when, self.writes, &self.cluster.api) {
+            return Ok(false);
+        }
+        self.cues.remove(0);
+        stage::follow(self, what)?;
+        Ok(true)
+    }
+
+    /// Everybody's suspended actions go on.
+    fn resume_all(&mut self) -> Result<(), Violation> {
+        for pick in 0..64 {
+            let suspended = self.cluster.api.actions.values().any(|one| one.spec.suspend && !one.finished());
+            if !suspended {
+                break;
+            }
+            self.act(&Act::Resume, &mut Rng::new(pick))?;
+        }
+        Ok(())
+    }
+
+    fn all_ended(&self) -> bool {
+        self.cluster.api.actions.values().all(|action| action.finished())
+    }
+
+    /// Some action sleeps for ever: would a look at it bring it on?
+    fn wake(&mut self) -> Result<(), Violation> {
+        let before = self.cluster.api.version();
+        self.operator.wake_all();
+        self.round()?;
+        if self.cluster.api.version() == before {
+            return Ok(());
+        }
+        violation("LostWake", "an action had something to do, and nothing woke it")
+    }
+
+    fn next_time(&self) -> Option<i64> {
+        let operator = self.operator.next_time().map(|at| at.as_millisecond());
+        let cluster = self.cluster.next_time().map(|at| at * 1000);
+        operator.into_iter().chain(cluster).min()
+    }
+
+    fn pass(&mut self, next: i64) {
+        let clock = &mut self.cluster.api.clock;
+        *clock = next.max(*clock + 1);
+        let seconds = self.cluster.api.seconds() - BEGINNING;
+        self.cluster.api.say(|| format!("time is {seconds}"));
+        self.cluster.sets.resync();
+    }
+
+    fn round(&mut self) -> Result<(), Violation> {
+        for part in Part::ALL {
+            let once = matches!(part, Part::SetsRetry | Part::DeploymentsRetry);
+            while self.part(part)? && !once {
+                self.steps += 1;
+            }
+        }
+        self.foreign_apply()?;
+        for kind in KINDS {
+            while self.operate(Move::Hear(kind))? {
+                self.steps += 1;
+            }
+        }
+        for _ in 0..200 {
+            let mut did = false;
+            for step in [Move::Plan, Move::Send, Move::Answer, Move::Sweep] {
+                while self.operate(step)? {
+                    self.steps += 1;
+                    did = true;
+                    // A script may go on in the middle of everything.
+                    if self.cue()? {
+                        return Ok(());
+                    }
+                }
+            }
+            if !did {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}

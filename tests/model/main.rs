@@ -1,0 +1,84 @@
+//! The model: WorkloadActions on a small simulated cluster, faster than the world and less kind.
+
+#![expect(clippy::large_enum_variant, reason = "one of each exists at a time, in a simulation")]
+
+mod campaign;
+mod check;
+mod cluster;
+mod driver;
+mod operator;
+mod random;
+mod scripts;
+mod setup;
+mod stage;
+
+use operator::Real;
+use operator::naive::{Flaw, Naive};
+use setup::Setup;
+
+/// How many calm situations a flaw has to show itself in.
+const CALM_RUNS: u64 = 150;
+
+/// The calm situations in which this operator breaks a rule, and which.
+fn calm(planner: Naive) -> impl Iterator<Item = (Setup, &'static str)> {
+    (0..CALM_RUNS).map(Setup::calm).filter_map(move |setup| {
+        let violation = campaign::guarded(&setup, planner, false).violation?;
+        Some((setup, violation.rule))
+    })
+}
+
+/// In calm situations an operator that follows the protocol breaks nothing.
+#[test]
+fn a_right_operator_passes() {
+    if let Some((setup, _)) = calm(Naive(Flaw::None)).next() {
+        panic!("{}", campaign::explain(&setup, Naive(Flaw::None)));
+    }
+}
+
+/// A test that cannot fail is no test: every flaw is caught, by the rule that is there for it.
+#[test]
+fn every_flaw_is_caught() {
+    for (flaw, rules) in [
+        (Flaw::EvictFirst, &["BlindEviction", "ServingBelowAsked"][..]),
+        (Flaw::NoMark, &["InnocentDied"]),
+        (Flaw::ActFirst, &["NoIntent"]),
+        (Flaw::Greedy, &["EvictedTooMany"]),
+        (Flaw::Scales, &["ServingBelowAsked", "ScaledTooMuch"]),
+        (Flaw::KeepsFinalizer, &["LeftBehind"]),
+        (Flaw::MarksAnybody, &["NotEnded", "NotSoSucceeded", "InnocentDied", "ServingBelowAsked"]),
+        (Flaw::Idle, &["NotEnded"]),
+        (Flaw::Boasts, &["NotSoSucceeded"]),
+        (Flaw::NoLimits, &["OverLimit"]),
+    ] {
+        let caught = calm(Naive(flaw)).any(|(_, found)| rules.contains(&found));
+        assert!(caught, "{flaw:?} never shows as {rules:?}");
+    }
+}
+
+/// Every story ends as it says.
+#[test]
+fn scripts_end_as_they_say() {
+    let wrong: Vec<String> = scripts::ALL.iter().filter_map(|script| stage::play(script).err()).collect();
+    assert!(wrong.is_empty(), "{} of {} scripts\n{}", wrong.len(), scripts::ALL.len(), wrong.join("\n"));
+}
+
+/// Random situations until the budget is used up.
+#[test]
+fn holds_in_random_situations() {
+    let base = campaign::base_seed();
+    println!("GANGLION_MODEL_SEED={base}");
+    let report = campaign::campaign(base, Real);
+    let speed = report.steps as f64 / report.seconds;
+    println!("{} runs, {} steps, {speed:.0} steps a second", report.runs, report.steps);
+    println!("ends: {:?}", report.ends);
+    println!("broken: {:?}", report.broken);
+    let all: Vec<String> = report
+        .broken
+        .iter()
+        .map(|(rule, seeds)| {
+            let text = campaign::explain(&Setup::random(seeds[0]), Real);
+            format!("{rule} broken {} times; seed {}: {text}", seeds.len(), seeds[0])
+        })
+        .collect();
+    assert!(all.is_empty(), "{}", all.join("\n"));
+}

@@ -1,0 +1,255 @@
+//! Short stories with a known end, as data: what is there, what is asked for, what happens meanwhile, how it ends.
+//!
+//! They know nothing of who plays them. The model plays them here; the same stories are to be played on a real control
+//! plane, and have to end alike.
+
+use ganglion::api::workload_action::status::Step;
+
+/// One story. The workload's pods all start on the first node; the other nodes join when it has settled.
+#[derive(Clone, Copy, Debug)]
+pub struct Script {
+    pub name: &'static str,
+    pub of: Of,
+    pub replicas: i32,
+    pub budget: Option<Budget>,
+    /// The nodes beside the first, [`HOME`].
+    pub nodes: &'static [(&'static str, Nature)],
+    pub ask: Ask,
+    pub disruption: bool,
+    /// Each happens once, in this order.
+    pub then: &'static [(When, What)],
+    pub end: End,
+}
+
+/// The node that every pod starts on.
+pub const HOME: &str = "node-1";
+
+/// The workload's name.
+pub const APP: &str = "web";
+
+/// The action's name.
+pub const ACTION: &str = "story";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    Deployment,
+    /// A ReplicaSet of its own, whose pods bear a label by which no Service selects.
+    ReplicaSet,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Budget {
+    MinAvailable(i32),
+    MaxUnavailable(i32),
+}
+
+/// What becomes of the pods on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nature {
+    Good,
+    /// Ready only after so many seconds.
+    Slow(i64),
+    Crashes,
+    NeverReady,
+    NoImage,
+    /// Has room for so many pods.
+    Room(i64),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// So many replicas, from [`HOME`], to this node.
+    Move(i32, &'static str),
+    Create(i32, &'static str),
+    Delete(i32),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// As soon as the operator has written so many times.
+    Writes(usize),
+    /// As soon as the action's status shows some slot at this step.
+    Step(Step),
+    /// As soon as the action has ended.
+    Ended,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    KillOperator,
+    /// Somebody scales the workload by so many.
+    Scale(i32),
+    DeleteNewcomer,
+    Rollout,
+    DeleteWorkload,
+    Abort,
+    DeleteAction,
+    /// Deletes the action and applies the same once it is gone.
+    Reapply,
+    Suspend,
+    Resume,
+}
+
+/// How a story ends.
+#[derive(Clone, Copy, Debug)]
+pub struct End {
+    /// Reason of the action's Ready condition; None if the action is gone.
+    pub reason: Option<&'static str>,
+    /// `spec.replicas` of the workload; None if it is gone.
+    pub replicas: Option<i32>,
+    /// Ready pods on each node, where that is settled.
+    pub on: &'static [(&'static str, usize)],
+    /// A receipt is left.
+    pub receipt: bool,
+}
+
+const fn succeeded(replicas: i32, on: &'static [(&'static str, usize)]) -> End {
+    End { reason: Some("Succeeded"), replicas: Some(replicas), on, receipt: true }
+}
+
+/// Undone, and free to be tried again.
+const fn undone(reason: &'static str, replicas: i32) -> End {
+    End { reason: Some(reason), replicas: Some(replicas), on: &[], receipt: false }
+}
+
+const GOOD: &[(&str, Nature)] = &[("node-2", Nature::Good)];
+
+/// Slow enough for something to happen while the new pod is not Ready yet.
+const SLOW: &[(&str, Nature)] = &[("node-2", Nature::Slow(10))];
+
+/// Three replicas of a Deployment, one of which moves to a good node.
+const MOVE: Script = Script {
+    name: "a move",
+    of: Of::Deployment,
+    replicas: 3,
+    budget: None,
+    nodes: GOOD,
+    ask: Ask::Move(1, "node-2"),
+    disruption: false,
+    then: &[],
+    end: succeeded(3, &[(HOME, 2), ("node-2", 1)]),
+};
+
+/// The operator dies after each of its first writes.
+const KILLS: &[(When, What)] = &[
+    (When::Writes(1), What::KillOperator),
+    (When::Writes(2), What::KillOperator),
+    (When::Writes(3), What::KillOperator),
+    (When::Writes(4), What::KillOperator),
+    (When::Writes(5), What::KillOperator),
+    (When::Writes(6), What::KillOperator),
+    (When::Writes(7), What::KillOperator),
+    (When::Writes(8), What::KillOperator),
+    (When::Writes(9), What::KillOperator),
+    (When::Writes(10), What::KillOperator),
+    (When::Writes(11), What::KillOperator),
+    (When::Writes(12), What::KillOperator),
+];
+
+pub const ALL: &[Script] = &[
+    MOVE,
+    Script { name: "a move under a budget that allows nothing", budget: Some(Budget::MinAvailable(3)), ..MOVE },
+    Script { name: "a move under maxUnavailable 0", budget: Some(Budget::MaxUnavailable(0)), ..MOVE },
+    Script { name: "a move of a ReplicaSet's pod", of: Of::ReplicaSet, ..MOVE },
+    Script {
+        name: "all replicas move",
+        ask: Ask::Move(3, "node-2"),
+        end: succeeded(3, &[(HOME, 0), ("node-2", 3)]),
+        ..MOVE
+    },
+    Script { name: "a move whose operator dies after every write", then: KILLS, ..MOVE },
+    Script { name: "two more", ask: Ask::Create(2, "node-2"), end: succeeded(5, &[(HOME, 3), ("node-2", 2)]), ..MOVE },
+    Script {
+        name: "one more, whose operator dies after every write",
+        ask: Ask::Create(1, "node-2"),
+        then: KILLS,
+        end: succeeded(4, &[(HOME, 3), ("node-2", 1)]),
+        ..MOVE
+    },
+    Script { name: "two fewer", ask: Ask::Delete(2), end: succeeded(1, &[(HOME, 1)]), ..MOVE },
+    Script {
+        name: "one fewer, whose operator dies after every write",
+        ask: Ask::Delete(1),
+        then: KILLS,
+        end: succeeded(2, &[(HOME, 2)]),
+        ..MOVE
+    },
+    Script {
+        name: "the new pod crashes",
+        nodes: &[("node-2", Nature::Crashes)],
+        end: undone("NewcomerCrashed", 3),
+        ..MOVE
+    },
+    Script {
+        name: "the new pod's image is missing",
+        nodes: &[("node-2", Nature::NoImage)],
+        end: undone("ImagePullFailed", 3),
+        ..MOVE
+    },
+    Script {
+        name: "the new pod is never Ready",
+        nodes: &[("node-2", Nature::NeverReady)],
+        end: undone("NewcomerNotReady", 3),
+        ..MOVE
+    },
+    Script { name: "no room", nodes: &[("node-2", Nature::Room(0))], end: undone("NodeFull", 3), ..MOVE },
+    Script {
+        name: "a budget that can never allow it",
+        budget: Some(Budget::MinAvailable(4)),
+        end: undone("BudgetBlocked", 3),
+        ..MOVE
+    },
+    Script {
+        name: "aborted while the new pod starts",
+        nodes: SLOW,
+        then: &[(When::Step(Step::Readying), What::Abort)],
+        end: undone("Aborted", 3),
+        ..MOVE
+    },
+    Script {
+        name: "deleted while the new pod starts",
+        nodes: SLOW,
+        then: &[(When::Step(Step::Readying), What::DeleteAction)],
+        end: End { reason: None, replicas: Some(3), on: &[(HOME, 3), ("node-2", 0)], receipt: false },
+        ..MOVE
+    },
+    Script {
+        name: "applied again when it is done",
+        then: &[(When::Ended, What::Reapply)],
+        end: End { reason: Some("AlreadyExecuted"), ..MOVE.end },
+        ..MOVE
+    },
+    Script {
+        name: "the new pod is deleted by somebody",
+        nodes: SLOW,
+        then: &[(When::Step(Step::Readying), What::DeleteNewcomer)],
+        ..MOVE
+    },
+    Script {
+        name: "somebody scales up while the new pod starts",
+        nodes: SLOW,
+        then: &[(When::Step(Step::Readying), What::Scale(1))],
+        end: succeeded(4, &[]),
+        ..MOVE
+    },
+    Script {
+        name: "somebody rolls out while the new pod starts: undone, and done again afterwards",
+        nodes: SLOW,
+        then: &[(When::Step(Step::Readying), What::Rollout)],
+        end: succeeded(3, &[]),
+        ..MOVE
+    },
+    Script {
+        name: "the workload is deleted while the new pod starts",
+        nodes: SLOW,
+        then: &[(When::Step(Step::Readying), What::DeleteWorkload)],
+        end: End { reason: Some("WorkloadGone"), replicas: None, on: &[(HOME, 0), ("node-2", 0)], receipt: false },
+        ..MOVE
+    },
+    Script {
+        name: "suspended before the exchange and resumed",
+        nodes: SLOW,
+        then: &[(When::Step(Step::Readying), What::Suspend), (When::Writes(0), What::Resume)],
+        ..MOVE
+    },
+];

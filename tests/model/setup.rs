@@ -1,0 +1,346 @@
+//! Makes up the situation of a run from its seed: nodes, workloads, actions, what others do and when, and how fast each
+//! part goes. A situation is data, so that a failing one can be made smaller.
+
+use ganglion::api::targets::{NodeSource, PodRef, Target, WorkloadRef};
+use ganglion::api::workload_action::{
+    Create, Delete, Disruption, Mode, Move as MoveSpec, RunPolicy, Timeouts, WorkloadActionSpec,
+};
+use ganglion::logic::workload_action::Limits;
+
+use crate::cluster::Part;
+use crate::cluster::build::{PodShape, labels};
+use crate::cluster::foreign::{Act, Whom};
+use crate::cluster::object::{Fate, Labels, Rule};
+use crate::operator::{KINDS, Move};
+use crate::random::Rng;
+
+#[derive(Clone, Debug)]
+pub struct NodeSpec {
+    pub name: String,
+    pub zone: String,
+    pub cpu: i64,
+    pub pods: i64,
+    pub fate: Fate,
+}
+
+#[derive(Clone, Debug)]
+pub struct Workload {
+    pub app: String,
+    /// A Deployment, or a ReplicaSet of its own.
+    pub deployment: bool,
+    pub replicas: i32,
+    pub shape: PodShape,
+    pub budgets: Vec<Rule>,
+    pub scaler: bool,
+}
+
+/// Something that somebody else does once so many steps were taken.
+#[derive(Clone, Debug)]
+pub struct Timed {
+    pub at: usize,
+    pub act: Act,
+    /// Seed of what it is done to.
+    pub pick: u64,
+}
+
+/// What may be next in a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Choice {
+    Part(Part),
+    Move(Move),
+    /// Up to two seconds pass.
+    Tick,
+    /// Minutes pass.
+    Leap,
+}
+
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Seed of the interleaving.
+    pub seed: u64,
+    pub steps: usize,
+    pub nodes: Vec<NodeSpec>,
+    pub workloads: Vec<Workload>,
+    pub acts: Vec<Timed>,
+    pub limits: Limits,
+    pub pace: Vec<(Choice, u32)>,
+    /// Milliseconds that a wait must last before the operator reports it.
+    pub patience: i64,
+    pub json: bool,
+    pub newcomers: (u32, Fate),
+    /// Per mille of the newcomers and others whose end takes this many seconds.
+    pub linger: (u32, i64),
+}
+
+impl Setup {
+    /// The situation of this seed.
+    pub fn random(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let nodes = nodes(&mut rng);
+        let workloads = workloads(&mut rng);
+        let steps = 200 + rng.below(1200);
+        let mut acts = actions(&mut rng, &workloads, &nodes, steps);
+        if rng.chance(700) {
+            for _ in 0..=rng.below(6) {
+                acts.push(Timed { at: rng.below(steps), act: act(&mut rng), pick: rng.next() });
+            }
+        }
+        acts.sort_by_key(|timed| timed.at);
+        let bad = [Fate::Never, Fate::Crash, Fate::NoImage, Fate::Slow(30), Fate::Slow(400)];
+        let fate = rng.pick(&bad).copied().unwrap_or_default();
+        let newcomers = (if rng.chance(300) { 400 } else { 0 }, fate);
+        let linger = (if rng.chance(400) { 500 } else { 0 }, *rng.pick(&[5, 30, 600]).unwrap_or(&30));
+        Self {
+            seed: rng.next(),
+            steps,
+            nodes,
+            workloads,
+            acts,
+            limits: limits(&mut rng),
+            pace: pace(&mut rng),
+            patience: *rng.pick(&[0, 100, 100, 3000]).unwrap_or(&100),
+            json: rng.chance(125),
+            newcomers,
+            linger,
+        }
+    }
+}
+
+impl Setup {
+    /// Nobody disturbs, nothing fails, there is room for everything: only moves of one replica each.
+    pub fn calm(seed: u64) -> Self {
+        let mut setup = Self::random(seed);
+        let mut rng = Rng::new(seed);
+        for node in &mut setup.nodes {
+            (node.fate, node.pods) = (Fate::Good, 50);
+        }
+        for workload in &mut setup.workloads {
+            (workload.shape.node_selector, workload.scaler) = (Labels::new(), false);
+            workload.budgets.clear();
+        }
+        setup.newcomers = (0, Fate::Good);
+        setup.limits = Limits { in_all: setup.limits.in_all, ..Limits::default() };
+        setup.acts = (0..1 + rng.below(4))
+            .filter_map(|index| {
+                let workload = rng.pick(&setup.workloads)?.clone();
+                let spec = WorkloadActionSpec {
+                    move_: Some(MoveSpec {
+                        workload: Some(reference(&workload)),
+                        pod: None,
+                        from: None,
+                        to: Target { node_name: Some(rng.pick(&setup.nodes)?.name.clone()), ..Target::default() },
+                        count: None,
+                    }),
+                    ..WorkloadActionSpec::default()
+                };
+                let act = Act::Apply(format!("action-{index}"), Box::new(spec));
+                Some(Timed { at: rng.below(100), act, pick: rng.next() })
+            })
+            .collect();
+        setup.acts.sort_by_key(|timed| timed.at);
+        setup
+    }
+}
+
+fn reference(workload: &Workload) -> WorkloadRef {
+    let kind = if workload.deployment { "Deployment" } else { "ReplicaSet" };
+    WorkloadRef { api_version: "apps/v1".into(), kind: kind.into(), name: workload.app.clone() }
+}
+
+fn nodes(rng: &mut Rng) -> Vec<NodeSpec> {
+    let tight = rng.chance(300);
+    let count = 2 + rng.below(5);
+    let mut all: Vec<NodeSpec> = (0..count)
+        .map(|index| NodeSpec {
+            name: format!("node-{index}"),
+            zone: if index % 2 == 0 { "a".to_owned() } else { "b".to_owned() },
+            cpu: 10_000,
+            pods: if tight { rng.between(2, 5) } else { 50 },
+            fate: Fate::Good,
+        })
+        .collect();
+    if rng.chance(200)
+        && let Some(node) = all.last_mut()
+    {
+        node.fate = *rng.pick(&[Fate::Never, Fate::Crash, Fate::NoImage, Fate::Slow(100)]).unwrap_or(&Fate::Never);
+    }
+    all
+}
+
+fn workloads(rng: &mut Rng) -> Vec<Workload> {
+    (0..1 + rng.below(3))
+        .map(|index| {
+            let replicas = i32::try_from(rng.between(1, 5)).unwrap_or(1);
+            let rule = match rng.below(4) {
+                0 => Rule::MinAvailable(replicas),
+                1 => Rule::MinAvailable((replicas - 1).max(1)),
+                2 => Rule::MaxUnavailable(1),
+                _ => Rule::MaxUnavailable(0),
+            };
+            let mut budgets = Vec::new();
+            if rng.chance(450) {
+                budgets.push(rule);
+            }
+            if rng.chance(30) {
+                budgets.extend([rule, rule]);
+            }
+            let selector = if rng.chance(100) { labels(&[("zone", "a")]) } else { Labels::new() };
+            let deployment = rng.chance(700);
+            Workload {
+                app: format!("app-{index}"),
+                deployment,
+                replicas,
+                shape: PodShape {
+                    revision: index,
+                    cpu: 100,
+                    grace: if rng.chance(150) { 0 } else { 30 },
+                    cost: rng.chance(150).then(|| "7".to_owned()),
+                    node_selector: selector,
+                },
+                budgets,
+                scaler: deployment && rng.chance(50),
+            }
+        })
+        .collect()
+}
+
+fn actions(rng: &mut Rng, workloads: &[Workload], nodes: &[NodeSpec], steps: usize) -> Vec<Timed> {
+    (0..1 + rng.below(4))
+        .filter_map(|index| {
+            let workload = rng.pick(workloads)?.clone();
+            let spec = action(rng, &workload, nodes);
+            let act = Act::Apply(format!("action-{index}"), Box::new(spec));
+            let at = if rng.chance(600) { rng.below(30) } else { rng.below(steps) };
+            Some(Timed { at, act, pick: rng.next() })
+        })
+        .collect()
+}
+
+fn target(rng: &mut Rng, nodes: &[NodeSpec]) -> Target {
+    if rng.chance(700) {
+        let node_name = rng.pick(nodes).map(|node| node.name.clone());
+        return Target { node_name, ..Target::default() };
+    }
+    let zone = if rng.chance(500) { "a" } else { "b" };
+    Target { node_selector: Some(labels(&[("zone", zone)])), ..Target::default() }
+}
+
+/// A pod whose name is filled in when the action is applied.
+pub const SOME_POD: &str = "?";
+
+fn action(rng: &mut Rng, workload: &Workload, nodes: &[NodeSpec]) -> WorkloadActionSpec {
+    let of = reference(workload);
+    let to = target(rng, nodes);
+    let count = rng.chance(500).then(|| i32::try_from(rng.between(1, 3)).unwrap_or(1));
+    let from = rng
+        .chance(300)
+        .then(|| NodeSource { node_name: rng.pick(nodes).map(|node| node.name.clone()), ..NodeSource::default() });
+    let by_pod = rng.chance(300);
+    let pod = by_pod.then(|| PodRef { name: SOME_POD.into() });
+    let workload = (!by_pod).then(|| of.clone());
+    let (count_of, from_of) = if by_pod { (None, None) } else { (count, from) };
+    let mut spec = WorkloadActionSpec {
+        timeouts: timeouts(rng),
+        disruption: if rng.chance(150) { Disruption::Allowed } else { Disruption::Never },
+        stable_seconds: if rng.chance(200) { 20 } else { 0 },
+        run_policy: if rng.chance(150) { RunPolicy::OncePerObject } else { RunPolicy::Once },
+        mode: if rng.chance(30) { Mode::Plan } else { Mode::Execute },
+        ttl_seconds_after_finished: rng.chance(100).then_some(60),
+        suspend: rng.chance(30),
+        ..WorkloadActionSpec::default()
+    };
+    match rng.below(5) {
+        0 => spec.create = Some(Create { workload: of, to, count }),
+        1 => spec.delete = Some(Delete { workload, pod, from: from_of, count: count_of }),
+        _ => spec.move_ = Some(MoveSpec { workload, pod, from: from_of, to, count: count_of }),
+    }
+    spec
+}
+
+fn timeouts(rng: &mut Rng) -> Option<Timeouts> {
+    let mut some = |low, high| i32::try_from(rng.between(low, high)).ok();
+    let short = Timeouts {
+        queue_seconds: some(30, 600),
+        schedule_seconds: some(5, 60),
+        ready_seconds: some(5, 120),
+        drain_seconds: some(5, 120),
+    };
+    rng.chance(500).then_some(short)
+}
+
+fn act(rng: &mut Rng) -> Act {
+    match rng.below(23) {
+        0 | 1 => Act::Scale(1),
+        2 | 3 => Act::Scale(-1),
+        4 => Act::DeletePod(Whom::Victim),
+        5 => Act::DeletePod(Whom::Newcomer),
+        6 => Act::DeletePod(Whom::Surplus),
+        7 => Act::DeletePod(Whom::Anybody),
+        8 | 9 => Act::Unready(*rng.pick(&[1, 30, 400]).unwrap_or(&1)),
+        10 => Act::Cordon,
+        11 => Act::Uncordon,
+        12 => Act::DeleteNode,
+        13 | 14 => Act::Rollout,
+        15 if rng.chance(400) => Act::DeleteWorkload,
+        15 | 16 => Act::Abort,
+        17 => Act::DeleteAction,
+        18 => Act::Reapply,
+        19 => {
+            if rng.chance(500) {
+                Act::Suspend
+            } else {
+                Act::Resume
+            }
+        }
+        21 => Act::Vanish,
+        20 => Act::Quota(if rng.chance(300) { None } else { Some(rng.below(2)) }),
+        _ => {
+            if rng.chance(500) {
+                Act::Revert
+            } else {
+                Act::TightenBudget
+            }
+        }
+    }
+}
+
+fn limits(rng: &mut Rng) -> Limits {
+    let mut some = || rng.chance(150).then(|| 1 + rng.below(2));
+    Limits {
+        in_all: some(),
+        per_namespace: some(),
+        per_workload: some(),
+        per_source_node: some(),
+        per_target_node: some(),
+    }
+}
+
+/// How likely each choice is: every part has its own speed in every run.
+fn pace(rng: &mut Rng) -> Vec<(Choice, u32)> {
+    let speeds = [2, 8, 20, 60];
+    let mut all: Vec<(Choice, u32)> = Vec::new();
+    for part in Part::ALL {
+        let slow = matches!(part, Part::SetsRetry | Part::DeploymentsRetry);
+        let speed = if slow { 2 } else { *rng.pick(&speeds).unwrap_or(&8) };
+        all.push((Choice::Part(part), speed));
+    }
+    for kind in KINDS {
+        all.push((Choice::Move(Move::Hear(kind)), *rng.pick(&speeds).unwrap_or(&8)));
+    }
+    all.push((Choice::Move(Move::Plan), *rng.pick(&[20, 60]).unwrap_or(&20)));
+    all.push((Choice::Move(Move::Send), *rng.pick(&[10, 60]).unwrap_or(&20)));
+    all.push((Choice::Move(Move::Answer), *rng.pick(&[10, 60]).unwrap_or(&20)));
+    all.push((Choice::Move(Move::Sweep), 2));
+    all.push((Choice::Tick, *rng.pick(&[0, 5, 20]).unwrap_or(&5)));
+    all.push((Choice::Leap, u32::from(rng.chance(300))));
+    if rng.chance(500) {
+        all.push((Choice::Move(Move::Crash), 1 + u32::from(rng.chance(300)) * 6));
+    }
+    if rng.chance(300) {
+        all.push((Choice::Move(Move::LoseAnswer), 3));
+    }
+    if rng.chance(300) {
+        all.extend(KINDS.map(|kind| (Choice::Move(Move::Cut(kind)), 1)));
+    }
+    all
+}

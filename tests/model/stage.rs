@@ -1,0 +1,164 @@
+//! Plays the scripts on the simulated cluster, with the crate's planner and every invariant.
+
+use std::collections::BTreeMap;
+
+use ganglion::api::targets::{NodeSource, Target, WorkloadRef};
+use ganglion::api::workload_action::{Create, Delete, Disruption, Move, Timeouts, WorkloadActionSpec};
+use ganglion::logic::facts::Key;
+use ganglion::logic::workload_action::Limits;
+
+use crate::check::{Violation, outcome};
+use crate::cluster::api::Api;
+use crate::cluster::build::{NAMESPACE, PodShape};
+use crate::cluster::foreign::{Act, Whom};
+use crate::cluster::object::{Fate, Labels, Rule};
+use crate::driver::Run;
+use crate::operator::shell::Shell;
+use crate::operator::{Move as Step, Real};
+use crate::random::Rng;
+use crate::scripts::{ACTION, APP, Ask, Budget, End, HOME, Nature, Of, Script, What, When};
+use crate::setup::{NodeSpec, Setup, Workload};
+
+/// Plays a script; the error says where its end differs.
+pub fn play(script: &Script) -> Result<(), String> {
+    let setup = setup(script);
+    let shell = Shell::new(Real, Limits::default(), 0);
+    let mut run = Run::new(&setup, Box::new(shell), true);
+    let played = perform(&mut run, script);
+    let api = &run.cluster.api;
+    let trace = api.lines.clone().unwrap_or_default().join("\n");
+    if let Err(violation) = played {
+        return Err(format!("{}: {violation:?}\n{trace}", script.name));
+    }
+    if !run.cues.is_empty() {
+        return Err(format!("{}: {:?} never came\n{trace}", script.name, run.cues));
+    }
+    let found = found(api, &script.end);
+    if found == wanted(&script.end) { Ok(()) } else { Err(format!("{}: {found:#?}\n{trace}", script.name)) }
+}
+
+fn setup(script: &Script) -> Setup {
+    let rule = script.budget.map(|budget| match budget {
+        Budget::MinAvailable(count) => Rule::MinAvailable(count),
+        Budget::MaxUnavailable(count) => Rule::MaxUnavailable(count),
+    });
+    let home = NodeSpec { name: HOME.to_owned(), zone: "a".to_owned(), cpu: 10_000, pods: 50, fate: Fate::Good };
+    let shape = PodShape { cpu: 100, grace: 30, node_selector: Labels::new(), ..PodShape::default() };
+    Setup {
+        seed: 1,
+        steps: 0,
+        nodes: vec![home],
+        workloads: vec![Workload {
+            app: APP.to_owned(),
+            deployment: script.of == Of::Deployment,
+            replicas: script.replicas,
+            shape,
+            budgets: rule.into_iter().collect(),
+            scaler: false,
+        }],
+        acts: Vec::new(),
+        limits: Limits::default(),
+        pace: Vec::new(),
+        patience: 0,
+        json: true,
+        newcomers: (0, Fate::Good),
+        linger: (1000, 2),
+    }
+}
+
+fn perform(run: &mut Run<'_>, script: &Script) -> Result<(), Violation> {
+    run.begin()?;
+    for (name, nature) in script.nodes {
+        let (pods, fate) = match nature {
+            Nature::Good => (50, Fate::Good),
+            Nature::Slow(seconds) => (50, Fate::Slow(*seconds)),
+            Nature::Crashes => (50, Fate::Crash),
+            Nature::NeverReady => (50, Fate::Never),
+            Nature::NoImage => (50, Fate::NoImage),
+            Nature::Room(pods) => (*pods, Fate::Good),
+        };
+        run.cluster.api.add_node(name, "b", 10_000, pods, fate);
+    }
+    run.act(&Act::Apply(ACTION.to_owned(), Box::new(spec(script))), &mut Rng::new(1))?;
+    run.cues = script.then.to_vec();
+    run.settle()
+}
+
+fn spec(script: &Script) -> WorkloadActionSpec {
+    let kind = if script.of == Of::Deployment { "Deployment" } else { "ReplicaSet" };
+    let workload = WorkloadRef { api_version: "apps/v1".into(), kind: kind.into(), name: APP.into() };
+    let to = |name: &str| Target { node_name: Some(name.to_owned()), ..Target::default() };
+    let from = Some(NodeSource { node_name: Some(HOME.to_owned()), ..NodeSource::default() });
+    let disruption = if script.disruption { Disruption::Allowed } else { Disruption::Never };
+    let timeouts = Timeouts {
+        queue_seconds: Some(60),
+        schedule_seconds: Some(10),
+        ready_seconds: Some(20),
+        drain_seconds: Some(20),
+    };
+    let mut spec = WorkloadActionSpec { disruption, timeouts: Some(timeouts), ..WorkloadActionSpec::default() };
+    match script.ask {
+        Ask::Move(count, node) => {
+            let (workload, count) = (Some(workload), Some(count));
+            spec.move_ = Some(Move { workload, pod: None, from, to: to(node), count });
+        }
+        Ask::Create(count, node) => spec.create = Some(Create { workload, to: to(node), count: Some(count) }),
+        Ask::Delete(count) => {
+            spec.delete = Some(Delete { workload: Some(workload), pod: None, from, count: Some(count) });
+        }
+    }
+    spec
+}
+
+/// Whether it is time for a cue; `writes` is how many the operator has made.
+pub fn is_time(when: When, writes: usize, api: &Api) -> bool {
+    let action = api.actions.get(&Key::new(NAMESPACE, ACTION));
+    match when {
+        When::Writes(count) => writes >= count,
+        When::Step(step) => action.is_some_and(|action| action.slots().any(|slot| slot.step == step)),
+        When::Ended => action.is_some_and(|action| action.finished()),
+    }
+}
+
+/// Does what a cue says.
+pub fn follow(run: &mut Run<'_>, what: What) -> Result<(), Violation> {
+    let act = match what {
+        What::KillOperator => {
+            run.operate(Step::Crash)?;
+            return Ok(());
+        }
+        What::Scale(by) => Act::Scale(by),
+        What::DeleteNewcomer => Act::DeletePod(Whom::Newcomer),
+        What::Rollout => Act::Rollout,
+        What::DeleteWorkload => Act::DeleteWorkload,
+        What::Abort => Act::Abort,
+        What::DeleteAction => Act::DeleteAction,
+        What::Reapply => Act::Reapply,
+        What::Suspend => Act::Suspend,
+        What::Resume => Act::Resume,
+    };
+    run.act(&act, &mut Rng::new(1))
+}
+
+/// An end, comparable: reason, replicas, Ready pods by node, receipt.
+type Comparable = (Option<String>, Option<i32>, BTreeMap<String, usize>, bool);
+
+fn wanted(end: &End) -> Comparable {
+    let on = end.on.iter().map(|(node, count)| ((*node).to_owned(), *count)).collect();
+    (end.reason.map(str::to_owned), end.replicas, on, end.receipt)
+}
+
+fn found(api: &Api, end: &End) -> Comparable {
+    let key = Key::new(NAMESPACE, APP);
+    let deployment = api.deployments.get(&key).map(|one| one.replicas);
+    let serving = |node: &str| {
+        let here = api.pods.values().filter(|pod| pod.is_serving() && pod.node.as_deref() == Some(node));
+        here.count()
+    };
+    (
+        api.actions.get(&Key::new(NAMESPACE, ACTION)).map(|action| outcome::word(action)),
+        deployment.or_else(|| api.sets.get(&key).map(|one| one.replicas)),
+        end.on.iter().map(|(node, _)| ((*node).to_owned(), serving(node))).collect(),
+        !api.receipts.live.is_empty(),
+    )
+}
