@@ -3,6 +3,7 @@
 //! Every test starts its own operator in a namespace of its own; `tests/common` is the harness. A test that cannot have its
 //! control plane fails.
 
+#[allow(dead_code, reason = "what the demo and the bench share, or a later story needs")]
 #[path = "../common/mod.rs"]
 mod common;
 
@@ -13,9 +14,12 @@ mod harness;
 mod lifecycle;
 mod moves;
 mod newcomers;
+mod originals;
 mod owners;
 mod receipts;
 mod refused;
+mod samples;
 mod scaling;
 mod scenes;
 mod stalled;
+mod storms;

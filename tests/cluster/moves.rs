@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, ensure};
 use serde_json::{Value, json};
 
 use crate::common::action::{action, deployment, move_pod, replica_set, with};
 use crate::common::nodes::Size;
-use crate::common::verdict::{APP, node_of, pods_of};
+use crate::common::verdict::{node_of, pods_of};
 use crate::common::workload::Workload;
 use crate::common::world::story;
 use crate::scenes::Scene;

@@ -222,6 +222,11 @@ impl World {
         self.plane.kubectl(&all, stdin).await
     }
 
+    /// A second replica of the operator, on the same way and the same lease; not started yet.
+    pub fn another(&self, identity: &str) -> Result<Operator> {
+        Operator::prepare(&self.plane, Way::Proxy(&self.proxy.address), identity, &[&self.ns], &[])
+    }
+
     /// SIGKILL, and a new process with the same identity.
     pub async fn kill_and_restart(&self) -> Result<()> {
         let mut operator = self.operator.lock().await;

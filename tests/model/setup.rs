@@ -168,7 +168,7 @@ fn nodes(rng: &mut Rng) -> Vec<NodeSpec> {
 }
 
 fn workloads(rng: &mut Rng) -> Vec<Workload> {
-    (0..1 + rng.below(3))
+    (0..*rng.pick(&[1, 1, 1, 2, 2, 3]).unwrap_or(&1))
         .map(|index| {
             let replicas = i32::try_from(rng.between(1, 5)).unwrap_or(1);
             let rule = match rng.below(4) {

@@ -55,6 +55,10 @@ fn prepare(ctx: &Context, open: &[(i32, i32)]) -> Result<Choice, Stop> {
     if let Some(message) = admission::busy(ctx, &scope) {
         return Ok(Choice::Wait { reason: Reason::WorkloadBusy, message });
     }
+    if ctx.work.verb != Verb::Create && Pods::of(ctx.world, &scope).wanted_by_others("") {
+        let message = "the substitute of another replica of the set is still to come".to_owned();
+        return Ok(Choice::Wait { reason: Reason::VictimBusy, message });
+    }
     let mut plan = Plan::default();
     let victims = match pick_victims(ctx, &scope, named, open.len(), &mut plan)? {
         Ok(victims) => victims,

@@ -8,7 +8,8 @@ use crate::api::workload_action::WorkloadActionStatus;
 use crate::api::workload_action::status::Step;
 
 use super::context::Context;
-use super::effect::{Effect, Next};
+use super::effect::{Effect, Next, Scalable, ScalableKind};
+use super::ledger::Ledger;
 use super::report::{self, State};
 use super::scope::Scope;
 use super::{NOTHING, identity, record};
@@ -48,6 +49,12 @@ pub fn after(ctx: &Context) -> Next {
         let Some(scope) = Scope::of_slot(ctx.world, ctx.namespace(), &slot.replica_set) else { continue };
         if scope.ledger().is_some_and(|ledger| slots.iter().any(|slot| slot.id == ledger.slot)) {
             return Next::Do(Effect::ClearLedger { workload: scope.scalable() });
+        }
+        // The Deployment controller copies annotations to the ReplicaSet, and never takes them off again.
+        let copy = Ledger::parse(scope.set.scale.ledger.as_deref());
+        if copy.is_some_and(|ledger| slots.iter().any(|slot| slot.id == ledger.slot)) {
+            let set = Scalable { kind: ScalableKind::ReplicaSet, id: scope.set.id.clone() };
+            return Next::Do(Effect::ClearLedger { workload: set });
         }
     }
     if ctx.action.metadata.finalizers.iter().flatten().any(|name| name == marks::FINALIZER) {

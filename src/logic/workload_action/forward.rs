@@ -71,6 +71,11 @@ impl<'a> View<'a> {
         if let Some((reason, message)) = self.unrest(scope, &pods).or_else(|| self.budget(victim)) {
             return self.hold_or_back(step, reason, message, patience);
         }
+        // Whose substitute is still to come must find it: what is there when this pod is taken out counts as there before.
+        if pods.wanted_by_others(&self.slot.id) {
+            let message = "the substitute of another replica of the set is still to come".to_owned();
+            return self.hold_or_back(step, Reason::VictimBusy, message, patience);
+        }
         Turn::Act(Effect::ChangePod {
             pod: victim.id.clone(),
             change: PodChange::Detach {
@@ -162,6 +167,10 @@ impl<'a> View<'a> {
         if let Some((reason, message)) = self.unready(&pods) {
             return self.hold_or_back(step, reason, message, self.ctx.ready_time());
         }
+        if pods.wanted_by_others(&self.slot.id) {
+            let message = "another replica of the set is out and has no substitute yet".to_owned();
+            return self.hold_or_back(step, Reason::WorkloadBusy, message, self.ctx.drain_time());
+        }
         if !pods.may_take_in() {
             let message = "the set has more pods than it wants; somebody scaled the workload".to_owned();
             return self.hold_or_back(step, Reason::WorkloadScaled, message, self.ctx.drain_time());
@@ -186,6 +195,9 @@ impl<'a> View<'a> {
         let unrest = if by > 0 { self.unrest(scope, &pods) } else { self.unready(&pods) };
         if let Some((reason, message)) = unrest {
             return self.hold_or_back(step, reason, message, self.ctx.ready_time() + self.ctx.drain_time());
+        }
+        if by < 0 && scope.replicas() < 1 {
+            return self.roll_back(Reason::WorkloadScaled, "somebody scaled the workload to none");
         }
         if rollback::ledger_is_taken(self, scope) {
             return self.hold(

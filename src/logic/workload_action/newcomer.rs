@@ -83,6 +83,12 @@ impl<'a> View<'a> {
         Some(self.next_node(Reason::NodeGone, &why))
     }
 
+    /// The target node, if it is gone: its pod stays Ready in the API until it is collected.
+    fn vanished_node(&self) -> Option<&'a str> {
+        let name = &self.slot.newcomer.as_ref()?.node;
+        self.ctx.world.node(name).is_none().then_some(name.as_str())
+    }
+
     /// Another node, or the way back.
     fn next_node(&self, reason: Reason, why: &str) -> Turn {
         let Some(newcomer) = &self.slot.newcomer else { return self.roll_back(reason, why) };
@@ -125,6 +131,9 @@ impl<'a> View<'a> {
     pub fn await_ready(&self) -> Turn {
         let step = Step::Readying;
         let Some(pod) = self.newcomer else { return self.hold(step, None, None, None) };
+        if let Some(name) = self.vanished_node() {
+            return self.next_node(Reason::NodeGone, &format!("node {name} is gone"));
+        }
         if let Some(trouble) = &pod.trouble {
             return self.roll_back(trouble.reason, &trouble.message);
         }
@@ -155,6 +164,9 @@ impl<'a> View<'a> {
     pub fn newcomer_failure(&self, step: Step) -> Option<Turn> {
         if self.slot.newcomer.is_none() || self.slot.break_first {
             return None;
+        }
+        if let Some(name) = self.vanished_node() {
+            return Some(self.roll_back(Reason::NodeGone, &format!("node {name} is gone")));
         }
         match self.newcomer {
             Some(pod) if pod.is_ready() => None,

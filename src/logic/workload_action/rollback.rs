@@ -37,7 +37,7 @@ pub fn turn(view: &View) -> Turn {
 fn carried_through(view: &View) -> bool {
     match view.ctx.work.verb {
         Verb::Create => view.taken_in(),
-        Verb::Delete => view.slot.evicting && !view.victim_runs(),
+        Verb::Delete => view.slot.evicting && !view.victim_runs() && view.scaled(),
         Verb::Move => view.slot.evicting && view.taken_in() && !view.victim_runs(),
     }
 }

@@ -80,11 +80,13 @@ pub struct Table<T> {
     /// For each namespace, the newest version that a watch has told of. What it told up to here is complete, deletions
     /// included. By namespace, since each may have a watch of its own, and one may be ahead of another.
     seen: HashMap<String, u64>,
+    /// Objects (uid by key) that a request of ours found gone, until the watch tells so.
+    gone: HashMap<Key, String>,
 }
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Self { items: HashMap::new(), seen: HashMap::new() }
+        Self { items: HashMap::new(), seen: HashMap::new(), gone: HashMap::new() }
     }
 }
 
@@ -125,13 +127,17 @@ impl<T: Fact> Table<T> {
         let old = self.items.get(&id.key).cloned();
         match source {
             // The watch is past this version and knows no such object: it told of its deletion.
-            Source::Own if old.is_none() && id.order() < self.seen_in(&id.key.namespace) => return Change::None,
+            Source::Own if old.is_none() && id.order() <= self.seen_in(&id.key.namespace) => return Change::None,
             Source::Own => {}
             Source::Watch => self.see(&id.key.namespace, id.order()),
         }
         // Also of another object of that name: the answer about one that is deleted may come after the watch told of the
         // one made in its place.
         if old.as_ref().is_some_and(|old| old.id().order() > id.order()) {
+            return Change::None;
+        }
+        // We know that it is gone; the watch still tells of earlier times.
+        if self.gone.get(&id.key).is_some_and(|uid| *uid == id.uid) {
             return Change::None;
         }
         let new = Arc::new(fact);
@@ -145,6 +151,11 @@ impl<T: Fact> Table<T> {
     /// Takes out an object that the watch reported deleted.
     pub fn take(&mut self, id: &Identity) -> Change<T> {
         self.see(&id.key.namespace, id.order());
+        if id.version.is_empty() {
+            self.gone.insert(id.key.clone(), id.uid.clone());
+        } else if self.gone.get(&id.key).is_some_and(|uid| *uid == id.uid) {
+            self.gone.remove(&id.key);
+        }
         match self.items.get(&id.key) {
             // Deleted and made again under the same name, and we heard of the new one first (from our own write).
             Some(item) if item.id().uid != id.uid && item.id().order() > id.order() => Change::None,

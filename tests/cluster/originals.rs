@@ -1,0 +1,150 @@
+//! The faults in which the original fails, as far as no other file has them:
+//!
+//! | fault | test |
+//! |---|---|
+//! | killed 10 to 60 ms into a move | `crash::killed_at_any_time` |
+//! | full, cordoned or unknown node | `stalled::nodes_that_take_no_pod`, `stalled::what_is_not_there` |
+//! | a budget is ignored | `newcomers::a_budget_that_never_allows_ends_the_wait` |
+//! | replicas written by another | `foreign`, the cases `more` and `fewer` |
+//! | another pod not Ready | here, and `scaling::a_delete_waits_while_another_replica_is_not_ready` |
+//! | five moves at once | `moves::five_actions_move_five_replicas_of_one_workload_at_once` |
+//! | a pod that does not exist | `stalled::what_is_not_there` |
+//! | stale hints misplace later pods, the store is down | here |
+//! | the right pod in 20 of 20 | here |
+
+use anyhow::{Result, ensure};
+use serde_json::json;
+
+use crate::common::action::{delete_pod, move_pod, with};
+use crate::common::eye::Seen;
+use crate::common::kstatus::ready;
+use crate::common::proxy::gate::When;
+use crate::common::verdict::pods_of;
+use crate::common::workload::{BEHAVIOR, Workload, settled};
+use crate::common::world::{World, story};
+use crate::scenes::Scene;
+
+const DONE: (&str, &str) = ("True", "Succeeded");
+
+/// The original lets the wrong pod die, 3 of 3.
+#[test]
+fn a_move_waits_while_another_replica_is_not_ready() {
+    story("original-unready", async |world| {
+        let scene = Scene::set(world, "web", 3, Workload::deployment("web", 3)).await?;
+        let ((ill, _), (pod, _), node) = (scene.pod(0), scene.pod(1), scene.free(0));
+        world.patch_pod(&ill, json!({"metadata": {"annotations": {BEHAVIOR: "unready"}}})).await?;
+        world.act("go", move_pod(&pod, &node)).await?;
+        let waits = |seen: &Seen| (ready(seen.actions.get("go")?)? == ("Unknown", "ReplicasNotReady")).then_some(());
+        world.eye.until("the move to wait for the other replica", waits).await?;
+        world.patch_pod(&ill, json!({"metadata": {"annotations": {BEHAVIOR: null}}})).await?;
+        world.ends("go", DONE).await?;
+        let verdict = scene.at_rest(world, 3).await?;
+        ensure!(verdict.died == [pod] && verdict.came.len() == 1 && verdict.came[0].1 == node, "{verdict:?}");
+        Ok(())
+    });
+}
+
+async fn scale(world: &World, replicas: usize) -> Result<()> {
+    let number = format!("--replicas={replicas}");
+    world.kubectl(&["scale", "deployment", "web", &number], None).await?;
+    settled(world, "web", replicas).await
+}
+
+/// The original leaves hints behind that place later pods wrongly. Here whoever scales later gets plain pods, after a
+/// success as after a way back.
+#[test]
+fn later_pods_are_placed_as_ever() {
+    story("original-hints", async |world| {
+        let scene = Scene::guarded(world, "web", 3).await?;
+        let node = scene.free(0);
+        world.act("go", move_pod(&scene.pod(0).0, &node)).await?;
+        world.ends("go", DONE).await?;
+        world.act("back", with(move_pod(&scene.pod(1).0, &node), json!({"abort": true}))).await?;
+        world.ends("back", ("False", "Aborted")).await?;
+        let before: Vec<String> = world.eye.now().pods.keys().cloned().collect();
+        scale(world, 6).await?;
+        for (name, pod) in world.eye.now().pods.iter().filter(|(name, _)| !before.contains(name)) {
+            let spec = pod.spec.as_ref();
+            ensure!(
+                spec.is_some_and(|spec| spec.affinity.is_none()),
+                "{name} is pinned: {:?}",
+                spec.map(|spec| &spec.affinity)
+            );
+            let ours: Vec<_> =
+                pod.metadata.annotations.iter().flatten().filter(|(key, _)| key.contains("ganglion")).collect();
+            ensure!(ours.is_empty(), "{name} has {ours:?}");
+        }
+        let spec = world.eye.now().deployments["web"].spec.clone().unwrap_or_default();
+        ensure!(!serde_json::to_string(&spec.template)?.contains("ganglion"), "the template was changed");
+        Ok(())
+    });
+}
+
+/// With the original's store down, ordinary scaling stands still. Here the operator dies in the worst moment, and scaling
+/// goes on without it.
+#[test]
+fn ordinary_scaling_goes_on_without_the_operator() {
+    story("original-store", async |world| {
+        let scene = Scene::set(world, "web", 3, Workload::deployment("web", 3)).await?;
+        let ((pod, _), node) = (scene.pod(0), scene.free(0));
+        let taken_in = |write: &crate::common::proxy::Write| {
+            write.is_on("pods")
+                && write.body.pointer("/metadata/ownerReferences/0/kind").is_some_and(|kind| kind == "ReplicaSet")
+        };
+        let mut held = world.proxy.hold(1, When::Before, taken_in);
+        world.act("go", move_pod(&pod, &node)).await?;
+        held.reached().await;
+        world.operator.lock().await.kill();
+        held.lose();
+        let controlled = |seen: &Seen, want: usize| {
+            let of_set = pods_of(seen, "web").filter(|pod| {
+                let owners = pod.metadata.owner_references.iter().flatten();
+                owners.into_iter().any(|owner| owner.controller == Some(true))
+                    && pod.metadata.deletion_timestamp.is_none()
+            });
+            (of_set.count() == want).then_some(())
+        };
+        for want in [5, 2, 4] {
+            let number = format!("--replicas={want}");
+            world.kubectl(&["scale", "deployment", "web", &number], None).await?;
+            world.eye.until(&format!("{want} replicas without the operator"), |seen| controlled(seen, want)).await?;
+        }
+        world.operator.lock().await.start()?;
+        world.over("go").await?;
+        settled(world, "web", 4).await
+    });
+}
+
+/// The original: 12 to 20 of 20 moves and 19 of 20 deletes hit the right pod.
+#[test]
+fn twenty_moves_and_ten_deletes_all_hit_the_right_pod() {
+    story("original-twenty", async |world| {
+        let scene = Scene::guarded(world, "web", 4).await?;
+        let mut now = scene.again(world);
+        for round in 0..5 {
+            let names: Vec<String> = (0..4).map(|at| format!("move-{round}-{at}")).collect();
+            let pods: Vec<String> = now.tale.pods().into_iter().map(|(name, _)| name).collect();
+            let nodes: Vec<String> = (0..4).map(|at| now.free(at)).collect();
+            for ((name, pod), node) in names.iter().zip(&pods).zip(&nodes) {
+                world.act(name, move_pod(pod, node)).await?;
+            }
+            for name in &names {
+                world.ends(name, DONE).await?;
+            }
+            let (pods, nodes): (Vec<&str>, Vec<&str>) =
+                (pods.iter().map(String::as_str).collect(), nodes.iter().map(String::as_str).collect());
+            now.moved(world, &pods, &nodes).await?;
+            now = now.again(world);
+        }
+        let many = Scene::set(world, "many", 11, Workload::deployment("many", 11)).await?;
+        let victims: Vec<String> = many.tale.pods().into_iter().take(10).map(|(name, _)| name).collect();
+        for (at, victim) in victims.iter().enumerate() {
+            world.act(&format!("delete-{at}"), delete_pod(victim)).await?;
+        }
+        for at in 0..victims.len() {
+            world.ends(&format!("delete-{at}"), DONE).await?;
+        }
+        let victims: Vec<&str> = victims.iter().map(String::as_str).collect();
+        many.shrunk(world, &victims).await.map(drop)
+    });
+}

@@ -1,0 +1,170 @@
+//! An API server that refuses, forgets, lags, goes away: nothing is lost, nothing is done twice.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use futures::FutureExt;
+
+use crate::acts::{Act, VERBS};
+use crate::common::block_on;
+use crate::common::eye::Seen;
+use crate::common::kstatus::is_over;
+use crate::common::plane::Plane;
+use crate::common::proxy::storm::{Fault, Storm};
+use crate::common::world::{Road, World, stories, story, story_on};
+
+const DONE: (&str, &str) = ("True", "Succeeded");
+
+/// Bad weather may cost minutes of backing off; these tests bear one.
+const LONG: Duration = Duration::from_secs(120);
+
+/// One action of each verb, each on a workload of its own.
+async fn all(world: &World) -> Result<Vec<Act>> {
+    let acts = VERBS.map(|verb| async move { Act::prepare(world, verb, verb.name()).await });
+    futures::future::try_join_all(acts).await
+}
+
+/// Each has done exactly what was asked for, once.
+async fn all_done(world: &World, acts: &[Act]) -> Result<()> {
+    for act in acts {
+        let over = |seen: &Seen| seen.actions.get(act.name()).filter(|action| is_over(action)).map(drop);
+        world.eye.within(LONG, &format!("the end of the {}", act.name()), over).await?;
+        world.ends(act.name(), DONE).await?;
+        act.done(world).await?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_share_of_all_requests_fails() {
+    let weather: [(&str, u64, &[Fault]); 5] = [
+        ("conflicts", 40, &[Fault::Conflict]),
+        ("throttled", 25, &[Fault::TooMany]),
+        ("away", 30, &[Fault::Unavailable]),
+        ("forgotten", 30, &[Fault::LostAnswer]),
+        ("all-at-once", 35, &[Fault::Conflict, Fault::TooMany, Fault::Unavailable, Fault::LostAnswer]),
+    ];
+    let cases = weather
+        .into_iter()
+        .zip(1..)
+        .map(|((name, percent, faults), seed)| (format!("storm-{name}"), Storm::new(percent, seed, faults)));
+    stories(cases.collect(), async |world, storm| {
+        let acts = all(world).await?;
+        world.operator.lock().await.ready().await?;
+        world.proxy.storm(Some(storm.clone()));
+        for act in &acts {
+            act.begin(world).await?;
+        }
+        all_done(world, &acts).await?;
+        world.proxy.storm(None);
+        Ok(())
+    });
+}
+
+#[test]
+fn watches_are_cut_again_and_again() {
+    story("watch-cut", async |world| {
+        let acts = all(world).await?;
+        world.operator.lock().await.ready().await?;
+        for act in &acts {
+            act.begin(world).await?;
+        }
+        let cut = async {
+            loop {
+                world.proxy.streams().cut();
+                tokio::time::sleep(Duration::from_millis(150)).await;
+            }
+        };
+        // Cut twenty times in the thick of it, then left in peace.
+        let _ = tokio::time::timeout(Duration::from_secs(3), cut.map(|never: std::convert::Infallible| never)).await;
+        all_done(world, &acts).await
+    });
+}
+
+#[test]
+fn watches_lag() {
+    let lags = [
+        ("pods", 700),
+        ("replicasets", 700),
+        ("workloadactions", 700),
+        ("poddisruptionbudgets", 1500),
+        ("deployments", 700),
+    ];
+    let cases = lags.map(|(resource, lag)| (format!("lag-{resource}"), (resource, Duration::from_millis(lag))));
+    stories(cases.into(), async |world, (resource, lag)| {
+        let acts = all(world).await?;
+        world.operator.lock().await.ready().await?;
+        world.proxy.streams().delay(resource, *lag);
+        for act in &acts {
+            act.begin(world).await?;
+        }
+        all_done(world, &acts).await
+    });
+}
+
+/// Runs this while the operator is kept alive as its kubelet would: one that ends is started anew.
+async fn kept_alive<T>(world: &World, work: impl Future<Output = Result<T>>) -> Result<T> {
+    let nurse = async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            let mut operator = world.operator.lock().await;
+            if operator.ended()?.is_some() {
+                operator.start()?;
+            }
+        }
+    };
+    tokio::select! {
+        done = work => done,
+        error = nurse => error,
+    }
+}
+
+/// Actions begin, the fault strikes at once, and again a little later with new ones.
+async fn survives(world: &World, plane: &Plane, fault: &str) -> Result<()> {
+    let acts = all(world).await?;
+    world.operator.lock().await.ready().await?;
+    kept_alive(world, async {
+        for act in &acts {
+            act.begin(world).await?;
+        }
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        match fault {
+            "pause" => {
+                plane.fault(&["pause", "etcd"]).await?;
+                tokio::time::sleep(Duration::from_secs(20)).await;
+                plane.fault(&["resume", "etcd"]).await?;
+            }
+            "kill" => plane.fault(&["restart", "apiserver", "--kill"]).await?,
+            _ => plane.fault(&["restart", "apiserver"]).await?,
+        }
+        all_done(world, &acts).await
+    })
+    .await
+    .context(format!("after {fault}"))
+}
+
+#[test]
+fn the_api_server_is_restarted_and_etcd_stands_still() {
+    let own = block_on(Plane::own("falters", 6)).expect("a plane of its own");
+    for (name, fault) in [("restarted", "restart"), ("killed", "kill"), ("etcd-paused", "pause")] {
+        story_on(&own.0, Road::Direct, name, async |world| survives(world, &own.0, fault).await);
+    }
+}
+
+/// Two replicas of the operator: the one that stands by takes over when the other is gone, and only one acts at a time.
+#[test]
+fn another_replica_takes_over() {
+    story("takeover", async |world| {
+        let acts = all(world).await?;
+        world.operator.lock().await.ready().await?;
+        let mut second = world.another("two")?;
+        second.start()?;
+        second.ready().await?;
+        for act in &acts {
+            act.begin(world).await?;
+        }
+        tokio::time::sleep(Duration::from_millis(80)).await;
+        world.operator.lock().await.kill();
+        all_done(world, &acts).await
+    });
+}
