@@ -260,7 +260,7 @@ fn where_nothing_else_works_and_it_is_allowed_the_old_pod_goes_first() {
         world.act("never", with(move_pod(&pod, node), short)).await?;
         world.ends("never", ("False", "Unschedulable")).await?;
         scene.untouched(world).await?;
-        let allowed = json!({"disruption": "Allowed", "timeouts": {"scheduleSeconds": 20}});
+        let allowed = json!({"disruption": "Allowed", "timeouts": {"scheduleSeconds": 90}});
         world
             .act("allowed", with(json!({"move": {"workload": deployment("web"), "to": {"nodeName": node}}}), allowed))
             .await?;

@@ -5,13 +5,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
 use crate::api::marks;
 use crate::api::workload_action::WorkloadActionStatus;
-use crate::api::workload_action::status::Step;
+use crate::api::workload_action::status::{Slot, Step};
+use crate::logic::facts::{ScaleFact, SetFact};
 
 use super::context::Context;
 use super::effect::{Effect, Next, Scalable, ScalableKind};
 use super::ledger::Ledger;
 use super::report::{self, State};
-use super::scope::Scope;
 use super::{NOTHING, identity, record};
 
 /// All slots have ended: the receipt says how, then the status.
@@ -44,18 +44,8 @@ pub fn finish(ctx: &Context, mut status: WorkloadActionStatus, state: State) -> 
 
 /// What is left to do for an action that has ended: our marks on the workload, the finalizer, the ttl.
 pub fn after(ctx: &Context) -> Next {
-    let slots = &ctx.status.slots;
-    for slot in slots {
-        let Some(scope) = Scope::of_slot(ctx.world, ctx.namespace(), &slot.replica_set) else { continue };
-        if scope.ledger().is_some_and(|ledger| slots.iter().any(|slot| slot.id == ledger.slot)) {
-            return Next::Do(Effect::ClearLedger { workload: scope.scalable() });
-        }
-        // The Deployment controller copies annotations to the ReplicaSet, and never takes them off again.
-        let copy = Ledger::parse(scope.set.scale.ledger.as_deref());
-        if copy.is_some_and(|ledger| slots.iter().any(|slot| slot.id == ledger.slot)) {
-            let set = Scalable { kind: ScalableKind::ReplicaSet, id: scope.set.id.clone() };
-            return Next::Do(Effect::ClearLedger { workload: set });
-        }
+    if let Some(workload) = ctx.status.slots.iter().find_map(|slot| ledger_left(ctx, slot)) {
+        return Next::Do(Effect::ClearLedger { workload });
     }
     if ctx.action.metadata.finalizers.iter().flatten().any(|name| name == marks::FINALIZER) {
         return let_go(ctx);
@@ -72,6 +62,25 @@ pub fn after(ctx: &Context) -> Next {
         return record(ctx, status);
     }
     expire(ctx).unwrap_or(NOTHING)
+}
+
+/// What still bears the ledger of one of our slots: the workload, then those of its ReplicaSets that have a copy, since the
+/// Deployment controller copies annotations to them and never takes one off again.
+fn ledger_left(ctx: &Context, slot: &Slot) -> Option<Scalable> {
+    let name = ctx.key(&slot.workload.name);
+    let ours = |scale: &ScaleFact| {
+        let ledger = Ledger::parse(scale.ledger.as_deref());
+        ledger.is_some_and(|ledger| ctx.status.slots.iter().any(|slot| slot.id == ledger.slot))
+    };
+    let set = |set: &SetFact| Scalable { kind: ScalableKind::ReplicaSet, id: set.id.clone() };
+    if slot.workload.kind != "Deployment" {
+        return ctx.world.set(&name).filter(|known| ours(&known.scale)).map(set);
+    }
+    let deployment = ctx.world.deployment(&name)?;
+    if ours(&deployment.scale) {
+        return Some(Scalable { kind: ScalableKind::Deployment, id: deployment.id.clone() });
+    }
+    ctx.world.sets_of(&deployment.id.uid).find(|known| ours(&known.scale)).map(set)
 }
 
 /// Deletes the action when its ttl is over.

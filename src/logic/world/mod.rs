@@ -21,6 +21,7 @@ use crate::logic::facts::{
     BudgetFact, DeploymentFact, Identity, Key, NodeFact, PodFact, ReceiptFact, Requests, ScalerFact, ServiceFact,
     SetFact,
 };
+use crate::logic::workload_action::ledger::Ledger;
 use index::Index;
 use table::{Change, Table};
 pub use table::{Fact, Source};
@@ -368,7 +369,16 @@ impl World {
         let Some((old, new)) = change.sides() else { return Wakes::new() };
         self.index.set(old, new);
         let Some(set) = new.or(old) else { return Wakes::new() };
-        self.index.actions_on(&set.id.uid).cloned().collect()
+        let at_work = self.index.actions_on(&set.id.uid).cloned();
+        // The Deployment controller copies the ledger to the set whenever it gets round to it, also when the action has
+        // ended and cleaned up already.
+        let ledger = Ledger::parse(set.scale.ledger.as_deref());
+        let has = |action: &WorkloadAction| {
+            let mut slots = action.status.iter().flat_map(|status| &status.slots);
+            ledger.as_ref().is_some_and(|ledger| slots.any(|slot| slot.id == ledger.slot))
+        };
+        let copied = ledger.iter().flat_map(|_| self.actions.values().filter(|action| has(action)));
+        at_work.chain(copied.map(|action| action.id().key)).collect()
     }
 
     fn deployment_changed(&mut self, change: &Change<DeploymentFact>) -> Wakes {
