@@ -143,7 +143,6 @@ const KILLS: &[(When, What)] = &[
     (When::Writes(9), What::KillOperator),
     (When::Writes(10), What::KillOperator),
     (When::Writes(11), What::KillOperator),
-    (When::Writes(12), What::KillOperator),
 ];
 
 pub const ALL: &[Script] = &[

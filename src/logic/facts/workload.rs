@@ -154,6 +154,8 @@ pub struct BudgetFact {
     pub selector: Option<Selector>,
     /// How many evictions it allows now; 0 while its controller has not looked at its latest spec.
     pub allowed: i32,
+    /// How many of its pods its controller has counted as healthy.
+    pub healthy: i32,
 }
 
 impl BudgetFact {
@@ -173,6 +175,7 @@ impl From<&PodDisruptionBudget> for BudgetFact {
             id: (&budget.metadata).into(),
             selector: budget.spec.as_ref().and_then(|spec| spec.selector.as_ref()).map(Selector::from),
             allowed: status.filter(|_| current).map_or(0, |status| status.disruptions_allowed),
+            healthy: status.map_or(0, |status| status.current_healthy),
         }
     }
 }

@@ -54,6 +54,22 @@ pub fn admit(ctx: &Context, slots: Vec<Slot>) -> (Vec<Slot>, Option<String>) {
     (admitted, None)
 }
 
+/// Which nodes the limits leave room on.
+pub struct OpenNodes {
+    limit: Option<usize>,
+    targets: HashMap<String, usize>,
+}
+
+impl OpenNodes {
+    pub fn of(ctx: &Context) -> Self {
+        Self { limit: ctx.limits.per_target_node, targets: Count::at_work(ctx).targets }
+    }
+
+    pub fn takes_one_more(&self, node: &str) -> bool {
+        self.limit.is_none_or(|limit| self.targets.get(node).copied().unwrap_or(0) < limit)
+    }
+}
+
 /// How much is at work, by what is limited.
 #[derive(Default)]
 struct Count {

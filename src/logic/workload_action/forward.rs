@@ -8,11 +8,14 @@ use crate::api::workload_action::status::Step;
 use crate::logic::facts::PodFact;
 
 use super::context::Verb;
-use super::effect::{Effect, PodChange};
+use super::effect::{Claimable, Effect, PodChange};
 use super::rollback;
 use super::scope::Scope;
 use super::set::Pods;
 use super::slot::{Turn, View};
+
+/// How long an eviction waits for the budget's controller to have counted what has happened.
+const CALM: SignedDuration = SignedDuration::from_secs(2);
 
 /// How long the ReplicaSet controller may leave a set with a pod too few before we believe that somebody scaled it, and
 /// look at the whole again.
@@ -153,7 +156,14 @@ impl<'a> View<'a> {
     }
 
     pub fn mark(&self, pod: &PodFact) -> Turn {
-        Turn::Act(Effect::ChangePod { pod: pod.id.clone(), change: PodChange::Mark { slot: self.slot.id.clone() } })
+        let label = &self.slot.label;
+        let rests_on = Claimable {
+            label: pod.labels.get(label).map(|value| (label.clone(), value.clone())),
+            held_by: pod.marks.slot.clone(),
+            annotated: pod.annotated,
+        };
+        let change = PodChange::Mark { slot: self.slot.id.clone(), rests_on };
+        Turn::Act(Effect::ChangePod { pod: pod.id.clone(), change })
     }
 
     /// Hands the new pod to the set, which then lets the marked one go.
@@ -248,8 +258,14 @@ impl<'a> View<'a> {
         if let Some(turn) = self.newcomer_failure(step) {
             return turn;
         }
+        if let Some(turn) = self.surplus_first(step) {
+            return turn;
+        }
         if let Some((reason, message)) = self.budget(victim) {
             return self.hold_or_back(step, reason, message, self.ctx.drain_time());
+        }
+        if self.budget_is_behind() && !self.overdue(step, CALM).unwrap_or(false) {
+            return self.hold(step, None, None, self.deadline(step, CALM));
         }
         // A set that is refused pods would use the place that the old one frees, until it has heard of its lower number.
         if self.ctx.work.verb == Verb::Delete && self.pods().is_some_and(|pods| pods.is_short()) {
@@ -261,6 +277,25 @@ impl<'a> View<'a> {
             return self.roll_back(Reason::BudgetBlocked, "the eviction was refused until drainSeconds were over");
         }
         Turn::Act(Effect::Evict { pod: victim.id.clone() })
+    }
+
+    /// The set lets its surplus go before the old pod does: should it let another go, the old one still serves.
+    fn surplus_first(&self, step: Step) -> Option<Turn> {
+        let (surplus, pods) = self.surplus().filter(|_| !self.slot.break_first)?;
+        if pods.excess() > 0 {
+            let message = format!("the ReplicaSet controller has not let pod {} go yet", surplus.id.key.name);
+            return Some(self.hold_or_back(step, Reason::SetStuck, message, self.ctx.drain_time()));
+        }
+        Some(self.release(step, surplus, &pods))
+    }
+
+    /// The controller of a budget is still to count what has happened, and will write when it has. An eviction that meets
+    /// such a write is kept waiting by the API server for half a second (`EvictionsRetry` of kube-apiserver).
+    fn budget_is_behind(&self) -> bool {
+        let Some(scope) = self.scope else { return false };
+        let (world, labels) = (self.ctx.world, scope.labels());
+        let mut budgets = world.budgets_for(self.ctx.namespace(), &labels);
+        budgets.any(|budget| i32::try_from(world.healthy(budget)) != Ok(budget.healthy))
     }
 
     fn verify(&self) -> Turn {

@@ -40,6 +40,11 @@ fn labels(hash: bool) -> BTreeMap<String, String> {
     labels
 }
 
+fn budget(allowed: i32, healthy: i32) -> impl FnOnce(Identity) -> Object {
+    let selector = Some(Selector { labels: labels(false), ..Selector::default() });
+    move |id| Object::Budget(BudgetFact { id, selector, allowed, healthy })
+}
+
 impl Stage {
     fn new() -> Self {
         let now = NOW + SignedDuration::from_hours(1000);
@@ -238,12 +243,19 @@ fn a_move_goes_step_by_step() {
         pod.controller = Some(Owner { kind: "ReplicaSet".into(), name: "web-h1".into(), uid: "uid-web-h1".into() });
     });
 
+    assert!(matches!(stage.settle("go"), Next::Wait { until: Some(_), .. }), "waits until the surplus goes");
+    assert!(stage.action("go").status.is_some_and(|status| status.slots[0].evicting), "recorded before it is sent");
+    let gone = stage.id("web-new");
+    stage.world.remove(crate::logic::world::Kind::Pod, &gone);
+    stage.put(budget(1, 5), "budget");
+    assert!(matches!(stage.settle("go"), Next::Wait { until: Some(_), .. }), "four pods serve, five are counted");
+    stage.put(budget(1, 4), "budget");
     let Next::Do(Effect::Evict { pod }) = stage.settle("go") else { panic!("evict") };
     assert_eq!(pod.key.name, "web-a");
-    assert!(stage.action("go").status.is_some_and(|status| status.slots[0].evicting), "recorded before it is sent");
+    stage.put(budget(1, 5), "budget");
+    stage.now += SignedDuration::from_secs(3);
+    assert!(matches!(stage.settle("go"), Next::Do(Effect::Evict { .. })), "does not wait for ever");
     let gone = stage.id("web-a");
-    stage.world.remove(crate::logic::world::Kind::Pod, &gone);
-    let gone = stage.id("web-new");
     stage.world.remove(crate::logic::world::Kind::Pod, &gone);
     assert_eq!(stage.settle("go"), Next::Wait { until: None, report: None });
     assert_eq!(stage.ready("go").1, "Succeeded");
@@ -357,21 +369,15 @@ fn limits_hold_and_the_rest_waits_in_order() {
 fn a_budget_without_room_holds_the_old_pod_back() {
     let mut stage = Stage::new();
     stage.act("less", json!({"delete": {"pod": {"name": "web-a"}}, "timeouts": {"drainSeconds": 5}}));
-    let budget = |allowed| {
-        move |id| {
-            Object::Budget(BudgetFact {
-                id,
-                selector: Some(Selector { labels: labels(false), ..Selector::default() }),
-                allowed,
-            })
-        }
-    };
-    stage.put(budget(0), "budget");
+    stage.put(budget(0, 3), "budget");
+    assert!(matches!(stage.settle("less"), Next::Wait { until: Some(_), .. }));
+    assert_eq!(stage.ready("less").1, "Planned", "not worth a word yet");
+    stage.now += SignedDuration::from_secs(2);
     assert!(matches!(stage.settle("less"), Next::Wait { until: Some(_), .. }));
     assert_eq!(stage.ready("less").1, "BudgetBlocked");
-    stage.put(budget(1), "budget");
+    stage.put(budget(1, 3), "budget");
     assert!(matches!(stage.settle("less"), Next::Do(Effect::ChangePod { change: PodChange::Detach { .. }, .. })));
-    stage.put(budget(0), "budget");
+    stage.put(budget(0, 3), "budget");
     stage.now += SignedDuration::from_secs(6);
     let Next::Do(Effect::DeleteReceipt { receipt }) = stage.settle("less") else {
         panic!("nothing ran: no receipt stays")

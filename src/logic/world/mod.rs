@@ -7,6 +7,7 @@
 //! than what is known are passed over, and an answer that the watch has overtaken is, too. So a planner never repeats what
 //! it did because a watch lags. Another process' writes may still be missing: every effect carries a precondition.
 
+mod expressions;
 mod index;
 mod table;
 #[cfg(test)]
@@ -17,6 +18,7 @@ use std::sync::Arc;
 
 use crate::api::workload_action::WorkloadAction;
 use crate::api::workload_action::status::Slot;
+use crate::logic::expression::{Expression, ExpressionError};
 use crate::logic::facts::{
     BudgetFact, DeploymentFact, Identity, Key, NodeFact, PodFact, ReceiptFact, Requests, ScalerFact, ServiceFact,
     SetFact,
@@ -229,6 +231,16 @@ impl World {
         self.deployments.get(key).map(Arc::as_ref)
     }
 
+    /// Every ReplicaSet, in no order.
+    pub fn sets(&self) -> impl Iterator<Item = &SetFact> {
+        self.sets.values().map(Arc::as_ref)
+    }
+
+    /// Every Deployment, in no order.
+    pub fn deployments(&self) -> impl Iterator<Item = &DeploymentFact> {
+        self.deployments.values().map(Arc::as_ref)
+    }
+
     #[must_use]
     pub fn receipt(&self, key: &Key) -> Option<&ReceiptFact> {
         self.receipts.get(key).map(Arc::as_ref)
@@ -266,30 +278,44 @@ impl World {
         namespace: &'a str,
         labels: &'a BTreeMap<String, String>,
     ) -> impl Iterator<Item = &'a BudgetFact> {
-        self.budgets.values().map(Arc::as_ref).filter(move |budget| budget.guards(namespace, labels))
+        self.budgets.within(namespace).map(Arc::as_ref).filter(move |budget| budget.guards(namespace, labels))
+    }
+
+    /// How many of the pods that this budget guards serve.
+    #[must_use]
+    pub fn healthy(&self, budget: &BudgetFact) -> usize {
+        let namespace = &budget.id.key.namespace;
+        self.pods.within(namespace).filter(|pod| pod.is_ready() && budget.guards(namespace, &pod.labels)).count()
+    }
+
+    /// This condition, parsed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Expression::parse`].
+    pub fn expression(&self, text: &str) -> Result<Expression, ExpressionError> {
+        self.index.expressions.get(text)
     }
 
     /// Whether a Service or a budget that selects pods with these labels does so by this one.
     #[must_use]
     pub fn selects_by(&self, namespace: &str, labels: &BTreeMap<String, String>, label: &str) -> bool {
         let service = |service: &Arc<ServiceFact>| {
-            service.id.key.namespace == namespace
-                && service.selector.contains_key(label)
+            service.selector.contains_key(label)
                 && service.selector.iter().all(|(key, value)| labels.get(key) == Some(value))
         };
         let budget = |budget: &Arc<BudgetFact>| {
             budget.guards(namespace, labels)
                 && budget.selector.as_ref().is_some_and(|selector| selector.mentions(label))
         };
-        self.services.values().any(service) || self.budgets.values().any(budget)
+        self.services.within(namespace).any(service) || self.budgets.within(namespace).any(budget)
     }
 
     /// The autoscaler that targets this workload.
     #[must_use]
     pub fn scaler_of(&self, namespace: &str, kind: &str, name: &str) -> Option<&ScalerFact> {
-        self.scalers.values().map(Arc::as_ref).find(|scaler| {
-            scaler.id.key.namespace == namespace && scaler.target_kind == kind && scaler.target_name == name
-        })
+        let mut scalers = self.scalers.within(namespace).map(Arc::as_ref);
+        scalers.find(|scaler| scaler.target_kind == kind && scaler.target_name == name)
     }
 
     /// Every action, ended ones too, in no order.

@@ -47,6 +47,7 @@ impl AsFact for Pod {
             id: meta.identity(),
             created: time(meta.created),
             labels: meta.labels.clone(),
+            annotated: !meta.annotations.is_empty(),
             marks: Marks {
                 slot: meta.annotation(marks::SLOT),
                 role: meta.annotation(marks::ROLE),
@@ -128,6 +129,7 @@ impl AsFact for Budget {
             id: self.meta.identity(),
             selector: Some(selector(&self.selector)),
             allowed: if current { self.status.allowed } else { 0 },
+            healthy: self.status.healthy,
         })
     }
 }
