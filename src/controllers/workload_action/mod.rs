@@ -1,6 +1,6 @@
 //! The workload-action controller: asks the planner what to do next, does it, tells it what came of it, and asks again.
 //!
-//! Owns the loop, the patience before a mere report is written, and the turn-taking of admissions. Decides nothing about
+//! Owns the loop, the patience before a mere report is written, and the reservations of admissions under way. Decides nothing about
 //! replicas: that is `logic::workload_action`. Keeps nothing that a crash must not lose.
 
 mod act;
@@ -9,12 +9,11 @@ mod janitor;
 mod newcomer;
 mod waits;
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kube::Client;
-use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
@@ -62,9 +61,7 @@ pub struct WorkloadActions {
 /// What the controller keeps between two passes; a crash may lose it.
 #[derive(Default)]
 pub struct State {
-    waits: std::sync::Mutex<Waits>,
-    /// Held from planning an admission until it is in the world, so that no two take the same place.
-    admission: Mutex<()>,
+    waits: Mutex<Waits>,
 }
 
 impl Controller for WorkloadActions {
@@ -114,18 +111,25 @@ enum Rest {
 impl WorkloadActions {
     /// Asks the planner.
     fn plan(&self, key: &Key) -> Next {
-        let now = Timestamp::now();
-        self.world.read(|world| next(key, world, now, &self.limits))
+        self.world.read(|world| next(key, world, Timestamp::now(), &self.limits))
     }
 
-    /// Plans an admission again with nobody else planning one, and carries it out before the next may.
+    /// Plans an admission again with the world to itself, and reserves in it what the admission takes up, so that no two
+    /// take the same place while their writes are under way.
     async fn admit(&self, key: &Key) -> Result<(), (Effect, Error)> {
-        let _turn = self.state.admission.lock().await;
-        match self.plan(key) {
-            Next::Do(effect @ Effect::Admit { .. }) => self.perform(&effect).await.map_err(|error| (effect, error)),
-            // Somebody was quicker; the pass goes on with what is true now.
-            Next::Do(_) | Next::Wait { .. } => Ok(()),
-        }
+        let planned = self.world.write(|world| {
+            let Next::Do(effect @ Effect::Admit { .. }) = next(key, world, Timestamp::now(), &self.limits) else {
+                // Somebody was quicker; the pass goes on with what is true now.
+                return None;
+            };
+            if let Effect::Admit { status, .. } = &effect {
+                world.reserve(key, status.slots.clone());
+            }
+            Some(effect)
+        });
+        let Some(effect) = planned else { return Ok(()) };
+        let _reservation = Reservation { world: &self.world, key };
+        self.perform(&effect).await.map_err(|error| (effect, error))
     }
 
     /// Does one thing, and takes what came of it into the world before anything else is planned.
@@ -203,6 +207,18 @@ impl WorkloadActions {
             Some(left) => Rest::Until(Again::After(pause.map_or(left, |pause| pause.min(left)))),
             None => Rest::Report(Box::new(Effect::Record { action: (&action.metadata).into(), status })),
         }
+    }
+}
+
+/// Ends with the write that it is for, however that ends.
+struct Reservation<'a> {
+    world: &'a Shared,
+    key: &'a Key,
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        self.world.write(|world| world.release(self.key));
     }
 }
 

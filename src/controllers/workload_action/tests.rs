@@ -397,14 +397,12 @@ async fn an_answer_wakes_the_other_actions_that_it_concerns() {
 }
 
 #[tokio::test]
-async fn two_admissions_are_not_planned_at_the_same_time() {
+async fn a_reservation_ends_with_the_write_that_it_is_for() {
     let api = scripted([]);
-    let turn = api.controller.state.admission.lock().await;
-    let other = Arc::clone(&api.controller);
-    let waiting = tokio::spawn(async move { other.admit(&key()).await.is_ok() });
-    tokio::task::yield_now().await;
-    assert!(!waiting.is_finished());
-    drop(turn);
-    assert!(waiting.await.unwrap(), "and what is no admission any more by then is not carried out");
-    assert_eq!(api.asked().len(), 0);
+    let world = &api.controller.world;
+    world.write(|world| world.reserve(&key(), vec![]));
+    let reservation = Reservation { world, key: &key() };
+    assert!(world.read(|world| world.is_reserved(&key())));
+    drop(reservation);
+    assert!(!world.read(|world| world.is_reserved(&key())));
 }

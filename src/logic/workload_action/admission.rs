@@ -103,7 +103,9 @@ impl Count {
     /// Whoever waits for a turn and ranks before this action has it first.
     fn add_waiting_ahead(&mut self, ctx: &Context) {
         let own = rank(ctx.action);
-        for action in ctx.world.running().filter(|action| waits_for_turn(action) && rank(action) < own) {
+        let world = ctx.world;
+        let ahead = |action: &WorkloadAction| waits_for_turn(action) && rank(action) < own;
+        for action in world.running().filter(|action| ahead(action) && !world.is_reserved(&action.id().key)) {
             self.all += 1;
             *self.namespaces.entry(action.metadata.namespace.clone().unwrap_or_default()).or_default() += 1;
         }

@@ -14,7 +14,7 @@ use super::scope::Scope;
 use super::set::Pods;
 use super::slot::{Turn, View};
 
-/// How long an eviction waits for the budget's controller to have counted what has happened.
+/// How long an eviction waits for the surplus to be gone and the budget's controller to have counted what has happened.
 const CALM: SignedDuration = SignedDuration::from_secs(2);
 
 /// How long the ReplicaSet controller may leave a set with a pod too few before we believe that somebody scaled it, and
@@ -146,12 +146,8 @@ impl<'a> View<'a> {
 
     /// Marks the surplus that this slot needs, if there is one to mark.
     pub fn mark_surplus(&self, pods: &Pods<'a>) -> Option<Turn> {
-        let listed = self.victim.and_then(|victim| victim.marks.peers.clone()).unwrap_or_default();
-        let ledger = self.scope.and_then(|scope| scope.ledger()).filter(|ledger| ledger.slot == self.slot.id);
-        let ledger = ledger.map(|ledger| ledger.peers).unwrap_or_default();
-        let peers: Vec<&str> = listed.split(',').chain(ledger.iter().map(String::as_str)).collect();
         let orphan = || if pods.excess() == 0 && !pods.is_short() { pods.orphan() } else { None };
-        let pod = pods.unclaimed(self.ctx.created(), &peers).or_else(orphan)?;
+        let pod = pods.unclaimed(self.slot).or_else(orphan)?;
         Some(self.mark(pod))
     }
 
@@ -264,7 +260,7 @@ impl<'a> View<'a> {
         if let Some((reason, message)) = self.budget(victim) {
             return self.hold_or_back(step, reason, message, self.ctx.drain_time());
         }
-        if self.budget_is_behind() && !self.overdue(step, CALM).unwrap_or(false) {
+        if self.budget_moves() && !self.overdue(step, CALM).unwrap_or(false) {
             return self.hold(step, None, None, self.deadline(step, CALM));
         }
         // A set that is refused pods would use the place that the old one frees, until it has heard of its lower number.
@@ -289,13 +285,19 @@ impl<'a> View<'a> {
         Some(self.release(step, surplus, &pods))
     }
 
-    /// The controller of a budget is still to count what has happened, and will write when it has. An eviction that meets
-    /// such a write is kept waiting by the API server for half a second (`EvictionsRetry` of kube-apiserver).
-    fn budget_is_behind(&self) -> bool {
+    /// The controller of a budget is about to write: it is still to count what has happened, or a pod is about to be gone.
+    /// An eviction that meets such a write is kept waiting by the API server for half a second (`EvictionsRetry` of
+    /// kube-apiserver).
+    fn budget_moves(&self) -> bool {
         let Some(scope) = self.scope else { return false };
         let (world, labels) = (self.ctx.world, scope.labels());
+        let going = || world.pods_marked(&self.slot.id).any(|pod| pod.terminating);
         let mut budgets = world.budgets_for(self.ctx.namespace(), &labels);
-        budgets.any(|budget| i32::try_from(world.healthy(budget)) != Ok(budget.healthy))
+        budgets.any(|budget| {
+            let (pods, healthy) = world.guarded(budget);
+            let differs = |counted: i32, there: usize| i32::try_from(there) != Ok(counted);
+            going() || differs(budget.healthy, healthy) || budget.pods.is_some_and(|counted| differs(counted, pods))
+        })
     }
 
     fn verify(&self) -> Turn {

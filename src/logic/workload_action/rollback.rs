@@ -74,7 +74,8 @@ fn substitute(view: &View, pods: &Pods) -> Option<Turn> {
         return Some(view.mark(pod));
     }
     if marked {
-        return None;
+        // The set is about to let more go than are marked, or a change of its number is still on its way to it.
+        return Some(wait(view));
     }
     if let Some(turn) = view.mark_surplus(pods) {
         return Some(turn);

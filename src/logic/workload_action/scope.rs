@@ -141,7 +141,8 @@ impl<'a> Scope<'a> {
         }
     }
 
-    fn scale(&self) -> &'a crate::logic::facts::ScaleFact {
+    /// What is read of the scale of the workload.
+    pub fn scale(&self) -> &'a crate::logic::facts::ScaleFact {
         self.deployment.map_or(&self.set.scale, |deployment| &deployment.scale)
     }
 

@@ -42,7 +42,7 @@ fn labels(hash: bool) -> BTreeMap<String, String> {
 
 fn budget(allowed: i32, healthy: i32) -> impl FnOnce(Identity) -> Object {
     let selector = Some(Selector { labels: labels(false), ..Selector::default() });
-    move |id| Object::Budget(BudgetFact { id, selector, allowed, healthy })
+    move |id| Object::Budget(BudgetFact { id, selector, allowed, healthy, pods: Some(healthy) })
 }
 
 impl Stage {
@@ -164,6 +164,21 @@ impl Stage {
         match self.next(name) {
             Next::Do(effect) => effect,
             Next::Wait { until, report } => panic!("waits until {until:?} with {report:#?}"),
+        }
+    }
+
+    /// The status by which its slots would begin, not carried out; None where they may not.
+    fn settle_until_admitted(&mut self, name: &str) -> Option<WorkloadActionStatus> {
+        loop {
+            match self.next(name) {
+                Next::Do(Effect::Admit { status, .. }) => return Some(*status),
+                Next::Do(Effect::AddFinalizer { finalizers, .. }) => {
+                    let mut action = self.action(name);
+                    action.metadata.finalizers = Some(finalizers);
+                    self.put_action(action);
+                }
+                Next::Do(_) | Next::Wait { .. } => return None,
+            }
         }
     }
 
@@ -363,6 +378,28 @@ fn limits_hold_and_the_rest_waits_in_order() {
     stage.now += SignedDuration::from_secs(601);
     stage.settle("two");
     assert_eq!(stage.ready("two").1, "QueueTimedOut");
+}
+
+#[test]
+fn what_is_about_to_be_recorded_takes_up_place_and_pod() {
+    let mut stage = Stage::new();
+    for name in ["one", "two"] {
+        let workload = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+        stage.act(name, json!({"move": {"workload": workload, "to": {"where": "node.pods < 1"}}}));
+    }
+    let begins = |stage: &mut Stage, name: &str| match stage.settle_until_admitted(name) {
+        Some(status) => status.slots,
+        None => panic!("{name} is not admitted"),
+    };
+    let one = begins(&mut stage, "one");
+    stage.world.reserve(&Key::new(NAMESPACE, "one"), one.clone());
+    assert_eq!(stage.settle_until_admitted("two"), None, "node d has room for one, by its condition");
+    stage.put_node("e", |_| {});
+    let two = begins(&mut stage, "two");
+    assert_eq!(two[0].newcomer.as_ref().map(|pod| pod.node.as_str()), Some("e"));
+    assert_ne!(two[0].victim, one[0].victim);
+    stage.world.release(&Key::new(NAMESPACE, "one"));
+    assert_eq!(begins(&mut stage, "two")[0].victim, one[0].victim);
 }
 
 #[test]

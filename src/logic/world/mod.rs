@@ -71,6 +71,8 @@ pub struct World {
     scalers: Table<ScalerFact>,
     receipts: Table<ReceiptFact>,
     actions: Table<WorkloadAction>,
+    /// Slots on their way into their actions' status.
+    reserved: HashMap<Key, Vec<Slot>>,
     index: Index,
 }
 
@@ -281,11 +283,12 @@ impl World {
         self.budgets.within(namespace).map(Arc::as_ref).filter(move |budget| budget.guards(namespace, labels))
     }
 
-    /// How many of the pods that this budget guards serve.
+    /// How many pods this budget guards, and how many of them serve.
     #[must_use]
-    pub fn healthy(&self, budget: &BudgetFact) -> usize {
+    pub fn guarded(&self, budget: &BudgetFact) -> (usize, usize) {
         let namespace = &budget.id.key.namespace;
-        self.pods.within(namespace).filter(|pod| pod.is_ready() && budget.guards(namespace, &pod.labels)).count()
+        let pods = self.pods.within(namespace).filter(|pod| budget.guards(namespace, &pod.labels));
+        pods.fold((0, 0), |(all, serving), pod| (all + 1, serving + usize::from(pod.is_ready())))
     }
 
     /// This condition, parsed.
@@ -328,27 +331,43 @@ impl World {
         self.index.running().filter_map(|key| self.actions.get(key))
     }
 
-    /// The slots that have not ended, of every action.
+    /// The slots that have not ended, of every action, and as they are about to be recorded.
     pub fn open_slots(&self) -> impl Iterator<Item = (&Arc<WorkloadAction>, &Slot)> {
-        self.running().flat_map(|action| {
-            action
-                .status
-                .iter()
-                .flat_map(|status| &status.slots)
-                .filter(|slot| !slot.step.is_end())
-                .map(move |slot| (action, slot))
-        })
+        self.running().flat_map(|action| self.slots_of(action).map(move |slot| (action, slot)))
     }
 
-    /// The open slots that work on this ReplicaSet.
+    /// The open slots that work on this ReplicaSet, or are about to.
     pub fn slots_on(&self, set_uid: &str) -> impl Iterator<Item = &Slot> {
-        self.index.actions_on(set_uid).filter_map(|key| self.actions.get(key)).flat_map(move |action| {
-            action
-                .status
-                .iter()
-                .flat_map(|status| &status.slots)
-                .filter(move |slot| !slot.step.is_end() && slot.replica_set.uid == set_uid)
-        })
+        let recorded = self.index.actions_on(set_uid).filter(|key| !self.is_reserved(key));
+        let keys = recorded.chain(self.reserved.keys());
+        keys.filter_map(|key| self.actions.get(key))
+            .flat_map(|action| self.slots_of(action))
+            .filter(move |slot| slot.replica_set.uid == set_uid)
+    }
+
+    fn slots_of<'a>(&'a self, action: &'a WorkloadAction) -> impl Iterator<Item = &'a Slot> {
+        let recorded = action.status.as_ref().map(|status| status.slots.as_slice()).unwrap_or_default();
+        let slots = match self.reserved.is_empty() {
+            true => recorded,
+            false => self.reserved.get(&action.id().key).map_or(recorded, Vec::as_slice),
+        };
+        slots.iter().filter(|slot| !slot.step.is_end())
+    }
+
+    /// The action's slots are about to be recorded, and what they take up is no longer free.
+    #[must_use]
+    pub fn is_reserved(&self, action: &Key) -> bool {
+        self.reserved.contains_key(action)
+    }
+
+    /// From now on these count as the action's slots, until [`World::release`].
+    pub fn reserve(&mut self, action: &Key, slots: Vec<Slot>) {
+        self.reserved.insert(action.clone(), slots);
+    }
+
+    /// What the action's status says counts again.
+    pub fn release(&mut self, action: &Key) {
+        self.reserved.remove(action);
     }
 
     /// The action that has this slot open.

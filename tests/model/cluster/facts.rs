@@ -100,6 +100,7 @@ impl AsFact for Set {
             controller: self.meta.owner(),
             selector: selector(&self.selector),
             revision: self.meta.annotation(marks::REVISION),
+            behind: self.status.observed < self.meta.generation,
             create_failure: self.status.failure.clone(),
             terminating: self.meta.deleted.is_some(),
             template: Some(self.template.spec.clone()).filter(|_| self.replicas > 0),
@@ -130,6 +131,7 @@ impl AsFact for Budget {
             selector: Some(selector(&self.selector)),
             allowed: if current { self.status.allowed } else { 0 },
             healthy: self.status.healthy,
+            pods: None,
         })
     }
 }
