@@ -50,6 +50,9 @@ pub enum Error {
     /// The API server said no, and will say so again.
     #[error("refused: {}", .0.message)]
     Refused(Refusal),
+    /// A right is missing, or the API server has just started and not read its roles yet.
+    #[error("forbidden, or not allowed yet: {}", .0.message)]
+    Doubtful(Refusal),
     /// The API server asks for time.
     #[error("the API server asks to wait for {0:?}")]
     Throttled(Duration),
@@ -73,9 +76,12 @@ impl Error {
     pub fn class(&self) -> Class {
         match self {
             Self::NotLeader | Self::Refused(_) | Self::Malformed(_) | Self::Broken => Class::Terminal,
-            Self::Conflict(_) | Self::Exists(_) | Self::Gone(_) | Self::Timeout(_) | Self::Unavailable(_) => {
-                Class::Retry
-            }
+            Self::Conflict(_)
+            | Self::Exists(_)
+            | Self::Gone(_)
+            | Self::Doubtful(_)
+            | Self::Timeout(_)
+            | Self::Unavailable(_) => Class::Retry,
             Self::Throttled(pause) => Class::After(*pause),
         }
     }
@@ -88,7 +94,7 @@ impl Error {
             Self::Conflict(_) => "Conflict",
             Self::Exists(_) => "AlreadyExists",
             Self::Gone(_) => "NotFound",
-            Self::Refused(refusal) => refusal.kind.reason().as_str(),
+            Self::Refused(refusal) | Self::Doubtful(refusal) => refusal.kind.reason().as_str(),
             Self::Throttled(_) => "Throttled",
             Self::Timeout(_) => "Timeout",
             Self::Unavailable(_) => "Unavailable",

@@ -9,8 +9,9 @@ mod janitor;
 mod newcomer;
 mod waits;
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kube::Client;
@@ -23,7 +24,7 @@ use crate::controllers::error::Error;
 use crate::controllers::queue::Queue;
 use crate::controllers::{Again, Controller, Outcome};
 use crate::logic::facts::Key;
-use crate::logic::workload_action::effect::{Effect, Next, Refusal};
+use crate::logic::workload_action::effect::{Effect, Next, Refusal, RefusalKind};
 use crate::logic::workload_action::{Limits, next, refused};
 use crate::logic::world::{Source, Wakes};
 use crate::metrics::{Metrics, ReasonLabel};
@@ -37,6 +38,10 @@ const STEPS: usize = 32;
 
 /// Times in one pass that an object turned out to be another than known, before the backoff takes over.
 const SURPRISES: usize = 4;
+
+/// How long a right must be missing to be believed so: an API server that has just started answers before it has read its
+/// roles.
+const DOUBT: Duration = Duration::from_secs(10);
 
 /// Everything the controller works with.
 pub struct WorkloadActions {
@@ -62,6 +67,20 @@ pub struct WorkloadActions {
 #[derive(Default)]
 pub struct State {
     waits: Mutex<Waits>,
+    /// Since when an action's effects are forbidden.
+    forbidden: Mutex<HashMap<Key, Instant>>,
+}
+
+impl State {
+    /// Whether a right may be missing only because the API server has just started.
+    fn doubts(&self, key: &Key) -> bool {
+        let mut forbidden = self.forbidden.lock().unwrap_or_else(PoisonError::into_inner);
+        forbidden.entry(key.clone()).or_insert_with(Instant::now).elapsed() < DOUBT
+    }
+
+    fn trusts(&self, key: &Key) {
+        self.forbidden.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
 }
 
 impl Controller for WorkloadActions {
@@ -87,7 +106,10 @@ impl Controller for WorkloadActions {
                 effect => self.perform(&effect).await.map_err(|error| (effect, error)),
             };
             step = match done {
-                Ok(()) => self.plan(&key),
+                Ok(()) => {
+                    self.state.trusts(&key);
+                    self.plan(&key)
+                }
                 Err((effect, error)) => self.failed(&key, &mut pass, &effect, error).await?,
             };
         }
@@ -169,6 +191,9 @@ impl WorkloadActions {
         self.metrics.api_errors.get_or_create(&ReasonLabel { reason: error.reason() }).inc();
         debug!(effect = act::name(effect), on = %act::target(effect), %error, "effect did not happen");
         match error {
+            Error::Refused(refusal) if refusal.kind == RefusalKind::Forbidden && self.state.doubts(key) => {
+                Err(Error::Doubtful(refusal))
+            }
             Error::Refused(refusal) if !pass.refused && !is_own_record(effect) => {
                 pass.refused = true;
                 Ok(self.after_refusal(key, effect, &refusal))
@@ -203,7 +228,7 @@ impl WorkloadActions {
             waits.forget(key);
             return Rest::Until(pause.map_or(Again::OnChange, Again::After));
         };
-        match waits.patience(key, &status, std::time::Instant::now()) {
+        match waits.patience(key, &status, Instant::now()) {
             Some(left) => Rest::Until(Again::After(pause.map_or(left, |pause| pause.min(left)))),
             None => Rest::Report(Box::new(Effect::Record { action: (&action.metadata).into(), status })),
         }

@@ -37,7 +37,7 @@ impl<'a> View<'a> {
             Step::Scaled => self.commit(),
             Step::Marked => match verb {
                 Verb::Delete => self.scale(step, -1),
-                Verb::Move if self.slot.break_first => self.commit(),
+                Verb::Move if self.slot.break_first => self.make_room(),
                 Verb::Move | Verb::Create => self.take_in(step),
             },
             Step::Adopted => self.adopted(),
@@ -224,6 +224,18 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Break before make: the place that the old pod frees is for the new one. A substitute that has no node yet either
+    /// would be after it, too, and goes first: the set takes the new pod as it is and lets the marked one go.
+    fn make_room(&self) -> Turn {
+        let waits = |pod: &&PodFact| pod.is_active() && pod.node.is_none();
+        match (self.newcomer.filter(waits), self.surplus(), &self.scope) {
+            (Some(pod), Some((surplus, pods)), Some(scope)) if waits(&surplus) && pods.may_take_in() => {
+                self.attach(pod, scope)
+            }
+            _ => self.commit(),
+        }
+    }
+
     /// Records that the old pod's eviction is due.
     fn commit(&self) -> Turn {
         let mut slot = self.noted();
@@ -277,7 +289,7 @@ impl<'a> View<'a> {
 
     /// The set lets its surplus go before the old pod does: should it let another go, the old one still serves.
     fn surplus_first(&self, step: Step) -> Option<Turn> {
-        let (surplus, pods) = self.surplus().filter(|_| !self.slot.break_first)?;
+        let (surplus, pods) = self.surplus().filter(|_| !self.slot.break_first || self.taken_in())?;
         if pods.excess() > 0 {
             let message = format!("the ReplicaSet controller has not let pod {} go yet", surplus.id.key.name);
             return Some(self.hold_or_back(step, Reason::SetStuck, message, self.ctx.drain_time()));
@@ -316,10 +328,18 @@ impl<'a> View<'a> {
             };
             if !pod.is_ready() {
                 let message = "the new pod is in its set and not Ready";
-                if self.overdue(step, self.ctx.ready_time()).unwrap_or(false) {
-                    return self.end(Step::Failed, Reason::NewcomerNotReady, message);
+                let patience = match pod.node {
+                    None => self.ctx.schedule_time(),
+                    Some(_) => self.ctx.ready_time(),
+                };
+                if self.overdue(step, patience).unwrap_or(false) {
+                    // A pod that no node takes would keep its set from having one elsewhere.
+                    return match pod.node {
+                        None => Turn::Act(Effect::DeletePod { pod: pod.id.clone() }),
+                        Some(_) => self.end(Step::Failed, Reason::NewcomerNotReady, message),
+                    };
                 }
-                let until = self.deadline(step, self.ctx.ready_time());
+                let until = self.deadline(step, patience);
                 return self.hold(step, Some(Reason::NewcomerNotReady), Some(message.into()), until);
             }
         }

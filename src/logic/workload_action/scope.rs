@@ -209,6 +209,13 @@ impl<'a> Scope<'a> {
         sets.find(|set| set.id.uid != self.set.id.uid && set.scale.replicas > 0)
     }
 
+    /// The workload's pods are being exchanged for others, whichever set is the slot's.
+    pub fn rolls(&self, world: &'a World) -> bool {
+        let Some(deployment) = self.deployment else { return false };
+        let populated = world.sets_of(&deployment.id.uid).filter(|set| set.scale.replicas > 0);
+        deployment.in_rollout() || populated.count() > 1
+    }
+
     /// Why the workload is not at rest, if it is not: pods of several templates, or a change that its controller has not
     /// seen yet.
     pub fn rollout(&self, world: &'a World) -> Option<String> {
