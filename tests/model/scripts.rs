@@ -1,9 +1,13 @@
 //! Short stories with a known end, as data: what is there, what is asked for, what happens meanwhile, how it ends.
 //!
-//! They know nothing of who plays them. The model plays them here; the same stories are to be played on a real control
-//! plane, and have to end alike.
+//! They know nothing of who plays them. The model plays them here, `tests/cluster/alike.rs` plays the same on a real
+//! control plane, and they have to end alike.
 
+use std::collections::BTreeMap;
+
+use ganglion::api::targets::{NodeSource, Target, WorkloadRef};
 use ganglion::api::workload_action::status::Step;
+use ganglion::api::workload_action::{Create, Delete, Disruption, Move, Timeouts, WorkloadActionSpec};
 
 /// One story. The workload's pods all start on the first node; the other nodes join when it has settled.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +74,8 @@ pub enum When {
     Writes(usize),
     /// As soon as the action's status shows some slot at this step.
     Step(Step),
+    /// As soon as the action's Ready condition has this reason.
+    Says(&'static str),
     /// As soon as the action has ended.
     Ended,
 }
@@ -103,6 +109,28 @@ pub struct End {
     pub receipt: bool,
 }
 
+/// What became of a story, wherever it was played.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Found {
+    pub reason: Option<String>,
+    pub replicas: Option<i32>,
+    pub on: BTreeMap<&'static str, usize>,
+    pub receipt: bool,
+}
+
+impl End {
+    /// The end as it is to be found.
+    pub fn wanted(&self) -> Found {
+        let reason = self.reason.map(str::to_owned);
+        Found { reason, replicas: self.replicas, on: self.on.iter().copied().collect(), receipt: self.receipt }
+    }
+
+    /// The nodes that the end speaks of, with what this counts there.
+    pub fn count(&self, serving: impl Fn(&str) -> usize) -> BTreeMap<&'static str, usize> {
+        self.on.iter().map(|(node, _)| (*node, serving(node))).collect()
+    }
+}
+
 const fn succeeded(replicas: i32, on: &'static [(&'static str, usize)]) -> End {
     End { reason: Some("Succeeded"), replicas: Some(replicas), on, receipt: true }
 }
@@ -115,7 +143,34 @@ const fn undone(reason: &'static str, replicas: i32) -> End {
 const GOOD: &[(&str, Nature)] = &[("node-2", Nature::Good)];
 
 /// Slow enough for something to happen while the new pod is not Ready yet.
-const SLOW: &[(&str, Nature)] = &[("node-2", Nature::Slow(10))];
+const SLOW: &[(&str, Nature)] = &[("node-2", Nature::Slow(4))];
+
+/// Longer than anything here takes by itself, also on a busy machine; short, as somebody may wait for them to run out.
+const TIMEOUTS: Timeouts =
+    Timeouts { queue_seconds: Some(60), schedule_seconds: Some(10), ready_seconds: Some(10), drain_seconds: Some(10) };
+
+impl Script {
+    /// What is asked for, where the nodes of the story are called so.
+    pub fn spec(&self, called: impl Fn(&str) -> String) -> WorkloadActionSpec {
+        let kind = if self.of == Of::Deployment { "Deployment" } else { "ReplicaSet" };
+        let workload = WorkloadRef { api_version: "apps/v1".into(), kind: kind.into(), name: APP.into() };
+        let to = |name: &str| Target { node_name: Some(called(name)), ..Target::default() };
+        let from = Some(NodeSource { node_name: Some(called(HOME)), ..NodeSource::default() });
+        let disruption = if self.disruption { Disruption::Allowed } else { Disruption::Never };
+        let mut spec = WorkloadActionSpec { disruption, timeouts: Some(TIMEOUTS), ..WorkloadActionSpec::default() };
+        match self.ask {
+            Ask::Move(count, node) => {
+                let (workload, count) = (Some(workload), Some(count));
+                spec.move_ = Some(Move { workload, pod: None, from, to: to(node), count });
+            }
+            Ask::Create(count, node) => spec.create = Some(Create { workload, to: to(node), count: Some(count) }),
+            Ask::Delete(count) => {
+                spec.delete = Some(Delete { workload: Some(workload), pod: None, from, count: Some(count) });
+            }
+        }
+        spec
+    }
+}
 
 /// Three replicas of a Deployment, one of which moves to a good node.
 const MOVE: Script = Script {
@@ -248,7 +303,7 @@ pub const ALL: &[Script] = &[
     Script {
         name: "suspended before the exchange and resumed",
         nodes: SLOW,
-        then: &[(When::Step(Step::Readying), What::Suspend), (When::Writes(0), What::Resume)],
+        then: &[(When::Step(Step::Readying), What::Suspend), (When::Says("Suspended"), What::Resume)],
         ..MOVE
     },
 ];
