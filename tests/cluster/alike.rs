@@ -69,6 +69,21 @@ scripts! {
     rolled_out: "somebody rolls out while the new pod starts: undone, and done again afterwards",
     workload_deleted: "the workload is deleted while the new pod starts",
     suspended: "suspended before the exchange and resumed",
+    half_full: "two move where there is room for one",
+    grown_and_crashing: "one more, which crashes",
+    crashing_and_killed: "the new pod crashes, and the operator dies after every write",
+    never_ready_and_killed: "the operator dies while the new pod is not Ready, as it never is",
+    moved_of_a_set_and_killed: "a move of a ReplicaSet's pod, whose operator dies after every write",
+    shrunk_to_nothing: "all replicas go",
+    shrunk_under_a_full_budget: "one fewer under a budget that allows nothing",
+    shrunk_one_at_a_time: "two fewer under a budget that allows one at a time",
+    shrunk_when_the_budget_allows: "one fewer under a budget that allows nothing until somebody scales up",
+    grown_and_scaled_up: "one more, while somebody scales up",
+    grown_and_rolled_out: "one more, while somebody rolls out",
+    scaled_down: "somebody scales down while the new pod starts",
+    scaled_to_nothing: "somebody scales to nothing while the new pod starts",
+    applied_again_meanwhile: "applied again while the new pod starts: undone, and done by the second",
+    suspended_and_deleted: "deleted while it is suspended",
 }
 
 fn play(name: &str) {
@@ -78,7 +93,7 @@ fn play(name: &str) {
         perform(world, script, &places).await?;
         let rest = rest(world, script).await;
         let (found, wanted) = (found(world, script, &places), script.end.wanted());
-        ensure!(found == wanted, "{name}: the plane ends with {found:#?}\nand the model with {wanted:#?}");
+        ensure!(found == wanted, "{name}: the plane ends with {found:#?}\nwhere the script says {wanted:#?}");
         rest
     });
 }

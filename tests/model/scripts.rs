@@ -140,14 +140,19 @@ const fn undone(reason: &'static str, replicas: i32) -> End {
     End { reason: Some(reason), replicas: Some(replicas), on: &[], receipt: false }
 }
 
+/// Undone, and gone.
+const DELETED: End = End { reason: None, replicas: Some(3), on: &[(HOME, 3), ("node-2", 0)], receipt: false };
+
 const GOOD: &[(&str, Nature)] = &[("node-2", Nature::Good)];
 
 /// Slow enough for something to happen while the new pod is not Ready yet.
 const SLOW: &[(&str, Nature)] = &[("node-2", Nature::Slow(4))];
 
+const CRASHES: &[(&str, Nature)] = &[("node-2", Nature::Crashes)];
+
 /// Longer than anything here takes by itself, also on a busy machine; short, as somebody may wait for them to run out.
 const TIMEOUTS: Timeouts =
-    Timeouts { queue_seconds: Some(60), schedule_seconds: Some(10), ready_seconds: Some(10), drain_seconds: Some(10) };
+    Timeouts { queue_seconds: Some(60), schedule_seconds: Some(10), ready_seconds: Some(8), drain_seconds: Some(8) };
 
 impl Script {
     /// What is asked for, where the nodes of the story are called so.
@@ -186,19 +191,15 @@ const MOVE: Script = Script {
 };
 
 /// The operator dies after each of its first writes.
-const KILLS: &[(When, What)] = &[
-    (When::Writes(1), What::KillOperator),
-    (When::Writes(2), What::KillOperator),
-    (When::Writes(3), What::KillOperator),
-    (When::Writes(4), What::KillOperator),
-    (When::Writes(5), What::KillOperator),
-    (When::Writes(6), What::KillOperator),
-    (When::Writes(7), What::KillOperator),
-    (When::Writes(8), What::KillOperator),
-    (When::Writes(9), What::KillOperator),
-    (When::Writes(10), What::KillOperator),
-    (When::Writes(11), What::KillOperator),
-];
+const KILLS: &[(When, What)] = &{
+    let mut kills = [(When::Writes(1), What::KillOperator); 11];
+    let mut at = 1;
+    while at < kills.len() {
+        kills[at].0 = When::Writes(at + 1);
+        at += 1;
+    }
+    kills
+};
 
 pub const ALL: &[Script] = &[
     MOVE,
@@ -228,12 +229,7 @@ pub const ALL: &[Script] = &[
         end: succeeded(2, &[(HOME, 2)]),
         ..MOVE
     },
-    Script {
-        name: "the new pod crashes",
-        nodes: &[("node-2", Nature::Crashes)],
-        end: undone("NewcomerCrashed", 3),
-        ..MOVE
-    },
+    Script { name: "the new pod crashes", nodes: CRASHES, end: undone("NewcomerCrashed", 3), ..MOVE },
     Script {
         name: "the new pod's image is missing",
         nodes: &[("node-2", Nature::NoImage)],
@@ -264,7 +260,7 @@ pub const ALL: &[Script] = &[
         name: "deleted while the new pod starts",
         nodes: SLOW,
         then: &[(When::Step(Step::Readying), What::DeleteAction)],
-        end: End { reason: None, replicas: Some(3), on: &[(HOME, 3), ("node-2", 0)], receipt: false },
+        end: DELETED,
         ..MOVE
     },
     Script {
@@ -304,6 +300,106 @@ pub const ALL: &[Script] = &[
         name: "suspended before the exchange and resumed",
         nodes: SLOW,
         then: &[(When::Step(Step::Readying), What::Suspend), (When::Says("Suspended"), What::Resume)],
+        ..MOVE
+    },
+    Script {
+        name: "two move where there is room for one",
+        ask: Ask::Move(2, "node-2"),
+        nodes: &[("node-2", Nature::Room(1))],
+        end: undone("NodeFull", 3),
+        ..MOVE
+    },
+    Script {
+        name: "one more, which crashes",
+        nodes: CRASHES,
+        ask: Ask::Create(1, "node-2"),
+        end: undone("NewcomerCrashed", 3),
+        ..MOVE
+    },
+    Script {
+        name: "the new pod crashes, and the operator dies after every write",
+        nodes: CRASHES,
+        then: KILLS.split_at(7).0,
+        end: undone("NewcomerCrashed", 3),
+        ..MOVE
+    },
+    Script {
+        name: "the operator dies while the new pod is not Ready, as it never is",
+        nodes: &[("node-2", Nature::NeverReady)],
+        then: &[(When::Step(Step::Readying), What::KillOperator)],
+        end: undone("NewcomerNotReady", 3),
+        ..MOVE
+    },
+    Script {
+        name: "a move of a ReplicaSet's pod, whose operator dies after every write",
+        of: Of::ReplicaSet,
+        then: KILLS,
+        ..MOVE
+    },
+    Script { name: "all replicas go", ask: Ask::Delete(3), end: succeeded(0, &[(HOME, 0)]), ..MOVE },
+    Script {
+        name: "one fewer under a budget that allows nothing",
+        budget: Some(Budget::MinAvailable(3)),
+        ask: Ask::Delete(1),
+        end: undone("BudgetBlocked", 3),
+        ..MOVE
+    },
+    Script {
+        name: "two fewer under a budget that allows one at a time",
+        budget: Some(Budget::MaxUnavailable(1)),
+        ask: Ask::Delete(2),
+        end: succeeded(1, &[(HOME, 1)]),
+        ..MOVE
+    },
+    Script {
+        name: "one fewer under a budget that allows nothing until somebody scales up",
+        budget: Some(Budget::MinAvailable(3)),
+        ask: Ask::Delete(1),
+        then: &[(When::Says("BudgetBlocked"), What::Scale(1))],
+        end: succeeded(3, &[]),
+        ..MOVE
+    },
+    Script {
+        name: "one more, while somebody scales up",
+        nodes: SLOW,
+        ask: Ask::Create(1, "node-2"),
+        then: &[(When::Step(Step::Readying), What::Scale(1))],
+        end: succeeded(5, &[]),
+        ..MOVE
+    },
+    Script {
+        name: "one more, while somebody rolls out",
+        nodes: SLOW,
+        ask: Ask::Create(1, "node-2"),
+        then: &[(When::Step(Step::Readying), What::Rollout)],
+        end: succeeded(4, &[]),
+        ..MOVE
+    },
+    Script {
+        name: "somebody scales down while the new pod starts",
+        nodes: SLOW,
+        then: &[(When::Step(Step::Readying), What::Scale(-1))],
+        end: succeeded(2, &[]),
+        ..MOVE
+    },
+    Script {
+        name: "somebody scales to nothing while the new pod starts",
+        nodes: SLOW,
+        then: &[(When::Step(Step::Readying), What::Scale(-3))],
+        end: undone("NotEnoughReplicas", 0),
+        ..MOVE
+    },
+    Script {
+        name: "applied again while the new pod starts: undone, and done by the second",
+        nodes: SLOW,
+        then: &[(When::Step(Step::Readying), What::Reapply)],
+        ..MOVE
+    },
+    Script {
+        name: "deleted while it is suspended",
+        nodes: SLOW,
+        then: &[(When::Step(Step::Readying), What::Suspend), (When::Says("Suspended"), What::DeleteAction)],
+        end: DELETED,
         ..MOVE
     },
 ];
