@@ -135,13 +135,13 @@ const fn succeeded(replicas: i32, on: &'static [(&'static str, usize)]) -> End {
     End { reason: Some("Succeeded"), replicas: Some(replicas), on, receipt: true }
 }
 
-/// Undone, and free to be tried again.
-const fn undone(reason: &'static str, replicas: i32) -> End {
-    End { reason: Some(reason), replicas: Some(replicas), on: &[], receipt: false }
-}
-
 /// Undone, and gone.
 const DELETED: End = End { reason: None, replicas: Some(3), on: &[(HOME, 3), ("node-2", 0)], receipt: false };
+
+/// Undone, every replica where it was, and free to be tried again.
+const fn undone(reason: &'static str) -> End {
+    End { reason: Some(reason), ..DELETED }
+}
 
 const GOOD: &[(&str, Nature)] = &[("node-2", Nature::Good)];
 
@@ -229,31 +229,31 @@ pub const ALL: &[Script] = &[
         end: succeeded(2, &[(HOME, 2)]),
         ..MOVE
     },
-    Script { name: "the new pod crashes", nodes: CRASHES, end: undone("NewcomerCrashed", 3), ..MOVE },
+    Script { name: "the new pod crashes", nodes: CRASHES, end: undone("NewcomerCrashed"), ..MOVE },
     Script {
         name: "the new pod's image is missing",
         nodes: &[("node-2", Nature::NoImage)],
-        end: undone("ImagePullFailed", 3),
+        end: undone("ImagePullFailed"),
         ..MOVE
     },
     Script {
         name: "the new pod is never Ready",
         nodes: &[("node-2", Nature::NeverReady)],
-        end: undone("NewcomerNotReady", 3),
+        end: undone("NewcomerNotReady"),
         ..MOVE
     },
-    Script { name: "no room", nodes: &[("node-2", Nature::Room(0))], end: undone("NodeFull", 3), ..MOVE },
+    Script { name: "no room", nodes: &[("node-2", Nature::Room(0))], end: undone("NodeFull"), ..MOVE },
     Script {
         name: "a budget that can never allow it",
         budget: Some(Budget::MinAvailable(4)),
-        end: undone("BudgetBlocked", 3),
+        end: undone("BudgetBlocked"),
         ..MOVE
     },
     Script {
         name: "aborted while the new pod starts",
         nodes: SLOW,
         then: &[(When::Step(Step::Readying), What::Abort)],
-        end: undone("Aborted", 3),
+        end: undone("Aborted"),
         ..MOVE
     },
     Script {
@@ -306,28 +306,28 @@ pub const ALL: &[Script] = &[
         name: "two move where there is room for one",
         ask: Ask::Move(2, "node-2"),
         nodes: &[("node-2", Nature::Room(1))],
-        end: undone("NodeFull", 3),
+        end: undone("NodeFull"),
         ..MOVE
     },
     Script {
         name: "one more, which crashes",
         nodes: CRASHES,
         ask: Ask::Create(1, "node-2"),
-        end: undone("NewcomerCrashed", 3),
+        end: undone("NewcomerCrashed"),
         ..MOVE
     },
     Script {
         name: "the new pod crashes, and the operator dies after every write",
         nodes: CRASHES,
         then: KILLS.split_at(7).0,
-        end: undone("NewcomerCrashed", 3),
+        end: undone("NewcomerCrashed"),
         ..MOVE
     },
     Script {
         name: "the operator dies while the new pod is not Ready, as it never is",
         nodes: &[("node-2", Nature::NeverReady)],
         then: &[(When::Step(Step::Readying), What::KillOperator)],
-        end: undone("NewcomerNotReady", 3),
+        end: undone("NewcomerNotReady"),
         ..MOVE
     },
     Script {
@@ -341,7 +341,7 @@ pub const ALL: &[Script] = &[
         name: "one fewer under a budget that allows nothing",
         budget: Some(Budget::MinAvailable(3)),
         ask: Ask::Delete(1),
-        end: undone("BudgetBlocked", 3),
+        end: undone("BudgetBlocked"),
         ..MOVE
     },
     Script {
@@ -386,7 +386,7 @@ pub const ALL: &[Script] = &[
         name: "somebody scales to nothing while the new pod starts",
         nodes: SLOW,
         then: &[(When::Step(Step::Readying), What::Scale(-3))],
-        end: undone("NotEnoughReplicas", 0),
+        end: End { replicas: Some(0), on: &[(HOME, 0), ("node-2", 0)], ..undone("NotEnoughReplicas") },
         ..MOVE
     },
     Script {
