@@ -50,6 +50,9 @@ pub enum Error {
     /// The API server said no, and will say so again.
     #[error("refused: {}", .0.message)]
     Refused(Refusal),
+    /// A right is missing, or the API server has just started and not read its roles yet.
+    #[error("forbidden, or not allowed yet: {}", .0.message)]
+    Doubtful(Refusal),
     /// The API server asks for time.
     #[error("the API server asks to wait for {0:?}")]
     Throttled(Duration),
@@ -73,9 +76,12 @@ impl Error {
     pub fn class(&self) -> Class {
         match self {
             Self::NotLeader | Self::Refused(_) | Self::Malformed(_) | Self::Broken => Class::Terminal,
-            Self::Conflict(_) | Self::Exists(_) | Self::Gone(_) | Self::Timeout(_) | Self::Unavailable(_) => {
-                Class::Retry
-            }
+            Self::Conflict(_)
+            | Self::Exists(_)
+            | Self::Gone(_)
+            | Self::Doubtful(_)
+            | Self::Timeout(_)
+            | Self::Unavailable(_) => Class::Retry,
             Self::Throttled(pause) => Class::After(*pause),
         }
     }
@@ -88,7 +94,7 @@ impl Error {
             Self::Conflict(_) => "Conflict",
             Self::Exists(_) => "AlreadyExists",
             Self::Gone(_) => "NotFound",
-            Self::Refused(refusal) => refusal.kind.reason().as_str(),
+            Self::Refused(refusal) | Self::Doubtful(refusal) => refusal.kind.reason().as_str(),
             Self::Throttled(_) => "Throttled",
             Self::Timeout(_) => "Timeout",
             Self::Unavailable(_) => "Unavailable",
@@ -123,6 +129,7 @@ fn from_status(status: Box<Status>) -> Error {
         409 => Error::Conflict(words),
         429 => Error::Throttled(retry_after(&status)),
         403 if is_missing_right(&words) => Error::refused(RefusalKind::Forbidden, words),
+        422 if is_failed_test(&status) => Error::Conflict(words),
         400 | 403 | 413 | 422 => Error::refused(RefusalKind::Denied, words),
         _ => Error::Unavailable(Box::new(kube::Error::Api(status))),
     }
@@ -132,6 +139,13 @@ fn from_status(status: Box<Status>) -> Error {
 /// admission plugin or a webhook answers 403 too, in other words.
 fn is_missing_right(message: &str) -> bool {
     message.contains(" cannot ") && message.contains(" resource \"")
+}
+
+/// A `test` operation of a JSON patch that does not hold. The API server says no more than that the request was in error;
+/// whatever it refuses for its content has causes.
+fn is_failed_test(status: &Status) -> bool {
+    status.message.contains("rejected our request due to an error in our request")
+        && status.details.as_ref().is_none_or(|details| details.causes.is_empty())
 }
 
 /// How long the API server asks to wait; a second where it does not say.
@@ -159,6 +173,7 @@ mod tests {
             (403, "Forbidden", right, "Forbidden"),
             (400, "BadRequest", webhook, "PodRefused"),
             (422, "Invalid", "spec.containers: Required value", "PodRefused"),
+            (422, "Invalid", "the server rejected our request due to an error in our request", "Conflict"),
             (404, "NotFound", "pods \"a\" not found", "NotFound"),
             (409, "AlreadyExists", "pods \"a\" already exists", "AlreadyExists"),
             (409, "Conflict", "the object has been modified", "Conflict"),

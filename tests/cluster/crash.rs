@@ -35,7 +35,7 @@ pub async fn reached(world: &World, held: &mut Held, name: &str, late: Duration)
 }
 
 /// SIGKILL at the held write, which so is lost, or has lost its answer.
-async fn kill_at(world: &World, held: Held) -> Result<()> {
+pub async fn kill_at(world: &World, held: Held) -> Result<()> {
     let mut operator = world.operator.lock().await;
     operator.kill();
     held.lose();

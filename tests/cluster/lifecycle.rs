@@ -81,7 +81,7 @@ fn a_suspended_action_rests_until_it_may_go_on() {
 #[test]
 fn suspended_in_the_middle_it_stops_at_a_safe_point() {
     story("suspend-late", async |world| {
-        let workload = Workload::deployment("web", 3).guarded().annotate("kwok.ganglion.dev/start-delay", "1s");
+        let workload = Workload::deployment("web", 3).guarded().annotate("kwok.ganglion.dev/start-delay", "3s");
         let scene = Scene::set(world, "web", 3, workload).await?;
         let ((pod, _), node) = (scene.pod(0), scene.free(0));
         world.act("go", move_pod(&pod, &node)).await?;

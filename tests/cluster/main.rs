@@ -7,7 +7,11 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+#[path = "../model/scripts.rs"]
+mod scripts;
+
 mod acts;
+mod alike;
 mod crash;
 mod foreign;
 mod harness;

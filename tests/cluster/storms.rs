@@ -11,6 +11,7 @@ use crate::common::eye::Seen;
 use crate::common::kstatus::is_over;
 use crate::common::plane::Plane;
 use crate::common::proxy::storm::{Fault, Storm};
+use crate::common::rest::rest_clean;
 use crate::common::world::{Road, World, stories, story, story_on};
 
 const DONE: (&str, &str) = ("True", "Succeeded");
@@ -165,6 +166,8 @@ fn another_replica_takes_over() {
         }
         tokio::time::sleep(Duration::from_millis(80)).await;
         world.operator.lock().await.kill();
-        all_done(world, &acts).await
+        all_done(world, &acts).await?;
+        // While the second one is still there to write the last.
+        rest_clean(world).await
     });
 }

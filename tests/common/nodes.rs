@@ -41,6 +41,14 @@ impl Nodes {
         Ok(nodes)
     }
 
+    /// One more node. Behavior, if any, is that of every pod on it; see the head of hack/plane/stages/pod-start.yaml.
+    pub async fn join(&mut self, behavior: Option<&str>, size: Size) -> Result<String> {
+        let name = format!("{}-{}", self.namespace, self.names.len());
+        let name = behavior.map_or(name.clone(), |word| format!("{word}.{name}"));
+        self.add(&name, &self.namespace.clone(), size).await?;
+        Ok(name)
+    }
+
     /// Makes one node, for pods that tolerate this value only; see [`tolerating`].
     pub async fn one(client: &Client, namespace: &str, name: &str, value: &str) -> Result<()> {
         let mut nodes = Self { api: Api::all(client.clone()), namespace: namespace.to_owned(), names: Vec::new() };

@@ -15,8 +15,8 @@ use super::world::World;
 /// Label of pods that a test made without a controller on purpose.
 pub const BARE: &str = "test.ganglion.dev/bare";
 
-/// How long the last of a dying surplus may take.
-const MOMENT: Duration = Duration::from_secs(8);
+/// How long the last of a dying surplus may take, or the last write where another operator takes over before it.
+const MOMENT: Duration = Duration::from_secs(20);
 
 /// Waits a moment for rest in the whole world; an error that lists what is left.
 pub async fn rest_clean(world: &World) -> Result<()> {

@@ -19,6 +19,10 @@ use setup::Setup;
 /// How many calm situations a flaw has to show itself in.
 const CALM_RUNS: u64 = 150;
 
+/// Seeds that showed a fault once: an attach while the set still was to hear of a number that was taken back, and one on a
+/// stale sight of the surplus. A change of how situations are drawn makes other situations of them.
+const ONCE_BROKEN: [u64; 2] = [1_795_267_193, 1_795_269_333];
+
 /// The calm situations in which this operator breaks a rule, and which.
 fn calm(planner: Naive) -> impl Iterator<Item = (Setup, &'static str)> {
     (0..CALM_RUNS).map(Setup::calm).filter_map(move |setup| {
@@ -60,6 +64,16 @@ fn every_flaw_is_caught() {
 fn scripts_end_as_they_say() {
     let wrong: Vec<String> = scripts::ALL.iter().filter_map(|script| stage::play(script).err()).collect();
     assert!(wrong.is_empty(), "{} of {} scripts\n{}", wrong.len(), scripts::ALL.len(), wrong.join("\n"));
+}
+
+#[test]
+fn holds_where_it_once_broke() {
+    for seed in ONCE_BROKEN {
+        let setup = Setup::random(seed);
+        if campaign::guarded(&setup, Real, false).violation.is_some() {
+            panic!("seed {seed}: {}", campaign::explain(&setup, Real));
+        }
+    }
 }
 
 /// Random situations until the budget is used up.

@@ -1,9 +1,5 @@
 //! Plays the scripts on the simulated cluster, with the crate's planner and every invariant.
 
-use std::collections::BTreeMap;
-
-use ganglion::api::targets::{NodeSource, Target, WorkloadRef};
-use ganglion::api::workload_action::{Create, Delete, Disruption, Move, Timeouts, WorkloadActionSpec};
 use ganglion::logic::facts::Key;
 use ganglion::logic::workload_action::Limits;
 
@@ -16,7 +12,7 @@ use crate::driver::Run;
 use crate::operator::shell::Shell;
 use crate::operator::{Move as Step, Real};
 use crate::random::Rng;
-use crate::scripts::{ACTION, APP, Ask, Budget, End, HOME, Nature, Of, Script, What, When};
+use crate::scripts::{ACTION, APP, Budget, End, Found, HOME, Nature, Of, Script, What, When};
 use crate::setup::{NodeSpec, Setup, Workload};
 
 /// Plays a script; the error says where its end differs.
@@ -34,7 +30,7 @@ pub fn play(script: &Script) -> Result<(), String> {
         return Err(format!("{}: {:?} never came\n{trace}", script.name, run.cues));
     }
     let found = found(api, &script.end);
-    if found == wanted(&script.end) { Ok(()) } else { Err(format!("{}: {found:#?}\n{trace}", script.name)) }
+    if found == script.end.wanted() { Ok(()) } else { Err(format!("{}: {found:#?}\n{trace}", script.name)) }
 }
 
 fn setup(script: &Script) -> Setup {
@@ -79,35 +75,9 @@ fn perform(run: &mut Run<'_>, script: &Script) -> Result<(), Violation> {
         };
         run.cluster.api.add_node(name, "b", 10_000, pods, fate);
     }
-    run.act(&Act::Apply(ACTION.to_owned(), Box::new(spec(script))), &mut Rng::new(1))?;
+    run.act(&Act::Apply(ACTION.to_owned(), Box::new(script.spec(str::to_owned))), &mut Rng::new(1))?;
     run.cues = script.then.to_vec();
     run.settle()
-}
-
-fn spec(script: &Script) -> WorkloadActionSpec {
-    let kind = if script.of == Of::Deployment { "Deployment" } else { "ReplicaSet" };
-    let workload = WorkloadRef { api_version: "apps/v1".into(), kind: kind.into(), name: APP.into() };
-    let to = |name: &str| Target { node_name: Some(name.to_owned()), ..Target::default() };
-    let from = Some(NodeSource { node_name: Some(HOME.to_owned()), ..NodeSource::default() });
-    let disruption = if script.disruption { Disruption::Allowed } else { Disruption::Never };
-    let timeouts = Timeouts {
-        queue_seconds: Some(60),
-        schedule_seconds: Some(10),
-        ready_seconds: Some(20),
-        drain_seconds: Some(20),
-    };
-    let mut spec = WorkloadActionSpec { disruption, timeouts: Some(timeouts), ..WorkloadActionSpec::default() };
-    match script.ask {
-        Ask::Move(count, node) => {
-            let (workload, count) = (Some(workload), Some(count));
-            spec.move_ = Some(Move { workload, pod: None, from, to: to(node), count });
-        }
-        Ask::Create(count, node) => spec.create = Some(Create { workload, to: to(node), count: Some(count) }),
-        Ask::Delete(count) => {
-            spec.delete = Some(Delete { workload: Some(workload), pod: None, from, count: Some(count) });
-        }
-    }
-    spec
 }
 
 /// Whether it is time for a cue; `writes` is how many the operator has made.
@@ -116,6 +86,7 @@ pub fn is_time(when: When, writes: usize, api: &Api) -> bool {
     match when {
         When::Writes(count) => writes >= count,
         When::Step(step) => action.is_some_and(|action| action.slots().any(|slot| slot.step == step)),
+        When::Says(reason) => action.is_some_and(|action| outcome::word(action) == reason),
         When::Ended => action.is_some_and(|action| action.finished()),
     }
 }
@@ -140,25 +111,17 @@ pub fn follow(run: &mut Run<'_>, what: What) -> Result<(), Violation> {
     run.act(&act, &mut Rng::new(1))
 }
 
-/// An end, comparable: reason, replicas, Ready pods by node, receipt.
-type Comparable = (Option<String>, Option<i32>, BTreeMap<String, usize>, bool);
-
-fn wanted(end: &End) -> Comparable {
-    let on = end.on.iter().map(|(node, count)| ((*node).to_owned(), *count)).collect();
-    (end.reason.map(str::to_owned), end.replicas, on, end.receipt)
-}
-
-fn found(api: &Api, end: &End) -> Comparable {
+fn found(api: &Api, end: &End) -> Found {
     let key = Key::new(NAMESPACE, APP);
     let deployment = api.deployments.get(&key).map(|one| one.replicas);
     let serving = |node: &str| {
         let here = api.pods.values().filter(|pod| pod.is_serving() && pod.node.as_deref() == Some(node));
         here.count()
     };
-    (
-        api.actions.get(&Key::new(NAMESPACE, ACTION)).map(|action| outcome::word(action)),
-        deployment.or_else(|| api.sets.get(&key).map(|one| one.replicas)),
-        end.on.iter().map(|(node, _)| ((*node).to_owned(), serving(node))).collect(),
-        !api.receipts.live.is_empty(),
-    )
+    Found {
+        reason: api.actions.get(&Key::new(NAMESPACE, ACTION)).map(|action| outcome::word(action)),
+        replicas: deployment.or_else(|| api.sets.get(&key).map(|one| one.replicas)),
+        on: end.count(serving),
+        receipt: !api.receipts.live.is_empty(),
+    }
 }

@@ -9,7 +9,13 @@
 {{ range .status.containerStatuses }}{{ $_ := set $old .name . }}{{ end }}
 {{ $ready := eq $want "ready" }}
 {{ $delay := "" }}
-{{ if eq $want "warming" }}{{ $delay = or (index $annotations "kwok.ganglion.dev/start-delay") (ternary "5s" "" (eq (or (index $annotations "kwok.ganglion.dev/behavior") "") "slow-start")) }}{{ end }}
+{{ if eq $want "warming" }}
+{{ $place := splitList "." .spec.nodeName }}
+{{ $slow := eq (or (index $annotations "kwok.ganglion.dev/behavior") (first $place)) "slow-start" }}
+{{ $word := index (append $place "") 1 }}
+{{ if and $slow (regexMatch "^([0-9]+(ms|s|m))+$" $word) }}{{ $delay = $word }}{{ else if $slow }}{{ $delay = "5s" }}{{ end }}
+{{ $delay = or (index $annotations "kwok.ganglion.dev/start-delay") $delay }}
+{{ end }}
 {{ if eq $want "crash" }}{{ $delay = or (index $annotations "kwok.ganglion.dev/restart-interval") "2s" }}{{ end }}
 {{ $until := "" }}
 {{ if $delay }}{{ $until = printf "; next %s" (dateInZone "2006-01-02T15:04:05.000000000Z" (now | mustDateModify $delay) "UTC") }}{{ end }}

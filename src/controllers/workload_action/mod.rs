@@ -1,6 +1,6 @@
 //! The workload-action controller: asks the planner what to do next, does it, tells it what came of it, and asks again.
 //!
-//! Owns the loop, the patience before a mere report is written, and the turn-taking of admissions. Decides nothing about
+//! Owns the loop, the patience before a mere report is written, and the reservations of admissions under way. Decides nothing about
 //! replicas: that is `logic::workload_action`. Keeps nothing that a crash must not lose.
 
 mod act;
@@ -9,12 +9,12 @@ mod janitor;
 mod newcomer;
 mod waits;
 
-use std::sync::{Arc, PoisonError};
-use std::time::Duration;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use kube::Client;
-use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
@@ -24,7 +24,7 @@ use crate::controllers::error::Error;
 use crate::controllers::queue::Queue;
 use crate::controllers::{Again, Controller, Outcome};
 use crate::logic::facts::Key;
-use crate::logic::workload_action::effect::{Effect, Next, Refusal};
+use crate::logic::workload_action::effect::{Effect, Next, Refusal, RefusalKind};
 use crate::logic::workload_action::{Limits, next, refused};
 use crate::logic::world::{Source, Wakes};
 use crate::metrics::{Metrics, ReasonLabel};
@@ -38,6 +38,10 @@ const STEPS: usize = 32;
 
 /// Times in one pass that an object turned out to be another than known, before the backoff takes over.
 const SURPRISES: usize = 4;
+
+/// How long a right must be missing to be believed so: an API server that has just started answers before it has read its
+/// roles.
+const DOUBT: Duration = Duration::from_secs(10);
 
 /// Everything the controller works with.
 pub struct WorkloadActions {
@@ -62,9 +66,21 @@ pub struct WorkloadActions {
 /// What the controller keeps between two passes; a crash may lose it.
 #[derive(Default)]
 pub struct State {
-    waits: std::sync::Mutex<Waits>,
-    /// Held from planning an admission until it is in the world, so that no two take the same place.
-    admission: Mutex<()>,
+    waits: Mutex<Waits>,
+    /// Since when an action's effects are forbidden.
+    forbidden: Mutex<HashMap<Key, Instant>>,
+}
+
+impl State {
+    /// Whether a right may be missing only because the API server has just started.
+    fn doubts(&self, key: &Key) -> bool {
+        let mut forbidden = self.forbidden.lock().unwrap_or_else(PoisonError::into_inner);
+        forbidden.entry(key.clone()).or_insert_with(Instant::now).elapsed() < DOUBT
+    }
+
+    fn trusts(&self, key: &Key) {
+        self.forbidden.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
 }
 
 impl Controller for WorkloadActions {
@@ -90,7 +106,10 @@ impl Controller for WorkloadActions {
                 effect => self.perform(&effect).await.map_err(|error| (effect, error)),
             };
             step = match done {
-                Ok(()) => self.plan(&key),
+                Ok(()) => {
+                    self.state.trusts(&key);
+                    self.plan(&key)
+                }
                 Err((effect, error)) => self.failed(&key, &mut pass, &effect, error).await?,
             };
         }
@@ -114,18 +133,25 @@ enum Rest {
 impl WorkloadActions {
     /// Asks the planner.
     fn plan(&self, key: &Key) -> Next {
-        let now = Timestamp::now();
-        self.world.read(|world| next(key, world, now, &self.limits))
+        self.world.read(|world| next(key, world, Timestamp::now(), &self.limits))
     }
 
-    /// Plans an admission again with nobody else planning one, and carries it out before the next may.
+    /// Plans an admission again with the world to itself, and reserves in it what the admission takes up, so that no two
+    /// take the same place while their writes are under way.
     async fn admit(&self, key: &Key) -> Result<(), (Effect, Error)> {
-        let _turn = self.state.admission.lock().await;
-        match self.plan(key) {
-            Next::Do(effect @ Effect::Admit { .. }) => self.perform(&effect).await.map_err(|error| (effect, error)),
-            // Somebody was quicker; the pass goes on with what is true now.
-            Next::Do(_) | Next::Wait { .. } => Ok(()),
-        }
+        let planned = self.world.write(|world| {
+            let Next::Do(effect @ Effect::Admit { .. }) = next(key, world, Timestamp::now(), &self.limits) else {
+                // Somebody was quicker; the pass goes on with what is true now.
+                return None;
+            };
+            if let Effect::Admit { status, .. } = &effect {
+                world.reserve(key, status.slots.clone());
+            }
+            Some(effect)
+        });
+        let Some(effect) = planned else { return Ok(()) };
+        let _reservation = Reservation { world: &self.world, key };
+        self.perform(&effect).await.map_err(|error| (effect, error))
     }
 
     /// Does one thing, and takes what came of it into the world before anything else is planned.
@@ -165,6 +191,9 @@ impl WorkloadActions {
         self.metrics.api_errors.get_or_create(&ReasonLabel { reason: error.reason() }).inc();
         debug!(effect = act::name(effect), on = %act::target(effect), %error, "effect did not happen");
         match error {
+            Error::Refused(refusal) if refusal.kind == RefusalKind::Forbidden && self.state.doubts(key) => {
+                Err(Error::Doubtful(refusal))
+            }
             Error::Refused(refusal) if !pass.refused && !is_own_record(effect) => {
                 pass.refused = true;
                 Ok(self.after_refusal(key, effect, &refusal))
@@ -199,10 +228,22 @@ impl WorkloadActions {
             waits.forget(key);
             return Rest::Until(pause.map_or(Again::OnChange, Again::After));
         };
-        match waits.patience(key, &status, std::time::Instant::now()) {
+        match waits.patience(key, &status, Instant::now()) {
             Some(left) => Rest::Until(Again::After(pause.map_or(left, |pause| pause.min(left)))),
             None => Rest::Report(Box::new(Effect::Record { action: (&action.metadata).into(), status })),
         }
+    }
+}
+
+/// Ends with the write that it is for, however that ends.
+struct Reservation<'a> {
+    world: &'a Shared,
+    key: &'a Key,
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        self.world.write(|world| world.release(self.key));
     }
 }
 

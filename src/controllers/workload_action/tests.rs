@@ -15,7 +15,7 @@ use crate::api::workload_action::WorkloadAction;
 use crate::caches::{Caches, Listener, Options};
 use crate::controllers::error::Class;
 use crate::logic::facts::{Identity, PodFact, SetFact};
-use crate::logic::workload_action::effect::{NewPod, PodChange, RefusalKind, Scalable, ScalableKind};
+use crate::logic::workload_action::effect::{Claimable, NewPod, PodChange, RefusalKind, Scalable, ScalableKind};
 use crate::logic::world::Object;
 
 /// One request as it came: method, path with query, body.
@@ -277,11 +277,33 @@ async fn a_deletion_insists_on_the_uid() {
 #[tokio::test]
 async fn a_pod_is_changed_for_one_version() {
     let api = scripted([(200, pod_json(Some("s1")))]);
-    let change = PodChange::Mark { slot: "s1".into() };
+    let change = PodChange::Unmark { cost: None };
     api.perform(&Effect::ChangePod { pod: pod_id(), change }).await.unwrap();
     let body = api.body(0);
     assert_eq!((&body["metadata"]["uid"], &body["metadata"]["resourceVersion"]), (&json!("p1"), &json!("5")));
     assert!(api.pod().unwrap().is_marked_by("s1"));
+}
+
+#[tokio::test]
+async fn a_pod_is_marked_whatever_its_kubelet_writes_unless_what_counts_has_changed() {
+    let refused = status(422, "Invalid", "the server rejected our request due to an error in our request");
+    let api = scripted([(200, pod_json(Some("s1"))), refused]);
+    let label = Some(("a/b".to_owned(), "c".to_owned()));
+    let rests_on = Claimable { label, held_by: None, annotated: true };
+    let change = PodChange::Mark { slot: "s1".into(), rests_on };
+    let effect = Effect::ChangePod { pod: pod_id(), change };
+    api.perform(&effect).await.unwrap();
+    let test = |path: &str, value: Value| json!({"op": "test", "path": path, "value": value});
+    let body = api.body(0);
+    for condition in [
+        test("/metadata/uid", json!("p1")),
+        test("/metadata/deletionTimestamp", Value::Null),
+        test("/metadata/labels/a~1b", json!("c")),
+        test("/metadata/annotations/ganglion.dev~1slot", Value::Null),
+    ] {
+        assert!(body.as_array().unwrap().contains(&condition), "{condition} in {body}");
+    }
+    assert!(matches!(api.perform(&effect).await, Err(Error::Conflict(_))));
 }
 
 fn set() -> Object {
@@ -375,14 +397,12 @@ async fn an_answer_wakes_the_other_actions_that_it_concerns() {
 }
 
 #[tokio::test]
-async fn two_admissions_are_not_planned_at_the_same_time() {
+async fn a_reservation_ends_with_the_write_that_it_is_for() {
     let api = scripted([]);
-    let turn = api.controller.state.admission.lock().await;
-    let other = Arc::clone(&api.controller);
-    let waiting = tokio::spawn(async move { other.admit(&key()).await.is_ok() });
-    tokio::task::yield_now().await;
-    assert!(!waiting.is_finished());
-    drop(turn);
-    assert!(waiting.await.unwrap(), "and what is no admission any more by then is not carried out");
-    assert_eq!(api.asked().len(), 0);
+    let world = &api.controller.world;
+    world.write(|world| world.reserve(&key(), vec![]));
+    let reservation = Reservation { world, key: &key() };
+    assert!(world.read(|world| world.is_reserved(&key())));
+    drop(reservation);
+    assert!(!world.read(|world| world.is_reserved(&key())));
 }

@@ -10,9 +10,9 @@ use jiff::Timestamp;
 use crate::api::workload_action::WorkloadActionStatus;
 use crate::logic::facts::Key;
 
-/// How long the same wait must last before it is reported: a pod of a healthy cluster comes and goes faster, and a
-/// status that nobody can read in time is a write too many.
-const WORTH_TELLING: Duration = Duration::from_millis(100);
+/// How long the same wait must last before it is reported: who looks at a table looks no
+/// more often, and a status that nobody reads is a write too many.
+const WORTH_TELLING: Duration = Duration::from_secs(1);
 
 /// At most this much later than asked for, so that what waits for the same moment does not come at once.
 const JITTER: Duration = Duration::from_millis(50);
@@ -91,7 +91,7 @@ mod tests {
     fn a_wait_is_told_once_it_has_lasted_and_another_reason_begins_anew() {
         let (mut waits, key, begun) = (Waits::default(), Key::new("a", "b"), Instant::now());
         assert_eq!(waits.patience(&key, &report("Creating", ""), begun), Some(WORTH_TELLING));
-        let later = begun + Duration::from_millis(60);
+        let later = begun + Duration::from_millis(960);
         assert_eq!(waits.patience(&key, &report("Creating", "1 of 2"), later), Some(Duration::from_millis(40)));
         assert_eq!(waits.patience(&key, &report("Readying", ""), later), Some(WORTH_TELLING));
         assert_eq!(waits.patience(&key, &report("Readying", ""), later + WORTH_TELLING), None);

@@ -62,6 +62,8 @@ pub struct PodFact {
     /// A controller chose its name (`generateName`); the names of our own pods are chosen by us.
     pub generated: bool,
     pub labels: BTreeMap<String, String>,
+    /// It bears annotations, whatever they are.
+    pub annotated: bool,
     pub marks: Marks,
     pub controller: Option<Owner>,
     pub node: Option<String>,
@@ -122,6 +124,7 @@ impl From<&Pod> for PodFact {
             created: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
             generated: meta.generate_name.is_some(),
             labels: meta.labels.clone().unwrap_or_default(),
+            annotated: meta.annotations.as_ref().is_some_and(|all| !all.is_empty()),
             marks: Marks {
                 slot: annotation(marks::SLOT),
                 role: annotation(marks::ROLE),

@@ -8,6 +8,7 @@ use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::{PodTemplateSpec, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{Identity, Selector};
 use crate::api::marks;
@@ -93,6 +94,8 @@ pub struct SetFact {
     pub controller: Option<Owner>,
     pub selector: Selector,
     pub revision: Option<String>,
+    /// The ReplicaSet controller has not acted on the latest spec yet.
+    pub behind: bool,
     /// What the ReplicaSet controller says while it cannot make pods.
     pub create_failure: Option<String>,
     pub terminating: bool,
@@ -105,9 +108,11 @@ impl From<&ReplicaSet> for SetFact {
         let meta = &set.metadata;
         let spec = set.spec.as_ref();
         let scale = scale(meta, spec.and_then(|spec| spec.replicas));
+        let observed = set.status.as_ref().and_then(|status| status.observed_generation).unwrap_or(0);
         Self {
             id: meta.into(),
             controller: Owner::controller_of(meta),
+            behind: observed < meta.generation.unwrap_or(0),
             selector: spec.map(|spec| Selector::from(&spec.selector)).unwrap_or_default(),
             revision: meta.annotations.as_ref().and_then(|all| all.get(marks::REVISION)).cloned(),
             create_failure: set
@@ -154,6 +159,11 @@ pub struct BudgetFact {
     pub selector: Option<Selector>,
     /// How many evictions it allows now; 0 while its controller has not looked at its latest spec.
     pub allowed: i32,
+    /// How many of its pods its controller has counted as healthy.
+    pub healthy: i32,
+    /// How many pods its controller has counted in all. None where it does not count pods but their workloads' replicas,
+    /// for a percentage or `maxUnavailable`.
+    pub pods: Option<i32>,
 }
 
 impl BudgetFact {
@@ -169,10 +179,14 @@ impl From<&PodDisruptionBudget> for BudgetFact {
         let status = budget.status.as_ref();
         let seen = status.and_then(|status| status.observed_generation).unwrap_or(0);
         let current = seen >= budget.metadata.generation.unwrap_or(0);
+        let least = budget.spec.as_ref().and_then(|spec| spec.min_available.as_ref());
+        let absolute = matches!(least, Some(IntOrString::Int(_)));
         Self {
             id: (&budget.metadata).into(),
             selector: budget.spec.as_ref().and_then(|spec| spec.selector.as_ref()).map(Selector::from),
             allowed: status.filter(|_| current).map_or(0, |status| status.disruptions_allowed),
+            healthy: status.map_or(0, |status| status.current_healthy),
+            pods: status.filter(|_| absolute).map(|status| status.expected_pods),
         }
     }
 }

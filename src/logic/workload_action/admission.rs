@@ -54,6 +54,22 @@ pub fn admit(ctx: &Context, slots: Vec<Slot>) -> (Vec<Slot>, Option<String>) {
     (admitted, None)
 }
 
+/// Which nodes the limits leave room on.
+pub struct OpenNodes {
+    limit: Option<usize>,
+    targets: HashMap<String, usize>,
+}
+
+impl OpenNodes {
+    pub fn of(ctx: &Context) -> Self {
+        Self { limit: ctx.limits.per_target_node, targets: Count::at_work(ctx).targets }
+    }
+
+    pub fn takes_one_more(&self, node: &str) -> bool {
+        self.limit.is_none_or(|limit| self.targets.get(node).copied().unwrap_or(0) < limit)
+    }
+}
+
 /// How much is at work, by what is limited.
 #[derive(Default)]
 struct Count {
@@ -87,7 +103,9 @@ impl Count {
     /// Whoever waits for a turn and ranks before this action has it first.
     fn add_waiting_ahead(&mut self, ctx: &Context) {
         let own = rank(ctx.action);
-        for action in ctx.world.running().filter(|action| waits_for_turn(action) && rank(action) < own) {
+        let world = ctx.world;
+        let ahead = |action: &WorkloadAction| waits_for_turn(action) && rank(action) < own;
+        for action in world.running().filter(|action| ahead(action) && !world.is_reserved(&action.id().key)) {
             self.all += 1;
             *self.namespaces.entry(action.metadata.namespace.clone().unwrap_or_default()).or_default() += 1;
         }

@@ -127,8 +127,8 @@ fn pick_victims<'a>(
         }
         return Ok(Ok(vec![Victim(Some(pod))]));
     }
-    let source = Filter::source(ctx.work.from)?;
-    let target = Filter::target(if ctx.work.from.is_none() { ctx.work.to } else { None })?;
+    let source = Filter::source(ctx.world, ctx.work.from)?;
+    let target = Filter::target(ctx.world, if ctx.work.from.is_none() { ctx.work.to } else { None })?;
     let nodes = Nodes::new(ctx.world);
     let (mut fit, mut busy) = (Vec::new(), 0);
     let mut refused = Vec::new();
@@ -198,7 +198,7 @@ fn pick_nodes(
         let message = format!("no node {name}; look at `kubectl get nodes`");
         return Err(Stop::soon(Reason::NodeNotFound, message));
     }
-    let filter = Filter::target(Some(to))?;
+    let filter = Filter::target(ctx.world, Some(to))?;
     let mut nodes = Nodes::new(ctx.world);
     let mut chosen: Vec<NodeChoice> = Vec::new();
     let mut places = Vec::new();
@@ -265,16 +265,17 @@ fn best_node(
     (best, refused)
 }
 
-/// Another node for a slot whose node did not work out; None where none is left.
+/// Another node for a slot whose node did not work out, within the limits; None where none is left.
 pub fn another_node(ctx: &Context, slot: &Slot) -> Option<String> {
     let scope = Scope::of_slot(ctx.world, ctx.namespace(), &slot.replica_set)?;
     let spec = scope.set.template.as_ref().and_then(|template| template.spec.as_ref());
-    let filter = Filter::target(ctx.work.to).ok()?;
+    let filter = Filter::target(ctx.world, ctx.work.to).ok()?;
     let home = slot.victim.as_ref().map(|victim| victim.node.as_str());
     let mut tried = slot.tried.clone();
     tried.extend(slot.newcomer.as_ref().map(|newcomer| newcomer.node.clone()));
     let (best, _) = best_node(ctx, &Nodes::new(ctx.world), &filter, spec, home, &tried);
-    best.into_iter().next().map(|(name, _)| name)
+    let open = admission::OpenNodes::of(ctx);
+    best.into_iter().map(|(name, _)| name).find(|name| open.takes_one_more(name))
 }
 
 fn no_node(to: &Target, refused: &[NodeChoice]) -> Stop {

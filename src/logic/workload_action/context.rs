@@ -45,15 +45,6 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// As it stands in the column Action.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Create => "Create",
-            Self::Delete => "Delete",
-            Self::Move => "Move",
-        }
-    }
-
     /// It changes the workload's replicas.
     pub fn scales(self) -> bool {
         match self {

@@ -111,7 +111,7 @@ pub struct NewPod {
     pub action: Identity,
 }
 
-/// One change of a pod's metadata. Always with the pod's uid and version as precondition.
+/// One change of a pod's metadata, on the condition that nothing that it rests on has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodChange {
     /// Out of its ReplicaSet: without the label, with the action as plain owner, bearing the slot's mark.
@@ -119,15 +119,37 @@ pub enum PodChange {
     /// Into the ReplicaSet: with the label, the set as controller, without our marks.
     Attach { label: String, value: String, set: SetRef },
     /// Chosen to go when the set has one too many.
-    Mark { slot: String },
+    Mark { slot: String, rests_on: Claimable },
     /// Not chosen any more; `cost` is what the template says.
     Unmark { cost: Option<String> },
 }
 
+/// What makes a pod one that a slot may mark. Tested in place of its version, which changes all the time: the pod is one
+/// that its kubelet is just starting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claimable {
+    /// Label, with its value, by which the pod belongs to its set.
+    pub label: Option<(String, String)>,
+    /// The slot whose mark it bears.
+    pub held_by: Option<String>,
+    /// It bears annotations, whatever they are.
+    pub annotated: bool,
+}
+
+/// A change as the API server takes it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Patch {
+    /// RFC 7386, with uid and version inside.
+    Merge(Value),
+    /// RFC 6902, with `test` operations. One for `null` holds where there is nothing at that path [tried on a control
+    /// plane]; a failed one is a 422 that names no cause.
+    Json(Value),
+}
+
 impl PodChange {
-    /// The merge patch that makes the change, and fails with a conflict if the pod is another or has changed.
+    /// The patch that makes the change, and fails if the pod is another or what the change rests on is not so any more.
     #[must_use]
-    pub fn patch(&self, pod: &Identity) -> Value {
+    pub fn patch(&self, pod: &Identity) -> Patch {
         let mut patch = match self {
             Self::Detach { label, slot, action, peers } => json!({"metadata": {
                 "labels": {label: null},
@@ -142,17 +164,37 @@ impl PodChange {
                 }],
                 "annotations": {marks::SLOT: null, marks::ROLE: null, marks::PEERS: null},
             }}),
-            Self::Mark { slot } => json!({"metadata": {"annotations": {
-                marks::SLOT: slot, marks::ROLE: marks::ROLE_SURPLUS, marks::DELETION_COST: marks::LOWEST_COST,
-            }}}),
+            Self::Mark { slot, rests_on } => return Patch::Json(mark(&pod.uid, slot, rests_on)),
             Self::Unmark { cost } => json!({"metadata": {"annotations": {
                 marks::SLOT: null, marks::ROLE: null, marks::DELETION_COST: cost,
             }}}),
         };
         patch["metadata"]["uid"] = json!(pod.uid);
         patch["metadata"]["resourceVersion"] = json!(pod.version);
-        patch
+        Patch::Merge(patch)
     }
+}
+
+fn mark(uid: &str, slot: &str, rests_on: &Claimable) -> Value {
+    let test = |path: String, value: Value| json!({"op": "test", "path": path, "value": value});
+    let add = |path: String, value: Value| json!({"op": "add", "path": path, "value": value});
+    let at = |map: &str, key: &str| format!("/metadata/{map}/{}", key.replace('~', "~0").replace('/', "~1"));
+    let marks = json!({
+        marks::SLOT: slot, marks::ROLE: marks::ROLE_SURPLUS, marks::DELETION_COST: marks::LOWEST_COST,
+    });
+    let mut patch =
+        vec![test("/metadata/uid".to_owned(), json!(uid)), test("/metadata/deletionTimestamp".to_owned(), Value::Null)];
+    patch.extend(rests_on.label.iter().map(|(key, value)| test(at("labels", key), json!(value))));
+    if rests_on.annotated {
+        patch.push(test(at("annotations", marks::SLOT), json!(rests_on.held_by)));
+        patch.extend(
+            marks.as_object().into_iter().flatten().map(|(key, value)| add(at("annotations", key), value.clone())),
+        );
+    } else {
+        patch.push(test("/metadata/annotations".to_owned(), Value::Null));
+        patch.push(add("/metadata/annotations".to_owned(), marks));
+    }
+    Value::Array(patch)
 }
 
 /// The plain (not controlling) owner reference to an action: the pod goes should the action vanish, and a GitOps tool does

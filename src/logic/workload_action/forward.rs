@@ -8,11 +8,14 @@ use crate::api::workload_action::status::Step;
 use crate::logic::facts::PodFact;
 
 use super::context::Verb;
-use super::effect::{Effect, PodChange};
+use super::effect::{Claimable, Effect, PodChange};
 use super::rollback;
 use super::scope::Scope;
 use super::set::Pods;
 use super::slot::{Turn, View};
+
+/// How long an eviction waits for the surplus to be gone and the budget's controller to have counted what has happened.
+const CALM: SignedDuration = SignedDuration::from_secs(2);
 
 /// How long the ReplicaSet controller may leave a set with a pod too few before we believe that somebody scaled it, and
 /// look at the whole again.
@@ -34,7 +37,7 @@ impl<'a> View<'a> {
             Step::Scaled => self.commit(),
             Step::Marked => match verb {
                 Verb::Delete => self.scale(step, -1),
-                Verb::Move if self.slot.break_first => self.commit(),
+                Verb::Move if self.slot.break_first => self.make_room(),
                 Verb::Move | Verb::Create => self.take_in(step),
             },
             Step::Adopted => self.adopted(),
@@ -143,17 +146,20 @@ impl<'a> View<'a> {
 
     /// Marks the surplus that this slot needs, if there is one to mark.
     pub fn mark_surplus(&self, pods: &Pods<'a>) -> Option<Turn> {
-        let listed = self.victim.and_then(|victim| victim.marks.peers.clone()).unwrap_or_default();
-        let ledger = self.scope.and_then(|scope| scope.ledger()).filter(|ledger| ledger.slot == self.slot.id);
-        let ledger = ledger.map(|ledger| ledger.peers).unwrap_or_default();
-        let peers: Vec<&str> = listed.split(',').chain(ledger.iter().map(String::as_str)).collect();
         let orphan = || if pods.excess() == 0 && !pods.is_short() { pods.orphan() } else { None };
-        let pod = pods.unclaimed(self.ctx.created(), &peers).or_else(orphan)?;
+        let pod = pods.unclaimed(self.slot).or_else(orphan)?;
         Some(self.mark(pod))
     }
 
     pub fn mark(&self, pod: &PodFact) -> Turn {
-        Turn::Act(Effect::ChangePod { pod: pod.id.clone(), change: PodChange::Mark { slot: self.slot.id.clone() } })
+        let label = &self.slot.label;
+        let rests_on = Claimable {
+            label: pod.labels.get(label).map(|value| (label.clone(), value.clone())),
+            held_by: pod.marks.slot.clone(),
+            annotated: pod.annotated,
+        };
+        let change = PodChange::Mark { slot: self.slot.id.clone(), rests_on };
+        Turn::Act(Effect::ChangePod { pod: pod.id.clone(), change })
     }
 
     /// Hands the new pod to the set, which then lets the marked one go.
@@ -218,6 +224,18 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Break before make: the place that the old pod frees is for the new one. A substitute that has no node yet either
+    /// would be after it, too, and goes first: the set takes the new pod as it is and lets the marked one go.
+    fn make_room(&self) -> Turn {
+        let waits = |pod: &&PodFact| pod.is_active() && pod.node.is_none();
+        match (self.newcomer.filter(waits), self.surplus(), &self.scope) {
+            (Some(pod), Some((surplus, pods)), Some(scope)) if waits(&surplus) && pods.may_take_in() => {
+                self.attach(pod, scope)
+            }
+            _ => self.commit(),
+        }
+    }
+
     /// Records that the old pod's eviction is due.
     fn commit(&self) -> Turn {
         let mut slot = self.noted();
@@ -248,8 +266,14 @@ impl<'a> View<'a> {
         if let Some(turn) = self.newcomer_failure(step) {
             return turn;
         }
+        if let Some(turn) = self.surplus_first(step) {
+            return turn;
+        }
         if let Some((reason, message)) = self.budget(victim) {
             return self.hold_or_back(step, reason, message, self.ctx.drain_time());
+        }
+        if self.budget_moves() && !self.overdue(step, CALM).unwrap_or(false) {
+            return self.hold(step, None, None, self.deadline(step, CALM));
         }
         // A set that is refused pods would use the place that the old one frees, until it has heard of its lower number.
         if self.ctx.work.verb == Verb::Delete && self.pods().is_some_and(|pods| pods.is_short()) {
@@ -261,6 +285,31 @@ impl<'a> View<'a> {
             return self.roll_back(Reason::BudgetBlocked, "the eviction was refused until drainSeconds were over");
         }
         Turn::Act(Effect::Evict { pod: victim.id.clone() })
+    }
+
+    /// The set lets its surplus go before the old pod does: should it let another go, the old one still serves.
+    fn surplus_first(&self, step: Step) -> Option<Turn> {
+        let (surplus, pods) = self.surplus().filter(|_| !self.slot.break_first || self.taken_in())?;
+        if pods.excess() > 0 {
+            let message = format!("the ReplicaSet controller has not let pod {} go yet", surplus.id.key.name);
+            return Some(self.hold_or_back(step, Reason::SetStuck, message, self.ctx.drain_time()));
+        }
+        Some(self.release(step, surplus, &pods))
+    }
+
+    /// The controller of a budget is about to write: it is still to count what has happened, or a pod is about to be gone.
+    /// An eviction that meets such a write is kept waiting by the API server for half a second (`EvictionsRetry` of
+    /// kube-apiserver).
+    fn budget_moves(&self) -> bool {
+        let Some(scope) = self.scope else { return false };
+        let (world, labels) = (self.ctx.world, scope.labels());
+        let going = || world.pods_marked(&self.slot.id).any(|pod| pod.terminating);
+        let mut budgets = world.budgets_for(self.ctx.namespace(), &labels);
+        budgets.any(|budget| {
+            let (pods, healthy) = world.guarded(budget);
+            let differs = |counted: i32, there: usize| i32::try_from(there) != Ok(counted);
+            going() || differs(budget.healthy, healthy) || budget.pods.is_some_and(|counted| differs(counted, pods))
+        })
     }
 
     fn verify(&self) -> Turn {
@@ -279,10 +328,18 @@ impl<'a> View<'a> {
             };
             if !pod.is_ready() {
                 let message = "the new pod is in its set and not Ready";
-                if self.overdue(step, self.ctx.ready_time()).unwrap_or(false) {
-                    return self.end(Step::Failed, Reason::NewcomerNotReady, message);
+                let patience = match pod.node {
+                    None => self.ctx.schedule_time(),
+                    Some(_) => self.ctx.ready_time(),
+                };
+                if self.overdue(step, patience).unwrap_or(false) {
+                    // A pod that no node takes would keep its set from having one elsewhere.
+                    return match pod.node {
+                        None => Turn::Act(Effect::DeletePod { pod: pod.id.clone() }),
+                        Some(_) => self.end(Step::Failed, Reason::NewcomerNotReady, message),
+                    };
                 }
-                let until = self.deadline(step, self.ctx.ready_time());
+                let until = self.deadline(step, patience);
                 return self.hold(step, Some(Reason::NewcomerNotReady), Some(message.into()), until);
             }
         }

@@ -1,36 +1,39 @@
-//! What to do about pods that bear the mark of a slot that no action has open: leftovers of an action that vanished.
+//! What to do about pods and workloads that bear the mark of a slot that no action has: leftovers of an action that
+//! vanished.
 //!
-//! Owns the decision; the shell carries it out, one pod at a time, each with the pod's uid as precondition.
+//! Owns the decision; the shell carries it out, one object at a time, each with its uid as precondition.
 
 use std::collections::HashMap;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::effect::{Effect, PodChange};
+use super::effect::{Effect, PodChange, Scalable, ScalableKind};
+use super::ledger::Ledger;
 use crate::api::marks;
-use crate::logic::facts::{Key, PodFact};
+use crate::logic::facts::{Identity, Key, PodFact};
 use crate::logic::world::World;
 
-/// How long a pod must be without its action. An action that is deleted and made again, or whose status arrives after
+/// How long an object must be without its action. An action that is deleted and made again, or whose status arrives after
 /// the pod's mark, is not taken for gone.
 pub const GRACE: SignedDuration = SignedDuration::from_secs(10);
 
-/// Since when each pod (by uid and slot) is known to be left over.
+/// Since when each object (by uid and slot) is known to be left over.
 #[derive(Clone, Debug, Default)]
 pub struct Leftovers(HashMap<(String, String), Timestamp>);
 
 impl Leftovers {
-    /// What is to be done now, in the order of the pods' names, and when to look again, if anything ripens.
+    /// What is to be done now, in the order of names, and when to look again, if anything ripens.
     pub fn sweep(&mut self, world: &World, now: Timestamp) -> (Vec<Effect>, Option<Timestamp>) {
         let mut left = HashMap::new();
         let mut due: Vec<(Key, Effect)> = Vec::new();
         let mut look_again: Option<Timestamp> = None;
-        for (pod, slot) in orphans(world) {
-            let id = (pod.id.uid.clone(), slot.to_owned());
+        let pods = orphans(world).map(|(pod, slot)| (pod.id.clone(), slot.to_owned(), cleanup(world, pod)));
+        for (object, slot, cleanup) in pods.chain(ledgers(world)) {
+            let id = (object.uid, slot);
             let since = self.0.get(&id).copied().unwrap_or(now);
             let ripe = since.saturating_add(GRACE).unwrap_or(now);
             if ripe <= now {
-                due.extend(cleanup(world, pod).map(|effect| (pod.id.key.clone(), effect)));
+                due.extend(cleanup.map(|effect| (object.key, effect)));
             } else {
                 look_again = Some(look_again.map_or(ripe, |soonest| soonest.min(ripe)));
             }
@@ -40,6 +43,25 @@ impl Leftovers {
         due.sort_by(|one, other| one.0.cmp(&other.0));
         (due.into_iter().map(|(_, effect)| effect).collect(), look_again)
     }
+}
+
+/// The workloads, and their ReplicaSets, whose ledger names a slot that no action has. An action that has ended takes its
+/// ledger off by itself.
+fn ledgers(world: &World) -> Vec<(Identity, String, Option<Effect>)> {
+    let deployments = world.deployments().map(|one| (ScalableKind::Deployment, &one.id, &one.scale));
+    let sets = world.sets().map(|one| (ScalableKind::ReplicaSet, &one.id, &one.scale));
+    let known = |slot: &str| {
+        world.actions().any(|action| action.status.iter().flat_map(|status| &status.slots).any(|one| one.id == slot))
+    };
+    deployments
+        .chain(sets)
+        .filter_map(|(kind, id, scale)| Some((kind, id, Ledger::parse(scale.ledger.as_deref())?)))
+        .filter(|(_, _, ledger)| !known(&ledger.slot))
+        .map(|(kind, id, ledger)| {
+            let workload = Scalable { kind, id: id.clone() };
+            (id.clone(), ledger.slot, Some(Effect::ClearLedger { workload }))
+        })
+        .collect()
 }
 
 /// The pods that bear the mark of a slot that no action has open, with that slot.
@@ -75,7 +97,7 @@ fn template_cost(set: &crate::logic::facts::SetFact) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::logic::facts::{Identity, Marks, Owner};
+    use crate::logic::facts::{Marks, Owner, ScaleFact, SetFact};
     use crate::logic::world::{Object, Source};
 
     fn pod(name: &str, role: &str, owned: bool) -> PodFact {
@@ -140,6 +162,17 @@ mod tests {
     #[test]
     fn a_victim_that_left_its_set_is_not_touched() {
         assert_eq!(swept(&world(vec![pod("one", marks::ROLE_VICTIM, false)])), []);
+    }
+
+    #[test]
+    fn a_ledger_of_a_vanished_action_is_taken_off() {
+        let ledger = Ledger { slot: "slot".into(), undone: false, from: 3, to: 4, peers: vec![] };
+        let id = Identity { key: Key::new("a", "set"), uid: "set".into(), version: "1".into() };
+        let scale = ScaleFact { replicas: 4, ledger: Some(ledger.render()), ..ScaleFact::default() };
+        let mut world = World::default();
+        world.apply(Object::Set(SetFact { id, scale, ..SetFact::default() }), Source::Watch);
+        let all = swept(&world);
+        assert!(matches!(&all[..], [Effect::ClearLedger { workload }] if workload.id.uid == "set"), "{all:?}");
     }
 
     #[test]

@@ -161,7 +161,7 @@ fn at_work(ctx: &Context) -> Next {
     let turns: Vec<(&Slot, Turn)> = ctx.working().map(|slot| (slot, slot::turn(ctx, slot))).collect();
     let shown = shown_slots(ctx, &turns);
     if turns.iter().any(|(_, turn)| matches!(turn, Turn::Become(_))) {
-        return record(ctx, with_slots(ctx, shown));
+        return turned(ctx, shown);
     }
     let mut until = None;
     for (_, turn) in turns {
@@ -176,6 +176,22 @@ fn at_work(ctx: &Context) -> Next {
         None if ctx.working().next().is_none() => conclude(ctx),
         _ => wait(ctx, with_slots(ctx, shown), until),
     }
+}
+
+/// Records what slots have become; where that is success for all, the action's end in the same write.
+fn turned(ctx: &Context, slots: Vec<Slot>) -> Next {
+    let all = i32::try_from(slots.len()) == Ok(ctx.work.count);
+    if all && slots.iter().all(|slot| slot.step == Step::Succeeded) {
+        let state = report::ended(ctx, &slots);
+        return finish(ctx, WorkloadActionStatus { slots, ..ctx.status.clone() }, state);
+    }
+    let node = |slot: &Slot| slot.newcomer.as_ref().map(|newcomer| newcomer.node.clone());
+    let goes_elsewhere = slots.iter().zip(&ctx.status.slots).any(|(new, old)| node(new) != node(old));
+    let status = with_slots(ctx, slots);
+    if goes_elsewhere {
+        return Next::Do(Effect::Admit { action: ctx.id(), status: Box::new(status) });
+    }
+    record(ctx, status)
 }
 
 fn earlier(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
@@ -338,8 +354,16 @@ fn wait(ctx: &Context, status: WorkloadActionStatus, until: Option<Timestamp>) -
     Next::Wait { until: until.filter(|time| *time > ctx.now), report }
 }
 
-/// The spec's action, for logs and metrics.
+/// The spec's action, as it stands in the column Action, in logs and in metrics.
 #[must_use]
 pub fn verb(action: &WorkloadAction) -> &'static str {
-    Work::of(&action.spec).map_or("Unsupported", |work| work.verb.as_str())
+    let spec = &action.spec;
+    let members = [
+        ("Create", spec.create.is_some()),
+        ("Delete", spec.delete.is_some()),
+        ("Move", spec.move_.is_some()),
+        ("Swap", spec.swap.is_some()),
+        ("MoveApplication", spec.move_application.is_some()),
+    ];
+    members.into_iter().find(|(_, is)| *is).map_or("None", |(name, _)| name)
 }

@@ -119,7 +119,8 @@ impl<'a> Nodes<'a> {
             let message = format!("node {name} is full: {} of {} pods", load.pods, node.pod_capacity);
             return Err((Reason::NodeFull, message));
         }
-        let mut share = i64::MAX;
+        // Pods count as a resource: replicas without requests are to spread, too.
+        let mut share = (node.pod_capacity - load.pods - 1).saturating_mul(1000) / node.pod_capacity;
         let resources = [
             ("cpu", "m", node.allocatable.cpu, load.requests.cpu, request.cpu),
             ("memory", " bytes", node.allocatable.memory, load.requests.memory, request.memory),
@@ -238,6 +239,15 @@ mod tests {
     }
 
     #[test]
+    fn replicas_that_ask_for_nothing_spread_all_the_same() {
+        let world = World::default();
+        let mut nodes = Nodes::new(&world);
+        assert_eq!(nodes.assess(&node(), None), Ok(500));
+        nodes.add("n1", Requests::default());
+        assert_eq!(nodes.assess(&node(), None), Ok(0));
+    }
+
+    #[test]
     fn what_is_on_its_way_takes_room() {
         let world = World::default();
         let mut nodes = Nodes::new(&world);
@@ -253,9 +263,9 @@ mod tests {
 
     #[rstest]
     #[case::none(json!([]), Err(Reason::NodeTainted))]
-    #[case::exact(json!([{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]), Ok(1000))]
-    #[case::any_effect(json!([{"key": "gpu", "operator": "Exists"}]), Ok(1000))]
-    #[case::everything(json!([{"operator": "Exists"}]), Ok(1000))]
+    #[case::exact(json!([{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]), Ok(500))]
+    #[case::any_effect(json!([{"key": "gpu", "operator": "Exists"}]), Ok(500))]
+    #[case::everything(json!([{"operator": "Exists"}]), Ok(500))]
     #[case::other_value(json!([{"key": "gpu", "value": "no"}]), Err(Reason::NodeTainted))]
     #[case::other_effect(json!([{"key": "gpu", "operator": "Exists", "effect": "NoExecute"}]), Err(Reason::NodeTainted))]
     fn taints_are_tolerated_as_the_scheduler_does(#[case] tolerations: Value, #[case] expected: Result<i64, Reason>) {
@@ -278,7 +288,7 @@ mod tests {
             json!({"containers": [], "affinity": {"nodeAffinity": {
                 "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}})
         };
-        let expected = if fits { Ok(1000) } else { Err(Reason::NodeExcluded) };
+        let expected = if fits { Ok(500) } else { Err(Reason::NodeExcluded) };
         assert_eq!(assess(&node(), term(json!({"matchExpressions": [requirement]}))), expected);
         assert_eq!(assess(&node(), term(json!({}))), Err(Reason::NodeExcluded), "an empty term matches nothing");
     }

@@ -6,6 +6,7 @@ use crate::api::reasons::Reason;
 use crate::api::targets::{NodeSource, Target};
 use crate::logic::expression::Expression;
 use crate::logic::facts::NodeFact;
+use crate::logic::world::World;
 
 use super::nodes::Nodes;
 use super::scope::Stop;
@@ -20,24 +21,25 @@ pub struct Filter<'a> {
 
 impl<'a> Filter<'a> {
     fn new(
+        world: &World,
         name: Option<&'a str>,
         selector: Option<&'a BTreeMap<String, String>>,
         condition: Option<&str>,
     ) -> Result<Self, Stop> {
-        let expression = condition.map(Expression::parse).transpose();
+        let expression = condition.map(|text| world.expression(text)).transpose();
         let expression = expression.map_err(|error| Stop::now(Reason::ExpressionInvalid, format!("where: {error}")))?;
         Ok(Self { name, selector, expression })
     }
 
-    pub fn source(source: Option<&'a NodeSource>) -> Result<Self, Stop> {
+    pub fn source(world: &World, source: Option<&'a NodeSource>) -> Result<Self, Stop> {
         source.map_or(Ok(Self::default()), |source| {
-            Self::new(source.node_name.as_deref(), source.node_selector.as_ref(), source.condition.as_deref())
+            Self::new(world, source.node_name.as_deref(), source.node_selector.as_ref(), source.condition.as_deref())
         })
     }
 
-    pub fn target(target: Option<&'a Target>) -> Result<Self, Stop> {
+    pub fn target(world: &World, target: Option<&'a Target>) -> Result<Self, Stop> {
         target.map_or(Ok(Self::default()), |target| {
-            Self::new(target.node_name.as_deref(), target.node_selector.as_ref(), target.condition.as_deref())
+            Self::new(world, target.node_name.as_deref(), target.node_selector.as_ref(), target.condition.as_deref())
         })
     }
 

@@ -65,7 +65,7 @@ fn touched<'a>(ctx: &Context<'a>, effect: &Effect) -> Option<&'a Slot> {
     let named = |id: &str| ctx.status.slots.iter().find(|slot| slot.id == id);
     match effect {
         Effect::CreatePod(pod) => named(&pod.slot),
-        Effect::ChangePod { change: PodChange::Mark { slot } | PodChange::Detach { slot, .. }, .. } => named(slot),
+        Effect::ChangePod { change: PodChange::Mark { slot, .. } | PodChange::Detach { slot, .. }, .. } => named(slot),
         Effect::ChangePod { pod, .. } | Effect::Evict { pod } | Effect::DeletePod { pod } => of(pod),
         Effect::Scale { ledger, .. } => Ledger::parse(ledger.as_deref()).and_then(|ledger| named(&ledger.slot)),
         Effect::Record { .. }

@@ -9,6 +9,7 @@ use crate::api::workload_action::status::{PodOnNode, Slot, Step, Summary};
 
 use super::context::{Context, Verb};
 use super::place::{source_words, target_words};
+use super::verb;
 
 /// How the action is, for the summary conditions.
 #[derive(Clone, Debug, PartialEq)]
@@ -116,7 +117,7 @@ pub fn summary(ctx: &Context, slots: &[Slot]) -> Summary {
     };
     let done = slots.iter().filter(|slot| slot.step == Step::Succeeded).count();
     Summary {
-        action: work.verb.as_str().to_owned(),
+        action: verb(ctx.action).to_owned(),
         workload: named,
         from: nodes(|slot| slot.victim.as_ref(), work.from.map(source_words)),
         to: nodes(|slot| slot.newcomer.as_ref(), work.to.map(target_words)),
@@ -173,7 +174,11 @@ fn work_words(verb: Verb, slot: &Slot, done: bool) -> String {
 pub fn working(ctx: &Context, slots: &[Slot]) -> State {
     let open = slots.iter().filter(|slot| !slot.step.is_end());
     let Some(slot) = open.min_by_key(|slot| (slot.reason.is_none(), slot.step)) else {
-        return State::Working { shown: Reason::Verifying, why: Reason::Verifying, message: "ending".into() };
+        return State::Working {
+            shown: Reason::Verifying,
+            why: Reason::Verifying,
+            message: "all that was begun has ended".into(),
+        };
     };
     let message = slot_words(ctx.work.verb, slot);
     let step = Reason::from(slot.step);

@@ -74,7 +74,8 @@ fn substitute(view: &View, pods: &Pods) -> Option<Turn> {
         return Some(view.mark(pod));
     }
     if marked {
-        return None;
+        // The set is about to let more go than are marked, or a change of its number is still on its way to it.
+        return Some(wait(view));
     }
     if let Some(turn) = view.mark_surplus(pods) {
         return Some(turn);
@@ -92,8 +93,20 @@ fn replicas_back(view: &View) -> Option<Turn> {
         Verb::Move => None,
         // The old pod is gone without our doing; the number is still to be as before.
         Verb::Delete => Some(unscale(view, scope, 1)),
-        Verb::Create => substitute(view, &pods).or_else(|| Some(unscale(view, scope, -1))),
+        Verb::Create => {
+            Some(calm(view, scope).or_else(|| substitute(view, &pods)).unwrap_or_else(|| unscale(view, scope, -1)))
+        }
     }
+}
+
+/// One replica fewer in the middle of a rollout, which is short of some by its own leave, may leave the workload with fewer
+/// than are asked for then: the number waits for its end, within reason.
+fn calm(view: &View, scope: &Scope) -> Option<Turn> {
+    let (step, patience) = (Step::RollingBack, view.ctx.drain_time());
+    if !scope.rolls(view.ctx.world) || view.overdue(step, patience).unwrap_or(false) {
+        return None;
+    }
+    Some(view.hold(step, view.slot.reason, view.slot.message.clone(), view.deadline(step, patience)))
 }
 
 fn unscale(view: &View, scope: &Scope, by: i32) -> Turn {

@@ -141,7 +141,8 @@ impl<'a> Scope<'a> {
         }
     }
 
-    fn scale(&self) -> &'a crate::logic::facts::ScaleFact {
+    /// What is read of the scale of the workload.
+    pub fn scale(&self) -> &'a crate::logic::facts::ScaleFact {
         self.deployment.map_or(&self.set.scale, |deployment| &deployment.scale)
     }
 
@@ -206,6 +207,13 @@ impl<'a> Scope<'a> {
     fn other_set(&self, world: &'a World) -> Option<&'a SetFact> {
         let mut sets = world.sets_of(&self.deployment?.id.uid);
         sets.find(|set| set.id.uid != self.set.id.uid && set.scale.replicas > 0)
+    }
+
+    /// The workload's pods are being exchanged for others, whichever set is the slot's.
+    pub fn rolls(&self, world: &'a World) -> bool {
+        let Some(deployment) = self.deployment else { return false };
+        let populated = world.sets_of(&deployment.id.uid).filter(|set| set.scale.replicas > 0);
+        deployment.in_rollout() || populated.count() > 1
     }
 
     /// Why the workload is not at rest, if it is not: pods of several templates, or a change that its controller has not

@@ -11,6 +11,7 @@ use crate::api::workload_action::status::{Slot, Step};
 use crate::logic::facts::{Key, PodFact, SetFact};
 use crate::logic::world::World;
 
+use super::ledger::Ledger;
 use super::scope::Scope;
 
 /// How much older than the action a pod may be and still count as young. Covers differences between the clocks of
@@ -25,17 +26,26 @@ const MOST_PEERS: usize = 400;
 pub struct Pods<'a> {
     world: &'a World,
     set: &'a SetFact,
-    /// How many pods the set is to have: the least and the most of its own number and the workload's, which differ until
-    /// the workload's controller has passed a change on.
+    /// How many pods the set is to have: the least and the most of its own number and the workload's, and of the last change
+    /// of ours, which differ until the workload's controller has passed it on.
     least: i32,
     most: i32,
+    /// The workload's ledger, as it stands there.
+    ledger: Option<&'a str>,
 }
 
 impl<'a> Pods<'a> {
     pub fn of(world: &'a World, scope: &Scope<'a>) -> Self {
         let own = scope.set.scale.replicas;
         let asked = if scope.shares_replicas(world) { own } else { scope.replicas() };
-        Self { world, set: scope.set, least: own.min(asked), most: own.max(asked) }
+        let ledger = scope.scale().ledger.as_deref();
+        let (mut least, mut most) = (own.min(asked), own.max(asked));
+        // A change that was made and taken back may still be on its way to the set, both times.
+        let behind = scope.set.behind || scope.deployment.is_some_and(|one| one.observed_generation < one.generation);
+        if let Some(last) = Ledger::parse(ledger).filter(|_| behind) {
+            (least, most) = (least.min(last.from).min(last.to), most.max(last.from).max(last.to));
+        }
+        Self { world, set: scope.set, least, most, ledger }
     }
 
     /// The pods that count.
@@ -85,20 +95,41 @@ impl<'a> Pods<'a> {
         young.into_iter().take(MOST_PEERS).map(|pod| pod.id.key.name.clone()).collect()
     }
 
-    /// The pod that the set made in place of one that was taken out, or for one more replica: made by the set, young, not
-    /// among those that were there before, and nobody's yet. Of several, the one that is furthest from serving.
-    pub fn unclaimed(&self, action_created: Timestamp, peers: &[&str]) -> Option<&'a PodFact> {
+    /// The pod for this slot to mark: one that the set made in place of one that was taken out, or for one more replica.
+    /// Every slot that lacks one is dealt a different pod, so that no two go for the same.
+    pub fn unclaimed(&self, slot: &'a Slot) -> Option<&'a PodFact> {
         let known: Vec<&str> = self.world.slots_on(&self.set.id.uid).filter_map(known_victim).collect();
-        self.active()
-            .filter(|pod| pod.generated && pod.marks.slot.is_none() && is_young(pod, action_created))
-            .filter(|pod| {
-                let name = pod.id.key.name.as_str();
-                !peers.contains(&name) && !known.contains(&name)
-            })
-            .max_by(|a, b| {
-                let rank = |pod: &PodFact| (!pod.is_ready(), pod.created);
-                rank(a).cmp(&rank(b)).then_with(|| b.id.key.cmp(&a.id.key))
-            })
+        let is_free =
+            |pod: &&PodFact| pod.generated && pod.marks.slot.is_none() && !known.contains(&pod.id.key.name.as_str());
+        let mut free: Vec<&PodFact> = self.active().filter(is_free).collect();
+        // The one that is furthest from serving first.
+        free.sort_by_key(|pod| (pod.is_ready(), std::cmp::Reverse(pod.created), &pod.id.key));
+        let lacks =
+            |other: &&Slot| other.id != slot.id && self.needs_surplus(other) && self.surplus_of(&other.id).is_none();
+        let mut lacking: Vec<&Slot> = self.world.slots_on(&self.set.id.uid).filter(lacks).chain([slot]).collect();
+        lacking.sort_by(|a, b| a.id.cmp(&b.id));
+        for other in lacking {
+            let own = self.newly_made_for(other);
+            let dealt = free.iter().position(|pod| own(pod)).map(|at| free.remove(at));
+            if other.id == slot.id {
+                return dealt;
+            }
+        }
+        None
+    }
+
+    /// Whether a pod is young and not among those that were there before this slot took its own out, or its share of the
+    /// number.
+    fn newly_made_for(&self, slot: &Slot) -> impl Fn(&PodFact) -> bool + use<> {
+        let namespace = &self.set.id.key.namespace;
+        let action = self.world.action_of(&slot.id).and_then(|key| self.world.action(key));
+        let created = action.and_then(|action| action.metadata.creation_timestamp.as_ref()).map(|time| time.0);
+        let victim = slot.victim.as_ref().and_then(|victim| self.world.pod(&Key::new(namespace, &victim.name)));
+        let listed = victim.and_then(|pod| pod.marks.peers.as_deref()).unwrap_or_default();
+        let ledger = Ledger::parse(self.ledger).filter(|ledger| ledger.slot == slot.id);
+        let peers: Vec<String> =
+            listed.split(',').map(str::to_owned).chain(ledger.into_iter().flat_map(|ledger| ledger.peers)).collect();
+        move |pod| created.is_none_or(|created| is_young(pod, created)) && !peers.contains(&pod.id.key.name)
     }
 
     /// A marked pod whose slot has no use for it any more: the set let another marked pod go in its stead.

@@ -18,6 +18,10 @@ use super::rollback;
 use super::scope::Scope;
 use super::set::Pods;
 
+/// How long a step must have lasted before its obstacle is told: in a healthy cluster other controllers are a moment behind,
+/// and a reason that is over before it can be read only alarms.
+const NOTABLE: SignedDuration = SignedDuration::from_secs(2);
+
 /// What a slot wants.
 #[derive(Debug)]
 pub enum Turn {
@@ -191,10 +195,13 @@ impl View<'_> {
         self.hold(step, Some(Reason::Suspended), Some(message), None)
     }
 
-    /// Waits for something outside, and goes back when that takes too long.
+    /// Waits for something outside, says so when that lasts, and goes back when it takes too long.
     pub fn hold_or_back(&self, step: Step, reason: Reason, message: String, patience: SignedDuration) -> Turn {
         if self.overdue(step, patience).unwrap_or(false) && (self.can_go_back() || self.slot.break_first) {
             return self.roll_back(reason, &message);
+        }
+        if !self.overdue(step, NOTABLE).unwrap_or(false) {
+            return self.hold(step, None, None, self.deadline(step, patience.min(NOTABLE)));
         }
         self.hold(step, Some(reason), Some(message), self.deadline(step, patience))
     }

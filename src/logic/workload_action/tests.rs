@@ -40,6 +40,11 @@ fn labels(hash: bool) -> BTreeMap<String, String> {
     labels
 }
 
+fn budget(allowed: i32, healthy: i32) -> impl FnOnce(Identity) -> Object {
+    let selector = Some(Selector { labels: labels(false), ..Selector::default() });
+    move |id| Object::Budget(BudgetFact { id, selector, allowed, healthy, pods: Some(healthy) })
+}
+
 impl Stage {
     fn new() -> Self {
         let now = NOW + SignedDuration::from_hours(1000);
@@ -162,6 +167,21 @@ impl Stage {
         }
     }
 
+    /// The status by which its slots would begin, not carried out; None where they may not.
+    fn settle_until_admitted(&mut self, name: &str) -> Option<WorkloadActionStatus> {
+        loop {
+            match self.next(name) {
+                Next::Do(Effect::Admit { status, .. }) => return Some(*status),
+                Next::Do(Effect::AddFinalizer { finalizers, .. }) => {
+                    let mut action = self.action(name);
+                    action.metadata.finalizers = Some(finalizers);
+                    self.put_action(action);
+                }
+                Next::Do(_) | Next::Wait { .. } => return None,
+            }
+        }
+    }
+
     /// Carries out what concerns the action itself, as the API server would, until another effect is due or it waits.
     fn settle(&mut self, name: &str) -> Next {
         loop {
@@ -238,12 +258,19 @@ fn a_move_goes_step_by_step() {
         pod.controller = Some(Owner { kind: "ReplicaSet".into(), name: "web-h1".into(), uid: "uid-web-h1".into() });
     });
 
+    assert!(matches!(stage.settle("go"), Next::Wait { until: Some(_), .. }), "waits until the surplus goes");
+    assert!(stage.action("go").status.is_some_and(|status| status.slots[0].evicting), "recorded before it is sent");
+    let gone = stage.id("web-new");
+    stage.world.remove(crate::logic::world::Kind::Pod, &gone);
+    stage.put(budget(1, 5), "budget");
+    assert!(matches!(stage.settle("go"), Next::Wait { until: Some(_), .. }), "four pods serve, five are counted");
+    stage.put(budget(1, 4), "budget");
     let Next::Do(Effect::Evict { pod }) = stage.settle("go") else { panic!("evict") };
     assert_eq!(pod.key.name, "web-a");
-    assert!(stage.action("go").status.is_some_and(|status| status.slots[0].evicting), "recorded before it is sent");
+    stage.put(budget(1, 5), "budget");
+    stage.now += SignedDuration::from_secs(3);
+    assert!(matches!(stage.settle("go"), Next::Do(Effect::Evict { .. })), "does not wait for ever");
     let gone = stage.id("web-a");
-    stage.world.remove(crate::logic::world::Kind::Pod, &gone);
-    let gone = stage.id("web-new");
     stage.world.remove(crate::logic::world::Kind::Pod, &gone);
     assert_eq!(stage.settle("go"), Next::Wait { until: None, report: None });
     assert_eq!(stage.ready("go").1, "Succeeded");
@@ -354,24 +381,40 @@ fn limits_hold_and_the_rest_waits_in_order() {
 }
 
 #[test]
+fn what_is_about_to_be_recorded_takes_up_place_and_pod() {
+    let mut stage = Stage::new();
+    for name in ["one", "two"] {
+        let workload = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+        stage.act(name, json!({"move": {"workload": workload, "to": {"where": "node.pods < 1"}}}));
+    }
+    let begins = |stage: &mut Stage, name: &str| match stage.settle_until_admitted(name) {
+        Some(status) => status.slots,
+        None => panic!("{name} is not admitted"),
+    };
+    let one = begins(&mut stage, "one");
+    stage.world.reserve(&Key::new(NAMESPACE, "one"), one.clone());
+    assert_eq!(stage.settle_until_admitted("two"), None, "node d has room for one, by its condition");
+    stage.put_node("e", |_| {});
+    let two = begins(&mut stage, "two");
+    assert_eq!(two[0].newcomer.as_ref().map(|pod| pod.node.as_str()), Some("e"));
+    assert_ne!(two[0].victim, one[0].victim);
+    stage.world.release(&Key::new(NAMESPACE, "one"));
+    assert_eq!(begins(&mut stage, "two")[0].victim, one[0].victim);
+}
+
+#[test]
 fn a_budget_without_room_holds_the_old_pod_back() {
     let mut stage = Stage::new();
     stage.act("less", json!({"delete": {"pod": {"name": "web-a"}}, "timeouts": {"drainSeconds": 5}}));
-    let budget = |allowed| {
-        move |id| {
-            Object::Budget(BudgetFact {
-                id,
-                selector: Some(Selector { labels: labels(false), ..Selector::default() }),
-                allowed,
-            })
-        }
-    };
-    stage.put(budget(0), "budget");
+    stage.put(budget(0, 3), "budget");
+    assert!(matches!(stage.settle("less"), Next::Wait { until: Some(_), .. }));
+    assert_eq!(stage.ready("less").1, "Planned", "not worth a word yet");
+    stage.now += SignedDuration::from_secs(2);
     assert!(matches!(stage.settle("less"), Next::Wait { until: Some(_), .. }));
     assert_eq!(stage.ready("less").1, "BudgetBlocked");
-    stage.put(budget(1), "budget");
+    stage.put(budget(1, 3), "budget");
     assert!(matches!(stage.settle("less"), Next::Do(Effect::ChangePod { change: PodChange::Detach { .. }, .. })));
-    stage.put(budget(0), "budget");
+    stage.put(budget(0, 3), "budget");
     stage.now += SignedDuration::from_secs(6);
     let Next::Do(Effect::DeleteReceipt { receipt }) = stage.settle("less") else {
         panic!("nothing ran: no receipt stays")

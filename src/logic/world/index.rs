@@ -6,6 +6,7 @@ use crate::api::workload_action::WorkloadAction;
 use crate::api::workload_action::status::Step;
 use crate::logic::facts::{Key, PodFact, Requests, SetFact};
 
+use super::expressions::Expressions;
 use super::{Fact, Wakes};
 
 /// How many waiting actions look again when one ends: enough that no turn is wasted, few enough that a long queue costs
@@ -26,6 +27,7 @@ pub struct Index {
     waiting: BTreeSet<Key>,
     actions_on_set: Many,
     action_of_slot: HashMap<String, Key>,
+    pub expressions: Expressions,
 }
 
 fn add(map: &mut Many, id: &str, key: &Key) {
@@ -127,6 +129,7 @@ impl Index {
 
     /// Returns the waiting actions that may have their turn now that this one ended.
     pub fn action(&mut self, old: Option<&WorkloadAction>, new: Option<&WorkloadAction>) -> Wakes {
+        self.expressions.action(old.filter(|action| is_running(action)), new.filter(|action| is_running(action)));
         if let Some(action) = old {
             let key = action.id().key;
             self.running.remove(&key);

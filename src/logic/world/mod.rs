@@ -7,6 +7,7 @@
 //! than what is known are passed over, and an answer that the watch has overtaken is, too. So a planner never repeats what
 //! it did because a watch lags. Another process' writes may still be missing: every effect carries a precondition.
 
+mod expressions;
 mod index;
 mod table;
 #[cfg(test)]
@@ -17,6 +18,7 @@ use std::sync::Arc;
 
 use crate::api::workload_action::WorkloadAction;
 use crate::api::workload_action::status::Slot;
+use crate::logic::expression::{Expression, ExpressionError};
 use crate::logic::facts::{
     BudgetFact, DeploymentFact, Identity, Key, NodeFact, PodFact, ReceiptFact, Requests, ScalerFact, ServiceFact,
     SetFact,
@@ -69,6 +71,8 @@ pub struct World {
     scalers: Table<ScalerFact>,
     receipts: Table<ReceiptFact>,
     actions: Table<WorkloadAction>,
+    /// Slots on their way into their actions' status.
+    reserved: HashMap<Key, Vec<Slot>>,
     index: Index,
 }
 
@@ -229,6 +233,16 @@ impl World {
         self.deployments.get(key).map(Arc::as_ref)
     }
 
+    /// Every ReplicaSet, in no order.
+    pub fn sets(&self) -> impl Iterator<Item = &SetFact> {
+        self.sets.values().map(Arc::as_ref)
+    }
+
+    /// Every Deployment, in no order.
+    pub fn deployments(&self) -> impl Iterator<Item = &DeploymentFact> {
+        self.deployments.values().map(Arc::as_ref)
+    }
+
     #[must_use]
     pub fn receipt(&self, key: &Key) -> Option<&ReceiptFact> {
         self.receipts.get(key).map(Arc::as_ref)
@@ -266,30 +280,45 @@ impl World {
         namespace: &'a str,
         labels: &'a BTreeMap<String, String>,
     ) -> impl Iterator<Item = &'a BudgetFact> {
-        self.budgets.values().map(Arc::as_ref).filter(move |budget| budget.guards(namespace, labels))
+        self.budgets.within(namespace).map(Arc::as_ref).filter(move |budget| budget.guards(namespace, labels))
+    }
+
+    /// How many pods this budget guards, and how many of them serve.
+    #[must_use]
+    pub fn guarded(&self, budget: &BudgetFact) -> (usize, usize) {
+        let namespace = &budget.id.key.namespace;
+        let pods = self.pods.within(namespace).filter(|pod| budget.guards(namespace, &pod.labels));
+        pods.fold((0, 0), |(all, serving), pod| (all + 1, serving + usize::from(pod.is_ready())))
+    }
+
+    /// This condition, parsed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Expression::parse`].
+    pub fn expression(&self, text: &str) -> Result<Expression, ExpressionError> {
+        self.index.expressions.get(text)
     }
 
     /// Whether a Service or a budget that selects pods with these labels does so by this one.
     #[must_use]
     pub fn selects_by(&self, namespace: &str, labels: &BTreeMap<String, String>, label: &str) -> bool {
         let service = |service: &Arc<ServiceFact>| {
-            service.id.key.namespace == namespace
-                && service.selector.contains_key(label)
+            service.selector.contains_key(label)
                 && service.selector.iter().all(|(key, value)| labels.get(key) == Some(value))
         };
         let budget = |budget: &Arc<BudgetFact>| {
             budget.guards(namespace, labels)
                 && budget.selector.as_ref().is_some_and(|selector| selector.mentions(label))
         };
-        self.services.values().any(service) || self.budgets.values().any(budget)
+        self.services.within(namespace).any(service) || self.budgets.within(namespace).any(budget)
     }
 
     /// The autoscaler that targets this workload.
     #[must_use]
     pub fn scaler_of(&self, namespace: &str, kind: &str, name: &str) -> Option<&ScalerFact> {
-        self.scalers.values().map(Arc::as_ref).find(|scaler| {
-            scaler.id.key.namespace == namespace && scaler.target_kind == kind && scaler.target_name == name
-        })
+        let mut scalers = self.scalers.within(namespace).map(Arc::as_ref);
+        scalers.find(|scaler| scaler.target_kind == kind && scaler.target_name == name)
     }
 
     /// Every action, ended ones too, in no order.
@@ -302,27 +331,43 @@ impl World {
         self.index.running().filter_map(|key| self.actions.get(key))
     }
 
-    /// The slots that have not ended, of every action.
+    /// The slots that have not ended, of every action, and as they are about to be recorded.
     pub fn open_slots(&self) -> impl Iterator<Item = (&Arc<WorkloadAction>, &Slot)> {
-        self.running().flat_map(|action| {
-            action
-                .status
-                .iter()
-                .flat_map(|status| &status.slots)
-                .filter(|slot| !slot.step.is_end())
-                .map(move |slot| (action, slot))
-        })
+        self.running().flat_map(|action| self.slots_of(action).map(move |slot| (action, slot)))
     }
 
-    /// The open slots that work on this ReplicaSet.
+    /// The open slots that work on this ReplicaSet, or are about to.
     pub fn slots_on(&self, set_uid: &str) -> impl Iterator<Item = &Slot> {
-        self.index.actions_on(set_uid).filter_map(|key| self.actions.get(key)).flat_map(move |action| {
-            action
-                .status
-                .iter()
-                .flat_map(|status| &status.slots)
-                .filter(move |slot| !slot.step.is_end() && slot.replica_set.uid == set_uid)
-        })
+        let recorded = self.index.actions_on(set_uid).filter(|key| !self.is_reserved(key));
+        let keys = recorded.chain(self.reserved.keys());
+        keys.filter_map(|key| self.actions.get(key))
+            .flat_map(|action| self.slots_of(action))
+            .filter(move |slot| slot.replica_set.uid == set_uid)
+    }
+
+    fn slots_of<'a>(&'a self, action: &'a WorkloadAction) -> impl Iterator<Item = &'a Slot> {
+        let recorded = action.status.as_ref().map(|status| status.slots.as_slice()).unwrap_or_default();
+        let slots = match self.reserved.is_empty() {
+            true => recorded,
+            false => self.reserved.get(&action.id().key).map_or(recorded, Vec::as_slice),
+        };
+        slots.iter().filter(|slot| !slot.step.is_end())
+    }
+
+    /// The action's slots are about to be recorded, and what they take up is no longer free.
+    #[must_use]
+    pub fn is_reserved(&self, action: &Key) -> bool {
+        self.reserved.contains_key(action)
+    }
+
+    /// From now on these count as the action's slots, until [`World::release`].
+    pub fn reserve(&mut self, action: &Key, slots: Vec<Slot>) {
+        self.reserved.insert(action.clone(), slots);
+    }
+
+    /// What the action's status says counts again.
+    pub fn release(&mut self, action: &Key) {
+        self.reserved.remove(action);
     }
 
     /// The action that has this slot open.

@@ -1,6 +1,6 @@
 //! One kind's facts, by key, and which of two versions wins.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use kube::Resource;
@@ -76,7 +76,7 @@ impl<T> Change<T> {
 /// One kind's facts.
 #[derive(Debug)]
 pub struct Table<T> {
-    items: HashMap<Key, Arc<T>>,
+    items: BTreeMap<Key, Arc<T>>,
     /// For each namespace, the newest version that a watch has told of. What it told up to here is complete, deletions
     /// included. By namespace, since each may have a watch of its own, and one may be ahead of another.
     seen: HashMap<String, u64>,
@@ -86,7 +86,7 @@ pub struct Table<T> {
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Self { items: HashMap::new(), seen: HashMap::new(), gone: HashMap::new() }
+        Self { items: BTreeMap::new(), seen: HashMap::new(), gone: HashMap::new() }
     }
 }
 
@@ -97,6 +97,13 @@ impl<T: Fact> Table<T> {
 
     pub fn values(&self) -> impl Iterator<Item = &Arc<T>> {
         self.items.values()
+    }
+
+    /// Those of one namespace.
+    pub fn within(&self, namespace: &str) -> impl Iterator<Item = &Arc<T>> {
+        let from = Key::new(namespace, "");
+        let in_it = move |key: &Key| key.namespace == from.namespace;
+        self.items.range(Key::new(namespace, "")..).take_while(move |(key, _)| in_it(key)).map(|(_, item)| item)
     }
 
     pub fn len(&self) -> usize {

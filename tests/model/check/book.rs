@@ -8,6 +8,7 @@ use ganglion::api::workload_action::status::Step;
 use ganglion::logic::facts::Key;
 use ganglion::logic::workload_action::Limits;
 use ganglion::logic::workload_action::effect::Effect;
+use ganglion::logic::workload_action::ledger::Ledger;
 
 use super::accounts::Account;
 use super::{Cause, Terms, Violation, intent, limits, outcome, violation};
@@ -212,7 +213,7 @@ impl Book {
     ) -> Result<(), Violation> {
         self.account(app).exists = new.is_some();
         if old == new {
-            return Ok(());
+            return self.taken_back_from_none(api, cause, new);
         }
         let (Cause::Operator { action, .. }, Some(before), Some(after)) = (cause, old, new) else {
             self.account(app).ask(new.unwrap_or(0));
@@ -229,6 +230,17 @@ impl Book {
             return Ok(());
         }
         self.spend(&terms, |spent| spent.scaled += after - before)
+    }
+
+    /// One replica fewer of none is none: taken back all the same, since somebody else took it before.
+    fn taken_back_from_none(&mut self, api: &Api, cause: &Cause, replicas: Option<i32>) -> Result<(), Violation> {
+        let Cause::Operator { action, effect: Effect::Scale { ledger, .. }, .. } = cause else { return Ok(()) };
+        let terms = self.terms_of(api, action);
+        let undone = Ledger::parse(ledger.as_deref()).is_some_and(|ledger| ledger.undone);
+        if replicas != Some(0) || !undone || terms.scale.1 == 0 {
+            return Ok(());
+        }
+        self.spend(&terms, |spent| spent.scaled -= 1)
     }
 
     fn action(&mut self, api: &Api, old: Option<&Arc<Action>>, new: Option<&Arc<Action>>) -> Result<(), Violation> {

@@ -30,7 +30,7 @@ pub fn check(book: &Book, api: &Api, key: &Key, effect: &Effect, changed: bool) 
                 let known = slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(&pod.uid));
                 holds(known, key, &format!("detaches {} for slot {} whose victim it is not", pod.key, slot.index))
             }
-            PodChange::Mark { slot } => open(book, api, key, slot, "marks a pod").map(|_| ()),
+            PodChange::Mark { slot, .. } => open(book, api, key, slot, "marks a pod").map(|_| ()),
             PodChange::Attach { .. } | PodChange::Unmark { .. } => Ok(()),
         },
         Effect::Evict { pod } => {

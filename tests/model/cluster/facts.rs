@@ -47,6 +47,7 @@ impl AsFact for Pod {
             id: meta.identity(),
             created: time(meta.created),
             labels: meta.labels.clone(),
+            annotated: !meta.annotations.is_empty(),
             marks: Marks {
                 slot: meta.annotation(marks::SLOT),
                 role: meta.annotation(marks::ROLE),
@@ -99,6 +100,7 @@ impl AsFact for Set {
             controller: self.meta.owner(),
             selector: selector(&self.selector),
             revision: self.meta.annotation(marks::REVISION),
+            behind: self.status.observed < self.meta.generation,
             create_failure: self.status.failure.clone(),
             terminating: self.meta.deleted.is_some(),
             template: Some(self.template.spec.clone()).filter(|_| self.replicas > 0),
@@ -128,6 +130,8 @@ impl AsFact for Budget {
             id: self.meta.identity(),
             selector: Some(selector(&self.selector)),
             allowed: if current { self.status.allowed } else { 0 },
+            healthy: self.status.healthy,
+            pods: None,
         })
     }
 }

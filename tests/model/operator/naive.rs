@@ -9,7 +9,9 @@ use ganglion::api::workload_action::status::{PodOnNode, SetRef, Slot, Step};
 use ganglion::api::workload_action::{WorkloadAction, WorkloadActionStatus};
 use ganglion::logic::facts::{Identity, Key, PodFact, SetFact};
 use ganglion::logic::workload_action::Limits;
-use ganglion::logic::workload_action::effect::{Effect, NewPod, Next, PodChange, Refusal, Scalable, ScalableKind};
+use ganglion::logic::workload_action::effect::{
+    Claimable, Effect, NewPod, Next, PodChange, Refusal, Scalable, ScalableKind,
+};
 use ganglion::logic::workload_action::identity::{newcomer_name, receipt_name, slot_id, spec_hash};
 use ganglion::logic::workload_action::ledger::Ledger;
 use ganglion::logic::world::World;
@@ -255,7 +257,8 @@ impl Job<'_> {
         };
         let surplus = pods.iter().find(|pod| new(pod) || (self.flaw == Flaw::MarksAnybody && pod.marks.slot.is_none()));
         let Some(surplus) = surplus else { return WAIT };
-        let change = PodChange::Mark { slot: self.slot.id.clone() };
+        let rests_on = Claimable { label: None, held_by: surplus.marks.slot.clone(), annotated: surplus.annotated };
+        let change = PodChange::Mark { slot: self.slot.id.clone(), rests_on };
         Next::Do(Effect::ChangePod { pod: surplus.id.clone(), change })
     }
 

@@ -4,10 +4,10 @@ use ganglion::api::marks;
 use ganglion::api::workload_action::WorkloadActionStatus;
 use ganglion::logic::facts::{Identity, Key};
 use ganglion::logic::workload_action::effect::{
-    Effect, NewPod, PodChange, Refusal, RefusalKind, Scalable, ScalableKind, action_owner,
+    Effect, NewPod, Patch, PodChange, Refusal, RefusalKind, Scalable, ScalableKind, action_owner,
 };
 use ganglion::logic::world::{Kind, Object};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::sync::Arc;
 
 use crate::cluster::api::{Api, Held, If, Refused};
@@ -190,19 +190,49 @@ fn already_there(api: &Api, new: &NewPod) -> Outcome {
 
 /// Applies the very patch that the real shell sends.
 fn change_pod(api: &mut Api, id: &Identity, wanted: &PodChange) -> Outcome {
-    let patch = wanted.patch(id);
-    let meta = &patch["metadata"];
-    let uid = meta["uid"].as_str().map(str::to_owned);
+    let result = match wanted.patch(id) {
+        Patch::Merge(patch) => merge_patch(api, &id.key, &patch["metadata"]),
+        Patch::Json(patch) => json_patch(api, &id.key, &patch),
+    };
+    written(Kind::Pod, id, result)
+}
+
+fn merge_patch(api: &mut Api, key: &Key, meta: &Value) -> Result<Arc<Pod>, Refused> {
     let version = meta["resourceVersion"].as_str().and_then(|text| text.parse().ok());
-    let condition = If { uid: uid.as_deref(), version };
-    let result = api.update::<Pod>(&id.key, condition, |pod| {
+    let condition = If { uid: meta["uid"].as_str(), version };
+    api.update::<Pod>(key, condition, |pod| {
         merge(&mut pod.meta.labels, &meta["labels"]);
         merge(&mut pod.meta.annotations, &meta["annotations"]);
         if !meta["ownerReferences"].is_null() {
             pod.meta.owners = owners(&meta["ownerReferences"]);
         }
-    });
-    written(Kind::Pod, id, result)
+    })
+}
+
+/// Of labels and annotations, which is all that such a patch changes. A test for `null` holds where there is nothing, as
+/// on the API server; the library would have a `null` there.
+fn json_patch(api: &mut Api, key: &Key, patch: &Value) -> Result<Arc<Pod>, Refused> {
+    let pod = api.pods.get(key).ok_or(Refused::NotFound)?;
+    let mut meta = json!({"uid": pod.meta.uid, "labels": pod.meta.labels});
+    if !pod.meta.annotations.is_empty() {
+        meta["annotations"] = json!(pod.meta.annotations);
+    }
+    if let Some(deleted) = pod.meta.deleted {
+        meta["deletionTimestamp"] = json!(deleted);
+    }
+    let mut pod = json!({ "metadata": meta });
+    let (absent, rest): (Vec<&Value>, Vec<&Value>) =
+        patch.as_array().into_iter().flatten().partition(|step| step["op"] == "test" && step["value"].is_null());
+    let there = |step: &&Value| step["path"].as_str().is_some_and(|path| pod.pointer(path).is_some());
+    if absent.iter().any(there) {
+        return Err(Refused::Conflict);
+    }
+    let rest: json_patch::Patch = serde_json::from_value(json!(rest)).expect("a JSON patch");
+    json_patch::patch(&mut pod, &rest).map_err(|_| Refused::Conflict)?;
+    api.update::<Pod>(key, If::any(), |object| {
+        object.meta.labels = serde_json::from_value(pod["metadata"]["labels"].take()).expect("labels");
+        object.meta.annotations = serde_json::from_value(pod["metadata"]["annotations"].take()).expect("annotations");
+    })
 }
 
 fn merge(labels: &mut crate::cluster::object::Labels, patch: &Value) {
@@ -259,7 +289,7 @@ pub fn describe(effect: &Effect) -> String {
         Effect::ChangePod { pod, change } => match change {
             PodChange::Detach { peers, .. } => format!("detach {} (peers {peers})", pod.key),
             PodChange::Attach { .. } => format!("attach {}", pod.key),
-            PodChange::Mark { slot } => format!("mark {} for {slot}", pod.key),
+            PodChange::Mark { slot, .. } => format!("mark {} for {slot}", pod.key),
             PodChange::Unmark { .. } => format!("unmark {}", pod.key),
         },
         Effect::Evict { pod } => format!("evict {}", pod.key),

@@ -16,6 +16,7 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Resource};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -76,7 +77,7 @@ pub fn name(effect: &Effect) -> &'static str {
 pub fn slot(effect: &Effect) -> Option<&str> {
     match effect {
         Effect::CreatePod(new) => Some(&new.slot),
-        Effect::ChangePod { change: PodChange::Detach { slot, .. } | PodChange::Mark { slot }, .. } => Some(slot),
+        Effect::ChangePod { change: PodChange::Detach { slot, .. } | PodChange::Mark { slot, .. }, .. } => Some(slot),
         Effect::ChangePod { change: PodChange::Attach { .. } | PodChange::Unmark { .. }, .. }
         | Effect::Record { .. }
         | Effect::Admit { .. }
@@ -211,8 +212,16 @@ async fn timed<T>(ctx: &WorkloadActions, call: impl Future<Output = kube::Result
 
 /// A merge patch under our name. Its body carries uid and version, which the API server then insists on.
 async fn merge<K: Kube>(ctx: &WorkloadActions, id: &Identity, patch: &Value) -> Result<K, Error> {
+    patch_by(ctx, id, &Patch::Merge(patch)).await
+}
+
+async fn patch_by<K: Kube, P: Serialize + Debug>(
+    ctx: &WorkloadActions,
+    id: &Identity,
+    patch: &Patch<P>,
+) -> Result<K, Error> {
     let params = PatchParams { field_manager: Some(marks::MANAGER.to_owned()), ..PatchParams::default() };
-    timed(ctx, api::<K>(ctx, id).patch(&id.key.name, &params, &Patch::Merge(patch))).await
+    timed(ctx, api::<K>(ctx, id).patch(&id.key.name, &params, patch)).await
 }
 
 /// Only the object of this uid.

@@ -6,12 +6,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta, 
 use kube::api::PostParams;
 use kube::core::Status;
 
-use super::{Done, WorkloadActions, api, merge, only, timed};
+use super::{Done, WorkloadActions, api, merge, only, patch_by, timed};
 use crate::api::marks;
 use crate::controllers::error::{Error, retry_after};
 use crate::controllers::workload_action::newcomer;
 use crate::logic::facts::{Identity, PodFact};
-use crate::logic::workload_action::effect::{NewPod, PodChange, RefusalKind};
+use crate::logic::workload_action::effect::{NewPod, Patch, PodChange, RefusalKind};
 use crate::logic::world::{Kind, Object, Source};
 
 /// Makes a newcomer. A pod of its name that bears the slot's mark is the one: an answer of ours got lost.
@@ -40,9 +40,16 @@ pub async fn create(ctx: &WorkloadActions, new: &NewPod) -> Result<Done, Error> 
     Err(Error::refused(RefusalKind::Taken, words))
 }
 
-/// Changes labels, owner and marks, only if the pod is still of the uid and version that was planned on.
+/// Changes labels, owner and marks, only if what was planned on is still so.
 pub async fn change(ctx: &WorkloadActions, pod: &Identity, change: &PodChange) -> Result<Done, Error> {
-    match merge::<Pod>(ctx, pod, &change.patch(pod)).await {
+    let written = match change.patch(pod) {
+        Patch::Merge(patch) => merge::<Pod>(ctx, pod, &patch).await,
+        Patch::Json(patch) => {
+            let patch = serde_json::from_value(patch).map_err(|error| Error::Malformed(error.to_string()))?;
+            patch_by::<Pod, ()>(ctx, pod, &kube::api::Patch::Json(patch)).await
+        }
+    };
+    match written {
         Err(Error::Gone(_)) => Ok(Done::gone(Kind::Pod, pod)),
         written => Ok(Done::changed(object(written?))),
     }

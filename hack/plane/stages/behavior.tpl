@@ -1,0 +1,1 @@
+(.metadata.annotations["kwok.ganglion.dev/behavior"] // ((.spec.nodeName // "") | split(".")[0]))

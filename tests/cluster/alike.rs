@@ -1,0 +1,258 @@
+//! The model's scripts on the real control plane: the same file, the same four things compared at the end. Where the two
+//! differ, the plane is right, and the model is to be mended.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use ganglion::api::marks;
+use ganglion::api::workload_action::WorkloadAction;
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::DeleteParams;
+use serde_json::json;
+
+use crate::common::eye::Seen;
+use crate::common::kstatus::ready;
+use crate::common::nodes::Size;
+use crate::common::proxy::gate::{self, Held};
+use crate::common::verdict::{node_of, serves};
+use crate::common::workload::{Workload, settled};
+use crate::common::world::{World, story};
+use crate::crash::{kill_at, reached};
+use crate::scripts::{self, ACTION, APP, Budget, Found, HOME, Nature, Of, Script, What, When};
+
+/// A new process has to start before it writes what the one before it left over.
+const LATE: Duration = Duration::from_secs(5);
+
+/// What the nodes of the story are called on the plane.
+type Places = BTreeMap<&'static str, String>;
+
+/// One test for each script, and one that there is one for each.
+macro_rules! scripts {
+    ($($case:ident: $name:literal,)*) => {
+        #[rstest::rstest]
+        $(#[case::$case($name)])*
+        fn ends_as_in_the_model(#[case] name: &str) {
+            play(name);
+        }
+
+        #[test]
+        fn every_script_is_played() {
+            let names: Vec<&str> = scripts::ALL.iter().map(|script| script.name).collect();
+            assert_eq!(names, [$($name),*]);
+        }
+    };
+}
+
+scripts! {
+    moved: "a move",
+    moved_under_a_full_budget: "a move under a budget that allows nothing",
+    moved_under_none_unavailable: "a move under maxUnavailable 0",
+    moved_of_a_set: "a move of a ReplicaSet's pod",
+    all_moved: "all replicas move",
+    moved_and_killed: "a move whose operator dies after every write",
+    grown: "two more",
+    grown_and_killed: "one more, whose operator dies after every write",
+    shrunk: "two fewer",
+    shrunk_and_killed: "one fewer, whose operator dies after every write",
+    crashing: "the new pod crashes",
+    without_image: "the new pod's image is missing",
+    never_ready: "the new pod is never Ready",
+    full: "no room",
+    never_allowed: "a budget that can never allow it",
+    aborted: "aborted while the new pod starts",
+    deleted: "deleted while the new pod starts",
+    applied_again: "applied again when it is done",
+    newcomer_deleted: "the new pod is deleted by somebody",
+    scaled_up: "somebody scales up while the new pod starts",
+    rolled_out: "somebody rolls out while the new pod starts: undone, and done again afterwards",
+    workload_deleted: "the workload is deleted while the new pod starts",
+    suspended: "suspended before the exchange and resumed",
+    half_full: "two move where there is room for one",
+    grown_and_crashing: "one more, which crashes",
+    crashing_and_killed: "the new pod crashes, and the operator dies after every write",
+    never_ready_and_killed: "the operator dies while the new pod is not Ready, as it never is",
+    moved_of_a_set_and_killed: "a move of a ReplicaSet's pod, whose operator dies after every write",
+    shrunk_to_nothing: "all replicas go",
+    shrunk_under_a_full_budget: "one fewer under a budget that allows nothing",
+    shrunk_one_at_a_time: "two fewer under a budget that allows one at a time",
+    shrunk_when_the_budget_allows: "one fewer under a budget that allows nothing until somebody scales up",
+    grown_and_scaled_up: "one more, while somebody scales up",
+    grown_and_rolled_out: "one more, while somebody rolls out",
+    scaled_down: "somebody scales down while the new pod starts",
+    scaled_to_nothing: "somebody scales to nothing while the new pod starts",
+    applied_again_meanwhile: "applied again while the new pod starts: undone, and done by the second",
+    suspended_and_deleted: "deleted while it is suspended",
+}
+
+fn play(name: &str) {
+    let (at, script) = scripts::ALL.iter().enumerate().find(|(_, script)| script.name == name).expect("such a script");
+    story(&format!("alike-{at}"), async |world| {
+        let places = set_up(world, script).await?;
+        perform(world, script, &places).await?;
+        let rest = rest(world, script).await;
+        let (found, wanted) = (found(world, script, &places), script.end.wanted());
+        ensure!(found == wanted, "{name}: the plane ends with {found:#?}\nwhere the script says {wanted:#?}");
+        rest
+    });
+}
+
+/// The workload at rest on the first node, then the other nodes.
+async fn set_up(world: &World, script: &Script) -> Result<Places> {
+    let mut nodes = world.nodes(1, Size::default()).await?;
+    let mut places = Places::from([(HOME, nodes.names[0].clone())]);
+    let replicas = usize::try_from(script.replicas)?;
+    let workload = match script.of {
+        Of::Deployment => Workload::deployment(APP, replicas),
+        Of::ReplicaSet => Workload::replica_set(APP, replicas),
+    };
+    let workload = match script.budget {
+        None => workload,
+        Some(Budget::MinAvailable(count)) => workload.budget(json!({"minAvailable": count})),
+        Some(Budget::MaxUnavailable(count)) => workload.budget(json!({"maxUnavailable": count})),
+    };
+    workload.requests(json!({"cpu": "100m"})).spec(nodes.terms()).make(world).await?;
+    for (name, nature) in script.nodes {
+        let some = Size::default();
+        let (behavior, size) = match nature {
+            Nature::Good => (None, some),
+            Nature::Slow(seconds) => (Some(format!("slow-start.{seconds}s")), some),
+            Nature::Crashes => (Some("crash-loop".to_owned()), some),
+            Nature::NeverReady => (Some("never-ready".to_owned()), some),
+            Nature::NoImage => (Some("image-missing".to_owned()), some),
+            Nature::Room(pods) => (None, Size { pods: u32::try_from(*pods)?, ..some }),
+        };
+        places.insert(name, nodes.join(behavior.as_deref(), size).await?);
+    }
+    Ok(places)
+}
+
+/// Asks for the action, and does everything that happens meanwhile.
+async fn perform(world: &World, script: &Script, places: &Places) -> Result<()> {
+    let mut held = hold(world, script.then.first());
+    let spec = script.spec(|node| places[node].clone());
+    world.act(ACTION, serde_json::to_value(spec)?).await?;
+    for (at, (when, what)) in script.then.iter().enumerate() {
+        come(world, *when, held.as_mut()).await.with_context(|| format!("{when:?} never came"))?;
+        let next = hold(world, script.then.get(at + 1));
+        let now = std::mem::replace(&mut held, next);
+        follow(world, script, *what, now).await.with_context(|| format!("{what:?}"))?;
+    }
+    Ok(())
+}
+
+/// Stops the operator at the write that is waited for, done by the server and not yet heard of.
+fn hold(world: &World, cue: Option<&(When, What)>) -> Option<Held> {
+    let Some((When::Writes(count), _)) = cue else { return None };
+    let more = count.checked_sub(world.proxy.writes().len()).filter(|more| *more > 0)?;
+    Some(world.proxy.hold(more, gate::When::After, |_| true))
+}
+
+async fn come(world: &World, when: When, held: Option<&mut Held>) -> Result<()> {
+    match when {
+        When::Writes(_) => {
+            if let Some(held) = held {
+                reached(world, held, ACTION, LATE).await?.context("the action was over before")?;
+            }
+            Ok(())
+        }
+        When::Step(step) => {
+            let at = |seen: &Seen| {
+                let slots = &seen.actions.get(ACTION)?.status.as_ref()?.slots;
+                slots.iter().any(|slot| slot.step == step).then_some(())
+            };
+            world.eye.until("the step", at).await
+        }
+        When::Says(reason) => {
+            let says = |seen: &Seen| (ready(seen.actions.get(ACTION)?)?.1 == reason).then_some(());
+            world.eye.until("the reason", says).await
+        }
+        When::Ended => world.over(ACTION).await.map(drop),
+    }
+}
+
+/// Does it; whatever write is held goes on afterwards, unless it is the operator that dies.
+async fn follow(world: &World, script: &Script, what: What, held: Option<Held>) -> Result<()> {
+    let kind = if script.of == Of::Deployment { "deployment" } else { "replicaset" };
+    let workload = format!("{kind}/{APP}");
+    match what {
+        What::KillOperator => match held {
+            Some(held) => return kill_at(world, held).await,
+            None => return world.kill_and_restart().await,
+        },
+        What::Scale(by) => {
+            let to = replicas(&world.eye.now()).context("no workload")? + by;
+            world.kubectl(&["scale", &workload, &format!("--replicas={to}")], None).await?;
+        }
+        What::DeleteNewcomer => {
+            let name = world.eye.until("a newcomer", newcomer).await?;
+            world.api::<Pod>().delete(&name, &DeleteParams::default()).await?;
+        }
+        What::Rollout => {
+            let patch = json!({"spec": {"template": {"metadata": {"annotations": {"version": "2"}}}}}).to_string();
+            world.kubectl(&["patch", &workload, "--type=merge", "-p", &patch], None).await?;
+        }
+        What::DeleteWorkload => {
+            world.kubectl(&["delete", &workload, "--wait=false"], None).await?;
+        }
+        What::Abort => world.patch_action(ACTION, json!({"spec": {"abort": true}})).await?,
+        What::DeleteAction => delete_action(world).await?,
+        What::Reapply => reapply(world).await?,
+        What::Suspend => world.patch_action(ACTION, json!({"spec": {"suspend": true}})).await?,
+        What::Resume => world.patch_action(ACTION, json!({"spec": {"suspend": false}})).await?,
+    }
+    Ok(())
+}
+
+fn newcomer(seen: &Seen) -> Option<String> {
+    let is = |pod: &Pod| pod.annotations().get(marks::ROLE).is_some_and(|role| role == marks::ROLE_NEWCOMER);
+    seen.pods.values().find(|pod| is(pod)).map(|pod| pod.name_any())
+}
+
+async fn delete_action(world: &World) -> Result<()> {
+    world.api::<WorkloadAction>().delete(ACTION, &DeleteParams::default()).await?;
+    Ok(())
+}
+
+async fn gone(world: &World) -> Result<()> {
+    world.eye.until("the action to be gone", |seen| (!seen.actions.contains_key(ACTION)).then_some(())).await
+}
+
+async fn reapply(world: &World) -> Result<()> {
+    let action = world.eye.now().actions.get(ACTION).cloned().context("no action")?;
+    delete_action(world).await?;
+    gone(world).await?;
+    world.act(ACTION, serde_json::to_value(&action.spec)?).await.map(drop)
+}
+
+/// Waits until the action is over or gone, and the workload is whole, or gone with all its pods.
+async fn rest(world: &World, script: &Script) -> Result<()> {
+    match script.end.reason {
+        Some(_) => drop(world.over(ACTION).await?),
+        None => gone(world).await?,
+    }
+    // Where it never comes to that, the comparison will say so.
+    let _ = world.eye.within(LATE, "replicas", |seen| (replicas(seen) == script.end.replicas).then_some(())).await;
+    match replicas(&world.eye.now()) {
+        Some(count) => settled(world, APP, usize::try_from(count)?).await,
+        None => world.eye.until("no pod to be left", |seen| seen.pods.is_empty().then_some(())).await,
+    }
+}
+
+/// `spec.replicas` of the workload, if it is there.
+fn replicas(seen: &Seen) -> Option<i32> {
+    let deployment = seen.deployments.get(APP).and_then(|object| object.spec.as_ref()?.replicas);
+    deployment.or_else(|| seen.sets.get(APP)?.spec.as_ref()?.replicas)
+}
+
+fn found(world: &World, script: &Script, places: &Places) -> Found {
+    let seen = world.eye.now();
+    let serving = |node: &str| seen.pods.values().filter(|pod| serves(pod) && node_of(pod) == places[node]).count();
+    Found {
+        reason: seen.actions.get(ACTION).and_then(|action| ready(action)).map(|(_, reason)| reason.to_owned()),
+        replicas: replicas(&seen),
+        on: script.end.count(serving),
+        receipt: !seen.receipts.is_empty(),
+    }
+}
