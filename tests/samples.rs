@@ -140,9 +140,9 @@ fn a_loop_that_could_not_work_is_refused() {
     refused("web.yaml", |spec| spec["policy"]["select"] = json!("Expression"), "Expression needs an expression");
     refused("web.yaml", |spec| spec["interval"] = json!("10ms"), "interval must be 1s");
     refused("web.yaml", |spec| spec["interval"] = json!("25h"), "interval must be 1s");
-    refused("web.yaml", |spec| spec["actions"][0]["on"]["metric"] = json!("disk"), "not in metrics");
-    refused("web.yaml", |spec| spec["actions"][2]["on"]["side"] = json!("High"), "no level");
-    refused("web.yaml", |spec| spec["actions"][1]["on"]["side"] = json!("Low"), "two actions are on the same");
+    refused("web.yaml", |spec| spec["actions"][0]["when"]["metric"] = json!("disk"), "not in metrics");
+    refused("web.yaml", |spec| spec["actions"][2]["when"]["side"] = json!("High"), "no level");
+    refused("web.yaml", |spec| spec["actions"][1]["when"]["side"] = json!("Low"), "two actions are on the same");
     refused("web.yaml", |spec| spec["actions"][0]["ladder"] = json!([{"scale": {"by": 1}}]), "by upwards needs max");
     refused("web.yaml", |spec| spec["actions"][0]["ladder"] = json!([{"scale": {"by": -1}}]), "by downwards needs min");
     refused(
@@ -179,7 +179,7 @@ fn a_loop_that_could_not_work_is_refused() {
     refused(
         "web.yaml",
         |spec| {
-            spec["actions"][1]["on"] = json!({"metric": "replicasWanted", "side": "Missing"});
+            spec["actions"][1]["when"] = json!({"metric": "replicasWanted", "side": "Missing"});
         },
         "must not lower capacity",
     );

@@ -15,11 +15,12 @@ use crate::api::workload_action::Disruption;
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("self.on.side != 'Missing' || self.ladder.all(r, !(has(r.scale) && has(r.scale.by) && r.scale.by < 0) && !(has(r.workloadAction) && has(r.workloadAction.delete)))").message("what is done about a missing value must not lower capacity"),
+    validation = Rule::new("self.when.side != 'Missing' || self.ladder.all(r, !(has(r.scale) && has(r.scale.by) && r.scale.by < 0) && !(has(r.workloadAction) && has(r.workloadAction.delete)))").message("what is done about a missing value must not lower capacity"),
 )]
 pub struct LoopAction {
+    // Not `on`, which is `true` in YAML 1.1, and so for kubectl.
     /// The alarm.
-    pub on: Alarm,
+    pub when: Alarm,
     /// Time after which the effect of such an action can be judged; until then it is not done again. One that had none by
     /// then gives way to the next rung. Default: 0s, and effects are not judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]

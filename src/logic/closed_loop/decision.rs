@@ -43,7 +43,7 @@ pub struct Rules {
 /// What is done about one alarm, read.
 #[derive(Clone, Debug)]
 struct Doing {
-    on: Alarm,
+    when: Alarm,
     settle: SignedDuration,
     rungs: Vec<Rung>,
     windows: Vec<Calendar>,
@@ -96,9 +96,9 @@ impl Rules {
         let policy = spec.policy.clone().unwrap_or_default();
         let mut actions = Vec::new();
         for action in &spec.actions {
-            let field = format!("actions[{} {}]", action.on.side, action.on.metric);
+            let field = format!("actions[{} {}]", action.when.side, action.when.metric);
             actions.push(Doing {
-                on: action.on.clone(),
+                when: action.when.clone(),
                 settle: span(&format!("{field}.settle"), action.settle.as_ref())?,
                 rungs: action.ladder.clone(),
                 windows: schedule::parse(&format!("{field}.during"), action.during.as_ref())?,
@@ -118,7 +118,7 @@ impl Rules {
     }
 
     fn doing(&self, metric: &str, side: Side) -> Option<&Doing> {
-        self.actions.iter().find(|doing| doing.on.metric == metric && doing.on.side == side)
+        self.actions.iter().find(|doing| doing.when.metric == metric && doing.when.side == side)
     }
 
     pub(super) fn ladder(&self, metric: &str, side: Side) -> Option<Ladder> {

@@ -35,8 +35,8 @@ pub fn demo(policy: Value) -> ClosedLoopSpec {
         ],
         "policy": policy,
         "actions": [
-            {"on": {"metric": "cpu", "side": "Low"}, "ladder": [{"scale": {"by": 1, "max": 1000}}]},
-            {"on": {"metric": "memory", "side": "Low"}, "ladder": [{"scale": {"by": 1, "max": 1000}}]},
+            {"when": {"metric": "cpu", "side": "Low"}, "ladder": [{"scale": {"by": 1, "max": 1000}}]},
+            {"when": {"metric": "memory", "side": "Low"}, "ladder": [{"scale": {"by": 1, "max": 1000}}]},
         ],
         "tunable": {"by": ["slow"], "rank": true},
     }))

@@ -116,7 +116,7 @@ fn every_rung_has_a_dimension() {
     let this = spec(json!({
         "target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
         "metrics": [{"name": "cpu", "source": {"push": {}}, "low": {"raise": "5"}}],
-        "actions": [{"on": {"metric": "cpu", "side": "Low"}, "ladder": rungs}],
+        "actions": [{"when": {"metric": "cpu", "side": "Low"}, "ladder": rungs}],
     }));
     assert_eq!(dimensions(&this), ["app/memory", "placement", "rank", "replicas", "spec.rate"]);
 }

@@ -116,8 +116,8 @@ fn up_and_down(policy: Value) -> Loop {
             "metrics": [{"name": "load", "source": {"push": {}}, "low": {"raise": "10"}, "high": {"raise": "90"}}],
             "policy": policy,
             "actions": [
-                {"on": {"metric": "load", "side": "High"}, "ladder": [{"scale": {"by": 1, "max": 9}}]},
-                {"on": {"metric": "load", "side": "Low"}, "ladder": [{"scale": {"by": -1, "min": 1}}]},
+                {"when": {"metric": "load", "side": "High"}, "ladder": [{"scale": {"by": 1, "max": 9}}]},
+                {"when": {"metric": "load", "side": "Low"}, "ladder": [{"scale": {"by": -1, "min": 1}}]},
             ],
         })),
     )
@@ -144,7 +144,7 @@ fn laddered() -> Loop {
         spec(json!({
             "target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
             "metrics": [{"name": "cpu", "source": {"push": {}}, "low": {"raise": "5"}}],
-            "actions": [{"on": {"metric": "cpu", "side": "Low"}, "settle": "90s", "ladder": [
+            "actions": [{"when": {"metric": "cpu", "side": "Low"}, "settle": "90s", "ladder": [
                 {"scale": {"by": 1, "max": 4}},
                 {"scale": {"by": 2, "max": 9}},
                 {"scale": {"by": 3, "max": 20}},

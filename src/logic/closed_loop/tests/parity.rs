@@ -59,7 +59,7 @@ fn slow() -> Loop {
             "interval": "15m",
             "target": {"apiVersion": "ganglion.dev/v1alpha1", "kind": "ClosedLoop", "name": "fast"},
             "metrics": [{"name": "imbalance", "source": {"loop": {"rule": "LastServed", "window": 10}}, "high": {"raise": "0"}}],
-            "actions": [{"on": {"metric": "imbalance", "side": "High"}, "ladder": [{"tune": {"raiseRank": "LeastServed"}}]}],
+            "actions": [{"when": {"metric": "imbalance", "side": "High"}, "ladder": [{"tune": {"raiseRank": "LeastServed"}}]}],
         })),
     )
 }

@@ -12,7 +12,7 @@ use crate::logic::closed_loop::monitoring::{Around, News, Watch};
 /// A loop that goes up and down, with all limits.
 pub fn restless(dwell: i64, max: i32) -> Loop {
     let scale = |by: i32| json!({"scale": {"by": by, "min": 1, "max": 8}});
-    let action = |metric: &str, side: &str, by: i32| json!({"on": {"metric": metric, "side": side}, "settle": "3s", "ladder": [scale(by), scale(by * 2)]});
+    let action = |metric: &str, side: &str, by: i32| json!({"when": {"metric": metric, "side": side}, "settle": "3s", "ladder": [scale(by), scale(by * 2)]});
     let metric = |name: &str| {
         json!({"name": name, "source": {"push": {}}, "low": {"raise": "10", "clear": "20"},
             "high": {"raise": "90", "clear": "80", "for": "2s"}, "missing": {"then": "Assume", "value": "95", "after": "5s"}})
@@ -177,7 +177,7 @@ proptest! {
             "rank": ["a", text(6)],
             "policy": {"dwell": text(7), "historyLimit": numbers[0], "budget": {"max": numbers[1], "per": text(8)},
                 "oscillation": {"reversals": numbers[2], "per": text(9)}},
-            "actions": [{"on": {"metric": "a", "side": "Low"}, "settle": text(10),
+            "actions": [{"when": {"metric": "a", "side": "Low"}, "settle": text(10),
                 "ladder": [{"scale": {"by": numbers[3], "min": numbers[4], "max": numbers[5]}}, {}]}],
         });
         let spec: DecisionSpec = serde_json::from_value(spec).unwrap();
