@@ -19,6 +19,8 @@ reasons! {
     Starting,
     /// A field of the spec cannot be read; the message says which and what would be right.
     SpecInvalid,
+    /// A field of the spec asks for what this version cannot do yet; the message names it.
+    NotSupported,
     /// An object of a child's name is there and not ours.
     NotOwned,
     /// The loop tunes, by way of others, itself.

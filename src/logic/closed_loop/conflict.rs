@@ -42,7 +42,9 @@ impl ClaimantKind {
         }
     }
 
-    fn is_autoscaler(self) -> bool {
+    /// It scales by itself, and does not read our conditions.
+    #[must_use]
+    pub fn is_autoscaler(self) -> bool {
         match self {
             Self::HorizontalPodAutoscaler | Self::ScaledObject | Self::VerticalPodAutoscaler => true,
             Self::ClosedLoop => false,

@@ -11,7 +11,9 @@
 //! | `goal`, `execution` | what the target is to be, and what to do next so that each decision has one effect |
 //! | `last_served`, `tuning`, `chain` | how a slow loop finds what to tune, and how far it may |
 //! | `conflict`, `schedule` | who else has the target; what time it is |
+//! | `assessment`, `support` | what holds of the loop as a whole, and what this version cannot do yet |
 
+pub mod assessment;
 pub mod chain;
 pub mod children;
 pub mod conditions;
@@ -29,6 +31,7 @@ pub mod rung;
 pub mod schedule;
 pub mod settlement;
 pub mod span;
+pub mod support;
 pub mod tag;
 pub mod tuning;
 

@@ -49,6 +49,14 @@ fn completed(rank: &[String], spec: &ClosedLoopSpec) -> Vec<String> {
     all
 }
 
+/// What holds where nobody has tuned anything.
+#[must_use]
+pub fn declared(spec: &ClosedLoopSpec) -> Policy {
+    let rank = declared_rank(spec);
+    let shown = Effective { rank: rank.clone(), ..Effective::default() };
+    Policy { rank, metrics: spec.metrics.clone(), shown }
+}
+
 /// What holds now. `before` is what held last, from which steps are measured.
 ///
 /// # Errors

@@ -9,6 +9,7 @@
 
 mod expressions;
 mod index;
+pub mod loops;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -163,20 +164,13 @@ impl World {
     }
 
     /// Takes in a whole new list of one kind, of one namespace or of all, as it was at this version: what is not in it is
-    /// gone, since a list that follows a broken watch comes without deletions. What is newer than the list stays: we
-    /// wrote it ourselves since, and the watch that follows the list tells what became of it.
+    /// gone, since a list that follows a broken watch comes without deletions; see [`table::vanished`].
     pub fn replace(&mut self, kind: Kind, namespace: Option<&str>, objects: Vec<Object>, version: &str) -> Wakes {
         let version = Identity { version: version.to_owned(), ..Identity::default() }.order();
         let mut wakes = Wakes::new();
         let listed: HashSet<Key> = objects.iter().map(|object| object.id().key).collect();
-        let gone: Vec<Identity> = self
-            .identities(kind)
-            .into_iter()
-            .filter(|id| namespace.is_none_or(|namespace| id.key.namespace == namespace))
-            .filter(|id| id.order() <= version && !listed.contains(&id.key))
-            .collect();
-        for id in gone {
-            wakes.extend(self.remove(kind, &Identity { version: version.to_string(), ..id }));
+        for id in table::vanished(self.identities(kind), namespace, &listed, version) {
+            wakes.extend(self.remove(kind, &id));
         }
         for object in objects {
             wakes.extend(self.apply(object, Source::Watch));

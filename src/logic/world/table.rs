@@ -1,10 +1,14 @@
 //! One kind's facts, by key, and which of two versions wins.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use kube::Resource;
 
+use crate::api::closed_loop::ClosedLoop;
+use crate::api::decision::Decision;
+use crate::api::execution::Execution;
+use crate::api::monitoring::Monitoring;
 use crate::api::workload_action::WorkloadAction;
 use crate::logic::facts::{
     BudgetFact, DeploymentFact, Identity, Key, NodeFact, PodFact, ReceiptFact, ScalerFact, ServiceFact, SetFact,
@@ -43,16 +47,21 @@ macro_rules! plain_facts {
 }
 plain_facts!(PodFact, NodeFact, SetFact, DeploymentFact, BudgetFact, ServiceFact, ScalerFact, ReceiptFact);
 
-impl Fact for WorkloadAction {
-    fn id(&self) -> Identity {
-        self.meta().into()
-    }
-    fn with_version(&self, version: &str) -> Self {
-        let mut same = self.clone();
-        same.metadata.resource_version = Some(version.to_owned());
-        same
-    }
+macro_rules! whole_objects {
+    ($($kind:ty),*) => {
+        $(impl Fact for $kind {
+            fn id(&self) -> Identity {
+                self.meta().into()
+            }
+            fn with_version(&self, version: &str) -> Self {
+                let mut same = self.clone();
+                same.metadata.resource_version = Some(version.to_owned());
+                same
+            }
+        })*
+    };
 }
+whole_objects!(WorkloadAction, ClosedLoop, Monitoring, Decision, Execution);
 
 /// What became of a fact.
 #[derive(Debug)]
@@ -71,6 +80,21 @@ impl<T> Change<T> {
             Self::Sides(old, new) => Some((old.as_deref(), new.as_deref())),
         }
     }
+}
+
+/// Those of the known objects that a whole list of one namespace, or of all, does not name. What is newer than the list
+/// stays: we wrote it ourselves since, and the watch that follows the list tells what became of it.
+pub fn vanished(
+    known: Vec<Identity>,
+    namespace: Option<&str>,
+    listed: &HashSet<Key>,
+    version: u64,
+) -> impl Iterator<Item = Identity> {
+    known
+        .into_iter()
+        .filter(move |id| namespace.is_none_or(|namespace| id.key.namespace == namespace))
+        .filter(move |id| id.order() <= version && !listed.contains(&id.key))
+        .map(move |id| Identity { version: version.to_string(), ..id })
 }
 
 /// One kind's facts.

@@ -1,5 +1,6 @@
 //! Tests of the loops' stages: what a user reads, and what holds whatever happens.
 
+mod assessment;
 mod bench;
 mod chain;
 mod children;
