@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::caches::{self, Caches, Listener};
+use crate::controllers::closed_loop::{self, ClosedLoops};
 use crate::controllers::queue::Queue;
 use crate::controllers::workload_action::{self, Events, State, WorkloadActions};
 use crate::controllers::{Run, run as run_controller};
@@ -24,6 +25,7 @@ use crate::http::{self, Served};
 use crate::lease::{Elector, KubeLeases, Lost, Timings};
 use crate::logic::facts::{Identity, Key};
 use crate::logic::world::Wakes;
+use crate::logic::world::loops::Loops;
 use crate::metrics::Metrics;
 use crate::settings::Settings;
 
@@ -61,9 +63,19 @@ pub enum Error {
 /// How long the last events may take to be sent.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-impl Listener for Queue<Key> {
-    fn wake(&self, actions: Wakes) {
-        Self::wake(self, actions);
+/// What waits to be looked at, for each controller.
+#[derive(Default)]
+struct Queues {
+    actions: Arc<Queue<Key>>,
+    loops: Arc<Queue<Key>>,
+}
+
+impl Listener for Queues {
+    fn wake_actions(&self, actions: Wakes) {
+        self.actions.wake(actions);
+    }
+    fn wake_loops(&self, loops: Wakes) {
+        self.loops.wake(loops);
     }
 }
 
@@ -77,18 +89,18 @@ pub async fn run(options: Options, settings: Settings) -> Result<(), Error> {
     let namespace = options.lease_namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     let client = client(config)?;
     let metrics = Metrics::new();
-    let queue = Arc::new(Queue::default());
+    let queues = Arc::new(Queues::default());
     // Watches and health outlive the work: they end after the drain.
     let ended = CancellationToken::new();
     let listener =
         TcpListener::bind(options.bind).await.map_err(|source| Error::Bind { address: options.bind, source })?;
-    let caches = Caches::start(&client, &cache_options(&options, &settings), queue.clone(), &metrics, &ended);
+    let caches = Caches::start(&client, &cache_options(&options, &settings), queues.clone(), &metrics, &ended);
     let served = Served { sync: caches.sync(), metrics: metrics.clone() };
     let server = tokio::spawn(http::serve(listener, served, ended.clone()));
     info!(identity = options.identity, address = %options.bind, version = env!("CARGO_PKG_VERSION"), "started");
 
     let mut elector = elector(&client, &settings, &options.identity, &namespace);
-    let parts = Parts { client, settings, metrics, queue, caches, stop, identity: options.identity };
+    let parts = Parts { client, settings, metrics, queues, caches, stop, identity: options.identity };
     let result = parts.lead(&mut elector).await;
     if result.is_ok() {
         elector.release().await;
@@ -110,7 +122,7 @@ struct Parts {
     client: Client,
     settings: Settings,
     metrics: Metrics,
-    queue: Arc<Queue<Key>>,
+    queues: Arc<Queues>,
     caches: Caches,
     stop: CancellationToken,
     identity: String,
@@ -133,7 +145,7 @@ impl Parts {
         let leader = CancellationToken::new();
         let _fence = leader.clone().drop_guard();
         let (events, sender) = self.start_events(&leader);
-        let work = self.work(events, leader.clone());
+        let work = async { tokio::join!(self.work(events, leader.clone()), self.work_on_loops(leader.clone())) };
         let result = tokio::select! {
             biased;
             // No draining: another replica may act already.
@@ -141,7 +153,7 @@ impl Parts {
                 leader.cancel();
                 Err(Error::Lease(lost))
             }
-            () = work => Ok(()),
+            ((), ()) = work => Ok(()),
         };
         self.metrics.leader.set(0);
         if result.is_ok() {
@@ -152,13 +164,13 @@ impl Parts {
         result
     }
 
-    /// The controllers, until they are stopped and have drained.
+    /// The controller of actions and its janitor, until they are stopped and have drained.
     async fn work(&self, events: Events, leader: CancellationToken) {
         let controller = Arc::new(WorkloadActions {
             client: self.client.clone(),
             world: self.caches.world.clone(),
             sync: self.caches.sync(),
-            queue: Arc::clone(&self.queue),
+            queue: Arc::clone(&self.queues.actions),
             limits: self.settings.limits(),
             timeout: self.settings.request_timeout(),
             resync: Duration::from_secs(self.settings.workload_actions.resync_seconds),
@@ -169,19 +181,39 @@ impl Parts {
             state: State::default(),
         });
         // First open, then wake all there are: what comes in between is woken by both.
-        self.queue.open();
+        let queue = &self.queues.actions;
+        queue.open();
         let known: Wakes = self
             .caches
             .world
             .read(|world| world.actions().map(|action| Identity::from(&action.metadata).key).collect());
-        self.queue.wake(known);
-        let run = Run {
-            concurrency: self.settings.workload_actions.concurrency,
-            metrics: self.metrics.clone(),
-            stop: self.stop.clone(),
-        };
+        queue.wake(known);
+        let run = self.run(self.settings.workload_actions.concurrency);
         let janitor = workload_action::run_janitor(Arc::clone(&controller));
-        tokio::join!(run_controller(controller, Arc::clone(&self.queue), run), janitor);
+        tokio::join!(run_controller(controller, Arc::clone(queue), run), janitor);
+    }
+
+    /// The controller of loops, until it is stopped and has drained.
+    async fn work_on_loops(&self, leader: CancellationToken) {
+        let queue = &self.queues.loops;
+        let controller = Arc::new(ClosedLoops {
+            client: self.client.clone(),
+            loops: self.caches.loops.clone(),
+            world: self.caches.world.clone(),
+            queue: Arc::clone(queue),
+            timeout: self.settings.request_timeout(),
+            metrics: self.metrics.clone(),
+            leader,
+            stop: self.stop.clone(),
+            state: closed_loop::State::default(),
+        });
+        queue.open();
+        queue.wake(self.caches.loops.read(Loops::keys));
+        run_controller(controller, Arc::clone(queue), self.run(self.settings.closed_loops.concurrency)).await;
+    }
+
+    fn run(&self, concurrency: usize) -> Run {
+        Run { concurrency, metrics: self.metrics.clone(), stop: self.stop.clone() }
     }
 
     fn start_events(&self, stop: &CancellationToken) -> (Events, JoinHandle<()>) {

@@ -16,6 +16,7 @@ use crate::logic::workload_action::Limits;
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Settings {
     pub workload_actions: WorkloadActions,
+    pub closed_loops: ClosedLoops,
     pub api: Api,
     pub lease: Lease,
 }
@@ -49,6 +50,14 @@ pub struct LimitSettings {
     pub per_target_node: Option<usize>,
 }
 
+/// The closed-loop controller.
+#[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct ClosedLoops {
+    /// How many loops are worked on at the same time, 1 to 1000. Default: 16.
+    pub concurrency: usize,
+}
+
 /// Requests to the API server.
 #[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -74,6 +83,12 @@ pub struct Lease {
 impl Default for WorkloadActions {
     fn default() -> Self {
         Self { limits: LimitSettings::default(), concurrency: 16, resync_seconds: 300 }
+    }
+}
+
+impl Default for ClosedLoops {
+    fn default() -> Self {
+        Self { concurrency: 16 }
     }
 }
 
@@ -141,9 +156,10 @@ impl Settings {
 
     fn check(&self) -> Result<(), Error> {
         let (actions, lease) = (&self.workload_actions, &self.lease);
-        let concurrency = u64::try_from(actions.concurrency).unwrap_or(u64::MAX);
+        let many = |concurrency: usize| u64::try_from(concurrency).unwrap_or(u64::MAX);
         let bounds = [
-            ("workloadActions.concurrency", concurrency, 1..=1000, "from 1 to 1000"),
+            ("workloadActions.concurrency", many(actions.concurrency), 1..=1000, "from 1 to 1000"),
+            ("closedLoops.concurrency", many(self.closed_loops.concurrency), 1..=1000, "from 1 to 1000"),
             ("workloadActions.resyncSeconds", actions.resync_seconds, 10..=86_400, "from 10 to 86400"),
             ("api.requestTimeoutSeconds", self.api.request_timeout_seconds, 1..=60, "from 1 to 60"),
             ("lease.durationSeconds", lease.duration_seconds, 3..=3600, "from 3 to 3600"),
@@ -243,6 +259,7 @@ mod tests {
     fn bounds_are_checked_and_named() {
         for (yaml, field) in [
             ("workloadActions: {concurrency: 0}", "workloadActions.concurrency"),
+            ("closedLoops: {concurrency: 1001}", "closedLoops.concurrency"),
             ("workloadActions: {resyncSeconds: 1}", "workloadActions.resyncSeconds"),
             ("api: {requestTimeoutSeconds: 0}", "api.requestTimeoutSeconds"),
             ("lease: {renewDeadlineSeconds: 15}", "lease.renewDeadlineSeconds"),

@@ -17,38 +17,62 @@ use tokio_util::sync::CancellationToken;
 
 use super::watch::Watch;
 use super::{Options, State};
+use crate::api::closed_loop::ClosedLoop;
+use crate::api::decision::Decision;
+use crate::api::execution::Execution;
+use crate::api::monitoring::Monitoring;
 use crate::api::receipt::WorkloadActionReceipt;
 use crate::api::workload_action::WorkloadAction;
+use crate::logic::world::loops::{LoopKind, LoopObject};
 use crate::logic::world::{Kind, Object};
 
+/// Which kind, and so which of the two stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Sort {
+    World(Kind),
+    Loops(LoopKind),
+}
+
+/// An object, as its store takes it.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "nearly all that come are of the large one")]
+pub enum Known {
+    World(Object),
+    Loops(LoopObject),
+}
+
 /// The kind's name in metrics and logs.
-pub fn label(kind: Kind) -> &'static str {
-    match kind {
-        Kind::Pod => "Pod",
-        Kind::Node => "Node",
-        Kind::Set => "ReplicaSet",
-        Kind::Deployment => "Deployment",
-        Kind::Budget => "PodDisruptionBudget",
-        Kind::Service => "Service",
-        Kind::Scaler => "HorizontalPodAutoscaler",
-        Kind::Receipt => "WorkloadActionReceipt",
-        Kind::Action => "WorkloadAction",
+pub fn label(sort: Sort) -> &'static str {
+    match sort {
+        Sort::World(Kind::Pod) => "Pod",
+        Sort::World(Kind::Node) => "Node",
+        Sort::World(Kind::Set) => "ReplicaSet",
+        Sort::World(Kind::Deployment) => "Deployment",
+        Sort::World(Kind::Budget) => "PodDisruptionBudget",
+        Sort::World(Kind::Service) => "Service",
+        Sort::World(Kind::Scaler) => "HorizontalPodAutoscaler",
+        Sort::World(Kind::Receipt) => "WorkloadActionReceipt",
+        Sort::World(Kind::Action) => "WorkloadAction",
+        Sort::Loops(LoopKind::Loop) => "ClosedLoop",
+        Sort::Loops(LoopKind::Monitoring) => "Monitoring",
+        Sort::Loops(LoopKind::Decision) => "Decision",
+        Sort::Loops(LoopKind::Execution) => "Execution",
     }
 }
 
 /// An object that is watched, and what becomes of it here.
 pub trait Watched: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + 'static {
-    const KIND: Kind;
+    const SORT: Sort;
     /// The fact, or why the object does not parse.
-    fn object(self) -> Result<Object, String>;
+    fn object(self) -> Result<Known, String>;
 }
 
 macro_rules! watched {
     ($($type:ty => $kind:ident,)*) => {
         $(impl Watched for $type {
-            const KIND: Kind = Kind::$kind;
-            fn object(self) -> Result<Object, String> {
-                Ok(Object::$kind((&self).into()))
+            const SORT: Sort = Sort::World(Kind::$kind);
+            fn object(self) -> Result<Known, String> {
+                Ok(Known::World(Object::$kind((&self).into())))
             }
         })*
     };
@@ -65,19 +89,38 @@ watched! {
 
 // Our own kinds are guarded: an object that an older or newer version left behind must not stop the watch of all others.
 impl Watched for DeserializeGuard<WorkloadAction> {
-    const KIND: Kind = Kind::Action;
-    fn object(self) -> Result<Object, String> {
+    const SORT: Sort = Sort::World(Kind::Action);
+    fn object(self) -> Result<Known, String> {
         let mut action = self.0.map_err(|invalid| invalid.error)?;
         action.metadata.managed_fields = None;
-        Ok(Object::Action(Box::new(action)))
+        Ok(Known::World(Object::Action(Box::new(action))))
     }
 }
 
 impl Watched for DeserializeGuard<WorkloadActionReceipt> {
-    const KIND: Kind = Kind::Receipt;
-    fn object(self) -> Result<Object, String> {
-        Ok(Object::Receipt((&self.0.map_err(|invalid| invalid.error)?).into()))
+    const SORT: Sort = Sort::World(Kind::Receipt);
+    fn object(self) -> Result<Known, String> {
+        Ok(Known::World(Object::Receipt((&self.0.map_err(|invalid| invalid.error)?).into())))
     }
+}
+
+macro_rules! watched_loops {
+    ($($type:ident => $kind:ident,)*) => {
+        $(impl Watched for DeserializeGuard<$type> {
+            const SORT: Sort = Sort::Loops(LoopKind::$kind);
+            fn object(self) -> Result<Known, String> {
+                let mut object = self.0.map_err(|invalid| invalid.error)?;
+                object.metadata.managed_fields = None;
+                Ok(Known::Loops(LoopObject::$kind(Box::new(object))))
+            }
+        })*
+    };
+}
+watched_loops! {
+    ClosedLoop => Loop,
+    Monitoring => Monitoring,
+    Decision => Decision,
+    Execution => Execution,
 }
 
 /// Starts the watches of every kind.
@@ -98,6 +141,10 @@ pub fn spawn_all(
     spawner.namespaced::<HorizontalPodAutoscaler>();
     spawner.namespaced::<DeserializeGuard<WorkloadAction>>();
     spawner.namespaced::<DeserializeGuard<WorkloadActionReceipt>>();
+    spawner.namespaced::<DeserializeGuard<ClosedLoop>>();
+    spawner.namespaced::<DeserializeGuard<Monitoring>>();
+    spawner.namespaced::<DeserializeGuard<Decision>>();
+    spawner.namespaced::<DeserializeGuard<Execution>>();
 }
 
 struct Spawner<'a> {

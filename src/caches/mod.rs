@@ -1,7 +1,7 @@
-//! The caches: one watch for each kind (and watched namespace) feeds the one [`World`] of the process.
+//! The caches: one watch for each kind (and watched namespace) feeds the one [`World`] and the one [`Loops`] of the process.
 //!
-//! Owns the watches and the lock around the world, converts objects to facts at the edge and says which actions a change
-//! concerns. Decides nothing, and writes nothing to the cluster.
+//! Owns the watches and the locks around both, converts objects to facts at the edge and says which actions and loops a
+//! change concerns. Decides nothing, and writes nothing to the cluster.
 
 mod kinds;
 mod watch;
@@ -16,30 +16,46 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::logic::facts::Key;
-use crate::logic::world::{Kind, Wakes, World};
+use crate::logic::facts::{Identity, Key};
+use crate::logic::world::loops::Loops;
+use crate::logic::world::{Source, Wakes, World};
 use crate::metrics::{KindLabel, Metrics};
+use kinds::{Known, Sort};
 
-/// The world of this process, behind its lock. Only closures get at it, so that no guard can live across an await.
-#[derive(Clone, Default)]
-pub struct Shared(Arc<RwLock<World>>);
+/// What the whole process knows, behind its lock. Only closures get at it, so that no guard can live across an await.
+#[derive(Default)]
+pub struct Store<T>(Arc<RwLock<T>>);
 
-impl Shared {
-    /// Looks at the world. Poison is passed over: a panic elsewhere does not make facts untrue.
-    pub fn read<R>(&self, look: impl FnOnce(&World) -> R) -> R {
+/// The world of this process.
+pub type Shared = Store<World>;
+
+/// The closed loops of this process.
+pub type SharedLoops = Store<Loops>;
+
+impl<T> Clone for Store<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Store<T> {
+    /// Looks at it. Poison is passed over: a panic elsewhere does not make facts untrue.
+    pub fn read<R>(&self, look: impl FnOnce(&T) -> R) -> R {
         look(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Changes the world.
-    pub fn write<R>(&self, change: impl FnOnce(&mut World) -> R) -> R {
+    /// Changes it.
+    pub fn write<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
         change(&mut self.0.write().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// Who wants to know that actions should look again. Must not block.
+/// Who wants to know that actions or loops should look again. Must not block.
 pub trait Listener: Send + Sync {
     /// These actions are concerned by a change.
-    fn wake(&self, actions: Wakes);
+    fn wake_actions(&self, actions: Wakes);
+    /// These loops are.
+    fn wake_loops(&self, loops: Wakes);
 }
 
 /// What the watches need to know.
@@ -54,6 +70,7 @@ pub struct Options {
 /// The running caches.
 pub struct Caches {
     pub world: Shared,
+    pub loops: SharedLoops,
     state: Arc<State>,
     tasks: JoinSet<()>,
 }
@@ -61,13 +78,14 @@ pub struct Caches {
 /// What the watches share.
 pub(crate) struct State {
     world: Shared,
+    loops: SharedLoops,
     listener: Arc<dyn Listener>,
     metrics: Metrics,
     /// Watches that have not delivered their first list.
     unsynced: AtomicUsize,
     synced: Notify,
     /// Objects of our own kinds that do not parse.
-    unreadable: Mutex<BTreeSet<(Kind, Key)>>,
+    unreadable: Mutex<BTreeSet<(Sort, Key)>>,
 }
 
 /// Tells whether the caches are filled; cheap to clone.
@@ -92,16 +110,19 @@ impl Synced {
         }
     }
 
-    /// Some object of our own kinds does not parse, so that what it says is not known.
+    /// Some action or receipt does not parse, so that what it says is not known.
     #[must_use]
     pub fn has_unreadable(&self) -> bool {
-        !self.0.unreadable.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
+        let unreadable = self.0.unreadable.lock().unwrap_or_else(PoisonError::into_inner);
+        unreadable.iter().any(|(sort, _)| matches!(sort, Sort::World(_)))
     }
 
     /// Writes the number of known objects to the metrics.
     pub fn measure(&self) {
-        for (kind, count) in self.0.world.read(World::counts) {
-            let labels = KindLabel { kind: kinds::label(kind) };
+        let world = self.0.world.read(World::counts).into_iter().map(|(kind, count)| (Sort::World(kind), count));
+        let loops = self.0.loops.read(Loops::counts).into_iter().map(|(kind, count)| (Sort::Loops(kind), count));
+        for (sort, count) in world.chain(loops) {
+            let labels = KindLabel { kind: kinds::label(sort) };
             self.0.metrics.cache_objects.get_or_create(&labels).set(i64::try_from(count).unwrap_or(i64::MAX));
         }
     }
@@ -117,9 +138,10 @@ impl Caches {
         metrics: &Metrics,
         stop: &CancellationToken,
     ) -> Self {
-        let world = Shared::default();
+        let (world, loops) = (Shared::default(), SharedLoops::default());
         let state = Arc::new(State {
             world: world.clone(),
+            loops: loops.clone(),
             listener,
             metrics: metrics.clone(),
             unsynced: AtomicUsize::new(0),
@@ -128,7 +150,7 @@ impl Caches {
         });
         let mut tasks = JoinSet::new();
         kinds::spawn_all(client, options, &state, &mut tasks, stop);
-        Self { world, state, tasks }
+        Self { world, loops, state, tasks }
     }
 
     /// A handle that tells when the caches are filled.
@@ -154,13 +176,54 @@ impl State {
         }
     }
 
-    fn wake(&self, wakes: Wakes) {
-        if !wakes.is_empty() {
-            self.listener.wake(wakes);
+    /// Takes in what a watch told of.
+    fn apply(&self, object: Known) {
+        match object {
+            Known::World(object) => self.wake_actions(self.world.write(|world| world.apply(object, Source::Watch))),
+            Known::Loops(object) => self.wake_loops(self.loops.write(|loops| loops.apply(object, Source::Watch))),
         }
     }
 
-    fn readable(&self, kind: Kind, key: &Key) {
+    /// Takes out what a watch told is deleted.
+    fn remove(&self, sort: Sort, id: &Identity) {
+        match sort {
+            Sort::World(kind) => self.wake_actions(self.world.write(|world| world.remove(kind, id))),
+            Sort::Loops(kind) => self.wake_loops(self.loops.write(|loops| loops.remove(kind, id))),
+        }
+    }
+
+    /// Takes in a whole list of one kind; see [`World::replace`].
+    fn replace(&self, sort: Sort, namespace: Option<&str>, objects: Vec<Known>, version: &str) {
+        let (mut world, mut loops) = (Vec::new(), Vec::new());
+        for object in objects {
+            match object {
+                Known::World(object) => world.push(object),
+                Known::Loops(object) => loops.push(object),
+            }
+        }
+        match sort {
+            Sort::World(kind) => {
+                self.wake_actions(self.world.write(|known| known.replace(kind, namespace, world, version)));
+            }
+            Sort::Loops(kind) => {
+                self.wake_loops(self.loops.write(|known| known.replace(kind, namespace, loops, version)));
+            }
+        }
+    }
+
+    fn wake_actions(&self, wakes: Wakes) {
+        if !wakes.is_empty() {
+            self.listener.wake_actions(wakes);
+        }
+    }
+
+    fn wake_loops(&self, wakes: Wakes) {
+        if !wakes.is_empty() {
+            self.listener.wake_loops(wakes);
+        }
+    }
+
+    fn readable(&self, kind: Sort, key: &Key) {
         let mut unreadable = self.unreadable.lock().unwrap_or_else(PoisonError::into_inner);
         // Nearly always empty: do not clone a key for nothing.
         if !unreadable.is_empty() {
@@ -169,16 +232,16 @@ impl State {
     }
 
     /// A list begins: it will tell what does not parse.
-    fn all_readable(&self, kind: Kind, namespace: Option<&str>) {
+    fn all_readable(&self, kind: Sort, namespace: Option<&str>) {
         let mut unreadable = self.unreadable.lock().unwrap_or_else(PoisonError::into_inner);
         unreadable.retain(|(one, key)| *one != kind || namespace.is_some_and(|namespace| key.namespace != namespace));
     }
 
-    fn count_unreadable(&self, kind: Kind) {
+    fn count_unreadable(&self, kind: Sort) {
         self.metrics.unreadable.get_or_create(&KindLabel { kind: kinds::label(kind) }).inc();
     }
 
-    fn unreadable(&self, kind: Kind, key: Key) {
+    fn unreadable(&self, kind: Sort, key: Key) {
         self.count_unreadable(kind);
         self.unreadable.lock().unwrap_or_else(PoisonError::into_inner).insert((kind, key));
     }

@@ -13,6 +13,7 @@ use tower_test::mock;
 
 use super::*;
 use crate::logic::facts::Identity;
+use crate::logic::world::Kind;
 
 /// What is asked of the pretended server, and what it says. A watch stays open until it is ended.
 #[derive(Clone, Default)]
@@ -33,8 +34,11 @@ struct State_ {
 #[derive(Default)]
 struct Woken(StdMutex<Vec<Key>>);
 impl Listener for Woken {
-    fn wake(&self, actions: Wakes) {
+    fn wake_actions(&self, actions: Wakes) {
         self.0.lock().unwrap().extend(actions);
+    }
+    fn wake_loops(&self, loops: Wakes) {
+        self.0.lock().unwrap().extend(loops);
     }
 }
 

@@ -15,9 +15,8 @@ use tokio::time::{Instant, timeout};
 use tracing::{debug, warn};
 
 use super::State;
-use super::kinds::{self, Watched};
+use super::kinds::{self, Known, Watched};
 use crate::logic::facts::Identity;
-use crate::logic::world::{Object, Source};
 use crate::metrics::WatchLabels;
 
 /// Objects in one page of a list: about a megabyte of pods. What a page takes while it is turned into facts is several
@@ -109,7 +108,7 @@ impl<K: Watched> Watch<K> {
                     if !synced {
                         synced = true;
                         self.state.one_synced();
-                        debug!(kind = kinds::label(K::KIND), namespace = self.namespace, "cache filled");
+                        debug!(kind = kinds::label(K::SORT), namespace = self.namespace, "cache filled");
                     }
                     failures = 0;
                 }
@@ -122,7 +121,7 @@ impl<K: Watched> Watch<K> {
     /// read of the newest state, so a restarted operator sees all that its predecessor wrote. (Streaming lists would be
     /// cheaper, but kube asks for them from version 0, which is any state.)
     async fn list(&self) -> Result<String, Error> {
-        self.state.all_readable(K::KIND, self.namespace.as_deref());
+        self.state.all_readable(K::SORT, self.namespace.as_deref());
         let mut objects = Vec::new();
         let mut params = ListParams::default().limit(PAGE);
         loop {
@@ -134,11 +133,7 @@ impl<K: Watched> Watch<K> {
                 None => {
                     let version = page.metadata.resource_version.filter(|version| !version.is_empty());
                     let version = version.ok_or(Error::NoVersion)?;
-                    let wakes = self
-                        .state
-                        .world
-                        .write(|world| world.replace(K::KIND, self.namespace.as_deref(), objects, &version));
-                    self.state.wake(wakes);
+                    self.state.replace(K::SORT, self.namespace.as_deref(), objects, &version);
                     return Ok(version);
                 }
             }
@@ -157,16 +152,14 @@ impl<K: Watched> Watch<K> {
                 WatchEvent::Added(item) | WatchEvent::Modified(item) => {
                     advance(version, &item);
                     if let Some(object) = self.object(item) {
-                        let wakes = self.state.world.write(|world| world.apply(object, Source::Watch));
-                        self.state.wake(wakes);
+                        self.state.apply(object);
                     }
                 }
                 WatchEvent::Deleted(item) => {
                     advance(version, &item);
                     let id = Identity::from(item.meta());
-                    self.state.readable(K::KIND, &id.key);
-                    let wakes = self.state.world.write(|world| world.remove(K::KIND, &id));
-                    self.state.wake(wakes);
+                    self.state.readable(K::SORT, &id.key);
+                    self.state.remove(K::SORT, &id);
                 }
                 WatchEvent::Bookmark(mark) => version.clone_from(&mark.metadata.resource_version),
                 WatchEvent::Error(status) => return Err(kube::Error::Api(status).into()),
@@ -195,41 +188,41 @@ impl<K: Watched> Watch<K> {
     }
 
     fn passed_over(&self) {
-        warn!(kind = kinds::label(K::KIND), "watch event passed over, it does not parse");
-        self.state.count_unreadable(K::KIND);
+        warn!(kind = kinds::label(K::SORT), "watch event passed over, it does not parse");
+        self.state.count_unreadable(K::SORT);
     }
 
     /// The fact of an object; None, and remembered as unreadable, where it does not parse.
-    fn object(&self, item: K) -> Option<Object> {
+    fn object(&self, item: K) -> Option<Known> {
         let key = Identity::from(item.meta()).key;
         match item.object() {
             Ok(object) => {
-                self.state.readable(K::KIND, &key);
+                self.state.readable(K::SORT, &key);
                 Some(object)
             }
             Err(error) => {
                 warn!(
-                    kind = kinds::label(K::KIND),
+                    kind = kinds::label(K::SORT),
                     ns = key.namespace,
                     name = key.name,
                     error,
                     "object does not parse"
                 );
-                self.state.unreadable(K::KIND, key);
+                self.state.unreadable(K::SORT, key);
                 None
             }
         }
     }
 
     async fn pause(&self, error: &Error, failures: &mut u32) {
-        let labels = WatchLabels { kind: kinds::label(K::KIND), reason: error.reason() };
+        let labels = WatchLabels { kind: kinds::label(K::SORT), reason: error.reason() };
         self.state.metrics.watch_restarts.get_or_create(&labels).inc();
         let longest = BACKOFF.0.saturating_mul(2_u32.saturating_pow((*failures).min(16))).min(BACKOFF.1);
         *failures = failures.saturating_add(1);
         if matches!(error, Error::Expired) {
-            debug!(kind = kinds::label(K::KIND), "watch fell behind, listing again");
+            debug!(kind = kinds::label(K::SORT), "watch fell behind, listing again");
         } else {
-            warn!(kind = kinds::label(K::KIND), namespace = self.namespace, %error, "watch failed, trying again");
+            warn!(kind = kinds::label(K::SORT), namespace = self.namespace, %error, "watch failed, trying again");
         }
         tokio::time::sleep(longest.mul_f64(0.5 + 0.5 * fastrand::f64())).await;
     }

@@ -4,6 +4,7 @@
 //! failure, the metrics and the end. What a controller does stands in its own folder.
 
 pub mod backoff;
+pub mod closed_loop;
 pub mod error;
 pub mod queue;
 pub mod workload_action;

@@ -14,7 +14,8 @@ use crate::logic::world::Wakes;
 
 struct Nobody;
 impl Listener for Nobody {
-    fn wake(&self, _: Wakes) {}
+    fn wake_actions(&self, _: Wakes) {}
+    fn wake_loops(&self, _: Wakes) {}
 }
 
 /// A server whose caches never fill.

@@ -33,7 +33,8 @@ struct Scripted {
 
 struct Nobody;
 impl Listener for Nobody {
-    fn wake(&self, _: Wakes) {}
+    fn wake_actions(&self, _: Wakes) {}
+    fn wake_loops(&self, _: Wakes) {}
 }
 
 fn scripted(answers: impl IntoIterator<Item = (u16, Value)>) -> Scripted {

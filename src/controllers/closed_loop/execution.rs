@@ -1,0 +1,102 @@
+//! The third hop: what was decided is claimed, done and recorded.
+//!
+//! Each record insists on the version that was read, so that of two processes only one claims a decision.
+
+use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+use serde_json::json;
+
+use super::objects::{self, Precondition};
+use super::target::{self, Actor};
+use super::{ClosedLoops, Pass};
+use crate::api::closed_loop::action::Rung;
+use crate::api::execution::{Execution, ExecutionSpec, ExecutionStatus};
+use crate::controllers::error::Error;
+use crate::logic::closed_loop::assessment::Assessment;
+use crate::logic::closed_loop::execution::{Acted, Effect, Job, Next, Seen, Sent, after, next};
+
+/// Steps of one pass; then others get their turn.
+const STEPS: usize = 16;
+
+/// How long a target that is never as it was looked at is left alone.
+const RESTLESS: SignedDuration = SignedDuration::from_secs(1);
+
+/// Carries on until there is nothing to do. True where something was written.
+///
+/// # Errors
+/// A write, or a look at the target, did not succeed.
+pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment) -> Result<bool, Error> {
+    let mut seen: Option<Seen> = None;
+    let mut sent = Sent::Maybe;
+    let mut written = false;
+    let name = pass.key.name.clone();
+    for _ in 0..STEPS {
+        let Some(object) = pass.family.execution.clone() else { return Ok(written) };
+        let status = object.status.clone().unwrap_or_default();
+        let decision = pass.memory.decision.now().clone();
+        let uid = object.uid().unwrap_or_default();
+        let job = Job {
+            spec: &assessment.children.execution,
+            status: &status,
+            uid: &uid,
+            generation: object.metadata.generation.unwrap_or(0),
+            loop_name: &name,
+            chosen: decision.chosen.as_ref(),
+            tag: decision.tag.as_ref(),
+            seen: seen.as_ref(),
+            sent,
+            now: Timestamp::now(),
+        };
+        let step = match next(&job) {
+            Next::Act(effect) => {
+                if ctx.is_over() {
+                    return Ok(written);
+                }
+                sent = Sent::Maybe;
+                let acted = act(ctx, pass, job.spec, &effect).await?;
+                after(&job, &effect, &acted)
+            }
+            step => step,
+        };
+        match step {
+            Next::Nothing => return Ok(written),
+            Next::Wait(at) => {
+                pass.again(at);
+                return Ok(written);
+            }
+            Next::Record(new) => {
+                let claims = new.claim.is_some() && new.claim != status.claim;
+                record(ctx, pass, &object, &new).await?;
+                written = true;
+                sent = if claims { Sent::NotYet } else { Sent::Maybe };
+            }
+            Next::Look | Next::Act(_) => {
+                let rung = status.claim.as_ref().map(|claim| &claim.action);
+                let Some(rung) = rung.or(decision.chosen.as_ref().map(|chosen| &chosen.action)) else {
+                    return Ok(written);
+                };
+                seen = Some(look(ctx, pass, job.spec, rung).await?);
+            }
+        }
+    }
+    pass.again(Timestamp::now().checked_add(RESTLESS).unwrap_or(Timestamp::MAX));
+    Ok(written)
+}
+
+async fn look(ctx: &ClosedLoops, pass: &mut Pass, spec: &ExecutionSpec, rung: &Rung) -> Result<Seen, Error> {
+    let mut actor = Actor::of(ctx, pass, spec);
+    let seen = target::look(ctx, &mut actor, rung).await;
+    pass.memory.forbidden = actor.doubt;
+    seen
+}
+
+async fn act(ctx: &ClosedLoops, pass: &mut Pass, spec: &ExecutionSpec, effect: &Effect) -> Result<Acted, Error> {
+    let mut actor = Actor::of(ctx, pass, spec);
+    let acted = target::act(ctx, &mut actor, effect).await;
+    pass.memory.forbidden = actor.doubt;
+    acted
+}
+
+async fn record(ctx: &ClosedLoops, pass: &mut Pass, object: &Execution, status: &ExecutionStatus) -> Result<(), Error> {
+    objects::record(ctx, pass, object, json!(status), Precondition::Version).await
+}

@@ -1,0 +1,159 @@
+//! The closed-loop controller: takes each loop through its hops, each in a file of its own.
+//!
+//! One pass works on one loop and its three children, and no two passes on the same: their key is the loop's. What a hop
+//! wrote is handed straight to the next; the watch is the way back after a crash, and both ways come to the same. Decides
+//! nothing about loops: that is `logic::closed_loop`. Keeps nothing that a crash must not lose.
+//!
+//! | file | hop |
+//! |---|---|
+//! | `parent` | the loop's children are made and kept, its own status is written |
+//! | `monitoring`, `decision`, `execution` | the three stages |
+//! | `target/` | what acts is looked at and changed, as the loop's account |
+//! | `objects`, `memory` | writes of our own kinds; what one pass leaves to the next |
+
+mod decision;
+mod execution;
+mod memory;
+mod monitoring;
+mod objects;
+mod parent;
+mod target;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::Client;
+use tokio_util::sync::CancellationToken;
+
+use crate::caches::{Shared, SharedLoops};
+use crate::controllers::error::Error;
+use crate::controllers::queue::Queue;
+use crate::controllers::{Again, Controller, Outcome};
+use crate::logic::facts::Key;
+use crate::logic::world::loops::Family;
+use crate::metrics::{Metrics, ReasonLabel};
+use memory::Memory;
+use target::Kinds;
+
+/// At most this much later than asked for, so that what waits for the same moment does not come at once.
+const JITTER: Duration = Duration::from_millis(50);
+
+/// Everything the controller works with.
+pub struct ClosedLoops {
+    pub client: Client,
+    pub loops: SharedLoops,
+    /// For the autoscalers that act on a loop's target.
+    pub world: Shared,
+    pub queue: Arc<Queue<Key>>,
+    /// How long one request may take.
+    pub timeout: Duration,
+    pub metrics: Metrics,
+    /// Cancelled when this replica must not act any more.
+    pub leader: CancellationToken,
+    /// Cancelled when passes should come to an end.
+    pub stop: CancellationToken,
+    pub state: State,
+}
+
+/// What the controller keeps between two passes; a crash may lose it.
+#[derive(Default)]
+pub struct State {
+    memories: Mutex<HashMap<Key, Memory>>,
+    kinds: Mutex<Kinds>,
+}
+
+impl State {
+    fn memories(&self) -> MutexGuard<'_, HashMap<Key, Memory>> {
+        self.memories.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn kinds(&self) -> MutexGuard<'_, Kinds> {
+        self.kinds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One loop, as a pass has it: what is known of it, renewed by each of our own writes, and what the pass leaves behind.
+struct Pass {
+    key: Key,
+    family: Family,
+    memory: Memory,
+    /// The earliest time at which there is something to do again.
+    due: Option<Timestamp>,
+    /// The answer to a write showed that somebody else has changed something: the watch may not tell of it any more.
+    stirred: bool,
+}
+
+impl Pass {
+    /// Asks to be looked at again then.
+    fn again(&mut self, at: Timestamp) {
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+    }
+}
+
+impl Controller for ClosedLoops {
+    type Key = Key;
+    const NAME: &'static str = "closed-loop";
+
+    async fn reconcile(self: Arc<Self>, key: Key) -> Outcome {
+        let Some(family) = self.loops.read(|loops| loops.family(&key)) else {
+            self.state.memories().remove(&key);
+            return Ok(Again::OnChange);
+        };
+        if family.parent.metadata.deletion_timestamp.is_some() {
+            return Ok(Again::OnChange);
+        }
+        let memory = self.state.memories().remove(&key).unwrap_or_default();
+        let mut pass = Pass { key, family: family.own(), memory, due: None, stirred: false };
+        let done = self.hops(&mut pass).await;
+        let (due, stirred) = (pass.due, pass.stirred);
+        self.state.memories().insert(pass.key, pass.memory);
+        if let Err(error) = &done {
+            self.metrics.api_errors.get_or_create(&ReasonLabel { reason: error.reason() }).inc();
+        }
+        done?;
+        if stirred {
+            return Ok(Again::After(Duration::ZERO));
+        }
+        Ok(due.map_or(Again::OnChange, |at| {
+            let left = Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or(Duration::ZERO);
+            Again::After(left + JITTER.mul_f64(fastrand::f64()))
+        }))
+    }
+}
+
+impl ClosedLoops {
+    /// The hops in their order. What was begun is brought to its end first, and what was decided is begun at once.
+    async fn hops(&self, pass: &mut Pass) -> Result<(), Error> {
+        let assessment = parent::keep(self, pass).await?;
+        if let Some((watch, rules)) = assessment.stages.as_ref().filter(|_| pass.memory.strangers.is_none()) {
+            execution::hop(self, pass, &assessment).await?;
+            monitoring::hop(self, pass, &assessment, watch).await?;
+            if self.is_over() {
+                return Ok(());
+            }
+            decision::hop(self, pass, rules).await?;
+            if execution::hop(self, pass, &assessment).await? {
+                decision::hop(self, pass, rules).await?;
+            }
+        }
+        parent::report(self, pass, &assessment).await
+    }
+
+    /// Nothing new is begun any more.
+    fn is_over(&self) -> bool {
+        self.leader.is_cancelled() || self.stop.is_cancelled()
+    }
+
+    /// A request, bounded in time, with its error classified.
+    async fn timed<T>(&self, call: impl Future<Output = kube::Result<T>>) -> Result<T, Error> {
+        if self.leader.is_cancelled() {
+            return Err(Error::NotLeader);
+        }
+        match tokio::time::timeout(self.timeout, call).await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => Err(Error::Timeout(self.timeout)),
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Writes of our own kinds: specs of children, statuses. Each answer is taken into the store at once.
+
+use std::fmt::Debug;
+use std::time::Instant;
+
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tracing::info;
+
+use super::{ClosedLoops, Pass};
+use crate::api::closed_loop::ClosedLoop;
+use crate::api::decision::Decision;
+use crate::api::execution::Execution;
+use crate::api::marks;
+use crate::api::monitoring::Monitoring;
+use crate::controllers::error::Error;
+use crate::logic::facts::{Identity, Key};
+use crate::logic::world::Source;
+use crate::logic::world::loops::{LoopKind, LoopObject};
+
+/// One of the four kinds.
+pub trait Kind:
+    Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+    + Serialize
+    + DeserializeOwned
+    + Clone
+    + Debug
+    + Send
+    + Sync
+    + 'static
+{
+    const KIND: LoopKind;
+    /// Field manager of its status.
+    const STATUS_MANAGER: &'static str;
+    /// Names of its writes in metrics and logs: of the whole object, of the status.
+    const EFFECTS: (&'static str, &'static str);
+    fn object(self) -> LoopObject;
+}
+
+macro_rules! kinds {
+    ($($kind:ident => $word:ident, $manager:ident;)*) => {
+        $(impl Kind for $kind {
+            const KIND: LoopKind = LoopKind::$word;
+            const STATUS_MANAGER: &'static str = marks::$manager;
+            const EFFECTS: (&'static str, &'static str) =
+                (concat!("Keep", stringify!($kind)), concat!("Record", stringify!($kind)));
+            fn object(mut self) -> LoopObject {
+                self.metadata.managed_fields = None;
+                LoopObject::$word(Box::new(self))
+            }
+        })*
+    };
+}
+kinds! {
+    ClosedLoop => Loop, LOOP_STATUS_MANAGER;
+    Monitoring => Monitoring, MONITORING_STATUS_MANAGER;
+    Decision => Decision, DECISION_STATUS_MANAGER;
+    Execution => Execution, EXECUTION_STATUS_MANAGER;
+}
+
+/// Whether a write insists on the version that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precondition {
+    /// Only this object: what others write beside it does not matter.
+    Uid,
+    /// Only this version of it.
+    Version,
+}
+
+fn api<K: Kind>(ctx: &ClosedLoops, key: &Key) -> Api<K> {
+    Api::namespaced(ctx.client.clone(), &key.namespace)
+}
+
+/// Writes a status by server-side apply.
+pub async fn record<K: Kind>(
+    ctx: &ClosedLoops,
+    pass: &mut Pass,
+    object: &K,
+    status: Value,
+    precondition: Precondition,
+) -> Result<(), Error> {
+    let mut body = apply_body::<K>(object.meta().uid.as_deref(), &pass.key);
+    if precondition == Precondition::Version {
+        body["metadata"]["resourceVersion"] = json!(object.resource_version());
+    }
+    body["status"] = status;
+    let params = PatchParams::apply(K::STATUS_MANAGER).force();
+    let api = api::<K>(ctx, &pass.key);
+    let written =
+        counted(ctx, K::EFFECTS.1, ctx.timed(api.patch_status(&pass.key.name, &params, &Patch::Apply(&body)))).await;
+    match written {
+        Ok(answer) => {
+            // Only a status was written: whatever else is new came from others.
+            pass.stirred |= answer.meta().generation != object.meta().generation;
+            take_in(ctx, pass, answer);
+            Ok(())
+        }
+        Err(error) => Err(surprised::<K>(ctx, pass, error).await),
+    }
+}
+
+/// Makes a child. One of that name that is there already is looked at by the next pass.
+pub async fn create<K: Kind>(ctx: &ClosedLoops, pass: &mut Pass, child: &K) -> Result<(), Error> {
+    let params = PostParams { field_manager: Some(marks::LOOP_MANAGER.to_owned()), ..PostParams::default() };
+    let api = api::<K>(ctx, &pass.key);
+    match counted(ctx, K::EFFECTS.0, ctx.timed(api.create(&params, child))).await {
+        Ok(answer) => {
+            take_in(ctx, pass, answer);
+            Ok(())
+        }
+        Err(error) => Err(surprised::<K>(ctx, pass, error).await),
+    }
+}
+
+/// Changes a child's spec and marks: by server-side apply, or by a merge patch where another has added to it.
+pub async fn keep<K: Kind>(ctx: &ClosedLoops, pass: &mut Pass, child: &K, patch: &Patch<Value>) -> Result<(), Error> {
+    let params = match patch {
+        Patch::Apply(_) => PatchParams::apply(marks::LOOP_MANAGER).force(),
+        _ => PatchParams { field_manager: Some(marks::LOOP_MANAGER.to_owned()), ..PatchParams::default() },
+    };
+    let api = api::<K>(ctx, &pass.key);
+    match counted(ctx, K::EFFECTS.0, ctx.timed(api.patch(&child.name_any(), &params, patch))).await {
+        Ok(answer) => {
+            take_in(ctx, pass, answer);
+            Ok(())
+        }
+        Err(error) => Err(surprised::<K>(ctx, pass, error).await),
+    }
+}
+
+/// The head of what is applied.
+pub fn apply_body<K: Kind>(uid: Option<&str>, key: &Key) -> Value {
+    json!({
+        "apiVersion": K::api_version(&()),
+        "kind": K::kind(&()),
+        "metadata": {"namespace": key.namespace, "name": key.name, "uid": uid},
+    })
+}
+
+/// The answer to a write of ours is a fact at once. Other loops that it concerns are woken; ours goes on anyway.
+pub fn take_in<K: Kind>(ctx: &ClosedLoops, pass: &mut Pass, answer: K) {
+    let (mut wakes, family) = ctx.loops.write(|loops| {
+        let wakes = loops.apply(answer.object(), Source::Own);
+        (wakes, loops.family(&pass.key))
+    });
+    wakes.remove(&pass.key);
+    ctx.queue.wake(wakes);
+    match family {
+        Some(family) => pass.family = family.own(),
+        // The loop was deleted meanwhile; the next pass finds nothing.
+        None => pass.stirred = true,
+    }
+}
+
+/// The object is not as it was known: it is looked at, so that the next pass starts from what there is.
+async fn surprised<K: Kind>(ctx: &ClosedLoops, pass: &mut Pass, error: Error) -> Error {
+    match error {
+        Error::Conflict(_) | Error::Exists(_) | Error::Gone(_) => {}
+        error => return error,
+    }
+    match ctx.timed(api::<K>(ctx, &pass.key).get_opt(&pass.key.name)).await {
+        Ok(Some(found)) => take_in(ctx, pass, found),
+        Ok(None) => {
+            let known = Identity { key: pass.key.clone(), ..Identity::default() };
+            let uid = known_uid::<K>(pass);
+            ctx.loops.write(|loops| loops.remove(K::KIND, &Identity { uid, ..known }));
+        }
+        Err(other) => return other,
+    }
+    error
+}
+
+fn known_uid<K: Kind>(pass: &Pass) -> String {
+    let family = &pass.family;
+    let uid = match K::KIND {
+        LoopKind::Loop => family.parent.uid(),
+        LoopKind::Monitoring => family.monitoring.as_ref().and_then(|object| object.uid()),
+        LoopKind::Decision => family.decision.as_ref().and_then(|object| object.uid()),
+        LoopKind::Execution => family.execution.as_ref().and_then(|object| object.uid()),
+    };
+    uid.unwrap_or_default()
+}
+
+/// A write, counted and timed.
+pub async fn counted<T>(
+    ctx: &ClosedLoops,
+    effect: &'static str,
+    write: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let begun = Instant::now();
+    let done = write.await;
+    let outcome = done.as_ref().map_or_else(|error| error.class().word(), |_| "ok");
+    ctx.metrics.effect(effect, outcome, begun.elapsed());
+    if done.is_ok() {
+        info!(effect, "done");
+    }
+    done
+}

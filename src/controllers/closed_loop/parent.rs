@@ -1,0 +1,267 @@
+//! The loop itself: its children are made and kept as they are to be, and its own status says how it is.
+//!
+//! A child of its name that is not the loop's is left alone. Never touches `Monitoring.spec.sample`, nor the loop's spec.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::Patch;
+use kube::core::object::HasSpec;
+use kube::{Resource, ResourceExt};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::objects::{self, Kind, Precondition};
+use super::{ClosedLoops, Pass};
+use crate::api::closed_loop::{ClosedLoop, ClosedLoopStatus};
+use crate::api::decision::{Decision, DecisionSpec};
+use crate::api::execution::{Execution, ExecutionSpec};
+use crate::api::marks;
+use crate::api::monitoring::{Monitoring, MonitoringSpec};
+use crate::controllers::error::Error;
+use crate::logic::closed_loop::assessment::{self, Assessment, Case, Hops, Trouble, assess};
+use crate::logic::closed_loop::chain::Link;
+use crate::logic::closed_loop::conflict::{Claimant, ClaimantKind, dimensions};
+use crate::logic::closed_loop::support;
+use crate::logic::world::loops::{Family, is_owned};
+
+/// The least time between two writes of the loop's status that only tell of another decision: who looks at a table looks no
+/// more often.
+const SUMMARY: SignedDuration = SignedDuration::from_secs(1);
+
+/// What there is around a loop.
+struct Around {
+    links: BTreeMap<String, Link>,
+    me: Claimant,
+    others: Vec<Claimant>,
+}
+
+impl Around {
+    fn of(ctx: &ClosedLoops, pass: &Pass) -> Self {
+        let parent = &pass.family.parent;
+        let namespace = &pass.key.namespace;
+        let all: Vec<Arc<ClosedLoop>> = ctx.loops.read(|loops| loops.within(namespace).cloned().collect());
+        let links = all.iter().filter_map(|one| Some((one.name_any(), Link::of(&one.spec).ok()?))).collect();
+        let mut others: Vec<Claimant> = all.iter().map(|one| claimant(one)).collect();
+        let target = &parent.spec.target;
+        let scaler = ctx.world.read(|world| world.scaler_of(namespace, &target.kind, &target.name).cloned());
+        others.extend(scaler.map(|scaler| Claimant {
+            kind: ClaimantKind::HorizontalPodAutoscaler,
+            name: scaler.id.key.name,
+            uid: scaler.id.uid,
+            created: Timestamp::UNIX_EPOCH,
+            target: target.clone(),
+            dimensions: vec!["replicas".to_owned()],
+        }));
+        Self { links, me: claimant(parent), others }
+    }
+
+    fn case<'a>(&'a self, pass: &'a Pass, status: &'a ClosedLoopStatus) -> Case<'a> {
+        Case {
+            name: &pass.key.name,
+            spec: &pass.family.parent.spec,
+            status,
+            links: &self.links,
+            me: &self.me,
+            others: &self.others,
+            now: Timestamp::now(),
+        }
+    }
+}
+
+fn claimant(one: &ClosedLoop) -> Claimant {
+    Claimant {
+        kind: ClaimantKind::ClosedLoop,
+        name: one.name_any(),
+        uid: one.uid().unwrap_or_default(),
+        created: one.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |created| created.0),
+        target: one.spec.target.clone(),
+        // One that cannot act is in nobody's way.
+        dimensions: if support::check(&one.spec).is_ok() { dimensions(&one.spec) } else { Vec::new() },
+    }
+}
+
+/// Assesses the loop, and makes its children what they are to be.
+///
+/// # Errors
+/// A write did not succeed.
+pub async fn keep(ctx: &ClosedLoops, pass: &mut Pass) -> Result<Assessment, Error> {
+    let around = Around::of(ctx, pass);
+    let status = pass.family.parent.status.clone().unwrap_or_default();
+    let assessment = assess(&around.case(pass, &status));
+    pass.memory.strangers = None;
+    if let Some(until) = &assessment.effective.until {
+        pass.again(until.0);
+    }
+    if assessment.can_have_children(&pass.key.name) {
+        child::<Monitoring>(ctx, pass, &assessment.children.monitoring).await?;
+        child::<Decision>(ctx, pass, &assessment.children.decision).await?;
+        child::<Execution>(ctx, pass, &assessment.children.execution).await?;
+    }
+    Ok(assessment)
+}
+
+/// A child of a loop.
+trait Child: Kind + HasSpec<Spec: Serialize + Clone + PartialEq> {
+    fn make(name: &str, spec: Self::Spec) -> Self;
+    fn find(family: &Family) -> Option<Arc<Self>>;
+    /// What of the spec is the loop's.
+    fn ours(&self) -> Self::Spec;
+}
+
+impl Child for Monitoring {
+    fn make(name: &str, spec: MonitoringSpec) -> Self {
+        Self::new(name, spec)
+    }
+    fn find(family: &Family) -> Option<Arc<Self>> {
+        family.monitoring.clone()
+    }
+    fn ours(&self) -> MonitoringSpec {
+        MonitoringSpec { sample: None, ..self.spec.clone() }
+    }
+}
+
+impl Child for Decision {
+    fn make(name: &str, spec: DecisionSpec) -> Self {
+        Self::new(name, spec)
+    }
+    fn find(family: &Family) -> Option<Arc<Self>> {
+        family.decision.clone()
+    }
+    fn ours(&self) -> DecisionSpec {
+        self.spec.clone()
+    }
+}
+
+impl Child for Execution {
+    fn make(name: &str, spec: ExecutionSpec) -> Self {
+        Self::new(name, spec)
+    }
+    fn find(family: &Family) -> Option<Arc<Self>> {
+        family.execution.clone()
+    }
+    fn ours(&self) -> ExecutionSpec {
+        self.spec.clone()
+    }
+}
+
+/// Makes one child, or makes it again what it is to be.
+async fn child<K: Child>(ctx: &ClosedLoops, pass: &mut Pass, spec: &K::Spec) -> Result<(), Error> {
+    let Some(family) = ctx.loops.read(|loops| loops.family(&pass.key)) else { return Ok(()) };
+    let parent = family.parent.uid().unwrap_or_default();
+    let mut wanted = K::make(&pass.key.name, spec.clone());
+    wanted.meta_mut().namespace = Some(pass.key.namespace.clone());
+    wanted.meta_mut().labels = Some([(marks::LOOP.to_owned(), pass.key.name.clone())].into());
+    wanted.meta_mut().owner_references = family.parent.controller_owner_ref(&()).map(|owner| vec![owner]);
+    let Some(found) = K::find(&family) else { return objects::create(ctx, pass, &wanted).await };
+    if !is_owned(found.meta().owner_references.as_ref(), &parent) {
+        if !is_orphan(found.owner_references(), &pass.key.name) {
+            let words = format!(
+                "{} {} is there and not this loop's: delete it, or give the loop another name",
+                K::kind(&()),
+                pass.key.name
+            );
+            pass.memory.strangers.get_or_insert(words);
+        }
+        return Ok(());
+    }
+    let marked = found.labels().get(marks::LOOP) == Some(&pass.key.name);
+    if found.meta().deletion_timestamp.is_some() || (marked && found.ours() == *spec) {
+        return Ok(());
+    }
+    let mut body = objects::apply_body::<K>(found.meta().uid.as_deref(), &pass.key);
+    body["metadata"]["labels"] = json!(wanted.labels());
+    body["metadata"]["ownerReferences"] = json!(wanted.owner_references());
+    body["spec"] = json!(spec);
+    objects::keep(ctx, pass, &*found, &Patch::Apply(body)).await?;
+    // What others have added is not ours to leave out, by the rules of server-side apply: it has to be taken away.
+    let Some(applied) = K::find(&pass.family) else { return Ok(()) };
+    match difference(&json!(applied.ours()), &json!(spec)) {
+        Some(patch) => objects::keep(ctx, pass, &*applied, &Patch::Merge(json!({"spec": patch}))).await,
+        None => Ok(()),
+    }
+}
+
+/// It belongs to a loop of this name that was there before, and goes by itself.
+fn is_orphan(owners: &[OwnerReference], name: &str) -> bool {
+    owners.iter().any(|owner| owner.kind == ClosedLoop::kind(&()) && owner.name == name)
+}
+
+/// The merge patch that makes one JSON value the other; none where they are the same.
+fn difference(from: &Value, to: &Value) -> Option<Value> {
+    match (from, to) {
+        (Value::Object(from), Value::Object(to)) => {
+            let mut patch = Map::new();
+            for name in from.keys().filter(|name| !to.contains_key(*name)) {
+                patch.insert(name.clone(), Value::Null);
+            }
+            for (name, value) in to {
+                if let Some(change) = difference(from.get(name).unwrap_or(&Value::Null), value) {
+                    patch.insert(name.clone(), change);
+                }
+            }
+            (!patch.is_empty()).then_some(Value::Object(patch))
+        }
+        (from, to) => (from != to).then(|| to.clone()),
+    }
+}
+
+/// Says how the loop is.
+///
+/// # Errors
+/// The write did not succeed.
+pub async fn report(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment) -> Result<(), Error> {
+    let around = Around::of(ctx, pass);
+    let parent = Arc::clone(&pass.family.parent);
+    let tuning = parent.status.as_ref().map(|status| status.tuning.clone()).unwrap_or_default();
+    let stored = ClosedLoopStatus { tuning: Vec::new(), ..parent.status.clone().unwrap_or_default() };
+    let case = around.case(pass, &stored);
+    let now = case.now;
+    let family = &pass.family;
+    let hops = Hops {
+        monitoring: family.monitoring.as_ref().and_then(|object| object.status.as_ref()),
+        decision: family.decision.as_ref().and_then(|object| object.status.as_ref()),
+        execution: family.execution.as_ref().and_then(|object| object.status.as_ref()),
+        strangers: pass.memory.strangers.as_deref(),
+    };
+    let status = assessment::status(&case, assessment, hops, parent.metadata.generation.unwrap_or(0));
+    if assessment::same_edges(&stored, &status) {
+        if stored.summary == status.summary {
+            return Ok(());
+        }
+        let next = pass.memory.told.and_then(|told| told.checked_add(SUMMARY).ok()).filter(|next| *next > now);
+        if let Some(next) = next {
+            pass.again(next);
+            return Ok(());
+        }
+    }
+    let trouble = assessment.trouble.as_ref().map(Trouble::words);
+    if let Some(words) = trouble.filter(|_| !assessment::same_edges(&stored, &status)) {
+        tracing::info!(words, "loop does not act");
+    }
+    objects::record(ctx, pass, &*parent, json!(status), Precondition::Uid).await?;
+    pass.memory.told = Some(now);
+    // Another loop may have tuned this one between our reading and our writing.
+    let tuned = pass.family.parent.status.as_ref().map(|status| status.tuning.as_slice()).unwrap_or_default();
+    pass.stirred |= tuned != tuning;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_difference_takes_away_what_was_added() {
+        for (from, to, expected) in [
+            (json!({"a": 1}), json!({"a": 1}), None),
+            (json!({"a": 1, "b": 2}), json!({"a": 1}), Some(json!({"b": null}))),
+            (json!({"a": {"b": 1, "c": 2}}), json!({"a": {"b": 3}}), Some(json!({"a": {"b": 3, "c": null}}))),
+            (json!({"a": [1, 2]}), json!({"a": [1]}), Some(json!({"a": [1]}))),
+        ] {
+            assert_eq!(difference(&from, &to), expected);
+        }
+    }
+}

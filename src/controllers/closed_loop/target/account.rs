@@ -1,0 +1,92 @@
+//! Requests as a loop's service account: the operator's own connection, with the account named in a header.
+
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::api::{Patch, PatchParams};
+use kube::core::Request;
+use kube::{Api, Client};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::api::marks;
+use crate::controllers::closed_loop::ClosedLoops;
+use crate::controllers::error::Error;
+
+/// The header that says as whom a request is made.
+const HEADER: &str = "impersonate-user";
+
+/// A service account.
+pub struct Account {
+    pub client: Client,
+    pub namespace: String,
+    pub name: String,
+}
+
+/// Where an object is, and which part of it is meant.
+#[derive(Clone, Copy, Debug)]
+pub struct Path<'a> {
+    /// Path of its kind in its namespace.
+    pub url: &'a str,
+    pub name: &'a str,
+    pub subresource: Option<&'a str>,
+}
+
+impl Account {
+    /// Reads an object, or a subresource.
+    ///
+    /// # Errors
+    /// The request did not succeed.
+    pub async fn get<T: DeserializeOwned>(&self, ctx: &ClosedLoops, path: Path<'_>) -> Result<T, Error> {
+        let (request, params) = (Request::new(path.url), kube::api::GetParams::default());
+        let request = match path.subresource {
+            Some(subresource) => request.get_subresource(subresource, path.name),
+            None => request.get(path.name, &params),
+        };
+        self.send(ctx, request.map_err(malformed)?).await
+    }
+
+    /// Changes an object, or a subresource, by a merge patch. Its body carries uid and version, on which the API server
+    /// then insists.
+    ///
+    /// # Errors
+    /// The request did not succeed.
+    pub async fn merge<T: DeserializeOwned>(
+        &self,
+        ctx: &ClosedLoops,
+        path: Path<'_>,
+        body: &Value,
+    ) -> Result<T, Error> {
+        let params = PatchParams { field_manager: Some(marks::EXECUTION_MANAGER.to_owned()), ..PatchParams::default() };
+        let (request, patch) = (Request::new(path.url), Patch::Merge(body));
+        let request = match path.subresource {
+            Some(subresource) => request.patch_subresource(subresource, path.name, &params, &patch),
+            None => request.patch(path.name, &params, &patch),
+        };
+        self.send(ctx, request.map_err(malformed)?).await
+    }
+
+    async fn send<T: DeserializeOwned>(
+        &self,
+        ctx: &ClosedLoops,
+        mut request: http::Request<Vec<u8>>,
+    ) -> Result<T, Error> {
+        let user = format!("system:serviceaccount:{}:{}", self.namespace, self.name);
+        request.headers_mut().insert(HEADER, user.parse().map_err(malformed)?);
+        ctx.timed(self.client.request(request)).await
+    }
+
+    /// What to say where the API server refused for want of a right: its own words name account, verb and resource.
+    pub async fn words(&self, ctx: &ClosedLoops, refused: &str) -> String {
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &self.namespace);
+        let Self { namespace, name, .. } = self;
+        match ctx.timed(accounts.get_opt(name)).await {
+            Ok(None) => format!("there is no service account {name} in namespace {namespace}: {refused}"),
+            Ok(Some(_)) | Err(_) => {
+                format!("grant service account {name} this verb on this resource in namespace {namespace}: {refused}")
+            }
+        }
+    }
+}
+
+fn malformed(error: impl std::fmt::Display) -> Error {
+    Error::Malformed(error.to_string())
+}

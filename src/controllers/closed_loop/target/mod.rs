@@ -1,0 +1,127 @@
+//! What a loop acts on: looked at and changed as the loop's own account, so that a loop can do no more than that may.
+//!
+//! Owns the translation of requests and answers only. Another loop's tuning is the exception: it is written by the operator,
+//! since that loop's `tunable` says who may.
+
+mod account;
+mod kinds;
+mod scale;
+mod tune;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::{ClosedLoops, Pass, objects};
+use crate::api::closed_loop::TargetRef;
+use crate::api::closed_loop::action::Rung;
+use crate::api::execution::ExecutionSpec;
+use crate::controllers::error::Error;
+use crate::logic::closed_loop::execution::{Acted, Effect, Seen};
+use crate::logic::facts::Key;
+use crate::logic::workload_action::effect::{Refusal, RefusalKind};
+use account::Account;
+pub use kinds::Kinds;
+
+/// How long a right must be missing to be believed so: an API server that has just started answers before it has read its
+/// roles.
+const DOUBT: SignedDuration = SignedDuration::from_secs(5);
+
+/// After this time a right that is missing again is doubted anew.
+const BELIEF: SignedDuration = SignedDuration::from_mins(10);
+
+/// Who acts, and on what.
+pub struct Actor {
+    /// The loop's key.
+    loop_key: Key,
+    target: TargetRef,
+    account: Account,
+    /// Since when a right is missing.
+    pub doubt: Option<Timestamp>,
+}
+
+impl Actor {
+    pub fn of(ctx: &ClosedLoops, pass: &Pass, spec: &ExecutionSpec) -> Self {
+        let name = spec.service_account_name.clone().unwrap_or_else(|| "default".to_owned());
+        Self {
+            loop_key: pass.key.clone(),
+            target: spec.target.clone(),
+            account: Account { client: ctx.client.clone(), namespace: pass.key.namespace.clone(), name },
+            doubt: pass.memory.forbidden,
+        }
+    }
+
+    /// What is said of a right that is missing.
+    ///
+    /// # Errors
+    /// It has not been missing for long enough to be believed.
+    async fn forbidden(&mut self, ctx: &ClosedLoops, refusal: &Refusal) -> Result<String, Error> {
+        let now = Timestamp::now();
+        let since = self.doubt.filter(|since| now.duration_since(*since) < BELIEF).unwrap_or(now);
+        self.doubt = Some(since);
+        if now.duration_since(since) < DOUBT {
+            return Err(Error::Doubtful(refusal.clone()));
+        }
+        Ok(self.account.words(ctx, &refusal.message).await)
+    }
+}
+
+/// Looks at the target, as the rung needs it.
+///
+/// # Errors
+/// It could not be looked at now.
+pub async fn look(ctx: &ClosedLoops, actor: &mut Actor, rung: &Rung) -> Result<Seen, Error> {
+    let looked = if rung.scale.is_some() {
+        scale::look(ctx, actor).await
+    } else if rung.tune.is_some() {
+        tune::look(ctx, actor).await
+    } else {
+        Ok(Seen::Unfit("this version of the operator does not support what was decided".to_owned()))
+    };
+    match looked {
+        // That it may be looked at says nothing of whether it may be changed: a doubt stays.
+        Ok(seen) => Ok(seen),
+        Err(Error::Refused(refusal)) if refusal.kind == RefusalKind::Forbidden => {
+            actor.forbidden(ctx, &refusal).await.map(Seen::Forbidden)
+        }
+        Err(Error::Gone(_)) => {
+            let TargetRef { kind, name, .. } = &actor.target;
+            Ok(Seen::NotFound(format!("there is no {kind} {name} in namespace {}", actor.loop_key.namespace)))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Does it.
+///
+/// # Errors
+/// A right is missing, and may not be.
+pub async fn act(ctx: &ClosedLoops, actor: &mut Actor, effect: &Effect) -> Result<Acted, Error> {
+    let done = match effect {
+        Effect::Scale { target, replicas } => {
+            objects::counted(ctx, "ScaleTarget", scale::act(ctx, actor, target, *replicas)).await
+        }
+        Effect::Tune { uid, tuning } => objects::counted(ctx, "Tune", tune::act(ctx, actor, uid, tuning)).await,
+        Effect::Resize { .. } | Effect::Patch { .. } | Effect::Create { .. } | Effect::Send { .. } => {
+            return Ok(Acted::Refused("this version of the operator does not support what was decided".to_owned()));
+        }
+    };
+    let acted = match done {
+        Ok(there) => Acted::Done(there),
+        Err(Error::NotLeader) => return Err(Error::NotLeader),
+        Err(Error::Refused(refusal)) if refusal.kind == RefusalKind::Forbidden => {
+            return actor.forbidden(ctx, &refusal).await.map(Acted::Forbidden);
+        }
+        Err(Error::Refused(refusal)) => Acted::Refused(refusal.message),
+        Err(Error::Conflict(_) | Error::Exists(_)) => Acted::Conflict,
+        Err(Error::Gone(words)) => Acted::NotFound(words),
+        Err(
+            error @ (Error::Doubtful(_)
+            | Error::Throttled(_)
+            | Error::Timeout(_)
+            | Error::Unavailable(_)
+            | Error::Malformed(_)
+            | Error::Broken),
+        ) => Acted::Unclear(error.to_string()),
+    };
+    actor.doubt = None;
+    Ok(acted)
+}
