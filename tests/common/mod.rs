@@ -7,6 +7,7 @@ pub mod action;
 pub mod dump;
 pub mod eye;
 pub mod kstatus;
+pub mod loops;
 pub mod nodes;
 pub mod operator;
 pub mod plane;

@@ -1,0 +1,319 @@
+//! Closed loops: samples are pushed, messages travel, a workload is really scaled, once for each decision, whatever is
+//! killed when.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use ganglion::api::closed_loop::ClosedLoop;
+use ganglion::api::decision::Decision;
+use ganglion::api::execution::{Execution, ExecutionState};
+use ganglion::api::marks;
+use ganglion::api::monitoring::Monitoring;
+use k8s_openapi::api::core::v1::{ReplicationController, ServiceAccount};
+use kube::ResourceExt;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::json;
+
+use crate::common::loops::{
+    ACCOUNT, SCALES, account, condition, demo, ended, grant, loop_story, make, push, put, ready, replicas, told,
+    travelled, until,
+};
+use crate::common::proxy::gate::When;
+use crate::common::workload::Workload;
+use crate::common::world::{World, stories};
+
+/// How long nothing must happen to be believed.
+const CALM: Duration = Duration::from_secs(3);
+
+/// A Deployment `web` of one replica, an account that may scale it, and the demo's loop.
+async fn scene(world: &World) -> Result<()> {
+    Workload::deployment("web", 1).create(world).await?;
+    account(world, SCALES).await?;
+    make(world, "web", demo()).await?;
+    ready(world, "web", "Unknown", "NoSample").await.map(drop)
+}
+
+#[test]
+fn the_messages_of_the_demo() {
+    loop_story("loops-parity", async |world| {
+        scene(world).await?;
+        let (first, _) = replicas(world, "web").await?;
+        let time = push(world, "web", json!({"cpu": "2", "memory": "40"})).await?;
+        let (seen, said, done) = travelled(world, "web", time).await?;
+        ensure!((seen.as_str(), said.as_str()) == ("Low cpu,Low memory", "React to cpu"), "{seen} / {said}");
+        let done = done.context("the tag is not in the Execution")?;
+        ensure!(ended(&done) == (Some(ExecutionState::Done), "1", "2"), "{:?}", ended(&done));
+        let seen = world.api::<Monitoring>().get("web").await?.status.and_then(|status| status.tag);
+        let tag = done.status.and_then(|status| status.tag);
+        ensure!(tag == seen && tag.is_some_and(|tag| tag.time.0 == time), "the tag {seen:?} is another");
+        ensure!(replicas(world, "web").await? == (first + 1, 2), "{:?}", replicas(world, "web").await?);
+
+        let time = push(world, "web", json!({"cpu": "20", "memory": "40"})).await?;
+        let (seen, said, done) = travelled(world, "web", time).await?;
+        ensure!((seen.as_str(), said.as_str()) == ("Low memory", "React to memory"), "{seen} / {said}");
+        ensure!(done.is_some() && replicas(world, "web").await? == (first + 2, 3), "{done:?}");
+
+        let time = push(world, "web", json!({"cpu": "20", "memory": "60"})).await?;
+        let (seen, said, done) = travelled(world, "web", time).await?;
+        ensure!((seen.as_str(), said.as_str()) == ("No Event", "No Event"), "{seen} / {said}");
+        ensure!(done.is_none() && replicas(world, "web").await? == (first + 2, 3), "{done:?}");
+        ready(world, "web", "True", "Running").await?;
+        until::<ClosedLoop, _>(world, "web", "the loop to say what was decided", |one| {
+            (one.status?.summary?.decision? == "No Event").then_some(())
+        })
+        .await?;
+        for (kinds, shown) in [
+            ("loop", ["Deployment/web", "Auto", "No Event", "Running"]),
+            ("mon,dec,exe", ["No Event", "changed Deployment/web from 2 to 3", "Done", "Watching"]),
+        ] {
+            let table = world.kubectl(&["get", kinds], None).await?;
+            for words in shown {
+                ensure!(table.contains(words), "{words} is not in\n{table}");
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_calm_loop_writes_nothing() {
+    loop_story("loops-calm", async |world| {
+        scene(world).await?;
+        let time = push(world, "web", json!({"cpu": "20", "memory": "60"})).await?;
+        until::<Monitoring, _>(world, "web", "the first sample", |one| (one.status?.tag?.time.0 == time).then_some(()))
+            .await?;
+        ready(world, "web", "True", "Running").await?;
+        tokio::time::sleep(CALM).await;
+        let before = world.proxy.writes().len();
+        for cpu in ["21", "22", "23"] {
+            push(world, "web", json!({"cpu": cpu, "memory": "60"})).await?;
+            tokio::time::sleep(CALM / 3).await;
+        }
+        let writes = world.proxy.writes();
+        ensure!(writes.len() == before, "it wrote {:?}", writes.get(before..));
+        Ok(())
+    });
+}
+
+/// The writes from a sample to its end, in a run in which nothing happens.
+fn clean_run() -> usize {
+    let mut count = 0;
+    loop_story("loops-clean", async |world| {
+        scene(world).await?;
+        let before = world.proxy.writes().len();
+        let time = push(world, "web", json!({"cpu": "2", "memory": "40"})).await?;
+        travelled(world, "web", time).await?;
+        count = world.proxy.writes().len() - before;
+        Ok(())
+    });
+    count
+}
+
+#[test]
+fn killed_at_each_write_there_is_one_effect() {
+    let writes = clean_run();
+    assert!((6..=8).contains(&writes), "{writes} writes");
+    let both = [When::Before, When::After];
+    let cases = (1..=6).flat_map(|nth| both.map(|when| (format!("loops-{nth}-{when:?}").to_lowercase(), (nth, when))));
+    stories(cases.collect(), async |world, (nth, when)| {
+        let told_of = async {
+            scene(world).await?;
+            let (first, _) = replicas(world, "web").await?;
+            let mut held = world.proxy.hold(*nth, *when, |_| true);
+            let time = push(world, "web", json!({"cpu": "2", "memory": "40"})).await?;
+            held.reached().await.context("the proxy went away")?;
+            {
+                let mut operator = world.operator.lock().await;
+                operator.kill();
+                held.lose();
+                operator.start()?;
+            }
+            let (_, said, _) = travelled(world, "web", time).await?;
+            ensure!(said == "React to cpu", "{said}");
+            until::<Execution, _>(world, "web", "the end of the decision", |one| {
+                (one.status?.state? == ExecutionState::Done).then_some(())
+            })
+            .await?;
+            tokio::time::sleep(CALM).await;
+            ensure!(replicas(world, "web").await? == (first + 1, 2), "{:?}", replicas(world, "web").await?);
+            let decision = world.api::<Decision>().get("web").await?.status.unwrap_or_default();
+            let served: i64 = decision.counters.iter().map(|counter| counter.served).sum();
+            ensure!((decision.seq, served) == (1, 1), "{} {served}", decision.seq);
+            Ok(())
+        };
+        match told_of.await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(told(world, error).await),
+        }
+    });
+}
+
+#[test]
+fn a_missing_right_is_named() {
+    loop_story("loops-rights", async |world| {
+        Workload::deployment("web", 1).create(world).await?;
+        make(world, "web", demo()).await?;
+        push(world, "web", json!({"cpu": "2", "memory": "40"})).await?;
+        let message = ready(world, "web", "False", "Forbidden").await?;
+        for words in ["no service account web-loop", "cannot get resource \"deployments\""] {
+            ensure!(message.contains(words), "{words} is not in {message}");
+        }
+        world.create::<ServiceAccount>(json!({"metadata": {"name": ACCOUNT}})).await?;
+        grant(world, &SCALES[..1]).await?;
+        // Two loops on one target would be another story.
+        world.api::<ClosedLoop>().delete("web", &DeleteParams::default()).await?;
+        make(world, "other", demo()).await?;
+        ready(world, "other", "Unknown", "NoSample").await?;
+        push(world, "other", json!({"cpu": "2", "memory": "40"})).await?;
+        let message = ready(world, "other", "False", "Forbidden").await?;
+        for words in ["grant service account web-loop", "cannot patch resource \"deployments/scale\""] {
+            ensure!(message.contains(words), "{words} is not in {message}");
+        }
+        ensure!(replicas(world, "web").await?.1 == 1, "it was scaled without the right");
+        Ok(())
+    });
+}
+
+#[test]
+fn children_come_back_and_strangers_are_left_alone() {
+    loop_story("loops-children", async |world| {
+        let stranger = json!({"apiVersion": "ganglion.dev/v1alpha1", "kind": "Decision", "metadata": {"name": "web"},
+            "spec": {"rank": ["mine"]}});
+        world.create::<Decision>(stranger).await?;
+        Workload::deployment("web", 1).create(world).await?;
+        account(world, SCALES).await?;
+        put(world, "web", demo()).await?;
+        let message = ready(world, "web", "False", "NotOwned").await?;
+        ensure!(message.contains("Decision web"), "{message}");
+        let left = world.api::<Decision>().get("web").await?;
+        ensure!(left.spec.rank == ["mine"] && left.owner_references().is_empty(), "{left:?}");
+        world.api::<Decision>().delete("web", &DeleteParams::default()).await?;
+        ready(world, "web", "Unknown", "NoSample").await?;
+
+        let merge = |patch| (PatchParams::default(), Patch::Merge(patch));
+        let (params, patch) = merge(json!({"spec": {"rank": ["memory"], "policy": {"dwell": "1h"}}}));
+        world.api::<Decision>().patch("web", &params, &patch).await?;
+        let (params, patch) = merge(json!({"metadata": {"labels": {marks::LOOP: null}}, "spec": {"approve": 7}}));
+        world.api::<Execution>().patch("web", &params, &patch).await?;
+        until::<Decision, _>(world, "web", "the rank to come back", |one| {
+            let dwell = one.spec.policy.and_then(|policy| policy.dwell);
+            (one.spec.rank == ["cpu", "memory"] && dwell.is_none()).then_some(())
+        })
+        .await?;
+        until::<Execution, _>(world, "web", "the label to come back, and what was added to go", |one| {
+            (one.labels().contains_key(marks::LOOP) && one.spec.approve.is_none()).then_some(())
+        })
+        .await?;
+
+        let old = world.api::<Monitoring>().get("web").await?.uid();
+        world.api::<Monitoring>().delete("web", &DeleteParams::default()).await?;
+        world.api::<Execution>().delete("web", &DeleteParams::default()).await?;
+        until::<Monitoring, _>(world, "web", "the Monitoring to come back", |one| (one.uid() != old).then_some(()))
+            .await?;
+        until::<Execution, _>(world, "web", "the Execution to come back", |one| one.status?.seq).await?;
+        let time = push(world, "web", json!({"cpu": "2", "memory": "40"})).await?;
+        ensure!(travelled(world, "web", time).await?.2.is_some(), "the loop does not act any more");
+        Ok(())
+    });
+}
+
+#[test]
+fn what_is_not_there_yet_and_who_came_later_do_not_act() {
+    loop_story("loops-stalled", async |world| {
+        scene(world).await?;
+        let mut other = demo();
+        other["metrics"][0]["source"] = json!({"prometheus": {"url": "http://a.b", "query": "up"}});
+        put(world, "asks", other).await?;
+        let message = ready(world, "asks", "False", "NotSupported").await?;
+        ensure!(message.contains("spec.metrics[cpu].source.prometheus"), "{message}");
+        let mut other = demo();
+        other["actions"][1]["ladder"] = json!([{"scale": {"by": 1, "max": 3}}, {"webhook": {"url": "http://a.b"}}]);
+        put(world, "sends", other).await?;
+        let message = ready(world, "sends", "False", "NotSupported").await?;
+        ensure!(message.contains("spec.actions[Low memory].ladder[1].webhook"), "{message}");
+        let stalled = world.api::<ClosedLoop>().get("sends").await?.status.unwrap_or_default();
+        ensure!(condition(&stalled.conditions, "Stalled").is_some(), "{stalled:?}");
+
+        put(world, "young", demo()).await?;
+        let message = ready(world, "young", "False", "LoopConflict").await?;
+        ensure!(message.contains("ClosedLoop web acts on replicas"), "{message}");
+        until::<Execution, _>(world, "young", "its Execution", |one| one.status?.seq).await?;
+        push(world, "young", json!({"cpu": "2", "memory": "40"})).await?;
+        let held = until::<Decision, _>(world, "young", "the sample to be decided about", |one| {
+            Some(one.status?.message?).filter(|message| message.starts_with("Hold"))
+        })
+        .await?;
+        ensure!(held.contains("ClosedLoop web") && replicas(world, "web").await?.1 == 1, "{held}");
+        Ok(())
+    });
+}
+
+#[test]
+fn anything_with_a_scale_subresource_is_scaled() {
+    loop_story("loops-any-kind", async |world| {
+        let template = json!({"metadata": {"labels": {"app": "rc"}},
+            "spec": {"containers": [{"name": "main", "image": "registry.example/app:1"}]}});
+        world
+            .create::<ReplicationController>(json!({"metadata": {"name": "rc"},
+                "spec": {"replicas": 1, "selector": {"app": "rc"}, "template": template}}))
+            .await?;
+        let rights = [
+            ("", "replicationcontrollers", "get"),
+            ("", "replicationcontrollers/scale", "get"),
+            ("", "replicationcontrollers/scale", "patch"),
+        ];
+        account(world, &rights).await?;
+        let mut spec = demo();
+        spec["target"] = json!({"apiVersion": "v1", "kind": "ReplicationController", "name": "rc"});
+        make(world, "rc", spec.clone()).await?;
+        let time = push(world, "rc", json!({"cpu": "2"})).await?;
+        let done = travelled(world, "rc", time).await?.2.context("it did not act")?;
+        ensure!(ended(&done) == (Some(ExecutionState::Done), "1", "2"), "{:?}", done.status);
+
+        spec["target"] = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "rc"});
+        make(world, "map", spec).await?;
+        push(world, "map", json!({"cpu": "2"})).await?;
+        let message = ready(world, "map", "False", "NotScalable").await?;
+        ensure!(message.contains("ConfigMap has no scale subresource"), "{message}");
+        Ok(())
+    });
+}
+
+#[test]
+fn after_the_slow_loop_raised_memory_the_same_sample_is_another_reaction() {
+    loop_story("loops-slow", async |world| {
+        Workload::deployment("web", 1).create(world).await?;
+        account(world, SCALES).await?;
+        let mut fast = demo();
+        fast["tunable"] = json!({"by": ["slow"], "rank": true});
+        make(world, "web", fast).await?;
+        let slow = json!({
+            "interval": "1s",
+            "target": {"apiVersion": "ganglion.dev/v1alpha1", "kind": "ClosedLoop", "name": "web"},
+            "metrics": [{"name": "imbalance", "source": {"loop": {"rule": "LastServed", "window": 3}}, "high": {"raise": "0"}}],
+            "actions": [{"when": {"metric": "imbalance", "side": "High"}, "ladder": [{"tune": {"raiseRank": "LeastServed"}}]}],
+        });
+        make(world, "slow", slow).await?;
+        let both = || json!({"cpu": "2", "memory": "40"});
+        for _ in 0..3 {
+            let time = push(world, "web", both()).await?;
+            let (seen, said, _) = travelled(world, "web", time).await?;
+            ensure!((seen.as_str(), said.as_str()) == ("Low cpu,Low memory", "React to cpu"), "{seen} / {said}");
+        }
+        let tuned = until::<ClosedLoop, _>(world, "web", "the slow loop to raise memory", |one| {
+            let status = one.status?;
+            (status.effective?.rank == ["memory", "cpu"]).then_some(status.tuning)
+        })
+        .await?;
+        let words: Vec<_> = tuned.iter().map(|one| (one.by.as_str(), one.message.as_deref())).collect();
+        ensure!(words == [("slow", Some("Increase rank memory"))], "{words:?}");
+        until::<Execution, _>(world, "slow", "the slow loop's own word", |one| {
+            (one.status?.message? == "Increase rank memory").then_some(())
+        })
+        .await?;
+        let time = push(world, "web", both()).await?;
+        let (seen, said, _) = travelled(world, "web", time).await?;
+        ensure!((seen.as_str(), said.as_str()) == ("Low cpu,Low memory", "React to memory"), "{seen} / {said}");
+        Ok(())
+    });
+}

@@ -1,0 +1,172 @@
+//! Closed loops in a world: their accounts, samples that are pushed, and what a user sees of the hops.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use ganglion::api::closed_loop::ClosedLoop;
+use ganglion::api::decision::Decision;
+use ganglion::api::execution::{Execution, ExecutionState};
+use ganglion::api::monitoring::Monitoring;
+use jiff::Timestamp;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::Resource;
+use kube::api::{Patch, PatchParams};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::PATIENCE;
+use super::world::{World, story};
+
+/// The account of the loops here.
+pub const ACCOUNT: &str = "web-loop";
+
+/// What a loop that scales Deployments needs.
+pub const SCALES: &[(&str, &str, &str)] = &[("apps", "deployments", "get"), ("apps", "deployments/scale", "patch")];
+
+/// A story of loops: where it ends badly, they are told of.
+pub fn loop_story(name: &str, body: impl AsyncFnOnce(&World) -> Result<()>) {
+    story(name, async |world| match body(world).await {
+        Ok(()) => Ok(()),
+        Err(error) => Err(told(world, error).await),
+    });
+}
+
+/// The error, with all loops and their children.
+pub async fn told(world: &World, error: anyhow::Error) -> anyhow::Error {
+    let all = world.kubectl(&["get", "loop,mon,dec,exe", "-o", "yaml"], None).await;
+    anyhow!("{error:#}\n--- loops\n{}", all.unwrap_or_else(|error| error.to_string()))
+}
+
+/// Makes the account, with these rights: API group, resource, verb.
+pub async fn account(world: &World, rights: &[(&str, &str, &str)]) -> Result<()> {
+    world.create::<ServiceAccount>(json!({"metadata": {"name": ACCOUNT}})).await?;
+    grant(world, rights).await
+}
+
+/// Gives the account these rights.
+pub async fn grant(world: &World, rights: &[(&str, &str, &str)]) -> Result<()> {
+    let rules: Vec<Value> = rights
+        .iter()
+        .map(|(group, resource, verb)| json!({"apiGroups": [group], "resources": [resource], "verbs": [verb]}))
+        .collect();
+    world.create::<Role>(json!({"metadata": {"name": ACCOUNT}, "rules": rules})).await?;
+    world
+        .create::<RoleBinding>(json!({
+            "metadata": {"name": ACCOUNT},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": ACCOUNT},
+            "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": world.ns}],
+        }))
+        .await?;
+    Ok(())
+}
+
+/// The loop of the demo, on the Deployment `web`: cpu low under 5, memory low under 50, cpu first.
+pub fn demo() -> Value {
+    let scale = json!([{"scale": {"by": 1, "max": 100}}]);
+    json!({
+        "serviceAccountName": ACCOUNT,
+        "target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "metrics": [
+            {"name": "cpu", "source": {"push": {}}, "low": {"raise": "5"}},
+            {"name": "memory", "source": {"push": {}}, "low": {"raise": "50"}},
+        ],
+        "policy": {"rank": ["cpu", "memory"]},
+        "actions": [
+            {"when": {"metric": "cpu", "side": "Low"}, "ladder": scale},
+            {"when": {"metric": "memory", "side": "Low"}, "ladder": scale},
+        ],
+    })
+}
+
+/// Makes a loop, and waits until it may be given samples.
+pub async fn make(world: &World, name: &str, spec: Value) -> Result<()> {
+    put(world, name, spec).await?;
+    until::<Execution, _>(world, name, "the loop's Execution to be there", |execution| execution.status?.seq).await?;
+    Ok(())
+}
+
+/// Makes a loop, and waits for nothing.
+pub async fn put(world: &World, name: &str, spec: Value) -> Result<ClosedLoop> {
+    let body = json!({
+        "apiVersion": "ganglion.dev/v1alpha1", "kind": "ClosedLoop", "metadata": {"name": name}, "spec": spec,
+    });
+    world.create(body).await
+}
+
+/// Pushes a sample of this moment, as a sender would, and gives its time.
+pub async fn push(world: &World, name: &str, values: Value) -> Result<Timestamp> {
+    let now = Timestamp::from_microsecond(Timestamp::now().as_microsecond())?;
+    let body = json!({
+        "apiVersion": "ganglion.dev/v1alpha1", "kind": "Monitoring", "metadata": {"name": name},
+        "spec": {"sample": {"time": now.to_string(), "values": values}},
+    });
+    let params = PatchParams::apply("sensor").force();
+    world.api::<Monitoring>().patch(name, &params, &Patch::Apply(body)).await?;
+    Ok(now)
+}
+
+/// Waits until this can be said of an object.
+pub async fn until<K, T>(world: &World, name: &str, what: &str, test: impl Fn(K) -> Option<T>) -> Result<T>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    let api = world.api::<K>();
+    let look = async {
+        loop {
+            if let Ok(Some(found)) = api.get_opt(name).await.map(|found| found.and_then(&test)) {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, look).await.with_context(|| format!("waited in vain for {what}"))
+}
+
+/// Waits until the hops have come to the end of the sample of this time: the messages of the first two, and the Execution
+/// where the sample was acted on.
+pub async fn travelled(world: &World, name: &str, time: Timestamp) -> Result<(String, String, Option<Execution>)> {
+    let decision = until::<Decision, _>(world, name, "the sample to be decided about", |decision| {
+        let status = decision.status.clone()?;
+        let open = status.chosen.as_ref().is_some_and(|chosen| chosen.outcome.is_none());
+        (status.tag?.time.0 == time && !open).then_some(decision)
+    })
+    .await?;
+    let monitoring = world.api::<Monitoring>().get(name).await?.status.unwrap_or_default();
+    let execution = world.api::<Execution>().get(name).await?;
+    let acted = execution.status.as_ref().and_then(|status| status.tag.as_ref()).is_some_and(|tag| tag.time.0 == time);
+    let said = decision.status.and_then(|status| status.message).unwrap_or_default();
+    Ok((monitoring.message.unwrap_or_default(), said, acted.then_some(execution)))
+}
+
+/// Waits until the loop's Ready is this status and reason; its message.
+pub async fn ready(world: &World, name: &str, status: &str, reason: &str) -> Result<String> {
+    until::<ClosedLoop, _>(world, name, &format!("loop {name} to be {status} {reason}"), |one| {
+        let ready = condition(&one.status?.conditions, "Ready")?;
+        (ready.status == status && ready.reason == reason).then_some(ready.message)
+    })
+    .await
+}
+
+/// One of the conditions.
+pub fn condition(all: &[Condition], kind: &str) -> Option<Condition> {
+    all.iter().find(|condition| condition.type_ == kind).cloned()
+}
+
+/// Generation and replicas of a Deployment: each change of the replicas is one generation.
+pub async fn replicas(world: &World, name: &str) -> Result<(i64, i32)> {
+    let object = world.api::<Deployment>().get(name).await?;
+    let replicas = object.spec.and_then(|spec| spec.replicas).unwrap_or(0);
+    Ok((object.metadata.generation.unwrap_or(0), replicas))
+}
+
+/// How an Execution ended: state, before, after.
+pub fn ended(execution: &Execution) -> (Option<ExecutionState>, &str, &str) {
+    let status = execution.status.as_ref();
+    let before = status.and_then(|status| status.before.as_deref()).unwrap_or_default();
+    (status.and_then(|status| status.state), before, status.and_then(|status| status.after.as_deref()).unwrap_or(""))
+}
