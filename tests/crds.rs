@@ -23,6 +23,38 @@ fn the_manifests_are_what_the_types_say() {
     }
 }
 
+/// What of a spec has no maximum: lists, maps and strings, by their path.
+fn unbounded(schema: &serde_json::Value, path: &str, found: &mut Vec<String>) {
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        unbounded(field, &format!("{path}.{name}"), found);
+    }
+    let has = |key: &str| !schema[key].is_null();
+    let bounded = match schema["type"].as_str() {
+        Some("array") => {
+            unbounded(&schema["items"], &format!("{path}[]"), found);
+            has("maxItems")
+        }
+        Some("object") => has("properties") || has("maxProperties"),
+        Some("string") => has("maxLength") || has("enum") || has("format"),
+        Some(_) | None => true,
+    };
+    if !bounded {
+        found.push(path.to_owned());
+    }
+}
+
+/// The API server adds up what a rule may cost at worst, and refuses a CRD whose rules look at what has no bound.
+#[test]
+fn everything_that_users_write_is_bounded() {
+    for crd in ganglion::api::all() {
+        let crd = serde_json::to_value(crd).unwrap();
+        let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
+        let mut found = Vec::new();
+        unbounded(spec, "", &mut found);
+        assert!(found.is_empty(), "{}: {found:?}", crd["metadata"]["name"]);
+    }
+}
+
 #[test]
 fn each_file_is_named_after_its_kind() {
     for (name, text) in ganglion::cli::manifests().unwrap() {

@@ -4,6 +4,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use ganglion::api::closed_loop::ClosedLoop;
+use ganglion::api::monitoring::Monitoring;
 use ganglion::api::receipt::WorkloadActionReceipt;
 use ganglion::api::workload_action::WorkloadAction;
 use ganglion::logic::workload_action::identity;
@@ -76,6 +78,120 @@ fn every_action_parses_whole_and_obeys_the_rules() {
 }
 
 #[test]
+fn every_loop_parses_whole_and_obeys_the_rules() {
+    for (file, document) in samples("closedloop") {
+        let object: ClosedLoop = read(&file, &document);
+        kube::core::cel::validate_cel(&object).unwrap_or_else(|errors| panic!("{file}: {errors:?}"));
+        assert!(file.ends_with(&format!("/{}.yaml", object.name_any())), "{file} is called {}", object.name_any());
+    }
+}
+
+#[test]
+fn every_pushed_sample_is_for_a_loop_that_takes_it() {
+    let loops: Vec<ClosedLoop> = samples("closedloop").iter().map(|(file, document)| read(file, document)).collect();
+    for (file, document) in samples("monitoring") {
+        let object: Monitoring = read(&file, &document);
+        kube::core::cel::validate_cel(&object).unwrap_or_else(|errors| panic!("{file}: {errors:?}"));
+        let parent = loops.iter().find(|parent| parent.name_any() == object.name_any());
+        let parent = parent.unwrap_or_else(|| panic!("{file}: no sample {}", object.name_any()));
+        for key in object.spec.sample.unwrap_or_default().values.keys() {
+            assert!(parent.spec.metrics.iter().any(|metric| &metric.name == key), "{file}: what is {key}?");
+        }
+    }
+}
+
+/// Edits a sample so that it breaks a rule, and says whether the rule was looked at.
+#[track_caller]
+fn refused(file: &str, edit: impl FnOnce(&mut Value), expected: &str) {
+    let (file, mut document) = samples(&format!("closedloop/{file}")).remove(0);
+    edit(&mut document["spec"]);
+    let object: ClosedLoop = serde_json::from_value(document).unwrap_or_else(|error| panic!("{file}: {error}"));
+    let errors = kube::core::cel::validate_cel(&object).expect_err(expected);
+    assert!(format!("{errors:?}").contains(expected), "{errors:?} does not say {expected}");
+}
+
+#[test]
+fn a_loop_that_could_not_work_is_refused() {
+    use serde_json::json;
+    refused(
+        "web.yaml",
+        |spec| spec["metrics"][0]["source"]["http"] = json!({"url": "http://a.b", "path": "a"}),
+        "exactly one of push",
+    );
+    refused("web.yaml", |spec| spec["metrics"][0]["low"]["clear"] = json!("4"), "low.clear must not be under");
+    refused("web.yaml", |spec| spec["metrics"][0]["high"]["clear"] = json!("81"), "high.clear must not be above");
+    refused(
+        "web.yaml",
+        |spec| spec["metrics"][0]["low"] = json!({"raise": "900m", "clear": "800m"}),
+        "low.clear must not be under",
+    );
+    refused(
+        "web.yaml",
+        |spec| spec["metrics"][0]["low"] = json!({"raise": "80"}),
+        "low.raise must be under high.raise",
+    );
+    refused(
+        "web.yaml",
+        |spec| spec["metrics"][1]["missing"] = json!({"then": "Hold", "value": "3"}),
+        "value goes with then: Assume",
+    );
+    refused("web.yaml", |spec| spec["policy"]["rank"] = json!(["cpu", "disk"]), "policy.rank names a metric");
+    refused("web.yaml", |spec| spec["policy"]["select"] = json!("Weighted"), "Weighted needs weights");
+    refused("web.yaml", |spec| spec["policy"]["select"] = json!("Expression"), "Expression needs an expression");
+    refused("web.yaml", |spec| spec["interval"] = json!("10ms"), "interval must be 1s");
+    refused("web.yaml", |spec| spec["interval"] = json!("25h"), "interval must be 1s");
+    refused("web.yaml", |spec| spec["actions"][0]["when"]["metric"] = json!("disk"), "not in metrics");
+    refused("web.yaml", |spec| spec["actions"][2]["when"]["side"] = json!("High"), "no level");
+    refused("web.yaml", |spec| spec["actions"][1]["when"]["side"] = json!("Low"), "two actions are on the same");
+    refused("web.yaml", |spec| spec["actions"][0]["ladder"] = json!([{"scale": {"by": 1}}]), "by upwards needs max");
+    refused("web.yaml", |spec| spec["actions"][0]["ladder"] = json!([{"scale": {"by": -1}}]), "by downwards needs min");
+    refused(
+        "web.yaml",
+        |spec| spec["actions"][0]["ladder"] = json!([{"scale": {"factor": "2", "max": 3}}]),
+        "factor needs min and max",
+    );
+    refused(
+        "web.yaml",
+        |spec| spec["actions"][0]["ladder"][0]["tune"] = json!({"raiseRank": "LeastServed"}),
+        "exactly one of scale",
+    );
+    refused(
+        "web.yaml",
+        |spec| spec["actions"][0]["ladder"] = json!([{"tune": {"raiseRank": "LeastServed"}}]),
+        "tune is for a target",
+    );
+    refused(
+        "web-policy.yaml",
+        |spec| spec["actions"][0]["ladder"] = json!([{"scale": {"by": 1, "max": 2}}]),
+        "can only be tuned",
+    );
+    refused(
+        "web.yaml",
+        |spec| spec["tunable"]["thresholds"][0]["path"] = json!("disk.low.raise"),
+        "tunable.thresholds names",
+    );
+    refused("web.yaml", |spec| spec["tunable"]["thresholds"][0]["min"] = json!("11"), "min must not be above max");
+    refused(
+        "sources.yaml",
+        |spec| spec["metrics"][7]["source"]["loop"] = json!({"rule": "LastServed"}),
+        "needs a name",
+    );
+    refused(
+        "web.yaml",
+        |spec| {
+            spec["actions"][1]["when"] = json!({"metric": "replicasWanted", "side": "Missing"});
+        },
+        "must not lower capacity",
+    );
+    refused("weighted.yaml", |spec| spec["policy"]["weights"] = json!({"disk": "1"}), "policy.weights names a metric");
+    refused(
+        "weighted.yaml",
+        |spec| spec["actions"][0]["ladder"] = json!([{"resize": {"container": "a", "resource": "cpu", "factor": "2"}}]),
+        "needs max",
+    );
+}
+
+#[test]
 fn the_rules_are_looked_at() {
     let (file, mut document) = samples("workloadaction/move-minimal.yaml").remove(0);
     document["spec"]["delete"] = serde_json::json!({"pod": {"name": "p"}});
@@ -136,17 +252,19 @@ fn set(document: &Value, path: &str, all: &mut BTreeSet<String>) {
 
 #[test]
 fn together_they_show_every_field() {
-    for (crd, below) in ganglion::api::all().iter().zip(["workloadaction", "workloadactionreceipt"]) {
+    for (crd, below) in ganglion::api::all().iter().zip(["workloadaction", "workloadactionreceipt", "closedloop"]) {
         let crd = serde_json::to_value(crd).unwrap();
         let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
         let (mut there, mut shown) = (BTreeSet::new(), BTreeSet::new());
         fields(schema, "", &mut there);
         samples(below).iter().for_each(|(_, document)| set(&document["spec"], "", &mut shown));
         // Where a part is shown once, its other uses need not show it again.
+        let mut anywhere = shown.clone();
+        samples("workloadaction").iter().for_each(|(_, document)| set(&document["spec"], "", &mut anywhere));
         let common = |path: &&String| {
             let mut parts = path.rsplitn(3, '.');
             let (name, part) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-            shown.iter().any(|one| one.ends_with(&format!(".{part}.{name}")))
+            anywhere.iter().any(|one| one.ends_with(&format!(".{part}.{name}")))
         };
         let missing: Vec<&String> = there.iter().filter(|path| !shown.contains(*path) && !common(path)).collect();
         assert!(missing.is_empty(), "no sample of {below} shows {missing:?}");

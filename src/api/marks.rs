@@ -43,3 +43,24 @@ pub const MANAGER: &str = "ganglion/workload-action";
 
 /// Field manager of the status of WorkloadActions.
 pub const STATUS_MANAGER: &str = "ganglion/workload-action/status";
+
+/// Label on a loop's children: the loop's name.
+pub const LOOP: &str = "ganglion.dev/loop";
+
+/// Field manager of a loop's children's specs, `sample` aside.
+pub const LOOP_MANAGER: &str = "ganglion/closed-loop";
+
+/// Field manager of the status of ClosedLoops, tuning aside.
+pub const LOOP_STATUS_MANAGER: &str = "ganglion/closed-loop/status";
+
+/// Field manager of the status of Monitorings.
+pub const MONITORING_STATUS_MANAGER: &str = "ganglion/monitoring/status";
+
+/// Field manager of the status of Decisions.
+pub const DECISION_STATUS_MANAGER: &str = "ganglion/decision/status";
+
+/// Field manager of the status of Executions.
+pub const EXECUTION_STATUS_MANAGER: &str = "ganglion/execution/status";
+
+/// Field manager of what a loop does to its target; the loop's name follows it in an entry of `status.tuning`.
+pub const EXECUTION_MANAGER: &str = "ganglion/execution";

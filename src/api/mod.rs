@@ -2,9 +2,15 @@
 //!
 //! Owns serde, schema and CEL rules of every kind, the words of conditions and marks. Decides nothing and does no I/O.
 
+pub mod closed_loop;
+pub mod decision;
+pub mod execution;
 pub mod marks;
+pub mod monitoring;
 pub mod reasons;
 pub mod receipt;
+pub mod sample;
+pub mod scalars;
 pub mod targets;
 pub mod workload_action;
 
@@ -20,7 +26,14 @@ pub const UNSEEN_GENERATION: i64 = -1;
 /// Every CRD of this operator, in the order in which they are installed.
 #[must_use]
 pub fn all() -> Vec<CustomResourceDefinition> {
-    vec![with_unseen_status(workload_action::WorkloadAction::crd()), receipt::WorkloadActionReceipt::crd()]
+    vec![
+        with_unseen_status(workload_action::WorkloadAction::crd()),
+        receipt::WorkloadActionReceipt::crd(),
+        with_unseen_status(closed_loop::ClosedLoop::crd()),
+        with_unseen_status(monitoring::Monitoring::crd()),
+        with_unseen_status(decision::Decision::crd()),
+        with_unseen_status(execution::Execution::crd()),
+    ]
 }
 
 /// Gives a new object `status: {observedGeneration: -1}`, so that kstatus does not call it healthy before a

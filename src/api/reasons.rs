@@ -5,20 +5,20 @@ use serde::{Deserialize, Serialize};
 
 use super::workload_action::status::Step;
 
-/// Declares the enum together with the spelling of each word, so that the two cannot drift apart.
+/// Declares the enum of one kind's reasons together with the spelling of each word, so that the two cannot drift apart.
 macro_rules! reasons {
-    ($($(#[$doc:meta])* $word:ident,)*) => {
-        /// Why a WorkloadAction, or one of its slots, is as it is. The docs of each word say what it means to the user.
+    ($(#[$about:meta])* $kind:ident: $($(#[$doc:meta])* $word:ident,)*) => {
+        $(#[$about])*
         #[derive(Serialize, Deserialize, JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[schemars(with = "String")]
-        pub enum Reason {
+        pub enum $kind {
             $($(#[$doc])* $word,)*
             /// A word of a newer version of this operator.
             #[serde(other)]
             Unknown,
         }
 
-        impl Reason {
+        impl $kind {
             /// The word itself, as it stands in conditions, events and metrics.
             #[must_use]
             pub fn as_str(self) -> &'static str {
@@ -30,8 +30,12 @@ macro_rules! reasons {
         }
     };
 }
+pub(crate) use reasons;
 
 reasons! {
+    /// Why a WorkloadAction, or one of its slots, is as it is. The docs of each word say what it means to the user.
+    Reason:
+
     // Ends well.
     /// Everything asked for was done and verified.
     Succeeded,

@@ -56,6 +56,15 @@ pub fn bytes(text: &str) -> Result<i64, QuantityError> {
     parse(text).map(|quantity| quantity.scaled(0))
 }
 
+/// Reads a plain number or a quantity as the nearest finite number: `5`, `-0.25`, `900m`, `1e3`, `2Gi`.
+///
+/// # Errors
+///
+/// When `text` is longer than [`MAX_CHARS`] or is no quantity: `NaN`, `Inf` and the like are none.
+pub fn number(text: &str) -> Result<f64, QuantityError> {
+    parse(text).map(|quantity| quantity.nearest())
+}
+
 /// `0.digits * 10^point * 2^doublings`, with a sign. Exact, however many digits there are.
 struct Quantity {
     negative: bool,
@@ -85,6 +94,14 @@ impl Quantity {
         let signed = if self.negative { -whole } else { whole };
         // The clamp makes the conversion exact.
         signed.clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
+    }
+
+    /// The nearest float. Finite: there are at most [`MAX_CHARS`] digits and as many zeros as [`MAX_EXPONENT`].
+    fn nearest(&self) -> f64 {
+        let digits: String = self.digits.iter().map(|digit| char::from(b'0' + digit)).collect();
+        let size: f64 = format!("0.{digits}e{}", self.point).parse().unwrap_or(0.0);
+        let size = size * (1_u64 << self.doublings) as f64;
+        if self.negative { -size } else { size }
     }
 
     /// The digits before the decimal point, at most [`SATURATED`].
@@ -265,6 +282,33 @@ mod tests {
     }
 
     #[rstest]
+    #[case("5", 5.0)]
+    #[case("-0.25", -0.25)]
+    #[case("7.9", 7.9)]
+    #[case("900m", 0.9)]
+    #[case("1e3", 1000.0)]
+    #[case("1.2345678901234567e+09", 1_234_567_890.123_456_7)]
+    #[case("2Gi", 2_147_483_648.0)]
+    #[case("0", 0.0)]
+    fn reads_the_nearest_number(#[case] text: &str, #[case] expected: f64) {
+        assert!((number(text).unwrap() - expected).abs() <= f64::EPSILON * expected.abs());
+    }
+
+    #[rstest]
+    #[case("NaN")]
+    #[case("Inf")]
+    #[case("+Inf")]
+    #[case("-inf")]
+    #[case("infinity")]
+    #[case("n/a")]
+    #[case("true")]
+    #[case(" 5")]
+    #[case("")]
+    fn no_number_is_none(#[case] text: &str) {
+        assert!(number(text).is_err());
+    }
+
+    #[rstest]
     #[case("-")]
     #[case("+-1")]
     #[case(".")]
@@ -313,6 +357,8 @@ mod tests {
         fn never_panics(text in ".{0,80}", near in "[-+.0-9eEKMGTPinumk]{0,64}") {
             for text in [text, near] {
                 let _ = (cpu_millis(&text), bytes(&text));
+                prop_assert!(number(&text).is_ok() == bytes(&text).is_ok());
+                prop_assert!(number(&text).is_ok_and(f64::is_finite) || bytes(&text).is_err());
             }
         }
 

@@ -8,7 +8,7 @@
 
 use super::error::ExpressionError;
 use super::kind::Kind;
-use super::names::{self, Leaf};
+use super::names::{self, Leaf, Vocabulary};
 use super::rules::{
     Outcome, Part, alike, binary, comparable, conversion, expect, literal, operation, part, spelled, unary, unsupported,
 };
@@ -17,23 +17,30 @@ use cel::IdedExpr;
 use cel::common::ast::operators as op;
 use cel::common::ast::{CallExpr, Expr, ListExpr, LiteralValue, SelectExpr};
 
-/// An expression that has passed: of type bool, its names replaced by numbers of `leaves`.
+/// An expression that has passed: of the right type, its names replaced by numbers of `leaves`.
 pub(super) struct Checked {
     pub(super) tree: IdedExpr,
     pub(super) leaves: Vec<Leaf>,
 }
 
-/// Checks a whole expression.
-pub(super) fn check(tree: &IdedExpr) -> Result<Checked, ExpressionError> {
-    let mut checker = Checker { leaves: Vec::new(), terms: 0 };
+/// Checks a whole expression: a condition on a node, or a number for a metric.
+pub(super) fn check(vocabulary: Vocabulary, tree: &IdedExpr) -> Result<Checked, ExpressionError> {
+    let mut checker = Checker { vocabulary, leaves: Vec::new(), terms: 0 };
     let checked = checker.lower(tree, 1)?;
-    if checked.kind != Kind::Bool {
-        return Err(ExpressionError::NotABool { found: checked.kind });
+    match vocabulary {
+        Vocabulary::Node if checked.kind != Kind::Bool => {
+            return Err(ExpressionError::NotABool { found: checked.kind });
+        }
+        Vocabulary::Metric if !checked.kind.is_number() => {
+            return Err(ExpressionError::NotANumber { found: checked.kind });
+        }
+        Vocabulary::Node | Vocabulary::Metric => {}
     }
     Ok(Checked { tree: checked.tree, leaves: checker.leaves })
 }
 
 struct Checker {
+    vocabulary: Vocabulary,
     leaves: Vec<Leaf>,
     terms: usize,
 }
@@ -67,21 +74,23 @@ impl Checker {
     /// `node.pods`, `node.labels.disk`.
     fn name(&mut self, source: &IdedExpr) -> Outcome {
         let path = path(source)?;
-        if path == names::LABELS {
+        if self.speaks_of_labels(&path) {
             return unsupported("node.labels by itself", "read one, as in node.labels[\"key\"]");
         }
-        Leaf::named(&path).map(|leaf| self.leaf(leaf)).ok_or_else(|| unknown_name(path))
+        Leaf::named(self.vocabulary, &path).map(|leaf| self.leaf(leaf)).ok_or_else(|| self.unknown_name(path))
     }
 
     /// `has(node.labels.disk)`.
     fn presence(&mut self, select: &SelectExpr) -> Outcome {
         let path = format!("{}.{}", path(&select.operand)?, select.field);
-        if let Some(key) = names::label_of(&path) {
+        if self.vocabulary == Vocabulary::Node
+            && let Some(key) = names::label_of(&path)
+        {
             return Ok(self.leaf(Leaf::HasLabel(key.to_owned())));
         }
-        match Leaf::named(&path) {
-            Some(_) => unsupported("has(…) of this", "every node has it; only labels can be missing"),
-            None => Err(unknown_name(path)),
+        match Leaf::named(self.vocabulary, &path) {
+            Some(_) => unsupported("has(…) of this", "it is always there; only labels of nodes can be missing"),
+            None => Err(self.unknown_name(path)),
         }
     }
 
@@ -151,7 +160,7 @@ impl Checker {
 
     /// `node.labels["key"]`, the only thing with an index.
     fn index(&mut self, map: &IdedExpr, key: &IdedExpr) -> Outcome {
-        if path(map).ok().as_deref() != Some(names::LABELS) {
+        if !path(map).is_ok_and(|path| self.speaks_of_labels(&path)) {
             return unsupported("[…]", "only labels have it, as in node.labels[\"key\"]");
         }
         match text_literal(key) {
@@ -160,9 +169,23 @@ impl Checker {
         }
     }
 
+    fn speaks_of_labels(&self, path: &str) -> bool {
+        self.vocabulary == Vocabulary::Node && path == names::LABELS
+    }
+
+    fn unknown_name(&self, name: String) -> ExpressionError {
+        match self.vocabulary {
+            Vocabulary::Metric => ExpressionError::UnknownMetricName { name },
+            Vocabulary::Node => {
+                let suggestion = names::suggestion(&name);
+                ExpressionError::UnknownName { name, suggestion }
+            }
+        }
+    }
+
     /// `"key" in node.labels` or `node.name in ["a", "b"]`.
     fn within(&mut self, value: &IdedExpr, list: &IdedExpr, depth: usize) -> Outcome {
-        if path(list).ok().as_deref() == Some(names::LABELS) {
+        if path(list).is_ok_and(|path| self.speaks_of_labels(&path)) {
             return match text_literal(value) {
                 Some(key) => Ok(self.leaf(Leaf::HasLabel(key.to_owned()))),
                 None => unsupported("a computed label", "write its key, as in \"key\" in node.labels"),
@@ -220,11 +243,6 @@ fn text_literal(source: &IdedExpr) -> Option<&str> {
         Expr::Literal(LiteralValue::String(text)) => Some(text),
         _ => None,
     }
-}
-
-fn unknown_name(name: String) -> ExpressionError {
-    let suggestion = names::suggestion(&name);
-    ExpressionError::UnknownName { name, suggestion }
 }
 
 fn wrong_call(name: &str) -> ExpressionError {

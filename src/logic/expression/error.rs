@@ -3,6 +3,7 @@
 //! Owns the texts that land in a condition's message. Must not parse or evaluate.
 
 use super::kind::Kind;
+use super::metric;
 use super::names;
 use super::{MAX_BRACKETS, MAX_CHARS, MAX_DEPTH, MAX_TERMS};
 use std::io;
@@ -34,6 +35,9 @@ pub enum ExpressionError {
     /// A name that nothing has.
     #[error("unknown name {name:?}{}: known are {}", did_you_mean(suggestion), names::known_names())]
     UnknownName { name: String, suggestion: Option<&'static str> },
+    /// A name that no metric has.
+    #[error("unknown name {name:?}: known are {}", metric::known_names())]
+    UnknownMetricName { name: String },
     /// A function that does not exist here.
     #[error("unknown function {name:?}: known are {}", names::known_functions())]
     UnknownFunction { name: String },
@@ -55,6 +59,9 @@ pub enum ExpressionError {
     /// The answer is no yes or no.
     #[error("the expression gives {found}, not a bool: compare it, as in node.pods < 3")]
     NotABool { found: Kind },
+    /// The answer is no number.
+    #[error("the expression gives {found}, not a number: compute one, as in metric.excess * 2.0")]
+    NotANumber { found: Kind },
     /// No thread for the parser; nothing to do with the text, so worth another try.
     #[error("the expression could not be read for lack of a thread ({kind}): it will be tried again")]
     NoThread { kind: io::ErrorKind },
@@ -102,13 +109,15 @@ impl ExpressionError {
             | Self::Syntax { .. }
             | Self::Unreadable
             | Self::UnknownName { .. }
+            | Self::UnknownMetricName { .. }
             | Self::UnknownFunction { .. }
             | Self::WrongCall { .. }
             | Self::Unsupported { .. }
             | Self::WrongOperand { .. }
             | Self::Mismatch { .. }
             | Self::DropsFraction
-            | Self::NotABool { .. } => Concern::Text,
+            | Self::NotABool { .. }
+            | Self::NotANumber { .. } => Concern::Text,
             Self::NoThread { .. } => Concern::Process,
             Self::MissingLabel { .. }
             | Self::DivisionByZero { .. }

@@ -1,6 +1,7 @@
-//! Users' conditions on a node, such as `node.pods < 3 && node.memory.utilization < 0.5`.
+//! Users' conditions on a node, such as `node.pods < 3 && node.memory.utilization < 0.5`, and their scores of a metric, such
+//! as `metric.excess * 2.0`.
 //!
-//! Owns the text's way from a custom resource to a yes or no: bounds, parsing, checks, evaluation.
+//! Owns the text's way from a custom resource to a yes or no, or a number: bounds, parsing, checks, evaluation.
 //! The language is CEL without anything that loops; a cel type never leaves this folder. Must not
 //! know where nodes come from or what a match is used for.
 //!
@@ -26,17 +27,21 @@
 mod check;
 mod error;
 mod kind;
+mod metric;
 mod names;
 mod rules;
+mod score;
 
 pub use error::{Concern, ExpressionError};
 pub use kind::Kind;
+pub use metric::MetricView;
 pub use names::{NodeView, PodsView, ResourceView, ZONE_LABEL};
+pub use score::Score;
 
 use cel::parser::{ParseErrors, Parser};
 use cel::{Context, Env, ExecutionError, IdedExpr, Value};
 use check::Checked;
-use names::{Bound, Leaf};
+use names::{Bound, Leaf, Subject, Vocabulary};
 use std::fmt;
 use std::sync::Arc;
 use std::thread;
@@ -87,26 +92,7 @@ impl Expression {
     /// When `text` is no expression, or one that could not give a yes or no, names what does not
     /// exist, or loops. All but [`ExpressionError::NoThread`] stay until the text changes.
     pub fn parse(text: &str) -> Result<Self, ExpressionError> {
-        if text.trim().is_empty() {
-            return Err(ExpressionError::Empty);
-        }
-        let chars = text.chars().count();
-        if chars > MAX_CHARS {
-            return Err(ExpressionError::TooLong { chars });
-        }
-        let source = text.to_owned();
-        let Checked { tree, leaves } = on_deep_stack(move || {
-            let tree =
-                Parser::new().max_recursion_depth(MAX_BRACKETS).parse(&source).map_err(|errors| syntax(&errors))?;
-            // Also in here: a deep tree that is refused is dropped on this stack.
-            check::check(&tree)
-        })?;
-        Ok(Self(Arc::new(Compiled {
-            text: text.to_owned(),
-            tree,
-            leaves,
-            env: Arc::new(Env::default().with_stdlib()),
-        })))
+        Compiled::parse(Vocabulary::Node, text).map(|compiled| Self(Arc::new(compiled)))
     }
 
     /// Whether `node` meets the condition.
@@ -116,10 +102,7 @@ impl Expression {
     /// When the node gives no answer: a label that decides is missing, a division by zero, a number
     /// out of range. Such a node is no candidate, and the error says why; it is no reason to stop.
     pub fn matches(&self, node: &NodeView<'_>) -> Result<bool, ExpressionError> {
-        let bound = Bound { leaves: &self.0.leaves, node };
-        let mut context = Context::with_env(Arc::clone(&self.0.env));
-        context.set_variable_resolver(&bound);
-        match Value::resolve(&self.0.tree, &context) {
+        match self.0.evaluate(Subject::Node(node)) {
             Ok(Value::Bool(answer)) => Ok(answer),
             Ok(other) => Err(ExpressionError::Failed {
                 node: node.name.to_owned(),
@@ -156,6 +139,35 @@ impl Expression {
             }
             _ => failed(node, error),
         }
+    }
+}
+
+impl Compiled {
+    fn parse(vocabulary: Vocabulary, text: &str) -> Result<Self, ExpressionError> {
+        if text.trim().is_empty() {
+            return Err(ExpressionError::Empty);
+        }
+        let chars = text.chars().count();
+        if chars > MAX_CHARS {
+            return Err(ExpressionError::TooLong { chars });
+        }
+        let source = text.to_owned();
+        let Checked { tree, leaves } = on_deep_stack(move || {
+            let tree =
+                Parser::new().max_recursion_depth(MAX_BRACKETS).parse(&source).map_err(|errors| syntax(&errors))?;
+            // Also in here: a deep tree that is refused is dropped on this stack.
+            check::check(vocabulary, &tree)
+        })?;
+        Ok(Self { text: text.to_owned(), tree, leaves, env: Arc::new(Env::default().with_stdlib()) })
+    }
+}
+
+impl Compiled {
+    fn evaluate(&self, subject: Subject<'_>) -> Result<Value, ExecutionError> {
+        let bound = Bound { leaves: &self.leaves, subject };
+        let mut context = Context::with_env(Arc::clone(&self.env));
+        context.set_variable_resolver(&bound);
+        Value::resolve(&self.tree, &context)
     }
 }
 

@@ -3,6 +3,7 @@
 //! Owns the vocabulary and the reading of a [`NodeView`]. Must not know operators or syntax.
 
 use super::kind::Kind;
+use super::metric::{MetricField, MetricView};
 use cel::common::types::{CelBool, CelDouble, CelInt, CelString};
 use cel::common::value::CowVal;
 use cel::context::VariableResolver;
@@ -93,6 +94,22 @@ pub(super) enum Leaf {
     Label(String),
     /// Whether the node has the label.
     HasLabel(String),
+    /// What a metric has.
+    Metric(MetricField),
+}
+
+/// What the names of an expression speak of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Vocabulary {
+    Node,
+    Metric,
+}
+
+/// What an expression is evaluated on.
+#[derive(Clone, Copy)]
+pub(super) enum Subject<'a> {
+    Node(&'a NodeView<'a>),
+    Metric(&'a MetricView<'a>),
 }
 
 const FIELDS: [(&str, Field); 11] = [
@@ -115,8 +132,12 @@ pub(super) const LABELS: &str = "node.labels";
 const LABEL_EXAMPLE: &str = "node.labels[\"key\"]";
 
 impl Leaf {
-    /// What `path` (`node.pods`, `node.zone`, `node.labels.disk`) stands for.
-    pub(super) fn named(path: &str) -> Option<Self> {
+    /// What `path` (`node.pods`, `node.zone`, `node.labels.disk`, `metric.value`) stands for.
+    pub(super) fn named(vocabulary: Vocabulary, path: &str) -> Option<Self> {
+        match vocabulary {
+            Vocabulary::Metric => return MetricField::named(path).map(Self::Metric),
+            Vocabulary::Node => {}
+        }
         if let Some(label) = label_of(path) {
             return Some(Self::Label(label.to_owned()));
         }
@@ -128,12 +149,20 @@ impl Leaf {
             Self::Label(_) => Kind::Text,
             Self::HasLabel(_) => Kind::Bool,
             Self::Field(field) => field.kind(),
+            Self::Metric(field) => field.kind(),
         }
     }
 
-    /// The value on `node`; none when it is a label the node lacks.
-    fn read<'b>(&self, node: &NodeView<'b>) -> Option<CowVal<'b, 'b>> {
+    /// The value on the subject; none when it is a label the node lacks.
+    fn read<'b>(&self, subject: Subject<'b>) -> Option<CowVal<'b, 'b>> {
+        let node = match (self, subject) {
+            (Self::Metric(field), Subject::Metric(metric)) => return Some(field.read(metric)),
+            (Self::Field(_) | Self::Label(_) | Self::HasLabel(_), Subject::Node(node)) => node,
+            (Self::Metric(_), Subject::Node(_))
+            | (Self::Field(_) | Self::Label(_) | Self::HasLabel(_), Subject::Metric(_)) => return None,
+        };
         match self {
+            Self::Metric(_) => None,
             Self::Field(field) => Some(field.read(node)),
             Self::Label(key) => {
                 let value = node.labels.get(key)?;
@@ -187,15 +216,15 @@ pub(super) fn label_of(path: &str) -> Option<&str> {
     (!key.contains('.')).then_some(key)
 }
 
-/// The leaves of one expression on one node, which the tree names by number.
+/// The leaves of one expression on one subject, which the tree names by number.
 pub(super) struct Bound<'a> {
     pub(super) leaves: &'a [Leaf],
-    pub(super) node: &'a NodeView<'a>,
+    pub(super) subject: Subject<'a>,
 }
 
 impl VariableResolver for Bound<'_> {
     fn resolve<'b>(&'b self, variable: &str) -> Option<CowVal<'b, 'b>> {
-        leaf(self.leaves, variable)?.read(self.node)
+        leaf(self.leaves, variable)?.read(self.subject)
     }
 }
 

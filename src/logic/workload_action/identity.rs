@@ -10,7 +10,7 @@ use crate::logic::facts::Identity;
 const MUTABLE: [&str; 4] = ["suspend", "abort", "timeouts", "ttlSecondsAfterFinished"];
 
 /// The first `characters` hex digits of the SHA-256 of the parts, each ended by a zero byte.
-fn digest(parts: &[&str], characters: usize) -> String {
+pub(crate) fn digest(parts: &[&str], characters: usize) -> String {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update(part.as_bytes());

@@ -1,0 +1,134 @@
+//! ClosedLoop: something that is watched, a policy, and what is done. Spec only; each part has a file below.
+
+pub mod action;
+pub mod metric;
+pub mod policy;
+pub mod reasons;
+pub mod source;
+pub mod status;
+pub mod tunable;
+
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::scalars::Span;
+use action::LoopAction;
+use metric::Metric;
+use policy::Policy;
+pub use status::ClosedLoopStatus;
+use tunable::Tunable;
+
+/// Watches something, decides, and acts. A loop whose target is another ClosedLoop tunes that one's policy.
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[kube(
+    group = "ganglion.dev",
+    version = "v1alpha1",
+    kind = "ClosedLoop",
+    plural = "closedloops",
+    shortname = "loop",
+    category = "ganglion",
+    namespaced,
+    status = "ClosedLoopStatus",
+    derive = "PartialEq",
+    doc = "Watches something, decides, and acts: monitoring, decision, execution. A loop whose target is another ClosedLoop tunes that one's policy.",
+    selectable = ".spec.mode",
+    printcolumn(name = "Target", type_ = "string", json_path = ".status.summary.target"),
+    printcolumn(name = "Mode", type_ = "string", json_path = ".spec.mode"),
+    printcolumn(name = "Decision", type_ = "string", json_path = ".status.summary.decision"),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].message",
+        priority = 1
+    )
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("duration(self.interval) >= duration('1s') && duration(self.interval) <= duration('24h')").message("interval must be 1s to 24h"),
+    validation = Rule::new("!has(self.policy) || !has(self.policy.rank) || self.policy.rank.all(n, self.metrics.exists(m, m.name == n))").message("policy.rank names a metric that is not in metrics"),
+    validation = Rule::new("!has(self.policy) || !has(self.policy.weights) || self.policy.weights.all(n, self.metrics.exists(m, m.name == n))").message("policy.weights names a metric that is not in metrics"),
+    validation = Rule::new("!has(self.actions) || self.actions.all(a, self.metrics.exists(m, m.name == a.when.metric && (a.when.side == 'Low' ? has(m.low) : a.when.side == 'High' ? has(m.high) : a.when.side == 'Equal' ? has(m.equal) : has(m.missing) && has(m.missing.then) && m.missing.then == 'Alarm')))").message("an action is on a metric that is not in metrics, or on a side for which that metric has no level"),
+    validation = Rule::new("!has(self.actions) || self.actions.all(a, self.actions.exists_one(b, b.when.metric == a.when.metric && b.when.side == a.when.side))").message("two actions are on the same metric and side; give one of them a ladder instead"),
+    validation = Rule::new("!has(self.actions) || self.actions.all(a, a.ladder.all(r, has(r.webhook) || has(r.tune) == (self.target.kind == 'ClosedLoop')))").message("tune is for a target that is a ClosedLoop, and such a target can only be tuned"),
+    validation = Rule::new("self.target.kind == 'ClosedLoop' || self.metrics.all(m, !has(m.source.__loop__) || has(m.source.__loop__.name))").message("source loop needs a name where the target is not a ClosedLoop"),
+    validation = Rule::new("!has(self.tunable) || !has(self.tunable.thresholds) || self.tunable.thresholds.all(t, self.metrics.exists(m, t.path.startsWith(m.name + '.')))").message("tunable.thresholds names a metric that is not in metrics"),
+)]
+pub struct ClosedLoopSpec {
+    /// Auto acts. DryRun decides and says what would be done. Approve proposes, and acts once `approve` names the proposal.
+    /// Paused does nothing. Default: Auto.
+    #[serde(default)]
+    pub mode: LoopMode,
+    /// How often the sources are asked and the levels looked at, 1s to 24h. Pushed samples are looked at as they come.
+    /// Default: 15s.
+    #[serde(default = "default_interval")]
+    pub interval: Span,
+    /// OnChange writes a child's status when an alarm or a decision changes. EverySample writes every sample's tag, to watch
+    /// it travel. Default: OnChange.
+    #[serde(default)]
+    pub trace: Trace,
+    /// Account of this namespace as which actions are done; it needs the rights to do them. Default: `default`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub service_account_name: Option<String>,
+    /// What the loop acts on.
+    pub target: TargetRef,
+    /// What the loop watches. 1 to 16.
+    #[schemars(length(min = 1, max = 16))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub metrics: Vec<Metric>,
+    /// How the loop decides. Default: by the order of the metrics, with no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Policy>,
+    /// What the loop does, one action for each alarm. At most 32. Default: it only watches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32))]
+    pub actions: Option<Vec<LoopAction>>,
+    /// What other loops may change of this one. Default: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tunable: Option<Tunable>,
+    /// Number of the proposal that may be carried out, with mode: Approve. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub approve: Option<i64>,
+}
+
+fn default_interval() -> Span {
+    "15s".into()
+}
+
+/// An object in the loop's own namespace.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[serde(rename_all = "camelCase")]
+pub struct TargetRef {
+    /// API version of the object, such as `apps/v1`.
+    #[schemars(length(min = 1, max = 253))]
+    pub api_version: String,
+    /// Kind of the object.
+    #[schemars(length(min = 1, max = 63))]
+    pub kind: String,
+    /// Name of the object.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+}
+
+/// See [`ClosedLoopSpec::mode`].
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LoopMode {
+    #[default]
+    Auto,
+    DryRun,
+    Approve,
+    Paused,
+}
+
+/// See [`ClosedLoopSpec::trace`].
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Trace {
+    #[default]
+    OnChange,
+    EverySample,
+}

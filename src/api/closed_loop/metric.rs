@@ -1,0 +1,123 @@
+//! What a loop watches: metrics, their levels, and what holds when a value is missing.
+
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::source::Source;
+use crate::api::scalars::{Number, Span};
+
+/// One value that the loop watches.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.low) || has(self.high) || has(self.equal) || (has(self.missing) && has(self.missing.then) && self.missing.then == 'Alarm')").message("set at least one of low, high, equal, or missing with then: Alarm"),
+    validation = Rule::new("!has(self.low) || !has(self.low.clear) || quantity(self.low.clear).compareTo(quantity(self.low.raise)) >= 0").message("low.clear must not be under low.raise: an alarm of a low value ends above the level at which it begins"),
+    validation = Rule::new("!has(self.high) || !has(self.high.clear) || quantity(self.high.clear).compareTo(quantity(self.high.raise)) <= 0").message("high.clear must not be above high.raise: an alarm of a high value ends under the level at which it begins"),
+    validation = Rule::new("!has(self.low) || !has(self.high) || quantity(self.low.raise).compareTo(quantity(self.high.raise)) < 0").message("low.raise must be under high.raise"),
+)]
+pub struct Metric {
+    /// Name of the metric, a letter and then letters, digits and `_`; at most 40 characters.
+    #[schemars(length(min = 1, max = 40), regex(pattern = "^[a-zA-Z][a-zA-Z0-9_]*$"))]
+    pub name: String,
+    /// Where its value comes from.
+    pub source: Source,
+    /// Alarm `Low`: stands once the value is under `raise`, until it is `clear` or more. Default: no such alarm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub low: Option<Level>,
+    /// Alarm `High`: stands once the value is above `raise`, until it is `clear` or less. Default: no such alarm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub high: Option<Level>,
+    /// Alarm `Equal`: stands while the value is what is named here. Default: no such alarm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub equal: Option<Equal>,
+    /// What holds when no value comes. Default: Hold after three intervals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<Missing>,
+}
+
+/// A level with hysteresis.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Level {
+    /// Beyond this the alarm is raised. A number as a string, such as "5" or "512Mi".
+    pub raise: Number,
+    /// Where the alarm ends. Default: where it was raised, that is, no hysteresis.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clear: Option<Number>,
+    /// How long the value must stay beyond `raise` before the alarm stands, such as `30s`. Default: 0s.
+    #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
+    pub for_: Option<Span>,
+}
+
+/// A value to be met.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Equal {
+    /// The alarm stands while the value is this. A number as a string.
+    pub to: Number,
+    /// By how much the value may differ. Default: 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<Number>,
+    /// How long the value must stay before the alarm stands, such as `30s`. Default: 0s.
+    #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
+    pub for_: Option<Span>,
+}
+
+/// What holds when no value comes. Until then, and with Hold, an alarm stays as it is and nothing is done for it; no
+/// unknown value ever lowers capacity.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.value) == (has(self.then) && self.then == 'Assume')").message("value goes with then: Assume, and Assume needs a value"),
+)]
+pub struct Missing {
+    /// How old the last value may be, such as `45s`. Default: three intervals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<Span>,
+    /// Hold: the alarm stays as it is and nothing is done for it. Assume: `value` is taken instead. Alarm: the alarm
+    /// `Missing` stands, which actions can be `on`. Default: Hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub then: Option<MissingThen>,
+    /// The value to take, with Assume. A number as a string.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<Number>,
+}
+
+/// See [`Missing::then`].
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MissingThen {
+    #[default]
+    Hold,
+    Assume,
+    Alarm,
+}
+
+/// On which side of its levels a metric is.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Side {
+    #[default]
+    Low,
+    High,
+    Equal,
+    Missing,
+}
+
+impl Side {
+    /// The word itself.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Low => "Low",
+            Self::High => "High",
+            Self::Equal => "Equal",
+            Self::Missing => "Missing",
+        }
+    }
+}
+
+impl std::fmt::Display for Side {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

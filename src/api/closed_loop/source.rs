@@ -1,0 +1,249 @@
+//! Where a metric's value comes from: a union of seven sources.
+
+use std::collections::BTreeMap;
+
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::api::workload_action::SecretRef;
+
+/// Where a value comes from. Exactly one member is set. A source that fails, hangs, or gives nothing, `NaN` or text makes
+/// the metric unknown, never zero.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("[has(self.push), has(self.prometheus), has(self.http), has(self.object), has(self.resource), has(self.nodeConfig), has(self.__loop__)].filter(set, set).size() == 1").message("set exactly one of push, prometheus, http, object, resource, nodeConfig, loop"),
+)]
+pub struct Source {
+    /// A sender writes it into `spec.sample` of the loop's Monitoring.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub push: Option<Push>,
+    /// A Prometheus server is asked, each interval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prometheus: Option<Prometheus>,
+    /// A JSON document is fetched, each interval.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<Http>,
+    /// A field or condition of an object in the loop's namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object: Option<ObjectField>,
+    /// What pods use, as metrics.k8s.io says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resource: Option<ResourceUse>,
+    /// What a NodeConfig knows of its node, or the mean of several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_config: Option<NodeConfigField>,
+    /// What another loop decided: for a slow loop.
+    #[serde(default, rename = "loop", skip_serializing_if = "Option::is_none")]
+    pub loop_: Option<LoopHistory>,
+}
+
+/// A value that a sender pushes.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Push {
+    /// Its key in the sample's values. Default: the metric's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub key: Option<String>,
+}
+
+/// A query to Prometheus. It must give one number: a scalar, or a vector with one element.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Prometheus {
+    /// http or https address of the server, without `/api/v1`.
+    #[schemars(length(min = 8, max = 2048), regex(pattern = "^https?://"))]
+    pub url: String,
+    /// The query, PromQL.
+    #[schemars(length(min = 1, max = 2048))]
+    pub query: String,
+    /// How we show who we are. Default: not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<Auth>,
+    /// Who may have signed the server's certificate. Default: the public authorities.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<CaRef>,
+}
+
+/// A JSON document from an address.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Http {
+    /// http or https address of the document.
+    #[schemars(length(min = 8, max = 2048), regex(pattern = "^https?://"))]
+    pub url: String,
+    /// Where the value stands in the document: names and indexes with dots between, such as `data.cpu` or `items.0.load`.
+    #[schemars(length(min = 1, max = 253))]
+    pub path: String,
+    /// How we show who we are. Default: not at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<Auth>,
+    /// Who may have signed the server's certificate. Default: the public authorities.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ca: Option<CaRef>,
+}
+
+/// How the operator shows a server who it is. Exactly one member is set.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.bearer) != has(self.basic)").message("set exactly one of bearer, basic"),
+)]
+pub struct Auth {
+    /// A token that is sent as `Authorization: Bearer`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bearer: Option<KeyRef>,
+    /// A Secret of this namespace whose keys `username` and `password` are sent as basic authentication.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basic: Option<SecretRef>,
+}
+
+/// Authorities for a server's certificate. Exactly one member is set.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.secret) != has(self.configMap)").message("set exactly one of secret, configMap"),
+)]
+pub struct CaRef {
+    /// A key of a Secret that holds certificates as PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secret: Option<KeyRef>,
+    /// A key of a ConfigMap that holds certificates as PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_map: Option<KeyRef>,
+}
+
+/// One key of a Secret or ConfigMap in the loop's own namespace.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct KeyRef {
+    /// Name of the object.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// The key in its data.
+    #[schemars(length(min = 1, max = 253))]
+    pub key: String,
+}
+
+/// A number in an object, or whether one of its conditions holds (1 or 0).
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.path) != has(self.condition)").message("set exactly one of path, condition"),
+)]
+pub struct ObjectField {
+    /// API version of the object, such as `apps/v1`.
+    #[schemars(length(min = 1, max = 253))]
+    pub api_version: String,
+    /// Kind of the object.
+    #[schemars(length(min = 1, max = 63))]
+    pub kind: String,
+    /// Name of the object, in the loop's namespace.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+    /// Where the number stands, names and indexes with dots between: `status.readyReplicas`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub path: Option<String>,
+    /// Type of a condition in `status.conditions`: True counts as 1, False as 0, Unknown as unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub condition: Option<String>,
+}
+
+/// What pods use of a resource.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceUse {
+    /// Cpu in cores or Memory in bytes.
+    pub resource: ResourceName,
+    /// Which pods, by label. Default: those of the loop's target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxProperties" = 16))]
+    pub pod_labels: Option<BTreeMap<String, String>>,
+    /// Only this container of each pod. Default: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub container: Option<String>,
+    /// Usage: what is used. Utilization: what is used in percent of what is requested. Default: Usage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<UseUnit>,
+    /// How the pods are made one number. Default: Mean.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<Aggregate>,
+}
+
+/// A value that NodeConfigs know. What is set narrows one another; of several the mean is taken.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.nodeName) != has(self.nodeSelector)").message("set exactly one of nodeName, nodeSelector"),
+)]
+pub struct NodeConfigField {
+    /// The NodeConfig of this node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub node_name: Option<String>,
+    /// The NodeConfigs of nodes that bear all these labels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxProperties" = 16))]
+    pub node_selector: Option<BTreeMap<String, String>>,
+    /// Which value, as it stands in the NodeConfig's status, such as `inletTemperature`.
+    #[schemars(length(min = 1, max = 253))]
+    pub field: String,
+    /// How several nodes are made one number. Default: Mean.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<Aggregate>,
+}
+
+/// What another loop of this namespace decided.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct LoopHistory {
+    /// Name of the loop. Default: the loop's target.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub name: Option<String>,
+    /// LastServed: how far the least served metric is behind, once another was served `window` times since the rank last
+    /// changed; 0 until then. A metric that was wanted and never served counts.
+    pub rule: LoopRule,
+    /// After how many times served the rule looks, 1 to 64. Default: 10.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 64))]
+    pub window: Option<i32>,
+}
+
+/// See [`LoopHistory::rule`].
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LoopRule {
+    #[default]
+    LastServed,
+}
+
+/// See [`ResourceUse::resource`].
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ResourceName {
+    #[default]
+    Cpu,
+    Memory,
+}
+
+/// See [`ResourceUse::unit`].
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UseUnit {
+    #[default]
+    Usage,
+    Utilization,
+}
+
+/// How several numbers become one.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Aggregate {
+    #[default]
+    Mean,
+    Max,
+    Min,
+    Sum,
+}

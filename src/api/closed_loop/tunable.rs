@@ -1,0 +1,86 @@
+//! What other loops may change of a loop's policy, and what they changed.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use kube::KubeSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::api::scalars::{Number, Span};
+
+/// What other loops may change, and how far.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Tunable {
+    /// Names of the loops of this namespace that may, the strongest first. 1 to 4.
+    #[schemars(length(min = 1, max = 4), inner(length(min = 1, max = 253)))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub by: Vec<String>,
+    /// They may change the rank. Default: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub rank: bool,
+    /// The levels that they may change. At most 16.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["path".into()]))]
+    pub thresholds: Option<Vec<TunableThreshold>>,
+    /// How long a change holds unless it is made again, such as `24h`. Default: 24h.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<Span>,
+}
+
+/// How far a level may be changed.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("quantity(self.min).compareTo(quantity(self.max)) <= 0").message("min must not be above max"),
+    validation = Rule::new("quantity(self.maxStep).isGreaterThan(quantity('0'))").message("maxStep must be above 0"),
+)]
+pub struct TunableThreshold {
+    /// Which one: the metric, low or high, raise or clear, such as `cpu.low.raise`.
+    #[schemars(length(min = 1, max = 60), regex(pattern = "^[a-zA-Z][a-zA-Z0-9_]*\\.(low|high)\\.(raise|clear)$"))]
+    pub path: String,
+    /// Never under this. A number as a string.
+    pub min: Number,
+    /// Never above this. A number as a string.
+    pub max: Number,
+    /// Never further than this from the value before, in one change. A number as a string.
+    pub max_step: Number,
+}
+
+/// What one other loop changed. Written by that loop's execution alone, as absolute values.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Tuning {
+    /// Name of the loop that changed it.
+    pub by: String,
+    /// uid of that loop's Execution.
+    pub uid: String,
+    /// Number of its decision.
+    pub seq: i64,
+    /// When.
+    pub at: MicroTime,
+    /// The whole rank, where it was changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 16), inner(length(max = 40)))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub rank: Option<Vec<String>>,
+    /// The levels that were changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["path".into()]))]
+    pub thresholds: Vec<TunedThreshold>,
+    /// The change in words, such as `Increase rank memory`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub message: Option<String>,
+}
+
+/// A level that was changed.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct TunedThreshold {
+    /// Which one, such as `cpu.low.raise`.
+    #[schemars(length(max = 60))]
+    pub path: String,
+    /// Its value.
+    pub value: Number,
+}

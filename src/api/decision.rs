@@ -1,0 +1,310 @@
+//! Decision: the second hop of a loop. Alarms come in, one choice goes out, with all that was passed over.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::closed_loop::action::{LoopAction, Rung};
+use super::closed_loop::metric::Side;
+use super::closed_loop::policy::Policy;
+use super::closed_loop::reasons::LoopReason;
+use super::closed_loop::{LoopMode, Trace};
+use super::sample::Tag;
+use super::scalars::Number;
+
+/// At most as many alarms stand in `status.rejected`: one for each action that there may be, and as many without one.
+pub const REJECTED_LIMIT: usize = 64;
+
+/// At most as many actions are remembered for dwell, budgets and oscillation.
+pub const ACTS_LIMIT: usize = 64;
+
+/// How a loop decides, with the rank that holds after tuning. Made and written by the closed-loop controller.
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[kube(
+    group = "ganglion.dev",
+    version = "v1alpha1",
+    kind = "Decision",
+    plural = "decisions",
+    shortname = "dec",
+    category = "ganglion",
+    namespaced,
+    status = "DecisionStatus",
+    derive = "PartialEq",
+    doc = "The second hop of a ClosedLoop: alarms come in, one choice goes out, with all that was passed over. Made by the operator.",
+    printcolumn(name = "Message", type_ = "string", json_path = ".status.message"),
+    printcolumn(name = "Seq", type_ = "integer", json_path = ".status.seq"),
+    printcolumn(name = "Tag", type_ = "string", json_path = ".status.tag.time"),
+    printcolumn(name = "Sequence", type_ = "integer", json_path = ".status.tag.sequence"),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct DecisionSpec {
+    /// The loop's mode. Default: Auto.
+    #[serde(default)]
+    pub mode: LoopMode,
+    /// When the status is written. Default: OnChange.
+    #[serde(default)]
+    pub trace: Trace,
+    /// Why nothing may be decided though the loop is not paused: another one has the target. Default: nothing is in the way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
+    pub blocked: Option<String>,
+    /// Names of the metrics, the most important first: all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), inner(length(min = 1, max = 40)))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub rank: Vec<String>,
+    /// How one action is chosen, and how often there may be one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Policy>,
+    /// What can be done about each alarm.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub actions: Vec<LoopAction>,
+}
+
+/// What was decided, and the memory that decisions need. Written by decision alone.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct DecisionStatus {
+    /// The generation of the spec that this status speaks of; -1 before any controller has seen the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Ready: False where the policy cannot be read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    pub conditions: Vec<Condition>,
+    /// The last sample that was looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tag: Option<Tag>,
+    /// Number of the last decision. It only grows.
+    #[serde(default)]
+    pub seq: i64,
+    /// What was decided about the last sample, in words: `React to cpu`, `Hold cpu: …`, or `No Event`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// The last decision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<Chosen>,
+    /// How the last decision stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<LoopReason>,
+    /// The alarms of the last sample that were passed over, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub rejected: Vec<Rejected>,
+    /// What holds the loop back now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<LimitState>,
+    /// How often each metric was wanted, served and limited. They only grow.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["metric".into()]))]
+    pub counters: Vec<Counter>,
+    /// How far each ladder was climbed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub ladders: Vec<LadderState>,
+    /// The last actions, for dwell, budgets and oscillation: the oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub acts: Vec<Act>,
+    /// The last decisions, the oldest first. At most 64.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub history: Vec<Entry>,
+}
+
+/// One decision, with all that is needed to carry it out.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Chosen {
+    /// Its number: each has at most one effect.
+    pub seq: i64,
+    /// The metric that is served.
+    pub metric: String,
+    /// The side on which it is alarmed.
+    pub side: Side,
+    /// Which rung of the ladder, from 0.
+    pub rung: i32,
+    /// What is to be done.
+    #[serde(rename = "do")]
+    pub action: Rung,
+    /// When it was decided.
+    pub at: MicroTime,
+    /// uid of the Execution that is to carry it out; another one, made in its place, leaves it alone.
+    pub executor: String,
+    /// Auto, DryRun or Approve: the mode in which it was decided.
+    pub mode: LoopMode,
+    /// The value was not known: capacity must not be lowered.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unknown: bool,
+    /// The metric of the target loop that is to go up, for tune.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub least_served: Option<String>,
+    /// How it ended; unset while it is being carried out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+}
+
+/// An alarm that was passed over.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Rejected {
+    /// Name of the metric.
+    pub metric: String,
+    /// On which side.
+    pub side: Side,
+    /// Why.
+    pub reason: LoopReason,
+    /// The same in words.
+    pub message: String,
+}
+
+/// What holds the loop back.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct LimitState {
+    /// Until then the dwell lasts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dwell_until: Option<MicroTime>,
+    /// How many actions the budget still has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_left: Option<i32>,
+    /// Until then capacity is not lowered, as the loop has oscillated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub damped_until: Option<MicroTime>,
+    /// Until then nothing is done, as the loop has oscillated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frozen_until: Option<MicroTime>,
+}
+
+/// How often a metric was wanted, served and limited.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Counter {
+    /// Name of the metric.
+    pub metric: String,
+    /// In how many iterations its alarm stood and an action is declared for it.
+    pub wanted: i64,
+    /// How often it was served.
+    pub served: i64,
+    /// How often a limit was in the way: dwell, budget, oscillation, time, min or max.
+    pub limited: i64,
+    /// When it was last served.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_served: Option<MicroTime>,
+}
+
+/// How far a ladder was climbed.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct LadderState {
+    /// Name of the metric.
+    pub metric: String,
+    /// On which side.
+    pub side: Side,
+    /// The rung whose turn it is, from 0.
+    pub rung: i32,
+    /// When the last action's effect can be judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judge_at: Option<MicroTime>,
+    /// The value when it was done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<Number>,
+    /// No rung is left until then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exhausted_until: Option<MicroTime>,
+}
+
+/// An action that was decided, as far as limits care.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Act {
+    /// Number of the decision.
+    pub seq: i64,
+    /// When.
+    pub at: MicroTime,
+    /// Whether it raises or lowers capacity.
+    pub direction: Direction,
+    /// Of what: `replicas`, `app/memory`.
+    pub dimension: String,
+}
+
+/// How a decision ended.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was carried out.
+    Served,
+    /// mode: DryRun; it would have been carried out.
+    DryRun,
+    /// A min or max left nothing to do.
+    Limited,
+    /// It could not be carried out.
+    Failed,
+    /// The target was changed by another in between; the next decision starts from what there is then.
+    Overtaken,
+    /// What became of it cannot be known; it is not done again.
+    Lost,
+    /// It was taken back before it was begun.
+    Withdrawn,
+}
+
+impl Outcome {
+    /// The word for it.
+    #[must_use]
+    pub fn reason(self) -> LoopReason {
+        match self {
+            Self::Served => LoopReason::Served,
+            Self::DryRun => LoopReason::DryRun,
+            Self::Limited => LoopReason::Limited,
+            Self::Failed => LoopReason::Failed,
+            Self::Overtaken => LoopReason::Overtaken,
+            Self::Lost => LoopReason::Lost,
+            Self::Withdrawn => LoopReason::Withdrawn,
+        }
+    }
+}
+
+/// Whether an action raises or lowers capacity, or does neither.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Direction {
+    Raise,
+    Lower,
+    #[default]
+    Neither,
+}
+
+/// One decision, for people.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Entry {
+    /// Its number.
+    pub seq: i64,
+    /// When it was made.
+    pub at: MicroTime,
+    /// The metric that was served.
+    pub metric: String,
+    /// On which side it was alarmed.
+    pub side: Side,
+    /// Its value then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<Number>,
+    /// Which rung of the ladder, from 0.
+    pub rung: i32,
+    /// What was to be done, in words: `scale by 1, at most 10`.
+    pub action: String,
+    /// How it ended; unset while it is being carried out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+    /// What changed, in words: `3 -> 4`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effect: Option<String>,
+}

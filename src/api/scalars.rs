@@ -1,0 +1,84 @@
+//! Numbers and durations as users write them in a spec: strings, with the form that the schema allows.
+//!
+//! Owns how they look. What they are worth is read in [`crate::logic`], once, where they enter.
+
+use std::borrow::Cow;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Deserialize, Serialize};
+
+/// A number such as `5`, `1.25`, `-3` or `512Mi`, as a string: a plain decimal or a Kubernetes quantity.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[serde(transparent)]
+pub struct Number(pub String);
+
+/// A duration such as `15s`, `500ms` or `1h30m`, as Go writes it.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[serde(transparent)]
+pub struct Span(pub String);
+
+impl Number {
+    /// The text, as it was written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Span {
+    /// The text, as it was written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for Number {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl From<&str> for Span {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl JsonSchema for Number {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Number".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "minLength": 1,
+            "maxLength": 40,
+            "pattern": "^[-+]?[0-9]{1,18}(\\.[0-9]{1,18})?(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE][-+]?[0-9]{1,2})?$",
+        })
+    }
+}
+
+impl JsonSchema for Span {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Span".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string",
+            "minLength": 2,
+            "maxLength": 24,
+            "pattern": "^([0-9]{1,6}(\\.[0-9]{1,3})?(ms|s|m|h)){1,4}$",
+        })
+    }
+}

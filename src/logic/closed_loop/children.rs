@@ -1,0 +1,55 @@
+//! The specs of a loop's children: to each what its stage needs, with the policy that holds.
+
+use super::tuning::Policy;
+use crate::api::closed_loop::{ClosedLoopSpec, LoopMode};
+use crate::api::decision::DecisionSpec;
+use crate::api::execution::ExecutionSpec;
+use crate::api::monitoring::MonitoringSpec;
+
+/// The specs of the three hops.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Children {
+    /// Without `sample`, which belongs to the sender.
+    pub monitoring: MonitoringSpec,
+    pub decision: DecisionSpec,
+    pub execution: ExecutionSpec,
+}
+
+/// What the children are to be. `blocked` says why the loop may not act, where it may not.
+#[must_use]
+pub fn children(spec: &ClosedLoopSpec, policy: &Policy, blocked: Option<String>) -> Children {
+    let paused = match spec.mode {
+        LoopMode::Paused => true,
+        LoopMode::Auto | LoopMode::DryRun | LoopMode::Approve => false,
+    };
+    let mut decides = spec.policy.clone().unwrap_or_default();
+    // The whole rank stands beside it.
+    decides.rank = None;
+    let blocked = blocked.map(|why| why.chars().take(1024).collect::<String>());
+    Children {
+        monitoring: MonitoringSpec {
+            metrics: policy.metrics.clone(),
+            interval: Some(spec.interval.clone()),
+            trace: spec.trace,
+            service_account_name: spec.service_account_name.clone(),
+            target: Some(spec.target.clone()),
+            paused,
+            sample: None,
+        },
+        decision: DecisionSpec {
+            mode: spec.mode,
+            trace: spec.trace,
+            blocked: blocked.clone(),
+            rank: policy.rank.clone(),
+            policy: Some(decides),
+            actions: spec.actions.clone().unwrap_or_default(),
+        },
+        execution: ExecutionSpec {
+            target: spec.target.clone(),
+            service_account_name: spec.service_account_name.clone(),
+            paused,
+            blocked,
+            approve: spec.approve,
+        },
+    }
+}

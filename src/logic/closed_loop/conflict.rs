@@ -1,0 +1,118 @@
+//! Who else acts on the same thing: of two loops the later one gives way; to an autoscaler every loop does.
+//!
+//! An autoscaler that came later does not read our conditions and would go on: then two would pull at one number. So the loop
+//! stops, whoever was there first.
+
+use jiff::Timestamp;
+
+use crate::api::closed_loop::{ClosedLoopSpec, LoopMode, TargetRef};
+use crate::logic::closed_loop::rung;
+
+/// Who acts on something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claimant {
+    pub kind: ClaimantKind,
+    pub name: String,
+    pub uid: String,
+    pub created: Timestamp,
+    /// On what.
+    pub target: TargetRef,
+    /// On which dimensions of it: `replicas`, `app/memory`, see [`rung::dimension`].
+    pub dimensions: Vec<String>,
+}
+
+/// What kind of thing acts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ClaimantKind {
+    HorizontalPodAutoscaler,
+    ScaledObject,
+    VerticalPodAutoscaler,
+    ClosedLoop,
+}
+
+impl ClaimantKind {
+    /// The kind's name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::HorizontalPodAutoscaler => "HorizontalPodAutoscaler",
+            Self::ScaledObject => "ScaledObject",
+            Self::VerticalPodAutoscaler => "VerticalPodAutoscaler",
+            Self::ClosedLoop => "ClosedLoop",
+        }
+    }
+
+    fn is_autoscaler(self) -> bool {
+        match self {
+            Self::HorizontalPodAutoscaler | Self::ScaledObject | Self::VerticalPodAutoscaler => true,
+            Self::ClosedLoop => false,
+        }
+    }
+}
+
+/// Why a loop may not act.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    pub with: ClaimantKind,
+    pub name: String,
+    pub dimension: String,
+}
+
+impl std::fmt::Display for Conflict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { with, name, dimension } = self;
+        write!(f, "{} {name} acts on {dimension} of the same target: remove it, or this loop's rung", with.as_str())
+    }
+}
+
+/// On which dimensions a loop acts; none where it only watches, or only says what it would do.
+#[must_use]
+pub fn dimensions(spec: &ClosedLoopSpec) -> Vec<String> {
+    match spec.mode {
+        LoopMode::DryRun | LoopMode::Paused => return Vec::new(),
+        LoopMode::Auto | LoopMode::Approve => {}
+    }
+    let rungs = spec.actions.iter().flatten().flat_map(|action| &action.ladder);
+    // Events disturb nobody.
+    let mut all: Vec<String> = rungs.filter(|rung| rung.webhook.is_none()).map(rung::dimension).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// Whether somebody before this loop acts on the same thing.
+#[must_use]
+pub fn find(me: &Claimant, others: &[Claimant]) -> Option<Conflict> {
+    let mut before: Vec<&Claimant> = others
+        .iter()
+        .filter(|other| other.uid != me.uid && same_target(&me.target, &other.target) && precedes(other, me))
+        .collect();
+    before.sort_by_key(|other| order(other));
+    before.into_iter().find_map(|other| {
+        let dimension = me.dimensions.iter().find(|mine| other.dimensions.iter().any(|theirs| meet(mine, theirs)))?;
+        Some(Conflict { with: other.kind, name: other.name.clone(), dimension: dimension.clone() })
+    })
+}
+
+fn order(claimant: &Claimant) -> (ClaimantKind, Timestamp, &str, &str) {
+    (claimant.kind, claimant.created, &claimant.name, &claimant.uid)
+}
+
+fn precedes(other: &Claimant, me: &Claimant) -> bool {
+    other.kind.is_autoscaler() || (other.created, &other.name, &other.uid) < (me.created, &me.name, &me.uid)
+}
+
+/// The same object, whatever version of its group it is named in.
+fn same_target(a: &TargetRef, b: &TargetRef) -> bool {
+    let group =
+        |target: &TargetRef| target.api_version.rsplit_once('/').map_or(String::new(), |(group, _)| group.into());
+    group(a) == group(b) && a.kind == b.kind && a.name == b.name
+}
+
+/// Whether two dimensions are one: `*/cpu` stands for every container.
+fn meet(a: &str, b: &str) -> bool {
+    let wild = |pattern: &str, other: &str| {
+        pattern.strip_prefix('*').is_some_and(|tail| !tail.is_empty() && other.ends_with(tail))
+    };
+    a == b || wild(a, b) || wild(b, a)
+}

@@ -1,0 +1,368 @@
+//! The second hop: alarms in, one choice out, with all that was passed over and why.
+//!
+//! One action for each iteration: the first in order that is alarmed, has a rung left, and is held back by nothing. While a
+//! decision is being carried out there is no other. All that later decisions need stands in the status. Must not know the
+//! target, nor carry anything out.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::conditions::{self, Health, Stamp};
+use super::ladder::{Ladder, Turn};
+use super::limits::Limits;
+use super::order::{Candidate, Known, Selection, order};
+use super::schedule::{self, Calendar};
+use super::settlement::{counter, settle, withdraw};
+use super::{Fault, clock, micros, rung, shown, span, tag};
+use crate::api::closed_loop::action::{Alarm, Rung};
+use crate::api::closed_loop::metric::Side;
+use crate::api::closed_loop::reasons::LoopReason;
+use crate::api::closed_loop::{LoopMode, Trace};
+use crate::api::decision::{
+    ACTS_LIMIT, Act, Chosen, DecisionSpec, DecisionStatus, Direction, Entry, LadderState, Outcome, REJECTED_LIMIT,
+    Rejected,
+};
+use crate::api::execution::ExecutionStatus;
+use crate::api::monitoring::{AlarmState, MonitoringStatus};
+
+/// How many decisions are kept where the spec does not say.
+const HISTORY: i32 = 20;
+
+/// How a loop decides, read.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    pub(super) mode: LoopMode,
+    trace: Trace,
+    blocked: Option<String>,
+    rank: Vec<String>,
+    selection: Selection,
+    limits: Limits,
+    actions: Vec<Doing>,
+    history: usize,
+}
+
+/// What is done about one alarm, read.
+#[derive(Clone, Debug)]
+struct Doing {
+    when: Alarm,
+    settle: SignedDuration,
+    rungs: Vec<Rung>,
+    windows: Vec<Calendar>,
+}
+
+/// The loop's Execution, as it was last seen.
+#[derive(Clone, Copy, Debug)]
+pub struct Executor<'a> {
+    pub uid: &'a str,
+    pub status: &'a ExecutionStatus,
+}
+
+/// What a decision is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Input<'a> {
+    /// What monitoring saw.
+    pub monitoring: &'a MonitoringStatus,
+    /// The next hop, where it is there and has been seen by its controller.
+    pub executor: Option<Executor<'a>>,
+    /// Generation of the Decision.
+    pub generation: i64,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// Why an alarm is passed over.
+struct Pass {
+    reason: LoopReason,
+    message: String,
+    /// It counts as limited.
+    limit: bool,
+}
+
+/// What comes of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decided {
+    /// The next status.
+    pub status: DecisionStatus,
+    /// It is worth a write. A choice that was not written is none.
+    pub write: bool,
+}
+
+impl Rules {
+    /// Reads the spec.
+    ///
+    /// # Errors
+    ///
+    /// A number, duration, window or expression cannot be read.
+    pub fn parse(spec: &DecisionSpec) -> Result<Self, Fault> {
+        let policy = spec.policy.clone().unwrap_or_default();
+        let mut actions = Vec::new();
+        for action in &spec.actions {
+            let field = format!("actions[{} {}]", action.when.side, action.when.metric);
+            actions.push(Doing {
+                when: action.when.clone(),
+                settle: span(&format!("{field}.settle"), action.settle.as_ref())?,
+                rungs: action.ladder.clone(),
+                windows: schedule::parse(&format!("{field}.during"), action.during.as_ref())?,
+            });
+        }
+        let history = policy.history_limit.unwrap_or(HISTORY).clamp(10, 64);
+        Ok(Self {
+            mode: spec.mode,
+            trace: spec.trace,
+            blocked: spec.blocked.clone(),
+            rank: spec.rank.clone(),
+            selection: Selection::parse(&policy)?,
+            limits: Limits::parse(&policy)?,
+            actions,
+            history: usize::try_from(history).unwrap_or(20),
+        })
+    }
+
+    fn doing(&self, metric: &str, side: Side) -> Option<&Doing> {
+        self.actions.iter().find(|doing| doing.when.metric == metric && doing.when.side == side)
+    }
+
+    pub(super) fn ladder(&self, metric: &str, side: Side) -> Option<Ladder> {
+        let doing = self.doing(metric, side)?;
+        Some(Ladder { rungs: doing.rungs.len(), settle: doing.settle, side })
+    }
+
+    pub(super) fn rung(&self, metric: &str, side: Side, rung: usize) -> Option<&Rung> {
+        self.doing(metric, side)?.rungs.get(rung)
+    }
+
+    /// The next status.
+    #[must_use]
+    pub fn decide(&self, before: &DecisionStatus, input: Input) -> Decided {
+        let mut status = before.clone();
+        let fresh = tag::is_after(input.monitoring.tag.as_ref(), before.tag.as_ref());
+        settle(self, &mut status, input.executor, input.now);
+        withdraw(self, &mut status, input.executor, fresh.then_some(input.monitoring.alarms.as_slice()));
+        if self.mode == LoopMode::Paused {
+            status.message = Some("Paused".into());
+            status.rejected.clear();
+        } else if fresh {
+            status.tag.clone_from(&input.monitoring.tag);
+            self.iterate(&mut status, input);
+        }
+        status.limits = self.limits.state(&status.acts, input.now);
+        status.observed_generation = Some(input.generation);
+        let stamp = Stamp { generation: input.generation, now: input.now };
+        status.conditions = conditions::summary(&before.conditions, &self.health(), stamp);
+        let traced = fresh && self.trace == Trace::EverySample;
+        let write = traced || edges(before) != edges(&status);
+        Decided { status, write }
+    }
+
+    fn health(&self) -> Health {
+        match self.mode {
+            LoopMode::Paused => Health::Good(LoopReason::Paused, "the loop is paused".into()),
+            LoopMode::Auto | LoopMode::DryRun | LoopMode::Approve => {
+                Health::Good(LoopReason::Running, "decides as samples come".into())
+            }
+        }
+    }
+
+    /// One iteration: at most one action.
+    fn iterate(&self, status: &mut DecisionStatus, input: Input) {
+        let alarms = &input.monitoring.alarms;
+        status
+            .ladders
+            .retain(|state| alarms.iter().any(|alarm| alarm.metric == state.metric && alarm.side == state.side));
+        status.rejected.clear();
+        let counters = status.counters.clone();
+        let known = Known { rank: &self.rank, values: &input.monitoring.values, counters: &counters };
+        let mut chosen = None;
+        for candidate in order(&self.selection, alarms, known) {
+            let alarm = candidate.alarm;
+            if self.doing(&alarm.metric, alarm.side).is_some() {
+                let counter = counter(&mut status.counters, &alarm.metric);
+                counter.wanted = counter.wanted.saturating_add(1);
+            }
+            match self.weigh(status, candidate, chosen.is_some(), known, input) {
+                Ok(rung) => chosen = Some((alarm, rung)),
+                Err(pass) => reject(status, alarm, pass),
+            }
+        }
+        status.message = Some(match chosen {
+            Some((alarm, rung)) => {
+                self.choose(status, alarm, rung, known, input);
+                self.announcement(&alarm.metric)
+            }
+            None => status
+                .rejected
+                .first()
+                .map_or_else(|| "No Event".into(), |first| format!("Hold {}: {}", first.metric, first.message)),
+        });
+    }
+
+    fn announcement(&self, metric: &str) -> String {
+        match self.mode {
+            LoopMode::Auto | LoopMode::Paused => format!("React to {metric}"),
+            LoopMode::DryRun => format!("Would react to {metric}"),
+            LoopMode::Approve => format!("Propose to react to {metric}"),
+        }
+    }
+
+    /// The rung to take for this alarm, or why none is.
+    fn weigh(
+        &self,
+        status: &DecisionStatus,
+        candidate: Candidate,
+        taken: bool,
+        known: Known,
+        input: Input,
+    ) -> Result<usize, Pass> {
+        let alarm = candidate.alarm;
+        let refuse = |reason, message: &str| Err(Pass { reason, message: message.to_owned(), limit: false });
+        let limit = |reason, message: String| Err(Pass { reason, message, limit: true });
+        let Some(doing) = self.doing(&alarm.metric, alarm.side) else {
+            return refuse(LoopReason::NoAction, "no action is declared for it");
+        };
+        if candidate.refused {
+            return refuse(LoopReason::NotSelected, "the expression gives it no number above 0");
+        }
+        if let Some(why) = &self.blocked {
+            return refuse(LoopReason::Blocked, why);
+        }
+        if taken {
+            return refuse(LoopReason::Outranked, "another one comes first");
+        }
+        if let Some(open) = status.chosen.as_ref().filter(|chosen| chosen.outcome.is_none()) {
+            return Err(in_flight(open));
+        }
+        if alarm.held {
+            return refuse(LoopReason::UnknownValue, "its value is not known");
+        }
+        if input.executor.is_none_or(|executor| executor.status.seq.is_none()) && self.mode != LoopMode::DryRun {
+            return refuse(LoopReason::NoExecutor, "the loop's Execution is not there yet");
+        }
+        if !schedule::any_holds(&doing.windows, input.now) {
+            return limit(LoopReason::OutsideWindow, "its action is not done at this time".into());
+        }
+        let ladder = Ladder { rungs: doing.rungs.len(), settle: doing.settle, side: alarm.side };
+        let state = ladder_state(status, alarm);
+        let rung = match ladder.turn(state, known.value(&alarm.metric), input.now) {
+            Turn::Climb(rung) => rung,
+            Turn::Settling(until) => {
+                return refuse(LoopReason::Settling, &format!("its last action settles until {}", clock(until)));
+            }
+            Turn::Exhausted(until) => {
+                return limit(
+                    LoopReason::Exhausted,
+                    format!("no rung of its ladder is left; again at {}", clock(until)),
+                );
+            }
+        };
+        let direction = doing.rungs.get(rung).map(rung::direction).unwrap_or_default();
+        if alarm.unknown && direction == Direction::Lower {
+            return refuse(LoopReason::UnknownValue, "its value is not known, and its action lowers capacity");
+        }
+        match self.limits.held(&status.acts, direction, input.now) {
+            Some(held) => limit(held.reason, held.message),
+            None => Ok(rung),
+        }
+    }
+
+    /// Records the choice, with all that later decisions need of it.
+    fn choose(&self, status: &mut DecisionStatus, alarm: &AlarmState, index: usize, known: Known, input: Input) {
+        let Some(action) = self.rung(&alarm.metric, alarm.side, index).cloned() else { return };
+        let executor = input.executor.map(|executor| executor.uid.to_owned()).unwrap_or_default();
+        let last = input.executor.and_then(|executor| executor.status.seq).unwrap_or(0);
+        status.seq = status.seq.max(last).saturating_add(1);
+        let at = micros(input.now);
+        let dry = self.mode == LoopMode::DryRun;
+        let outcome = dry.then_some(Outcome::DryRun);
+        let value = known.value(&alarm.metric);
+        if dry {
+            let counter = counter(&mut status.counters, &alarm.metric);
+            counter.served = counter.served.saturating_add(1);
+            counter.last_served = Some(at.clone());
+        }
+        let ladder = Ladder { side: alarm.side, ..self.ladder(&alarm.metric, alarm.side).unwrap_or(NO_LADDER) };
+        status.ladders.retain(|state| (&state.metric, state.side) != (&alarm.metric, alarm.side));
+        status.ladders.push(ladder.acted(&alarm.metric, index, value, input.now));
+        status.acts.push(Act {
+            seq: status.seq,
+            at: at.clone(),
+            direction: rung::direction(&action),
+            dimension: rung::dimension(&action),
+        });
+        keep_last(&mut status.acts, ACTS_LIMIT);
+        let index = i32::try_from(index).unwrap_or(0);
+        status.history.push(Entry {
+            seq: status.seq,
+            at: at.clone(),
+            metric: alarm.metric.clone(),
+            side: alarm.side,
+            value: value.map(shown),
+            rung: index,
+            action: rung::words(&action),
+            outcome,
+            effect: None,
+        });
+        keep_last(&mut status.history, self.history);
+        status.reason = Some(match self.mode {
+            LoopMode::DryRun => LoopReason::DryRun,
+            LoopMode::Approve => LoopReason::Proposed,
+            LoopMode::Auto | LoopMode::Paused => LoopReason::InFlight,
+        });
+        let found = input.monitoring.last_served.iter().find(|found| found.metric == alarm.metric);
+        status.chosen = Some(Chosen {
+            seq: status.seq,
+            metric: alarm.metric.clone(),
+            side: alarm.side,
+            rung: index,
+            action,
+            at,
+            executor,
+            mode: self.mode,
+            unknown: alarm.unknown,
+            least_served: found.and_then(|found| found.least_served.clone()),
+            outcome,
+        });
+    }
+}
+
+const NO_LADDER: Ladder = Ladder { rungs: 0, settle: SignedDuration::ZERO, side: Side::Low };
+
+fn ladder_state<'a>(status: &'a DecisionStatus, alarm: &AlarmState) -> Option<&'a LadderState> {
+    status.ladders.iter().find(|state| state.metric == alarm.metric && state.side == alarm.side)
+}
+
+fn in_flight(open: &Chosen) -> Pass {
+    let (reason, message) = match open.mode {
+        LoopMode::Approve => (
+            LoopReason::AwaitsApproval,
+            format!("decision {} is a proposal; set spec.approve to {} to have it carried out", open.seq, open.seq),
+        ),
+        LoopMode::Auto | LoopMode::DryRun | LoopMode::Paused => {
+            (LoopReason::InFlight, format!("decision {} is being carried out", open.seq))
+        }
+    };
+    Pass { reason, message, limit: false }
+}
+
+fn reject(status: &mut DecisionStatus, alarm: &AlarmState, pass: Pass) {
+    if pass.limit {
+        let counter = counter(&mut status.counters, &alarm.metric);
+        counter.limited = counter.limited.saturating_add(1);
+    }
+    if status.rejected.len() < REJECTED_LIMIT {
+        let (metric, side) = (alarm.metric.clone(), alarm.side);
+        status.rejected.push(Rejected { metric, side, reason: pass.reason, message: pass.message });
+    }
+}
+
+fn keep_last<T>(list: &mut Vec<T>, most: usize) {
+    let surplus = list.len().saturating_sub(most);
+    list.drain(..surplus);
+}
+
+/// What of a status is worth a write when it changes: a decision, its outcome, an edge of suppression.
+fn edges(status: &DecisionStatus) -> impl PartialEq + '_ {
+    let rejected: Vec<(&str, Side, LoopReason)> =
+        status.rejected.iter().map(|one| (one.metric.as_str(), one.side, one.reason)).collect();
+    let outcome = status.chosen.as_ref().map(|chosen| (chosen.seq, chosen.outcome));
+    let idle = status.message.as_deref().is_none_or(|message| message == "No Event");
+    (status.seq, outcome, rejected, idle, status.reason, status.observed_generation)
+}

@@ -1,0 +1,133 @@
+//! What is recorded: the first status of an Execution, what came of an effect, and how a decision ended.
+
+use jiff::SignedDuration;
+
+use super::resume::done_words;
+use super::{Effect, Job, Next};
+use crate::api::closed_loop::reasons::LoopReason;
+use crate::api::execution::{ExecutionState, ExecutionStatus};
+use crate::logic::closed_loop::conditions::{self, Health, Stamp};
+use crate::logic::closed_loop::{later, micros};
+
+/// How soon an effect that did not get through is tried again.
+const RETRY: SignedDuration = SignedDuration::from_secs(2);
+
+/// What came of an effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Acted {
+    /// It was accepted; the value that there is now, where it is known.
+    Done(Option<String>),
+    /// Its precondition did not hold.
+    Conflict,
+    /// The target is gone.
+    NotFound(String),
+    /// The loop's account may not do it; the message names verb and resource.
+    Forbidden(String),
+    /// It was refused for good.
+    Refused(String),
+    /// Nobody knows: no answer, or an answer to try again.
+    Unclear(String),
+}
+
+/// What to do after an effect of this claim.
+#[must_use]
+pub fn after(job: &Job, effect: &Effect, acted: &Acted) -> Next {
+    let seq = job.status.claim.as_ref().map(|claim| claim.seq).or(job.status.seq).unwrap_or(0);
+    match (acted, effect) {
+        // Made is not done: its end is this execution's end.
+        (Acted::Done(_), Effect::Create { .. }) => Next::Look,
+        (Acted::Done(there), effect) => {
+            let message = match effect {
+                Effect::Tune { tuning, .. } => tuning.message.clone().unwrap_or_default(),
+                Effect::Scale { .. }
+                | Effect::Resize { .. }
+                | Effect::Patch { .. }
+                | Effect::Create { .. }
+                | Effect::Send { .. } => done_words(job),
+            };
+            let mut status = end(job, seq, ExecutionState::Done, LoopReason::Done, &message);
+            status.effective = there.clone().or(status.effective);
+            record(job, status)
+        }
+        (Acted::Unclear(message), Effect::Send { .. }) => {
+            ended(job, seq, ExecutionState::Lost, LoopReason::Lost, &format!("it may have been received: {message}"))
+        }
+        (Acted::Conflict, _) => Next::Look,
+        (Acted::NotFound(message), _) => ended(job, seq, ExecutionState::Failed, LoopReason::TargetNotFound, message),
+        (Acted::Forbidden(message), _) => ended(job, seq, ExecutionState::Failed, LoopReason::Forbidden, message),
+        (Acted::Refused(message), _) => ended(job, seq, ExecutionState::Failed, LoopReason::Failed, message),
+        (Acted::Unclear(_), _) => Next::Wait(later(job.now, RETRY)),
+    }
+}
+
+/// The first status of an Execution: from now on it may be given decisions.
+pub fn first(job: &Job) -> Next {
+    let status = ExecutionStatus {
+        seq: Some(0),
+        state: Some(ExecutionState::Idle),
+        reason: Some(LoopReason::Idle),
+        message: Some("nothing was decided yet".into()),
+        since: Some(micros(job.now)),
+        ..job.status.clone()
+    };
+    record(job, status)
+}
+
+/// Says, once, why nothing is begun.
+pub fn blocked(job: &Job, why: &str) -> Next {
+    if job.status.reason == Some(LoopReason::Blocked) && job.status.message.as_deref() == Some(why) {
+        return Next::Nothing;
+    }
+    let status =
+        ExecutionStatus { reason: Some(LoopReason::Blocked), message: Some(why.to_owned()), ..job.status.clone() };
+    record(job, status)
+}
+
+/// The decision has ended so.
+pub fn ended(job: &Job, seq: i64, state: ExecutionState, reason: LoopReason, message: &str) -> Next {
+    record(job, end(job, seq, state, reason, message))
+}
+
+fn end(job: &Job, seq: i64, state: ExecutionState, reason: LoopReason, message: &str) -> ExecutionStatus {
+    let claimed = job.status.claim.as_ref().is_some_and(|claim| claim.seq == seq);
+    let old = job.status.clone();
+    // What was never claimed has no before and after, whatever the decision before it had.
+    let (before, after) = if claimed { (old.before.clone(), old.after.clone()) } else { (None, None) };
+    let tag = if claimed { old.tag.clone() } else { job.tag.cloned() };
+    let effective = if state == ExecutionState::Done { after.clone() } else { None };
+    ExecutionStatus {
+        tag,
+        seq: Some(seq),
+        state: Some(state),
+        reason: Some(reason),
+        message: Some(message.chars().take(1024).collect()),
+        since: Some(micros(job.now)),
+        before,
+        after,
+        effective,
+        claim: None,
+        ..old
+    }
+}
+
+/// A status with its conditions.
+pub fn record(job: &Job, mut status: ExecutionStatus) -> Next {
+    if status.state != job.status.state || status.seq != job.status.seq {
+        status.since = Some(micros(job.now));
+    }
+    status.observed_generation = Some(job.generation);
+    let stamp = Stamp { generation: job.generation, now: job.now };
+    status.conditions = conditions::summary(&job.status.conditions, &health(&status), stamp);
+    Next::Record(Box::new(status))
+}
+
+fn health(status: &ExecutionStatus) -> Health {
+    let message = status.message.clone().unwrap_or_default();
+    let reason = status.reason.unwrap_or(LoopReason::Idle);
+    match status.state {
+        Some(ExecutionState::Claimed | ExecutionState::Executing) => Health::Working(reason, message),
+        Some(ExecutionState::Failed | ExecutionState::Lost) => Health::Retrying(reason, message),
+        Some(ExecutionState::Idle | ExecutionState::Done | ExecutionState::Limited | ExecutionState::Overtaken)
+        | None => Health::Good(reason, message),
+    }
+}

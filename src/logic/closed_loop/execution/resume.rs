@@ -1,0 +1,237 @@
+//! The next step of what is claimed: the effect, where it has not happened; its end, where it has.
+
+use serde_json::Value;
+
+use super::begin::cannot_be_looked_at;
+use super::end::{ended, record};
+use super::{ActionEnd, Do, Effect, Job, LoopSeen, Next, Seen, Sent, Thing, unseen, words};
+use crate::api::closed_loop::action::{ActionTemplate, Tune};
+use crate::api::closed_loop::reasons::LoopReason;
+use crate::api::closed_loop::tunable::{TunedThreshold, Tuning};
+use crate::api::execution::{Claim, ExecutionState, ExecutionStatus};
+use crate::api::targets::WorkloadRef;
+use crate::api::workload_action::{Create, Delete, Move, WorkloadActionSpec};
+use crate::logic::closed_loop::{goal, micros};
+
+/// How the world stands to a claim.
+enum Stand {
+    /// It is as it was: nothing has happened.
+    Before(Effect),
+    /// It is as it is to be.
+    Reached(String),
+    /// It is neither.
+    Overtaken(String),
+    /// It is under way.
+    Under(String),
+    /// It has ended otherwise.
+    Failed(String),
+    /// What became of it cannot be known.
+    Lost(String),
+    /// Something else has to be looked at.
+    Look,
+}
+
+/// The next step of this claim.
+pub fn resume(job: &Job, claim: &Claim) -> Next {
+    let end = |state, reason, message: &str| ended(job, claim.seq, state, reason, message);
+    if cannot_be_looked_at(&claim.action) && job.sent == Sent::Maybe {
+        let message = "it may have been sent when the operator ended; it is not sent again";
+        return end(ExecutionState::Lost, LoopReason::Lost, message);
+    }
+    let Some(seen) = job.seen else { return Next::Look };
+    if let Some((reason, message)) = unseen(seen) {
+        return end(ExecutionState::Failed, reason, message);
+    }
+    match stand(job, claim, seen) {
+        Stand::Look => Next::Look,
+        Stand::Reached(message) => end(ExecutionState::Done, LoopReason::Done, &message),
+        Stand::Overtaken(message) => end(ExecutionState::Overtaken, LoopReason::Overtaken, &message),
+        Stand::Failed(message) => end(ExecutionState::Failed, LoopReason::Failed, &message),
+        Stand::Lost(message) => end(ExecutionState::Lost, LoopReason::Lost, &message),
+        Stand::Before(_) | Stand::Under(_) if job.now >= claim.deadline.0 => {
+            end(ExecutionState::Failed, LoopReason::TimedOut, "it did not end in time")
+        }
+        Stand::Before(effect) => Next::Act(Box::new(effect)),
+        Stand::Under(message) => under_way(job, claim, message),
+    }
+}
+
+fn under_way(job: &Job, claim: &Claim, message: String) -> Next {
+    if job.status.state == Some(ExecutionState::Executing) {
+        return Next::Wait(claim.deadline.0);
+    }
+    let status = ExecutionStatus {
+        state: Some(ExecutionState::Executing),
+        reason: Some(LoopReason::Executing),
+        message: Some(message),
+        ..job.status.clone()
+    };
+    record(job, status)
+}
+
+fn stand(job: &Job, claim: &Claim, seen: &Seen) -> Stand {
+    match (Do::from(&claim.action), seen) {
+        (Do::Scale(_), Seen::Scale(thing, now)) => {
+            let Some(goal) = claim.goal.replicas else { return unreadable() };
+            let effect = Effect::Scale { target: thing.clone(), replicas: goal };
+            by_generation(job, claim, thing, *now == goal, &now.to_string(), effect)
+        }
+        (Do::Patch(patch), Seen::Field(thing, now)) => {
+            let goal = claim.goal.value.as_deref().and_then(|goal| serde_json::from_str::<Value>(goal).ok());
+            let Some(goal) = goal else { return unreadable() };
+            let there = now.as_ref().map_or_else(|| "unset".into(), ToString::to_string);
+            let reached = now.as_ref() == Some(&goal);
+            let effect = Effect::Patch { target: thing.clone(), path: patch.path.clone(), value: goal };
+            by_generation(job, claim, thing, reached, &there, effect)
+        }
+        (Do::Resize(resize), Seen::Resources(thing, now)) => {
+            let (Some(goal), Some(was)) = (&claim.goal.quantities, &claim.was) else { return unreadable() };
+            if goal::alike(resize.resource, now, goal) {
+                return Stand::Reached(done_words(job));
+            }
+            if !goal::alike(resize.resource, now, was) || claim.uid.as_deref() != Some(&thing.uid) {
+                return Stand::Overtaken(format!("{} was changed by somebody else", words(&job.spec.target)));
+            }
+            // Pods have no generation to go by: each is only changed while it still has what it had.
+            Stand::Before(Effect::Resize {
+                target: thing.clone(),
+                container: resize.container.clone(),
+                resource: resize.resource,
+                was: was.clone(),
+                goal: goal.clone(),
+                template: resize.template.unwrap_or(false),
+            })
+        }
+        (Do::Action(template), Seen::WorkloadAction(found)) => action(job, claim, template, found.as_ref()),
+        (Do::Webhook(webhook), Seen::Nothing) => match &claim.goal.event {
+            Some(id) => Stand::Before(Effect::Send { id: id.clone(), webhook: webhook.clone() }),
+            None => unreadable(),
+        },
+        (Do::Tune(tune), Seen::Loop(other)) => tuned(job, claim, tune, other),
+        (Do::Nothing, _) => unreadable(),
+        (
+            Do::Scale(_) | Do::Patch(_) | Do::Resize(_) | Do::Action(_) | Do::Webhook(_) | Do::Tune(_),
+            Seen::Scale(..)
+            | Seen::Resources(..)
+            | Seen::Field(..)
+            | Seen::WorkloadAction(_)
+            | Seen::Loop(_)
+            | Seen::Nothing
+            | Seen::NotFound(_)
+            | Seen::Unfit(_)
+            | Seen::Forbidden(_),
+        ) => Stand::Look,
+    }
+}
+
+/// A claim that somebody has edited so that it says nothing.
+fn unreadable() -> Stand {
+    Stand::Lost("its record was changed by somebody else".into())
+}
+
+/// While the generation is that of the claim, no spec was written since, by us or others.
+fn by_generation(job: &Job, claim: &Claim, thing: &Thing, reached: bool, there: &str, effect: Effect) -> Stand {
+    if claim.uid.as_deref() != Some(&thing.uid) {
+        return Stand::Overtaken(format!("{} was made anew", words(&job.spec.target)));
+    }
+    if claim.generation == Some(thing.generation) {
+        return Stand::Before(effect);
+    }
+    if reached {
+        return Stand::Reached(done_words(job));
+    }
+    Stand::Overtaken(format!("{} was changed by somebody else; it is at {there}", words(&job.spec.target)))
+}
+
+/// `changed Deployment/web from 3 to 4`.
+pub fn done_words(job: &Job) -> String {
+    let after = job.status.after.as_deref().unwrap_or("what was decided");
+    match &job.status.before {
+        Some(before) => format!("changed {} from {before} to {after}", words(&job.spec.target)),
+        None => format!("did: {after}"),
+    }
+}
+
+fn action(job: &Job, claim: &Claim, template: &ActionTemplate, found: Option<&ActionEnd>) -> Stand {
+    let Some(name) = &claim.goal.workload_action else { return unreadable() };
+    match found {
+        Some(ActionEnd::Running(message)) => Stand::Under(format!("WorkloadAction {name}: {message}")),
+        Some(ActionEnd::Succeeded(message)) => Stand::Reached(format!("WorkloadAction {name}: {message}")),
+        Some(ActionEnd::Failed(message)) => Stand::Failed(format!("WorkloadAction {name}: {message}")),
+        None if job.status.state == Some(ExecutionState::Executing) => {
+            Stand::Lost(format!("WorkloadAction {name} was deleted before its end was seen"))
+        }
+        None => Stand::Before(Effect::Create { name: name.clone(), spec: Box::new(action_spec(job, template)) }),
+    }
+}
+
+/// The WorkloadAction that a rung means, about the loop's target.
+fn action_spec(job: &Job, template: &ActionTemplate) -> WorkloadActionSpec {
+    let target = &job.spec.target;
+    let workload =
+        WorkloadRef { api_version: target.api_version.clone(), kind: target.kind.clone(), name: target.name.clone() };
+    WorkloadActionSpec {
+        create: template.create.as_ref().map(|create| Create {
+            workload: workload.clone(),
+            to: create.to.clone(),
+            count: create.count,
+        }),
+        delete: template.delete.as_ref().map(|delete| Delete {
+            workload: Some(workload.clone()),
+            pod: None,
+            from: delete.from.clone(),
+            count: delete.count,
+        }),
+        move_: template.move_.as_ref().map(|moved| Move {
+            workload: Some(workload.clone()),
+            pod: None,
+            from: moved.from.clone(),
+            to: moved.to.clone(),
+            count: moved.count,
+        }),
+        disruption: template.disruption.unwrap_or_default(),
+        ..WorkloadActionSpec::default()
+    }
+}
+
+fn tuned(job: &Job, claim: &Claim, tune: &Tune, other: &LoopSeen) -> Stand {
+    if claim.uid.as_deref() != Some(&other.uid) {
+        return Stand::Overtaken(format!("{} was made anew", words(&job.spec.target)));
+    }
+    let message = tuning_words(claim, tune, job);
+    match other.mine.as_ref().filter(|mine| mine.uid == job.uid) {
+        Some(mine) if mine.seq == claim.seq => return Stand::Reached(message),
+        Some(mine) if mine.seq > claim.seq => return Stand::Overtaken("a later decision has tuned it".into()),
+        Some(_) | None => {}
+    }
+    let kept = other.mine.clone();
+    let mut tuning = Tuning {
+        by: job.loop_name.to_owned(),
+        uid: job.uid.to_owned(),
+        seq: claim.seq,
+        at: micros(claim.at.0),
+        rank: kept.as_ref().and_then(|kept| kept.rank.clone()),
+        thresholds: kept.map(|kept| kept.thresholds).unwrap_or_default(),
+        message: Some(message),
+    };
+    if let Some(rank) = &claim.goal.rank {
+        tuning.rank = Some(rank.clone());
+    }
+    if let (Some(threshold), Some(value)) = (&tune.threshold, &claim.goal.threshold) {
+        tuning.thresholds.retain(|tuned| tuned.path != threshold.path);
+        tuning.thresholds.push(TunedThreshold { path: threshold.path.clone(), value: value.clone() });
+    }
+    Stand::Before(Effect::Tune { uid: other.uid.clone(), tuning })
+}
+
+/// `Increase rank memory`.
+fn tuning_words(claim: &Claim, tune: &Tune, job: &Job) -> String {
+    if let Some(threshold) = &tune.threshold {
+        return format!("Change {} to {}", threshold.path, job.status.after.as_deref().unwrap_or_default());
+    }
+    // The metric that went up is the first one that stands elsewhere than before.
+    let before: Vec<&str> = job.status.before.as_deref().unwrap_or_default().split(',').collect();
+    let rank = claim.goal.rank.as_deref().unwrap_or_default();
+    let raised = rank.iter().zip(before).find(|(now, before)| now.as_str() != *before).map(|(now, _)| now.as_str());
+    format!("Increase rank {}", raised.unwrap_or_default())
+}

@@ -1,0 +1,367 @@
+//! The first hop: what was measured in, alarms out.
+//!
+//! Decides which sample counts, what is known of each metric, which alarm stands, and when that is worth a write. Must not
+//! know what is done about an alarm, nor where a value came from.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::conditions::{self, Health, Stamp};
+use super::level::{Levels, Stand, Then, Value};
+use super::tag::{self, Refusal};
+use super::{Fault, HEARTBEAT, micros, shown, since, span};
+use crate::api::closed_loop::Trace;
+use crate::api::closed_loop::metric::Side;
+use crate::api::closed_loop::reasons::LoopReason;
+use crate::api::monitoring::{AlarmState, LastServed, MonitoringSpec, MonitoringStatus, Reading, UnknownMetric};
+use crate::api::sample::{Sample, Tag};
+use crate::logic::quantity;
+
+/// How often the sources are asked where the spec does not say.
+const DEFAULT_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
+
+/// The longest reason why a value is unknown, in characters.
+const MAX_WHY: usize = 200;
+
+/// What is watched, read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Watch {
+    metrics: Vec<(String, Levels)>,
+    /// Key in a pushed sample, by metric.
+    keys: Vec<(String, String)>,
+    /// How often the sources are asked.
+    pub interval: SignedDuration,
+    trace: Trace,
+    paused: bool,
+}
+
+/// What came of asking for one metric.
+pub type Got = Result<String, String>;
+
+/// What was measured at one moment: of each metric that was asked for, the value or why there is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Measurement {
+    /// When, RFC 3339.
+    pub time: String,
+    /// What came of it. A metric that was not asked for is left out, and keeps its last value for a while.
+    pub values: BTreeMap<String, Got>,
+    /// What the rule LastServed found, for each metric with a source `loop`.
+    pub last_served: Vec<(String, LastServedFound)>,
+}
+
+/// See [`crate::logic::closed_loop::last_served`].
+pub type LastServedFound = LastServed;
+
+/// What is new.
+#[derive(Clone, Copy, Debug)]
+pub enum News<'a> {
+    /// Something was measured.
+    Measured(&'a Measurement),
+    /// Only time has passed.
+    Time,
+}
+
+/// What comes of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seen {
+    /// The next status.
+    pub status: MonitoringStatus,
+    /// It is worth a write.
+    pub write: bool,
+    /// There is something new to decide about.
+    pub fresh: bool,
+}
+
+/// Where the loop's other hops are, and which generation of the spec this is.
+#[derive(Clone, Copy, Debug)]
+pub struct Around<'a> {
+    /// The last tag that any hop of the loop has seen: a hop that forgot takes up there.
+    pub last: Option<&'a Tag>,
+    /// Generation of the Monitoring.
+    pub generation: i64,
+    /// The time.
+    pub now: Timestamp,
+}
+
+impl Watch {
+    /// Reads the spec.
+    ///
+    /// # Errors
+    ///
+    /// A number or duration cannot be read.
+    pub fn parse(spec: &MonitoringSpec) -> Result<Self, Fault> {
+        let interval = match &spec.interval {
+            Some(interval) => span("interval", Some(interval))?,
+            None => DEFAULT_INTERVAL,
+        };
+        let mut metrics = Vec::new();
+        let mut keys = Vec::new();
+        for metric in &spec.metrics {
+            metrics.push((metric.name.clone(), Levels::parse(metric, interval)?));
+            if let Some(push) = &metric.source.push {
+                keys.push((metric.name.clone(), push.key.clone().unwrap_or_else(|| metric.name.clone())));
+            }
+        }
+        Ok(Self { metrics, keys, interval, trace: spec.trace, paused: spec.paused })
+    }
+
+    /// What a pushed sample says: every metric that is pushed is asked for.
+    #[must_use]
+    pub fn pushed(&self, sample: &Sample) -> Measurement {
+        let value = |key: &str| sample.values.get(key).cloned().ok_or_else(|| format!("the sample has no {key}"));
+        Measurement {
+            time: sample.time.clone(),
+            values: self.keys.iter().map(|(metric, key)| (metric.clone(), value(key))).collect(),
+            last_served: Vec::new(),
+        }
+    }
+
+    /// The next status.
+    #[must_use]
+    pub fn observe(&self, before: &MonitoringStatus, news: News, around: Around) -> Seen {
+        let last = tag::latest([before.tag.as_ref(), around.last]);
+        let mut status = before.clone();
+        if self.paused {
+            return paused(before, around);
+        }
+        let measured = match news {
+            News::Time => None,
+            News::Measured(measurement) => match tag::next(last, &measurement.time, around.now) {
+                Ok(tag) => Some((measurement, tag)),
+                Err(refusal) => {
+                    refuse(&mut status, refusal);
+                    None
+                }
+            },
+        };
+        if let Some((measurement, tag)) = &measured {
+            self.take(&mut status, measurement, tag);
+        }
+        self.forget(&mut status);
+        self.age(&mut status, around.now);
+        let known = self.judge(&mut status, around.now);
+        status.message = Some(message(&status.alarms));
+        status.observed_generation = Some(around.generation);
+        status.conditions = conditions::summary(
+            &before.conditions,
+            &health(&status, known),
+            Stamp { generation: around.generation, now: around.now },
+        );
+        // Alarms that come or go, or rest on what is missing, are news though no sample came.
+        let stirred =
+            standing(before) != standing(&status) || status.alarms.iter().any(|alarm| alarm.unknown && !alarm.held);
+        let fresh = measured.is_some() || stirred;
+        status.tag = match measured {
+            Some((_, tag)) => Some(tag),
+            None if stirred => Some(tag::without_sample(last, around.now)),
+            None => last.cloned(),
+        };
+        let write = self.worth_a_write(before, &status, fresh, around.now);
+        if write {
+            status.heartbeat = Some(micros(around.now));
+        }
+        Seen { status, write, fresh }
+    }
+
+    /// Takes over what was measured.
+    fn take(&self, status: &mut MonitoringStatus, measurement: &Measurement, tag: &Tag) {
+        for (metric, _) in &self.metrics {
+            let Some(got) = measurement.values.get(metric) else { continue };
+            let read = got.clone().and_then(|text| match quantity::number(&text) {
+                Ok(_) => Ok(text),
+                Err(error) => Err(error.to_string()),
+            });
+            match read {
+                Ok(text) => {
+                    status.unknown.retain(|unknown| &unknown.metric != metric);
+                    status.values.retain(|reading| &reading.metric != metric);
+                    status.values.push(Reading {
+                        metric: metric.clone(),
+                        value: text.as_str().into(),
+                        at: tag.time.clone(),
+                    });
+                }
+                Err(why) => lose(status, metric, &why, &tag.time.0),
+            }
+        }
+        for (metric, found) in &measurement.last_served {
+            status.last_served.retain(|old| &old.metric != metric);
+            status.last_served.push(found.clone());
+        }
+    }
+
+    /// Drops what belongs to metrics that are watched no more, and sorts the rest by their order.
+    fn forget(&self, status: &mut MonitoringStatus) {
+        let place = |name: &str| self.metrics.iter().position(|(metric, _)| metric == name);
+        status.values.retain(|reading| place(&reading.metric).is_some());
+        status.values.sort_by_key(|reading| place(&reading.metric));
+        status.unknown.retain(|unknown| place(&unknown.metric).is_some());
+        status.last_served.retain(|found| place(&found.metric).is_some());
+        status.last_served.sort_by_key(|found| place(&found.metric));
+    }
+
+    /// Values that are too old are not known any more.
+    fn age(&self, status: &mut MonitoringStatus, now: Timestamp) {
+        for (metric, levels) in &self.metrics {
+            if status.unknown.iter().any(|unknown| &unknown.metric == metric) {
+                continue;
+            }
+            match status.values.iter().find(|reading| &reading.metric == metric) {
+                None => lose(status, metric, "no value has come yet", &now),
+                Some(reading) if since(&reading.at, now) > levels.after => {
+                    lose(status, metric, "no value has come for too long", &now);
+                }
+                Some(_) => {}
+            }
+        }
+        let place = |name: &str| self.metrics.iter().position(|(metric, _)| metric == name);
+        status.unknown.sort_by_key(|unknown| place(&unknown.metric));
+    }
+
+    /// Sets the alarms. Returns how many metrics are known.
+    fn judge(&self, status: &mut MonitoringStatus, now: Timestamp) -> usize {
+        let (old_alarms, old_pending) = (std::mem::take(&mut status.alarms), std::mem::take(&mut status.pending));
+        let find = |list: &[AlarmState], metric: &str, side: Side| {
+            list.iter().find(|alarm| alarm.metric == metric && alarm.side == side).map(|alarm| alarm.since.0)
+        };
+        let mut known = 0;
+        for (metric, levels) in &self.metrics {
+            let value = value(status, metric, levels, now);
+            known += usize::from(matches!(value, Value::Known(_)));
+            for side in levels.sides() {
+                let before = match (find(&old_alarms, metric, side), find(&old_pending, metric, side)) {
+                    (Some(since), _) => Stand::Standing(since),
+                    (None, Some(since)) => Stand::Pending(since),
+                    (None, None) => Stand::Off,
+                };
+                let state = |since| AlarmState {
+                    metric: metric.clone(),
+                    side,
+                    since: micros(since),
+                    excess: levels.excess(side, value).map(shown),
+                    unknown: !matches!(value, Value::Known(_)),
+                    held: side != Side::Missing && matches!(value, Value::Unknown | Value::Missing),
+                };
+                match levels.step(side, before, value, now) {
+                    Stand::Off => {}
+                    Stand::Pending(since) => status.pending.push(state(since)),
+                    Stand::Standing(since) => status.alarms.push(state(since)),
+                }
+            }
+        }
+        known
+    }
+
+    fn worth_a_write(&self, before: &MonitoringStatus, after: &MonitoringStatus, fresh: bool, now: Timestamp) -> bool {
+        let traced = match self.trace {
+            Trace::EverySample => fresh,
+            Trace::OnChange => false,
+        };
+        let rested = |span| before.heartbeat.as_ref().is_none_or(|last| since(last, now) >= span);
+        traced
+            || edges(before) != edges(after)
+            || !conditions::alike(&before.conditions, &after.conditions)
+            || finding(before) != finding(after)
+            // A flood of bad samples is shown, but not at its own pace.
+            || (before.refused != after.refused && rested(self.interval))
+            || rested(HEARTBEAT)
+    }
+}
+
+/// What of a status is worth a write when it changes: which alarms stand and how, and what is unknown.
+fn edges(status: &MonitoringStatus) -> impl PartialEq + '_ {
+    let pending: Vec<(&str, Side)> = status.pending.iter().map(|alarm| (alarm.metric.as_str(), alarm.side)).collect();
+    let unknown: Vec<&str> = status.unknown.iter().map(|unknown| unknown.metric.as_str()).collect();
+    (standing(status), pending, unknown, status.message.as_deref())
+}
+
+/// What of a status there is to decide about.
+fn standing(status: &MonitoringStatus) -> Vec<(&str, Side, bool, bool)> {
+    let alarms = status.alarms.iter();
+    alarms.map(|alarm| (alarm.metric.as_str(), alarm.side, alarm.unknown, alarm.held)).collect()
+}
+
+fn finding(status: &MonitoringStatus) -> Vec<(&str, Option<&str>, &[String])> {
+    status
+        .last_served
+        .iter()
+        .map(|found| (found.metric.as_str(), found.least_served.as_deref(), found.rank.as_slice()))
+        .collect()
+}
+
+/// What is known of a metric.
+fn value(status: &MonitoringStatus, metric: &str, levels: &Levels, now: Timestamp) -> Value {
+    let reading = status.values.iter().find(|reading| reading.metric == metric);
+    let lost = status.unknown.iter().find(|unknown| unknown.metric == metric);
+    match (lost, reading) {
+        (None, Some(reading)) => quantity::number(reading.value.as_str()).map_or(Value::Unknown, Value::Known),
+        (lost, reading) => {
+            // Without any value yet, the time counts from when it was first missed.
+            let from = reading.map(|reading| &reading.at).or(lost.map(|lost| &lost.since));
+            let over = from.is_some_and(|from| since(from, now) > levels.after);
+            match levels.then {
+                Then::Assume(value) if over => Value::Assumed(value),
+                Then::Alarm if over => Value::Missing,
+                Then::Hold | Then::Assume(_) | Then::Alarm => Value::Unknown,
+            }
+        }
+    }
+}
+
+fn lose(status: &mut MonitoringStatus, metric: &str, why: &str, now: &Timestamp) {
+    let message: String = why.chars().take(MAX_WHY).collect();
+    match status.unknown.iter_mut().find(|unknown| unknown.metric == metric) {
+        Some(unknown) => unknown.message = message,
+        None => status.unknown.push(UnknownMetric { metric: metric.to_owned(), since: micros(*now), message }),
+    }
+}
+
+fn refuse(status: &mut MonitoringStatus, refusal: Refusal) {
+    let refused = status.refused.get_or_insert_default();
+    let count = match refusal {
+        Refusal::OutOfOrder => &mut refused.out_of_order,
+        Refusal::Repeated => &mut refused.repeated,
+        Refusal::FromFuture => &mut refused.from_future,
+        Refusal::Unreadable => &mut refused.unreadable,
+    };
+    *count = count.saturating_add(1);
+    refused.last = Some(refusal.reason());
+}
+
+/// `Low cpu,Low memory`, or `No Event`.
+fn message(alarms: &[AlarmState]) -> String {
+    if alarms.is_empty() {
+        return "No Event".into();
+    }
+    let words: Vec<String> = alarms.iter().map(|alarm| format!("{} {}", alarm.side, alarm.metric)).collect();
+    words.join(",")
+}
+
+fn health(status: &MonitoringStatus, known: usize) -> Health {
+    let lost: Vec<String> =
+        status.unknown.iter().map(|unknown| format!("{} ({})", unknown.metric, unknown.message)).collect();
+    if lost.is_empty() {
+        Health::Good(LoopReason::Watching, format!("{known} metrics have a value"))
+    } else if status.values.is_empty() {
+        Health::Working(LoopReason::NoSample, format!("no value yet: {}", lost.join(", ")))
+    } else {
+        Health::Retrying(LoopReason::SomeUnknown, format!("not known: {}", lost.join(", ")))
+    }
+}
+
+/// A paused loop sees nothing, and so has no alarm.
+fn paused(before: &MonitoringStatus, around: Around) -> Seen {
+    let stamp = Stamp { generation: around.generation, now: around.now };
+    let health = Health::Good(LoopReason::Paused, "the loop is paused".into());
+    let status = MonitoringStatus {
+        observed_generation: Some(around.generation),
+        message: Some("Paused".into()),
+        alarms: Vec::new(),
+        pending: Vec::new(),
+        conditions: conditions::summary(&before.conditions, &health, stamp),
+        ..before.clone()
+    };
+    let write = &status != before;
+    Seen { status, write, fresh: false }
+}

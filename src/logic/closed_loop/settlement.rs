@@ -1,0 +1,161 @@
+//! What became of the last decision: counted, remembered, and taken back where it was never begun.
+//!
+//! An outcome is taken from Execution's status whenever it is seen, once. Served counts only what was done: what a limit
+//! blocked counts as limited.
+
+use jiff::Timestamp;
+
+use super::decision::{Executor, Rules};
+use super::{ladder, later, micros};
+use crate::api::closed_loop::LoopMode;
+use crate::api::closed_loop::reasons::LoopReason;
+use crate::api::decision::{Chosen, Counter, DecisionStatus, Outcome};
+use crate::api::execution::{ExecutionState, ExecutionStatus};
+use crate::api::monitoring::AlarmState;
+
+/// Takes over what became of the last decision.
+pub fn settle(rules: &Rules, status: &mut DecisionStatus, executor: Option<Executor>, now: Timestamp) {
+    let Some(chosen) = status.chosen.clone() else { return };
+    match chosen.outcome {
+        None => {
+            if let Some(outcome) = executor.and_then(|executor| outcome(&chosen, executor)) {
+                conclude(rules, status, &chosen, outcome, executor, now);
+            }
+        }
+        // It was taken back while it was being taken up: then it stands after all.
+        Some(Outcome::Withdrawn) if executor.is_some_and(|executor| taken_up(&chosen, executor)) => {
+            mark(status, chosen.seq, None, None);
+            let executor = executor.and_then(|executor| Some((executor, outcome(&chosen, executor)?)));
+            if let Some((executor, outcome)) = executor {
+                conclude(rules, status, &chosen, outcome, Some(executor), now);
+            }
+        }
+        Some(
+            Outcome::Served
+            | Outcome::DryRun
+            | Outcome::Limited
+            | Outcome::Failed
+            | Outcome::Overtaken
+            | Outcome::Lost
+            | Outcome::Withdrawn,
+        ) => {}
+    }
+}
+
+fn taken_up(chosen: &Chosen, executor: Executor) -> bool {
+    executor.uid == chosen.executor && executor.status.seq == Some(chosen.seq)
+}
+
+/// How the decision ended, if it has.
+fn outcome(chosen: &Chosen, executor: Executor) -> Option<Outcome> {
+    if executor.uid != chosen.executor {
+        return Some(Outcome::Lost);
+    }
+    match executor.status.seq {
+        Some(seq) if seq > chosen.seq => Some(Outcome::Lost),
+        Some(seq) if seq == chosen.seq => ended(executor.status),
+        Some(_) | None => None,
+    }
+}
+
+fn ended(status: &ExecutionStatus) -> Option<Outcome> {
+    match status.state? {
+        ExecutionState::Idle | ExecutionState::Claimed | ExecutionState::Executing => None,
+        ExecutionState::Done => Some(Outcome::Served),
+        ExecutionState::Limited => Some(Outcome::Limited),
+        ExecutionState::Failed => Some(Outcome::Failed),
+        ExecutionState::Overtaken => Some(Outcome::Overtaken),
+        ExecutionState::Lost => Some(Outcome::Lost),
+    }
+}
+
+fn conclude(
+    rules: &Rules,
+    status: &mut DecisionStatus,
+    chosen: &Chosen,
+    outcome: Outcome,
+    executor: Option<Executor>,
+    now: Timestamp,
+) {
+    let done = executor.map(|executor| executor.status);
+    let at = done.and_then(|done| done.since.as_ref()).map_or(now, |since| since.0.min(now)).max(chosen.at.0);
+    let effect = done.and_then(|done| match (&done.before, &done.after) {
+        (Some(before), Some(after)) => Some(format!("{before} -> {after}")),
+        (None, Some(after)) => Some(after.clone()),
+        (_, None) => done.message.clone(),
+    });
+    mark(status, chosen.seq, Some(outcome), effect);
+    let rung = usize::try_from(chosen.rung).unwrap_or(0);
+    let ladder = rules.ladder(&chosen.metric, chosen.side);
+    match outcome {
+        Outcome::Served => {
+            let counter = counter(&mut status.counters, &chosen.metric);
+            counter.served = counter.served.saturating_add(1);
+            counter.last_served = Some(micros(at));
+            dated(status, chosen, at);
+        }
+        Outcome::Limited => {
+            let counter = counter(&mut status.counters, &chosen.metric);
+            counter.limited = counter.limited.saturating_add(1);
+            // Nothing was done, so no time between two actions begins.
+            status.acts.retain(|act| act.seq != chosen.seq);
+        }
+        Outcome::Failed | Outcome::Overtaken | Outcome::Lost | Outcome::DryRun | Outcome::Withdrawn => {
+            dated(status, chosen, at)
+        }
+    }
+    let rest = match outcome {
+        Outcome::Limited => Some(ladder::FULL_REST),
+        Outcome::Failed => Some(ladder::FAILED_REST),
+        Outcome::Served | Outcome::Overtaken | Outcome::Lost | Outcome::DryRun | Outcome::Withdrawn => None,
+    };
+    if let (Some(ladder), Some(rest)) = (ladder, rest) {
+        status.ladders.retain(|state| (&state.metric, state.side) != (&chosen.metric, chosen.side));
+        status.ladders.push(ladder.failed(&chosen.metric, rung, later(now, rest)));
+    }
+}
+
+/// Limits count from when it was done, which may be long after it was decided.
+fn dated(status: &mut DecisionStatus, chosen: &Chosen, at: Timestamp) {
+    for act in status.acts.iter_mut().filter(|act| act.seq == chosen.seq) {
+        act.at = micros(at);
+    }
+}
+
+/// Notes the outcome where it is shown.
+fn mark(status: &mut DecisionStatus, seq: i64, outcome: Option<Outcome>, effect: Option<String>) {
+    if let Some(chosen) = status.chosen.as_mut().filter(|chosen| chosen.seq == seq) {
+        chosen.outcome = outcome;
+    }
+    if let Some(entry) = status.history.iter_mut().find(|entry| entry.seq == seq) {
+        (entry.outcome, entry.effect) = (outcome, effect);
+    }
+    status.reason = Some(outcome.map_or(LoopReason::InFlight, Outcome::reason));
+}
+
+/// Takes back a decision that nobody has begun and that is not wanted any more: its alarm is over, its rung is gone, or the
+/// mode is another one.
+pub fn withdraw(rules: &Rules, status: &mut DecisionStatus, executor: Option<Executor>, alarms: Option<&[AlarmState]>) {
+    let Some(chosen) = status.chosen.clone().filter(|chosen| chosen.outcome.is_none()) else { return };
+    if executor.is_some_and(|executor| taken_up(&chosen, executor)) {
+        return;
+    }
+    let stands = alarms
+        .is_none_or(|alarms| alarms.iter().any(|alarm| alarm.metric == chosen.metric && alarm.side == chosen.side));
+    let rung = usize::try_from(chosen.rung).unwrap_or(0);
+    let there = rules.rung(&chosen.metric, chosen.side, rung).is_some_and(|rung| *rung == chosen.action);
+    let mode = rules.mode == chosen.mode && rules.mode != LoopMode::Paused;
+    if !(stands && there && mode) {
+        // The action stays in the list that limits count: it may be begun at this very moment.
+        mark(status, chosen.seq, Some(Outcome::Withdrawn), None);
+    }
+}
+
+/// The metric's counter.
+pub fn counter<'a>(counters: &'a mut Vec<Counter>, metric: &str) -> &'a mut Counter {
+    let index = counters.iter().position(|counter| counter.metric == metric).unwrap_or_else(|| {
+        counters.push(Counter { metric: metric.to_owned(), ..Counter::default() });
+        counters.len() - 1
+    });
+    &mut counters[index]
+}

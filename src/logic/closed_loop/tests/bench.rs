@@ -1,0 +1,247 @@
+//! A whole loop in memory: the stages one after another, with a target that counts what is done to it.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::api::closed_loop::ClosedLoopSpec;
+use crate::api::closed_loop::tunable::Tuning;
+use crate::api::decision::DecisionStatus;
+use crate::api::execution::ExecutionStatus;
+use crate::api::monitoring::MonitoringStatus;
+use crate::api::sample::Sample;
+use crate::logic::closed_loop::children::{Children, children};
+use crate::logic::closed_loop::decision::{Executor, Input, Rules};
+use crate::logic::closed_loop::execution::{self, Acted, Effect, Job, LoopSeen, Next, Seen, Sent, Thing};
+use crate::logic::closed_loop::monitoring::{Around, Measurement, News, Watch};
+use crate::logic::closed_loop::{last_served, tag, tuning};
+
+pub fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_795_000_000 + seconds).unwrap()
+}
+
+pub fn spec(value: Value) -> ClosedLoopSpec {
+    serde_json::from_value(value).unwrap()
+}
+
+/// The loop of the demo: cpu low under 5, memory low under 50, rank cpu then memory.
+pub fn demo(policy: Value) -> ClosedLoopSpec {
+    spec(json!({
+        "target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "metrics": [
+            {"name": "cpu", "source": {"push": {}}, "low": {"raise": "5"}},
+            {"name": "memory", "source": {"push": {}}, "low": {"raise": "50"}},
+        ],
+        "policy": policy,
+        "actions": [
+            {"when": {"metric": "cpu", "side": "Low"}, "ladder": [{"scale": {"by": 1, "max": 1000}}]},
+            {"when": {"metric": "memory", "side": "Low"}, "ladder": [{"scale": {"by": 1, "max": 1000}}]},
+        ],
+        "tunable": {"by": ["slow"], "rank": true},
+    }))
+}
+
+pub fn sample(now: Timestamp, values: &[(&str, &str)]) -> Sample {
+    Sample {
+        time: now.to_string(),
+        values: values.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect::<BTreeMap<_, _>>(),
+    }
+}
+
+/// A loop, its children's statuses, and its target.
+#[derive(Clone)]
+pub struct Loop {
+    pub name: &'static str,
+    pub spec: ClosedLoopSpec,
+    pub tuning: Vec<Tuning>,
+    pub shown: Option<crate::api::closed_loop::status::Effective>,
+    pub monitoring: MonitoringStatus,
+    pub decision: DecisionStatus,
+    pub execution: ExecutionStatus,
+    pub replicas: i32,
+    pub generation: i64,
+    /// Every effect that there was, with the decision's number.
+    pub effects: Vec<(i64, Effect)>,
+    pub writes: usize,
+    /// What was written of the first two hops: all that is left after a crash.
+    pub stored: (MonitoringStatus, DecisionStatus),
+}
+
+impl Loop {
+    pub fn new(name: &'static str, spec: ClosedLoopSpec) -> Self {
+        Self {
+            name,
+            spec,
+            tuning: Vec::new(),
+            shown: None,
+            monitoring: MonitoringStatus::default(),
+            decision: DecisionStatus::default(),
+            execution: ExecutionStatus::default(),
+            replicas: 3,
+            generation: 1,
+            effects: Vec::new(),
+            writes: 0,
+            stored: (MonitoringStatus::default(), DecisionStatus::default()),
+        }
+    }
+
+    pub fn children(&mut self, now: Timestamp) -> Children {
+        let policy = tuning::effective(&self.spec, &self.tuning, self.shown.as_ref(), now).unwrap();
+        self.shown = Some(policy.shown.clone());
+        children(&self.spec, &policy, None)
+    }
+
+    /// One sample through all hops.
+    pub fn push(&mut self, now: Timestamp, values: &[(&str, &str)]) {
+        let children = self.children(now);
+        let watch = Watch::parse(&children.monitoring).unwrap();
+        let measurement = watch.pushed(&sample(now, values));
+        self.hop(&children, &watch, News::Measured(&measurement), now, None);
+    }
+
+    /// One interval of a slow loop.
+    pub fn look(&mut self, now: Timestamp, fast: &mut Loop) {
+        let children = self.children(now);
+        let watch = Watch::parse(&children.monitoring).unwrap();
+        let rank = fast.children(now).decision.rank;
+        let before = self.monitoring.last_served.first();
+        let found = last_served::find("imbalance", before, &rank, &fast.decision, 10);
+        let measurement = Measurement {
+            time: now.to_string(),
+            values: [("imbalance".to_owned(), Ok(last_served::imbalance(&found).to_string()))].into(),
+            last_served: vec![("imbalance".to_owned(), found)],
+        };
+        self.hop(&children, &watch, News::Measured(&measurement), now, Some(fast));
+    }
+
+    pub fn hop(
+        &mut self,
+        children: &Children,
+        watch: &Watch,
+        news: News,
+        now: Timestamp,
+        mut below: Option<&mut Loop>,
+    ) {
+        self.execute(children, now, below.as_deref_mut());
+        let last = tag::latest([self.decision.tag.as_ref(), self.execution.tag.as_ref()]).cloned();
+        let seen = watch.observe(&self.monitoring, news, Around { last: last.as_ref(), generation: 1, now });
+        if seen.write {
+            self.writes += 1;
+            self.stored.0 = seen.status.clone();
+        }
+        self.monitoring = seen.status;
+        self.decide(children, now);
+        self.execute(children, now, below);
+        self.decide(children, now);
+    }
+
+    pub fn decide(&mut self, children: &Children, now: Timestamp) {
+        let rules = Rules::parse(&children.decision).unwrap();
+        let executor = Some(Executor { uid: "exe", status: &self.execution });
+        let input = Input { monitoring: &self.monitoring, executor, generation: 1, now };
+        let decided = rules.decide(&self.decision, input);
+        if decided.write {
+            self.writes += 1;
+            self.stored.1 = decided.status.clone();
+        }
+        self.decision = decided.status;
+    }
+
+    /// The operator is killed and starts again.
+    pub fn crash(&mut self) {
+        (self.monitoring, self.decision) = self.stored.clone();
+    }
+
+    /// Runs execution until it has nothing to do.
+    pub fn execute(&mut self, children: &Children, now: Timestamp, mut below: Option<&mut Loop>) {
+        let mut sent = Sent::Maybe;
+        for _ in 0..20 {
+            let seen = self.seen(below.as_deref_mut(), now);
+            let status = self.execution.clone();
+            let decision = self.decision.clone();
+            let job = Job {
+                spec: &children.execution,
+                status: &status,
+                uid: "exe",
+                generation: 1,
+                loop_name: self.name,
+                chosen: decision.chosen.as_ref(),
+                tag: decision.tag.as_ref(),
+                seen: Some(&seen),
+                sent,
+                now,
+            };
+            match execution::next(&job) {
+                Next::Nothing | Next::Wait(_) | Next::Look => return,
+                Next::Record(status) => {
+                    self.execution = *status;
+                    self.writes += 1;
+                    sent = Sent::NotYet;
+                }
+                Next::Act(effect) => {
+                    let acted = self.act(&effect, below.as_deref_mut());
+                    sent = Sent::Maybe;
+                    if let Next::Record(status) = execution::after(&job, &effect, &acted) {
+                        self.execution = *status;
+                        self.writes += 1;
+                    }
+                }
+            }
+        }
+        panic!("execution does not come to rest");
+    }
+
+    pub fn thing(&self) -> Thing {
+        Thing { uid: "target".into(), generation: self.generation, version: self.generation.to_string() }
+    }
+
+    fn seen(&self, below: Option<&mut Loop>, now: Timestamp) -> Seen {
+        match below {
+            None => Seen::Scale(self.thing(), self.replicas),
+            Some(below) => {
+                let policy = tuning::effective(&below.spec, &below.tuning, below.shown.as_ref(), now).unwrap();
+                Seen::Loop(Box::new(LoopSeen {
+                    uid: "fast".into(),
+                    tunable: below.spec.tunable.clone(),
+                    rank: policy.rank,
+                    metrics: policy.metrics,
+                    mine: below.tuning.iter().find(|tuning| tuning.by == self.name).cloned(),
+                }))
+            }
+        }
+    }
+
+    pub fn act(&mut self, effect: &Effect, below: Option<&mut Loop>) -> Acted {
+        let seq = self.execution.claim.as_ref().map_or(0, |claim| claim.seq);
+        match effect {
+            Effect::Scale { target, replicas } => {
+                if target.generation != self.generation {
+                    return Acted::Conflict;
+                }
+                (self.replicas, self.generation) = (*replicas, self.generation + 1);
+            }
+            Effect::Tune { tuning, .. } => {
+                let below = below.expect("a loop to tune");
+                below.tuning.retain(|old| old.by != tuning.by);
+                below.tuning.push(tuning.clone());
+            }
+            other => panic!("nothing here does {other:?}"),
+        }
+        self.effects.push((seq, effect.clone()));
+        Acted::Done(None)
+    }
+
+    /// The metrics in the order in which they were served.
+    pub fn served(&self) -> Vec<&str> {
+        self.decision.history.iter().map(|entry| entry.metric.as_str()).collect()
+    }
+
+    pub fn messages(&self) -> (&str, &str) {
+        (self.monitoring.message.as_deref().unwrap_or(""), self.decision.message.as_deref().unwrap_or(""))
+    }
+}
+
+pub fn seconds(seconds: i64) -> SignedDuration {
+    SignedDuration::from_secs(seconds)
+}

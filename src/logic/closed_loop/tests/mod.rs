@@ -1,0 +1,14 @@
+//! Tests of the loops' stages: what a user reads, and what holds whatever happens.
+
+mod bench;
+mod chain;
+mod children;
+mod crashes;
+mod decision;
+mod execution;
+mod goal;
+mod last_served;
+mod monitoring;
+mod parity;
+mod properties;
+mod tuning;

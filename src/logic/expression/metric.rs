@@ -1,0 +1,83 @@
+//! The names that a score may use, and what they stand for on a metric.
+//!
+//! Owns the vocabulary and the reading of a [`MetricView`]. Must not know operators or syntax.
+
+use super::kind::Kind;
+use cel::common::types::{CelDouble, CelInt, CelString};
+use cel::common::value::CowVal;
+
+/// What a score sees of a metric that is alarmed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MetricView<'a> {
+    /// `metric.name`.
+    pub name: &'a str,
+    /// `metric.side`: Low, High, Equal or Missing.
+    pub side: &'a str,
+    /// `metric.value`; 0 where it is not known.
+    pub value: f64,
+    /// `metric.excess`: how far beyond its level, as a share of the level; 0 where that has no measure.
+    pub excess: f64,
+    /// `metric.rank`: its place in the rank, from 0.
+    pub rank: i64,
+    /// `metric.wanted`, `metric.served` and `metric.limited`: how often.
+    pub wanted: i64,
+    pub served: i64,
+    pub limited: i64,
+}
+
+/// A name that every metric has a value for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MetricField {
+    Name,
+    Side,
+    Value,
+    Excess,
+    Rank,
+    Wanted,
+    Served,
+    Limited,
+}
+
+const FIELDS: [(&str, MetricField); 8] = [
+    ("metric.name", MetricField::Name),
+    ("metric.side", MetricField::Side),
+    ("metric.value", MetricField::Value),
+    ("metric.excess", MetricField::Excess),
+    ("metric.rank", MetricField::Rank),
+    ("metric.wanted", MetricField::Wanted),
+    ("metric.served", MetricField::Served),
+    ("metric.limited", MetricField::Limited),
+];
+
+impl MetricField {
+    pub(super) fn named(path: &str) -> Option<Self> {
+        FIELDS.iter().find(|(name, _)| *name == path).map(|(_, field)| *field)
+    }
+
+    pub(super) fn kind(self) -> Kind {
+        match self {
+            Self::Name | Self::Side => Kind::Text,
+            Self::Value | Self::Excess => Kind::Double,
+            Self::Rank | Self::Wanted | Self::Served | Self::Limited => Kind::Int,
+        }
+    }
+
+    pub(super) fn read<'b>(self, metric: &MetricView<'b>) -> CowVal<'b, 'b> {
+        let int = |value: i64| CowVal::owned(CelInt::from(value));
+        match self {
+            Self::Name => CowVal::owned(CelString::from(metric.name)),
+            Self::Side => CowVal::owned(CelString::from(metric.side)),
+            Self::Value => CowVal::owned(CelDouble::from(metric.value)),
+            Self::Excess => CowVal::owned(CelDouble::from(metric.excess)),
+            Self::Rank => int(metric.rank),
+            Self::Wanted => int(metric.wanted),
+            Self::Served => int(metric.served),
+            Self::Limited => int(metric.limited),
+        }
+    }
+}
+
+/// All names, for a message.
+pub(super) fn known_names() -> String {
+    FIELDS.map(|(name, _)| name).join(", ")
+}

@@ -1,0 +1,95 @@
+//! A number for a metric: the same language as a condition on a node, with other names and another answer.
+//!
+//! Owns nothing of the language. Must not know what a score is used for.
+
+use std::fmt;
+use std::sync::Arc;
+
+use cel::Value;
+
+use super::Compiled;
+use super::error::ExpressionError;
+use super::metric::MetricView;
+use super::names::{Subject, Vocabulary};
+
+/// A number for a metric, parsed and checked once; clones share it.
+#[derive(Clone)]
+pub struct Score(Arc<Compiled>);
+
+impl Score {
+    /// Parses and checks an expression of at most [`super::MAX_CHARS`] characters that gives a number.
+    ///
+    /// Starts a thread for it and waits, a millisecond or so: keep the result.
+    ///
+    /// # Errors
+    ///
+    /// When `text` is no expression, or one that gives no number, names what does not exist, or loops.
+    pub fn parse(text: &str) -> Result<Self, ExpressionError> {
+        Compiled::parse(Vocabulary::Metric, text).map(|compiled| Self(Arc::new(compiled)))
+    }
+
+    /// The number for this metric; nothing where there is none, as after a division by zero.
+    #[must_use]
+    pub fn of(&self, metric: &MetricView<'_>) -> Option<f64> {
+        let number = match self.0.evaluate(Subject::Metric(metric)).ok()? {
+            Value::Float(number) => number,
+            Value::Int(number) => number as f64,
+            _ => return None,
+        };
+        number.is_finite().then_some(number)
+    }
+
+    /// The text it was parsed from.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0.text
+    }
+}
+
+impl fmt::Debug for Score {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Score").field(&self.0.text).finish()
+    }
+}
+
+/// Equal when written the same.
+impl PartialEq for Score {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.text == other.0.text
+    }
+}
+
+impl Eq for Score {}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const VIEW: MetricView<'static> =
+        MetricView { name: "cpu", side: "Low", value: 2.0, excess: 0.6, rank: 0, wanted: 9, served: 4, limited: 1 };
+
+    #[rstest]
+    #[case("metric.excess * 10.0 - double(metric.served)", Some(2.0))]
+    #[case("metric.wanted - metric.served", Some(5.0))]
+    #[case(r#"metric.name == "cpu" ? 1 : 0"#, Some(1.0))]
+    #[case(r#"metric.side == "High" ? 1.0 : metric.value"#, Some(2.0))]
+    #[case("metric.served / metric.rank", None)]
+    #[case("metric.value / 0.0", None)]
+    fn gives_a_number(#[case] text: &str, #[case] expected: Option<f64>) {
+        assert_eq!(Score::parse(text).unwrap().of(&VIEW), expected);
+    }
+
+    #[rstest]
+    #[case("metric.name", "not a number")]
+    #[case("metric.value < 3.0", "not a number")]
+    #[case("node.pods", "known are metric.name")]
+    #[case("metric.labels.a", "known are metric.name")]
+    #[case("node.labels[\"a\"]", "cannot be used")]
+    #[case("[1, 2].map(x, x)", "cannot be used")]
+    fn refuses_what_gives_none(#[case] text: &str, #[case] words: &str) {
+        let error = Score::parse(text).unwrap_err().to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}
