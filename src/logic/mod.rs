@@ -1,6 +1,7 @@
 //! Pure decisions: facts in, decisions out. No clock, no client, no I/O, no log below here; time and settings are arguments.
 
 pub mod closed_loop;
+pub mod conditions;
 pub mod expression;
 pub mod facts;
 pub mod quantity;

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use ganglion::api::workload_action::WorkloadAction;
+use kube::ResourceExt;
 
 use crate::common::kstatus::{message, ready};
+use crate::common::verdict::node_of;
 use crate::common::workload::settled;
 use crate::common::world::{World, stories, story};
 
@@ -50,7 +52,9 @@ const NAMED: &str = "web-7d4b9c6f5d-x2x9k";
 async fn runs(world: &World, name: &str) -> Result<Arc<WorkloadAction>> {
     apply(world, &root().join("workload.yaml"), &[]).await?;
     settled(world, "web", 3).await?;
-    let pod = world.eye.now().pods.keys().next().cloned().context("no pod")?;
+    // One that is not there already where some sample sends it.
+    let seen = world.eye.now();
+    let pod = seen.pods.values().find(|pod| node_of(pod) != "node-5").context("every replica is on node-5")?.name_any();
     let text = std::fs::read_to_string(root().join("workloadaction").join(format!("{name}.yaml")))?;
     world.kubectl(&["apply", "-f", "-"], Some(&text.replace(NAMED, &pod))).await?;
     world.over(name).await

@@ -44,12 +44,7 @@ fn of_workloads(seen: &Seen, named: impl Fn(&str) -> bool) -> Vec<String> {
         left.extend(of_pod(pod).into_iter().map(|what| format!("pod {}: {what}", pod.name_any())));
     }
     let ledgers = seen.deployments.values().map(|object| (object.name_any(), object.annotations()));
-    let ledgers = ledgers.chain(
-        seen.sets
-            .values()
-            .filter(|s| std::env::var_os("LEAK_OK").is_none() || s.owner_references().is_empty())
-            .map(|object| (object.name_any(), object.annotations())),
-    );
+    let ledgers = ledgers.chain(seen.sets.values().map(|object| (object.name_any(), object.annotations())));
     let ledgers = ledgers.filter(|(name, annotations)| named(name) && annotations.contains_key(marks::LEDGER));
     for (name, annotations) in ledgers {
         left.push(format!("workload {name}: ledger {:?}", annotations.get(marks::LEDGER)));

@@ -1,10 +1,12 @@
 //! The bare protocol, by hand: what any operator must at least do for a move, with no status, no receipt and no checks.
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use ganglion::api::marks;
+use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{EvictParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
@@ -12,7 +14,25 @@ use serde_json::{Value, json};
 
 use crate::eye::{Eye, Seen};
 use crate::frame::millis;
-use crate::verdict::{node_of, pods_of, serves};
+use crate::verdict::{APP, node_of, pods_of, serves};
+
+/// How long a substitute is waited for.
+const MOMENT: Duration = Duration::from_secs(5);
+
+/// How long one step may take among hundreds.
+const LONG: Duration = Duration::from_secs(120);
+
+/// One move that is asked for.
+pub struct Wanted<'a> {
+    pub app: &'a str,
+    pub victim: &'a str,
+    pub node: &'a str,
+    /// What tells its new pod from others.
+    pub number: usize,
+}
+
+/// Pods that are no substitutes for what was taken out: they were there before, or belong to another move.
+pub type Taken = Mutex<BTreeSet<String>>;
 
 /// Moves the oldest replica to a node that has none; the milliseconds until its eviction is accepted.
 pub async fn one(client: &Client, eye: &Eye, namespace: &str, app: &str, number: usize) -> Result<f64> {
@@ -20,37 +40,63 @@ pub async fn one(client: &Client, eye: &Eye, namespace: &str, app: &str, number:
     let mut pods: Vec<_> = pods_of(&seen, app).cloned().collect();
     pods.sort_by_key(|pod| (pod.creation_timestamp(), pod.name_any()));
     let victim = pods.first().context("no replica")?.name_any();
-    let taken: BTreeSet<String> = pods.iter().map(|pod| node_of(pod)).collect();
-    let node = (0..).map(|index| format!("node-{index}")).find(|node| !taken.contains(node)).unwrap_or_default();
-    let set = seen.sets.values().next().context("no ReplicaSet")?;
+    let used: BTreeSet<String> = pods.iter().map(|pod| node_of(pod)).collect();
+    let node = (0..).map(|index| format!("node-{index}")).find(|node| !used.contains(node)).unwrap_or_default();
+    let taken = Taken::new(seen.pods.keys().cloned().collect());
+    let began = Instant::now();
+    exchange(client, eye, namespace, &Wanted { app, victim: &victim, node: &node, number }, &taken).await?;
+    Ok(millis(began.elapsed()))
+}
+
+/// The protocol, up to the accepted eviction.
+pub async fn exchange(client: &Client, eye: &Eye, namespace: &str, wanted: &Wanted<'_>, taken: &Taken) -> Result<()> {
+    let Wanted { app, victim, node, number } = *wanted;
+    let seen = eye.now();
+    let of_app = |set: &&Arc<ReplicaSet>| set.labels().get(APP).is_some_and(|label| label == app);
+    let set = seen.sets.values().find(of_app).context("no ReplicaSet")?;
     let name = format!("{}-bare-{number}", set.name_any());
-    let newcomer = newcomer(&name, &node, &serde_json::to_value(&set.spec)?)?;
+    let newcomer = newcomer(&name, node, &serde_json::to_value(&set.spec)?)?;
     let hash = set.labels().get(marks::POD_TEMPLATE_HASH).cloned().unwrap_or_default();
-    let known: BTreeSet<String> = seen.pods.keys().cloned().chain([name.clone()]).collect();
+    lock(taken).insert(name.clone());
 
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let change = async |pod: &str, patch: Value| {
         api.patch(pod, &PatchParams::default(), &Patch::Merge(json!({"metadata": patch}))).await.map(drop)
     };
-    let began = Instant::now();
     api.create(&PostParams::default(), &newcomer).await?;
     let ready = |seen: &Seen| seen.pods.get(&name).filter(|pod| serves(pod)).map(drop);
-    eye.until("the bare newcomer to be Ready", ready).await?;
-    change(&victim, json!({"labels": {marks::POD_TEMPLATE_HASH: null}, "ownerReferences": null})).await?;
-    let fresh = |seen: &Seen| pods_of(seen, app).map(|pod| pod.name_any()).find(|pod| !known.contains(pod));
-    let surplus = eye.until("the surplus", fresh).await?;
-    change(&surplus, json!({"annotations": {marks::DELETION_COST: marks::LOWEST_COST}})).await?;
+    eye.within(LONG, "the bare newcomer to be Ready", ready).await?;
+    change(victim, json!({"labels": {marks::POD_TEMPLATE_HASH: null}, "ownerReferences": null})).await?;
+    let fresh = |seen: &Seen| {
+        let mut taken = lock(taken);
+        pods_of(seen, app).map(|pod| pod.name_any()).find(|pod| taken.insert(pod.clone()))
+    };
+    // Among many at once it may be gone already, for another move: this protocol knows of no others.
+    if let Ok(surplus) = eye.within(MOMENT, "the surplus", fresh).await {
+        change(&surplus, json!({"annotations": {marks::DELETION_COST: marks::LOWEST_COST}})).await.or_else(gone)?;
+    }
     change(&name, json!({"labels": {marks::POD_TEMPLATE_HASH: hash}})).await?;
-    evict(&api, &victim).await?;
-    Ok(millis(began.elapsed()))
+    evict(&api, victim).await
+}
+
+fn gone(error: kube::Error) -> kube::Result<()> {
+    match error {
+        kube::Error::Api(status) if status.code == 404 => Ok(()),
+        error => Err(error),
+    }
+}
+
+fn lock(taken: &Taken) -> MutexGuard<'_, BTreeSet<String>> {
+    taken.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Until the budget allows it.
 async fn evict(api: &Api<Pod>, victim: &str) -> Result<()> {
-    for _ in 0..1000 {
+    for _ in 0..10_000 {
         match api.evict(victim, &EvictParams::default()).await {
             Ok(_) => return Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 429 => tokio::time::sleep(Duration::from_millis(2)).await,
+            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 429 => tokio::time::sleep(Duration::from_millis(5)).await,
             Err(error) => return Err(error.into()),
         }
     }

@@ -1,7 +1,7 @@
 //! The workload-action controller: asks the planner what to do next, does it, tells it what came of it, and asks again.
 //!
-//! Owns the loop, the patience before a mere report is written, and the reservations of admissions under way. Decides nothing about
-//! replicas: that is `logic::workload_action`. Keeps nothing that a crash must not lose.
+//! Owns the loop, the patience before a mere report is written, and the reservations of admissions under way. Decides
+//! nothing about replicas: that is `logic::workload_action`. Keeps nothing that a crash must not lose.
 
 mod act;
 mod events;
@@ -219,6 +219,7 @@ impl WorkloadActions {
         let mut waits = self.state.waits.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(action) = known else {
             waits.forget(key);
+            self.state.trusts(key);
             return Rest::Until(Again::OnChange);
         };
         let unfinished = action.status.as_ref().is_none_or(|status| status.finished_at.is_none());

@@ -14,6 +14,10 @@ use crate::logic::facts::Key;
 /// more often, and a status that nobody reads is a write too many.
 const WORTH_TELLING: Duration = Duration::from_secs(1);
 
+/// How much longer for each other wait at the same time: hundreds at once are looked at less closely, and their reports
+/// would only add to what they wait for.
+const FOR_EACH_OTHER: Duration = Duration::from_millis(10);
+
 /// At most this much later than asked for, so that what waits for the same moment does not come at once.
 const JITTER: Duration = Duration::from_millis(50);
 
@@ -40,7 +44,9 @@ impl Waits {
                 now
             }
         };
-        let left = WORTH_TELLING.saturating_sub(now.saturating_duration_since(since));
+        let others = u32::try_from(self.0.len().saturating_sub(1)).unwrap_or(u32::MAX);
+        let worth_telling = WORTH_TELLING.saturating_add(FOR_EACH_OTHER.saturating_mul(others));
+        let left = worth_telling.saturating_sub(now.saturating_duration_since(since));
         (!left.is_zero()).then_some(left)
     }
 }
@@ -97,6 +103,17 @@ mod tests {
         assert_eq!(waits.patience(&key, &report("Readying", ""), later + WORTH_TELLING), None);
         waits.forget(&key);
         assert_eq!(waits.patience(&key, &report("Readying", ""), later + WORTH_TELLING), Some(WORTH_TELLING));
+    }
+
+    #[test]
+    fn among_many_waits_each_lasts_longer_before_it_is_told() {
+        let (mut waits, begun) = (Waits::default(), Instant::now());
+        for other in 0..100 {
+            waits.patience(&Key::new("a", other.to_string()), &report("Readying", ""), begun);
+        }
+        let longer = Duration::from_secs(2);
+        assert_eq!(waits.patience(&Key::new("a", "b"), &report("Readying", ""), begun), Some(longer));
+        assert_eq!(waits.patience(&Key::new("a", "b"), &report("Readying", ""), begun + longer), None);
     }
 
     #[test]

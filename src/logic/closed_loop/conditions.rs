@@ -1,12 +1,10 @@
 //! The conditions of loops and their hops: summary conditions as kstatus reads them, and how a new one follows an old one.
 
-use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::api::closed_loop::reasons::LoopReason;
-
-/// The longest message of a condition.
-const MAX_MESSAGE: usize = 1024;
+use crate::logic::conditions;
+pub use crate::logic::conditions::Stamp;
 
 /// How an object is, for its summary conditions.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,15 +17,6 @@ pub enum Health {
     Retrying(LoopReason, String),
     /// It will not by itself.
     Stalled(LoopReason, String),
-}
-
-/// What of a condition is new.
-#[derive(Clone, Copy, Debug)]
-pub struct Stamp {
-    /// Generation of the object that it speaks of.
-    pub generation: i64,
-    /// When.
-    pub now: Timestamp,
 }
 
 /// Ready, with Reconciling or Stalled where they hold.
@@ -53,9 +42,7 @@ pub fn summary(old: &[Condition], health: &Health, stamp: Stamp) -> Vec<Conditio
     }
 }
 
-/// One condition; its transition time moves only with its status.
-#[must_use]
-pub fn condition(
+fn condition(
     old: &[Condition],
     kind: &str,
     status: &str,
@@ -63,15 +50,7 @@ pub fn condition(
     message: &str,
     stamp: Stamp,
 ) -> Condition {
-    let kept = old.iter().find(|old| old.type_ == kind && old.status == status);
-    Condition {
-        type_: kind.to_owned(),
-        status: status.to_owned(),
-        reason: reason.as_str().to_owned(),
-        message: message.chars().take(MAX_MESSAGE).collect(),
-        observed_generation: Some(stamp.generation),
-        last_transition_time: kept.map_or(Time(stamp.now), |old| old.last_transition_time.clone()),
-    }
+    conditions::condition(old, kind, status, reason.as_str(), message, stamp)
 }
 
 /// Whether two sets of conditions say the same, times and words aside.

@@ -322,25 +322,10 @@ impl<'a> View<'a> {
             return self.release(step, surplus, &pods);
         }
         if self.slot.newcomer.is_some() {
-            let Some(pod) = self.newcomer.filter(|pod| pod.is_active()) else {
-                let message = "the new pod ended before the action did; its set makes another one, wherever the scheduler puts it";
-                return self.end(Step::Failed, Reason::NewcomerLost, message);
-            };
-            if !pod.is_ready() {
-                let message = "the new pod is in its set and not Ready";
-                let patience = match pod.node {
-                    None => self.ctx.schedule_time(),
-                    Some(_) => self.ctx.ready_time(),
-                };
-                if self.overdue(step, patience).unwrap_or(false) {
-                    // A pod that no node takes would keep its set from having one elsewhere.
-                    return match pod.node {
-                        None => Turn::Act(Effect::DeletePod { pod: pod.id.clone() }),
-                        Some(_) => self.end(Step::Failed, Reason::NewcomerNotReady, message),
-                    };
-                }
-                let until = self.deadline(step, patience);
-                return self.hold(step, Some(Reason::NewcomerNotReady), Some(message.into()), until);
+            match self.newcomer.filter(|pod| pod.is_active()) {
+                None => return self.newcomer_is_lost(),
+                Some(pod) if !pod.is_ready() => return self.await_taken_in(pod),
+                Some(_) => {}
             }
         }
         let mut slot = self.noted();
@@ -349,6 +334,42 @@ impl<'a> View<'a> {
         slot.scaled = self.scaled();
         (slot.reason, slot.message) = (None, None);
         Turn::Become(slot)
+    }
+
+    /// The new pod is in its set and not Ready: it has the time of any new pod. One that no node takes would keep its set
+    /// from having one elsewhere, and goes.
+    fn await_taken_in(&self, pod: &PodFact) -> Turn {
+        let step = Step::Verifying;
+        let (reason, message, patience) = match &pod.node {
+            None => {
+                let why = pod.unschedulable.clone();
+                let message = why.unwrap_or_else(|| "the scheduler has not looked at the new pod yet".into());
+                (Reason::Unschedulable, message, self.ctx.schedule_time())
+            }
+            Some(_) => {
+                let message = "the new pod is in its set and not Ready".to_owned();
+                (Reason::NewcomerNotReady, message, self.ctx.ready_time())
+            }
+        };
+        match (self.overdue(step, patience).unwrap_or(false), &pod.node) {
+            (false, _) => self.hold(step, Some(reason), Some(message), self.deadline(step, patience)),
+            (true, None) => Turn::Act(Effect::DeletePod { pod: pod.id.clone() }),
+            (true, Some(_)) => self.end(Step::Failed, reason, &message),
+        }
+    }
+
+    /// The new pod went from its set, by somebody's hand, or by ours since no node took it.
+    fn newcomer_is_lost(&self) -> Turn {
+        let then = "its set makes another one, wherever the scheduler puts it";
+        match (self.slot.reason, &self.slot.message) {
+            (Some(Reason::Unschedulable), Some(why)) => {
+                self.end(Step::Failed, Reason::Unschedulable, &format!("no node took the new pod ({why}); {then}"))
+            }
+            _ => {
+                let message = format!("the new pod ended before the action did; {then}");
+                self.end(Step::Failed, Reason::NewcomerLost, &message)
+            }
+        }
     }
 
     /// The pod of the set that this slot has marked to go: the surplus, or a new pod that was to go back.

@@ -308,6 +308,9 @@ fn refuse(ctx: &Context, stop: Stop, plan: Plan) -> Next {
     if stop.soon && ctx.now < until && until <= ctx.now + GRACE {
         return Next::Wait { until: Some(until), report: None };
     }
+    // What was begun on it has found it: whichever of its parts we saw go first, it was deleted.
+    let begun = !ctx.status.slots.is_empty() && stop.reason == Reason::WorkloadNotFound;
+    let stop = if begun { Stop { reason: Reason::WorkloadGone, ..stop } } else { stop };
     let mut status = WorkloadActionStatus { plan: Some(plan), ..ctx.status.clone() };
     for slot in status.slots.iter_mut().filter(|slot| slot.step == Step::Queued) {
         (slot.step, slot.reason, slot.message) = (Step::RolledBack, Some(stop.reason), Some(stop.message.clone()));

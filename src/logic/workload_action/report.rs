@@ -1,11 +1,13 @@
 //! What the user reads: conditions, summary and messages, made from the slots.
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::api::reasons::Reason;
 use crate::api::workload_action::WorkloadActionStatus;
 use crate::api::workload_action::status::{PodOnNode, Slot, Step, Summary};
+
+use crate::logic::conditions::{Stamp, condition};
 
 use super::context::{Context, Verb};
 use super::place::{source_words, target_words};
@@ -40,35 +42,18 @@ pub fn status(ctx: &Context, mut status: WorkloadActionStatus, state: &State) ->
     status.summary = Some(summary(ctx, &status.slots));
     status.conditions = conditions(&ctx.status.conditions, ctx.generation(), ctx.now, state);
     if let Some(unkept) = ttl_not_honored(ctx) {
-        let old = ctx.status.conditions.as_slice();
-        status
-            .conditions
-            .push(merge(old, condition("TTLHonored", "False", Reason::NotSupported.as_str(), unkept, ctx)));
+        let (old, stamp) = (&ctx.status.conditions, Stamp { generation: ctx.generation(), now: ctx.now });
+        status.conditions.push(condition(old, "TTLHonored", "False", Reason::NotSupported.as_str(), &unkept, stamp));
     }
     status
-}
-
-fn condition(kind: &str, value: &str, reason: &str, message: String, ctx: &Context) -> Condition {
-    make(kind, value, reason, &message, ctx.generation(), ctx.now)
-}
-
-fn make(kind: &str, value: &str, reason: &str, message: &str, generation: i64, now: Timestamp) -> Condition {
-    let message = message.chars().take(1024).collect();
-    Condition {
-        type_: kind.to_owned(),
-        status: value.to_owned(),
-        reason: reason.to_owned(),
-        message,
-        observed_generation: Some(generation),
-        last_transition_time: Time(now),
-    }
 }
 
 /// The summary conditions of kstatus: Ready always; Reconciling or Stalled where they hold, never both.
 #[must_use]
 pub fn conditions(old: &[Condition], generation: i64, now: Timestamp, state: &State) -> Vec<Condition> {
-    let new = |kind, value, reason: Reason, message: &str| make(kind, value, reason.as_str(), message, generation, now);
-    let all = match state {
+    let stamp = Stamp { generation, now };
+    let new = |kind, value, reason: Reason, message: &str| condition(old, kind, value, reason.as_str(), message, stamp);
+    match state {
         State::Working { shown, why, message } => {
             vec![new("Ready", "Unknown", *shown, message), new("Reconciling", "True", *why, message)]
         }
@@ -77,15 +62,6 @@ pub fn conditions(old: &[Condition], generation: i64, now: Timestamp, state: &St
         State::Failed { reason, message } => {
             vec![new("Ready", "False", *reason, message), new("Stalled", "True", *reason, message)]
         }
-    };
-    all.into_iter().map(|condition| merge(old, condition)).collect()
-}
-
-/// A condition keeps the time of its last transition as long as its status does not flip.
-fn merge(old: &[Condition], new: Condition) -> Condition {
-    match old.iter().find(|known| known.type_ == new.type_ && known.status == new.status) {
-        Some(known) => Condition { last_transition_time: known.last_transition_time.clone(), ..new },
-        None => new,
     }
 }
 

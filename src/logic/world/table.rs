@@ -183,7 +183,10 @@ impl<T: Fact> Table<T> {
     pub fn take(&mut self, id: &Identity) -> Change<T> {
         self.see(&id.key.namespace, id.order());
         if id.version.is_empty() {
-            self.gone.insert(id.key.clone(), id.uid.clone());
+            // What the watch has told of already needs no remembering.
+            if self.items.get(&id.key).is_some_and(|item| item.id().uid == id.uid) {
+                self.gone.insert(id.key.clone(), id.uid.clone());
+            }
         } else if self.gone.get(&id.key).is_some_and(|uid| *uid == id.uid) {
             self.gone.remove(&id.key);
         }

@@ -121,7 +121,7 @@ fn ending(ctx: &WorkloadActions, pod: &Identity) -> Done {
 }
 
 /// The pod as a fact.
-#[allow(clippy::needless_pass_by_value)] // the shape that every kind's conversion has here
+#[expect(clippy::needless_pass_by_value, reason = "the shape that every kind's conversion has here")]
 pub fn object(pod: Pod) -> Object {
     Object::Pod((&pod).into())
 }

@@ -62,7 +62,7 @@ pub async fn delete(ctx: &WorkloadActions, receipt: &Identity) -> Result<Done, E
 }
 
 /// The receipt as a fact.
-#[allow(clippy::needless_pass_by_value)] // the shape that every kind's conversion has here
+#[expect(clippy::needless_pass_by_value, reason = "the shape that every kind's conversion has here")]
 pub fn object(receipt: WorkloadActionReceipt) -> Object {
     Object::Receipt((&receipt).into())
 }

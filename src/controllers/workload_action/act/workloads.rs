@@ -44,13 +44,13 @@ async fn write(ctx: &WorkloadActions, workload: &Scalable, patch: &Value) -> Res
 }
 
 /// The Deployment as a fact.
-#[allow(clippy::needless_pass_by_value)] // the shape that every kind's conversion has here
+#[expect(clippy::needless_pass_by_value, reason = "the shape that every kind's conversion has here")]
 pub fn deployment(deployment: Deployment) -> Object {
     Object::Deployment((&deployment).into())
 }
 
 /// The ReplicaSet as a fact.
-#[allow(clippy::needless_pass_by_value)] // the shape that every kind's conversion has here
+#[expect(clippy::needless_pass_by_value, reason = "the shape that every kind's conversion has here")]
 pub fn set(set: ReplicaSet) -> Object {
     Object::Set((&set).into())
 }
