@@ -1,7 +1,5 @@
 //! The manifests in `crds/` are what the types say: drift fails here, not at a user's.
 
-use kube::ResourceExt;
-
 #[test]
 fn the_manifests_are_what_the_types_say() {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/crds");
@@ -19,10 +17,9 @@ fn the_manifests_are_what_the_types_say() {
     there.sort();
     expected.sort();
     assert_eq!(there, expected, "crds/ holds a manifest of no kind, or lacks one");
-    let served: Vec<String> = ganglion::api::served().iter().map(|crd| crd.name_any() + ".yaml").collect();
     let list = std::fs::read_to_string(format!("{dir}/kustomization.yaml")).unwrap();
     for name in expected {
-        assert_eq!(list.contains(&format!("- {name}")), served.contains(&name), "crds/kustomization.yaml: {name}");
+        assert!(list.contains(&format!("- {name}")), "crds/kustomization.yaml lacks {name}");
     }
 }
 

@@ -23,23 +23,17 @@ pub const GROUP: &str = "ganglion.dev";
 /// `status.observedGeneration` of an object that no controller has looked at yet.
 pub const UNSEEN_GENERATION: i64 = -1;
 
-/// The CRDs of the kinds that a controller of this operator serves: those that are installed. A kind that nobody serves
-/// would take objects and be silent about them.
-#[must_use]
-pub fn served() -> Vec<CustomResourceDefinition> {
-    vec![with_unseen_status(workload_action::WorkloadAction::crd()), receipt::WorkloadActionReceipt::crd()]
-}
-
-/// Every CRD of this operator, those of kinds to come included.
+/// Every CRD of this operator.
 #[must_use]
 pub fn all() -> Vec<CustomResourceDefinition> {
-    let coming = vec![
+    vec![
+        with_unseen_status(workload_action::WorkloadAction::crd()),
+        receipt::WorkloadActionReceipt::crd(),
         with_unseen_status(closed_loop::ClosedLoop::crd()),
         with_unseen_status(monitoring::Monitoring::crd()),
         with_unseen_status(decision::Decision::crd()),
         with_unseen_status(execution::Execution::crd()),
-    ];
-    served().into_iter().chain(coming).collect()
+    ]
 }
 
 /// Gives a new object `status: {observedGeneration: -1}`, so that kstatus does not call it healthy before a

@@ -42,7 +42,9 @@ pub fn summary(old: &[Condition], health: &Health, stamp: Stamp) -> Vec<Conditio
     }
 }
 
-fn condition(
+/// A condition with one of the loops' reasons, as it follows the old ones.
+#[must_use]
+pub fn condition(
     old: &[Condition],
     kind: &str,
     status: &str,
