@@ -4,6 +4,7 @@ use anyhow::{Result, ensure};
 use serde_json::Value;
 
 use crate::common::action::{create_on, delete_pod, move_pod};
+use crate::common::eye::Seen;
 use crate::common::proxy::Write;
 use crate::common::workload::Workload;
 use crate::common::world::World;
@@ -83,8 +84,10 @@ impl Act {
             Verb::Delete => self.scene.shrunk(world, &[&self.victim]).await?,
         };
         ensure!(verdict.passing.len() <= 1, "more than one substitute came and went: {verdict:?}");
-        let receipts =
-            world.eye.now().receipts.values().filter(|receipt| receipt.spec.action_name == self.name()).count();
+        // The watch of receipts may lag behind after a fault; a second one would be there by now.
+        let mine =
+            |seen: &Seen| seen.receipts.values().filter(|receipt| receipt.spec.action_name == self.name()).count();
+        let receipts = world.eye.until("the receipt", |seen| Some(mine(seen)).filter(|count| *count > 0)).await?;
         ensure!(receipts == 1, "{receipts} receipts");
         Ok(())
     }
