@@ -33,6 +33,7 @@ pub struct Request {
     /// Such as `pods/eviction`.
     pub resource: String,
     pub namespace: String,
+    pub name: String,
     pub received: Timestamp,
     pub answered: Timestamp,
 }
@@ -71,6 +72,8 @@ struct Object {
     subresource: String,
     #[serde(default)]
     namespace: String,
+    #[serde(default)]
+    name: String,
 }
 
 /// See the module.
@@ -120,6 +123,7 @@ impl Audit {
                 verb: line.verb,
                 resource: format!("{}{slash}{}", object.resource, object.subresource),
                 namespace: object.namespace,
+                name: object.name,
                 received: line.request_received_timestamp,
                 answered: line.stage_timestamp,
             });

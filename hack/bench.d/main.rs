@@ -1,12 +1,13 @@
 //! The benches: each on control planes of its own, its figures as a table on the terminal and as JSON.
 //!
-//! Started by `hack/bench`, which builds first, in release mode. A new bench is a module here and a line in [`BENCHES`].
+//! Started by `hack/bench`, which builds first, in release mode. A new bench is a module here and a line in [`Name`].
 //! Times are given as ratios to one status write measured in the same run, since machines and their neighbours differ.
 
 mod actions;
 mod audit;
 mod fleet;
 mod frame;
+mod loops;
 mod unit;
 
 #[path = "../lab/mod.rs"]
@@ -57,6 +58,8 @@ struct Options {
 enum Name {
     /// Moves: time, the operator's own share, requests, many at once, memory, start, idleness.
     Actions,
+    /// Closed loops: one that acts back to back, many with a sample a second, many that are calm.
+    Loops,
 }
 
 #[tokio::main]
@@ -83,6 +86,7 @@ async fn measure(options: &Options) -> Result<bool> {
     let mut bench = Bench::new(&options.only, options.logs.as_deref())?;
     let measured = match options.name {
         Name::Actions => actions::run(&mut bench).await,
+        Name::Loops => loops::run(&mut bench).await,
     };
     bench.show();
     if let Some(file) = &options.json {

@@ -79,6 +79,13 @@ impl Cluster {
         run(command, false).await
     }
 
+    /// Holds a component of the plane still, such as `kcm`.
+    pub async fn pause(&self, component: &str) -> Result<()> {
+        let mut command = Command::new(controlplane());
+        command.args(["pause", component, "--name", self.plane.as_deref().context("the cluster is no plane of ours")?]);
+        run(command, false).await.map(drop)
+    }
+
     /// Ends the plane, if it is one of ours.
     pub async fn down(&self) -> Result<()> {
         match &self.plane {

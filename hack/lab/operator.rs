@@ -22,6 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Ports for health and metrics: below those that planes take and that the kernel hands out.
 const PORTS: std::ops::Range<u16> = 10_000..20_000;
 
+/// What Linux counts processor time in, a second.
+const CLOCK_TICKS: f64 = 100.0;
+
 /// One replica of the operator. Dropped, it is killed, unless it is to be kept.
 pub struct Operator {
     /// Where its kubeconfig, its log and its record lie.
@@ -91,6 +94,20 @@ impl Operator {
     /// Its process.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// A line of its process's status, in MiB, such as `VmRSS`.
+    pub fn memory(&self, line: &str) -> Result<f64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
+        let line = status.lines().find(|one| one.starts_with(line)).context("no such line in /proc/PID/status")?;
+        let kib: f64 = line.split_whitespace().nth(1).context("no figure in /proc/PID/status")?.parse()?;
+        Ok(kib / 1024.0)
+    }
+
+    /// Seconds of processor time that it has used so far, of all its threads.
+    pub fn processor_seconds(&self) -> Result<f64> {
+        let ticks = process::stat(self.pid(), 13)?.parse::<f64>()? + process::stat(self.pid(), 14)?.parse::<f64>()?;
+        Ok(ticks / CLOCK_TICKS)
     }
 
     /// Asks it to end, and waits; then makes it end.

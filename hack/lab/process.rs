@@ -22,11 +22,16 @@ pub async fn run(mut command: Command, loud: bool) -> Result<String> {
 
 /// Writes the record of a process as hack/plane/common.sh reads it: pid, start, boot.
 pub fn record(pid: u32, file: &Path) -> Result<()> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    // The command's name may hold blanks and brackets, so fields are counted from the last bracket.
-    let start =
-        stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(19)).context("an unknown /proc/stat")?;
+    let start = stat(pid, 21)?;
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     fs::write(file, format!("{pid} {start} {}\n", boot.trim()))?;
     Ok(())
+}
+
+/// A field of /proc/PID/stat, counted from 0.
+pub fn stat(pid: u32, field: usize) -> Result<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The command's name, field 1, may hold blanks and brackets, so fields are counted from the last bracket.
+    let field = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(field.checked_sub(2)?));
+    Ok(field.context("an unknown /proc/PID/stat")?.to_owned())
 }

@@ -40,8 +40,8 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     let idle = format!("idle operator: writes other than its lease, {} s", IDLE.as_secs());
     bench.claim(&idle, number(writes.len()), "writes", Bound::AtMost(0.0));
     let size = format!("{NODES} nodes, {} pods", DEPLOYMENTS * REPLICAS);
-    bench.claim(&format!("memory with {size}: resident"), memory(&operator, "VmRSS")?, "MiB", Bound::Below(100.0));
-    bench.note("  at its highest", memory(&operator, "VmHWM")?, "MiB");
+    bench.claim(&format!("memory with {size}: resident"), operator.memory("VmRSS")?, "MiB", Bound::Below(100.0));
+    bench.note("  at its highest", operator.memory("VmHWM")?, "MiB");
     operator.stop().await?;
     cluster.down().await
 }
@@ -64,12 +64,4 @@ async fn starts(bench: &mut Bench, cluster: &Cluster) -> Result<Operator> {
     let name = format!("start to ready with {NODES} nodes, {} pods: median", DEPLOYMENTS * REPLICAS);
     bench.claim(&name, median(&times), "s", Bound::Below(2.0));
     running.context("the operator was not started")
-}
-
-/// A line of the process's status, in MiB.
-fn memory(operator: &Operator, what: &str) -> Result<f64> {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", operator.pid()))?;
-    let line = status.lines().find(|line| line.starts_with(what)).context("no such line in /proc/PID/status")?;
-    let kib: f64 = line.split_whitespace().nth(1).context("no figure in /proc/PID/status")?.parse()?;
-    Ok(kib / 1024.0)
 }

@@ -1,0 +1,154 @@
+//! The book: when a watch first showed that a sample had come to a hop.
+//!
+//! Objects are read as thin as can be, so that the watch costs the plane's machine little.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use futures::StreamExt;
+use ganglion::api::decision::{Decision, Outcome};
+use ganglion::api::execution::Execution;
+use ganglion::api::sample::Tag;
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::{ApiResource, Object};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::PATIENCE;
+
+/// What was seen, of which loop or Deployment: of the sample of this time in microseconds, or in this generation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Mark {
+    /// Decision's status shows the sample's tag.
+    Decided(String, i64),
+    /// Execution's status shows it: it is claimed.
+    Claimed(String, i64),
+    /// Decision's status shows how it ended.
+    Closed(String, i64),
+    /// The Deployment's spec is of this generation.
+    Scaled(String, i64),
+}
+
+/// What is read of each object.
+#[derive(Serialize, Deserialize, Clone, Debug, Default)]
+struct Status {
+    tag: Option<Tag>,
+    chosen: Option<Chosen>,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug)]
+struct Chosen {
+    outcome: Option<Outcome>,
+}
+
+#[derive(Serialize, Deserialize, Clone, Debug)]
+struct Nothing {}
+
+type Thin = Object<Nothing, Status>;
+
+/// See the module.
+pub struct Book {
+    state: Arc<State>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct State {
+    seen: Mutex<HashMap<Mark, Instant>>,
+    ticks: watch::Sender<u64>,
+}
+
+impl State {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Mark, Instant>> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Book {
+    /// Opens the book on one namespace.
+    pub fn open(client: &Client, namespace: &str) -> Self {
+        let state = Arc::new(State::default());
+        let watch = |resource, marks| tokio::spawn(follow(thin(client, namespace, &resource), state.clone(), marks));
+        let tasks = vec![
+            watch(ApiResource::erase::<Decision>(&()), decided as fn(&Thin) -> Vec<Mark>),
+            watch(ApiResource::erase::<Execution>(&()), claimed),
+            watch(ApiResource::erase::<Deployment>(&()), scaled),
+        ];
+        Self { state, tasks }
+    }
+
+    /// When this was first seen, where it was.
+    pub fn at(&self, mark: &Mark) -> Option<Instant> {
+        self.state.lock().get(mark).copied()
+    }
+
+    /// Waits until this is seen; the moment at which it was.
+    pub async fn until(&self, mark: &Mark) -> Result<Instant> {
+        let mut ticks = self.state.ticks.subscribe();
+        let wait = async {
+            loop {
+                ticks.mark_unchanged();
+                if let Some(at) = self.at(mark) {
+                    return at;
+                }
+                let _ = ticks.changed().await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, wait).await.with_context(|| format!("waited in vain for {mark:?}"))
+    }
+}
+
+impl Drop for Book {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+fn thin(client: &Client, namespace: &str, resource: &ApiResource) -> Api<Thin> {
+    Api::namespaced_with(client.clone(), namespace, resource)
+}
+
+/// Watches one kind for ever, and writes down what is new.
+async fn follow(api: Api<Thin>, state: Arc<State>, marks: fn(&Thin) -> Vec<Mark>) {
+    let events = watcher::watcher(api, watcher::Config::default()).default_backoff().applied_objects();
+    let mut events = std::pin::pin!(events);
+    while let Some(event) = events.next().await {
+        let now = Instant::now();
+        // The watcher tries again.
+        let Ok(object) = event else { continue };
+        let mut seen = state.lock();
+        for mark in marks(&object) {
+            seen.entry(mark).or_insert(now);
+        }
+        drop(seen);
+        state.ticks.send_modify(|tick| *tick += 1);
+    }
+}
+
+fn time_of(object: &Thin) -> Option<i64> {
+    Some(object.status.as_ref()?.tag.as_ref()?.time.0.as_microsecond())
+}
+
+fn decided(object: &Thin) -> Vec<Mark> {
+    let Some(time) = time_of(object) else { return Vec::new() };
+    let chosen = object.status.as_ref().and_then(|status| status.chosen.as_ref());
+    let closed = chosen.is_some_and(|chosen| chosen.outcome.is_some());
+    let mut marks = vec![Mark::Decided(object.name_any(), time)];
+    marks.extend(closed.then(|| Mark::Closed(object.name_any(), time)));
+    marks
+}
+
+fn claimed(object: &Thin) -> Vec<Mark> {
+    time_of(object).map(|time| Mark::Claimed(object.name_any(), time)).into_iter().collect()
+}
+
+fn scaled(object: &Thin) -> Vec<Mark> {
+    object.meta().generation.map(|generation| Mark::Scaled(object.name_any(), generation)).into_iter().collect()
+}

@@ -1,0 +1,121 @@
+//! Many loops in whose world nothing happens: what they cost, and that they write nothing but a heartbeat.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use futures::future::try_join_all;
+use ganglion::api::monitoring::Monitoring;
+use k8s_openapi::jiff::Timestamp;
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use super::scene;
+use crate::audit::{Audit, tally};
+use crate::frame::{Bench, Bound, Progress, number, operator};
+use crate::lab::install::Installed;
+
+const NAMESPACE: &str = "calm";
+const LOOPS: usize = 500;
+
+/// How often each loop is given a sample, or asks for its values: the interval of a ClosedLoop by default.
+const INTERVAL: Duration = Duration::from_secs(15);
+
+/// Until every loop has had its first values and has written what it makes of them.
+const SETTLING: Duration = Duration::from_secs(45);
+
+/// As long as a heartbeat is the only write.
+const WINDOW: Duration = Duration::from_mins(5);
+
+/// The sources of the loops, in turns: what a loop of this number watches.
+const MIX: [fn(usize) -> Value; 3] = [pushed, pushed, of_another_loop];
+
+fn pushed(_: usize) -> Value {
+    json!({"push": {}})
+}
+
+/// What the loop before, which is pushed, decided.
+fn of_another_loop(index: usize) -> Value {
+    json!({"loop": {"name": name(index.saturating_sub(1)), "rule": "LastServed"}})
+}
+
+fn name(index: usize) -> String {
+    format!("loop-{index}")
+}
+
+fn source(index: usize) -> Value {
+    MIX.get(index % MIX.len()).map_or(Value::Null, |source| source(index))
+}
+
+/// A loop whose value is never beyond its level.
+fn calm(index: usize) -> Value {
+    let mut spec = scene::demo(&name(index), "Auto");
+    spec["trace"] = json!("OnChange");
+    spec["interval"] = json!(format!("{}s", INTERVAL.as_secs()));
+    spec["metrics"] = json!([{"name": "load", "source": source(index), "high": {"raise": "80"}}]);
+    spec["policy"] = json!({});
+    spec["actions"] = json!([{"when": {"metric": "load", "side": "High"}, "ladder": [{"scale": {"by": 1, "max": 5}}]}]);
+    spec
+}
+
+pub async fn run(bench: &mut Bench) -> Result<()> {
+    let audit = Audit::prepare(&bench.home("calm")?, false)?;
+    let cluster = bench.plane("calm", 1, audit.options()).await?;
+    Installed::default().install(&cluster).await?;
+    scene::namespace(&cluster.client, NAMESPACE).await?;
+    let operator = operator(bench, "calm", &cluster, &["--watch-namespace", NAMESPACE]).await?;
+    scene::make(&cluster.client, NAMESPACE, (0..LOOPS).map(|index| (name(index), calm(index))).collect()).await?;
+    let senders = tokio::spawn(send_all(cluster.client.clone()));
+    let minutes = WINDOW.as_secs() / 60;
+    let progress = Progress::spin(&format!("{LOOPS} calm loops, for {minutes} minutes"));
+    tokio::time::sleep(SETTLING).await;
+    let (from, clock, before) = (Timestamp::now(), Instant::now(), operator.processor_seconds()?);
+    tokio::time::sleep(WINDOW).await;
+    let cores = (operator.processor_seconds()? - before) / clock.elapsed().as_secs_f64();
+    let to = Timestamp::now();
+    progress.end();
+    anyhow::ensure!(!senders.is_finished(), "the samples ended early: {:?}", senders.await);
+    senders.abort();
+    let title = format!("{LOOPS} calm loops at {} s", INTERVAL.as_secs());
+    bench.claim(&format!("{title}: the operator's processor time"), cores, "cores", Bound::Below(0.1));
+    bench.note("  its memory: resident", operator.memory("VmRSS")?, "MiB");
+    let requests = audit.between(from, to)?;
+    let mine: Vec<_> = requests.iter().filter(|one| one.by_operator && !one.is_upkeep()).collect();
+    let mut each: BTreeMap<&str, usize> = BTreeMap::new();
+    for write in mine.iter().filter(|one| one.writes()) {
+        *each.entry(write.name.as_str()).or_default() += 1;
+    }
+    let most = each.values().max().copied().unwrap_or(0);
+    bench.claim(
+        &format!("  writes of one loop in {minutes} minutes: most"),
+        number(most),
+        "writes",
+        Bound::AtMost(1.0),
+    );
+    for (name, count) in tally(mine.iter().copied()) {
+        bench.note(&format!("  of all requests: {name}"), number(count) / number(LOOPS), "a loop");
+    }
+    operator.stop().await?;
+    cluster.down().await
+}
+
+/// Samples for all loops that are pushed, spread evenly over the interval, until this is ended.
+async fn send_all(client: Client) -> Result<()> {
+    let monitorings: Api<Monitoring> = Api::namespaced(client, NAMESPACE);
+    let began = Instant::now();
+    let pushed = (0..LOOPS).filter(|index| source(*index).get("push").is_some());
+    let senders = pushed.map(|index| {
+        let monitorings = monitorings.clone();
+        let first = began + INTERVAL.mul_f64(number(index) / number(LOOPS));
+        async move {
+            let mut ticks = tokio::time::interval_at(first.into(), INTERVAL);
+            for turn in 0.. {
+                ticks.tick().await;
+                // Another value each time, which is no news to the loop.
+                scene::push(&monitorings, &name(index), &json!({"load": (turn % 50).to_string()})).await?;
+            }
+            anyhow::Ok(())
+        }
+    });
+    try_join_all(senders).await.map(drop)
+}

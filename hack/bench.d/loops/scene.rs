@@ -1,0 +1,131 @@
+//! Loops to measure: their account, the Deployments that they act on, the sender that pushes their samples.
+
+use std::time::Instant;
+
+use anyhow::{Result, bail};
+use futures::{StreamExt, TryStreamExt, stream};
+use ganglion::api::closed_loop::ClosedLoop;
+use ganglion::api::execution::Execution;
+use ganglion::api::monitoring::Monitoring;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use crate::frame::Progress;
+use crate::{PATIENCE, fleet};
+
+/// The account of all loops here.
+const ACCOUNT: &str = "bench-loop";
+
+/// How many requests are under way at once while loops are made.
+const WRITERS: usize = 8;
+
+/// A namespace with an account that may scale its Deployments.
+pub async fn namespace(client: &Client, name: &str) -> Result<()> {
+    fleet::namespace(client, name).await?;
+    let create = PostParams::default();
+    let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": ACCOUNT}}))?;
+    let role: Role = serde_json::from_value(json!({"metadata": {"name": ACCOUNT}, "rules": [
+        {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get"]},
+        {"apiGroups": ["apps"], "resources": ["deployments/scale"], "verbs": ["patch"]},
+    ]}))?;
+    let binding: RoleBinding = serde_json::from_value(json!({
+        "metadata": {"name": ACCOUNT},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": ACCOUNT},
+        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": name}],
+    }))?;
+    Api::namespaced(client.clone(), name).create(&create, &account).await?;
+    Api::namespaced(client.clone(), name).create(&create, &role).await?;
+    Api::namespaced(client.clone(), name).create(&create, &binding).await?;
+    Ok(())
+}
+
+/// The loop of the demo, on the Deployment of its own name; cpu is low under 5, memory under 50.
+pub fn demo(name: &str, mode: &str) -> Value {
+    let scale = json!([{"scale": {"by": 1, "max": 100_000}}]);
+    json!({
+        "mode": mode,
+        "trace": "EverySample",
+        "serviceAccountName": ACCOUNT,
+        "target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+        "metrics": [
+            {"name": "cpu", "source": {"push": {}}, "low": {"raise": "5"}},
+            {"name": "memory", "source": {"push": {}}, "low": {"raise": "50"}},
+        ],
+        "policy": {"rank": ["cpu", "memory"]},
+        "actions": [
+            {"when": {"metric": "cpu", "side": "Low"}, "ladder": scale},
+            {"when": {"metric": "memory", "side": "Low"}, "ladder": scale},
+        ],
+    })
+}
+
+/// Makes these loops, each with a Deployment of its name that has no replicas, and waits until samples may come.
+pub async fn make(client: &Client, namespace: &str, loops: Vec<(String, Value)>) -> Result<()> {
+    let count = loops.len();
+    let progress = Progress::count(&format!("making {count} loops"), count);
+    stream::iter(loops)
+        .map(|(name, spec)| async move { make_one(client, namespace, &name, &spec).await })
+        .buffer_unordered(WRITERS)
+        .try_collect::<Vec<()>>()
+        .await?;
+    let executions: Api<Execution> = Api::namespaced(client.clone(), namespace);
+    let began = Instant::now();
+    loop {
+        let all = executions.list(&ListParams::default()).await?;
+        let seen = |one: &&Execution| one.status.as_ref().is_some_and(|status| status.seq.is_some());
+        let ready = all.iter().filter(seen).count();
+        progress.at(ready);
+        if ready >= count {
+            progress.end();
+            return Ok(());
+        }
+        if began.elapsed() > PATIENCE {
+            bail!("only {ready} of {count} loops are ready after {} s", PATIENCE.as_secs());
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    }
+}
+
+async fn make_one(client: &Client, namespace: &str, name: &str, spec: &Value) -> Result<()> {
+    let labels = json!({"app": name});
+    let target: Deployment = serde_json::from_value(json!({"metadata": {"name": name}, "spec": {
+        "replicas": 0, "selector": {"matchLabels": labels},
+        "template": {
+            "metadata": {"labels": labels},
+            "spec": {"containers": [{"name": "c", "image": "registry.k8s.io/pause:3.10"}]},
+        },
+    }}))?;
+    let one: ClosedLoop = serde_json::from_value(json!({
+        "apiVersion": "ganglion.dev/v1alpha1", "kind": "ClosedLoop", "metadata": {"name": name}, "spec": spec,
+    }))?;
+    Api::namespaced(client.clone(), namespace).create(&PostParams::default(), &target).await?;
+    Api::namespaced(client.clone(), namespace).create(&PostParams::default(), &one).await?;
+    Ok(())
+}
+
+/// A sample that was pushed.
+pub struct Pushed {
+    /// Its time in microseconds, which is its tag's.
+    pub time: i64,
+    /// Just before the patch.
+    pub began: Instant,
+    /// When the patch was answered.
+    pub answered: Instant,
+}
+
+/// Pushes a sample of this moment, as a sender does.
+pub async fn push(monitorings: &Api<Monitoring>, name: &str, values: &Value) -> Result<Pushed> {
+    let began = Instant::now();
+    let time = Timestamp::now().as_microsecond();
+    let body = json!({
+        "apiVersion": "ganglion.dev/v1alpha1", "kind": "Monitoring", "metadata": {"name": name},
+        "spec": {"sample": {"time": Timestamp::from_microsecond(time)?.to_string(), "values": values}},
+    });
+    monitorings.patch(name, &PatchParams::apply("bench").force(), &Patch::Apply(body)).await?;
+    Ok(Pushed { time, began, answered: Instant::now() })
+}
