@@ -120,6 +120,10 @@ pub struct DecisionStatus {
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub history: Vec<Entry>,
+    /// When this status was last written. How the last decision ended, and what is counted besides, is written with the next
+    /// decision, or five minutes after the last write; until then Execution's status tells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heartbeat: Option<MicroTime>,
 }
 
 /// One decision, with all that is needed to carry it out.
@@ -149,7 +153,7 @@ pub struct Chosen {
     /// The metric of the target loop that is to go up, for tune.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least_served: Option<String>,
-    /// How it ended; unset while it is being carried out.
+    /// How it ended; unset while it is being carried out, and until the next write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
 }

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use ganglion::api::closed_loop::ClosedLoop;
-use ganglion::api::decision::Decision;
+use ganglion::api::decision::{Decision, DecisionStatus};
 use ganglion::api::execution::{Execution, ExecutionState};
 use ganglion::api::monitoring::Monitoring;
+use ganglion::logic::closed_loop::decision::Executor;
+use ganglion::logic::closed_loop::settlement;
 use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -32,12 +34,12 @@ pub const SCALES: &[(&str, &str, &str)] = &[("apps", "deployments", "get"), ("ap
 pub fn loop_story(name: &str, body: impl AsyncFnOnce(&World) -> Result<()>) {
     story(name, async |world| match body(world).await {
         Ok(()) => Ok(()),
-        Err(error) => Err(told(world, error).await),
+        Err(error) => Err(with_loops(world, error).await),
     });
 }
 
 /// The error, with all loops and their children.
-pub async fn told(world: &World, error: anyhow::Error) -> anyhow::Error {
+pub async fn with_loops(world: &World, error: anyhow::Error) -> anyhow::Error {
     let all = world.kubectl(&["get", "loop,mon,dec,exe", "-o", "yaml"], None).await;
     anyhow!("{error:#}\n--- loops\n{}", all.unwrap_or_else(|error| error.to_string()))
 }
@@ -127,20 +129,34 @@ where
     tokio::time::timeout(PATIENCE, look).await.with_context(|| format!("waited in vain for {what}"))
 }
 
+/// What was decided, with what became of it.
+pub async fn told(world: &World, name: &str) -> Result<DecisionStatus> {
+    // The Decision first: what the Execution has done since is about it, or about a later one.
+    let decision = world.api::<Decision>().get(name).await?.status.unwrap_or_default();
+    let execution = world.api::<Execution>().get(name).await?;
+    Ok(settlement::told(&decision, Executor::of(&execution), Timestamp::now()))
+}
+
 /// Waits until the hops have come to the end of the sample of this time: the messages of the first two, and the Execution
 /// where the sample was acted on.
 pub async fn travelled(world: &World, name: &str, time: Timestamp) -> Result<(String, String, Option<Execution>)> {
-    let decision = until::<Decision, _>(world, name, "the sample to be decided about", |decision| {
-        let status = decision.status.clone()?;
-        let open = status.chosen.as_ref().is_some_and(|chosen| chosen.outcome.is_none());
-        (status.tag?.time.0 == time && !open).then_some(decision)
-    })
-    .await?;
+    let look = async {
+        loop {
+            if let Ok(status) = told(world, name).await {
+                let open = status.chosen.as_ref().is_some_and(|chosen| chosen.outcome.is_none());
+                if status.tag.as_ref().is_some_and(|tag| tag.time.0 == time) && !open {
+                    return status;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let decision =
+        tokio::time::timeout(PATIENCE, look).await.context("waited in vain for the sample to be decided about")?;
     let monitoring = world.api::<Monitoring>().get(name).await?.status.unwrap_or_default();
     let execution = world.api::<Execution>().get(name).await?;
     let acted = execution.status.as_ref().and_then(|status| status.tag.as_ref()).is_some_and(|tag| tag.time.0 == time);
-    let said = decision.status.and_then(|status| status.message).unwrap_or_default();
-    Ok((monitoring.message.unwrap_or_default(), said, acted.then_some(execution)))
+    Ok((monitoring.message.unwrap_or_default(), decision.message.unwrap_or_default(), acted.then_some(execution)))
 }
 
 /// Waits until the loop's Ready is this status and reason; its message.

@@ -9,7 +9,7 @@ use super::{ClosedLoops, Pass};
 use crate::controllers::error::Error;
 use crate::logic::closed_loop::decision::{Executor, Input, Rules};
 
-/// Decides about what monitoring saw, and takes over what became of the last decision.
+/// Decides about what monitoring saw, and takes over what became of the last decision; the latter alone is no write.
 ///
 /// # Errors
 /// The write did not succeed; then nothing was decided.
@@ -18,12 +18,12 @@ pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, rules: &Rules) -> Result<()
     let uid = object.uid().unwrap_or_default();
     let before = pass.memory.decision.of(&uid, object.status.as_ref());
     let execution = pass.family.execution.clone();
-    let executor = execution.as_ref().and_then(|execution| {
-        Some(Executor { uid: execution.metadata.uid.as_deref()?, status: execution.status.as_ref()? })
-    });
+    let executor = execution.as_deref().and_then(Executor::of);
+    let written = object.status.clone().unwrap_or_default();
     let input = Input {
         monitoring: pass.memory.monitoring.now(),
         executor,
+        written: &written,
         generation: object.metadata.generation.unwrap_or(0),
         now: Timestamp::now(),
     };

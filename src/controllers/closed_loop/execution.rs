@@ -21,17 +21,16 @@ const STEPS: usize = 16;
 /// How long a target that is never as it was looked at is left alone.
 const RESTLESS: SignedDuration = SignedDuration::from_secs(1);
 
-/// Carries on until there is nothing to do. True where something was written.
+/// Carries on until there is nothing to do.
 ///
 /// # Errors
 /// A write, or a look at the target, did not succeed.
-pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment) -> Result<bool, Error> {
+pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment) -> Result<(), Error> {
     let mut seen: Option<Seen> = None;
     let mut sent = Sent::Maybe;
-    let mut written = false;
     let name = pass.key.name.clone();
     for _ in 0..STEPS {
-        let Some(object) = pass.family.execution.clone() else { return Ok(written) };
+        let Some(object) = pass.family.execution.clone() else { return Ok(()) };
         let status = object.status.clone().unwrap_or_default();
         let decision = pass.memory.decision.now().clone();
         let uid = object.uid().unwrap_or_default();
@@ -50,7 +49,7 @@ pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment) ->
         let step = match next(&job) {
             Next::Act(effect) => {
                 if ctx.is_over() {
-                    return Ok(written);
+                    return Ok(());
                 }
                 sent = Sent::Maybe;
                 let acted = act(ctx, pass, job.spec, &effect).await?;
@@ -59,28 +58,27 @@ pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment) ->
             step => step,
         };
         match step {
-            Next::Nothing => return Ok(written),
+            Next::Nothing => return Ok(()),
             Next::Wait(at) => {
                 pass.again(at);
-                return Ok(written);
+                return Ok(());
             }
             Next::Record(new) => {
                 let claims = new.claim.is_some() && new.claim != status.claim;
                 record(ctx, pass, &object, &new).await?;
-                written = true;
                 sent = if claims { Sent::NotYet } else { Sent::Maybe };
             }
             Next::Look | Next::Act(_) => {
                 let rung = status.claim.as_ref().map(|claim| &claim.action);
                 let Some(rung) = rung.or(decision.chosen.as_ref().map(|chosen| &chosen.action)) else {
-                    return Ok(written);
+                    return Ok(());
                 };
                 seen = Some(look(ctx, pass, job.spec, rung).await?);
             }
         }
     }
     pass.again(Timestamp::now().checked_add(RESTLESS).unwrap_or(Timestamp::MAX));
-    Ok(written)
+    Ok(())
 }
 
 async fn look(ctx: &ClosedLoops, pass: &mut Pass, spec: &ExecutionSpec, rung: &Rung) -> Result<Seen, Error> {

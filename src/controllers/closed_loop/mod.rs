@@ -134,9 +134,7 @@ impl ClosedLoops {
                 return Ok(());
             }
             decision::hop(self, pass, rules).await?;
-            if execution::hop(self, pass, &assessment).await? {
-                decision::hop(self, pass, rules).await?;
-            }
+            execution::hop(self, pass, &assessment).await?;
         }
         parent::report(self, pass, &assessment).await
     }

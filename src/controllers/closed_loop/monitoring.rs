@@ -12,13 +12,16 @@ use serde_json::json;
 use super::objects::{self, Precondition};
 use super::{ClosedLoops, Pass};
 use crate::api::closed_loop::source::LoopHistory;
+use crate::api::decision::DecisionStatus;
 use crate::api::monitoring::{Monitoring, MonitoringStatus};
 use crate::api::sample::Sample;
 use crate::controllers::error::Error;
 use crate::logic::closed_loop::assessment::Assessment;
+use crate::logic::closed_loop::decision::Executor;
 use crate::logic::closed_loop::monitoring::{Around, Got, Measurement, News, Watch};
-use crate::logic::closed_loop::{last_served, tag};
+use crate::logic::closed_loop::{last_served, settlement, tag};
 use crate::logic::facts::Key;
+use crate::logic::world::loops::Family;
 
 /// Takes what is new, and writes what is worth it.
 ///
@@ -104,16 +107,23 @@ fn asked(
     for (metric, source) in sources {
         let name = source.name.as_deref().unwrap_or(target);
         let key = Key::new(pass.key.namespace.clone(), name);
-        let decision = ctx.loops.read(|loops| loops.decision(&key).cloned());
-        let Some((decision, status)) = decision.as_ref().and_then(|one| Some((one, one.status.as_ref()?))) else {
+        let Some((rank, status)) = ctx.loops.read(|loops| loops.family(&key)).and_then(|one| decided(one, now)) else {
             values.insert(metric.clone(), Err(format!("there is no loop {name} that decides")));
             continue;
         };
         let known = before.last_served.iter().find(|known| &known.metric == metric);
         let window = source.window.map_or(last_served::DEFAULT_WINDOW, i64::from);
-        let one = last_served::find(metric, known, &decision.spec.rank, status, window);
+        let one = last_served::find(metric, known, &rank, &status, window);
         values.insert(metric.clone(), Ok(last_served::imbalance(&one).to_string()));
         found.push((metric.clone(), one));
     }
     Some(Measurement { time: now.to_string(), values, last_served: found })
+}
+
+/// What a loop decided, and by which rank.
+fn decided(family: Family, now: Timestamp) -> Option<(Vec<String>, DecisionStatus)> {
+    let family = family.own();
+    let decision = family.decision?;
+    let executor = family.execution.as_deref().and_then(Executor::of);
+    Some((decision.spec.rank.clone(), settlement::told(decision.status.as_ref()?, executor, now)))
 }

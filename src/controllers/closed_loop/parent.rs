@@ -27,9 +27,8 @@ use crate::logic::closed_loop::conflict::{Claimant, ClaimantKind, dimensions};
 use crate::logic::closed_loop::support;
 use crate::logic::world::loops::{Family, is_owned};
 
-/// The least time between two writes of the loop's status that only tell of another decision: who looks at a table looks no
-/// more often.
-const SUMMARY: SignedDuration = SignedDuration::from_secs(1);
+/// The least time between two writes of the loop's status that only tell of another decision: the hops tell of each.
+const SUMMARY: SignedDuration = SignedDuration::from_secs(10);
 
 /// What there is around a loop.
 struct Around {

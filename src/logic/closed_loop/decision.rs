@@ -12,7 +12,7 @@ use super::limits::Limits;
 use super::order::{Candidate, Known, Selection, order};
 use super::schedule::{self, Calendar};
 use super::settlement::{counter, settle, withdraw};
-use super::{Fault, clock, micros, rung, shown, span, tag};
+use super::{Fault, HEARTBEAT, clock, micros, rung, shown, since, span, tag};
 use crate::api::closed_loop::action::{Alarm, Rung};
 use crate::api::closed_loop::metric::Side;
 use crate::api::closed_loop::reasons::LoopReason;
@@ -21,7 +21,7 @@ use crate::api::decision::{
     ACTS_LIMIT, Act, Chosen, DecisionSpec, DecisionStatus, Direction, Entry, LadderState, Outcome, REJECTED_LIMIT,
     Rejected,
 };
-use crate::api::execution::ExecutionStatus;
+use crate::api::execution::{Execution, ExecutionStatus};
 use crate::api::monitoring::{AlarmState, MonitoringStatus};
 
 /// How many decisions are kept where the spec does not say.
@@ -56,6 +56,14 @@ pub struct Executor<'a> {
     pub status: &'a ExecutionStatus,
 }
 
+impl<'a> Executor<'a> {
+    /// The Execution, where its controller has seen it.
+    #[must_use]
+    pub fn of(execution: &'a Execution) -> Option<Self> {
+        Some(Self { uid: execution.metadata.uid.as_deref()?, status: execution.status.as_ref()? })
+    }
+}
+
 /// What a decision is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct Input<'a> {
@@ -63,6 +71,8 @@ pub struct Input<'a> {
     pub monitoring: &'a MonitoringStatus,
     /// The next hop, where it is there and has been seen by its controller.
     pub executor: Option<Executor<'a>>,
+    /// The Decision's status as it was last written.
+    pub written: &'a DecisionStatus,
     /// Generation of the Decision.
     pub generation: i64,
     /// The time.
@@ -149,7 +159,12 @@ impl Rules {
         let stamp = Stamp { generation: input.generation, now: input.now };
         status.conditions = conditions::summary(&before.conditions, &self.health(), stamp);
         let traced = fresh && self.trace == Trace::EverySample;
-        let write = traced || edges(before) != edges(&status);
+        let rested = before.heartbeat.as_ref().is_none_or(|last| since(last, input.now) >= HEARTBEAT);
+        let late = rested && tally(input.written) != tally(&status);
+        let write = traced || late || edges(before) != edges(&status);
+        if write {
+            status.heartbeat = Some(micros(input.now));
+        }
         Decided { status, write }
     }
 
@@ -358,11 +373,16 @@ fn keep_last<T>(list: &mut Vec<T>, most: usize) {
     list.drain(..surplus);
 }
 
-/// What of a status is worth a write when it changes: a decision, its outcome, an edge of suppression.
+/// What of a status is worth a write when it changes: a decision, that it is taken back, an edge of suppression.
 fn edges(status: &DecisionStatus) -> impl PartialEq + '_ {
     let rejected: Vec<(&str, Side, LoopReason)> =
         status.rejected.iter().map(|one| (one.metric.as_str(), one.side, one.reason)).collect();
-    let outcome = status.chosen.as_ref().map(|chosen| (chosen.seq, chosen.outcome));
+    let withdrawn = status.chosen.as_ref().is_some_and(|chosen| chosen.outcome == Some(Outcome::Withdrawn));
     let idle = status.message.as_deref().is_none_or(|message| message == "No Event");
-    (status.seq, outcome, rejected, idle, status.reason, status.observed_generation)
+    (status.seq, withdrawn, rejected, idle, status.observed_generation)
+}
+
+/// What of a status is written with the next edge, or the heartbeat: how the last decision ended, and what is counted.
+fn tally(status: &DecisionStatus) -> impl PartialEq + '_ {
+    (status.chosen.as_ref().map(|chosen| chosen.outcome), &status.counters, &status.ladders)
 }

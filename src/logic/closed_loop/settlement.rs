@@ -1,7 +1,7 @@
 //! What became of the last decision: counted, remembered, and taken back where it was never begun.
 //!
-//! An outcome is taken from Execution's status whenever it is seen, once. Served counts only what was done: what a limit
-//! blocked counts as limited.
+//! An outcome is taken from Execution's status whenever it is seen, once, and is no write of its own: until the next decision
+//! is written it can be told again. Served counts only what was done: what a limit blocked counts as limited.
 
 use jiff::Timestamp;
 
@@ -13,22 +13,45 @@ use crate::api::decision::{Chosen, Counter, DecisionStatus, Outcome};
 use crate::api::execution::{ExecutionState, ExecutionStatus};
 use crate::api::monitoring::AlarmState;
 
-/// Takes over what became of the last decision.
+/// The status with what became of the last decision, as the Execution tells it: what everybody goes by who reads a Decision,
+/// since that is only written with the next decision or the heartbeat. Asked again, it answers the same.
+#[must_use]
+pub fn told(status: &DecisionStatus, executor: Option<Executor>, now: Timestamp) -> DecisionStatus {
+    let mut status = status.clone();
+    take_over(&mut status, executor, now);
+    status
+}
+
+/// Takes over what became of the last decision, for the decisions to come.
 pub fn settle(rules: &Rules, status: &mut DecisionStatus, executor: Option<Executor>, now: Timestamp) {
-    let Some(chosen) = status.chosen.clone() else { return };
+    let Some(End { chosen, outcome, at }) = take_over(status, executor, now) else { return };
+    let rest = match outcome {
+        Outcome::Limited => ladder::FULL_REST,
+        Outcome::Failed => ladder::FAILED_REST,
+        Outcome::Served | Outcome::Overtaken | Outcome::Lost | Outcome::DryRun | Outcome::Withdrawn => return,
+    };
+    if let Some(ladder) = rules.ladder(&chosen.metric, chosen.side) {
+        let rung = usize::try_from(chosen.rung).unwrap_or(0);
+        status.ladders.retain(|state| (&state.metric, state.side) != (&chosen.metric, chosen.side));
+        status.ladders.push(ladder.failed(&chosen.metric, rung, later(at, rest)));
+    }
+}
+
+/// How a decision ended, and when.
+struct End {
+    chosen: Chosen,
+    outcome: Outcome,
+    at: Timestamp,
+}
+
+/// Notes how the last decision ended, where it has and that is not noted yet.
+fn take_over(status: &mut DecisionStatus, executor: Option<Executor>, now: Timestamp) -> Option<End> {
+    let chosen = status.chosen.clone()?;
     match chosen.outcome {
-        None => {
-            if let Some(outcome) = executor.and_then(|executor| outcome(&chosen, executor)) {
-                conclude(rules, status, &chosen, outcome, executor, now);
-            }
-        }
+        None => {}
         // It was taken back while it was being taken up: then it stands after all.
         Some(Outcome::Withdrawn) if executor.is_some_and(|executor| taken_up(&chosen, executor)) => {
             mark(status, chosen.seq, None, None);
-            let executor = executor.and_then(|executor| Some((executor, outcome(&chosen, executor)?)));
-            if let Some((executor, outcome)) = executor {
-                conclude(rules, status, &chosen, outcome, Some(executor), now);
-            }
         }
         Some(
             Outcome::Served
@@ -38,8 +61,11 @@ pub fn settle(rules: &Rules, status: &mut DecisionStatus, executor: Option<Execu
             | Outcome::Overtaken
             | Outcome::Lost
             | Outcome::Withdrawn,
-        ) => {}
+        ) => return None,
     }
+    let outcome = executor.and_then(|executor| outcome(&chosen, executor))?;
+    let at = conclude(status, &chosen, outcome, executor, now);
+    Some(End { chosen, outcome, at })
 }
 
 fn taken_up(chosen: &Chosen, executor: Executor) -> bool {
@@ -70,14 +96,13 @@ fn ended(status: &ExecutionStatus) -> Option<Outcome> {
 }
 
 fn conclude(
-    rules: &Rules,
     status: &mut DecisionStatus,
     chosen: &Chosen,
     outcome: Outcome,
     executor: Option<Executor>,
     now: Timestamp,
-) {
-    let done = executor.map(|executor| executor.status);
+) -> Timestamp {
+    let done = executor.filter(|executor| taken_up(chosen, *executor)).map(|executor| executor.status);
     let at = done.and_then(|done| done.since.as_ref()).map_or(now, |since| since.0.min(now)).max(chosen.at.0);
     let effect = done.and_then(|done| match (&done.before, &done.after) {
         (Some(before), Some(after)) => Some(format!("{before} -> {after}")),
@@ -85,8 +110,6 @@ fn conclude(
         (_, None) => done.message.clone(),
     });
     mark(status, chosen.seq, Some(outcome), effect);
-    let rung = usize::try_from(chosen.rung).unwrap_or(0);
-    let ladder = rules.ladder(&chosen.metric, chosen.side);
     match outcome {
         Outcome::Served => {
             let counter = counter(&mut status.counters, &chosen.metric);
@@ -101,18 +124,10 @@ fn conclude(
             status.acts.retain(|act| act.seq != chosen.seq);
         }
         Outcome::Failed | Outcome::Overtaken | Outcome::Lost | Outcome::DryRun | Outcome::Withdrawn => {
-            dated(status, chosen, at)
+            dated(status, chosen, at);
         }
     }
-    let rest = match outcome {
-        Outcome::Limited => Some(ladder::FULL_REST),
-        Outcome::Failed => Some(ladder::FAILED_REST),
-        Outcome::Served | Outcome::Overtaken | Outcome::Lost | Outcome::DryRun | Outcome::Withdrawn => None,
-    };
-    if let (Some(ladder), Some(rest)) = (ladder, rest) {
-        status.ladders.retain(|state| (&state.metric, state.side) != (&chosen.metric, chosen.side));
-        status.ladders.push(ladder.failed(&chosen.metric, rung, later(now, rest)));
-    }
+    at
 }
 
 /// Limits count from when it was done, which may be long after it was decided.

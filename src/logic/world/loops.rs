@@ -143,12 +143,6 @@ impl Loops {
         })
     }
 
-    /// The Decision of the loop of this name.
-    #[must_use]
-    pub fn decision(&self, key: &Key) -> Option<&Arc<Decision>> {
-        self.decisions.get(key)
-    }
-
     /// Every loop of this namespace, by name.
     pub fn within(&self, namespace: &str) -> impl Iterator<Item = &Arc<ClosedLoop>> {
         self.loops.within(namespace)

@@ -15,7 +15,7 @@ use crate::logic::closed_loop::children::{Children, children};
 use crate::logic::closed_loop::decision::{Executor, Input, Rules};
 use crate::logic::closed_loop::execution::{self, Acted, Effect, Job, LoopSeen, Next, Seen, Sent, Thing};
 use crate::logic::closed_loop::monitoring::{Around, Measurement, News, Watch};
-use crate::logic::closed_loop::{last_served, tag, tuning};
+use crate::logic::closed_loop::{last_served, settlement, tag, tuning};
 
 pub fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_795_000_000 + seconds).unwrap()
@@ -106,7 +106,7 @@ impl Loop {
         let watch = Watch::parse(&children.monitoring).unwrap();
         let rank = fast.children(now).decision.rank;
         let before = self.monitoring.last_served.first();
-        let found = last_served::find("imbalance", before, &rank, &fast.decision, 10);
+        let found = last_served::find("imbalance", before, &rank, &fast.told(now), 10);
         let measurement = Measurement {
             time: now.to_string(),
             values: [("imbalance".to_owned(), Ok(last_served::imbalance(&found).to_string()))].into(),
@@ -133,13 +133,17 @@ impl Loop {
         self.monitoring = seen.status;
         self.decide(children, now);
         self.execute(children, now, below);
-        self.decide(children, now);
+    }
+
+    /// What was decided, with what became of it.
+    pub fn told(&self, now: Timestamp) -> DecisionStatus {
+        settlement::told(&self.decision, Some(Executor { uid: "exe", status: &self.execution }), now)
     }
 
     pub fn decide(&mut self, children: &Children, now: Timestamp) {
         let rules = Rules::parse(&children.decision).unwrap();
         let executor = Some(Executor { uid: "exe", status: &self.execution });
-        let input = Input { monitoring: &self.monitoring, executor, generation: 1, now };
+        let input = Input { monitoring: &self.monitoring, executor, written: &self.stored.1, generation: 1, now };
         let decided = rules.decide(&self.decision, input);
         if decided.write {
             self.writes += 1;

@@ -16,7 +16,8 @@ fn reasons(this: &Loop) -> Vec<(&str, LoopReason)> {
 }
 
 fn counters(this: &Loop, metric: &str) -> (i64, i64, i64) {
-    let counter = this.decision.counters.iter().find(|counter| counter.metric == metric).unwrap();
+    let decision = this.told(at(0));
+    let counter = decision.counters.iter().find(|counter| counter.metric == metric).unwrap();
     (counter.wanted, counter.served, counter.limited)
 }
 
@@ -28,7 +29,7 @@ fn what_was_passed_over_and_why_is_said() {
     assert_eq!(reasons(&this), [("cpu", LoopReason::Outranked)]);
     assert_eq!(counters(&this, "cpu"), (1, 0, 0));
     assert_eq!(counters(&this, "memory"), (1, 1, 0));
-    let entry = &this.decision.history[0];
+    let entry = &this.told(at(0)).history[0];
     assert_eq!((entry.outcome, entry.effect.as_deref()), (Some(Outcome::Served), Some("3 -> 4")));
     assert_eq!(entry.action, "scale by 1, at most 1000");
 }
@@ -60,12 +61,36 @@ fn a_held_loop_writes_only_edges() {
 }
 
 #[test]
-fn an_acting_iteration_writes_four_times() {
+fn an_acting_iteration_writes_three_times() {
     let mut this = Loop::new("fast", demo(json!({})));
     this.push(at(0), &LOW);
     let writes = this.writes;
     this.push(at(1), &LOW);
-    assert_eq!(this.writes - writes, 4, "the choice, the claim, its end, and what became of the choice");
+    assert_eq!(this.writes - writes, 3, "the choice, the claim, and its end");
+}
+
+#[test]
+fn what_became_of_a_choice_is_written_with_the_next_or_after_a_while() {
+    let mut this = Loop::new("fast", demo(json!({})));
+    this.push(at(0), &LOW);
+    assert_eq!(this.stored.1.chosen.as_ref().unwrap().outcome, None);
+    assert_eq!(this.told(at(0)).history[0].effect.as_deref(), Some("3 -> 4"));
+    this.push(at(1), &LOW);
+    assert_eq!(this.stored.1.history[0].outcome, Some(Outcome::Served));
+    let calm = [("cpu", "20"), ("memory", "60")];
+    this.push(at(2), &calm);
+    let (writes, told) = (this.writes, this.told(at(2)));
+    // A restart tells the same again.
+    this.crash();
+    for second in 3..301 {
+        this.push(at(second), &calm);
+        assert_eq!((&this.told(at(second)).counters, &this.decision.acts), (&told.counters, &told.acts));
+    }
+    assert_eq!(this.writes, writes);
+    for second in 301..303 {
+        this.push(at(second), &calm);
+    }
+    assert_eq!(this.stored.1.chosen.as_ref().unwrap().outcome, Some(Outcome::Served));
 }
 
 #[test]
@@ -174,7 +199,7 @@ fn a_rung_that_is_exhausted_gives_way_and_counts_as_limited() {
     let mut this = laddered();
     this.replicas = 4;
     this.push(at(0), &[("cpu", "2")]);
-    assert_eq!(this.decision.history[0].outcome, Some(Outcome::Limited));
+    assert_eq!(this.told(at(0)).history[0].outcome, Some(Outcome::Limited));
     assert_eq!(this.execution.message.as_deref(), Some("it is at 4, and max is 4"));
     assert_eq!(counters(&this, "cpu"), (1, 0, 1));
     this.push(at(1), &[("cpu", "2")]);
@@ -223,7 +248,7 @@ fn a_blocked_loop_decides_nothing_and_says_why() {
     spec.blocked = Some("HorizontalPodAutoscaler web acts on replicas".into());
     let idle = ExecutionStatus { seq: Some(0), ..ExecutionStatus::default() };
     let executor = Some(Executor { uid: "exe", status: &idle });
-    let input = Input { monitoring: &this.monitoring, executor, generation: 1, now: at(0) };
+    let input = Input { monitoring: &this.monitoring, executor, written: &this.decision, generation: 1, now: at(0) };
     this.decision = Rules::parse(&spec).unwrap().decide(&this.decision, input).status;
     assert_eq!(reasons(&this)[0], ("cpu", LoopReason::Blocked));
     assert_eq!((this.decision.seq, counters(&this, "cpu")), (0, (1, 0, 0)));
@@ -325,6 +350,7 @@ fn alone(this: &mut Loop, execution: &ExecutionStatus, uid: &str, second: i64) {
     let input = Input {
         monitoring: &this.monitoring,
         executor: Some(Executor { uid, status: execution }),
+        written: &this.decision,
         generation: 1,
         now: at(second),
     };

@@ -69,7 +69,7 @@ proptest! {
             }
             prop_assert!(this.decision.seq >= before.seq);
             prop_assert!(this.decision.history.len() <= 10 && this.decision.acts.len() <= 64);
-            let served: i64 = this.decision.counters.iter().map(|counter| counter.served).sum();
+            let served: i64 = this.told(at(now)).counters.iter().map(|counter| counter.served).sum();
             prop_assert_eq!(usize::try_from(served).unwrap(), this.effects.len(), "served is what was done");
         }
         let mut numbers: Vec<i64> = this.effects.iter().map(|(seq, _)| *seq).collect();
@@ -153,7 +153,8 @@ proptest! {
                 monitoring.values.reverse();
             }
             let executor = Some(Executor { uid: "exe", status: &this.execution });
-            let input = Input { monitoring: &monitoring, executor, generation: 1, now: at(1) };
+            let input =
+                Input { monitoring: &monitoring, executor, written: &this.decision, generation: 1, now: at(1) };
             rules.decide(&this.decision, input).status.chosen.map(|chosen| chosen.metric)
         };
         prop_assert!(chosen(false).is_some());
@@ -188,6 +189,7 @@ proptest! {
             let input = Input {
                 monitoring: &this.monitoring,
                 executor: Some(Executor { uid: "x", status: &this.execution }),
+                written: &this.decision,
                 generation: 1,
                 now: at(0),
             };
