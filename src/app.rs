@@ -201,6 +201,7 @@ impl Parts {
             loops: self.caches.loops.clone(),
             world: self.caches.world.clone(),
             queue: Arc::clone(queue),
+            actions: Arc::clone(&self.queues.actions),
             timeout: self.settings.request_timeout(),
             metrics: self.metrics.clone(),
             leader,

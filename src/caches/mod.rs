@@ -16,9 +16,11 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::api::marks;
+use crate::api::workload_action::WorkloadAction;
 use crate::logic::facts::{Identity, Key};
 use crate::logic::world::loops::Loops;
-use crate::logic::world::{Source, Wakes, World};
+use crate::logic::world::{Kind, Object, Source, Wakes, World};
 use crate::metrics::{KindLabel, Metrics};
 use kinds::{Known, Sort};
 
@@ -179,7 +181,11 @@ impl State {
     /// Takes in what a watch told of.
     fn apply(&self, object: Known) {
         match object {
-            Known::World(object) => self.wake_actions(self.world.write(|world| world.apply(object, Source::Watch))),
+            Known::World(object) => {
+                let maker = if let Object::Action(action) = &object { maker_of_ended(action) } else { None };
+                self.wake_actions(self.world.write(|world| world.apply(object, Source::Watch)));
+                self.wake_loops(maker.into_iter().collect());
+            }
             Known::Loops(object) => self.wake_loops(self.loops.write(|loops| loops.apply(object, Source::Watch))),
         }
     }
@@ -187,7 +193,13 @@ impl State {
     /// Takes out what a watch told is deleted.
     fn remove(&self, sort: Sort, id: &Identity) {
         match sort {
-            Sort::World(kind) => self.wake_actions(self.world.write(|world| world.remove(kind, id))),
+            Sort::World(kind) => {
+                let maker = self.world.read(|world| {
+                    world.action(&id.key).filter(|_| kind == Kind::Action).and_then(|action| maker(action))
+                });
+                self.wake_actions(self.world.write(|world| world.remove(kind, id)));
+                self.wake_loops(maker.into_iter().collect());
+            }
             Sort::Loops(kind) => self.wake_loops(self.loops.write(|loops| loops.remove(kind, id))),
         }
     }
@@ -204,6 +216,10 @@ impl State {
         match sort {
             Sort::World(kind) => {
                 self.wake_actions(self.world.write(|known| known.replace(kind, namespace, world, version)));
+                // Ends that the watch missed are not told one by one.
+                if kind == Kind::Action {
+                    self.wake_loops(self.loops.read(Loops::keys));
+                }
             }
             Sort::Loops(kind) => {
                 self.wake_loops(self.loops.write(|known| known.replace(kind, namespace, loops, version)));
@@ -245,6 +261,18 @@ impl State {
         self.count_unreadable(kind);
         self.unreadable.lock().unwrap_or_else(PoisonError::into_inner).insert((kind, key));
     }
+}
+
+/// The loop that made the action.
+fn maker(action: &WorkloadAction) -> Option<Key> {
+    let name = action.metadata.labels.as_ref()?.get(marks::LOOP)?;
+    Some(Key::new(action.metadata.namespace.clone().unwrap_or_default(), name.clone()))
+}
+
+/// The loop that made the action, where the action has ended.
+fn maker_of_ended(action: &WorkloadAction) -> Option<Key> {
+    action.status.as_ref()?.finished_at.as_ref()?;
+    maker(action)
 }
 
 #[cfg(test)]

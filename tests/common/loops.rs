@@ -85,6 +85,19 @@ pub fn demo() -> Value {
     })
 }
 
+/// A loop on the Deployment `web` with one metric, `cpu`, that is low under 5 and high above 80, and this ladder for one
+/// side.
+pub fn on(side: &str, ladder: Value) -> Value {
+    json!({
+        "serviceAccountName": ACCOUNT,
+        "target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "metrics": [
+            {"name": "cpu", "source": {"push": {}}, "low": {"raise": "5"}, "high": {"raise": "80"}},
+        ],
+        "actions": [{"when": {"metric": "cpu", "side": side}, "ladder": ladder}],
+    })
+}
+
 /// Makes a loop, and waits until it may be given samples.
 pub async fn make(world: &World, name: &str, spec: Value) -> Result<()> {
     put(world, name, spec).await?;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
 use futures::{FutureExt, StreamExt, stream};
+use ganglion::api::closed_loop::ClosedLoop;
 use ganglion::api::workload_action::WorkloadAction;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
@@ -206,6 +207,12 @@ impl World {
     /// Changes an action by a merge patch.
     pub async fn patch_action(&self, name: &str, patch: Value) -> Result<()> {
         self.api::<WorkloadAction>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(())
+    }
+
+    /// Changes a loop by a merge patch.
+    pub async fn patch_loop(&self, name: &str, patch: Value) -> Result<()> {
+        self.api::<ClosedLoop>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
         Ok(())
     }
 

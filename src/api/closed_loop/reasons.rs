@@ -95,6 +95,10 @@ reasons! {
     TargetNotFound,
     /// The target has no such field, or cannot be scaled.
     NotScalable,
+    /// Somebody else writes the replicas again and again; the message names who.
+    ReplicasOwnedElsewhere,
+    /// What the loop did was undone three times within ten minutes; the message names by whom.
+    FieldConflict,
     /// The loop's service account may not do this; the message names verb and resource.
     Forbidden,
     /// The other loop does not let this one change that.

@@ -10,7 +10,7 @@ use super::objects::{self, Precondition};
 use super::target::{self, Actor};
 use super::{ClosedLoops, Pass};
 use crate::api::closed_loop::action::Rung;
-use crate::api::execution::{Execution, ExecutionSpec, ExecutionStatus};
+use crate::api::execution::{Claim, Execution, ExecutionSpec, ExecutionStatus};
 use crate::controllers::error::Error;
 use crate::logic::closed_loop::assessment::Assessment;
 use crate::logic::closed_loop::execution::{Acted, Effect, Job, Next, Seen, Sent, after, next};
@@ -73,7 +73,7 @@ pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment) ->
                 let Some(rung) = rung.or(decision.chosen.as_ref().map(|chosen| &chosen.action)) else {
                     return Ok(());
                 };
-                seen = Some(look(ctx, pass, job.spec, rung).await?);
+                seen = Some(look(ctx, pass, job.spec, rung, status.claim.as_ref()).await?);
             }
         }
     }
@@ -81,9 +81,15 @@ pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment) ->
     Ok(())
 }
 
-async fn look(ctx: &ClosedLoops, pass: &mut Pass, spec: &ExecutionSpec, rung: &Rung) -> Result<Seen, Error> {
+async fn look(
+    ctx: &ClosedLoops,
+    pass: &mut Pass,
+    spec: &ExecutionSpec,
+    rung: &Rung,
+    claim: Option<&Claim>,
+) -> Result<Seen, Error> {
     let mut actor = Actor::of(ctx, pass, spec);
-    let seen = target::look(ctx, &mut actor, rung).await;
+    let seen = target::look(ctx, &mut actor, rung, claim).await;
     pass.memory.forbidden = actor.doubt;
     seen
 }

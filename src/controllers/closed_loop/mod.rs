@@ -44,9 +44,11 @@ const JITTER: Duration = Duration::from_millis(50);
 pub struct ClosedLoops {
     pub client: Client,
     pub loops: SharedLoops,
-    /// For the autoscalers that act on a loop's target.
+    /// For the autoscalers that act on a loop's target, the pods and the WorkloadActions.
     pub world: Shared,
     pub queue: Arc<Queue<Key>>,
+    /// The queue of WorkloadActions, for those that loops make.
+    pub actions: Arc<Queue<Key>>,
     /// How long one request may take.
     pub timeout: Duration,
     pub metrics: Metrics,

@@ -2,11 +2,13 @@
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::Resource;
 
+use crate::api::execution::Execution;
 use crate::api::marks;
 use crate::api::workload_action::WorkloadActionStatus;
 use crate::api::workload_action::status::{Slot, Step};
-use crate::logic::facts::{ScaleFact, SetFact};
+use crate::logic::facts::{Identity, ScaleFact, SetFact};
 
 use super::context::Context;
 use super::effect::{Effect, Next, Scalable, ScalableKind};
@@ -92,9 +94,21 @@ fn expire(ctx: &Context) -> Option<Next> {
     }
     let due = finished.0 + SignedDuration::from_secs(i64::from(ttl));
     if ctx.now >= due {
+        if let Some(receipt) = receipt_of_a_loop(ctx) {
+            return Some(Next::Do(Effect::DeleteReceipt { receipt }));
+        }
         return Some(Next::Do(Effect::DeleteAction { action: ctx.id() }));
     }
     Some(Next::Wait { until: Some(due), report: None })
+}
+
+/// The receipt of an action that a loop made: it goes with the action, or a loop would leave one for each decision, for ever.
+/// The loop's Execution knows by itself which of its decisions were carried out.
+fn receipt_of_a_loop(ctx: &Context) -> Option<Identity> {
+    let mut owners = ctx.action.metadata.owner_references.iter().flatten();
+    owners.find(|owner| owner.kind == Execution::kind(&()))?;
+    let receipt = ctx.world.receipt(&ctx.key(&identity::receipt_name(ctx.action)))?;
+    (receipt.action_uid == ctx.id().uid).then(|| receipt.id.clone())
 }
 
 /// Takes our finalizer off.

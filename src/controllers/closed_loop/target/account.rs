@@ -1,9 +1,10 @@
 //! Requests as a loop's service account: the operator's own connection, with the account named in a header.
 
 use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::api::{Patch, PatchParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::Request;
 use kube::{Api, Client};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -62,6 +63,21 @@ impl Account {
             None => request.patch(path.name, &params, &patch),
         };
         self.send(ctx, request.map_err(malformed)?).await
+    }
+
+    /// Makes an object.
+    ///
+    /// # Errors
+    /// The request did not succeed.
+    pub async fn create<T: Serialize + DeserializeOwned>(
+        &self,
+        ctx: &ClosedLoops,
+        url: &str,
+        object: &T,
+    ) -> Result<T, Error> {
+        let params = PostParams { field_manager: Some(marks::EXECUTION_MANAGER.to_owned()), ..PostParams::default() };
+        let body = serde_json::to_vec(object).map_err(malformed)?;
+        self.send(ctx, Request::new(url).create(&params, body).map_err(malformed)?).await
     }
 
     async fn send<T: DeserializeOwned>(

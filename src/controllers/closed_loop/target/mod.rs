@@ -4,16 +4,19 @@
 //! since that loop's `tunable` says who may.
 
 mod account;
+mod action;
 mod kinds;
 mod scale;
 mod tune;
 
 use jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
 
 use super::{ClosedLoops, Pass, objects};
 use crate::api::closed_loop::TargetRef;
 use crate::api::closed_loop::action::Rung;
-use crate::api::execution::ExecutionSpec;
+use crate::api::closed_loop::reasons::LoopReason;
+use crate::api::execution::{Claim, ExecutionSpec};
 use crate::controllers::error::Error;
 use crate::logic::closed_loop::execution::{Acted, Effect, Seen};
 use crate::logic::facts::Key;
@@ -32,6 +35,8 @@ const BELIEF: SignedDuration = SignedDuration::from_mins(10);
 pub struct Actor {
     /// The loop's key.
     loop_key: Key,
+    /// uid of its Execution.
+    uid: String,
     target: TargetRef,
     account: Account,
     /// Since when a right is missing.
@@ -43,6 +48,7 @@ impl Actor {
         let name = spec.service_account_name.clone().unwrap_or_else(|| "default".to_owned());
         Self {
             loop_key: pass.key.clone(),
+            uid: pass.family.execution.as_ref().and_then(|object| object.uid()).unwrap_or_default(),
             target: spec.target.clone(),
             account: Account { client: ctx.client.clone(), namespace: pass.key.namespace.clone(), name },
             doubt: pass.memory.forbidden,
@@ -64,17 +70,22 @@ impl Actor {
     }
 }
 
-/// Looks at the target, as the rung needs it.
+/// Looks at the target, as the rung needs it; `claim` is what was recorded of it already.
 ///
 /// # Errors
 /// It could not be looked at now.
-pub async fn look(ctx: &ClosedLoops, actor: &mut Actor, rung: &Rung) -> Result<Seen, Error> {
+pub async fn look(ctx: &ClosedLoops, actor: &mut Actor, rung: &Rung, claim: Option<&Claim>) -> Result<Seen, Error> {
     let looked = if rung.scale.is_some() {
         scale::look(ctx, actor).await
     } else if rung.tune.is_some() {
         tune::look(ctx, actor).await
+    } else if rung.workload_action.is_some() {
+        action::look(ctx, actor, claim).await
     } else {
-        Ok(Seen::Unfit("this version of the operator does not support what was decided".to_owned()))
+        Ok(Seen::Unfit(
+            LoopReason::NotSupported,
+            "this version of the operator does not support what was decided".to_owned(),
+        ))
     };
     match looked {
         // That it may be looked at says nothing of whether it may be changed: a doubt stays.
@@ -100,7 +111,8 @@ pub async fn act(ctx: &ClosedLoops, actor: &mut Actor, effect: &Effect) -> Resul
             objects::counted(ctx, "ScaleTarget", scale::act(ctx, actor, target, *replicas)).await
         }
         Effect::Tune { uid, tuning } => objects::counted(ctx, "Tune", tune::act(ctx, actor, uid, tuning)).await,
-        Effect::Resize { .. } | Effect::Patch { .. } | Effect::Create { .. } | Effect::Send { .. } => {
+        Effect::Create { name, spec } => objects::counted(ctx, "MakeAction", action::act(ctx, actor, name, spec)).await,
+        Effect::Resize { .. } | Effect::Patch { .. } | Effect::Send { .. } => {
             return Ok(Acted::Refused("this version of the operator does not support what was decided".to_owned()));
         }
     };

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::account::Path;
 use super::{Actor, kinds};
+use crate::api::closed_loop::reasons::LoopReason;
 use crate::controllers::closed_loop::ClosedLoops;
 use crate::controllers::error::Error;
 use crate::logic::closed_loop::execution::{Seen, Thing};
@@ -24,7 +25,7 @@ pub async fn look(ctx: &ClosedLoops, actor: &Actor) -> Result<Seen, Error> {
         return Ok(Seen::NotFound(format!("the API server knows no kind {} in {}", target.kind, target.api_version)));
     };
     if !place.scales {
-        return Ok(Seen::Unfit(format!("{} has no scale subresource", target.kind)));
+        return Ok(Seen::Unfit(LoopReason::NotScalable, format!("{} has no scale subresource", target.kind)));
     }
     let url = place.url(&actor.loop_key.namespace);
     let whole = Path { url: &url, name: &target.name, subresource: None };
@@ -35,7 +36,7 @@ pub async fn look(ctx: &ClosedLoops, actor: &Actor) -> Result<Seen, Error> {
                 "spec.replicas of {} {} belongs to {manager}: leave it out of what that applies",
                 target.kind, target.name
             );
-            return Ok(Seen::Unfit(words));
+            return Ok(Seen::Unfit(LoopReason::ReplicasOwnedElsewhere, words));
         }
         let thing = Thing {
             uid: object.metadata.uid.clone().unwrap_or_default(),

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::Actor;
 use crate::api::closed_loop::ClosedLoop;
+use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::closed_loop::tunable::Tuning;
 use crate::api::marks;
 use crate::controllers::closed_loop::ClosedLoops;
@@ -32,7 +33,9 @@ pub async fn look(ctx: &ClosedLoops, actor: &Actor) -> Result<Seen, Error> {
     let held = tuning::effective(&other.spec, &status.tuning, status.effective.as_ref(), now);
     let policy = match held {
         Ok(policy) => policy,
-        Err(fault) => return Ok(Seen::Unfit(format!("ClosedLoop {}: {fault}", actor.target.name))),
+        Err(fault) => {
+            return Ok(Seen::Unfit(LoopReason::NotTunable, format!("ClosedLoop {}: {fault}", actor.target.name)));
+        }
     };
     let ttl = other.spec.tunable.as_ref().and_then(|tunable| tuning::ttl(tunable).ok()).unwrap_or(tuning::DEFAULT_TTL);
     let mut mine = status.tuning.into_iter().filter(|tuning| tuning.by == actor.loop_key.name);

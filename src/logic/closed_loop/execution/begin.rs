@@ -132,7 +132,7 @@ fn plan(job: &Job, chosen: &Chosen, seen: &Seen) -> Result<Plan, Stop> {
             | Seen::Loop(_)
             | Seen::Nothing
             | Seen::NotFound(_)
-            | Seen::Unfit(_)
+            | Seen::Unfit(..)
             | Seen::Forbidden(_),
         ) => Err(Stop::Look),
     }

@@ -69,8 +69,8 @@ pub struct Thing {
 pub enum Seen {
     /// It is not there; in words.
     NotFound(String),
-    /// It is not what the rung needs; in words.
-    Unfit(String),
+    /// It is not what the rung needs, or may not be changed; in words.
+    Unfit(LoopReason, String),
     /// The loop's account may not look at it; the message names verb and resource.
     Forbidden(String),
     /// Its replicas, by its scale subresource.
@@ -193,7 +193,7 @@ fn words(target: &TargetRef) -> String {
 fn unseen(seen: &Seen) -> Option<(LoopReason, &str)> {
     match seen {
         Seen::NotFound(message) => Some((LoopReason::TargetNotFound, message)),
-        Seen::Unfit(message) => Some((LoopReason::NotScalable, message)),
+        Seen::Unfit(reason, message) => Some((*reason, message)),
         Seen::Forbidden(message) => Some((LoopReason::Forbidden, message)),
         Seen::Scale(..)
         | Seen::Resources(..)

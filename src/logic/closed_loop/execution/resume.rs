@@ -13,6 +13,10 @@ use crate::api::targets::WorkloadRef;
 use crate::api::workload_action::{Create, Delete, Move, WorkloadActionSpec};
 use crate::logic::closed_loop::{goal, micros};
 
+/// Seconds for which a WorkloadAction that has ended is kept. No less than a claim may last, so that one that is not there
+/// any more is never taken for one that was never made.
+const ACTION_TTL: i32 = 3600;
+
 /// How the world stands to a claim.
 enum Stand {
     /// It is as it was: nothing has happened.
@@ -118,7 +122,7 @@ fn stand(job: &Job, claim: &Claim, seen: &Seen) -> Stand {
             | Seen::Loop(_)
             | Seen::Nothing
             | Seen::NotFound(_)
-            | Seen::Unfit(_)
+            | Seen::Unfit(..)
             | Seen::Forbidden(_),
         ) => Stand::Look,
     }
@@ -190,6 +194,7 @@ fn action_spec(job: &Job, template: &ActionTemplate) -> WorkloadActionSpec {
             count: moved.count,
         }),
         disruption: template.disruption.unwrap_or_default(),
+        ttl_seconds_after_finished: Some(ACTION_TTL),
         ..WorkloadActionSpec::default()
     }
 }

@@ -1,0 +1,90 @@
+//! WorkloadActions about the target: made as the loop's account, watched by the world that all actions are in.
+
+use std::sync::Arc;
+
+use kube::{Api, Resource};
+use serde_json::json;
+
+use super::Actor;
+use crate::api::closed_loop::reasons::LoopReason;
+use crate::api::execution::{Claim, Execution};
+use crate::api::marks;
+use crate::api::workload_action::{WorkloadAction, WorkloadActionSpec};
+use crate::controllers::closed_loop::ClosedLoops;
+use crate::controllers::error::Error;
+use crate::logic::closed_loop::execution::{ActionEnd, Seen};
+use crate::logic::facts::Key;
+use crate::logic::world::loops::is_owned;
+use crate::logic::world::{Object, Source};
+
+/// How the claimed action is. Before there is a claim there is no action either.
+///
+/// # Errors
+/// It could not be read.
+pub async fn look(ctx: &ClosedLoops, actor: &Actor, claim: Option<&Claim>) -> Result<Seen, Error> {
+    let Some(name) = claim.and_then(|claim| claim.goal.workload_action.as_ref()) else {
+        return Ok(Seen::WorkloadAction(None));
+    };
+    let key = Key::new(actor.loop_key.namespace.clone(), name.clone());
+    let known = ctx.world.read(|world| world.action(&key).cloned());
+    // That the watch has not told of it does not mean that it is not there.
+    let found = match known {
+        Some(known) => known,
+        None => {
+            let api: Api<WorkloadAction> = Api::namespaced(ctx.client.clone(), &key.namespace);
+            match ctx.timed(api.get_opt(name)).await? {
+                Some(found) => take_in(ctx, found),
+                None => return Ok(Seen::WorkloadAction(None)),
+            }
+        }
+    };
+    if !is_owned(found.metadata.owner_references.as_ref(), &actor.uid) {
+        let words = format!("WorkloadAction {name} is there and not this loop's");
+        return Ok(Seen::Unfit(LoopReason::NotOwned, words));
+    }
+    Ok(Seen::WorkloadAction(Some(end(&found))))
+}
+
+fn end(action: &WorkloadAction) -> ActionEnd {
+    let Some(status) = &action.status else { return ActionEnd::Running("was made".to_owned()) };
+    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+    let words = ready.map_or_else(|| "was made".to_owned(), |ready| format!("{}: {}", ready.reason, ready.message));
+    match (&status.finished_at, ready) {
+        (None, _) => ActionEnd::Running(words),
+        (Some(_), Some(ready)) if ready.status == "True" => ActionEnd::Succeeded(words),
+        (Some(_), _) => ActionEnd::Failed(words),
+    }
+}
+
+/// Makes the action. It goes with the Execution.
+///
+/// # Errors
+/// It did not happen, one of that name is there, or nobody knows.
+pub async fn act(
+    ctx: &ClosedLoops,
+    actor: &Actor,
+    name: &str,
+    spec: &WorkloadActionSpec,
+) -> Result<Option<String>, Error> {
+    let Key { namespace, name: loop_name } = &actor.loop_key;
+    let mut action = WorkloadAction::new(name, spec.clone());
+    action.metadata.namespace = Some(namespace.clone());
+    action.metadata.labels = Some([(marks::LOOP.to_owned(), loop_name.clone())].into());
+    let owner = json!([{
+        "apiVersion": Execution::api_version(&()), "kind": Execution::kind(&()),
+        "name": loop_name, "uid": actor.uid, "controller": true, "blockOwnerDeletion": false,
+    }]);
+    action.metadata.owner_references = serde_json::from_value(owner).ok();
+    let url = WorkloadAction::url_path(&(), Some(namespace));
+    let made = actor.account.create(ctx, &url, &action).await?;
+    take_in(ctx, made);
+    Ok(None)
+}
+
+/// What the API server told of an action is a fact at once, for the actions' own controller too.
+fn take_in(ctx: &ClosedLoops, mut action: WorkloadAction) -> Arc<WorkloadAction> {
+    action.metadata.managed_fields = None;
+    let object = Object::Action(Box::new(action.clone()));
+    ctx.actions.wake(ctx.world.write(|world| world.apply(object, Source::Own)));
+    Arc::new(action)
+}

@@ -1,0 +1,203 @@
+//! What loops do, besides scaling: WorkloadActions, other resources, other fields. One effect for each decision, whatever
+//! is killed when.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use ganglion::api::decision::Decision;
+use ganglion::api::execution::{Execution, ExecutionState};
+use ganglion::api::marks;
+use ganglion::api::receipt::WorkloadActionReceipt;
+use ganglion::api::workload_action::WorkloadAction;
+use kube::ResourceExt;
+use kube::api::ListParams;
+use serde_json::{Value, json};
+
+use crate::common::loops::{account, ended, loop_story, make, on, push, ready, replicas, told, travelled, until};
+use crate::common::proxy::Write;
+use crate::common::proxy::gate::When;
+use crate::common::workload::Workload;
+use crate::common::world::{World, stories};
+
+/// How long nothing must happen to be believed.
+const CALM: Duration = Duration::from_secs(3);
+
+/// What makes one more replica by a WorkloadAction.
+const MAKES: &[(&str, &str, &str)] = &[("ganglion.dev", "workloadactions", "create")];
+
+/// What a loop does, with all that a story needs to tell one effect from two.
+#[derive(Clone, Copy, Debug)]
+enum Rung {
+    Action,
+}
+
+impl Rung {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Action => "action",
+        }
+    }
+
+    /// What the hops write from a sample to its end, the effect included.
+    fn writes(self) -> usize {
+        match self {
+            // Seen, decided, claimed, made, under way, done, counted.
+            Self::Action => 7,
+        }
+    }
+
+    fn json(self) -> Value {
+        match self {
+            Self::Action => json!({"workloadAction": {"create": {"to": {"where": "node.pods < 1000"}}}}),
+        }
+    }
+
+    /// The workload, the account and the loop, which may be given samples then.
+    async fn scene(self, world: &World) -> Result<()> {
+        match self {
+            Self::Action => {
+                Workload::deployment("web", 1).make(world).await?;
+                account(world, MAKES).await?;
+            }
+        }
+        make(world, "web", on("Low", json!([self.json()]))).await
+    }
+
+    /// How often it was done.
+    async fn effects(self, world: &World) -> Result<usize> {
+        match self {
+            Self::Action => {
+                let all = world.api::<WorkloadAction>().list(&ListParams::default()).await?;
+                let receipts = world.api::<WorkloadActionReceipt>().list(&ListParams::default()).await?;
+                let more = usize::try_from(replicas(world, "web").await?.1 - 1)?;
+                ensure!(all.items.len() == more && receipts.items.len() == more, "{more} more: {all:?} {receipts:?}");
+                Ok(more)
+            }
+        }
+    }
+}
+
+/// Written by one of the hops, and not by the controller of WorkloadActions; the loop's own status comes when it comes.
+fn of_the_hops(write: &Write) -> bool {
+    let statuses = ["monitorings/status", "decisions/status", "executions/status"];
+    statuses.iter().any(|kind| write.is_on(kind)) || write.target == "workloadactions"
+}
+
+async fn done(world: &World) -> Result<Execution> {
+    until::<Execution, _>(world, "web", "the end of the decision", |one| {
+        (one.status.as_ref()?.state? == ExecutionState::Done).then_some(one)
+    })
+    .await
+}
+
+/// From a sample to its end, killed at this write, or not at all; how many writes there were.
+async fn acted_once(world: &World, rung: Rung, kill: Option<(usize, When)>) -> Result<usize> {
+    rung.scene(world).await?;
+    let before = world.proxy.writes().len();
+    let held = kill.map(|(nth, when)| world.proxy.hold(nth, when, of_the_hops));
+    let time = push(world, "web", json!({"cpu": "2"})).await?;
+    if let Some(mut held) = held {
+        held.reached().await.context("the proxy went away")?;
+        let mut operator = world.operator.lock().await;
+        operator.kill();
+        held.lose();
+        operator.start()?;
+    }
+    let (_, said, _) = travelled(world, "web", time).await?;
+    ensure!(said == "React to cpu", "{said}");
+    done(world).await?;
+    until::<Decision, _>(world, "web", "the decision to count", |one| {
+        let served: i64 = one.status.as_ref()?.counters.iter().map(|counter| counter.served).sum();
+        (served == 1).then_some(())
+    })
+    .await?;
+    let writes = world.proxy.writes().iter().skip(before).filter(|write| of_the_hops(write)).count();
+    if kill.is_some() {
+        tokio::time::sleep(CALM).await;
+    }
+    ensure!(rung.effects(world).await? == 1, "it was done {} times", rung.effects(world).await?);
+    let decision = world.api::<Decision>().get("web").await?.status.unwrap_or_default();
+    ensure!(decision.seq == 1, "decision {}", decision.seq);
+    Ok(writes)
+}
+
+fn killed_at_each_write(rung: Rung) {
+    let name = rung.name();
+    let mut writes = 0;
+    loop_story(&format!("rung-{name}"), async |world| {
+        writes = acted_once(world, rung, None).await?;
+        Ok(())
+    });
+    assert_eq!(writes, rung.writes());
+    let both = [When::Before, When::After];
+    let cases = (1..=writes).flat_map(|nth| both.map(|when| (nth, when)));
+    let cases = cases.map(|(nth, when)| (format!("rung-{name}-{nth}-{when:?}").to_lowercase(), (nth, when)));
+    stories(cases.collect(), async |world, kill| match acted_once(world, rung, Some(*kill)).await {
+        Ok(_) => Ok(()),
+        Err(error) => Err(told(world, error).await),
+    });
+}
+
+#[test]
+fn a_workload_action_killed_at_each_write_is_made_once() {
+    killed_at_each_write(Rung::Action);
+}
+
+#[test]
+fn a_workload_action_is_the_loops_own_and_its_end_is_the_end() {
+    loop_story("rung-action-end", async |world| {
+        Rung::Action.scene(world).await?;
+        // Held where its work begins, so that it can be seen under way.
+        let mut held = world.proxy.hold(1, When::Before, |write| write.is_on("pods"));
+        let time = push(world, "web", json!({"cpu": "2"})).await?;
+        held.reached().await.context("no pod was made")?;
+        let words = until::<Execution, _>(world, "web", "the action to be under way", |one| {
+            let status = one.status?;
+            (status.state? == ExecutionState::Executing).then_some(status.message?)
+        })
+        .await?;
+        held.release();
+        let execution = travelled(world, "web", time).await?.2.context("it did not act")?;
+        let all = world.api::<WorkloadAction>().list(&ListParams::default()).await?;
+        let action = all.items.first().context("no action")?;
+        let name = action.name_any();
+        ensure!(
+            name.starts_with("web-1-") && words.starts_with(&format!("WorkloadAction {name}: ")),
+            "{name}: {words}"
+        );
+        let owner = action.owner_references().first().context("no owner")?;
+        ensure!((owner.kind.as_str(), &owner.uid) == ("Execution", &execution.uid().unwrap_or_default()), "{owner:?}");
+        ensure!(action.labels().get(marks::LOOP).is_some_and(|name| name == "web"), "{:?}", action.labels());
+        ensure!(action.spec.ttl_seconds_after_finished == Some(3600), "{:?}", action.spec);
+        let after = format!("WorkloadAction {name}");
+        ensure!(ended(&execution) == (Some(ExecutionState::Done), "", after.as_str()), "{:?}", execution.status);
+
+        // One that fails fails the decision, with its own words.
+        let spec = on("Low", json!([{"workloadAction": {"create": {"to": {"nodeName": "nowhere"}}}}]));
+        world.patch_loop("web", json!({"spec": spec})).await?;
+        until::<Decision, _>(world, "web", "the new ladder", |one| {
+            one.spec.actions.first()?.ladder.first()?.workload_action.as_ref()?.create.as_ref()?.to.node_name.clone()
+        })
+        .await?;
+        push(world, "web", json!({"cpu": "1"})).await?;
+        let message = ready(world, "web", "False", "Failed").await?;
+        ensure!(message.contains("WorkloadAction web-2-") && message.contains("nowhere"), "{message}");
+        ensure!(replicas(world, "web").await?.1 == 2, "it made more");
+        Ok(())
+    });
+}
+
+#[test]
+fn an_action_that_the_loop_may_not_make_names_the_right() {
+    loop_story("rung-action-right", async |world| {
+        Workload::deployment("web", 1).create(world).await?;
+        account(world, &[]).await?;
+        make(world, "web", on("Low", json!([Rung::Action.json()]))).await?;
+        push(world, "web", json!({"cpu": "2"})).await?;
+        let message = ready(world, "web", "False", "Forbidden").await?;
+        for words in ["grant service account web-loop", "cannot create resource \"workloadactions\""] {
+            ensure!(message.contains(words), "{words} is not in {message}");
+        }
+        Ok(())
+    });
+}
