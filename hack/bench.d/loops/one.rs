@@ -86,7 +86,7 @@ async fn timed(book: &Book, began: Timestamp, pushed: &Pushed, generation: i64) 
     let decided = book.until(&Mark::Decided(name.clone(), time)).await?;
     let claimed = book.until(&Mark::Claimed(name.clone(), time)).await?;
     let scaled = book.until(&Mark::Scaled(name.clone(), generation)).await?;
-    book.until(&Mark::Closed(name, time)).await?;
+    book.until(&Mark::Ended(name, time)).await?;
     Ok(Timed {
         began,
         patch: after(pushed.answered),
