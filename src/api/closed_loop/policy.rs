@@ -49,7 +49,7 @@ pub struct Policy {
     #[schemars(length(max = 4))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub limits: Option<Vec<Limit>>,
-    /// How many of the last decisions are kept in the Decision's status, 10 to 64. Default: 20.
+    /// How many of the last decisions are kept in the Decision's status, 10 to 64. Default: 10.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 10, max = 64))]
     pub history_limit: Option<i32>,

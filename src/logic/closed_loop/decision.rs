@@ -25,7 +25,7 @@ use crate::api::execution::{Execution, ExecutionStatus};
 use crate::api::monitoring::{AlarmState, MonitoringStatus};
 
 /// How many decisions are kept where the spec does not say.
-const HISTORY: i32 = 20;
+const HISTORY: i32 = 10;
 
 /// How a loop decides, read.
 #[derive(Clone, Debug)]
@@ -123,7 +123,7 @@ impl Rules {
             selection: Selection::parse(&policy)?,
             limits: Limits::parse(&policy)?,
             actions,
-            history: usize::try_from(history).unwrap_or(20),
+            history: usize::try_from(history).unwrap_or(10),
         })
     }
 
@@ -302,6 +302,7 @@ impl Rules {
             direction: rung::direction(&action),
             dimension: rung::dimension(&action),
         });
+        self.limits.forget(&mut status.acts, input.now);
         keep_last(&mut status.acts, ACTS_LIMIT);
         let index = i32::try_from(index).unwrap_or(0);
         status.history.push(Entry {

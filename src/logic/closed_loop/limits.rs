@@ -1,4 +1,5 @@
-//! What holds a loop back: dwell, budgets, calm after oscillation. All of it is judged by the list of past actions alone.
+//! What holds a loop back: dwell, budgets, calm after oscillation. All of it is judged by the list of past actions alone,
+//! and that list is no longer than they need: it is written with each decision.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -97,6 +98,24 @@ impl Limits {
             frozen_until: until(Calm::Freeze),
         };
         (state != LimitState::default()).then_some(state)
+    }
+
+    /// Drops what no limit can ask for any more: all that is older than the longest of them, the last of each dimension
+    /// aside, against which the next one may be a reversal.
+    pub fn forget(&self, acts: &mut Vec<Act>, now: Timestamp) {
+        let spans = self.all.iter().flat_map(|limit| [Some(limit.dwell), limit.budget.map(|budget| budget.per)]);
+        let longest = spans.chain([self.oscillation.map(|oscillation| oscillation.per)]).flatten().max();
+        let is_old = |act: &Act| since(&act.at, now) >= longest.unwrap_or_default();
+        let turns = |act: &Act| act.direction != Direction::Neither;
+        let mut kept: Vec<Act> = Vec::new();
+        for act in acts.drain(..).rev() {
+            let is_last = || !kept.iter().any(|other| is_old(other) && other.dimension == act.dimension);
+            if !is_old(&act) || (turns(&act) && is_last()) {
+                kept.push(act);
+            }
+        }
+        kept.reverse();
+        *acts = kept;
     }
 
     fn at(&self, now: Timestamp) -> impl Iterator<Item = &Limit> {

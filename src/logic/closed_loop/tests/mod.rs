@@ -9,6 +9,7 @@ mod decision;
 mod execution;
 mod goal;
 mod last_served;
+mod limits;
 mod monitoring;
 mod parity;
 mod properties;
