@@ -11,6 +11,7 @@
 //! | `goal`, `execution` | what the target is to be, and what to do next so that each decision has one effect |
 //! | `last_served`, `tuning`, `chain` | how a slow loop finds what to tune, and how far it may |
 //! | `conflict`, `schedule` | who else has the target; what time it is |
+//! | `document` | the number at a path of a document |
 //! | `assessment`, `support` | what holds of the loop as a whole, and what this version cannot do yet |
 
 pub mod assessment;
@@ -19,6 +20,7 @@ pub mod children;
 pub mod conditions;
 pub mod conflict;
 pub mod decision;
+pub mod document;
 pub mod execution;
 pub mod goal;
 pub mod ladder;
