@@ -94,6 +94,10 @@ fn micros(time: Timestamp) -> MicroTime {
 
 /// A number as it is shown: at most three decimals, none where there are none.
 fn shown(value: f64) -> Number {
+    // As many digits as a number in a status may have.
+    if value.abs() >= 1e18 {
+        return Number(format!("{:.3e}", value.clamp(-9e98, 9e98)));
+    }
     let text = format!("{value:.3}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     Number(if text == "-0" { "0".into() } else { text.into() })

@@ -3,8 +3,8 @@
 //! Owns the translation of requests and answers only. Another loop's tuning is the exception: it is written by the operator,
 //! since that loop's `tunable` says who may.
 
-mod account;
-mod kinds;
+pub mod account;
+pub mod kinds;
 mod scale;
 mod tune;
 
