@@ -63,7 +63,8 @@ pub struct MonitoringSpec {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct MonitoringStatus {
-    /// The generation of the spec that this status speaks of; -1 before any controller has seen the object.
+    /// -1 before any controller has seen the object, and absent from then on: each pushed sample is another generation, and
+    /// not each is worth a write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Ready: False while no sample has come or a metric is unknown.

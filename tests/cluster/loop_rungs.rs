@@ -13,7 +13,7 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 use serde_json::{Value, json};
 
-use crate::common::loops::{account, ended, loop_story, make, on, push, ready, replicas, told, travelled, until};
+use crate::common::loops::{account, ended, loop_story, make, on, push, ready, replicas, travelled, until, with_loops};
 use crate::common::proxy::Write;
 use crate::common::proxy::gate::When;
 use crate::common::workload::Workload;
@@ -134,7 +134,7 @@ fn killed_at_each_write(rung: Rung) {
     let cases = cases.map(|(nth, when)| (format!("rung-{name}-{nth}-{when:?}").to_lowercase(), (nth, when)));
     stories(cases.collect(), async |world, kill| match acted_once(world, rung, Some(*kill)).await {
         Ok(_) => Ok(()),
-        Err(error) => Err(told(world, error).await),
+        Err(error) => Err(with_loops(world, error).await),
     });
 }
 

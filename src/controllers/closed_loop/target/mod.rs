@@ -3,9 +3,9 @@
 //! Owns the translation of requests and answers only. Another loop's tuning is the exception: it is written by the operator,
 //! since that loop's `tunable` says who may.
 
-mod account;
+pub mod account;
 mod action;
-mod kinds;
+pub mod kinds;
 mod scale;
 mod tune;
 
