@@ -11,6 +11,9 @@ use super::closed_loop::reasons::LoopReason;
 use super::sample::Tag;
 use super::scalars::Number;
 
+/// At most as many pods are resized by one decision.
+pub const CLAIMED_PODS: usize = 100;
+
 /// On what a loop acts, and as whom. Made and written by the closed-loop controller.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
@@ -142,6 +145,23 @@ pub struct Claim {
     /// Generation of the target when it was claimed: another one means that somebody has changed it since, we or others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<i64>,
+    /// The pods that are resized, the furthest behind first. At most 100.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 100))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub pods: Vec<ClaimedPod>,
+}
+
+/// A pod that is resized, as it was when that was claimed.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct ClaimedPod {
+    /// Name of the pod.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+    /// Its generation: another one means that somebody has changed it since, we or others.
+    pub generation: i64,
 }
 
 /// What the target is to be. Exactly one member is set.

@@ -4,19 +4,25 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use ganglion::api::closed_loop::metric::Side;
 use ganglion::api::decision::Decision;
 use ganglion::api::execution::{Execution, ExecutionState};
 use ganglion::api::marks;
 use ganglion::api::receipt::WorkloadActionReceipt;
 use ganglion::api::workload_action::WorkloadAction;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
-use kube::api::ListParams;
+use kube::api::{DeleteParams, ListParams};
 use serde_json::{Value, json};
 
-use crate::common::loops::{account, ended, loop_story, make, on, push, ready, replicas, travelled, until, with_loops};
+use crate::common::action::with;
+use crate::common::loops::{
+    ACCOUNT, account, ended, grant, loop_story, make, on, push, ready, replicas, travelled, until, with_loops,
+};
 use crate::common::proxy::Write;
 use crate::common::proxy::gate::When;
-use crate::common::workload::Workload;
+use crate::common::workload::{Workload, settled};
 use crate::common::world::{World, stories};
 
 /// How long nothing must happen to be believed.
@@ -25,16 +31,40 @@ const CALM: Duration = Duration::from_secs(3);
 /// What makes one more replica by a WorkloadAction.
 const MAKES: &[(&str, &str, &str)] = &[("ganglion.dev", "workloadactions", "create")];
 
+/// What resizes the pods of a Deployment.
+const RESIZES: &[(&str, &str, &str)] =
+    &[("apps", "deployments", "get"), ("", "pods", "list"), ("", "pods/resize", "patch")];
+
+/// A quarter more memory, with more members.
+fn memory(members: Value) -> Value {
+    let rung = json!({"container": "main", "resource": "memory", "factor": "1.25", "max": "1Gi"});
+    json!({"resize": with(rung, members)})
+}
+
+async fn pods(world: &World) -> Result<Vec<Pod>> {
+    let all = world.api::<Pod>().list(&ListParams::default()).await?.items;
+    Ok(all.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()).collect())
+}
+
+/// What the pod's spec requests of memory.
+fn requests(pod: &Pod) -> &str {
+    let container = pod.spec.as_ref().and_then(|spec| spec.containers.first());
+    let requests = container.and_then(|one| one.resources.as_ref()).and_then(|all| all.requests.as_ref());
+    requests.and_then(|requests| requests.get("memory")).map_or("", |quantity| &quantity.0)
+}
+
 /// What a loop does, with all that a story needs to tell one effect from two.
 #[derive(Clone, Copy, Debug)]
 enum Rung {
     Action,
+    Resize,
 }
 
 impl Rung {
     fn name(self) -> &'static str {
         match self {
             Self::Action => "action",
+            Self::Resize => "resize",
         }
     }
 
@@ -43,12 +73,15 @@ impl Rung {
         match self {
             // Seen, decided, claimed, made, under way, done, counted.
             Self::Action => 7,
+            // Seen, decided, claimed, two pods, done, counted; a kubelet may take its time.
+            Self::Resize => 7,
         }
     }
 
     fn json(self) -> Value {
         match self {
             Self::Action => json!({"workloadAction": {"create": {"to": {"where": "node.pods < 1000"}}}}),
+            Self::Resize => memory(json!({})),
         }
     }
 
@@ -59,8 +92,13 @@ impl Rung {
                 Workload::deployment("web", 1).make(world).await?;
                 account(world, MAKES).await?;
             }
+            Self::Resize => {
+                Workload::deployment("web", 2).requests(json!({"memory": "256Mi"})).make(world).await?;
+                account(world, RESIZES).await?;
+            }
         }
-        make(world, "web", on("Low", json!([self.json()]))).await
+        make(world, "web", on("Low", json!([self.json()]))).await?;
+        ready(world, "web", "Unknown", "NoSample").await.map(drop)
     }
 
     /// How often it was done.
@@ -73,6 +111,14 @@ impl Rung {
                 ensure!(all.items.len() == more && receipts.items.len() == more, "{more} more: {all:?} {receipts:?}");
                 Ok(more)
             }
+            Self::Resize => {
+                let pods = pods(world).await?;
+                let times = |pod: &Pod| pod.metadata.generation.unwrap_or(0) - 1;
+                let most = pods.iter().map(times).max().unwrap_or(0);
+                let alike = pods.len() == 2 && pods.iter().all(|pod| times(pod) == most && requests(pod) == "320Mi");
+                ensure!(alike, "{:?}", pods.iter().map(|pod| (times(pod), requests(pod))).collect::<Vec<_>>());
+                Ok(usize::try_from(most)?)
+            }
         }
     }
 }
@@ -80,7 +126,10 @@ impl Rung {
 /// Written by one of the hops, and not by the controller of WorkloadActions; the loop's own status comes when it comes.
 fn of_the_hops(write: &Write) -> bool {
     let statuses = ["monitorings/status", "decisions/status", "executions/status"];
-    statuses.iter().any(|kind| write.is_on(kind)) || write.target == "workloadactions"
+    let under_way = write.body.pointer("/status/state") == Some(&json!("Executing"))
+        && !write.body.to_string().contains("WorkloadAction ");
+    let effect = write.target == "workloadactions" || write.is_on("pods/resize");
+    effect || (statuses.iter().any(|kind| write.is_on(kind)) && !under_way)
 }
 
 async fn done(world: &World) -> Result<Execution> {
@@ -141,6 +190,88 @@ fn killed_at_each_write(rung: Rung) {
 #[test]
 fn a_workload_action_killed_at_each_write_is_made_once() {
     killed_at_each_write(Rung::Action);
+}
+
+#[test]
+fn a_resize_killed_at_each_write_is_done_once() {
+    killed_at_each_write(Rung::Resize);
+}
+
+#[test]
+fn pods_are_resized_in_place_and_later_ones_have_their_template() {
+    loop_story("rung-resize-place", async |world| {
+        Rung::Resize.scene(world).await?;
+        let before: Vec<_> = pods(world).await?.iter().map(ResourceExt::uid).collect();
+        let time = push(world, "web", json!({"cpu": "2"})).await?;
+        let execution = travelled(world, "web", time).await?.2.context("it did not act")?;
+        let (state, from, to) = ended(&execution);
+        ensure!((state, from, to) == (Some(ExecutionState::Done), "request 256Mi", "request 320Mi"), "{from} {to}");
+        let message = execution.status.and_then(|status| status.message).unwrap_or_default();
+        ensure!(message.contains("in 2 pods; pods made later begin with what the template says"), "{message}");
+        let after: Vec<_> = pods(world).await?.iter().map(ResourceExt::uid).collect();
+        ensure!(before == after, "pods were replaced");
+
+        // One more pod, and only it is behind.
+        world.kubectl(&["scale", "deployment", "web", "--replicas=3"], None).await?;
+        settled(world, "web", 3).await?;
+        let time = push(world, "web", json!({"cpu": "3"})).await?;
+        let execution = travelled(world, "web", time).await?.2.context("it did not act")?;
+        ensure!(ended(&execution) == (Some(ExecutionState::Done), "request 256Mi", "request 320Mi"), "{execution:?}");
+        ensure!(pods(world).await?.iter().all(|pod| requests(pod) == "320Mi"), "{:?}", pods(world).await?);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_resize_in_the_template_is_a_rollout() {
+    loop_story("rung-resize-template", async |world| {
+        Workload::deployment("web", 2).requests(json!({"memory": "256Mi"})).make(world).await?;
+        account(world, RESIZES).await?;
+        make(world, "web", on("Low", json!([memory(json!({"template": true}))]))).await?;
+        push(world, "web", json!({"cpu": "2"})).await?;
+        let message = ready(world, "web", "False", "Forbidden").await?;
+        ensure!(message.contains("cannot patch resource \"deployments\""), "{message}");
+        world.api::<Role>().delete(ACCOUNT, &DeleteParams::default()).await?;
+        world.api::<RoleBinding>().delete(ACCOUNT, &DeleteParams::default()).await?;
+        grant(world, &[RESIZES, &[("apps", "deployments", "patch")]].concat()).await?;
+        // A failed rung rests for a minute; another metric is another ladder.
+        let mut spec = on("High", json!([memory(json!({"template": true}))]));
+        spec["metrics"][0]["low"] = Value::Null;
+        world.patch_loop("web", json!({"spec": spec})).await?;
+        until::<Decision, _>(world, "web", "the new ladder", |one| {
+            (one.spec.actions.first()?.when.side == Side::High).then_some(())
+        })
+        .await?;
+        let time = push(world, "web", json!({"cpu": "90"})).await?;
+        let execution = travelled(world, "web", time).await?.2.context("it did not act")?;
+        let message = execution.status.and_then(|status| status.message).unwrap_or_default();
+        ensure!(message.ends_with("and in the template"), "{message}");
+        settled(world, "web", 2).await?;
+        ensure!(pods(world).await?.iter().all(|pod| requests(pod) == "400Mi"), "{:?}", pods(world).await?);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_resize_that_a_kubelet_refuses_or_puts_off_is_told_of() {
+    let cases = [("infeasible", "Failed"), ("deferred", "Executing")];
+    let cases = cases.map(|(word, state)| (format!("rung-resize-{word}"), (word, state)));
+    stories(cases.into(), async |world, (word, state)| {
+        Workload::deployment("web", 1)
+            .requests(json!({"memory": "256Mi"}))
+            .annotate("kwok.ganglion.dev/resize", word)
+            .make(world)
+            .await?;
+        account(world, RESIZES).await?;
+        make(world, "web", on("Low", json!([Rung::Resize.json()]))).await?;
+        push(world, "web", json!({"cpu": "2"})).await?;
+        until::<Execution, _>(world, "web", "the kubelet's words", |one| {
+            let status = one.status?;
+            let there = format!("{:?}", status.state?) == *state && status.message?.contains("Node didn't have enough");
+            there.then_some(())
+        })
+        .await
+    });
 }
 
 #[test]

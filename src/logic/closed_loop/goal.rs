@@ -131,6 +131,40 @@ pub fn quantities(resize: &Resize, now: &Quantities, unknown: bool) -> Result<Qu
     })
 }
 
+/// Whether the rung raises.
+///
+/// # Errors
+///
+/// Its factor cannot be read.
+pub fn raises(resize: &Resize) -> Result<bool, NoGoal> {
+    Ok(read("factor", &resize.factor)? > 1.0)
+}
+
+/// The amount in millicores or bytes, for telling what is behind; 0 where there is none.
+///
+/// # Errors
+///
+/// It cannot be read.
+pub fn counted(resize: &Resize, text: Option<&Number>) -> Result<i64, NoGoal> {
+    text.map_or(Ok(0), |text| amount(resize.resource, &resize.container, text))
+}
+
+/// What a pod is to have that has `now`, where others go from `was` to `goal`: never less than it has on the way up, nor
+/// more on the way down.
+#[must_use]
+pub fn toward(resource: Resource, now: &Quantities, was: &Quantities, goal: &Quantities) -> Quantities {
+    let part = |now: &Option<Number>, was: &Option<Number>, goal: &Option<Number>| {
+        let read = |text: &Option<Number>| text.as_ref().and_then(|text| amount(resource, "", text).ok());
+        let (Some(have), Some(from), Some(to)) = (read(now), read(was), read(goal)) else { return now.clone() };
+        let farther = if to > from { have < to } else { to < from && have > to };
+        if farther { goal.clone() } else { now.clone() }
+    };
+    Quantities {
+        request: part(&now.request, &was.request, &goal.request),
+        limit: part(&now.limit, &was.limit, &goal.limit),
+    }
+}
+
 /// Whether both say the same amounts, however they are written: the API server writes `2000m` as `2`.
 #[must_use]
 pub fn alike(resource: Resource, a: &Quantities, b: &Quantities) -> bool {
@@ -168,11 +202,14 @@ fn amount(resource: Resource, field: &str, text: &Number) -> Result<i64, NoGoal>
     }
 }
 
+/// As a person would write it, in the largest unit that it is a whole number of.
 fn written(resource: Resource, amount: i64) -> Number {
-    match resource {
-        Resource::Cpu => Number(format!("{amount}m")),
-        Resource::Memory => Number(amount.to_string()),
-    }
+    let (units, rest): (&[(i64, &str)], &str) = match resource {
+        Resource::Cpu => (&[(1000, "")], "m"),
+        Resource::Memory => (&[(1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")], ""),
+    };
+    let whole = units.iter().find(|(size, _)| amount > 0 && amount % size == 0);
+    Number(whole.map_or_else(|| format!("{amount}{rest}"), |(size, unit)| format!("{}{unit}", amount / size)))
 }
 
 /// The value that the field is to be.

@@ -352,6 +352,33 @@ fn the_emptiest_node_is_chosen_and_what_is_under_way_counts() {
 }
 
 #[test]
+fn the_receipt_of_a_loops_action_goes_with_it_and_a_users_stays() {
+    for (owner, goes) in [(Some("Execution"), true), (Some("ConfigMap"), false), (None, false)] {
+        let mut stage = Stage::new();
+        let mut spec = move_web(json!({"nodeName": "d"}));
+        spec["ttlSecondsAfterFinished"] = json!(60);
+        stage.act("go", spec);
+        let mut action = stage.action("go");
+        let owners = owner.map(|kind| json!([{"apiVersion": "v1", "kind": kind, "name": "web", "uid": "u"}]));
+        action.metadata.owner_references = owners.map(|owners| serde_json::from_value(owners).unwrap());
+        let finished = WorkloadActionStatus {
+            observed_generation: Some(1),
+            finished_at: Some(Time(stage.now)),
+            ..WorkloadActionStatus::default()
+        };
+        action.status = Some(finished);
+        let receipt = identity::receipt_name(&action);
+        stage.put_action(action);
+        stage.put(|id| Object::Receipt(ReceiptFact { id, action_uid: "uid-go".into(), outcome: None }), &receipt);
+        assert!(matches!(stage.next("go"), Next::Wait { until: Some(_), .. }));
+        stage.now += SignedDuration::from_secs(60);
+        let effect = stage.effect("go");
+        assert_eq!(matches!(effect, Effect::DeleteReceipt { .. }), goes, "{owner:?}: {effect:?}");
+        assert_eq!(matches!(effect, Effect::DeleteAction { .. }), !goes, "{owner:?}: {effect:?}");
+    }
+}
+
+#[test]
 fn an_action_that_ran_before_does_nothing() {
     let mut stage = Stage::new();
     stage.act("go", move_web(json!({"nodeName": "d"})));

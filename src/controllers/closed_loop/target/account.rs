@@ -1,7 +1,9 @@
 //! Requests as a loop's service account: the operator's own connection, with the account named in a header.
 
+use std::fmt::Debug;
+
 use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ListParams, ObjectList, Patch, PatchParams, PostParams};
 use kube::core::Request;
 use kube::{Api, Client};
 use serde::Serialize;
@@ -56,13 +58,51 @@ impl Account {
         path: Path<'_>,
         body: &Value,
     ) -> Result<T, Error> {
+        self.patch(ctx, path, &Patch::Merge(body)).await
+    }
+
+    /// Changes an object, or a subresource, by a JSON patch, with its conditions inside.
+    ///
+    /// # Errors
+    /// The request did not succeed.
+    pub async fn json<T: DeserializeOwned>(
+        &self,
+        ctx: &ClosedLoops,
+        path: Path<'_>,
+        patch: &[Value],
+    ) -> Result<T, Error> {
+        let patch = serde_json::from_value(patch.into()).map_err(malformed)?;
+        self.patch(ctx, path, &Patch::<()>::Json(patch)).await
+    }
+
+    async fn patch<T: DeserializeOwned>(
+        &self,
+        ctx: &ClosedLoops,
+        path: Path<'_>,
+        patch: &Patch<impl Serialize + Debug>,
+    ) -> Result<T, Error> {
         let params = PatchParams { field_manager: Some(marks::EXECUTION_MANAGER.to_owned()), ..PatchParams::default() };
-        let (request, patch) = (Request::new(path.url), Patch::Merge(body));
+        let request = Request::new(path.url);
         let request = match path.subresource {
-            Some(subresource) => request.patch_subresource(subresource, path.name, &params, &patch),
-            None => request.patch(path.name, &params, &patch),
+            Some(subresource) => request.patch_subresource(subresource, path.name, &params, patch),
+            None => request.patch(path.name, &params, patch),
         };
         self.send(ctx, request.map_err(malformed)?).await
+    }
+
+    /// Lists objects of one kind.
+    ///
+    /// # Errors
+    /// The request did not succeed.
+    pub async fn list<K: DeserializeOwned + Clone>(
+        &self,
+        ctx: &ClosedLoops,
+        url: &str,
+        params: &ListParams,
+    ) -> Result<Vec<K>, Error> {
+        let request = Request::new(url).list(params).map_err(malformed)?;
+        let list: ObjectList<K> = self.send(ctx, request).await?;
+        Ok(list.items)
     }
 
     /// Makes an object.

@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use crate::api::closed_loop::TargetRef;
 use crate::controllers::closed_loop::ClosedLoops;
 use crate::controllers::error::Error;
+use crate::logic::closed_loop::execution::Seen;
 
 /// How long what was asked holds: a CRD may come, go, or get a scale subresource.
 const HOLDS: SignedDuration = SignedDuration::from_mins(5);
@@ -83,6 +84,20 @@ fn plain(target: &TargetRef) -> Option<Place> {
         _ => return None,
     };
     Some(Place { api_version: "apps/v1".to_owned(), plural: plural.to_owned(), scales: true, plain: true })
+}
+
+/// What is said of a target whose kind the API server does not know.
+pub fn unknown(target: &TargetRef) -> Seen {
+    Seen::NotFound(unknown_words(target))
+}
+
+/// The same, where something was about to be done to it.
+pub fn gone(target: &TargetRef) -> Error {
+    Error::Gone(unknown_words(target))
+}
+
+fn unknown_words(target: &TargetRef) -> String {
+    format!("the API server knows no kind {} in {}", target.kind, target.api_version)
 }
 
 fn place(target: &TargetRef, list: &APIResourceList) -> Option<Place> {

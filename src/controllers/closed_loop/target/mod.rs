@@ -6,11 +6,14 @@
 pub mod account;
 mod action;
 pub mod kinds;
+mod resize;
 mod scale;
 mod tune;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
+use serde_json::{Value, json};
 
 use super::{ClosedLoops, Pass, objects};
 use crate::api::closed_loop::TargetRef;
@@ -18,7 +21,7 @@ use crate::api::closed_loop::action::Rung;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::execution::{Claim, ExecutionSpec};
 use crate::controllers::error::Error;
-use crate::logic::closed_loop::execution::{Acted, Effect, Seen};
+use crate::logic::closed_loop::execution::{Acted, Effect, Seen, Thing};
 use crate::logic::facts::Key;
 use crate::logic::workload_action::effect::{Refusal, RefusalKind};
 use account::Account;
@@ -81,6 +84,8 @@ pub async fn look(ctx: &ClosedLoops, actor: &mut Actor, rung: &Rung, claim: Opti
         tune::look(ctx, actor).await
     } else if rung.workload_action.is_some() {
         action::look(ctx, actor, claim).await
+    } else if let Some(resize) = &rung.resize {
+        resize::look(ctx, actor, resize).await
     } else {
         Ok(Seen::Unfit(
             LoopReason::NotSupported,
@@ -101,6 +106,21 @@ pub async fn look(ctx: &ClosedLoops, actor: &mut Actor, rung: &Rung, claim: Opti
     }
 }
 
+/// An object, as far as preconditions need it.
+fn thing(meta: &ObjectMeta) -> Thing {
+    Thing {
+        uid: meta.uid.clone().unwrap_or_default(),
+        generation: meta.generation.unwrap_or(0),
+        version: meta.resource_version.clone().unwrap_or_default(),
+    }
+}
+
+/// The first operations of a JSON patch that changes exactly this generation of the object.
+fn tests_of(thing: &Thing) -> Vec<Value> {
+    let test = |path: &str, value: Value| json!({"op": "test", "path": path, "value": value});
+    vec![test("/metadata/uid", json!(thing.uid)), test("/metadata/generation", json!(thing.generation))]
+}
+
 /// Does it.
 ///
 /// # Errors
@@ -112,7 +132,15 @@ pub async fn act(ctx: &ClosedLoops, actor: &mut Actor, effect: &Effect) -> Resul
         }
         Effect::Tune { uid, tuning } => objects::counted(ctx, "Tune", tune::act(ctx, actor, uid, tuning)).await,
         Effect::Create { name, spec } => objects::counted(ctx, "MakeAction", action::act(ctx, actor, name, spec)).await,
-        Effect::Resize { .. } | Effect::Patch { .. } | Effect::Send { .. } => {
+        Effect::Resize { pods, container, resource } => {
+            objects::counted(ctx, "ResizePods", resize::act(ctx, actor, pods, container, *resource)).await
+        }
+        Effect::Template { target, index, container, resource, from, to } => {
+            let change = (*resource, from, to);
+            let done = resize::act_on_template(ctx, actor, target, *index, container, change);
+            objects::counted(ctx, "ResizeTemplate", done).await
+        }
+        Effect::Patch { .. } | Effect::Send { .. } => {
             return Ok(Acted::Refused("this version of the operator does not support what was decided".to_owned()));
         }
     };

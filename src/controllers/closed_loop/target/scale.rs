@@ -5,7 +5,7 @@ use kube::api::DynamicObject;
 use serde_json::json;
 
 use super::account::Path;
-use super::{Actor, kinds};
+use super::{Actor, kinds, thing};
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::controllers::closed_loop::ClosedLoops;
 use crate::controllers::error::Error;
@@ -21,9 +21,7 @@ const READS: usize = 5;
 /// They could not be read.
 pub async fn look(ctx: &ClosedLoops, actor: &Actor) -> Result<Seen, Error> {
     let target = &actor.target;
-    let Some(place) = kinds::find(ctx, target).await? else {
-        return Ok(Seen::NotFound(format!("the API server knows no kind {} in {}", target.kind, target.api_version)));
-    };
+    let Some(place) = kinds::find(ctx, target).await? else { return Ok(kinds::unknown(target)) };
     if !place.scales {
         return Ok(Seen::Unfit(LoopReason::NotScalable, format!("{} has no scale subresource", target.kind)));
     }
@@ -38,11 +36,7 @@ pub async fn look(ctx: &ClosedLoops, actor: &Actor) -> Result<Seen, Error> {
             );
             return Ok(Seen::Unfit(LoopReason::ReplicasOwnedElsewhere, words));
         }
-        let thing = Thing {
-            uid: object.metadata.uid.clone().unwrap_or_default(),
-            generation: object.metadata.generation.unwrap_or(0),
-            version: object.metadata.resource_version.clone().unwrap_or_default(),
-        };
+        let thing = thing(&object.metadata);
         if place.plain {
             return Ok(Seen::Scale(thing, replicas(&object)));
         }
@@ -67,9 +61,7 @@ fn replicas(object: &DynamicObject) -> i32 {
 /// It did not happen, or nobody knows.
 pub async fn act(ctx: &ClosedLoops, actor: &Actor, thing: &Thing, replicas: i32) -> Result<Option<String>, Error> {
     let target = &actor.target;
-    let Some(place) = kinds::find(ctx, target).await? else {
-        return Err(Error::Gone(format!("the API server knows no kind {} in {}", target.kind, target.api_version)));
-    };
+    let Some(place) = kinds::find(ctx, target).await? else { return Err(kinds::gone(target)) };
     let url = place.url(&actor.loop_key.namespace);
     let path = Path { url: &url, name: &target.name, subresource: Some("scale") };
     let body = json!({

@@ -3,11 +3,11 @@
 use jiff::SignedDuration;
 
 use super::end::{ended, record};
-use super::{Do, Job, LoopSeen, Next, Seen, Thing, action_name, event_id, unseen, words};
+use super::{Do, Job, LoopSeen, Next, Seen, Thing, action_name, event_id, resize, unseen, words};
 use crate::api::closed_loop::action::{Rung, Tune};
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::decision::Chosen;
-use crate::api::execution::{Claim, ExecutionState, ExecutionStatus, Goal, Quantities};
+use crate::api::execution::{Claim, ClaimedPod, ExecutionState, ExecutionStatus, Goal, Quantities};
 use crate::api::scalars::Number;
 use crate::logic::closed_loop::goal::{self, NoGoal};
 use crate::logic::closed_loop::{last_served, later, micros, tuning};
@@ -24,12 +24,13 @@ struct Plan {
     before: Option<String>,
     after: String,
     was: Option<Quantities>,
+    pods: Vec<ClaimedPod>,
     thing: Option<Thing>,
     lasts: SignedDuration,
 }
 
 /// Why nothing will.
-enum Stop {
+pub enum Stop {
     Limited(String),
     Failed(LoopReason, String),
     /// The target has to be looked at in another way.
@@ -68,6 +69,7 @@ fn claim(job: &Job, chosen: &Chosen, plan: Plan) -> Next {
         was: plan.was,
         uid: plan.thing.as_ref().map(|thing| thing.uid.clone()),
         generation: plan.thing.as_ref().map(|thing| thing.generation),
+        pods: plan.pods,
     };
     let message = match &plan.before {
         Some(before) => format!("is about to change {} from {before} to {}", words(&job.spec.target), plan.after),
@@ -90,7 +92,7 @@ fn claim(job: &Job, chosen: &Chosen, plan: Plan) -> Next {
 
 fn plan(job: &Job, chosen: &Chosen, seen: &Seen) -> Result<Plan, Stop> {
     let soon = |goal, before, after, thing: Option<&Thing>| {
-        Ok(Plan { goal, before, after, was: None, thing: thing.cloned(), lasts: SOON })
+        Ok(Plan { goal, before, after, was: None, pods: Vec::new(), thing: thing.cloned(), lasts: SOON })
     };
     match (Do::from(&chosen.action), seen) {
         (Do::Scale(scale), Seen::Scale(thing, now)) => {
@@ -98,11 +100,12 @@ fn plan(job: &Job, chosen: &Chosen, seen: &Seen) -> Result<Plan, Stop> {
             let goal = Goal { replicas: Some(replicas), ..Goal::default() };
             soon(goal, Some(now.to_string()), replicas.to_string(), Some(thing))
         }
-        (Do::Resize(resize), Seen::Resources(thing, now)) => {
-            let quantities = goal::quantities(resize, now, chosen.unknown)?;
-            let (before, after) = (quantity_words(now), quantity_words(&quantities));
-            let goal = Goal { quantities: Some(quantities), ..Goal::default() };
-            Ok(Plan { was: Some(now.clone()), ..soon(goal, Some(before), after, Some(thing))? })
+        (Do::Resize(resize), Seen::Resources(seen)) => {
+            let aim = resize::aim(job, resize, seen, chosen.unknown)?;
+            let (before, after) = (quantity_words(&aim.was), quantity_words(&aim.goal));
+            let goal = Goal { quantities: Some(aim.goal), ..Goal::default() };
+            let plan = soon(goal, Some(before), after, Some(&seen.target))?;
+            Ok(Plan { was: Some(aim.was), pods: aim.pods, ..plan })
         }
         (Do::Patch(patch), Seen::Field(thing, now)) => {
             let value = goal::field(patch, now.as_ref(), chosen.unknown)?.to_string();
@@ -150,6 +153,7 @@ fn tuned(job: &Job, chosen: &Chosen, tune: &Tune, other: &LoopSeen) -> Result<Pl
         before: Some(before),
         after,
         was: None,
+        pods: Vec::new(),
         thing: Some(Thing { uid: other.uid.clone(), ..Thing::default() }),
         lasts: SOON,
     };
@@ -183,7 +187,7 @@ fn same(a: &Number, b: &Number) -> bool {
 }
 
 /// `request 512Mi, limit 1Gi`.
-fn quantity_words(quantities: &Quantities) -> String {
+pub fn quantity_words(quantities: &Quantities) -> String {
     let part = |name: &str, value: &Option<Number>| value.as_ref().map(|value| format!("{name} {}", value.as_str()));
     let parts: Vec<String> =
         [part("request", &quantities.request), part("limit", &quantities.limit)].into_iter().flatten().collect();

@@ -34,13 +34,14 @@ pub enum Acted {
 pub fn after(job: &Job, effect: &Effect, acted: &Acted) -> Next {
     let seq = job.status.claim.as_ref().map(|claim| claim.seq).or(job.status.seq).unwrap_or(0);
     match (acted, effect) {
-        // Made is not done: its end is this execution's end.
-        (Acted::Done(_), Effect::Create { .. }) => Next::Look,
+        // Made is not done, and asked for is not given: what is seen is this execution's end.
+        (Acted::Done(_), Effect::Create { .. } | Effect::Resize { .. } | Effect::Template { .. }) => Next::Look,
         (Acted::Done(there), effect) => {
             let message = match effect {
                 Effect::Tune { tuning, .. } => tuning.message.clone().unwrap_or_default(),
                 Effect::Scale { .. }
                 | Effect::Resize { .. }
+                | Effect::Template { .. }
                 | Effect::Patch { .. }
                 | Effect::Create { .. }
                 | Effect::Send { .. } => done_words(job),

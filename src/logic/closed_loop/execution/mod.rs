@@ -7,6 +7,7 @@
 
 mod begin;
 mod end;
+mod resize;
 mod resume;
 
 use jiff::Timestamp;
@@ -75,8 +76,8 @@ pub enum Seen {
     Forbidden(String),
     /// Its replicas, by its scale subresource.
     Scale(Thing, i32),
-    /// The resource of its container: of the pod that is furthest behind.
-    Resources(Thing, Quantities),
+    /// The resource of one container in its pods.
+    Resources(Box<ResizeSeen>),
     /// The value of the field.
     Field(Thing, Option<Value>),
     /// The WorkloadAction of this decision; None where it is not there.
@@ -85,6 +86,49 @@ pub enum Seen {
     Loop(Box<LoopSeen>),
     /// There is nothing to look at.
     Nothing,
+}
+
+/// A workload, of which one container's resource is looked at.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ResizeSeen {
+    pub target: Thing,
+    /// Where the container stands in the pod template, with its resource there.
+    pub template: Option<(usize, Quantities)>,
+    /// The pods that have the container.
+    pub pods: Vec<PodSeen>,
+}
+
+/// A pod, of which one container's resource is looked at.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PodSeen {
+    pub name: String,
+    pub thing: Thing,
+    /// Where the container stands in the pod's list.
+    pub index: usize,
+    /// What its spec asks for.
+    pub wants: Quantities,
+    /// What its kubelet has given it; none where it does not tell.
+    pub has: Option<Quantities>,
+    /// Why its kubelet does not give it what it asks for.
+    pub pending: Option<Pending>,
+}
+
+/// What a kubelet says of a resize that it has not done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// It never will: the node is too small, or the pod is not of a kind that can be resized.
+    pub refused: bool,
+    pub message: String,
+}
+
+/// One change of a pod, on the condition that nobody has written its spec since it was looked at.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodChange {
+    pub name: String,
+    pub thing: Thing,
+    pub index: usize,
+    pub from: Quantities,
+    pub to: Quantities,
 }
 
 /// How a WorkloadAction is.
@@ -127,8 +171,10 @@ pub enum Next {
 pub enum Effect {
     /// Sets the replicas of exactly this version of the target.
     Scale { target: Thing, replicas: i32 },
-    /// Sets the resource of each pod that still has what it had.
-    Resize { target: Thing, container: String, resource: Resource, was: Quantities, goal: Quantities, template: bool },
+    /// Sets the resource of these pods in place, each only while it is of its generation.
+    Resize { pods: Vec<PodChange>, container: String, resource: Resource },
+    /// Sets the resource in the pod template of exactly this generation of the target.
+    Template { target: Thing, index: usize, container: String, resource: Resource, from: Quantities, to: Quantities },
     /// Sets the field of exactly this version of the target.
     Patch { target: Thing, path: String, value: Value },
     /// Makes a WorkloadAction; that it is there already is as good.

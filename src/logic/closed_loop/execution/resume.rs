@@ -1,24 +1,28 @@
 //! The next step of what is claimed: the effect, where it has not happened; its end, where it has.
 
+use jiff::SignedDuration;
 use serde_json::Value;
 
 use super::begin::cannot_be_looked_at;
 use super::end::{ended, record};
-use super::{ActionEnd, Do, Effect, Job, LoopSeen, Next, Seen, Sent, Thing, unseen, words};
+use super::{ActionEnd, Do, Effect, Job, LoopSeen, Next, Seen, Sent, Thing, resize, unseen, words};
 use crate::api::closed_loop::action::{ActionTemplate, Tune};
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::closed_loop::tunable::{TunedThreshold, Tuning};
 use crate::api::execution::{Claim, ExecutionState, ExecutionStatus};
 use crate::api::targets::WorkloadRef;
 use crate::api::workload_action::{Create, Delete, Move, WorkloadActionSpec};
-use crate::logic::closed_loop::{goal, micros};
+use crate::logic::closed_loop::{later, micros};
+
+/// How often pods are looked at until their kubelets have done what was asked.
+const POLL: SignedDuration = SignedDuration::from_secs(1);
 
 /// Seconds for which a WorkloadAction that has ended is kept. No less than a claim may last, so that one that is not there
 /// any more is never taken for one that was never made.
 const ACTION_TTL: i32 = 3600;
 
 /// How the world stands to a claim.
-enum Stand {
+pub enum Stand {
     /// It is as it was: nothing has happened.
     Before(Effect),
     /// It is as it is to be.
@@ -52,8 +56,11 @@ pub fn resume(job: &Job, claim: &Claim) -> Next {
         Stand::Overtaken(message) => end(ExecutionState::Overtaken, LoopReason::Overtaken, &message),
         Stand::Failed(message) => end(ExecutionState::Failed, LoopReason::Failed, &message),
         Stand::Lost(message) => end(ExecutionState::Lost, LoopReason::Lost, &message),
-        Stand::Before(_) | Stand::Under(_) if job.now >= claim.deadline.0 => {
-            end(ExecutionState::Failed, LoopReason::TimedOut, "it did not end in time")
+        Stand::Before(_) if job.now >= claim.deadline.0 => {
+            end(ExecutionState::Failed, LoopReason::TimedOut, "it could not be done in time")
+        }
+        Stand::Under(message) if job.now >= claim.deadline.0 => {
+            end(ExecutionState::Failed, LoopReason::TimedOut, &format!("it did not end in time: {message}"))
         }
         Stand::Before(effect) => Next::Act(Box::new(effect)),
         Stand::Under(message) => under_way(job, claim, message),
@@ -61,8 +68,12 @@ pub fn resume(job: &Job, claim: &Claim) -> Next {
 }
 
 fn under_way(job: &Job, claim: &Claim, message: String) -> Next {
-    if job.status.state == Some(ExecutionState::Executing) {
-        return Next::Wait(claim.deadline.0);
+    let begun = job.status.state == Some(ExecutionState::Executing);
+    // Of pods nobody tells us; the end of a WorkloadAction wakes the loop.
+    let asks = claim.action.resize.is_some();
+    if begun && (!asks || job.status.message.as_ref() == Some(&message)) {
+        let soon = later(job.now, POLL);
+        return Next::Wait(if asks { soon.min(claim.deadline.0) } else { claim.deadline.0 });
     }
     let status = ExecutionStatus {
         state: Some(ExecutionState::Executing),
@@ -76,43 +87,26 @@ fn under_way(job: &Job, claim: &Claim, message: String) -> Next {
 fn stand(job: &Job, claim: &Claim, seen: &Seen) -> Stand {
     match (Do::from(&claim.action), seen) {
         (Do::Scale(_), Seen::Scale(thing, now)) => {
-            let Some(goal) = claim.goal.replicas else { return unreadable() };
+            let Some(goal) = claim.goal.replicas else { return Stand::unreadable() };
             let effect = Effect::Scale { target: thing.clone(), replicas: goal };
             by_generation(job, claim, thing, *now == goal, &now.to_string(), effect)
         }
         (Do::Patch(patch), Seen::Field(thing, now)) => {
             let goal = claim.goal.value.as_deref().and_then(|goal| serde_json::from_str::<Value>(goal).ok());
-            let Some(goal) = goal else { return unreadable() };
+            let Some(goal) = goal else { return Stand::unreadable() };
             let there = now.as_ref().map_or_else(|| "unset".into(), ToString::to_string);
             let reached = now.as_ref() == Some(&goal);
             let effect = Effect::Patch { target: thing.clone(), path: patch.path.clone(), value: goal };
             by_generation(job, claim, thing, reached, &there, effect)
         }
-        (Do::Resize(resize), Seen::Resources(thing, now)) => {
-            let (Some(goal), Some(was)) = (&claim.goal.quantities, &claim.was) else { return unreadable() };
-            if goal::alike(resize.resource, now, goal) {
-                return Stand::Reached(done_words(job));
-            }
-            if !goal::alike(resize.resource, now, was) || claim.uid.as_deref() != Some(&thing.uid) {
-                return Stand::Overtaken(format!("{} was changed by somebody else", words(&job.spec.target)));
-            }
-            // Pods have no generation to go by: each is only changed while it still has what it had.
-            Stand::Before(Effect::Resize {
-                target: thing.clone(),
-                container: resize.container.clone(),
-                resource: resize.resource,
-                was: was.clone(),
-                goal: goal.clone(),
-                template: resize.template.unwrap_or(false),
-            })
-        }
+        (Do::Resize(resize), Seen::Resources(seen)) => resize::stand(job, claim, resize, seen),
         (Do::Action(template), Seen::WorkloadAction(found)) => action(job, claim, template, found.as_ref()),
         (Do::Webhook(webhook), Seen::Nothing) => match &claim.goal.event {
             Some(id) => Stand::Before(Effect::Send { id: id.clone(), webhook: webhook.clone() }),
-            None => unreadable(),
+            None => Stand::unreadable(),
         },
         (Do::Tune(tune), Seen::Loop(other)) => tuned(job, claim, tune, other),
-        (Do::Nothing, _) => unreadable(),
+        (Do::Nothing, _) => Stand::unreadable(),
         (
             Do::Scale(_) | Do::Patch(_) | Do::Resize(_) | Do::Action(_) | Do::Webhook(_) | Do::Tune(_),
             Seen::Scale(..)
@@ -128,9 +122,11 @@ fn stand(job: &Job, claim: &Claim, seen: &Seen) -> Stand {
     }
 }
 
-/// A claim that somebody has edited so that it says nothing.
-fn unreadable() -> Stand {
-    Stand::Lost("its record was changed by somebody else".into())
+impl Stand {
+    /// A claim that somebody has edited so that it says nothing.
+    pub fn unreadable() -> Self {
+        Self::Lost("its record was changed by somebody else".into())
+    }
 }
 
 /// While the generation is that of the claim, no spec was written since, by us or others.
@@ -157,7 +153,7 @@ pub fn done_words(job: &Job) -> String {
 }
 
 fn action(job: &Job, claim: &Claim, template: &ActionTemplate, found: Option<&ActionEnd>) -> Stand {
-    let Some(name) = &claim.goal.workload_action else { return unreadable() };
+    let Some(name) = &claim.goal.workload_action else { return Stand::unreadable() };
     match found {
         Some(ActionEnd::Running(message)) => Stand::Under(format!("WorkloadAction {name}: {message}")),
         Some(ActionEnd::Succeeded(message)) => Stand::Reached(format!("WorkloadAction {name}: {message}")),

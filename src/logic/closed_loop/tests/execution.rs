@@ -7,7 +7,7 @@ use super::bench::at;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::closed_loop::tunable::Tuning;
 use crate::api::decision::Chosen;
-use crate::api::execution::{ExecutionSpec, ExecutionState, ExecutionStatus, Quantities};
+use crate::api::execution::{ExecutionSpec, ExecutionState, ExecutionStatus};
 use crate::logic::closed_loop::execution::{
     Acted, ActionEnd, Effect, Job, LoopSeen, Next, Seen, Sent, Thing, action_name, after, next,
 };
@@ -197,21 +197,6 @@ fn a_claim_is_brought_to_its_end_in_a_paused_loop_too() {
     bench.effect(&Seen::Scale(thing(1), 3));
     bench.spec.paused = true;
     bench.ends(&Seen::Scale(thing(2), 4), ExecutionState::Done, LoopReason::Done);
-}
-
-#[test]
-fn pods_are_resized_while_they_have_what_they_had() {
-    let rung = json!({"resize": {"container": "app", "resource": "memory", "factor": "2", "max": "1Gi"}});
-    let have = |memory: &str| Seen::Resources(thing(1), Quantities { request: Some(memory.into()), limit: None });
-    let mut bench = Bench::new(rung.clone());
-    let Effect::Resize { goal, was, template, .. } = bench.effect(&have("512Mi")) else { panic!("not a resize") };
-    assert_eq!((was.request.unwrap().as_str(), goal.request.unwrap().as_str()), ("512Mi", "1073741824"));
-    assert!(!template);
-    assert!(matches!(bench.next(&have("512Mi")), Next::Act(_)));
-    bench.ends(&have("1Gi"), ExecutionState::Done, LoopReason::Done);
-    let mut bench = Bench::new(rung);
-    bench.effect(&have("512Mi"));
-    bench.ends(&have("700Mi"), ExecutionState::Overtaken, LoopReason::Overtaken);
 }
 
 #[test]

@@ -39,8 +39,8 @@ fn an_unknown_value_only_raises() {
 }
 
 #[rstest]
-#[case("memory", "1.25", Some("1Gi"), Some("2Gi"), Some(("1342177280", "2684354560")))]
-#[case("memory", "1.25", Some("1Gi"), None, Some(("1342177280", "")))]
+#[case("memory", "1.25", Some("1Gi"), Some("2Gi"), Some(("1280Mi", "2560Mi")))]
+#[case("memory", "1.25", Some("1Gi"), None, Some(("1280Mi", "")))]
 #[case("cpu", "1.5", Some("100m"), Some("1"), Some(("150m", "1500m")))]
 #[case("memory", "1.25", Some("3Gi"), Some("3Gi"), None)]
 #[case("memory", "1.25", None, None, None)]

@@ -13,4 +13,5 @@ mod limits;
 mod monitoring;
 mod parity;
 mod properties;
+mod resize;
 mod tuning;

@@ -1,0 +1,169 @@
+//! Requests and limits of one container: in the workload's pods, in place, and in its pod template.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
+use kube::api::{DynamicObject, ListParams};
+use kube::core::Selector;
+use serde_json::{Value, json};
+
+use super::account::Path;
+use super::{Actor, kinds, thing};
+use crate::api::closed_loop::action::{Resize, Resource};
+use crate::api::closed_loop::reasons::LoopReason;
+use crate::api::execution::Quantities;
+use crate::api::scalars::Number;
+use crate::controllers::closed_loop::ClosedLoops;
+use crate::controllers::error::Error;
+use crate::logic::closed_loop::execution::{Pending, PodChange, PodSeen, ResizeSeen, Seen, Thing};
+use crate::logic::closed_loop::rung;
+
+/// The workload's pods, as far as they have the container.
+///
+/// # Errors
+/// They could not be read.
+pub async fn look(ctx: &ClosedLoops, actor: &Actor, resize: &Resize) -> Result<Seen, Error> {
+    let target = &actor.target;
+    let Some(place) = kinds::find(ctx, target).await? else { return Ok(kinds::unknown(target)) };
+    let url = place.url(&actor.loop_key.namespace);
+    let workload: DynamicObject =
+        actor.account.get(ctx, Path { url: &url, name: &target.name, subresource: None }).await?;
+    let Some(selector) = selector(&workload) else {
+        let words = format!("{} {} has no selector, by which its pods could be found", target.kind, target.name);
+        return Ok(Seen::Unfit(LoopReason::NotScalable, words));
+    };
+    let target = thing(&workload.metadata);
+    let pods = actor.account.list::<Pod>(ctx, &pods_url(actor), &ListParams::default().labels(&selector)).await?;
+    let sets: Vec<String> = ctx.world.read(|world| world.sets_of(&target.uid).map(|set| set.id.uid.clone()).collect());
+    let owned = |owner: &OwnerReference| {
+        owner.controller == Some(true) && (owner.uid == target.uid || sets.contains(&owner.uid))
+    };
+    let mut pods: Vec<PodSeen> = pods
+        .into_iter()
+        .filter(|pod| pod.metadata.owner_references.iter().flatten().any(owned))
+        .filter_map(|pod| pod_seen(&pod, resize))
+        .collect();
+    pods.sort_by(|one, other| one.name.cmp(&other.name));
+    let template = template(&workload, resize);
+    Ok(Seen::Resources(Box::new(ResizeSeen { target, template, pods })))
+}
+
+fn pods_url(actor: &Actor) -> String {
+    format!("/api/v1/namespaces/{}/pods", actor.loop_key.namespace)
+}
+
+/// The selector of the workload's pods: of two forms, since a ReplicationController's is a plain map.
+fn selector(workload: &DynamicObject) -> Option<String> {
+    let value = workload.data.pointer("/spec/selector")?;
+    let plain: Option<BTreeMap<String, String>> = serde_json::from_value(value.clone()).ok();
+    let full = || serde_json::from_value::<LabelSelector>(value.clone()).ok()?.try_into().ok();
+    let selector: Option<Selector> = plain.map(|labels| labels.into_iter().collect()).or_else(full);
+    // An empty one would be every pod.
+    selector.map(|selector| selector.to_string()).filter(|text| !text.is_empty())
+}
+
+/// The pod, where it runs and has the container.
+fn pod_seen(pod: &Pod, resize: &Resize) -> Option<PodSeen> {
+    let spec = pod.spec.as_ref()?;
+    let status = pod.status.as_ref()?;
+    if pod.metadata.deletion_timestamp.is_some() || status.phase.as_deref() != Some("Running") {
+        return None;
+    }
+    let index = spec.containers.iter().position(|container| container.name == resize.container)?;
+    let told = status.container_statuses.iter().flatten().find(|container| container.name == resize.container);
+    let pending =
+        status.conditions.iter().flatten().find(|one| one.type_ == "PodResizePending" && one.status == "True");
+    Some(PodSeen {
+        name: pod.metadata.name.clone()?,
+        thing: thing(&pod.metadata),
+        index,
+        wants: quantities(spec.containers[index].resources.as_ref(), resize.resource),
+        has: told.and_then(|container| container.resources.as_ref()).map(|has| quantities(Some(has), resize.resource)),
+        pending: pending.map(|pending| Pending {
+            refused: pending.reason.as_deref() == Some("Infeasible"),
+            message: pending.message.clone().unwrap_or_default(),
+        }),
+    })
+}
+
+fn quantities(resources: Option<&ResourceRequirements>, resource: Resource) -> Quantities {
+    let part = |all: Option<&BTreeMap<String, Quantity>>| {
+        all.and_then(|all| all.get(rung::resource(resource))).map(|quantity| Number(quantity.0.clone()))
+    };
+    Quantities {
+        request: part(resources.and_then(|all| all.requests.as_ref())),
+        limit: part(resources.and_then(|all| all.limits.as_ref())),
+    }
+}
+
+fn template(workload: &DynamicObject, resize: &Resize) -> Option<(usize, Quantities)> {
+    let containers = workload.data.pointer("/spec/template/spec/containers")?.as_array()?;
+    let index = containers.iter().position(|container| container["name"] == json!(resize.container))?;
+    let resources = serde_json::from_value(containers[index]["resources"].clone()).ok();
+    Some((index, quantities(resources.as_ref(), resize.resource)))
+}
+
+/// Resizes the pods, one after another; the first that is not as it was looked at ends it.
+///
+/// # Errors
+/// One of them was not resized, or nobody knows.
+pub async fn act(
+    ctx: &ClosedLoops,
+    actor: &Actor,
+    pods: &[PodChange],
+    container: &str,
+    resource: Resource,
+) -> Result<Option<String>, Error> {
+    let url = pods_url(actor);
+    for pod in pods {
+        let path = Path { url: &url, name: &pod.name, subresource: Some("resize") };
+        let at = format!("/spec/containers/{}", pod.index);
+        let patch = patch(&pod.thing, &at, container, resource, &pod.from, &pod.to);
+        let _: Pod = actor.account.json(ctx, path, &patch).await?;
+    }
+    Ok(None)
+}
+
+/// Writes the pod template.
+///
+/// # Errors
+/// It did not happen, or nobody knows.
+pub async fn act_on_template(
+    ctx: &ClosedLoops,
+    actor: &Actor,
+    target: &Thing,
+    index: usize,
+    container: &str,
+    change: (Resource, &Quantities, &Quantities),
+) -> Result<Option<String>, Error> {
+    let Some(place) = kinds::find(ctx, &actor.target).await? else { return Err(kinds::gone(&actor.target)) };
+    let url = place.url(&actor.loop_key.namespace);
+    let path = Path { url: &url, name: &actor.target.name, subresource: None };
+    let at = format!("/spec/template/spec/containers/{index}");
+    let (resource, from, to) = change;
+    let patch = patch(target, &at, container, resource, from, to);
+    let _: DynamicObject = actor.account.json(ctx, path, &patch).await?;
+    Ok(None)
+}
+
+/// The change of one container, on the condition that the spec is of the generation that was looked at.
+fn patch(
+    thing: &Thing,
+    at: &str,
+    container: &str,
+    resource: Resource,
+    from: &Quantities,
+    to: &Quantities,
+) -> Vec<Value> {
+    let mut patch = super::tests_of(thing);
+    patch.push(json!({"op": "test", "path": format!("{at}/name"), "value": container}));
+    for (kind, from, to) in [("requests", &from.request, &to.request), ("limits", &from.limit, &to.limit)] {
+        if let Some(to) = to.as_ref().filter(|_| from != to) {
+            let path = format!("{at}/resources/{kind}/{}", rung::resource(resource));
+            patch.push(json!({"op": "replace", "path": path, "value": to}));
+        }
+    }
+    patch
+}

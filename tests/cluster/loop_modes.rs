@@ -1,0 +1,279 @@
+//! When a loop may act: its mode, and the limits of its policy, as a user reads them in `kubectl get dec,exe`.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use ganglion::api::closed_loop::LoopMode;
+use ganglion::api::decision::{Decision, Outcome};
+use ganglion::api::execution::{Execution, ExecutionState};
+use serde_json::{Value, json};
+
+use crate::common::loops::{
+    SCALES, account, ended, loop_story, make, on, push, ready, replicas, travelled, until, with_loops,
+};
+use crate::common::proxy::gate::When;
+use crate::common::workload::Workload;
+use crate::common::world::{World, stories};
+
+/// How long nothing must happen to be believed.
+const CALM: Duration = Duration::from_secs(3);
+
+fn up() -> Value {
+    on("Low", json!([{"scale": {"by": 1, "max": 100}}]))
+}
+
+/// A Deployment `web` of one replica and a loop on it.
+async fn scene(world: &World, spec: Value) -> Result<()> {
+    Workload::deployment("web", 1).create(world).await?;
+    account(world, SCALES).await?;
+    make(world, "web", spec).await?;
+    let ready_is = world.api::<ganglion::api::closed_loop::ClosedLoop>().get("web").await?.spec.mode;
+    if ready_is == LoopMode::Paused {
+        return ready(world, "web", "True", "Paused").await.map(drop);
+    }
+    ready(world, "web", "Unknown", "NoSample").await.map(drop)
+}
+
+/// Changes the mode, and waits until the hops have it.
+async fn switch(world: &World, mode: &str) -> Result<()> {
+    world.patch_loop("web", json!({"spec": {"mode": mode}})).await?;
+    let wanted = json!(mode);
+    until::<Decision, _>(world, "web", "the mode to reach the hops", |one| {
+        let seen = one.status.as_ref()?.observed_generation == one.metadata.generation;
+        (seen && json!(one.spec.mode) == wanted).then_some(())
+    })
+    .await
+}
+
+async fn said(world: &World, cpu: &str) -> Result<String> {
+    let time = push(world, "web", json!({"cpu": cpu})).await?;
+    Ok(travelled(world, "web", time).await?.1)
+}
+
+/// Waits until the loop says so of a sample that is not acted on.
+async fn says(world: &World, cpu: &str, words: &str) -> Result<()> {
+    let time = push(world, "web", json!({"cpu": cpu})).await?;
+    let message = until::<Decision, _>(world, "web", &format!("{words:?} about {cpu}"), |one| {
+        let status = one.status?;
+        (status.tag?.time.0 >= time).then_some(status.message?)
+    })
+    .await?;
+    ensure!(message.contains(words), "{words:?} is not in {message:?}");
+    let table = world.kubectl(&["get", "dec,exe"], None).await?;
+    ensure!(table.contains(words), "{words:?} is not in\n{table}");
+    Ok(())
+}
+
+async fn last(world: &World) -> Result<Option<Outcome>> {
+    let status = world.api::<Decision>().get("web").await?.status.unwrap_or_default();
+    Ok(status.history.last().and_then(|entry| entry.outcome))
+}
+
+#[test]
+fn a_dry_run_says_what_it_would_do_and_changes_nothing() {
+    loop_story("modes-dry", async |world| {
+        let mut spec = up();
+        spec["mode"] = json!("DryRun");
+        scene(world, spec).await?;
+        let (first, _) = replicas(world, "web").await?;
+        let message = said(world, "2").await?;
+        ensure!(message == "Would react to cpu", "{message}");
+        let entry = world.api::<Decision>().get("web").await?.status.unwrap_or_default().history;
+        let entry = entry.last().context("nothing in the history")?;
+        ensure!(entry.action == "scale by 1, at most 100" && entry.outcome == Some(Outcome::DryRun), "{entry:?}");
+        ensure!(replicas(world, "web").await? == (first, 1), "it acted");
+
+        switch(world, "Auto").await?;
+        let message = said(world, "3").await?;
+        ensure!(message == "React to cpu" && replicas(world, "web").await? == (first + 1, 2), "{message}");
+        switch(world, "DryRun").await?;
+        let message = said(world, "2").await?;
+        ensure!(message == "Would react to cpu" && replicas(world, "web").await? == (first + 1, 2), "{message}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_proposal_waits_for_its_number_and_ends_with_its_alarm() {
+    loop_story("modes-approve", async |world| {
+        let mut spec = up();
+        spec["mode"] = json!("Approve");
+        scene(world, spec).await?;
+        let (first, _) = replicas(world, "web").await?;
+        push(world, "web", json!({"cpu": "2"})).await?;
+        until::<Decision, _>(world, "web", "the proposal", |one| {
+            (one.status?.message? == "Propose to react to cpu").then_some(())
+        })
+        .await?;
+        says(world, "3", "decision 1 is a proposal; set spec.approve to 1 to have it carried out").await?;
+        // Another number is no approval.
+        world.patch_loop("web", json!({"spec": {"approve": 7}})).await?;
+        until::<Execution, _>(world, "web", "the number", |one| (one.spec.approve? == 7).then_some(())).await?;
+        push(world, "web", json!({"cpu": "2"})).await?;
+        tokio::time::sleep(CALM).await;
+        ensure!(replicas(world, "web").await? == (first, 1), "it acted without approval");
+
+        world.patch_loop("web", json!({"spec": {"approve": 1}})).await?;
+        let done = until::<Execution, _>(world, "web", "what was approved", |one| {
+            (one.status.as_ref()?.state? == ExecutionState::Done).then_some(one)
+        })
+        .await?;
+        ensure!(ended(&done) == (Some(ExecutionState::Done), "1", "2"), "{:?}", done.status);
+
+        // The number of one proposal does not approve the next, and comes too late when the alarm is over.
+        until::<Decision, _>(world, "web", "the decision to count", |one| one.status?.chosen?.outcome).await?;
+        push(world, "web", json!({"cpu": "3"})).await?;
+        until::<Decision, _>(world, "web", "the second proposal", |one| (one.status?.chosen?.seq == 2).then_some(()))
+            .await?;
+        let message = said(world, "20").await?;
+        ensure!(message == "No Event" && last(world).await? == Some(Outcome::Withdrawn), "{message}");
+        world.patch_loop("web", json!({"spec": {"approve": 2}})).await?;
+        until::<Execution, _>(world, "web", "the number", |one| (one.spec.approve? == 2).then_some(())).await?;
+        tokio::time::sleep(CALM).await;
+        ensure!(replicas(world, "web").await? == (first + 1, 2), "what was withdrawn was done");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_pause_ends_what_was_claimed_and_begins_nothing() {
+    loop_story("modes-pause", async |world| {
+        scene(world, up()).await?;
+        let (first, _) = replicas(world, "web").await?;
+        let mut held = world.proxy.hold(1, When::Before, |write| write.is_on("deployments/scale"));
+        push(world, "web", json!({"cpu": "2"})).await?;
+        held.reached().await.context("it was never scaled")?;
+        world.patch_loop("web", json!({"spec": {"mode": "Paused"}})).await?;
+        {
+            let mut operator = world.operator.lock().await;
+            operator.kill();
+            held.lose();
+            operator.start()?;
+        }
+        until::<Execution, _>(world, "web", "the end of what was claimed", |one| {
+            (one.status?.state? == ExecutionState::Done).then_some(())
+        })
+        .await?;
+        ready(world, "web", "True", "Paused").await?;
+        push(world, "web", json!({"cpu": "3"})).await?;
+        until::<Decision, _>(world, "web", "the pause", |one| (one.status?.message? == "Paused").then_some(())).await?;
+        ensure!(replicas(world, "web").await? == (first + 1, 2), "{:?}", replicas(world, "web").await?);
+        // What was pushed meanwhile still stands, and is acted on once.
+        switch(world, "Auto").await?;
+        until::<Decision, _>(world, "web", "the sample to be acted on", |one| {
+            let chosen = one.status?.chosen?;
+            (chosen.seq == 2 && chosen.outcome? == Outcome::Served).then_some(())
+        })
+        .await?;
+        tokio::time::sleep(CALM).await;
+        ensure!(replicas(world, "web").await? == (first + 2, 3), "{:?}", replicas(world, "web").await?);
+        Ok(())
+    });
+}
+
+/// A proposal that was approved, and a mode that changes while it is being carried out.
+#[test]
+fn a_change_of_mode_in_the_middle_does_nothing_twice() {
+    let modes = ["DryRun", "Approve", "Auto"].map(|mode| (format!("modes-to-{mode}").to_lowercase(), mode));
+    stories(modes.into(), async |world, mode| {
+        let told_of = async {
+            let mut spec = up();
+            (spec["mode"], spec["approve"]) = (json!("Approve"), json!(1));
+            scene(world, spec).await?;
+            let (first, _) = replicas(world, "web").await?;
+            let mut held = world.proxy.hold(1, When::After, |write| write.is_on("deployments/scale"));
+            push(world, "web", json!({"cpu": "2"})).await?;
+            held.reached().await.context("it was never scaled")?;
+            world.patch_loop("web", json!({"spec": {"mode": mode}})).await?;
+            let mut operator = world.operator.lock().await;
+            operator.kill();
+            held.lose();
+            operator.start()?;
+            drop(operator);
+            until::<Decision, _>(world, "web", "the decision to count", |one| {
+                (one.status?.chosen?.outcome? == Outcome::Served).then_some(())
+            })
+            .await?;
+            let message = said(world, "20").await?;
+            ensure!(message == "No Event" && replicas(world, "web").await? == (first + 1, 2), "{message}");
+            Ok(())
+        };
+        match told_of.await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(with_loops(world, error).await),
+        }
+    });
+}
+
+#[test]
+fn limits_hold_and_say_until_when() {
+    let always = json!([{"cron": "* * * * *", "duration": "2m"}]);
+    let cases = [
+        ("dwell", json!({"dwell": "1h"}), "Hold cpu: the time between two actions lasts until 2"),
+        (
+            "budget",
+            json!({"budget": {"max": 1, "per": "1h"}}),
+            "Hold cpu: all 1 actions of the budget are used up until 2",
+        ),
+        ("limit", json!({"limits": [{"name": "market-days", "during": always, "dwell": "1h"}]}), "(limit market-days)"),
+    ];
+    let cases = cases.map(|(name, policy, words)| (format!("modes-{name}"), (policy, words)));
+    stories(cases.into(), async |world, (policy, words)| {
+        let mut spec = up();
+        spec["policy"] = policy.clone();
+        scene(world, spec).await?;
+        let message = said(world, "2").await?;
+        ensure!(message == "React to cpu", "{message}");
+        says(world, "3", words).await?;
+        ensure!(replicas(world, "web").await?.1 == 2, "it acted");
+        Ok(())
+    });
+}
+
+#[test]
+fn an_action_is_done_at_its_times_only() {
+    loop_story("modes-during", async |world| {
+        let never = json!([{"cron": "0 0 30 2 *", "duration": "1m"}]);
+        let mut spec = up();
+        spec["actions"][0]["during"] = json!([{"cron": "* * * * *", "duration": "2m", "timeZone": "Europe/Berlin"}]);
+        scene(world, spec.clone()).await?;
+        let message = said(world, "2").await?;
+        ensure!(message == "React to cpu", "{message}");
+        spec["actions"][0]["during"] = never;
+        world.patch_loop("web", json!({"spec": {"actions": spec["actions"]}})).await?;
+        until::<Decision, _>(world, "web", "the new window", |one| {
+            (one.spec.actions.first()?.during.as_ref()?.first()?.cron == "0 0 30 2 *").then_some(())
+        })
+        .await?;
+        says(world, "3", "Hold cpu: its action is not done at this time").await?;
+        ensure!(replicas(world, "web").await?.1 == 2, "it acted");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_loop_that_goes_to_and_fro_is_damped_or_frozen() {
+    let cases = [("Damp", "capacity is not lowered until 2", "90"), ("Freeze", "nothing is done until 2", "2")];
+    let cases = cases.map(|(then, words, cpu)| (format!("modes-{then}").to_lowercase(), (then, words, cpu)));
+    stories(cases.into(), async |world, (then, words, cpu)| {
+        let mut spec = up();
+        spec["policy"] = json!({"oscillation": {"reversals": 2, "per": "1h", "then": then}});
+        spec["actions"] = json!([
+            {"when": {"metric": "cpu", "side": "Low"}, "ladder": [{"scale": {"by": 1, "max": 100}}]},
+            {"when": {"metric": "cpu", "side": "High"}, "ladder": [{"scale": {"by": -1, "min": 1}}]},
+        ]);
+        scene(world, spec).await?;
+        for cpu in ["2", "90", "3"] {
+            let message = said(world, cpu).await?;
+            ensure!(message == "React to cpu", "{message}");
+        }
+        ensure!(replicas(world, "web").await?.1 == 2, "{:?}", replicas(world, "web").await?);
+        says(world, cpu, words).await?;
+        ensure!(replicas(world, "web").await?.1 == 2, "it acted");
+        if *then == "Damp" {
+            let message = said(world, "1").await?;
+            ensure!(message == "React to cpu", "what raises is not damped: {message}");
+        }
+        Ok(())
+    });
+}
