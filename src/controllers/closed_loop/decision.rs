@@ -28,6 +28,10 @@ pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, rules: &Rules) -> Result<()
         now: Timestamp::now(),
     };
     let decided = rules.decide(&before, input);
+    pass.memory.again = decided.again;
+    if let Some(again) = decided.again {
+        pass.again(again);
+    }
     let status = if decided.write {
         objects::record(ctx, pass, &*object, json!(decided.status), Precondition::Version).await?;
         pass.family.decision.as_ref().and_then(|object| object.status.clone()).unwrap_or_default()

@@ -35,15 +35,17 @@ pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment, wa
     let next = pass.memory.looked.and_then(|looked| looked.checked_add(watch.interval).ok());
     let ticked = next.is_none_or(|next| next <= now);
     let anew = pass.memory.watched.as_ref() != Some(&assessment.children.monitoring);
+    // What time alone lets through is looked at when it is due, so that nothing is done about what is stale by then.
+    let due = [watch.ripe(&before), pass.memory.again].into_iter().flatten().min();
     let sample = object.spec.sample.clone().filter(|sample| is_new(pass, &before, sample));
     let measurement = match &sample {
         Some(sample) => Some(watch.pushed(sample)),
         None if ticked => asked(ctx, pass, &object, &before, now),
         None => None,
     };
-    if measurement.is_none() && !ticked && !anew {
+    if measurement.is_none() && !ticked && !anew && due.is_none_or(|due| due > now) {
         pass.memory.monitoring.keep(&uid, object.status.as_ref(), before);
-        pass.again(next.unwrap_or(now));
+        pass.again(next.into_iter().chain(due).min().unwrap_or(now));
         return Ok(());
     }
     let news = measurement.as_ref().map_or(News::Time, News::Measured);
@@ -73,6 +75,9 @@ pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment, wa
     }
     let looked = pass.memory.looked.unwrap_or(now);
     pass.again(looked.checked_add(watch.interval).unwrap_or(now));
+    if let Some(ripe) = watch.ripe(pass.memory.monitoring.now()) {
+        pass.again(ripe);
+    }
     Ok(())
 }
 

@@ -12,4 +12,5 @@ mod last_served;
 mod monitoring;
 mod parity;
 mod properties;
+mod release;
 mod tuning;
