@@ -202,6 +202,7 @@ impl Parts {
             world: self.caches.world.clone(),
             queue: Arc::clone(queue),
             timeout: self.settings.request_timeout(),
+            clock: jiff::Timestamp::now,
             metrics: self.metrics.clone(),
             leader,
             stop: self.stop.clone(),

@@ -1,6 +1,5 @@
 //! The second hop: alarms become at most one decision, which counts once it is written.
 
-use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::json;
 
@@ -25,7 +24,7 @@ pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, rules: &Rules) -> Result<()
         executor,
         written: &written,
         generation: object.metadata.generation.unwrap_or(0),
-        now: Timestamp::now(),
+        now: ctx.now(),
     };
     let decided = rules.decide(&before, input);
     pass.memory.again = decided.again;

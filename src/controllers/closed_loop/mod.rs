@@ -49,6 +49,8 @@ pub struct ClosedLoops {
     pub queue: Arc<Queue<Key>>,
     /// How long one request may take.
     pub timeout: Duration,
+    /// What time it is; a simulation has its own.
+    pub clock: fn() -> Timestamp,
     pub metrics: Metrics,
     /// Cancelled when this replica must not act any more.
     pub leader: CancellationToken,
@@ -117,7 +119,7 @@ impl Controller for ClosedLoops {
             return Ok(Again::After(Duration::ZERO));
         }
         Ok(due.map_or(Again::OnChange, |at| {
-            let left = Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or(Duration::ZERO);
+            let left = Duration::try_from(at.duration_since(self.now())).unwrap_or(Duration::ZERO);
             Again::After(left + JITTER.mul_f64(fastrand::f64()))
         }))
     }
@@ -137,6 +139,10 @@ impl ClosedLoops {
             execution::hop(self, pass, &assessment).await?;
         }
         parent::report(self, pass, &assessment).await
+    }
+
+    fn now(&self) -> Timestamp {
+        (self.clock)()
     }
 
     /// Nothing new is begun any more.

@@ -14,7 +14,7 @@ use super::{ClosedLoops, Pass};
 use crate::api::closed_loop::source::LoopHistory;
 use crate::api::decision::DecisionStatus;
 use crate::api::monitoring::{Monitoring, MonitoringStatus};
-use crate::api::sample::Sample;
+use crate::api::sample::{Sample, Tag};
 use crate::controllers::error::Error;
 use crate::logic::closed_loop::assessment::Assessment;
 use crate::logic::closed_loop::decision::Executor;
@@ -29,7 +29,7 @@ use crate::logic::world::loops::Family;
 /// The write did not succeed; nothing is taken as seen then.
 pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment, watch: &Watch) -> Result<(), Error> {
     let Some(object) = pass.family.monitoring.clone() else { return Ok(()) };
-    let now = Timestamp::now();
+    let now = ctx.now();
     let uid = object.uid().unwrap_or_default();
     let before = pass.memory.monitoring.of(&uid, object.status.as_ref());
     let next = pass.memory.looked.and_then(|looked| looked.checked_add(watch.interval).ok());
@@ -37,7 +37,12 @@ pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment, wa
     let anew = pass.memory.watched.as_ref() != Some(&assessment.children.monitoring);
     // What time alone lets through is looked at when it is due, so that nothing is done about what is stale by then.
     let due = [watch.ripe(&before), pass.memory.again].into_iter().flatten().min();
-    let sample = object.spec.sample.clone().filter(|sample| is_new(pass, &before, sample));
+    let last = {
+        let decided = pass.family.decision.as_ref().and_then(|object| object.status.as_ref()?.tag.as_ref());
+        let done = pass.family.execution.as_ref().and_then(|object| object.status.as_ref()?.tag.as_ref());
+        tag::latest([before.tag.as_ref(), decided, done]).cloned()
+    };
+    let sample = object.spec.sample.clone().filter(|sample| is_new(pass, last.as_ref(), sample));
     let measurement = match &sample {
         Some(sample) => Some(watch.pushed(sample)),
         None if ticked => asked(ctx, pass, &object, &before, now),
@@ -49,15 +54,11 @@ pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment, wa
         return Ok(());
     }
     let news = measurement.as_ref().map_or(News::Time, News::Measured);
-    let last = {
-        let decided = pass.family.decision.as_ref().and_then(|object| object.status.as_ref()?.tag.as_ref());
-        let done = pass.family.execution.as_ref().and_then(|object| object.status.as_ref()?.tag.as_ref());
-        tag::latest([decided, done]).cloned()
-    };
     let look = |generation| watch.observe(&before, news, Around { last: last.as_ref(), generation, now });
-    // A sample is part of the spec, so that each is another generation: that alone is not worth a write.
+    // A sample is part of the spec, so that each is another generation: that alone is not worth a write, nor is a restart.
     let real = object.metadata.generation.unwrap_or(0);
-    let seen = look(before.observed_generation.filter(|seen| *seen > 0 && !anew).unwrap_or(real));
+    let other = anew && pass.memory.watched.is_some();
+    let seen = look(before.observed_generation.filter(|seen| *seen > 0 && !other).unwrap_or(real));
     let status = if seen.write {
         objects::record(ctx, pass, &*object, json!(look(real).status), Precondition::Uid).await?;
         pass.family.monitoring.as_ref().and_then(|object| object.status.clone()).unwrap_or_default()
@@ -81,13 +82,14 @@ pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment, wa
     Ok(())
 }
 
-/// Whether this sample was not taken or refused before. After a restart only the status can tell.
-fn is_new(pass: &Pass, before: &MonitoringStatus, sample: &Sample) -> bool {
+/// Whether this sample was not taken or refused before. After a restart only the last tag can tell: what is not younger has
+/// been looked at.
+fn is_new(pass: &Pass, last: Option<&Tag>, sample: &Sample) -> bool {
     match &pass.memory.sample {
         Some(known) => known != sample,
         None => {
             let time: Option<Timestamp> = sample.time.parse().ok();
-            before.tag.is_none() || before.tag.as_ref().map(|tag| tag.time.0) != time
+            last.is_none_or(|last| time.is_none_or(|time| time > last.time.0))
         }
     }
 }
