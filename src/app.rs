@@ -207,6 +207,7 @@ impl Parts {
             queue: Arc::clone(queue),
             actions: Arc::clone(&self.queues.actions),
             timeout: self.settings.request_timeout(),
+            clock: jiff::Timestamp::now,
             metrics: self.metrics.clone(),
             leader,
             stop: self.stop.clone(),

@@ -31,7 +31,7 @@ pub struct Report {
     pub broken: BTreeMap<&'static str, Vec<u64>>,
 }
 
-fn variable(name: &str) -> Option<u64> {
+pub fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 

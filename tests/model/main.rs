@@ -6,6 +6,7 @@ mod campaign;
 mod check;
 mod cluster;
 mod driver;
+mod loops;
 mod operator;
 mod random;
 mod scripts;

@@ -1,6 +1,5 @@
 //! The second hop: alarms become at most one decision, which counts once it is written.
 
-use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::json;
 
@@ -25,9 +24,13 @@ pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, rules: &Rules) -> Result<()
         executor,
         written: &written,
         generation: object.metadata.generation.unwrap_or(0),
-        now: Timestamp::now(),
+        now: ctx.now(),
     };
     let decided = rules.decide(&before, input);
+    pass.memory.again = decided.again;
+    if let Some(again) = decided.again {
+        pass.again(again);
+    }
     let status = if decided.write {
         objects::record(ctx, pass, &*object, json!(decided.status), Precondition::Version).await?;
         pass.family.decision.as_ref().and_then(|object| object.status.clone()).unwrap_or_default()

@@ -44,7 +44,7 @@ pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment) ->
             tag: decision.tag.as_ref(),
             seen: seen.as_ref(),
             sent,
-            now: Timestamp::now(),
+            now: ctx.now(),
         };
         let step = match next(&job) {
             Next::Act(effect) => {
@@ -53,7 +53,8 @@ pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment) ->
                 }
                 sent = Sent::Maybe;
                 let acted = act(ctx, pass, job.spec, &effect).await?;
-                after(&job, &effect, &acted)
+                // Limits count from when it was done, and the answer may have taken its time.
+                after(&Job { now: ctx.now(), ..job }, &effect, &acted)
             }
             step => step,
         };
@@ -77,7 +78,7 @@ pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment) ->
             }
         }
     }
-    pass.again(Timestamp::now().checked_add(RESTLESS).unwrap_or(Timestamp::MAX));
+    pass.again(ctx.now().checked_add(RESTLESS).unwrap_or(Timestamp::MAX));
     Ok(())
 }
 

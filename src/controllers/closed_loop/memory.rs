@@ -19,6 +19,8 @@ pub struct Memory {
     pub watched: Option<MonitoringSpec>,
     /// When they were.
     pub looked: Option<Timestamp>,
+    /// When time alone lets through an alarm that is held back.
+    pub again: Option<Timestamp>,
     /// When the loop's own status was last written.
     pub told: Option<Timestamp>,
     /// Since when a right is missing.

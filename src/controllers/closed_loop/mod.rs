@@ -59,6 +59,8 @@ pub struct ClosedLoops {
     pub web: Arc<Web>,
     /// How long one of those may take.
     pub patience: Duration,
+    /// What time it is; a simulation has its own.
+    pub clock: fn() -> Timestamp,
     pub metrics: Metrics,
     /// Cancelled when this replica must not act any more.
     pub leader: CancellationToken,
@@ -134,7 +136,7 @@ impl Controller for ClosedLoops {
             return Ok(Again::After(Duration::ZERO));
         }
         Ok(due.map_or(Again::OnChange, |at| {
-            let left = Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or(Duration::ZERO);
+            let left = Duration::try_from(at.duration_since(self.now())).unwrap_or(Duration::ZERO);
             Again::After(left + JITTER.mul_f64(fastrand::f64()))
         }))
     }
@@ -159,6 +161,10 @@ impl ClosedLoops {
             self.state.polls.forget(&pass.key);
         }
         parent::report(self, pass, &assessment).await
+    }
+
+    fn now(&self) -> Timestamp {
+        (self.clock)()
     }
 
     /// Nothing new is begun any more.

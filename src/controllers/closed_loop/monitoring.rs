@@ -15,7 +15,7 @@ use super::{ClosedLoops, Pass};
 use crate::api::closed_loop::source::LoopHistory;
 use crate::api::decision::DecisionStatus;
 use crate::api::monitoring::{Monitoring, MonitoringStatus};
-use crate::api::sample::Tag;
+use crate::api::sample::{Sample, Tag};
 use crate::controllers::error::Error;
 use crate::logic::closed_loop::assessment::Assessment;
 use crate::logic::closed_loop::decision::Executor;
@@ -36,15 +36,14 @@ pub async fn hop(
     watch: &Watch,
 ) -> Result<bool, Error> {
     let Some(object) = pass.family.monitoring.clone() else { return Ok(true) };
-    let now = Timestamp::now();
+    let now = ctx.now();
     let uid = object.uid().unwrap_or_default();
     let before = pass.memory.monitoring.of(&uid, object.status.as_ref());
     let anew = pass.memory.watched.as_ref() != Some(&assessment.children.monitoring);
+    // What time alone lets through is looked at when it is due, so that nothing is done about what is stale by then.
+    let due = [watch.ripe(&before), pass.memory.again].into_iter().flatten().min().is_some_and(|due| due <= now);
     let last = last_tag(pass);
-    let sample = object.spec.sample.clone().filter(|sample| match &pass.memory.sample {
-        Some(known) => known != sample,
-        None => watch.may_be_news(tag::latest([before.tag.as_ref(), last.as_ref()]), sample, now),
-    });
+    let sample = new_sample(pass, &object, watch, tag::latest([before.tag.as_ref(), last.as_ref()]), now);
     let (answer, pause) = match sources::turn(ctx, &pass.key, &assessment.children.monitoring, watch.interval) {
         Turn::Waits => {
             pass.memory.monitoring.keep(&uid, object.status.as_ref(), before);
@@ -62,7 +61,7 @@ pub async fn hop(
     let answer = answer.and_then(|answer| answered(ctx, pass, &object, &before, answer));
     let pushed = sample.as_ref().map(|sample| watch.pushed(sample));
     let mut news: Vec<News> = answer.iter().chain(&pushed).map(News::Measured).collect();
-    if news.is_empty() && (ticked || anew) {
+    if news.is_empty() && (ticked || anew || due) {
         news.push(News::Time);
     }
     let mut seen = Seen { status: before, write: false, fresh: false };
@@ -86,7 +85,19 @@ pub async fn hop(
         pass.memory.looked = Some(now);
     }
     pass.again(later(pass.memory.looked, pause).max(now));
+    if let Some(ripe) = watch.ripe(pass.memory.monitoring.now()) {
+        pass.again(ripe);
+    }
     Ok(true)
+}
+
+/// The sample that was pushed, where it was not taken or refused before. After a restart only the last tag can tell: what is
+/// not younger has been looked at.
+fn new_sample(pass: &Pass, object: &Monitoring, watch: &Watch, last: Option<&Tag>, now: Timestamp) -> Option<Sample> {
+    object.spec.sample.clone().filter(|sample| match &pass.memory.sample {
+        Some(known) => known != sample,
+        None => watch.may_be_news(last, sample, now),
+    })
 }
 
 /// So much later than that; at once where there was nothing yet.

@@ -57,7 +57,7 @@ impl Around {
         Self { links, me: claimant(parent), others }
     }
 
-    fn case<'a>(&'a self, pass: &'a Pass, status: &'a ClosedLoopStatus) -> Case<'a> {
+    fn case<'a>(&'a self, ctx: &ClosedLoops, pass: &'a Pass, status: &'a ClosedLoopStatus) -> Case<'a> {
         Case {
             name: &pass.key.name,
             spec: &pass.family.parent.spec,
@@ -65,7 +65,7 @@ impl Around {
             links: &self.links,
             me: &self.me,
             others: &self.others,
-            now: Timestamp::now(),
+            now: ctx.now(),
         }
     }
 }
@@ -89,7 +89,7 @@ fn claimant(one: &ClosedLoop) -> Claimant {
 pub async fn keep(ctx: &ClosedLoops, pass: &mut Pass) -> Result<Assessment, Error> {
     let around = Around::of(ctx, pass);
     let status = pass.family.parent.status.clone().unwrap_or_default();
-    let assessment = assess(&around.case(pass, &status));
+    let assessment = assess(&around.case(ctx, pass, &status));
     pass.memory.strangers = None;
     if let Some(until) = &assessment.effective.until {
         pass.again(until.0);
@@ -216,7 +216,7 @@ pub async fn report(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment)
     let parent = Arc::clone(&pass.family.parent);
     let tuning = parent.status.as_ref().map(|status| status.tuning.clone()).unwrap_or_default();
     let stored = ClosedLoopStatus { tuning: Vec::new(), ..parent.status.clone().unwrap_or_default() };
-    let case = around.case(pass, &stored);
+    let case = around.case(ctx, pass, &stored);
     let now = case.now;
     let family = &pass.family;
     let hops = Hops {

@@ -210,9 +210,17 @@ fn health(case: &Case, assessment: &Assessment, hops: Hops) -> Health {
         Some(ready) if ready.status == "True" => {
             Health::Good(LoopReason::Running, "watches, decides and acts".to_owned())
         }
-        Some(ready) if ready.status == "Unknown" => Health::Working(word(ready), ready.message.clone()),
+        Some(ready) if ready.status == "Unknown" => Health::Working(word(ready), unseen(case, &ready.message)),
         Some(ready) => Health::Retrying(word(ready), ready.message.clone()),
     }
+}
+
+/// Why nothing was seen yet, and what to do where samples have to be pushed.
+fn unseen(case: &Case, message: &str) -> String {
+    if case.spec.metrics.iter().all(|metric| metric.source.push.is_none()) {
+        return message.to_owned();
+    }
+    format!("{message}; samples are pushed: write spec.sample of Monitoring {}, by server-side apply", case.name)
 }
 
 /// The reason of a condition that one of the hops wrote.

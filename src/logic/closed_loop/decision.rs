@@ -1,25 +1,26 @@
 //! The second hop: alarms in, one choice out, with all that was passed over and why.
 //!
-//! One action for each iteration: the first in order that is alarmed, has a rung left, and is held back by nothing. While a
-//! decision is being carried out there is no other. All that later decisions need stands in the status. Must not know the
+//! One action for each iteration: the first in order that is alarmed, has a rung left, and is held back by nothing. A new
+//! sample is an iteration, and so is the end of what held a standing alarm back. While a decision is being carried out there
+//! is no other. All that later decisions need stands in the status. Must not know the
 //! target, nor carry anything out.
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::conditions::{self, Health, Stamp};
-use super::ladder::{Ladder, Turn};
+use super::ladder::Ladder;
 use super::limits::Limits;
-use super::order::{Candidate, Known, Selection, order};
+use super::order::{Known, Selection, order};
 use super::schedule::{self, Calendar};
 use super::settlement::{counter, settle, withdraw};
-use super::{Fault, HEARTBEAT, clock, micros, rung, shown, since, span, tag};
+use super::weigh::Pass;
+use super::{Fault, HEARTBEAT, micros, rung, shown, since, span, tag};
 use crate::api::closed_loop::action::{Alarm, Rung};
 use crate::api::closed_loop::metric::Side;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::closed_loop::{LoopMode, Trace};
 use crate::api::decision::{
-    ACTS_LIMIT, Act, Chosen, DecisionSpec, DecisionStatus, Direction, Entry, LadderState, Outcome, REJECTED_LIMIT,
-    Rejected,
+    ACTS_LIMIT, Act, Chosen, DecisionSpec, DecisionStatus, Entry, Outcome, REJECTED_LIMIT, Rejected,
 };
 use crate::api::execution::{Execution, ExecutionStatus};
 use crate::api::monitoring::{AlarmState, MonitoringStatus};
@@ -32,21 +33,21 @@ const HISTORY: i32 = 10;
 pub struct Rules {
     pub(super) mode: LoopMode,
     trace: Trace,
-    blocked: Option<String>,
-    rank: Vec<String>,
-    selection: Selection,
-    limits: Limits,
+    pub(super) blocked: Option<String>,
+    pub(super) rank: Vec<String>,
+    pub(super) selection: Selection,
+    pub(super) limits: Limits,
     actions: Vec<Doing>,
     history: usize,
 }
 
 /// What is done about one alarm, read.
 #[derive(Clone, Debug)]
-struct Doing {
-    when: Alarm,
-    settle: SignedDuration,
-    rungs: Vec<Rung>,
-    windows: Vec<Calendar>,
+pub(super) struct Doing {
+    pub(super) when: Alarm,
+    pub(super) settle: SignedDuration,
+    pub(super) rungs: Vec<Rung>,
+    pub(super) windows: Vec<Calendar>,
 }
 
 /// The loop's Execution, as it was last seen.
@@ -79,14 +80,6 @@ pub struct Input<'a> {
     pub now: Timestamp,
 }
 
-/// Why an alarm is passed over.
-struct Pass {
-    reason: LoopReason,
-    message: String,
-    /// It counts as limited.
-    limit: bool,
-}
-
 /// What comes of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decided {
@@ -94,6 +87,8 @@ pub struct Decided {
     pub status: DecisionStatus,
     /// It is worth a write. A choice that was not written is none.
     pub write: bool,
+    /// When time alone lets through what is held back.
+    pub again: Option<Timestamp>,
 }
 
 impl Rules {
@@ -127,7 +122,7 @@ impl Rules {
         })
     }
 
-    fn doing(&self, metric: &str, side: Side) -> Option<&Doing> {
+    pub(super) fn doing(&self, metric: &str, side: Side) -> Option<&Doing> {
         self.actions.iter().find(|doing| doing.when.metric == metric && doing.when.side == side)
     }
 
@@ -150,7 +145,7 @@ impl Rules {
         if self.mode == LoopMode::Paused {
             status.message = Some("Paused".into());
             status.rejected.clear();
-        } else if fresh {
+        } else if fresh || self.released(&status, input) {
             status.tag.clone_from(&input.monitoring.tag);
             self.iterate(&mut status, input);
         }
@@ -165,7 +160,8 @@ impl Rules {
         if write {
             status.heartbeat = Some(micros(input.now));
         }
-        Decided { status, write }
+        let again = self.release(&status, input);
+        Decided { status, write, again }
     }
 
     fn health(&self) -> Health {
@@ -185,7 +181,7 @@ impl Rules {
             .retain(|state| alarms.iter().any(|alarm| alarm.metric == state.metric && alarm.side == state.side));
         status.rejected.clear();
         let counters = status.counters.clone();
-        let known = Known { rank: &self.rank, values: &input.monitoring.values, counters: &counters };
+        let known = self.known(&counters, input);
         let mut chosen = None;
         for candidate in order(&self.selection, alarms, known) {
             let alarm = candidate.alarm;
@@ -215,66 +211,6 @@ impl Rules {
             LoopMode::Auto | LoopMode::Paused => format!("React to {metric}"),
             LoopMode::DryRun => format!("Would react to {metric}"),
             LoopMode::Approve => format!("Propose to react to {metric}"),
-        }
-    }
-
-    /// The rung to take for this alarm, or why none is.
-    fn weigh(
-        &self,
-        status: &DecisionStatus,
-        candidate: Candidate,
-        taken: bool,
-        known: Known,
-        input: Input,
-    ) -> Result<usize, Pass> {
-        let alarm = candidate.alarm;
-        let refuse = |reason, message: &str| Err(Pass { reason, message: message.to_owned(), limit: false });
-        let limit = |reason, message: String| Err(Pass { reason, message, limit: true });
-        let Some(doing) = self.doing(&alarm.metric, alarm.side) else {
-            return refuse(LoopReason::NoAction, "no action is declared for it");
-        };
-        if candidate.refused {
-            return refuse(LoopReason::NotSelected, "the expression gives it no number above 0");
-        }
-        if let Some(why) = &self.blocked {
-            return refuse(LoopReason::Blocked, why);
-        }
-        if taken {
-            return refuse(LoopReason::Outranked, "another one comes first");
-        }
-        if let Some(open) = status.chosen.as_ref().filter(|chosen| chosen.outcome.is_none()) {
-            return Err(in_flight(open));
-        }
-        if alarm.held {
-            return refuse(LoopReason::UnknownValue, "its value is not known");
-        }
-        if input.executor.is_none_or(|executor| executor.status.seq.is_none()) && self.mode != LoopMode::DryRun {
-            return refuse(LoopReason::NoExecutor, "the loop's Execution is not there yet");
-        }
-        if !schedule::any_holds(&doing.windows, input.now) {
-            return limit(LoopReason::OutsideWindow, "its action is not done at this time".into());
-        }
-        let ladder = Ladder { rungs: doing.rungs.len(), settle: doing.settle, side: alarm.side };
-        let state = ladder_state(status, alarm);
-        let rung = match ladder.turn(state, known.value(&alarm.metric), input.now) {
-            Turn::Climb(rung) => rung,
-            Turn::Settling(until) => {
-                return refuse(LoopReason::Settling, &format!("its last action settles until {}", clock(until)));
-            }
-            Turn::Exhausted(until) => {
-                return limit(
-                    LoopReason::Exhausted,
-                    format!("no rung of its ladder is left; again at {}", clock(until)),
-                );
-            }
-        };
-        let direction = doing.rungs.get(rung).map(rung::direction).unwrap_or_default();
-        if alarm.unknown && direction == Direction::Lower {
-            return refuse(LoopReason::UnknownValue, "its value is not known, and its action lowers capacity");
-        }
-        match self.limits.held(&status.acts, direction, input.now) {
-            Some(held) => limit(held.reason, held.message),
-            None => Ok(rung),
         }
     }
 
@@ -340,23 +276,6 @@ impl Rules {
 }
 
 const NO_LADDER: Ladder = Ladder { rungs: 0, settle: SignedDuration::ZERO, side: Side::Low };
-
-fn ladder_state<'a>(status: &'a DecisionStatus, alarm: &AlarmState) -> Option<&'a LadderState> {
-    status.ladders.iter().find(|state| state.metric == alarm.metric && state.side == alarm.side)
-}
-
-fn in_flight(open: &Chosen) -> Pass {
-    let (reason, message) = match open.mode {
-        LoopMode::Approve => (
-            LoopReason::AwaitsApproval,
-            format!("decision {} is a proposal; set spec.approve to {} to have it carried out", open.seq, open.seq),
-        ),
-        LoopMode::Auto | LoopMode::DryRun | LoopMode::Paused => {
-            (LoopReason::InFlight, format!("decision {} is being carried out", open.seq))
-        }
-    };
-    Pass { reason, message, limit: false }
-}
 
 fn reject(status: &mut DecisionStatus, alarm: &AlarmState, pass: Pass) {
     if pass.limit {

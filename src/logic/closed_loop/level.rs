@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Fault, number, span};
+use super::{Fault, later, number, span};
 use crate::api::closed_loop::metric::{Equal, Level, Metric, MissingThen, Side};
 
 /// Levels under this count as 0 where a share of the level is taken.
@@ -120,6 +120,12 @@ impl Levels {
             },
             (None, Value::Known(_) | Value::Assumed(_) | Value::Unknown) => Stand::Off,
         }
+    }
+
+    /// When a value that stays beyond the level since then has done so for long enough.
+    #[must_use]
+    pub fn ripe(&self, side: Side, since: Timestamp) -> Option<Timestamp> {
+        self.bounds.iter().find(|bound| bound.side == side).map(|bound| later(since, bound.patience))
     }
 
     /// How far the value is beyond the level, as a share of the level; nothing for an alarm without a measure.

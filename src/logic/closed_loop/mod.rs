@@ -7,7 +7,7 @@
 //! | file | what it decides |
 //! |---|---|
 //! | `tag`, `level`, `monitoring` | which sample counts, which alarm stands |
-//! | `order`, `limits`, `ladder`, `decision` | which alarm is served, by which rung, and why the others are not |
+//! | `order`, `limits`, `ladder`, `weigh`, `decision` | which alarm is served, by which rung, and why the others are not |
 //! | `goal`, `execution` | what the target is to be, and what to do next so that each decision has one effect |
 //! | `last_served`, `tuning`, `chain` | how a slow loop finds what to tune, and how far it may |
 //! | `conflict`, `schedule` | who else has the target; what time it is |
@@ -36,6 +36,7 @@ pub mod span;
 pub mod support;
 pub mod tag;
 pub mod tuning;
+mod weigh;
 
 #[cfg(test)]
 mod tests;

@@ -156,6 +156,13 @@ impl Watch {
         }
     }
 
+    /// When time alone raises an alarm that is pending.
+    #[must_use]
+    pub fn ripe(&self, status: &MonitoringStatus) -> Option<Timestamp> {
+        let levels = |name: &str| self.metrics.iter().find(|(metric, _)| metric == name).map(|(_, levels)| levels);
+        status.pending.iter().filter_map(|alarm| levels(&alarm.metric)?.ripe(alarm.side, alarm.since.0)).min()
+    }
+
     /// The next status.
     #[must_use]
     pub fn observe(&self, before: &MonitoringStatus, news: News, around: Around) -> Seen {

@@ -133,9 +133,9 @@ fn lay(
     let declared = level(&spec.metrics, &tuned.path).ok_or("no metric has such a level")?;
     let held = before.and_then(|before| before.thresholds.iter().find(|other| other.path == tuned.path));
     let from = held.map_or(&declared, |held| &held.value);
-    let value = read(&tuned.value)?;
-    within(bounds, value)?;
-    let step = (value - read(from)?).abs();
+    let (value, was) = (read(&tuned.value)?, read(from)?);
+    within(bounds, was, value)?;
+    let step = (value - was).abs();
     if step > read(&bounds.max_step)? + SLACK {
         return Err(format!(
             "{} is more than {} from {}",
@@ -155,14 +155,17 @@ fn lay(
     Ok(true)
 }
 
-fn within(bounds: &TunableThreshold, value: f64) -> Result<(), String> {
-    if value < read(&bounds.min)? - SLACK || value > read(&bounds.max)? + SLACK {
+/// A level that is declared outside its bounds may come back step by step, and go no further out.
+fn within(bounds: &TunableThreshold, from: f64, value: f64) -> Result<(), String> {
+    let (min, max) = (read(&bounds.min)?, read(&bounds.max)?);
+    let outside = |value: f64| (min - value).max(value - max).max(0.0);
+    if outside(value) > outside(from) + SLACK {
         return Err(format!("{} is not within {} and {}", shown(value).0, bounds.min.as_str(), bounds.max.as_str()));
     }
     Ok(())
 }
 
-/// The level after a change by so much: within the bounds, and no further than one step.
+/// The level after a change by so much: within the bounds, or a step on the way back there, and no further than one step.
 ///
 /// # Errors
 ///

@@ -49,7 +49,7 @@ pub async fn find(ctx: &ClosedLoops, target: &TargetRef) -> Result<Option<Place>
         return Ok(Some(place));
     }
     let id = (target.api_version.clone(), target.kind.clone());
-    let now = Timestamp::now();
+    let now = ctx.now();
     let known = ctx.state.kinds().get(&id).filter(|(asked, _)| now.duration_since(*asked) < HOLDS).cloned();
     if let Some((_, place)) = known {
         return Ok(place);

@@ -63,7 +63,7 @@ impl Actor {
     /// # Errors
     /// It has not been missing for long enough to be believed.
     async fn forbidden(&mut self, ctx: &ClosedLoops, refusal: &Refusal) -> Result<String, Error> {
-        let now = Timestamp::now();
+        let now = ctx.now();
         let since = self.doubt.filter(|since| now.duration_since(*since) < BELIEF).unwrap_or(now);
         self.doubt = Some(since);
         if now.duration_since(since) < DOUBT {

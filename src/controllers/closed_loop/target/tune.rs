@@ -1,6 +1,5 @@
 //! Another loop's policy: this loop's own entry in that one's `status.tuning`.
 
-use jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
@@ -29,7 +28,7 @@ fn api(ctx: &ClosedLoops, actor: &Actor) -> Api<ClosedLoop> {
 pub async fn look(ctx: &ClosedLoops, actor: &Actor) -> Result<Seen, Error> {
     let other = ctx.timed(api(ctx, actor).get(&actor.target.name)).await?;
     let status = other.status.clone().unwrap_or_default();
-    let now = Timestamp::now();
+    let now = ctx.now();
     let held = tuning::effective(&other.spec, &status.tuning, status.effective.as_ref(), now);
     let policy = match held {
         Ok(policy) => policy,

@@ -66,6 +66,8 @@ pub struct Loop {
     pub writes: usize,
     /// What was written of the first two hops: all that is left after a crash.
     pub stored: (MonitoringStatus, DecisionStatus),
+    /// When time alone lets something through.
+    pub again: Option<Timestamp>,
 }
 
 impl Loop {
@@ -83,6 +85,7 @@ impl Loop {
             effects: Vec::new(),
             writes: 0,
             stored: (MonitoringStatus::default(), DecisionStatus::default()),
+            again: None,
         }
     }
 
@@ -98,6 +101,13 @@ impl Loop {
         let watch = Watch::parse(&children.monitoring).unwrap();
         let measurement = watch.pushed(&sample(now, values));
         self.hop(&children, &watch, News::Measured(&measurement), now, None);
+    }
+
+    /// Time passes, and no sample comes.
+    pub fn wait(&mut self, now: Timestamp) {
+        let children = self.children(now);
+        let watch = Watch::parse(&children.monitoring).unwrap();
+        self.hop(&children, &watch, News::Time, now, None);
     }
 
     /// One interval of a slow loop.
@@ -150,6 +160,7 @@ impl Loop {
             self.stored.1 = decided.status.clone();
         }
         self.decision = decided.status;
+        self.again = decided.again;
     }
 
     /// The operator is killed and starts again.

@@ -13,5 +13,6 @@ mod limits;
 mod monitoring;
 mod parity;
 mod properties;
+mod release;
 mod resize;
 mod tuning;

@@ -87,6 +87,32 @@ fn steps_are_measured_from_what_held_before() {
 }
 
 #[test]
+fn a_level_declared_outside_its_bounds_comes_back_step_by_step() {
+    let mut spec = tunable();
+    (spec.metrics[0].low.as_mut().unwrap().raise, spec.metrics[0].low.as_mut().unwrap().clear) = ("12.5".into(), None);
+    let tunable = spec.tunable.clone().unwrap();
+    let (mut held, mut ways) = (None, Vec::new());
+    for second in 0..4 {
+        let now = effective(&spec, &[], held.as_ref(), at(second)).unwrap();
+        let value = held.as_ref().map_or_else(
+            || level(&now.metrics, "cpu.low.raise").unwrap(),
+            |held: &Effective| held.thresholds[0].value.clone(),
+        );
+        // In whichever direction the slow loop means to go.
+        let goal = stepped(&tunable, "cpu.low.raise", &value, &"1".into()).unwrap();
+        let all = [tuning("strong", second, None, json!([{"path": "cpu.low.raise", "value": goal}]))];
+        let policy = effective(&spec, &all, held.as_ref(), at(second)).unwrap();
+        assert_eq!(policy.shown.refused, [""; 0]);
+        assert_eq!(effective(&spec, &all, Some(&policy.shown), at(second)).unwrap(), policy, "and holds");
+        ways.push(level(&policy.metrics, "cpu.low.raise").unwrap().0);
+        held = Some(policy.shown);
+    }
+    assert_eq!(ways, ["11.5", "10.5", "10", "10"]);
+    let out = [tuning("strong", 0, None, json!([{"path": "cpu.low.raise", "value": "13"}]))];
+    assert!(effective(&spec, &out, None, at(1)).unwrap().shown.refused[0].contains("not within 2 and 10"));
+}
+
+#[test]
 fn levels_do_not_cross() {
     let mut spec = tunable();
     spec.metrics[0].low.as_mut().unwrap().clear = Some("5.5".into());

@@ -1,0 +1,287 @@
+//! An API server for loops, as far as their controller can tell: objects as JSON, one resource version, conflicts, applied
+//! statuses. Knows nothing of controllers; every write is left in a list for the invariants.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ganglion::api::marks;
+use ganglion::logic::world::loops::{LoopKind, LoopObject};
+use serde_json::{Value, json};
+
+/// The namespace of everything.
+pub const NAMESPACE: &str = "n";
+
+/// A kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Sort {
+    Loop,
+    Monitoring,
+    Decision,
+    Execution,
+    Deployment,
+}
+
+impl Sort {
+    pub const WATCHED: [(Self, LoopKind); 4] = [
+        (Self::Loop, LoopKind::Loop),
+        (Self::Monitoring, LoopKind::Monitoring),
+        (Self::Decision, LoopKind::Decision),
+        (Self::Execution, LoopKind::Execution),
+    ];
+    pub const CHILDREN: [Self; 3] = [Self::Monitoring, Self::Decision, Self::Execution];
+
+    fn of(plural: &str) -> Option<Self> {
+        Some(match plural {
+            "closedloops" => Self::Loop,
+            "monitorings" => Self::Monitoring,
+            "decisions" => Self::Decision,
+            "executions" => Self::Execution,
+            "deployments" => Self::Deployment,
+            _ => return None,
+        })
+    }
+
+    /// The object, as the controller knows it.
+    pub fn fact(self, object: &Value) -> Option<LoopObject> {
+        let object = object.clone();
+        let parsed = match self {
+            Self::Loop => serde_json::from_value(object).map(|one| LoopObject::Loop(Box::new(one))),
+            Self::Monitoring => serde_json::from_value(object).map(|one| LoopObject::Monitoring(Box::new(one))),
+            Self::Decision => serde_json::from_value(object).map(|one| LoopObject::Decision(Box::new(one))),
+            Self::Execution => serde_json::from_value(object).map(|one| LoopObject::Execution(Box::new(one))),
+            Self::Deployment => return None,
+        };
+        Some(parsed.expect("what the controller wrote can be read"))
+    }
+}
+
+/// Who writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    Operator,
+    /// A request of a process that has ended since.
+    Ghost,
+    Others,
+}
+
+/// A request of the operator.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub method: String,
+    pub sort: Sort,
+    pub name: String,
+    pub sub: String,
+    pub manager: String,
+    pub merge: bool,
+    pub body: Value,
+}
+
+impl Asked {
+    pub fn read(method: &str, path: &str, query: &str, kind: &str, body: &[u8]) -> Option<Self> {
+        let mut parts = path.split('/').skip_while(|part| *part != "namespaces").skip(2);
+        let sort = Sort::of(parts.next()?)?;
+        let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        let mut managers = query.split('&').filter_map(|pair| pair.strip_prefix("fieldManager="));
+        let name = parts.next().or(body["metadata"]["name"].as_str()).unwrap_or_default().to_owned();
+        Some(Self {
+            method: method.to_owned(),
+            sort,
+            name,
+            sub: parts.next().unwrap_or_default().to_owned(),
+            manager: managers.next().unwrap_or_default().replace("%2F", "/"),
+            merge: kind.contains("merge-patch"),
+            body,
+        })
+    }
+
+    /// It changes something, where it is carried out.
+    pub fn writes(&self) -> bool {
+        self.method != "GET"
+    }
+
+    /// It sets the target's replicas.
+    pub fn scales(&self) -> bool {
+        self.writes() && self.sort == Sort::Deployment
+    }
+}
+
+impl std::fmt::Display for Asked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {:?}/{} {}", self.method, self.sort, self.name, self.sub)?;
+        if self.scales() {
+            write!(f, " to {}", self.body["spec"]["replicas"])?;
+        }
+        let status = &self.body["status"];
+        for field in ["seq", "state", "message", "tuning"] {
+            if !status[field].is_null() {
+                write!(f, " {field}={}", status[field])?;
+            }
+        }
+        match status["tag"]["sequence"].as_i64() {
+            Some(sequence) => write!(f, " #{sequence}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// One change, for the invariants and the watches.
+#[derive(Clone, Debug)]
+pub struct Write {
+    pub by: By,
+    pub sort: Sort,
+    pub name: String,
+    pub old: Option<Arc<Value>>,
+    /// None where it was deleted.
+    pub new: Option<Arc<Value>>,
+    pub version: u64,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Api {
+    pub objects: BTreeMap<(Sort, String), Arc<Value>>,
+    /// Every write there was.
+    pub log: Vec<Write>,
+    pub version: u64,
+    uids: u64,
+    /// Preconditions are passed over: a flaw.
+    careless: bool,
+}
+
+impl Api {
+    pub fn new(careless: bool) -> Self {
+        Self { careless, ..Self::default() }
+    }
+
+    pub fn get(&self, sort: Sort, name: &str) -> Option<&Arc<Value>> {
+        self.objects.get(&(sort, name.to_owned()))
+    }
+
+    /// Makes an object; an existing one of that name is left alone.
+    pub fn create(
+        &mut self,
+        by: By,
+        sort: Sort,
+        name: &str,
+        mut object: Value,
+    ) -> Result<Arc<Value>, (u16, &'static str)> {
+        if self.get(sort, name).is_some() {
+            return Err((409, "AlreadyExists"));
+        }
+        self.uids += 1;
+        let meta = &mut object["metadata"];
+        meta["uid"] = json!(format!("uid-{}", self.uids));
+        meta["generation"] = json!(1);
+        (meta["name"], meta["namespace"]) = (json!(name), json!(NAMESPACE));
+        meta["creationTimestamp"] = json!(format!("2026-11-20T00:{:02}:{:02}Z", self.uids / 60 % 60, self.uids % 60));
+        if sort != Sort::Deployment {
+            object["status"] = json!({"observedGeneration": -1});
+        }
+        Ok(self.put(by, sort, name, object))
+    }
+
+    /// Changes an object. What changes nothing is no write.
+    pub fn change(&mut self, by: By, sort: Sort, name: &str, change: impl FnOnce(&mut Value)) -> Option<Arc<Value>> {
+        let old = Arc::clone(self.get(sort, name)?);
+        let mut new = Value::clone(&old);
+        change(&mut new);
+        if new == *old {
+            return Some(old);
+        }
+        if new["spec"] != old["spec"] {
+            new["metadata"]["generation"] = json!(old["metadata"]["generation"].as_i64().unwrap_or(0) + 1);
+        }
+        Some(self.put(by, sort, name, new))
+    }
+
+    pub fn delete(&mut self, by: By, sort: Sort, name: &str) {
+        let Some(old) = self.objects.remove(&(sort, name.to_owned())) else { return };
+        self.version += 1;
+        self.log.push(Write { by, sort, name: name.to_owned(), old: Some(old), new: None, version: self.version });
+    }
+
+    fn put(&mut self, by: By, sort: Sort, name: &str, mut object: Value) -> Arc<Value> {
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        let new = Arc::new(object);
+        let old = self.objects.insert((sort, name.to_owned()), Arc::clone(&new));
+        let (name, version) = (name.to_owned(), self.version);
+        self.log.push(Write { by, sort, name, old, new: Some(Arc::clone(&new)), version });
+        new
+    }
+
+    /// What the garbage collector takes: children whose loop is gone. False if there are none.
+    pub fn collect(&mut self) -> bool {
+        let is_there = |uid: &Value| self.objects.values().any(|object| object["metadata"]["uid"] == *uid);
+        let orphan = |object: &Value| {
+            object["metadata"]["ownerReferences"]
+                .as_array()
+                .is_some_and(|all| !all.iter().any(|one| is_there(&one["uid"])))
+        };
+        let gone = self.objects.iter().find(|(_, object)| orphan(object)).map(|(key, _)| key.clone());
+        gone.map(|(sort, name)| self.delete(By::Others, sort, &name)).is_some()
+    }
+
+    /// Carries out a request: the code and the body of the answer.
+    pub fn serve(&mut self, by: By, asked: &Asked) -> (u16, Value) {
+        let Asked { sort, name, body, .. } = asked;
+        if asked.method == "POST" {
+            return match self.create(by, *sort, name, body.clone()) {
+                Ok(object) => (201, Value::clone(&object)),
+                Err((code, reason)) => failure(code, reason),
+            };
+        }
+        let Some(there) = self.get(*sort, name).cloned() else { return failure(404, "NotFound") };
+        if !asked.writes() {
+            return (200, Value::clone(&there));
+        }
+        for field in ["uid", "resourceVersion"] {
+            let wanted = &body["metadata"][field];
+            if !wanted.is_null() && *wanted != there["metadata"][field] && !self.careless {
+                return failure(409, "Conflict");
+            }
+        }
+        let changed = self.change(by, *sort, name, |object| apply(object, asked));
+        changed.map_or_else(|| failure(404, "NotFound"), |object| (200, Value::clone(&object)))
+    }
+}
+
+fn apply(object: &mut Value, asked: &Asked) {
+    let body = &asked.body;
+    match (asked.sub.as_str(), asked.merge) {
+        ("scale", _) => object["spec"]["replicas"] = body["spec"]["replicas"].clone(),
+        ("status", _) if asked.manager.starts_with(marks::EXECUTION_MANAGER) && asked.sort == Sort::Loop => {
+            let mut all = object["status"]["tuning"].as_array().cloned().unwrap_or_default();
+            for entry in body["status"]["tuning"].as_array().into_iter().flatten() {
+                all.retain(|old| old["by"] != entry["by"]);
+                all.push(entry.clone());
+            }
+            object["status"]["tuning"] = json!(all);
+        }
+        ("status", _) => {
+            let tuning = object["status"]["tuning"].take();
+            object["status"] = body["status"].clone();
+            if !tuning.is_null() {
+                object["status"]["tuning"] = tuning;
+            }
+        }
+        (_, true) => json_patch::merge(object, body),
+        (_, false) => {
+            let sample = object["spec"]["sample"].take();
+            object["spec"] = body["spec"].clone();
+            if !sample.is_null() {
+                object["spec"]["sample"] = sample;
+            }
+            for field in ["labels", "ownerReferences"] {
+                object["metadata"][field] = body["metadata"][field].clone();
+            }
+        }
+    }
+}
+
+/// An answer that something went wrong.
+pub fn failure(code: u16, reason: &str) -> (u16, Value) {
+    let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": reason, "reason": reason, "code": code});
+    (code, body)
+}

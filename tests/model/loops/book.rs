@@ -1,0 +1,266 @@
+//! What must hold of loops after every write, read off what the API server holds, and who wrote what.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ganglion::api::decision::{Decision, DecisionStatus, Outcome};
+use ganglion::api::execution::{Claim, Execution, ExecutionState};
+use ganglion::api::monitoring::MonitoringStatus;
+use ganglion::logic::closed_loop::decision::Executor;
+use ganglion::logic::closed_loop::{settlement, span};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::api::{Api, By, Sort, Write};
+use super::process::{NOW, now};
+use crate::check::{Violation, violation};
+
+/// How long a value may be used for after its time: three intervals, and the time that requests take.
+pub const FRESH: i64 = 45_000;
+const LATE: i64 = 60_000;
+
+/// A claim, as it was recorded when a request was sent: whose, and of what.
+pub type Intent = (String, Claim);
+
+/// An effect on the target.
+struct Effect {
+    executor: String,
+    seq: i64,
+    /// By the wall clock, and by one that never steps.
+    at: (i64, i64),
+    ghost: bool,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Book {
+    /// How far the log was read.
+    read: usize,
+    /// What was pushed, by its time.
+    pub samples: BTreeMap<Timestamp, BTreeMap<String, String>>,
+    effects: Vec<Effect>,
+    /// Effects before this were forgotten with the Decision that knew of them.
+    forgotten: usize,
+    /// What may count as served though nothing was done: done by others, or only in a dry run.
+    granted: i64,
+    /// Counts that never go back, by object and name.
+    counts: BTreeMap<(String, String), i64>,
+    pub decisions: u64,
+    pub writes: BTreeMap<(Sort, String), u64>,
+}
+
+fn parsed<T: serde::de::DeserializeOwned>(value: &Value) -> T {
+    serde_json::from_value(value.clone()).expect("what is stored can be read")
+}
+
+fn uid(object: &Value) -> String {
+    object["metadata"]["uid"].as_str().unwrap_or_default().to_owned()
+}
+
+/// The claim that was recorded last.
+pub fn intent(api: &Api) -> Option<Intent> {
+    let claims = api.log.iter().rev().filter(|write| write.sort == Sort::Execution && write.name == "web");
+    let mut claims =
+        claims.filter_map(|write| write.new.as_ref()).filter(|object| !object["status"]["claim"].is_null());
+    claims.next().map(|object| (uid(object), parsed(&object["status"]["claim"])))
+}
+
+impl Book {
+    /// Looks at every write since the last time; `sent` is what stood recorded when the request that wrote was sent, and
+    /// `steady` a clock that never steps.
+    pub fn take(&mut self, api: &Api, sent: Option<&Intent>, steady: i64) -> Result<(), Violation> {
+        while let Some(write) = api.log.get(self.read).cloned() {
+            self.read += 1;
+            if write.by == By::Others {
+                continue;
+            }
+            *self.writes.entry((write.sort, write.name.clone())).or_default() += 1;
+            let Some(new) = &write.new else { continue };
+            if let Some(old) = &write.old {
+                untouched(&write, old, new)?;
+            }
+            match write.sort {
+                Sort::Deployment => self.scaled(&write, sent, steady)?,
+                Sort::Monitoring => self.monitored(new)?,
+                Sort::Decision => self.decided(api, &write, steady)?,
+                Sort::Execution => self.executed(api, &write)?,
+                Sort::Loop => self.tuned(new)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn grows(&mut self, whose: &str, what: &str, now: i64) -> Result<(), Violation> {
+        let before = self.counts.entry((whose.to_owned(), what.to_owned())).or_insert(now);
+        if *before > now {
+            return violation("WentBack", format!("{what} of {whose} went from {before} to {now}"));
+        }
+        *before = now;
+        Ok(())
+    }
+
+    fn scaled(&mut self, write: &Write, sent: Option<&Intent>, steady: i64) -> Result<(), Violation> {
+        let (Some(old), Some(new)) = (&write.old, &write.new) else { return Ok(()) };
+        let replicas = |object: &Value| object["spec"]["replicas"].as_i64().unwrap_or(-1);
+        let (from, to) = (replicas(old), replicas(new));
+        let claim = sent.filter(|(_, claim)| claim.goal.replicas.map(i64::from) == Some(to));
+        let Some((executor, claim)) = claim else {
+            return violation("NoIntent", format!("scaled from {from} to {to}, and {sent:?} was recorded"));
+        };
+        if self.effects.iter().any(|effect| effect.executor == *executor && effect.seq == claim.seq) {
+            return violation("TwoEffects", format!("decision {} has two effects, to {to} at last", claim.seq));
+        }
+        let generation = old["metadata"]["generation"].as_i64();
+        if claim.generation != generation || claim.uid != Some(uid(old)) {
+            return violation("BlindAct", format!("claimed at {:?}, done at {generation:?}", claim.generation));
+        }
+        let scale = claim.action.scale.clone().unwrap_or_default();
+        let (min, max) = (scale.min.map_or(from, i64::from), scale.max.map_or(from, i64::from));
+        if (to > from && to > max) || (to < from && to < min) {
+            return violation("OutOfBounds", format!("from {from} to {to}, within {min} and {max}"));
+        }
+        let (executor, at) = (executor.clone(), (NOW.get(), steady));
+        self.effects.push(Effect { executor, seq: claim.seq, at, ghost: write.by == By::Ghost });
+        Ok(())
+    }
+
+    fn monitored(&mut self, new: &Value) -> Result<(), Violation> {
+        let status: MonitoringStatus = parsed(&new["status"]);
+        self.grows(&uid(new), "sequence", status.tag.as_ref().map_or(0, |tag| tag.sequence))?;
+        for reading in status.values.iter().filter(|reading| reading.metric != "imbalance") {
+            let pushed = self.samples.get(&reading.at.0).and_then(|values| values.get(&reading.metric));
+            if pushed.map(String::as_str) != Some(reading.value.as_str()) {
+                return violation("InventedValue", format!("{reading:?}, and {pushed:?} was pushed"));
+            }
+        }
+        Ok(())
+    }
+
+    fn executed(&mut self, api: &Api, write: &Write) -> Result<(), Violation> {
+        let (Some(old), Some(new)) = (&write.old, &write.new) else { return Ok(()) };
+        let (before, after): (Execution, Execution) = (parsed(old), parsed(new));
+        let (before, after) = (before.status.unwrap_or_default(), after.status.unwrap_or_default());
+        let seq = after.seq.unwrap_or(0);
+        self.grows(&uid(new), "execution", seq)?;
+        let ended = after.state == Some(ExecutionState::Done) && before.state != after.state;
+        let ours = self.effects.iter().any(|effect| effect.executor == uid(new) && effect.seq == seq);
+        if write.name != "web" || !ended || ours {
+            return Ok(());
+        }
+        // Somebody else may have brought the target where it was to be.
+        let goal = before.claim.as_ref().and_then(|claim| claim.goal.replicas);
+        let mut others = api.log.iter().filter(|one| one.by == By::Others && one.sort == Sort::Deployment);
+        if !others.any(|one| one.new.as_ref().is_some_and(|object| object["spec"]["replicas"] == json!(goal))) {
+            return violation("FalseDone", format!("decision {seq} is said to be done"));
+        }
+        self.granted += 1;
+        Ok(())
+    }
+
+    fn tuned(&mut self, new: &Value) -> Result<(), Violation> {
+        for entry in new["status"]["tuning"].as_array().into_iter().flatten() {
+            self.grows(entry["uid"].as_str().unwrap_or_default(), "tuning", entry["seq"].as_i64().unwrap_or(0))?;
+        }
+        Ok(())
+    }
+
+    fn decided(&mut self, api: &Api, write: &Write, steady: i64) -> Result<(), Violation> {
+        let Some(new) = &write.new else { return Ok(()) };
+        let (id, decision): (String, Decision) = (uid(new), parsed(new));
+        let status = decision.status.clone().unwrap_or_default();
+        if write.old.is_none() && write.name == "web" {
+            self.forgotten = self.effects.len();
+        }
+        self.grows(&id, "decision", status.seq)?;
+        self.grows(&id, "sequence", status.tag.as_ref().map_or(0, |tag| tag.sequence))?;
+        for counter in &status.counters {
+            for (what, count) in [("wanted", counter.wanted), ("served", counter.served), ("limited", counter.limited)]
+            {
+                self.grows(&id, &format!("{what} {}", counter.metric), count)?;
+            }
+        }
+        if write.name != "web" {
+            return Ok(());
+        }
+        let before: DecisionStatus = write.old.as_ref().map(|old| parsed(&old["status"])).unwrap_or_default();
+        if status.seq > before.seq {
+            self.decisions += 1;
+            self.chosen(&decision, &before, &status, steady)?;
+        }
+        self.counted(api, &status)
+    }
+
+    /// A decision was made: it has to be due.
+    fn chosen(
+        &mut self,
+        decision: &Decision,
+        before: &DecisionStatus,
+        status: &DecisionStatus,
+        steady: i64,
+    ) -> Result<(), Violation> {
+        let Some(chosen) = &status.chosen else { return violation("NoChoice", "a number without a choice") };
+        if chosen.outcome == Some(Outcome::DryRun) {
+            self.granted += 1;
+            return Ok(());
+        }
+        let policy = decision.spec.policy.clone().unwrap_or_default();
+        let millis = |text: &str| span::parse(text).map_or(0, |span| i64::try_from(span.as_millis()).unwrap_or(0));
+        let at = chosen.at.0.as_millisecond();
+        // Both clocks may be behind when one of them steps.
+        let age = |effect: &Effect| (at - effect.at.0).max(steady - effect.at.1);
+        let known = self.effects.iter().skip(self.forgotten).filter(|effect| !effect.ghost);
+        let dwell = policy.dwell.as_ref().map_or(0, |dwell| millis(dwell.as_str()));
+        if let Some(early) = known.clone().find(|effect| age(effect) < dwell) {
+            return violation("Dwell", format!("{} ms after decision {}, and not {dwell}", age(early), early.seq));
+        }
+        if let Some(budget) = &policy.budget {
+            let recent = known.filter(|effect| age(effect) < millis(budget.per.as_str())).count();
+            if recent >= usize::try_from(budget.max).unwrap_or(0) {
+                return violation("Budget", format!("{recent} in {}, and not {}", budget.per.as_str(), budget.max));
+            }
+        }
+        let tag = status.tag.as_ref();
+        let again = before.tag.as_ref().map(|tag| tag.sequence) == tag.map(|tag| tag.sequence);
+        let mut waited = before.rejected.iter().filter(|one| one.metric == chosen.metric && one.side == chosen.side);
+        let outranked = ganglion::api::closed_loop::reasons::LoopReason::Outranked;
+        if again && !waited.any(|one| one.reason != outranked) {
+            return violation("TwoForOneSample", format!("decisions {} and {} about {tag:?}", before.seq, status.seq));
+        }
+        let lowers = chosen.action.scale.as_ref().is_some_and(|scale| scale.by.is_some_and(|by| by < 0));
+        let sample = tag.and_then(|tag| self.samples.range(..=tag.time.0).next_back());
+        let value = sample.and_then(|(_, values)| values.get(&chosen.metric)?.parse::<f64>().ok());
+        let fresh = sample.is_some_and(|(time, _)| at - time.as_millisecond() <= FRESH + LATE);
+        if lowers && !(fresh && value.is_some_and(|value| value < 20.0)) {
+            return violation("UnknownLowers", format!("{} by {:?} on {sample:?}", chosen.metric, chosen.action));
+        }
+        Ok(())
+    }
+
+    /// Served is what was done.
+    fn counted(&self, api: &Api, status: &DecisionStatus) -> Result<(), Violation> {
+        let execution = api.get(Sort::Execution, "web").map(|object| parsed::<Execution>(object));
+        let told = settlement::told(status, execution.as_ref().and_then(Executor::of), now());
+        let served: i64 = told.counters.iter().map(|counter| counter.served).sum();
+        let done = i64::try_from(self.effects.len()).unwrap_or(0) + self.granted;
+        if served > done {
+            return violation("ServedTooMuch", format!("{served} served, {done} done"));
+        }
+        Ok(())
+    }
+
+    /// How many writes of the operator there were of this.
+    pub fn written(&self) -> BTreeMap<(Sort, String), u64> {
+        self.writes.clone()
+    }
+}
+
+/// What belongs to others is theirs: the operator writes no user's spec, no sample, and of a target only its replicas.
+fn untouched(write: &Write, old: &Arc<Value>, new: &Arc<Value>) -> Result<(), Violation> {
+    let same = match write.sort {
+        Sort::Loop => old["spec"] == new["spec"],
+        Sort::Monitoring => old["spec"]["sample"] == new["spec"]["sample"],
+        Sort::Decision | Sort::Execution => true,
+        Sort::Deployment => old["spec"]["template"] == new["spec"]["template"],
+    };
+    if same { Ok(()) } else { violation("WroteSpec", format!("{:?} {}", write.sort, write.name)) }
+}

@@ -1,0 +1,414 @@
+//! Drives a run: samples come, requests are answered or lost, the process dies, others write, the clock steps; then all that
+//! stops and everything has to come to rest and to tell the truth.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ganglion::metrics::Metrics;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::api::{Api, Asked, By, Sort, failure};
+use super::book::{Book, Intent, intent};
+use super::flaw::Flaw;
+use super::process::{NOW, Process};
+use super::setup::{self, Choice, Setup};
+use crate::check::{Violation, violation};
+use crate::random::Rng;
+
+/// When a run begins, in milliseconds since the epoch.
+const BEGINNING: i64 = 1_800_000_000_000;
+
+/// What a run came to.
+#[derive(Debug, Default)]
+pub struct Done {
+    pub steps: u64,
+    pub decisions: u64,
+    pub violation: Option<Violation>,
+    pub lines: Vec<String>,
+}
+
+pub struct Run<'a> {
+    setup: &'a Setup,
+    flaw: Flaw,
+    metrics: Metrics,
+    pub api: Api,
+    process: Process,
+    /// Requests of processes that have ended, with what was recorded when they were sent.
+    ghosts: Vec<(Asked, Option<Intent>)>,
+    /// The same of the requests that wait, by their place.
+    intents: Vec<Option<Intent>>,
+    book: Book,
+    rng: Rng,
+    /// Milliseconds by a clock that never steps.
+    steady: i64,
+    steps: u64,
+    lines: Option<Vec<String>>,
+}
+
+/// Runs this situation; with `trace`, the answer has one line for each step.
+pub fn run(setup: &Setup, flaw: Flaw, trace: bool) -> Done {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+    runtime.expect("a runtime").block_on(async {
+        NOW.set(BEGINNING);
+        fastrand::seed(setup.seed);
+        let metrics = Metrics::new();
+        let mut run = Run {
+            setup,
+            flaw,
+            process: Process::start(&metrics),
+            metrics,
+            api: Api::new(flaw == Flaw::Careless),
+            ghosts: Vec::new(),
+            intents: Vec::new(),
+            book: Book::default(),
+            rng: Rng::new(setup.seed),
+            steady: BEGINNING,
+            steps: 0,
+            lines: trace.then(Vec::new),
+        };
+        let violation = run.all().await.err();
+        Done { steps: run.steps, decisions: run.book.decisions, violation, lines: run.lines.unwrap_or_default() }
+    })
+}
+
+impl Run<'_> {
+    async fn all(&mut self) -> Result<(), Violation> {
+        self.restore();
+        self.mix().await?;
+        self.settle().await
+    }
+
+    fn say(&mut self, line: impl FnOnce() -> String) {
+        let at = NOW.get() - BEGINNING;
+        if let Some(lines) = &mut self.lines {
+            lines.push(format!("{at:>8} {}", line()));
+        }
+    }
+
+    /// What is the user's is there.
+    fn restore(&mut self) {
+        let deployment = json!({"metadata": {}, "spec": {"replicas": 3, "template": {}}});
+        let made = |spec: &Value, kind| json!({"apiVersion": "ganglion.dev/v1alpha1", "kind": kind, "metadata": {}, "spec": spec});
+        let _ = self.api.create(By::Others, Sort::Deployment, "web", deployment);
+        let _ = self.api.create(By::Others, Sort::Loop, "web", made(&self.setup.fast, "ClosedLoop"));
+        if self.setup.slow {
+            let _ = self.api.create(By::Others, Sort::Loop, "slow", made(&setup::slow(), "ClosedLoop"));
+        }
+    }
+
+    async fn mix(&mut self) -> Result<(), Violation> {
+        let (choices, weights): (Vec<Choice>, Vec<u32>) = self.setup.pace.iter().copied().unzip();
+        for _ in 0..self.setup.steps {
+            let choice = choices[self.rng.weighted(&weights)];
+            self.choose(choice).await?;
+            self.steps += 1;
+        }
+        Ok(())
+    }
+
+    async fn choose(&mut self, choice: Choice) -> Result<(), Violation> {
+        match choice {
+            Choice::Push => self.push(),
+            Choice::Hear => {
+                let place = self.rng.below(Process::kinds());
+                self.hear(place);
+            }
+            Choice::Begin => {
+                self.process.begin().await;
+            }
+            Choice::Serve => {
+                if let Some(index) = self.waiting(false) {
+                    self.serve(index)?;
+                }
+            }
+            Choice::Answer => {
+                if let Some(index) = self.waiting(true) {
+                    self.answer(index).await;
+                }
+            }
+            Choice::Refuse => {
+                if let Some(index) = self.waiting(false) {
+                    let asked = self.process.pending[index].asked.to_string();
+                    let (code, reason) = *self.rng.pick(&FAILURES).unwrap_or(&FAILURES[0]);
+                    self.say(|| format!("operator: {asked} -> {code}"));
+                    self.process.pending[index].answer = Some(failure(code, reason));
+                    self.answer(index).await;
+                }
+            }
+            Choice::LoseAnswer => {
+                if let Some(index) = self.waiting(true) {
+                    self.say(|| "operator: an answer is lost".into());
+                    self.intents.swap_remove(index);
+                    self.process.lose(index).await;
+                }
+            }
+            Choice::Crash => self.crash(),
+            Choice::Haunt => self.haunt()?,
+            Choice::Cut => {
+                let place = self.rng.below(Process::kinds());
+                self.process.cut(place);
+            }
+            Choice::Tick => self.pass(1, 1500),
+            Choice::Leap if self.process.pending.is_empty() => self.pass(5_000, 400_000),
+            Choice::Leap => {}
+            Choice::StepClock => {
+                let step = self.rng.between(-30_000, 30_000);
+                self.say(|| format!("the clock steps by {step} ms"));
+                NOW.set(NOW.get() + step);
+            }
+            Choice::Garbage => {
+                self.api.collect();
+                self.restore();
+            }
+            Choice::Scale => self.scale(),
+            Choice::Delete => self.delete(),
+            Choice::EditChild => self.edit(),
+            Choice::Policy => self.policy(),
+        }
+        self.note()
+    }
+
+    /// Notes what was recorded when the new requests were sent, and looks at what others wrote.
+    fn note(&mut self) -> Result<(), Violation> {
+        while self.intents.len() < self.process.pending.len() {
+            self.intents
+                .push(self.process.pending[self.intents.len()].asked.scales().then(|| intent(&self.api)).flatten());
+        }
+        self.book.take(&self.api, None, self.steady)
+    }
+
+    fn pass(&mut self, low: i64, high: i64) {
+        let time = self.rng.between(low, high);
+        NOW.set(NOW.get() + time);
+        self.steady += time;
+    }
+
+    fn hear(&mut self, place: usize) -> bool {
+        (self.flaw != Flaw::Deaf || place != 1 || !self.process.is_synced()) && self.process.hear(place, &self.api)
+    }
+
+    /// One of the requests that wait for their turn, or for their answer to arrive.
+    fn waiting(&mut self, served: bool) -> Option<usize> {
+        let pending = self.process.pending.iter().enumerate();
+        let fit: Vec<usize> = pending.filter(|(_, one)| one.answer.is_some() == served).map(|(at, _)| at).collect();
+        self.rng.pick(&fit).copied()
+    }
+
+    fn serve(&mut self, index: usize) -> Result<(), Violation> {
+        let asked = self.process.pending[index].asked.clone();
+        let answer = self.carry_out(By::Operator, &asked, self.intents[index].clone())?;
+        self.process.pending[index].answer = Some(answer);
+        Ok(())
+    }
+
+    fn carry_out(&mut self, by: By, asked: &Asked, sent: Option<Intent>) -> Result<(u16, Value), Violation> {
+        let bent = self.flaw.bend(asked);
+        let answer = match self.flaw.pretend(asked, &self.api) {
+            Some(answer) => answer,
+            None => self.api.serve(by, &bent),
+        };
+        if asked.writes() {
+            self.say(|| format!("{by:?}: {asked} -> {}", answer.0));
+        }
+        self.book.take(&self.api, sent.as_ref(), self.steady)?;
+        Ok(answer)
+    }
+
+    async fn answer(&mut self, index: usize) {
+        self.intents.swap_remove(index);
+        self.process.answer(index).await;
+        if self.flaw == Flaw::Oversleeps {
+            self.process.oversleep();
+        }
+    }
+
+    fn crash(&mut self) {
+        self.say(|| "operator: crashes and starts again".into());
+        let old = std::mem::replace(&mut self.process, Process::start(&self.metrics));
+        let sent = old.pending.into_iter().zip(std::mem::take(&mut self.intents));
+        let unheard = sent.filter(|(one, _)| one.answer.is_none() && one.asked.writes());
+        self.ghosts.extend(unheard.map(|(one, intent)| (one.asked, intent)));
+    }
+
+    fn haunt(&mut self) -> Result<(), Violation> {
+        if self.ghosts.is_empty() {
+            return Ok(());
+        }
+        let index = self.rng.below(self.ghosts.len());
+        let (asked, intent) = self.ghosts.swap_remove(index);
+        self.carry_out(By::Ghost, &asked, intent).map(drop)
+    }
+
+    fn push(&mut self) {
+        let now = NOW.get();
+        let last = self.book.samples.last_key_value().map_or(now, |(time, _)| time.as_millisecond());
+        let time = match self.rng.below(20) {
+            0 => last,
+            1 => last - self.rng.between(1, 20_000),
+            2 => now + self.rng.between(9_000, 40_000),
+            3 => now - self.rng.between(0, 5_000),
+            _ => now,
+        };
+        let values = setup::values(&mut self.rng);
+        self.sample(time, &values);
+    }
+
+    /// A sample is pushed; one of a time at which there was another is none that the API server ever had.
+    fn sample(&mut self, millis: i64, values: &[(&str, &str)]) {
+        let time = Timestamp::from_millisecond(millis).unwrap_or_default();
+        let values: BTreeMap<String, String> =
+            values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        let values = self.book.samples.get(&time).cloned().unwrap_or(values);
+        if self.api.get(Sort::Monitoring, "web").is_none() {
+            return;
+        }
+        self.book.samples.insert(time, values.clone());
+        self.say(|| format!("sender: {} {values:?}", millis - BEGINNING));
+        let sample = json!({"time": time.to_string(), "values": self.flaw.misread(values)});
+        self.api.change(By::Others, Sort::Monitoring, "web", |object| object["spec"]["sample"] = sample);
+    }
+
+    fn scale(&mut self) {
+        let replicas = self.rng.between(0, 9);
+        let touch = self.rng.chance(300);
+        self.say(|| {
+            format!("somebody: {}", if touch { "touches the target".into() } else { format!("scales to {replicas}") })
+        });
+        self.api.change(By::Others, Sort::Deployment, "web", |object| match touch {
+            true => object["status"]["seen"] = json!(replicas),
+            false => object["spec"]["replicas"] = json!(replicas),
+        });
+    }
+
+    fn delete(&mut self) {
+        let all = [
+            (Sort::Deployment, "web"),
+            (Sort::Monitoring, "web"),
+            (Sort::Decision, "web"),
+            (Sort::Execution, "web"),
+            (Sort::Loop, "web"),
+            (Sort::Execution, "slow"),
+        ];
+        let (sort, name) = *self.rng.pick(&all).unwrap_or(&all[0]);
+        self.say(|| format!("somebody: deletes {sort:?} {name}"));
+        self.api.delete(By::Others, sort, name);
+    }
+
+    fn edit(&mut self) {
+        let sort = *self.rng.pick(&Sort::CHILDREN).unwrap_or(&Sort::Decision);
+        self.say(|| format!("somebody: edits {sort:?} web"));
+        self.api.change(By::Others, sort, "web", |object| match sort {
+            Sort::Decision => object["spec"]["rank"] = json!(["b"]),
+            Sort::Execution => object["spec"]["approve"] = json!(7),
+            _ => object["metadata"]["labels"] = Value::Null,
+        });
+    }
+
+    fn policy(&mut self) {
+        let policy = setup::policy(&mut self.rng);
+        let mode = *self.rng.pick(&["Auto", "Auto", "Auto", "Paused", "DryRun"]).unwrap_or(&"Auto");
+        self.say(|| format!("somebody: {mode} {policy}"));
+        self.api.change(By::Others, Sort::Loop, "web", |object| {
+            object["spec"]["policy"] = policy;
+            object["spec"]["mode"] = json!(mode);
+        });
+    }
+
+    /// Everybody gets a fair share, without time passing, until nobody has anything to do.
+    pub async fn quiesce(&mut self) -> Result<(), Violation> {
+        for _ in 0..400 {
+            let mut did = false;
+            for place in 0..Process::kinds() {
+                while self.hear(place) {
+                    did = true;
+                }
+            }
+            did |= self.process.begin().await;
+            self.note()?;
+            while let Some(index) = self.waiting(false) {
+                self.serve(index)?;
+                self.answer(index).await;
+                self.note()?;
+                self.steps += 1;
+                did = true;
+            }
+            if !did {
+                return Ok(());
+            }
+        }
+        violation("Livelock", "400 rounds of work while no time passes")
+    }
+
+    /// Time passes until then, and everybody does what is due.
+    pub async fn until(&mut self, end: i64) -> Result<(), Violation> {
+        self.quiesce().await?;
+        let mut rounds = 0;
+        while let Some(next) = self.process.next_time().filter(|next| *next <= end) {
+            let time = (next - NOW.get()).max(1);
+            NOW.set(NOW.get() + time);
+            self.steady += time;
+            self.quiesce().await?;
+            rounds += 1;
+            if rounds > 20_000 {
+                return violation("NoRest", "it is looked at again and again");
+            }
+        }
+        let time = (end - NOW.get()).max(0);
+        NOW.set(NOW.get() + time);
+        self.steady += time;
+        Ok(())
+    }
+
+    /// Others have stopped.
+    async fn settle(&mut self) -> Result<(), Violation> {
+        self.say(|| "others stop".into());
+        self.ghosts.clear();
+        while let Some(index) = self.waiting(true) {
+            self.answer(index).await;
+            self.note()?;
+        }
+        while self.api.collect() {}
+        self.restore();
+        self.api.change(By::Others, Sort::Loop, "web", |object| object["spec"]["mode"] = json!("Auto"));
+        self.until(NOW.get() + 5_000).await?;
+        let tags = Sort::CHILDREN.map(|sort| self.api.get(sort, "web").map(|one| one["status"]["tag"]["time"].clone()));
+        let last = tags.iter().flatten().filter_map(|time| time.as_str()?.parse::<Timestamp>().ok()).max();
+        let time = last.map_or(NOW.get(), |last| (last.as_millisecond() + 1).max(NOW.get()));
+        self.sample(time, &[("a", "5"), ("b", "50")]);
+        // The clock may have stepped so far that what was pushed lies in its future.
+        self.until(NOW.get() + 20_000).await?;
+        super::rest::served(&self.api, time)?;
+        if !self.setup.slow {
+            self.restarted().await?;
+        }
+        self.until(NOW.get() + 660_000).await?;
+        let before = self.book.written();
+        self.until(NOW.get() + 660_000).await?;
+        super::rest::calm(&before, &self.book.written())?;
+        super::rest::truth(&self.api)?;
+        self.restarted().await
+    }
+
+    /// A process that starts where there is nothing to do does nothing.
+    async fn restarted(&mut self) -> Result<(), Violation> {
+        let before = self.book.written();
+        self.crash();
+        self.quiesce().await?;
+        let after = self.book.written();
+        if before != after {
+            let more: Vec<_> = after.iter().filter(|(key, count)| before.get(*key) != Some(*count)).collect();
+            return violation("RestlessStart", format!("a process that starts writes {more:?}"));
+        }
+        Ok(())
+    }
+}
+
+/// How requests fail without being carried out.
+const FAILURES: [(u16, &str); 4] =
+    [(409, "Conflict"), (429, "TooManyRequests"), (500, "InternalError"), (503, "ServiceUnavailable")];
+
+/// The object of this name, for the checks.
+pub fn object<'a>(api: &'a Api, sort: Sort, name: &str) -> Result<&'a Arc<Value>, Violation> {
+    api.get(sort, name).map_or_else(|| violation("LostChild", format!("there is no {sort:?} {name}")), Ok)
+}

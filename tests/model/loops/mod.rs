@@ -1,0 +1,130 @@
+//! Closed loops in the model: the real controller, on an API server in memory that answers when it likes.
+//!
+//! `GANGLION_MODEL_SEED`, `GANGLION_MODEL_SECONDS` and `GANGLION_MODEL_KEEP` mean what they mean for the campaign of actions.
+
+mod api;
+mod book;
+mod driver;
+mod flaw;
+mod process;
+mod rest;
+mod setup;
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use crate::campaign::{base_seed, variable};
+use crate::check::Violation;
+use driver::{Done, run};
+use flaw::Flaw;
+use setup::Setup;
+
+/// Seconds that a plain `cargo test` gives it.
+const DEFAULT_SECONDS: u64 = 8;
+
+/// How many situations a flaw has to show itself in.
+const FLAW_RUNS: u64 = 60;
+
+/// Seeds that showed a fault once.
+const ONCE_BROKEN: [u64; 0] = [];
+
+fn guarded(setup: &Setup, flaw: Flaw, trace: bool) -> Done {
+    catch_unwind(AssertUnwindSafe(|| run(setup, flaw, trace))).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default();
+        Done { violation: Some(Violation { rule: "Panic", text }), ..Done::default() }
+    })
+}
+
+/// A failing seed, made as short as it still fails, with its trace.
+fn explain(seed: u64, violation: &Violation) -> String {
+    let mut setup = Setup::random(seed);
+    let breaks =
+        |setup: &Setup| guarded(setup, Flaw::None, false).violation.is_some_and(|found| found.rule == violation.rule);
+    for share in [10, 5, 3, 2] {
+        let shorter = Setup { steps: setup.steps / share, ..setup.clone() };
+        if breaks(&shorter) {
+            setup = shorter;
+            break;
+        }
+    }
+    while setup.steps > 0 {
+        let shorter = Setup { steps: setup.steps - 1 - setup.steps / 20, ..setup.clone() };
+        if !breaks(&shorter) {
+            break;
+        }
+        setup = shorter;
+    }
+    let done = guarded(&setup, Flaw::None, true);
+    format!("seed {seed}: {violation:?}\nshortened: {:?}\n{}\n{}", done.violation, setup.fast, done.lines.join("\n"))
+}
+
+/// A test that cannot fail is no test: every flaw is caught, by the rule that is there for it.
+#[test]
+fn every_flaw_of_a_loop_is_caught() {
+    for (flaw, rules) in [
+        (Flaw::SkipsClaim, &["NoIntent"][..]),
+        (Flaw::Careless, &["BlindAct", "TwoEffects"]),
+        (Flaw::ForgetsDwell, &["Dwell", "Budget"]),
+        (Flaw::CountsLimited, &["ServedTooMuch"]),
+        (Flaw::ReadsZero, &["UnknownLowers", "InventedValue"]),
+        (Flaw::WritesSpec, &["WroteSpec"]),
+        (Flaw::Exceeds, &["NoIntent", "OutOfBounds"]),
+        (Flaw::Boasts, &["FalseDone"]),
+        (Flaw::Restless, &["NoRest"]),
+        (Flaw::ForgetsSequence, &["WentBack"]),
+        (Flaw::Deaf, &["NotDecided"]),
+        (Flaw::Oversleeps, &["NotDecided", "RestlessStart", "Unfinished", "Untrue"]),
+    ] {
+        let mut seen = BTreeMap::new();
+        let caught = (0..FLAW_RUNS).any(|seed| {
+            let found = guarded(&Setup::random(seed), flaw, false).violation;
+            let rule = found.map_or("nothing", |violation| violation.rule);
+            *seen.entry(rule).or_insert(0) += 1;
+            rules.contains(&rule)
+        });
+        println!("{flaw:?}: {seen:?}");
+        assert!(caught, "{flaw:?} never shows as {rules:?}, but as {seen:?}");
+    }
+}
+
+#[test]
+fn loops_hold_where_they_once_broke() {
+    for seed in ONCE_BROKEN {
+        if let Some(violation) = guarded(&Setup::random(seed), Flaw::None, false).violation {
+            panic!("{}", explain(seed, &violation));
+        }
+    }
+}
+
+/// Random situations until the budget is used up.
+#[test]
+fn loops_hold_in_random_situations() {
+    let base = base_seed();
+    println!("GANGLION_MODEL_SEED={base}");
+    let budget = Duration::from_secs(variable("GANGLION_MODEL_SECONDS").unwrap_or(DEFAULT_SECONDS));
+    let keep = variable("GANGLION_MODEL_KEEP").is_some();
+    let begun = Instant::now();
+    let (mut runs, mut steps, mut decisions) = (0, 0, 0);
+    let mut broken: BTreeMap<&str, Vec<(u64, Violation)>> = BTreeMap::new();
+    for seed in base.. {
+        if begun.elapsed() >= budget || (!keep && !broken.is_empty()) {
+            break;
+        }
+        let done = guarded(&Setup::random(seed), Flaw::None, false);
+        (runs, steps, decisions) = (runs + 1, steps + done.steps, decisions + done.decisions);
+        if let Some(violation) = done.violation {
+            broken.entry(violation.rule).or_default().push((seed, violation));
+        }
+    }
+    let speed = steps as f64 / begun.elapsed().as_secs_f64();
+    println!("{runs} runs, {steps} steps, {speed:.0} a second, {decisions} decisions");
+    assert!(decisions > 0, "nothing was ever decided");
+    let all = broken.iter().map(|(rule, seeds)| {
+        let (seed, violation) = &seeds[0];
+        format!("{rule} broken {} times\n{}", seeds.len(), explain(*seed, violation))
+    });
+    let all: Vec<String> = all.collect();
+    assert!(all.is_empty(), "{}", all.join("\n"));
+}

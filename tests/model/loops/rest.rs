@@ -1,0 +1,78 @@
+//! What must hold when nobody has anything left to do.
+
+use std::collections::BTreeMap;
+
+use ganglion::api::closed_loop::ClosedLoop;
+use ganglion::api::decision::Decision;
+use ganglion::api::execution::{Execution, ExecutionState};
+use ganglion::logic::closed_loop::decision::Executor;
+use ganglion::logic::closed_loop::settlement;
+use serde_json::Value;
+
+use super::api::{Api, Sort};
+use super::driver::object;
+use super::process::{NOW, now};
+use crate::check::{Violation, violation};
+
+fn parsed<T: serde::de::DeserializeOwned>(value: &Value) -> T {
+    serde_json::from_value(value.clone()).expect("what is stored can be read")
+}
+
+/// The last sample, low in `a`, was decided about: served, or said why not.
+pub fn served(api: &Api, time: i64) -> Result<(), Violation> {
+    if time > NOW.get() {
+        return Ok(());
+    }
+    let decision: Decision = parsed(object(api, Sort::Decision, "web")?);
+    let status = decision.status.unwrap_or_default();
+    let chosen = status.chosen.as_ref().is_some_and(|chosen| chosen.metric == "a");
+    let said = chosen || status.rejected.iter().any(|one| one.metric == "a");
+    let message = object(api, Sort::Monitoring, "web")?["status"]["message"].clone();
+    if message != "Low a" || !said {
+        return violation("NotDecided", format!("{message}, {:?} {:?}", status.message, status.rejected));
+    }
+    Ok(())
+}
+
+/// Nothing but heartbeats.
+pub fn calm(before: &BTreeMap<(Sort, String), u64>, after: &BTreeMap<(Sort, String), u64>) -> Result<(), Violation> {
+    for (key, count) in after {
+        let more = count - before.get(key).copied().unwrap_or(0);
+        // One in five minutes, of eleven.
+        let most = if key.0 == Sort::Monitoring { 3 } else { 0 };
+        if more > most {
+            return violation("NoRest", format!("{more} writes of {key:?} in eleven minutes"));
+        }
+    }
+    Ok(())
+}
+
+/// Status says how things are.
+pub fn truth(api: &Api) -> Result<(), Violation> {
+    let parent: ClosedLoop = parsed(object(api, Sort::Loop, "web")?);
+    let status = parent.status.clone().unwrap_or_default();
+    let generation = parent.metadata.generation;
+    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+    if status.observed_generation != generation || ready.is_none_or(|ready| ready.observed_generation != generation) {
+        return violation("Untrue", format!("generation {generation:?}, and {status:?}"));
+    }
+    let execution: Execution = parsed(object(api, Sort::Execution, "web")?);
+    let open = |state| matches!(state, Some(ExecutionState::Claimed | ExecutionState::Executing));
+    if execution.status.as_ref().is_none_or(|status| status.claim.is_some() || open(status.state)) {
+        return violation("Unfinished", format!("{:?}", execution.status));
+    }
+    let decision: Decision = parsed(object(api, Sort::Decision, "web")?);
+    let stored = decision.status.unwrap_or_default();
+    let told = settlement::told(&stored, Executor::of(&execution), now());
+    if told.chosen.as_ref().is_some_and(|chosen| chosen.outcome.is_none()) {
+        return violation("Unfinished", format!("{:?}", told.chosen));
+    }
+    if told.counters != stored.counters || told.history != stored.history {
+        return violation("Untrue", format!("{:?} is not {:?}", stored.counters, told.counters));
+    }
+    let summary = status.summary.and_then(|summary| summary.decision);
+    if summary != stored.message {
+        return violation("Untrue", format!("the table says {summary:?}, the decision {:?}", stored.message));
+    }
+    Ok(())
+}
