@@ -26,5 +26,6 @@ mod refused;
 mod samples;
 mod scaling;
 mod scenes;
+mod senders;
 mod stalled;
 mod storms;

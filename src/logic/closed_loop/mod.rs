@@ -11,6 +11,7 @@
 //! | `goal`, `execution` | what the target is to be, and what to do next so that each decision has one effect |
 //! | `last_served`, `tuning`, `chain` | how a slow loop finds what to tune, and how far it may |
 //! | `conflict`, `schedule` | who else has the target; what time it is |
+//! | `explain` | how all of it is told to people |
 //! | `assessment`, `support` | what holds of the loop as a whole, and what this version cannot do yet |
 
 pub mod assessment;
@@ -20,6 +21,7 @@ pub mod conditions;
 pub mod conflict;
 pub mod decision;
 pub mod execution;
+pub mod explain;
 pub mod goal;
 pub mod ladder;
 pub mod last_served;
