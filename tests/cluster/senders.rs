@@ -65,8 +65,12 @@ impl Scene {
 
 /// Runs `ganglion push` in the world's namespace: whether it succeeded, and what it said.
 async fn push(world: &World, kubeconfig: &Path, args: &[&str], stdin: &str) -> Result<(bool, String)> {
+    ganglion(world, kubeconfig, &[&["push"], args].concat(), stdin).await
+}
+
+async fn ganglion(world: &World, kubeconfig: &Path, args: &[&str], stdin: &str) -> Result<(bool, String)> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ganglion"));
-    command.arg("push").args(args).args(["-n", &world.ns, "--kubeconfig"]).arg(kubeconfig);
+    command.args(args).args(["-n", &world.ns, "--kubeconfig"]).arg(kubeconfig);
     command.env_clear().stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let mut child = command.spawn()?;
     // It may have ended already, and not want to hear it.
@@ -125,6 +129,16 @@ fn a_script_pushes_samples() {
         decided(world, &[("cpu", "7"), ("memory", "70")]).await?;
         let refused = world.api::<Monitoring>().get(LOOP).await?.status.unwrap_or_default().refused;
         ensure!(refused.as_ref().is_some_and(|refused| refused.from_future == 1), "{refused:?}");
+
+        let explain = ["explain", "loop", LOOP];
+        let (good, said) = ganglion(world, &scene.admin(), &explain, "").await?;
+        for words in ["acts on Deployment/web as service account web-loop", "cpu 7, memory 70", "1 from the future"] {
+            ensure!(good && said.contains(words), "{words} is not in\n{said}");
+        }
+        let (good, said) = ganglion(world, &scene.kubeconfig(), &explain, "").await?;
+        ensure!(!good && said.contains("grant yourself the verb get"), "{said}");
+        let (good, said) = ganglion(world, &scene.admin(), &["explain", "loop", "nobody"], "").await?;
+        ensure!(!good && said.contains("there is no ClosedLoop nobody"), "{said}");
         Ok(())
     });
 }

@@ -4,22 +4,39 @@ use kube::ResourceExt;
 
 use super::Subject;
 use crate::api::closed_loop::LoopMode;
+use crate::api::closed_loop::metric::Metric;
 use crate::api::closed_loop::reasons::LoopReason;
+use crate::api::closed_loop::source::Push;
 use crate::api::decision::Outcome;
 
-/// Sentences, the most important first. Never none.
-pub fn advice(subject: &Subject) -> Vec<String> {
-    let mut all: Vec<String> = reason(subject).and_then(|reason| remedy(subject, reason)).into_iter().collect();
+/// What could be done, and the command that does it.
+pub struct Advice {
+    pub words: String,
+    pub command: Option<String>,
+}
+
+fn say(words: impl Into<String>) -> Advice {
+    Advice { words: words.into(), command: None }
+}
+
+fn run(words: impl Into<String>, command: String) -> Advice {
+    Advice { words: words.into(), command: Some(command) }
+}
+
+/// The most important first. Never none.
+pub fn advice(subject: &Subject) -> Vec<Advice> {
+    let mut all: Vec<Advice> = reason(subject).and_then(|reason| remedy(subject, reason)).into_iter().collect();
     let (name, namespace) = names(subject);
     let patch = |spec: &str| format!("kubectl patch loop {name} -n {namespace} --type merge -p '{{\"spec\":{spec}}}'");
     if let Some(seq) = proposal(subject) {
-        all.push(format!("To have decision {seq} carried out: {}", patch(&format!("{{\"approve\":{seq}}}"))));
+        let words = format!("Decision {seq} waits for you. To have it carried out:");
+        all.push(run(words, patch(&format!("{{\"approve\":{seq}}}"))));
     }
     match subject.parent.spec.mode {
         LoopMode::DryRun => {
-            all.push(format!("It only says what it would do. To let it act: {}", patch("{\"mode\":\"Auto\"}")));
+            all.push(run("It only says what it would do. To let it act:", patch("{\"mode\":\"Auto\"}")));
         }
-        LoopMode::Paused => all.push(format!("To let it go on: {}", patch("{\"mode\":\"Auto\"}"))),
+        LoopMode::Paused => all.push(run("To let it go on:", patch("{\"mode\":\"Auto\"}"))),
         LoopMode::Auto | LoopMode::Approve => {}
     }
     let decided = subject.decided();
@@ -27,20 +44,22 @@ pub fn advice(subject: &Subject) -> Vec<String> {
         let alarm = format!("{} {}", passed.side, passed.metric);
         match passed.reason {
             LoopReason::Exhausted => {
-                all.push(format!("Nothing is left to be done about {alarm}: raise the max, or add to its ladder."));
+                all.push(say(format!(
+                    "Nothing is left to be done about {alarm}: raise the max, or add to its ladder."
+                )));
             }
             LoopReason::NoAction => {
-                all.push(format!("Nothing is declared for {alarm}: add an action in spec.actions."))
+                all.push(say(format!("Nothing is declared for {alarm}: add an action in spec.actions.")));
             }
             _ => {}
         }
     }
     let limited = decided.and_then(|decided| decided.chosen.as_ref()?.outcome) == Some(Outcome::Limited);
     if limited {
-        all.push("Its last action met its min or max: change that, if there is to be more.".to_owned());
+        all.push(say("Its last action met its min or max: change that, if there is to be more."));
     }
     if all.is_empty() {
-        all.push("Nothing has to be done.".to_owned());
+        all.push(say("Nothing has to be done."));
     }
     all
 }
@@ -63,41 +82,42 @@ fn names(subject: &Subject) -> (String, String) {
 }
 
 /// What would end this.
-fn remedy(subject: &Subject, reason: LoopReason) -> Option<String> {
+fn remedy(subject: &Subject, reason: LoopReason) -> Option<Advice> {
     let (name, namespace) = names(subject);
     let spec = &subject.parent.spec;
     let account = spec.service_account_name.as_deref().unwrap_or("default");
-    let keys: Vec<&str> =
-        spec.metrics.iter().filter_map(|one| Some((one, one.source.push.as_ref()?))).map(key).collect();
     Some(match reason {
         LoopReason::Starting => {
-            "Wait a moment. If it stays so, look at the operator: kubectl get pods -n ganglion-system".to_owned()
+            let words = "Wait a moment. If it stays so, look at the operator:";
+            run(words, "kubectl get pods -n ganglion-system".to_owned())
         }
         LoopReason::SpecInvalid | LoopReason::NotSupported | LoopReason::Circle | LoopReason::TooDeep => {
-            format!("Change what is named: kubectl edit loop {name} -n {namespace}")
+            run("Change what is named:", format!("kubectl edit loop {name} -n {namespace}"))
         }
-        LoopReason::NotOwned => "Delete the object that is named, or make the loop under another name.".to_owned(),
+        LoopReason::NotOwned => say("Delete the object that is named, or make the loop under another name."),
         LoopReason::LoopConflict | LoopReason::AutoscalerConflict => {
-            "Let one of the two act: delete or pause the other, or give this one another target.".to_owned()
+            say("Let one of the two act: delete or pause the other, or give this one another target.")
         }
-        LoopReason::NoSample if keys.is_empty() => "Wait until the loop's interval is over.".to_owned(),
         LoopReason::NoSample => {
-            let values: Vec<String> = keys.iter().map(|key| format!("{key}=NUMBER")).collect();
-            format!("Push a sample: ganglion push {name} -n {namespace} {}", values.join(" "))
+            let metrics = spec.metrics.iter();
+            let values: Vec<String> =
+                metrics.filter_map(|one| Some(format!("{}=NUMBER", key(one, one.source.push.as_ref()?)))).collect();
+            if values.is_empty() {
+                return Some(say("Wait until the loop's interval is over."));
+            }
+            run("Push a sample:", format!("ganglion push {name} -n {namespace} {}", values.join(" ")))
         }
-        LoopReason::SomeUnknown => {
-            "See that what is not known gets a number: look at its sender, or its source.".to_owned()
-        }
+        LoopReason::SomeUnknown => say("See that what is not known gets a number: look at its sender, or its source."),
         LoopReason::Forbidden => {
-            format!("Give service account {account} in namespace {namespace} the right that is named.")
+            say(format!("Give service account {account} in namespace {namespace} the right that is named."))
         }
         LoopReason::TargetNotFound => {
-            format!("Make {} {}, or name another target.", spec.target.kind, spec.target.name)
+            say(format!("Make {} {}, or name another target.", spec.target.kind, spec.target.name))
         }
-        LoopReason::NotScalable => "Name a target that has what is asked for, or another action.".to_owned(),
-        LoopReason::NotTunable => format!("Allow it in spec.tunable of loop {}.", spec.target.name),
+        LoopReason::NotScalable => say("Name a target that has what is asked for, or another action."),
+        LoopReason::NotTunable => say(format!("Allow it in spec.tunable of loop {}.", spec.target.name)),
         LoopReason::TimedOut | LoopReason::Failed | LoopReason::Lost => {
-            "It goes on with the next decision. If it comes again, look at the target.".to_owned()
+            say("It goes on with the next decision. If it comes again, look at the target.")
         }
         // It is as it should be, or the mode says what to do, or it is no reason of a loop as a whole.
         _ => return None,
@@ -105,8 +125,6 @@ fn remedy(subject: &Subject, reason: LoopReason) -> Option<String> {
 }
 
 /// The key under which a pushed metric stands in a sample.
-fn key<'a>(
-    (metric, push): (&'a crate::api::closed_loop::metric::Metric, &'a crate::api::closed_loop::source::Push),
-) -> &'a str {
+fn key<'a>(metric: &'a Metric, push: &'a Push) -> &'a str {
     push.key.as_deref().unwrap_or(&metric.name)
 }

@@ -38,8 +38,10 @@ pub fn explain(subject: &Subject) -> String {
     text.push_str(&limits(subject));
     text.push('\n');
     text.push_str(&now(subject));
-    for line in advice::advice(subject) {
-        text.push_str(&paragraph("-> ", &line));
+    for advice::Advice { words, command } in advice::advice(subject) {
+        text.push_str(&paragraph("-> ", &words));
+        // Whole, to be copied.
+        text.extend(command.map(|command| format!("     {command}\n")));
     }
     text
 }
