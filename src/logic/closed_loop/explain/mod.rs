@@ -86,7 +86,7 @@ fn head(subject: &Subject) -> String {
     let declared = declared_rank(spec);
     let effective = parent.status.as_ref().and_then(|status| status.effective.as_ref());
     let rank = effective.map_or(&declared, |effective| &effective.rank);
-    let mut order = format!("What it looks at first: {}.", rank.join(", "));
+    let mut order = format!("Rank of its metrics: {}.", rank.join(", "));
     if *rank != declared {
         order.push_str(&format!(" Its spec says {}.", declared.join(", ")));
     }

@@ -118,7 +118,7 @@ fn told(family: &Family) -> String {
 fn a_loop_that_acts_is_told_as_a_whole() {
     let expected = "\
 Loop web in namespace shop acts on Deployment/web as service account web-loop. Mode: Auto.
-What it looks at first: memory, cpu. Its spec says cpu, memory.
+Rank of its metrics: memory, cpu. Its spec says cpu, memory.
 Loop web-policy at 2026-11-21 10:00:02: Increase rank memory, until 2026-11-22 10:00:02.
 
 DECIDED (UTC)        NO  ALARM       VALUE  LEVEL     ACTION                  OUTCOME    EFFECT
@@ -149,7 +149,7 @@ fn a_loop_that_nothing_has_happened_to_says_what_it_waits_for() {
     family.execution["status"] = json!({"seq": 0, "state": "Idle"});
     let text = told(&family);
     for words in [
-        "What it looks at first: cpu, memory.\n",
+        "Rank of its metrics: cpu, memory.\n",
         "It has not decided to do anything yet.",
         "No sample has come yet.",
         "Now: it is not there yet",
