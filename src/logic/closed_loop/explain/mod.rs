@@ -153,7 +153,7 @@ fn last_sample(subject: &Subject) -> String {
     let (time, number) = watched.tag.as_ref().map(|tag| (clock(tag.time.0), tag.sequence)).unwrap_or_default();
     let values: Vec<String> =
         watched.values.iter().map(|value| format!("{} {}", value.metric, value.value.as_str())).collect();
-    let mut text = paragraph("", &format!("The last sample (number {number}, {time}):"));
+    let mut text = paragraph("", &format!("The last sample that changed anything (number {number}, {time}):"));
     let mut line = |name: &str, words: &str| text.push_str(&paragraph(&format!("  {name:<12} "), words));
     line("values", &if values.is_empty() { "none".to_owned() } else { values.join(", ") });
     for unknown in &watched.unknown {
@@ -163,6 +163,9 @@ fn last_sample(subject: &Subject) -> String {
     for pending in &watched.pending {
         let since = clock(pending.since.0);
         line("not yet", &format!("{} {}: beyond its level only since {since}", pending.side, pending.metric));
+    }
+    if let Some(newer) = newer(subject, watched) {
+        line("since then", &newer);
     }
     if let Some(refused) = watched.refused.as_ref().and_then(refused) {
         line("refused", &refused);
@@ -189,6 +192,15 @@ fn alarms(subject: &Subject, alarms: &[AlarmState]) -> String {
         format!("{} {} ({level} since {}{doubt})", alarm.side, alarm.metric, clock(alarm.since.0))
     };
     if alarms.is_empty() { "none".to_owned() } else { alarms.iter().map(words).collect::<Vec<_>>().join(", ") }
+}
+
+/// The sample that was pushed last, where the status does not tell of it.
+fn newer(subject: &Subject, watched: &MonitoringStatus) -> Option<String> {
+    let sample = subject.monitoring?.spec.sample.as_ref()?;
+    let told = watched.tag.as_ref().map(|tag| tag.time.0);
+    let values: Vec<String> = sample.values.iter().map(|(key, value)| format!("{key} {value}")).collect();
+    (sample.time.parse::<Timestamp>().ok() != told)
+        .then(|| format!("a sample of {} came and changed nothing: {}", sample.time, values.join(", ")))
 }
 
 /// How many samples did not count, and why the last one did not.

@@ -70,7 +70,7 @@ fn family() -> Family {
     );
     let monitoring = object(
         "Monitoring",
-        json!({"metrics": metrics()}),
+        json!({"metrics": metrics(), "sample": {"time": at(4), "values": {"cpu": "3", "mem": "41"}}}),
         json!({
             "tag": {"time": at(3), "sequence": 17}, "message": "Low cpu,Low memory",
             "values": [{"metric": "cpu", "value": "2", "at": at(3)}, {"metric": "memory", "value": "40", "at": at(3)}],
@@ -125,9 +125,10 @@ DECIDED (UTC)        NO  ALARM       VALUE  LEVEL     ACTION                  OU
 2026-11-21 10:00:01  1   Low cpu     2      under 5   scale by 1, at most 10  Served     3 → 4
 2026-11-21 10:00:03  2   Low memory  40     under 50  scale by 1, at most 10  under way
 
-The last sample (number 17, 2026-11-21 10:00:03):
+The last sample that changed anything (number 17, 2026-11-21 10:00:03):
   values       cpu 2, memory 40
   alarms       Low cpu (under 5 since 2026-11-21 10:00:01), Low memory (under 50 since 2026-11-21 10:00:01)
+  since then   a sample of 2026-11-21T10:00:04.000000Z came and changed nothing: cpu 3, mem 41
   refused      2 older than one before, 1 from the future (since the loop was made)
   decision     React to memory
   passed over  Low cpu: another one comes first (Outranked)
