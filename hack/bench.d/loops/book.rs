@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use futures::StreamExt;
-use ganglion::api::decision::{Decision, Outcome};
-use ganglion::api::execution::Execution;
+use ganglion::api::decision::Decision;
+use ganglion::api::execution::{Execution, ExecutionState};
 use ganglion::api::sample::Tag;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{ApiResource, Object};
@@ -28,7 +28,7 @@ pub enum Mark {
     Decided(String, i64),
     /// Execution's status shows it: it is claimed.
     Claimed(String, i64),
-    /// Decision's status shows how it ended.
+    /// Execution's status shows that it has ended.
     Closed(String, i64),
     /// The Deployment's spec is of this generation.
     Scaled(String, i64),
@@ -38,12 +38,7 @@ pub enum Mark {
 #[derive(Serialize, Deserialize, Clone, Debug, Default)]
 struct Status {
     tag: Option<Tag>,
-    chosen: Option<Chosen>,
-}
-
-#[derive(Serialize, Deserialize, Clone, Debug)]
-struct Chosen {
-    outcome: Option<Outcome>,
+    state: Option<ExecutionState>,
 }
 
 #[derive(Serialize, Deserialize, Clone, Debug)]
@@ -137,16 +132,16 @@ fn time_of(object: &Thin) -> Option<i64> {
 }
 
 fn decided(object: &Thin) -> Vec<Mark> {
-    let Some(time) = time_of(object) else { return Vec::new() };
-    let chosen = object.status.as_ref().and_then(|status| status.chosen.as_ref());
-    let closed = chosen.is_some_and(|chosen| chosen.outcome.is_some());
-    let mut marks = vec![Mark::Decided(object.name_any(), time)];
-    marks.extend(closed.then(|| Mark::Closed(object.name_any(), time)));
-    marks
+    time_of(object).map(|time| Mark::Decided(object.name_any(), time)).into_iter().collect()
 }
 
 fn claimed(object: &Thin) -> Vec<Mark> {
-    time_of(object).map(|time| Mark::Claimed(object.name_any(), time)).into_iter().collect()
+    let Some(time) = time_of(object) else { return Vec::new() };
+    let state = object.status.as_ref().and_then(|status| status.state);
+    let closed = !matches!(state, None | Some(ExecutionState::Claimed | ExecutionState::Executing));
+    let mut marks = vec![Mark::Claimed(object.name_any(), time)];
+    marks.extend(closed.then(|| Mark::Closed(object.name_any(), time)));
+    marks
 }
 
 fn scaled(object: &Thin) -> Vec<Mark> {

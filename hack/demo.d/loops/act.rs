@@ -52,7 +52,7 @@ pub async fn play(place: &Place<'_>, promise: &Promise, eye: &Eye, screen: &Scre
     let time: Timestamp = time.context("ganglion push did not say when the sample was measured")?.parse()?;
     let over = |seen: &Seen| {
         let (decision, execution) = (seen.word(APP, Hop::Decision), seen.word(APP, Hop::Execution));
-        is_of(&decision, time) && !decision.open && (!promise.acts || is_of(&execution, time))
+        is_of(&decision, time) && (!promise.acts || is_of(&execution, time) && execution.has_ended())
     };
     let ended = watch(eye, screen, before.history.len(), began, over).await;
     screen.rest();
@@ -71,8 +71,8 @@ pub async fn watch(eye: &Eye, screen: &Screen, from: usize, began: Instant, unti
     let (mut heard, mut last) = (from, Instant::now());
     loop {
         let seen = eye.now();
-        for (index, news) in seen.history.iter().enumerate().skip(heard) {
-            let (subject, text, tone) = line(news, seen.history.get(..index).unwrap_or_default());
+        for news in seen.history.iter().skip(heard) {
+            let (subject, text, tone) = line(news);
             screen.event(began.elapsed(), &subject, &text, tone);
             last = Instant::now();
         }
@@ -88,21 +88,13 @@ pub async fn watch(eye: &Eye, screen: &Screen, from: usize, began: Instant, unti
     }
 }
 
-/// One event in words, after those before it.
-fn line(news: &News, before: &[News]) -> (String, String, Tone) {
+/// One event in words.
+fn line(news: &News) -> (String, String, Tone) {
     match news {
         News::Said(hop, name, word) => {
             let tag = word.tag.as_ref().map(|tag| format!("   [{}]", short(tag))).unwrap_or_default();
-            let last = before.iter().rev().find_map(|news| match news {
-                News::Said(of, whose, last) if of == hop && whose == name => Some(last),
-                News::Said(..) | News::Replicas(_) | News::Rank(..) => None,
-            });
-            let ended = last.is_some_and(|last| last.open && !word.open && last.tag == word.tag);
-            let text = match word.state {
-                Some(state) => format!("{state:?}: {}{tag}", word.message),
-                None if ended => format!("{}: it has ended{tag}", word.message),
-                None => format!("{}{tag}", word.message),
-            };
+            let state = word.state.map(|state| format!("{state:?}: ")).unwrap_or_default();
+            let text = format!("{state}{}{tag}", word.message);
             let tone = match (hop, word.state) {
                 (Hop::Monitoring, _) => Tone::Surplus,
                 (Hop::Decision, _) => Tone::Newcomer,

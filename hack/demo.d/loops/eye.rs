@@ -34,8 +34,15 @@ pub struct Word {
     pub tag: Option<Tag>,
     /// How far an execution is.
     pub state: Option<ExecutionState>,
-    /// A decision that has not ended.
-    pub open: bool,
+    /// Number of the last decision.
+    pub seq: i64,
+}
+
+impl Word {
+    /// An execution that is not to be carried on.
+    pub fn has_ended(&self) -> bool {
+        !matches!(self.state, None | Some(ExecutionState::Claimed | ExecutionState::Executing))
+    }
 }
 
 /// One event.
@@ -156,8 +163,8 @@ fn monitoring(seen: &mut Seen, object: Monitoring) {
 fn decision(seen: &mut Seen, object: Decision) {
     let name = object.name_any();
     let status = object.status.unwrap_or_default();
-    let open = status.chosen.is_some_and(|chosen| chosen.outcome.is_none());
-    let word = Word { message: status.message.unwrap_or_default(), tag: status.tag, open, ..Word::default() };
+    let message = status.message.unwrap_or_default();
+    let word = Word { message, tag: status.tag, seq: status.seq, ..Word::default() };
     seen.said(Hop::Decision, name, word);
 }
 
@@ -165,7 +172,8 @@ fn execution(seen: &mut Seen, object: Execution) {
     let name = object.name_any();
     let status = object.status.unwrap_or_default();
     let message = status.message.unwrap_or_default();
-    seen.said(Hop::Execution, name, Word { message, tag: status.tag, state: status.state, ..Word::default() });
+    let seq = status.seq.unwrap_or(0);
+    seen.said(Hop::Execution, name, Word { message, tag: status.tag, state: status.state, seq });
 }
 
 fn parent(seen: &mut Seen, object: ClosedLoop) {

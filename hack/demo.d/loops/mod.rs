@@ -74,9 +74,12 @@ async fn teach(place: &Place<'_>, eye: &Eye, screen: &Screen) -> Result<usize> {
         }
         screen.say(&format!("    $ ganglion push {APP} {} {}\n", BOTH[0], BOTH[1]));
         let so_far = eye.now();
-        let served = so_far.replicas;
+        let before = so_far.word(APP, Hop::Execution).seq;
         ganglion(place, &["push", APP, BOTH[0], BOTH[1]]).await?;
-        let done = |seen: &Seen| seen.replicas != served && !seen.word(APP, Hop::Decision).open;
+        let done = |seen: &Seen| {
+            let word = seen.word(APP, Hop::Execution);
+            word.seq > before && word.has_ended()
+        };
         act::watch(eye, screen, so_far.history.len(), Instant::now(), done).await;
     }
     let taught = |seen: &Seen| raised(seen) && seen.word(SLOW, Hop::Execution).message == "Increase rank memory";
@@ -92,7 +95,9 @@ async fn teach(place: &Place<'_>, eye: &Eye, screen: &Screen) -> Result<usize> {
     let news = seen.history.get(from.history.len()..).unwrap_or_default();
     // What is decided while the slow loop acts may be the one or the other.
     let until = news.iter().position(|news| matches!(news, News::Said(Hop::Execution, name, _) if name == SLOW));
-    let reactions: Vec<&str> = news.iter().take(until.unwrap_or(news.len())).filter_map(reaction).collect();
+    let mut last = from.word(APP, Hop::Decision).seq;
+    let reactions: Vec<&str> =
+        news.iter().take(until.unwrap_or(news.len())).filter_map(|news| reaction(news, &mut last)).collect();
     let good = !reactions.is_empty() && reactions.iter().all(|words| *words == "React to cpu");
     say("Decision said, until then", reactions.join(", "), good);
     let word = seen.word(SLOW, Hop::Execution).message;
@@ -102,10 +107,13 @@ async fn teach(place: &Place<'_>, eye: &Eye, screen: &Screen) -> Result<usize> {
     Ok(wrong)
 }
 
-/// What the fast loop decided to do: told once for each decision, while that has not ended.
-fn reaction(news: &News) -> Option<&str> {
+/// What the fast loop decided to do, where that is another decision than the last.
+fn reaction<'a>(news: &'a News, last: &mut i64) -> Option<&'a str> {
     match news {
-        News::Said(Hop::Decision, name, word) if name == APP && word.open => Some(&word.message),
+        News::Said(Hop::Decision, name, word) if name == APP && word.seq > *last => {
+            *last = word.seq;
+            Some(&word.message)
+        }
         News::Said(..) | News::Replicas(_) | News::Rank(..) => None,
     }
 }

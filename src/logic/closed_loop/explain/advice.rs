@@ -2,7 +2,7 @@
 
 use kube::ResourceExt;
 
-use super::Subject;
+use super::{Subject, end};
 use crate::api::closed_loop::LoopMode;
 use crate::api::closed_loop::metric::Metric;
 use crate::api::closed_loop::reasons::LoopReason;
@@ -54,8 +54,8 @@ pub fn advice(subject: &Subject) -> Vec<Advice> {
             _ => {}
         }
     }
-    let limited = decided.and_then(|decided| decided.chosen.as_ref()?.outcome) == Some(Outcome::Limited);
-    if limited {
+    let last = decided.and_then(|decided| decided.history.last());
+    if last.and_then(|entry| end(subject, entry).0) == Some(Outcome::Limited) {
         all.push(say("Its last action met its min or max: change that, if there is to be more."));
     }
     if all.is_empty() {
@@ -67,7 +67,8 @@ pub fn advice(subject: &Subject) -> Vec<Advice> {
 /// The number of the proposal that waits for its approval.
 pub fn proposal(subject: &Subject) -> Option<i64> {
     let chosen = subject.decided()?.chosen.as_ref()?;
-    let open = chosen.outcome.is_none() && chosen.mode == LoopMode::Approve;
+    let taken_up = subject.executed().is_some_and(|executed| executed.seq == Some(chosen.seq));
+    let open = chosen.outcome.is_none() && chosen.mode == LoopMode::Approve && !taken_up;
     (open && subject.parent.spec.approve != Some(chosen.seq)).then_some(chosen.seq)
 }
 

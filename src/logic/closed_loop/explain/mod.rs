@@ -12,7 +12,7 @@ use kube::ResourceExt;
 use super::tuning::declared_rank;
 use crate::api::closed_loop::ClosedLoop;
 use crate::api::closed_loop::metric::{Metric, Side};
-use crate::api::decision::{Decision, DecisionStatus, Entry, LimitState};
+use crate::api::decision::{Decision, DecisionStatus, Entry, LimitState, Outcome};
 use crate::api::execution::{Execution, ExecutionState, ExecutionStatus};
 use crate::api::monitoring::{AlarmState, Monitoring, MonitoringStatus, Refused};
 use layout::{paragraph, table};
@@ -115,6 +115,7 @@ fn history(subject: &Subject) -> String {
 
 fn row(subject: &Subject, entry: &Entry) -> [String; 8] {
     let level = level(subject.metrics(), &entry.metric, entry.side);
+    let (outcome, effect) = end(subject, entry);
     [
         clock(entry.at.0),
         entry.seq.to_string(),
@@ -122,16 +123,30 @@ fn row(subject: &Subject, entry: &Entry) -> [String; 8] {
         entry.value.as_ref().map_or("-", |value| value.as_str()).to_owned(),
         level.unwrap_or_else(|| "-".to_owned()),
         entry.action.clone(),
-        entry.outcome.map_or_else(|| waiting(subject, entry.seq), |outcome| outcome.reason().as_str().to_owned()),
-        entry.effect.clone().unwrap_or_default().replace("->", "→"),
+        outcome.map_or_else(|| waiting(subject, entry.seq), |outcome| outcome.reason().as_str().to_owned()),
+        effect.unwrap_or_default().replace("->", "→"),
     ]
+}
+
+/// How a decision ended: the Decision need not tell of it yet where the Execution does.
+fn end(subject: &Subject, entry: &Entry) -> (Option<Outcome>, Option<String>) {
+    let executed = subject.executed().filter(|executed| executed.seq == Some(entry.seq));
+    let (None, Some(executed)) = (entry.outcome, executed) else { return (entry.outcome, entry.effect.clone()) };
+    let outcome = match executed.state {
+        Some(ExecutionState::Done) => Outcome::Served,
+        Some(ExecutionState::Limited) => Outcome::Limited,
+        Some(ExecutionState::Failed) => Outcome::Failed,
+        Some(ExecutionState::Overtaken) => Outcome::Overtaken,
+        Some(ExecutionState::Lost) => Outcome::Lost,
+        Some(ExecutionState::Idle | ExecutionState::Claimed | ExecutionState::Executing) | None => return (None, None),
+    };
+    let change = executed.before.as_ref().zip(executed.after.as_ref());
+    (Some(outcome), change.map(|(before, after)| format!("{before} -> {after}")).or(executed.message.clone()))
 }
 
 /// What a decision without an outcome waits for.
 fn waiting(subject: &Subject, seq: i64) -> String {
-    let taken_up = subject.executed().is_some_and(|executed| executed.seq == Some(seq));
-    let proposal = advice::proposal(subject) == Some(seq) && !taken_up;
-    if proposal { "proposed".to_owned() } else { "under way".to_owned() }
+    if advice::proposal(subject) == Some(seq) { "proposed".to_owned() } else { "under way".to_owned() }
 }
 
 /// The level of an alarm as it is now: `under 5`.

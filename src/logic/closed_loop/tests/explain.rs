@@ -171,12 +171,12 @@ fn what_the_user_could_do_is_said() {
         set("/parent/status/conditions", ready("False", reason, &words))
     };
     let mode = |mode: &str| set("/parent/spec/mode", json!(mode));
-    let outcome = |outcome: &str| set("/decision/status/chosen/outcome", json!(outcome));
+    let outcome = |outcome: &str| set("/decision/status/history/1/outcome", json!(outcome));
+    let state = |state: &str| set("/execution/status/state", json!(state));
     let passed = |reason: &str| set("/decision/status/rejected/0/reason", json!(reason));
     for ((path, value), words) in [
         (mode("DryRun"), "kubectl patch loop web -n shop --type merge -p '{\"spec\":{\"mode\":\"Auto\"}}'"),
         (mode("Paused"), "To let it go on:      kubectl patch loop web"),
-        (set("/decision/status/chosen/mode", json!("Approve")), "-p '{\"spec\":{\"approve\":2}}'"),
         (reason("Forbidden"), "Give service account web-loop in namespace shop the right that is named."),
         (reason("LoopConflict"), "Let one of the two act"),
         (reason("AutoscalerConflict"), "Let one of the two act"),
@@ -187,6 +187,7 @@ fn what_the_user_could_do_is_said() {
         (reason("SomeUnknown"), "See that what is not known gets a number"),
         (reason("Failed"), "If it comes again, look at the target."),
         (outcome("Limited"), "Its last action met its min or max"),
+        (state("Limited"), "Its last action met its min or max"),
         (passed("Exhausted"), "Nothing is left to be done about Low cpu"),
         (passed("NoAction"), "Nothing is declared for Low cpu"),
     ] {
@@ -212,7 +213,19 @@ fn a_proposal_waits_until_it_is_approved() {
     family.parent["spec"]["mode"] = json!("Approve");
     family.decision["status"]["chosen"]["mode"] = json!("Approve");
     family.execution["status"] = json!({"seq": 1, "state": "Done"});
-    assert!(told(&family).contains("proposed\n"), "{}", told(&family));
+    let text = told(&family);
+    assert!(text.contains("proposed\n") && text.contains("-p '{\"spec\":{\"approve\":2}}'\n"), "{text}");
     family.parent["spec"]["approve"] = json!(2);
     assert!(!told(&family).contains("proposed") && !told(&family).contains("waits for you"), "{}", told(&family));
+}
+
+#[test]
+fn the_end_of_the_last_decision_is_told_as_soon_as_the_execution_tells_it() {
+    let mut family = family();
+    family.execution["status"] = json!({"seq": 2, "state": "Done", "before": "4", "after": "5"});
+    let text = told(&family);
+    assert!(text.contains("scale by 1, at most 10  Served   4 → 5\n"), "{text}");
+    family.execution["status"] = json!({"seq": 2, "state": "Failed", "message": "there is no Deployment web"});
+    let text = told(&family);
+    assert!(text.contains("Failed   there is no Deployment web\n"), "{text}");
 }
