@@ -31,10 +31,19 @@ use crate::logic::world::loops::Loops;
 use crate::metrics::Metrics;
 use crate::settings::Settings;
 
+/// Which cluster to talk to, and as whom.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    /// Default: what is usual.
+    pub kubeconfig: Option<PathBuf>,
+    /// Default: the kubeconfig's current one.
+    pub context: Option<String>,
+}
+
 /// How the operator is run here.
 #[derive(Clone, Debug)]
 pub struct Options {
-    pub kubeconfig: Option<PathBuf>,
+    pub access: Access,
     pub bind: SocketAddr,
     pub lease_namespace: Option<String>,
     pub watch_namespaces: Vec<String>,
@@ -87,7 +96,7 @@ impl Listener for Queues {
 /// It cannot start, or the lease was lost: then the process must end at once.
 pub async fn run(options: Options, settings: Settings) -> Result<(), Error> {
     let stop = stop_on_signals()?;
-    let config = config(&options).await?;
+    let config = config(&options.access).await?;
     let namespace = options.lease_namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     let web = Arc::new(Web::new(Names::new(rules(&config, &settings), address::system)));
     let client = client(config)?;
@@ -232,14 +241,16 @@ impl Parts {
     }
 }
 
-/// The cluster to talk to: the given file, or what is usual.
-async fn config(options: &Options) -> Result<Config, Error> {
-    let mut config = match &options.kubeconfig {
-        Some(path) => {
-            let file = Kubeconfig::read_from(path)?;
-            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?
-        }
-        None => Config::infer().await?,
+/// The cluster to talk to: of the given file, or what is usual.
+///
+/// # Errors
+/// The kubeconfig cannot be used, or there is none, and this is no pod either.
+pub async fn config(access: &Access) -> Result<Config, Error> {
+    let options = KubeConfigOptions { context: access.context.clone(), ..KubeConfigOptions::default() };
+    let mut config = match (&access.kubeconfig, &access.context) {
+        (Some(path), _) => Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &options).await?,
+        (None, Some(_)) => Config::from_kubeconfig(&options).await?,
+        (None, None) => Config::infer().await?,
     };
     // Each of our calls has its time limit and its own way to be tried again; kube's would wait for minutes.
     config.default_retry = false;
@@ -256,7 +267,11 @@ fn rules(config: &Config, settings: &Settings) -> address::Rules {
     address::Rules { loopback: outbound.allow_loopback, link_local: outbound.allow_link_local, api_server }
 }
 
-fn client(config: Config) -> Result<Client, Error> {
+/// A client with this configuration.
+///
+/// # Errors
+/// A certificate or an address in it cannot be used.
+pub fn client(config: Config) -> Result<Client, Error> {
     Client::try_from(config).map_err(|error| Error::Client(Box::new(error)))
 }
 

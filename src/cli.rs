@@ -1,4 +1,8 @@
-//! The command line: what `ganglion` can be told, and what it does for it.
+//! The command line: what `ganglion` can be told, and what it does for it. What talks to a cluster has a file below.
+
+mod cluster;
+pub mod explain;
+pub mod push;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,6 +13,7 @@ use thiserror::Error;
 use crate::app;
 use crate::settings::{self, Settings};
 use crate::telemetry::Format;
+use cluster::Cluster;
 
 /// A Kubernetes operator for workloads that have to be steered.
 #[derive(Parser, Debug)]
@@ -24,14 +29,17 @@ pub enum Command {
     Run(Run),
     /// Writes the CRD manifests, one file for each kind.
     Crds(Crds),
+    /// Pushes a sample to a loop.
+    Push(push::Push),
+    /// Says in words what a loop did and why.
+    Explain(explain::Explain),
 }
 
 /// Options of `run`.
 #[derive(Args, Debug, Clone)]
 pub struct Run {
-    /// Kubeconfig file. Default: the pod's own service account, or KUBECONFIG, or ~/.kube/config.
-    #[arg(long, env = "GANGLION_KUBECONFIG", value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
+    #[command(flatten)]
+    pub cluster: Cluster,
     /// Address of health and metrics.
     #[arg(long, env = "GANGLION_BIND", value_name = "ADDR", default_value = "0.0.0.0:8080")]
     pub bind: SocketAddr,
@@ -76,6 +84,10 @@ pub enum Error {
     Telemetry(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error(transparent)]
     App(#[from] app::Error),
+    #[error(transparent)]
+    Push(#[from] push::Error),
+    #[error(transparent)]
+    Explain(#[from] explain::Error),
     #[error("{path} cannot be written or read")]
     File {
         path: PathBuf,
@@ -96,7 +108,7 @@ pub async fn run(run: Run) -> Result<(), Error> {
     crate::telemetry::start(run.log, &run.log_filter).map_err(Error::Telemetry)?;
     let settings = run.settings.as_deref().map(Settings::load).transpose()?.unwrap_or_default();
     let options = app::Options {
-        kubeconfig: run.kubeconfig,
+        access: run.cluster.into(),
         bind: run.bind,
         lease_namespace: run.lease_namespace,
         // An empty variable in a manifest means nothing given.

@@ -3,7 +3,8 @@
 //! The rooms, and who may use whom (`tests/rooms.rs` holds them to it):
 //!
 //! ```text
-//! main -> cli -> app -> { controllers, http, clients, caches, lease, telemetry }
+//! main -> cli -> { app, logic, api }
+//! app         -> { controllers, http, clients, caches, lease, telemetry }
 //! controllers -> { logic, api, clients (traits), caches, metrics, kube }
 //! http        -> { logic, api, caches, metrics }
 //! clients     -> { logic (plain facts), metrics }

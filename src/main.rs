@@ -9,18 +9,22 @@ use ganglion::cli::{self, Cli, Command};
 fn main() -> anyhow::Result<()> {
     match Cli::parse().command {
         Command::Crds(crds) => Ok(cli::crds(&crds)?),
-        Command::Run(run) => {
-            let runtime = tokio::runtime::Builder::new_multi_thread()
-                .worker_threads(workers())
-                .enable_all()
-                .build()
-                .context("the asynchronous runtime does not start")?;
-            let result = runtime.block_on(cli::run(run));
-            // Whatever still runs must not keep the process: a replica without its lease has to be gone.
-            runtime.shutdown_timeout(Duration::from_millis(100));
-            Ok(result?)
-        }
+        Command::Run(run) => Ok(to_its_end(cli::run(run))??),
+        Command::Push(push) => Ok(to_its_end(cli::push::push(push))??),
+        Command::Explain(explain) => Ok(to_its_end(cli::explain::explain(explain))??),
     }
+}
+
+fn to_its_end<F: Future>(command: F) -> anyhow::Result<F::Output> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(workers())
+        .enable_all()
+        .build()
+        .context("the asynchronous runtime does not start")?;
+    let output = runtime.block_on(command);
+    // Whatever still runs must not keep the process: a replica without its lease has to be gone.
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    Ok(output)
 }
 
 /// Threads that do the work: enough for what is ours to do, whatever the machine. Each costs memory, most of all in the

@@ -96,7 +96,7 @@ const RULES: [Rule; 13] = [
         ],
         must_not_use: &["clap", "anyhow"],
     },
-    Rule { room: "cli", may_use: &["app", "api", "settings", "telemetry"], must_not_use: &["anyhow", "axum"] },
+    Rule { room: "cli", may_use: &["app", "api", "logic", "settings", "telemetry"], must_not_use: &["anyhow", "axum"] },
     Rule { room: "lib", may_use: &[], must_not_use: &["anyhow", "clap", "kube", "tokio"] },
 ];
 

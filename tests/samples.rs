@@ -10,8 +10,9 @@ use ganglion::api::receipt::WorkloadActionReceipt;
 use ganglion::api::workload_action::WorkloadAction;
 use ganglion::logic::workload_action::identity;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -98,6 +99,26 @@ fn every_pushed_sample_is_for_a_loop_that_takes_it() {
             assert!(parent.spec.metrics.iter().any(|metric| &metric.name == key), "{file}: what is {key}?");
         }
     }
+}
+
+#[test]
+fn the_accounts_beside_the_loops_parse_whole_and_are_theirs() {
+    let loops: Vec<ClosedLoop> = samples("closedloop").iter().map(|(file, document)| read(file, document)).collect();
+    for (file, account) in [("loop-account.yaml", "web-loop"), ("sender.yaml", "my-sensor")] {
+        let documents = samples(file);
+        let [(_, first), (_, second), (_, third)] = documents.as_slice() else { panic!("{file}: not three") };
+        let made: ServiceAccount = read(file, first);
+        let role: Role = read(file, second);
+        let binding: RoleBinding = read(file, third);
+        let subject = binding.subjects.unwrap_or_default().remove(0);
+        assert_eq!((made.name_any(), role.name_any(), subject.name), (account.into(), account.into(), account.into()));
+        let names = role.rules.unwrap_or_default().remove(0).resource_names.unwrap_or_default();
+        for name in names {
+            assert!(loops.iter().any(|one| one.name_any() == name), "{file}: no sample {name}");
+        }
+    }
+    let named = loops.iter().filter_map(|one| one.spec.service_account_name.as_deref());
+    assert!(named.clone().count() > 0 && named.into_iter().all(|name| name == "web-loop"), "another account");
 }
 
 /// Edits a sample so that it breaks a rule, and says whether the rule was looked at.

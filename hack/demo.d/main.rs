@@ -1,10 +1,11 @@
-//! The demo: the operator's main job on a real control plane, before the user's eyes, judged by an independent watch.
+//! The demos: what the operator does, on a real control plane, before the user's eyes, judged by an independent watch.
 //!
 //! Started by `hack/demo`, which builds what is needed first. What is judged is what the API server tells a watch that is
 //! not the operator's; nothing that the operator says of itself counts, but that it says that it is done.
 
 mod acts;
 mod judge;
+mod loops;
 mod scene;
 mod screen;
 mod stage;
@@ -27,7 +28,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use tokio::signal::unix::{SignalKind, signal};
 
 use eye::Eye;
@@ -37,10 +38,13 @@ use stage::Stage;
 /// How long anything may take that should come by itself.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Move, create and delete exactly those replicas, and lose none, on a real control plane.
+/// Shows what the operator does, on a real control plane.
 #[derive(Parser, Debug)]
 #[command(name = "hack/demo")]
 pub struct Options {
+    /// What to show.
+    #[arg(value_enum, default_value = "moves")]
+    play: Play,
     /// Leave the control plane and the operator running, to look around; `hack/demo down` ends them.
     #[arg(long)]
     keep: bool,
@@ -49,13 +53,21 @@ pub struct Options {
     kubeconfig: Option<PathBuf>,
 }
 
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+enum Play {
+    /// Replicas are moved, created and deleted exactly as told, and none is lost.
+    Moves,
+    /// A loop watches, decides and scales, and a slow one tunes it.
+    Loops,
+}
+
 #[tokio::main]
 async fn main() -> ExitCode {
     let options = Options::parse();
     let screen = Screen::new();
     let mut stage = Stage::new(&options);
     let outcome = tokio::select! {
-        played = play(&screen, &mut stage) => Some(played),
+        played = play(options.play, &screen, &mut stage) => Some(played),
         () = interrupted() => None,
     };
     screen.rest();
@@ -77,13 +89,35 @@ async fn main() -> ExitCode {
         return ExitCode::from(code.max(1));
     }
     if kept {
-        stage.leave(&screen);
+        stage.leave(&screen, hints(options.play));
     }
     ExitCode::from(code)
 }
 
-/// The whole demo; false if something was not as promised.
-async fn play(screen: &Screen, stage: &mut Stage) -> Result<bool> {
+async fn play(play: Play, screen: &Screen, stage: &mut Stage) -> Result<bool> {
+    match play {
+        Play::Moves => moves(screen, stage).await,
+        Play::Loops => loops::play(screen, stage).await,
+    }
+}
+
+/// What to try where everything is left running, with `-n NS` for the namespace.
+fn hints(play: Play) -> &'static [&'static str] {
+    match play {
+        Play::Moves => &[
+            "kubectl -n NS get workloadactions,pods -o wide",
+            "kubectl -n NS apply -f samples/workloadaction/move-minimal.yaml",
+        ],
+        Play::Loops => &[
+            "kubectl -n NS get mon,dec,exe -w",
+            "cargo run -- push web -n NS cpu=2 memory=40",
+            "cargo run -- explain loop web -n NS",
+        ],
+    }
+}
+
+/// The whole demo of moves; false if something was not as promised.
+async fn moves(screen: &Screen, stage: &mut Stage) -> Result<bool> {
     screen.title("Ganglion: replicas go exactly where they are told, and none is lost on the way");
     stage.build(screen).await?;
     let (client, namespace) = stage.place()?;

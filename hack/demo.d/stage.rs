@@ -141,13 +141,26 @@ impl Stage {
         Ok(())
     }
 
-    /// What the user can do with what is left running.
-    pub fn leave(&self, screen: &Screen) {
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig(&self) -> Result<PathBuf> {
+        Ok(self.cluster.as_ref().context("there is no cluster")?.kubeconfig.clone())
+    }
+
+    /// What kubectl prints in the demo's namespace.
+    pub async fn kubectl(&self, args: &[&str]) -> Result<String> {
+        let cluster = self.cluster.as_ref().context("there is no cluster")?;
+        let namespace = self.namespace.as_deref().context("there is no namespace")?;
+        cluster.kubectl(&[&["-n", namespace], args].concat()).await
+    }
+
+    /// What the user can do with what is left running; NS stands for the namespace in the hints.
+    pub fn leave(&self, screen: &Screen, hints: &[&str]) {
         let (Some(cluster), Some(namespace)) = (&self.cluster, &self.namespace) else { return };
         screen.say("\nThe control plane and the operator are left running. To look around:\n");
         screen.say(&format!("  export KUBECONFIG={}", cluster.kubeconfig.display()));
-        screen.say(&format!("  kubectl -n {namespace} get workloadactions,pods -o wide"));
-        screen.say(&format!("  kubectl -n {namespace} apply -f samples/workloadaction/move-minimal.yaml"));
+        for hint in hints {
+            screen.say(&format!("  {}", hint.replace("-n NS", &format!("-n {namespace}"))));
+        }
         screen.say(&format!("  k9s -n {namespace}"));
         screen.say("\nWithout a kubectl of your own: hack/controlplane kubectl --name demo …");
         if let Some(operator) = &self.operator {

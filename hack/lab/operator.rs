@@ -145,7 +145,7 @@ impl Drop for Operator {
 }
 
 /// `ganglion`, built into the same place as this program: target/…/examples/demo, target/…/ganglion.
-fn program() -> Result<PathBuf> {
+pub fn program() -> Result<PathBuf> {
     let own = std::env::current_exe()?;
     let program = own.parent().and_then(Path::parent).context("this program lies in no directory")?.join("ganglion");
     if !program.exists() {

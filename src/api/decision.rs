@@ -33,9 +33,9 @@ pub const ACTS_LIMIT: usize = 64;
     derive = "PartialEq",
     doc = "The second hop of a ClosedLoop: alarms come in, one choice goes out, with all that was passed over. Made by the operator.",
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message"),
-    printcolumn(name = "Seq", type_ = "integer", json_path = ".status.seq"),
+    printcolumn(name = "Decision", type_ = "integer", json_path = ".status.seq"),
+    printcolumn(name = "Sample", type_ = "integer", json_path = ".status.tag.sequence"),
     printcolumn(name = "Tag", type_ = "string", json_path = ".status.tag.time"),
-    printcolumn(name = "Sequence", type_ = "integer", json_path = ".status.tag.sequence"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")

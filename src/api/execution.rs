@@ -29,10 +29,9 @@ pub const CLAIMED_PODS: usize = 100;
     doc = "The third hop of a ClosedLoop: one decision comes in and is carried out, once. Made by the operator.",
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message"),
     printcolumn(name = "State", type_ = "string", json_path = ".status.state"),
-    printcolumn(name = "Before", type_ = "string", json_path = ".status.before"),
-    printcolumn(name = "After", type_ = "string", json_path = ".status.after"),
-    printcolumn(name = "Seq", type_ = "integer", json_path = ".status.seq"),
-    printcolumn(name = "Sequence", type_ = "integer", json_path = ".status.tag.sequence"),
+    printcolumn(name = "Decision", type_ = "integer", json_path = ".status.seq"),
+    printcolumn(name = "Sample", type_ = "integer", json_path = ".status.tag.sequence"),
+    printcolumn(name = "Tag", type_ = "string", json_path = ".status.tag.time"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")

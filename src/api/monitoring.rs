@@ -25,8 +25,8 @@ use super::scalars::{Number, Span};
     derive = "PartialEq",
     doc = "The first hop of a ClosedLoop: samples come in, alarms go out. Made by the operator; senders write spec.sample.",
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message"),
+    printcolumn(name = "Sample", type_ = "integer", json_path = ".status.tag.sequence"),
     printcolumn(name = "Tag", type_ = "string", json_path = ".status.tag.time"),
-    printcolumn(name = "Sequence", type_ = "integer", json_path = ".status.tag.sequence"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")

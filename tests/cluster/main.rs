@@ -28,5 +28,6 @@ mod refused;
 mod samples;
 mod scaling;
 mod scenes;
+mod senders;
 mod stalled;
 mod storms;

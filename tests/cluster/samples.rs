@@ -36,7 +36,7 @@ async fn apply(world: &World, file: &Path, more: &[&str]) -> Result<String> {
 #[test]
 fn every_sample_is_accepted() {
     story("samples", async |world| {
-        for kind in ["workloadaction", "workloadactionreceipt"] {
+        for kind in ["workloadaction", "workloadactionreceipt", "closedloop", "monitoring"] {
             for file in files(kind)? {
                 apply(world, &file, &["--dry-run=server", "--validate=strict"]).await?;
             }

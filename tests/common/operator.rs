@@ -41,7 +41,7 @@ impl Operator {
     pub fn prepare(plane: &Plane, way: Way<'_>, identity: &str, namespaces: &[&str], more: &[&str]) -> Result<Self> {
         let home = TempDir::new()?;
         let kubeconfig = home.path().join("kubeconfig");
-        fs::write(&kubeconfig, kubeconfig_text(plane, &way))?;
+        fs::write(&kubeconfig, kubeconfig_text(plane, &way, &plane.token))?;
         let port = free_port()?;
         let mut arguments = vec!["run".to_owned()];
         let lease = namespaces.first().context("an operator needs a namespace")?;
@@ -161,7 +161,8 @@ impl Drop for Operator {
     }
 }
 
-fn kubeconfig_text(plane: &Plane, way: &Way<'_>) -> String {
+/// A kubeconfig of whoever has this token.
+pub fn kubeconfig_text(plane: &Plane, way: &Way<'_>, token: &str) -> String {
     let cluster = match way {
         Way::Proxy(address) => json!({"server": format!("http://{address}")}),
         Way::Direct => json!({
@@ -173,7 +174,7 @@ fn kubeconfig_text(plane: &Plane, way: &Way<'_>) -> String {
     json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "plane",
         "clusters": [{"name": "plane", "cluster": cluster}],
-        "users": [{"name": "ganglion", "user": {"token": plane.token}}],
+        "users": [{"name": "ganglion", "user": {"token": token}}],
         "contexts": [{"name": "plane", "context": {"cluster": "plane", "user": "ganglion"}}],
     })
     .to_string()

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use futures::future::try_join_all;
+use ganglion::api::closed_loop::ClosedLoop;
 use ganglion::api::monitoring::Monitoring;
 use k8s_openapi::jiff::Timestamp;
+use kube::api::ListParams;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
@@ -69,13 +71,15 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     let minutes = WINDOW.as_secs() / 60;
     let progress = Progress::spin(&format!("{LOOPS} calm loops, for {minutes} minutes"));
     tokio::time::sleep(SETTLING).await;
+    all_well(&cluster.client).await?;
     let (from, clock, before) = (Timestamp::now(), Instant::now(), operator.processor_seconds()?);
     tokio::time::sleep(WINDOW).await;
     let cores = (operator.processor_seconds()? - before) / clock.elapsed().as_secs_f64();
     let to = Timestamp::now();
     progress.end();
-    anyhow::ensure!(!senders.is_finished(), "the samples ended early: {:?}", senders.await);
+    ensure!(!senders.is_finished(), "the samples ended early: {:?}", senders.await);
     senders.abort();
+    all_well(&cluster.client).await?;
     let title = format!("{LOOPS} calm loops at {} s", INTERVAL.as_secs());
     bench.claim(&format!("{title}: the operator's processor time"), cores, "cores", Bound::Below(0.1));
     bench.note("  its memory: resident", operator.memory("VmRSS")?, "MiB");
@@ -97,6 +101,18 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     }
     operator.stop().await?;
     cluster.down().await
+}
+
+/// A loop that does not watch would be calm, too.
+async fn all_well(client: &Client) -> Result<()> {
+    let loops = Api::<ClosedLoop>::namespaced(client.clone(), NAMESPACE).list(&ListParams::default()).await?;
+    let well = |one: &&ClosedLoop| {
+        let conditions = one.status.iter().flat_map(|status| &status.conditions);
+        conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    };
+    let count = loops.iter().filter(well).count();
+    ensure!(count == LOOPS, "only {count} of {LOOPS} calm loops are Ready");
+    Ok(())
 }
 
 /// Samples for all loops that are pushed, spread evenly over the interval, until this is ended.

@@ -1,5 +1,6 @@
 //! Loops to measure: their account, the Deployments that they act on, the sender that pushes their samples.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use anyhow::{Result, bail};
@@ -12,7 +13,7 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::frame::Progress;
@@ -67,6 +68,7 @@ pub fn demo(name: &str, mode: &str) -> Value {
 /// Makes these loops, each with a Deployment of its name that has no replicas, and waits until samples may come.
 pub async fn make(client: &Client, namespace: &str, loops: Vec<(String, Value)>) -> Result<()> {
     let count = loops.len();
+    let names: BTreeSet<String> = loops.iter().map(|(name, _)| name.clone()).collect();
     let progress = Progress::count(&format!("making {count} loops"), count);
     stream::iter(loops)
         .map(|(name, spec)| async move { make_one(client, namespace, &name, &spec).await })
@@ -78,7 +80,7 @@ pub async fn make(client: &Client, namespace: &str, loops: Vec<(String, Value)>)
     loop {
         let all = executions.list(&ListParams::default()).await?;
         let seen = |one: &&Execution| one.status.as_ref().is_some_and(|status| status.seq.is_some());
-        let ready = all.iter().filter(seen).count();
+        let ready = all.iter().filter(seen).filter(|one| names.contains(&one.name_any())).count();
         progress.at(ready);
         if ready >= count {
             progress.end();

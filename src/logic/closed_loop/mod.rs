@@ -12,6 +12,7 @@
 //! | `last_served`, `tuning`, `chain` | how a slow loop finds what to tune, and how far it may |
 //! | `conflict`, `schedule` | who else has the target; what time it is |
 //! | `document` | the number at a path of a document |
+//! | `explain` | how all of it is told to people |
 //! | `assessment`, `support` | what holds of the loop as a whole, and what this version cannot do yet |
 
 pub mod assessment;
@@ -22,6 +23,7 @@ pub mod conflict;
 pub mod decision;
 pub mod document;
 pub mod execution;
+pub mod explain;
 pub mod goal;
 pub mod ladder;
 pub mod last_served;

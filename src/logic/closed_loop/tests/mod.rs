@@ -7,6 +7,7 @@ mod children;
 mod crashes;
 mod decision;
 mod execution;
+mod explain;
 mod goal;
 mod last_served;
 mod limits;

@@ -1,0 +1,193 @@
+//! An independent watch of the loops and of what they act on, as any user could have it; remembers every event.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use ganglion::api::closed_loop::ClosedLoop;
+use ganglion::api::decision::Decision;
+use ganglion::api::execution::{Execution, ExecutionState};
+use ganglion::api::monitoring::Monitoring;
+use ganglion::api::sample::Tag;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// One of the three hops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Hop {
+    Monitoring,
+    Decision,
+    Execution,
+}
+
+/// What a hop says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Word {
+    pub message: String,
+    pub tag: Option<Tag>,
+    /// How far an execution is.
+    pub state: Option<ExecutionState>,
+    /// Number of the last decision.
+    pub seq: i64,
+}
+
+impl Word {
+    /// An execution that is not to be carried on.
+    pub fn has_ended(&self) -> bool {
+        !matches!(self.state, None | Some(ExecutionState::Claimed | ExecutionState::Executing))
+    }
+}
+
+/// One event.
+#[derive(Clone, Debug, PartialEq)]
+pub enum News {
+    /// A hop of the loop of this name said something else.
+    Said(Hop, String, Word),
+    /// The Deployment's `spec.replicas`.
+    Replicas(i32),
+    /// The order in which the loop of this name looks at its metrics.
+    Rank(String, Vec<String>),
+}
+
+/// What is there now, and all that happened.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    pub words: BTreeMap<(String, Hop), Word>,
+    pub ranks: BTreeMap<String, Vec<String>>,
+    pub replicas: Option<i32>,
+    pub history: Vec<News>,
+}
+
+impl Seen {
+    /// What a hop of this loop says now.
+    pub fn word(&self, name: &str, hop: Hop) -> Word {
+        self.words.get(&(name.to_owned(), hop)).cloned().unwrap_or_default()
+    }
+
+    fn said(&mut self, hop: Hop, name: String, word: Word) {
+        if self.words.insert((name.clone(), hop), word.clone()).as_ref() != Some(&word) {
+            self.history.push(News::Said(hop, name, word));
+        }
+    }
+}
+
+/// See the module.
+pub struct Eye {
+    state: Arc<State>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct State {
+    seen: Mutex<Seen>,
+    ticks: watch::Sender<u64>,
+}
+
+impl State {
+    fn lock(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Eye {
+    pub fn open(client: &Client, namespace: &str) -> Self {
+        let state = Arc::new(State::default());
+        let tasks = vec![
+            watch(client, namespace, &state, monitoring),
+            watch(client, namespace, &state, decision),
+            watch(client, namespace, &state, execution),
+            watch(client, namespace, &state, parent),
+            watch(client, namespace, &state, deployment),
+        ];
+        Self { state, tasks }
+    }
+
+    /// What is seen at this moment.
+    pub fn now(&self) -> Seen {
+        self.state.lock().clone()
+    }
+
+    /// Waits a little, or until something new is seen.
+    pub async fn news(&self, so_far: usize) {
+        let mut ticks = self.state.ticks.subscribe();
+        let wait = async {
+            while self.state.lock().history.len() <= so_far {
+                let _ = ticks.changed().await;
+            }
+        };
+        let _ = tokio::time::timeout(Duration::from_millis(200), wait).await;
+    }
+}
+
+impl Drop for Eye {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+/// Watches one kind for ever.
+fn watch<K>(client: &Client, namespace: &str, state: &Arc<State>, take: fn(&mut Seen, K)) -> JoinHandle<()>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,
+    K: Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let (api, state): (Api<K>, _) = (Api::namespaced(client.clone(), namespace), state.clone());
+    tokio::spawn(async move {
+        let events = watcher::watcher(api, watcher::Config::default()).default_backoff().applied_objects();
+        let mut events = std::pin::pin!(events);
+        while let Some(event) = events.next().await {
+            // The watcher tries again.
+            let Ok(object) = event else { continue };
+            take(&mut state.lock(), object);
+            state.ticks.send_modify(|tick| *tick += 1);
+        }
+    })
+}
+
+fn monitoring(seen: &mut Seen, object: Monitoring) {
+    let name = object.name_any();
+    let status = object.status.unwrap_or_default();
+    let word = Word { message: status.message.unwrap_or_default(), tag: status.tag, ..Word::default() };
+    seen.said(Hop::Monitoring, name, word);
+}
+
+fn decision(seen: &mut Seen, object: Decision) {
+    let name = object.name_any();
+    let status = object.status.unwrap_or_default();
+    let message = status.message.unwrap_or_default();
+    let word = Word { message, tag: status.tag, seq: status.seq, ..Word::default() };
+    seen.said(Hop::Decision, name, word);
+}
+
+fn execution(seen: &mut Seen, object: Execution) {
+    let name = object.name_any();
+    let status = object.status.unwrap_or_default();
+    let message = status.message.unwrap_or_default();
+    let seq = status.seq.unwrap_or(0);
+    seen.said(Hop::Execution, name, Word { message, tag: status.tag, state: status.state, seq });
+}
+
+fn parent(seen: &mut Seen, object: ClosedLoop) {
+    let name = object.name_any();
+    let rank = object.status.and_then(|status| status.effective).unwrap_or_default().rank;
+    if seen.ranks.insert(name.clone(), rank.clone()).as_ref() != Some(&rank) {
+        seen.history.push(News::Rank(name, rank));
+    }
+}
+
+fn deployment(seen: &mut Seen, object: Deployment) {
+    let replicas = object.spec.and_then(|spec| spec.replicas);
+    if seen.replicas != replicas {
+        seen.history.extend(replicas.map(News::Replicas));
+        seen.replicas = replicas;
+    }
+}

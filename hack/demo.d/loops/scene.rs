@@ -1,0 +1,128 @@
+//! The scene: a Deployment, an account that may scale it, the fast loop, and later the slow one.
+
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use ganglion::api::closed_loop::ClosedLoop;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::eye::{Eye, Hop};
+use crate::PATIENCE;
+use crate::lab::cluster::root;
+use crate::screen::Screen;
+
+/// Name of the workload and of its loop.
+pub const APP: &str = "web";
+
+/// Name of the loop that tunes it.
+pub const SLOW: &str = "web-policy";
+
+const WORKLOAD: &str = "
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+      - name: web
+        image: registry.k8s.io/pause:3.10
+        resources: {requests: {cpu: 10m, memory: 16Mi}}
+";
+
+/// The levels and the rank are those of the demo that the idea comes from.
+const FAST_LOOP: &str = "\
+apiVersion: ganglion.dev/v1alpha1
+kind: ClosedLoop
+metadata: {name: web}
+spec:
+  trace: EverySample                                 # so that one sees each sample travel
+  serviceAccountName: web-loop                       # actions are done as this account
+  target: {apiVersion: apps/v1, kind: Deployment, name: web}
+  metrics:
+  - {name: cpu, source: {push: {}}, low: {raise: \"5\"}}
+  - {name: memory, source: {push: {}}, low: {raise: \"50\"}}
+  policy: {rank: [cpu, memory]}                      # cpu first
+  actions:
+  - when: {metric: cpu, side: Low}
+    ladder: [{scale: {by: 1, max: 20}}]
+  - when: {metric: memory, side: Low}
+    ladder: [{scale: {by: 1, max: 20}}]
+  tunable: {by: [web-policy], rank: true}            # what another loop may change
+";
+
+/// Looks every second, so that nobody has to wait; in earnest it would look every few minutes.
+pub const SLOW_LOOP: &str = "\
+apiVersion: ganglion.dev/v1alpha1
+kind: ClosedLoop
+metadata: {name: web-policy}
+spec:
+  interval: 1s
+  target: {apiVersion: ganglion.dev/v1alpha1, kind: ClosedLoop, name: web}
+  metrics:                                           # how far the least served of web's metrics is behind
+  - {name: imbalance, source: {loop: {rule: LastServed, window: 3}}, high: {raise: \"0\"}}
+  actions:
+  - when: {metric: imbalance, side: High}
+    ladder: [{tune: {raiseRank: LeastServed}}]
+";
+
+/// Makes the workload, the account and the fast loop.
+pub async fn make(client: &Client, namespace: &str, eye: &Eye, screen: &Screen) -> Result<()> {
+    screen.doing("making Deployment web and the account of its loop");
+    create::<Deployment>(client, namespace, serde_saphyr::from_str(WORKLOAD)?).await?;
+    let sample = root().join("samples/loop-account.yaml");
+    let text = std::fs::read_to_string(&sample).with_context(|| format!("cannot read {}", sample.display()))?;
+    let text = text.replace("namespace: default", &format!("namespace: {namespace}"));
+    for document in serde_saphyr::from_multiple::<Value>(&text)? {
+        match document["kind"].as_str() {
+            Some("ServiceAccount") => create::<ServiceAccount>(client, namespace, document).await?,
+            Some("Role") => create::<Role>(client, namespace, document).await?,
+            Some("RoleBinding") => create::<RoleBinding>(client, namespace, document).await?,
+            other => bail!("{}: what is {other:?}?", sample.display()),
+        }
+    }
+    screen.done("workload", "Deployment web, 1 replica; service account web-loop, which may scale Deployments");
+    screen.say("\n  The loop:\n");
+    put(client, namespace, eye, screen, APP, FAST_LOOP).await
+}
+
+/// Makes a loop before the user's eyes, and waits until it takes samples.
+pub async fn put(
+    client: &Client,
+    namespace: &str,
+    eye: &Eye,
+    screen: &Screen,
+    name: &str,
+    manifest: &str,
+) -> Result<()> {
+    screen.manifest(manifest);
+    create::<ClosedLoop>(client, namespace, serde_saphyr::from_str(manifest)?).await?;
+    let began = Instant::now();
+    while eye.now().word(name, Hop::Execution).state.is_none() {
+        if began.elapsed() > PATIENCE {
+            bail!("loop {name} has no Execution after {} s", PATIENCE.as_secs());
+        }
+        eye.news(eye.now().history.len()).await;
+    }
+    Ok(())
+}
+
+async fn create<K>(client: &Client, namespace: &str, object: Value) -> Result<()>
+where
+    K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
+    K: Clone + DeserializeOwned + Serialize + std::fmt::Debug,
+{
+    let object: K = serde_json::from_value(object)?;
+    Api::<K>::namespaced(client.clone(), namespace).create(&PostParams::default(), &object).await?;
+    Ok(())
+}

@@ -1,0 +1,233 @@
+//! `ganglion push`: a sample for a loop, as a sender writes it. For scripts and for trying things out.
+//!
+//! Writes `spec.sample` of the loop's Monitoring by server-side apply, and nothing else. Never makes a Monitoring: one that
+//! the operator did not make would be in the loop's way.
+
+use std::collections::BTreeMap;
+use std::io::BufRead;
+
+use clap::Args;
+use jiff::Timestamp;
+use kube::api::{Patch, PatchParams};
+use kube::core::Status;
+use kube::{Api, Client};
+use serde_json::json;
+use thiserror::Error;
+
+use super::cluster::{self, Cluster};
+use crate::api::monitoring::Monitoring;
+use crate::api::sample::Sample;
+use crate::app;
+use crate::logic::quantity::{self, QuantityError};
+
+/// What stands for samples on standard input.
+const STDIN: &str = "-";
+
+/// Options of `push`.
+#[derive(Args, Debug, Clone)]
+pub struct Push {
+    /// Name of the loop.
+    #[arg(value_name = "LOOP")]
+    name: String,
+    /// What was measured, such as `cpu=2 memory=40`, by the metric's name or the `key` of its source. A single `-` reads
+    /// samples from standard input, one a line, and pushes each as it comes.
+    #[arg(value_name = "KEY=NUMBER", required = true)]
+    values: Vec<String>,
+    /// Namespace of the loop. Default: the context's.
+    #[arg(short, long, value_name = "NS")]
+    namespace: Option<String>,
+    /// When it was measured, RFC 3339, such as 2026-11-21T10:00:00Z. Default: now.
+    #[arg(long, value_name = "TIME")]
+    time: Option<Timestamp>,
+    /// Name under which the API server keeps who wrote the sample. Each sender should have its own.
+    #[arg(long, value_name = "NAME", default_value = "ganglion-push")]
+    field_manager: String,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// Why a sample was not pushed.
+#[derive(Debug, Error)]
+pub enum Error {
+    #[error("{0:?} is no value: write a name, = and a number, such as cpu=2")]
+    NoValue(String),
+    #[error("{key} is no number: {problem}")]
+    NoNumber { key: String, problem: QuantityError },
+    #[error("{0} is given twice")]
+    Twice(String),
+    #[error("- stands alone, without values and without --time: each line of standard input is a sample of its moment")]
+    MoreThanStdin,
+    #[error("line {line} of standard input, after {} that were pushed", samples(*pushed))]
+    Line {
+        line: usize,
+        pushed: usize,
+        #[source]
+        source: Box<Error>,
+    },
+    #[error("standard input cannot be read")]
+    Stdin(#[source] std::io::Error),
+    #[error(
+        "there is no Monitoring {name} in namespace {namespace}, so there is nobody to take the sample: the operator makes \
+         it for the ClosedLoop {name}; `kubectl get loop -A` shows the loops that there are, and -n names another namespace"
+    )]
+    NoMonitoring { name: String, namespace: String },
+    #[error(
+        "you may not push to loop {name} in namespace {namespace}: grant yourself the verb patch on \
+         monitorings.ganglion.dev with resourceNames [{name}] there, as samples/sender.yaml does ({message})"
+    )]
+    NotAllowed { name: String, namespace: String, message: String },
+    #[error("the cluster has no Monitorings: install the operator's CRDs first, `kubectl apply --server-side -k crds`")]
+    NoKind,
+    #[error("the API server did not take the sample")]
+    Api(#[source] Box<kube::Error>),
+    #[error(transparent)]
+    App(#[from] app::Error),
+}
+
+fn samples(count: usize) -> String {
+    if count == 1 { "1 sample".to_owned() } else { format!("{count} samples") }
+}
+
+/// Pushes one sample, or one for each line of standard input, and says so on standard output.
+///
+/// # Errors
+/// A sample could not be read or written; what came before it was.
+pub async fn push(push: Push) -> Result<(), Error> {
+    let lines = push.values.iter().any(|value| value == STDIN);
+    if lines && (push.values.len() > 1 || push.time.is_some()) {
+        return Err(Error::MoreThanStdin);
+    }
+    // Read before anything is asked of the cluster.
+    let values = if lines { BTreeMap::new() } else { parse(push.values.iter().map(String::as_str))? };
+    let (client, namespace) = cluster::open(push.cluster, push.namespace).await?;
+    let mut sender = Sender::new(&client, push.name, namespace, push.field_manager);
+    sender.look().await?;
+    if !lines {
+        return sender.send(push.time.unwrap_or_else(Timestamp::now), values).await;
+    }
+    let mut pushed = 0;
+    for (index, line) in std::io::stdin().lock().lines().enumerate() {
+        let line = line.map_err(Error::Stdin)?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let sent = match parse(line.split_whitespace()) {
+            Ok(values) => sender.send(Timestamp::now(), values).await,
+            Err(error) => Err(error),
+        };
+        sent.map_err(|error| Error::Line { line: index + 1, pushed, source: Box::new(error) })?;
+        pushed += 1;
+    }
+    Ok(())
+}
+
+/// Reads `cpu=2 memory=40`. What is no number is refused here, where somebody is there to mend it.
+fn parse<'a>(words: impl Iterator<Item = &'a str>) -> Result<BTreeMap<String, String>, Error> {
+    let mut values = BTreeMap::new();
+    for word in words {
+        let (key, value) = word.split_once('=').ok_or_else(|| Error::NoValue(word.to_owned()))?;
+        if key.is_empty() {
+            return Err(Error::NoValue(word.to_owned()));
+        }
+        quantity::number(value).map_err(|problem| Error::NoNumber { key: key.to_owned(), problem })?;
+        if values.insert(key.to_owned(), value.to_owned()).is_some() {
+            return Err(Error::Twice(key.to_owned()));
+        }
+    }
+    Ok(values)
+}
+
+/// Somebody who pushes to one loop.
+struct Sender {
+    monitorings: Api<Monitoring>,
+    name: String,
+    namespace: String,
+    manager: String,
+    /// uid of the Monitoring, where it may be read: then none is made in its place.
+    uid: Option<String>,
+}
+
+impl Sender {
+    fn new(client: &Client, name: String, namespace: String, manager: String) -> Self {
+        Self { monitorings: Api::namespaced(client.clone(), &namespace), name, namespace, manager, uid: None }
+    }
+
+    /// Insists that there is a Monitoring. A sender need not have the right to read it: then the API server finds that out,
+    /// as it does not let such a sender make one.
+    async fn look(&mut self) -> Result<(), Error> {
+        match self.monitorings.get_metadata(&self.name).await {
+            Ok(found) => self.uid = found.metadata.uid,
+            Err(kube::Error::Api(status)) if status.is_forbidden() => {}
+            Err(error) => return Err(self.told(error)),
+        }
+        Ok(())
+    }
+
+    async fn send(&self, time: Timestamp, values: BTreeMap<String, String>) -> Result<(), Error> {
+        let words: Vec<String> = values.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let time = Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time).to_string();
+        let sample = Sample { time, values };
+        let body = json!({
+            "apiVersion": "ganglion.dev/v1alpha1",
+            "kind": "Monitoring",
+            "metadata": {"name": self.name, "uid": self.uid},
+            "spec": {"sample": sample},
+        });
+        let params = PatchParams::apply(&self.manager).force();
+        let pushed = self.monitorings.patch(&self.name, &params, &Patch::Apply(body)).await;
+        pushed.map_err(|error| self.told(error))?;
+        println!("pushed to {}/{} at {}: {}", self.namespace, self.name, sample.time, words.join(" "));
+        Ok(())
+    }
+
+    /// An error of the API server, in words that say what to do.
+    fn told(&self, error: kube::Error) -> Error {
+        let kube::Error::Api(status) = error else { return Error::Api(Box::new(error)) };
+        let (name, namespace) = (self.name.clone(), self.namespace.clone());
+        let nobody = Error::NoMonitoring { name: name.clone(), namespace: namespace.clone() };
+        match status.code {
+            404 if !names_an_object(&status) => Error::NoKind,
+            // The Monitoring of that uid is there no more.
+            404 | 409 => nobody,
+            403 if status.message.contains("cannot create resource") => nobody,
+            403 => Error::NotAllowed { name, namespace, message: status.message.clone() },
+            _ => Error::Api(Box::new(kube::Error::Api(status))),
+        }
+    }
+}
+
+/// Whether it is an object that was not found, and not its whole kind.
+fn names_an_object(status: &Status) -> bool {
+    status.details.as_ref().is_some_and(|details| !details.name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<BTreeMap<String, String>, String> {
+        parse(text.split_whitespace()).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn values_are_read_as_they_were_written() {
+        let values = read("cpu=2 memory=1.5Gi delta=-3").unwrap();
+        let pairs: Vec<(&str, &str)> = values.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        assert_eq!(pairs, [("cpu", "2"), ("delta", "-3"), ("memory", "1.5Gi")]);
+    }
+
+    #[test]
+    fn what_cannot_be_pushed_is_named() {
+        for (text, words) in [
+            ("cpu", "\"cpu\" is no value: write a name, = and a number"),
+            ("=2", "\"=2\" is no value"),
+            ("cpu=", "cpu is no number: an empty quantity"),
+            ("cpu=busy", "cpu is no number: \"busy\""),
+            ("cpu=NaN", "cpu is no number"),
+            ("cpu=2 cpu=3", "cpu is given twice"),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Text for a terminal: paragraphs and a table that keep within its width.
+
+/// How wide a line may be.
+const WIDTH: usize = 120;
+
+/// Between two columns.
+const GAP: usize = 2;
+
+/// No column that can be cut is cut to less than this.
+const LEAST: usize = 8;
+
+/// The words behind this beginning, broken where a line is full; following lines stand under the first word. Each line ends
+/// with a line break.
+#[must_use]
+pub fn paragraph(beginning: &str, words: &str) -> String {
+    let indent = beginning.chars().count();
+    let mut lines = vec![beginning.to_owned()];
+    let mut empty = true;
+    for word in words.split_whitespace() {
+        let line = lines.last().map_or(0, |line| line.chars().count());
+        if !empty && line + 1 + word.chars().count() > WIDTH {
+            lines.push(" ".repeat(indent));
+            empty = true;
+        }
+        if let Some(line) = lines.last_mut() {
+            if !empty {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+        empty = false;
+    }
+    lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// A table with its columns aligned. Where it would be too wide, its widest columns are cut.
+#[must_use]
+pub fn table<const N: usize>(header: [&str; N], rows: Vec<[String; N]>) -> String {
+    let mut widths = header.map(|name| name.chars().count());
+    for (width, index) in widths.iter_mut().zip(0..) {
+        let cells = rows.iter().filter_map(|row: &[String; N]| row.get::<usize>(index));
+        *width = cells.map(|cell| cell.chars().count()).fold(*width, usize::max);
+    }
+    while widths.iter().sum::<usize>() + GAP * (N.saturating_sub(1)) > WIDTH {
+        match widths.iter_mut().max() {
+            Some(widest) if *widest > LEAST => *widest -= 1,
+            _ => break,
+        }
+    }
+    let line = |cells: &[String; N]| {
+        let cells = cells.iter().zip(widths).map(|(cell, width)| format!("{:<width$}", cut(cell, width)));
+        format!("{}\n", cells.collect::<Vec<_>>().join(&" ".repeat(GAP)).trim_end())
+    };
+    std::iter::once(line(&header.map(str::to_owned))).chain(rows.iter().map(line)).collect()
+}
+
+fn cut(cell: &str, width: usize) -> String {
+    if cell.chars().count() <= width {
+        return cell.to_owned();
+    }
+    cell.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paragraphs_break_between_words_and_stand_under_their_first() {
+        let text = paragraph("  why  ", &"word ".repeat(40));
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 2);
+        assert!(lines.iter().all(|line| line.chars().count() <= WIDTH), "{text}");
+        assert!(lines[0].starts_with("  why  word word") && lines[1].starts_with("       word"), "{text}");
+        assert_eq!(paragraph("a ", &"x".repeat(200)).lines().count(), 1, "a word that is too long stands alone");
+    }
+
+    #[test]
+    fn a_table_is_aligned_and_cut_where_it_is_too_wide() {
+        let rows = vec![["1".into(), "short".into()], ["22".into(), "y".repeat(200)]];
+        let text = table(["N", "WORDS"], rows);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[..2], ["N   WORDS", "1   short"]);
+        assert!(lines[2].starts_with("22  yyy") && lines[2].ends_with('…'), "{text}");
+        assert_eq!(lines[2].chars().count(), WIDTH);
+    }
+}

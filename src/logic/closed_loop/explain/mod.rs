@@ -1,0 +1,276 @@
+//! A loop explained, for a terminal: what it decided lately and why, how it is now, and what its user could do.
+//!
+//! Reads what the loop and its children say of themselves; decides nothing, and asks nobody.
+
+mod advice;
+mod layout;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt;
+
+use super::tuning::declared_rank;
+use crate::api::closed_loop::ClosedLoop;
+use crate::api::closed_loop::metric::{Metric, Side};
+use crate::api::decision::{Decision, DecisionStatus, Entry, LimitState, Outcome};
+use crate::api::execution::{Execution, ExecutionState, ExecutionStatus};
+use crate::api::monitoring::{AlarmState, Monitoring, MonitoringStatus, Refused};
+use layout::{paragraph, table};
+
+/// A loop and its children, as far as they are there.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    pub parent: &'a ClosedLoop,
+    pub monitoring: Option<&'a Monitoring>,
+    pub decision: Option<&'a Decision>,
+    pub execution: Option<&'a Execution>,
+    pub now: Timestamp,
+}
+
+/// The explanation: lines of at most 120 columns, names and commands aside that are longer than that.
+#[must_use]
+pub fn explain(subject: &Subject) -> String {
+    let mut text = head(subject);
+    text.push('\n');
+    text.push_str(&history(subject));
+    text.push('\n');
+    text.push_str(&last_sample(subject));
+    text.push_str(&limits(subject));
+    text.push('\n');
+    text.push_str(&now(subject));
+    for advice::Advice { words, command } in advice::advice(subject) {
+        text.push_str(&paragraph("-> ", &words));
+        // Whole, to be copied.
+        text.extend(command.map(|command| format!("     {command}\n")));
+    }
+    text
+}
+
+impl Subject<'_> {
+    fn watched(&self) -> Option<&MonitoringStatus> {
+        self.monitoring?.status.as_ref()
+    }
+
+    fn decided(&self) -> Option<&DecisionStatus> {
+        self.decision?.status.as_ref()
+    }
+
+    fn executed(&self) -> Option<&ExecutionStatus> {
+        self.execution?.status.as_ref()
+    }
+
+    /// The metrics with the levels that hold now: tuned, where the Monitoring is there.
+    fn metrics(&self) -> &[Metric] {
+        self.monitoring.map_or(&self.parent.spec.metrics, |monitoring| &monitoring.spec.metrics)
+    }
+
+    fn condition(&self, kind: &str) -> Option<&Condition> {
+        self.parent.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == kind)
+    }
+}
+
+fn head(subject: &Subject) -> String {
+    let (parent, spec) = (subject.parent, &subject.parent.spec);
+    let mut text = paragraph(
+        "",
+        &format!(
+            "Loop {} in namespace {} acts on {}/{} as service account {}. Mode: {:?}.",
+            parent.name_any(),
+            parent.namespace().unwrap_or_default(),
+            spec.target.kind,
+            spec.target.name,
+            spec.service_account_name.as_deref().unwrap_or("default"),
+            spec.mode,
+        ),
+    );
+    let declared = declared_rank(spec);
+    let effective = parent.status.as_ref().and_then(|status| status.effective.as_ref());
+    let rank = effective.map_or(&declared, |effective| &effective.rank);
+    let mut order = format!("Rank of its metrics: {}.", rank.join(", "));
+    if *rank != declared {
+        order.push_str(&format!(" Its spec says {}.", declared.join(", ")));
+    }
+    text.push_str(&paragraph("", &order));
+    for threshold in effective.iter().flat_map(|effective| &effective.thresholds) {
+        text.push_str(&paragraph("", &format!("Level {} is tuned to {}.", threshold.path, threshold.value.as_str())));
+    }
+    let until = effective.and_then(|effective| effective.until.as_ref());
+    let until = until.map(|until| format!(", until {}", clock(until.0))).unwrap_or_default();
+    for tuning in parent.status.iter().flat_map(|status| &status.tuning) {
+        let words = tuning.message.as_deref().unwrap_or("tuned");
+        text.push_str(&paragraph("", &format!("Loop {} at {}: {words}{until}.", tuning.by, clock(tuning.at.0))));
+    }
+    text
+}
+
+/// The decisions that are remembered, the newest last.
+fn history(subject: &Subject) -> String {
+    let history = subject.decided().map(|decided| decided.history.as_slice()).unwrap_or_default();
+    if history.is_empty() {
+        return paragraph("", "It has not decided to do anything yet.");
+    }
+    let rows = history.iter().map(|entry| row(subject, entry)).collect();
+    table(["DECIDED (UTC)", "NO", "ALARM", "VALUE", "LEVEL", "ACTION", "OUTCOME", "EFFECT"], rows)
+}
+
+fn row(subject: &Subject, entry: &Entry) -> [String; 8] {
+    let level = level(subject.metrics(), &entry.metric, entry.side);
+    let (outcome, effect) = end(subject, entry);
+    [
+        clock(entry.at.0),
+        entry.seq.to_string(),
+        format!("{} {}", entry.side, entry.metric),
+        entry.value.as_ref().map_or("-", |value| value.as_str()).to_owned(),
+        level.unwrap_or_else(|| "-".to_owned()),
+        entry.action.clone(),
+        outcome.map_or_else(|| waiting(subject, entry.seq), |outcome| outcome.reason().as_str().to_owned()),
+        effect.unwrap_or_default().replace("->", "→"),
+    ]
+}
+
+/// How a decision ended: the Decision need not tell of it yet where the Execution does.
+fn end(subject: &Subject, entry: &Entry) -> (Option<Outcome>, Option<String>) {
+    let executed = subject.executed().filter(|executed| executed.seq == Some(entry.seq));
+    let (None, Some(executed)) = (entry.outcome, executed) else { return (entry.outcome, entry.effect.clone()) };
+    let outcome = match executed.state {
+        Some(ExecutionState::Done) => Outcome::Served,
+        Some(ExecutionState::Limited) => Outcome::Limited,
+        Some(ExecutionState::Failed) => Outcome::Failed,
+        Some(ExecutionState::Overtaken) => Outcome::Overtaken,
+        Some(ExecutionState::Lost) => Outcome::Lost,
+        Some(ExecutionState::Idle | ExecutionState::Claimed | ExecutionState::Executing) | None => return (None, None),
+    };
+    let change = executed.before.as_ref().zip(executed.after.as_ref());
+    (Some(outcome), change.map(|(before, after)| format!("{before} -> {after}")).or(executed.message.clone()))
+}
+
+/// What a decision without an outcome waits for.
+fn waiting(subject: &Subject, seq: i64) -> String {
+    if advice::proposal(subject) == Some(seq) { "proposed".to_owned() } else { "under way".to_owned() }
+}
+
+/// The level of an alarm as it is now: `under 5`.
+fn level(metrics: &[Metric], name: &str, side: Side) -> Option<String> {
+    let metric = metrics.iter().find(|metric| metric.name == name)?;
+    match side {
+        Side::Low => metric.low.as_ref().map(|level| format!("under {}", level.raise.as_str())),
+        Side::High => metric.high.as_ref().map(|level| format!("over {}", level.raise.as_str())),
+        Side::Equal => metric.equal.as_ref().map(|equal| format!("is {}", equal.to.as_str())),
+        Side::Missing => Some("missing".to_owned()),
+    }
+}
+
+/// What was made of the last sample, hop by hop.
+fn last_sample(subject: &Subject) -> String {
+    let Some(watched) = subject.watched().filter(|watched| watched.tag.is_some()) else {
+        return paragraph("", "No sample has come yet.");
+    };
+    let (time, number) = watched.tag.as_ref().map(|tag| (clock(tag.time.0), tag.sequence)).unwrap_or_default();
+    let values: Vec<String> =
+        watched.values.iter().map(|value| format!("{} {}", value.metric, value.value.as_str())).collect();
+    let mut text = paragraph("", &format!("The last sample that changed anything (number {number}, {time}):"));
+    let mut line = |name: &str, words: &str| text.push_str(&paragraph(&format!("  {name:<12} "), words));
+    line("values", &if values.is_empty() { "none".to_owned() } else { values.join(", ") });
+    for unknown in &watched.unknown {
+        line("not known", &format!("{}, since {}: {}", unknown.metric, clock(unknown.since.0), unknown.message));
+    }
+    line("alarms", &alarms(subject, &watched.alarms));
+    for pending in &watched.pending {
+        let since = clock(pending.since.0);
+        line("not yet", &format!("{} {}: beyond its level only since {since}", pending.side, pending.metric));
+    }
+    if let Some(newer) = newer(subject, watched) {
+        line("since then", &newer);
+    }
+    if let Some(refused) = watched.refused.as_ref().and_then(refused) {
+        line("refused", &refused);
+    }
+    if let Some(decided) = subject.decided() {
+        line("decision", decided.message.as_deref().unwrap_or("none yet"));
+        for passed in &decided.rejected {
+            let words = format!("{} {}: {} ({})", passed.side, passed.metric, passed.message, passed.reason.as_str());
+            line("passed over", &words);
+        }
+    }
+    if let Some(executed) = subject.executed().filter(|executed| executed.state != Some(ExecutionState::Idle)) {
+        let (seq, words) = (executed.seq.unwrap_or(0), executed.message.as_deref().unwrap_or("nothing yet"));
+        let state = executed.state.map(|state| format!("{state:?}")).unwrap_or_default();
+        line("last action", &format!("number {seq}: {words} ({state})"));
+    }
+    text
+}
+
+fn alarms(subject: &Subject, alarms: &[AlarmState]) -> String {
+    let words = |alarm: &AlarmState| {
+        let level = level(subject.metrics(), &alarm.metric, alarm.side).unwrap_or_default();
+        let doubt = if alarm.held || alarm.unknown { ", its value is not known now" } else { "" };
+        format!("{} {} ({level} since {}{doubt})", alarm.side, alarm.metric, clock(alarm.since.0))
+    };
+    if alarms.is_empty() { "none".to_owned() } else { alarms.iter().map(words).collect::<Vec<_>>().join(", ") }
+}
+
+/// The sample that was pushed last, where the status does not tell of it.
+fn newer(subject: &Subject, watched: &MonitoringStatus) -> Option<String> {
+    let sample = subject.monitoring?.spec.sample.as_ref()?;
+    let told = watched.tag.as_ref().map(|tag| tag.time.0);
+    let values: Vec<String> = sample.values.iter().map(|(key, value)| format!("{key} {value}")).collect();
+    (sample.time.parse::<Timestamp>().ok() != told)
+        .then(|| format!("a sample of {} came and changed nothing: {}", sample.time, values.join(", ")))
+}
+
+/// How many samples did not count, and why the last one did not.
+fn refused(refused: &Refused) -> Option<String> {
+    let counts = [
+        (refused.out_of_order, "older than one before"),
+        (refused.repeated, "as old as the one before"),
+        (refused.from_future, "from the future"),
+        (refused.unreadable, "without a time that can be read"),
+    ];
+    let words: Vec<String> =
+        counts.into_iter().filter(|(count, _)| *count > 0).map(|(count, why)| format!("{count} {why}")).collect();
+    (!words.is_empty()).then(|| format!("{} (since the loop was made)", words.join(", ")))
+}
+
+/// What holds the loop back now.
+fn limits(subject: &Subject) -> String {
+    let Some(limits) = subject.decided().and_then(|decided| decided.limits.as_ref()) else { return String::new() };
+    let LimitState { dwell_until, budget_left, damped_until, frozen_until } = limits;
+    let ahead = |time: &Option<_>, words: &str| {
+        let time: &k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime = time.as_ref()?;
+        (time.0 > subject.now).then(|| format!("{words} {}", clock(time.0)))
+    };
+    let words: Vec<String> = [
+        ahead(dwell_until, "no action before"),
+        ahead(frozen_until, "it went to and fro: no action before"),
+        ahead(damped_until, "it went to and fro: capacity is not lowered before"),
+        budget_left.map(|left| format!("{left} actions are left in the budget")),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    if words.is_empty() { String::new() } else { paragraph("  limits       ", &words.join("; ")) }
+}
+
+/// How the loop is now, in its own words.
+fn now(subject: &Subject) -> String {
+    let Some(ready) = subject.condition("Ready") else {
+        return paragraph("", "Now: the operator has not looked at this loop yet.");
+    };
+    let state = match ready.status.as_str() {
+        "True" => "it works",
+        "Unknown" => "it is not there yet",
+        _ => "it does not do what it should",
+    };
+    let since = clock(ready.last_transition_time.0);
+    let mut text = paragraph("", &format!("Now: {state}, since {since} ({}): {}.", ready.reason, ready.message));
+    for kind in ["Conflict", "TimescaleOverlap"] {
+        if let Some(condition) = subject.condition(kind).filter(|condition| condition.message != ready.message) {
+            text.push_str(&paragraph("", &format!("{kind}: {}.", condition.message)));
+        }
+    }
+    text
+}
+
+fn clock(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%d %H:%M:%S").to_string()
+}

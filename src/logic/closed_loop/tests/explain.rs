@@ -1,0 +1,231 @@
+//! What a loop is explained with, read as its user would read it.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::api::closed_loop::ClosedLoop;
+use crate::api::decision::Decision;
+use crate::api::execution::Execution;
+use crate::api::monitoring::Monitoring;
+use crate::logic::closed_loop::explain::{Subject, explain};
+
+/// A loop and its children, as the API server would give them.
+struct Family {
+    parent: Value,
+    monitoring: Value,
+    decision: Value,
+    execution: Value,
+}
+
+fn at(second: u32) -> String {
+    format!("2026-11-21T10:00:{second:02}.000000Z")
+}
+
+fn object(kind: &str, spec: Value, status: Value) -> Value {
+    json!({
+        "apiVersion": "ganglion.dev/v1alpha1", "kind": kind, "metadata": {"name": "web", "namespace": "shop"},
+        "spec": spec, "status": status,
+    })
+}
+
+fn ready(status: &str, reason: &str, message: &str) -> Value {
+    json!([{"type": "Ready", "status": status, "reason": reason, "message": message,
+        "lastTransitionTime": "2026-11-21T09:59:00Z"}])
+}
+
+fn metrics() -> Value {
+    json!([
+        {"name": "cpu", "source": {"push": {}}, "low": {"raise": "5"}},
+        {"name": "memory", "source": {"push": {"key": "mem"}}, "low": {"raise": "50"}},
+    ])
+}
+
+/// The demo's loop after two decisions; memory was raised in between.
+fn family() -> Family {
+    let scale = json!([{"scale": {"by": 1, "max": 10}}]);
+    let rung = json!({"scale": {"by": 1, "max": 10}});
+    let entry = |seq: i64, second, metric: &str, value: &str| {
+        json!({"seq": seq, "at": at(second), "metric": metric, "side": "Low", "value": value, "rung": 0,
+            "action": "scale by 1, at most 10"})
+    };
+    let mut first = entry(1, 1, "cpu", "2");
+    first["outcome"] = json!("Served");
+    first["effect"] = json!("3 -> 4");
+    let parent = object(
+        "ClosedLoop",
+        json!({
+            "serviceAccountName": "web-loop",
+            "target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "metrics": metrics(), "policy": {"rank": ["cpu", "memory"], "dwell": "1m"},
+            "actions": [
+                {"when": {"metric": "cpu", "side": "Low"}, "ladder": scale},
+                {"when": {"metric": "memory", "side": "Low"}, "ladder": scale},
+            ],
+        }),
+        json!({
+            "conditions": ready("True", "Running", "watches, decides and acts"),
+            "effective": {"rank": ["memory", "cpu"], "until": "2026-11-22T10:00:02.000000Z"},
+            "tuning": [{"by": "web-policy", "uid": "u", "seq": 1, "at": at(2), "message": "Increase rank memory"}],
+        }),
+    );
+    let monitoring = object(
+        "Monitoring",
+        json!({"metrics": metrics(), "sample": {"time": at(4), "values": {"cpu": "3", "mem": "41"}}}),
+        json!({
+            "tag": {"time": at(3), "sequence": 17}, "message": "Low cpu,Low memory",
+            "values": [{"metric": "cpu", "value": "2", "at": at(3)}, {"metric": "memory", "value": "40", "at": at(3)}],
+            "alarms": [
+                {"metric": "cpu", "side": "Low", "since": at(1)}, {"metric": "memory", "side": "Low", "since": at(1)},
+            ],
+            "refused": {"outOfOrder": 2, "repeated": 0, "fromFuture": 1, "unreadable": 0},
+        }),
+    );
+    let decision = object(
+        "Decision",
+        json!({}),
+        json!({
+            "tag": {"time": at(3), "sequence": 17}, "seq": 2, "message": "React to memory",
+            "chosen": {"seq": 2, "metric": "memory", "side": "Low", "rung": 0, "do": rung, "at": at(3),
+                "executor": "e", "mode": "Auto"},
+            "rejected": [{"metric": "cpu", "side": "Low", "reason": "Outranked", "message": "another one comes first"}],
+            "limits": {"dwellUntil": "2026-11-21T10:01:03.000000Z", "budgetLeft": 4},
+            "history": [first, entry(2, 3, "memory", "40")],
+        }),
+    );
+    let execution = object(
+        "Execution",
+        json!({"target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}}),
+        json!({"seq": 2, "state": "Claimed", "message": "Deployment/web is to have 5"}),
+    );
+    Family { parent, monitoring, decision, execution }
+}
+
+fn told(family: &Family) -> String {
+    let parent: ClosedLoop = serde_json::from_value(family.parent.clone()).unwrap();
+    let monitoring: Option<Monitoring> = serde_json::from_value(family.monitoring.clone()).unwrap();
+    let decision: Option<Decision> = serde_json::from_value(family.decision.clone()).unwrap();
+    let execution: Option<Execution> = serde_json::from_value(family.execution.clone()).unwrap();
+    let now: Timestamp = "2026-11-21T10:00:04Z".parse().unwrap();
+    let (monitoring, decision, execution) = (monitoring.as_ref(), decision.as_ref(), execution.as_ref());
+    let text = explain(&Subject { parent: &parent, monitoring, decision, execution, now });
+    for line in text.lines() {
+        assert!(line.chars().count() <= 120 && line.trim_end() == line, "{line:?}");
+    }
+    text
+}
+
+#[test]
+fn a_loop_that_acts_is_told_as_a_whole() {
+    let expected = "\
+Loop web in namespace shop acts on Deployment/web as service account web-loop. Mode: Auto.
+Rank of its metrics: memory, cpu. Its spec says cpu, memory.
+Loop web-policy at 2026-11-21 10:00:02: Increase rank memory, until 2026-11-22 10:00:02.
+
+DECIDED (UTC)        NO  ALARM       VALUE  LEVEL     ACTION                  OUTCOME    EFFECT
+2026-11-21 10:00:01  1   Low cpu     2      under 5   scale by 1, at most 10  Served     3 → 4
+2026-11-21 10:00:03  2   Low memory  40     under 50  scale by 1, at most 10  under way
+
+The last sample that changed anything (number 17, 2026-11-21 10:00:03):
+  values       cpu 2, memory 40
+  alarms       Low cpu (under 5 since 2026-11-21 10:00:01), Low memory (under 50 since 2026-11-21 10:00:01)
+  since then   a sample of 2026-11-21T10:00:04.000000Z came and changed nothing: cpu 3, mem 41
+  refused      2 older than one before, 1 from the future (since the loop was made)
+  decision     React to memory
+  passed over  Low cpu: another one comes first (Outranked)
+  last action  number 2: Deployment/web is to have 5 (Claimed)
+  limits       no action before 2026-11-21 10:01:03; 4 actions are left in the budget
+
+Now: it works, since 2026-11-21 09:59:00 (Running): watches, decides and acts.
+-> Nothing has to be done.
+";
+    let text = told(&family());
+    assert!(text == expected, "{text}");
+}
+
+#[test]
+fn a_loop_that_nothing_has_happened_to_says_what_it_waits_for() {
+    let mut family = family();
+    family.parent["status"] = json!({"conditions": ready("Unknown", "NoSample", "no sample has come yet")});
+    (family.monitoring["status"], family.decision["status"]) = (json!({}), json!({"seq": 0}));
+    family.execution["status"] = json!({"seq": 0, "state": "Idle"});
+    let text = told(&family);
+    for words in [
+        "Rank of its metrics: cpu, memory.\n",
+        "It has not decided to do anything yet.",
+        "No sample has come yet.",
+        "Now: it is not there yet",
+        "-> Push a sample:\n     ganglion push web -n shop cpu=NUMBER mem=NUMBER\n",
+    ] {
+        assert!(text.contains(words), "{words:?} is not in\n{text}");
+    }
+    (family.monitoring, family.decision, family.execution) = (Value::Null, Value::Null, Value::Null);
+    family.parent["status"] = json!({});
+    assert!(told(&family).contains("Now: the operator has not looked at this loop yet."), "{}", told(&family));
+}
+
+#[test]
+fn what_the_user_could_do_is_said() {
+    let set = |path: &'static str, value: Value| (path, value);
+    let reason = |reason: &str| {
+        let words = format!("somebody has the target: {}", "why ".repeat(60));
+        set("/parent/status/conditions", ready("False", reason, &words))
+    };
+    let mode = |mode: &str| set("/parent/spec/mode", json!(mode));
+    let outcome = |outcome: &str| set("/decision/status/history/1/outcome", json!(outcome));
+    let state = |state: &str| set("/execution/status/state", json!(state));
+    let passed = |reason: &str| set("/decision/status/rejected/0/reason", json!(reason));
+    for ((path, value), words) in [
+        (mode("DryRun"), "kubectl patch loop web -n shop --type merge -p '{\"spec\":{\"mode\":\"Auto\"}}'"),
+        (mode("Paused"), "To let it go on:      kubectl patch loop web"),
+        (reason("Forbidden"), "Give service account web-loop in namespace shop the right that is named."),
+        (reason("LoopConflict"), "Let one of the two act"),
+        (reason("AutoscalerConflict"), "Let one of the two act"),
+        (reason("NotOwned"), "Delete the object that is named"),
+        (reason("NotSupported"), "kubectl edit loop web -n shop"),
+        (reason("TargetNotFound"), "Make Deployment web, or name another target."),
+        (reason("NotScalable"), "Name a target that has what is asked for"),
+        (reason("SomeUnknown"), "See that what is not known gets a number"),
+        (reason("Failed"), "If it comes again, look at the target."),
+        (outcome("Limited"), "Its last action met its min or max"),
+        (state("Limited"), "Its last action met its min or max"),
+        (passed("Exhausted"), "Nothing is left to be done about Low cpu"),
+        (passed("NoAction"), "Nothing is declared for Low cpu"),
+    ] {
+        let Family { parent, monitoring, decision, execution } = family();
+        let mut all = json!({"parent": parent, "monitoring": monitoring, "decision": decision, "execution": execution});
+        let (place, member) = path.rsplit_once('/').unwrap();
+        all.pointer_mut(place).unwrap()[member] = value;
+        let text = told(&Family {
+            parent: all["parent"].take(),
+            monitoring: all["monitoring"].take(),
+            decision: all["decision"].take(),
+            execution: all["execution"].take(),
+        });
+        let advice: String = text.lines().skip_while(|line| !line.starts_with("-> ")).collect::<Vec<_>>().join(" ");
+        assert!(advice.contains(words), "{words:?} is not in\n{text}");
+        assert!(!advice.contains("Nothing has to be done"), "{text}");
+    }
+}
+
+#[test]
+fn a_proposal_waits_until_it_is_approved() {
+    let mut family = family();
+    family.parent["spec"]["mode"] = json!("Approve");
+    family.decision["status"]["chosen"]["mode"] = json!("Approve");
+    family.execution["status"] = json!({"seq": 1, "state": "Done"});
+    let text = told(&family);
+    assert!(text.contains("proposed\n") && text.contains("-p '{\"spec\":{\"approve\":2}}'\n"), "{text}");
+    family.parent["spec"]["approve"] = json!(2);
+    assert!(!told(&family).contains("proposed") && !told(&family).contains("waits for you"), "{}", told(&family));
+}
+
+#[test]
+fn the_end_of_the_last_decision_is_told_as_soon_as_the_execution_tells_it() {
+    let mut family = family();
+    family.execution["status"] = json!({"seq": 2, "state": "Done", "before": "4", "after": "5"});
+    let text = told(&family);
+    assert!(text.contains("scale by 1, at most 10  Served   4 → 5\n"), "{text}");
+    family.execution["status"] = json!({"seq": 2, "state": "Failed", "message": "there is no Deployment web"});
+    let text = told(&family);
+    assert!(text.contains("Failed   there is no Deployment web\n"), "{text}");
+}

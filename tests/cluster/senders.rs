@@ -1,0 +1,271 @@
+//! Senders of samples: what `ganglion push` and the documented curl line do, what they say where it goes wrong, and that an
+//! account made for a sender can do nothing else.
+
+use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use ganglion::api::decision::Decision;
+use ganglion::api::execution::Execution;
+use ganglion::api::monitoring::Monitoring;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, Config, ResourceExt};
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+use crate::common::loops::{demo, loop_story, make, put, until};
+use crate::common::operator::{Way, kubeconfig_text};
+use crate::common::world::World;
+
+/// The account of samples/sender.yaml, and the loop that it may push to.
+const SENDER: &str = "my-sensor";
+const LOOP: &str = "push-minimal";
+
+fn sample(name: &str) -> Result<String> {
+    Ok(std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("samples").join(name))?)
+}
+
+/// Who pushes, and as whom.
+struct Scene {
+    home: TempDir,
+    token: String,
+}
+
+/// The loop of the demo under the sample's name, another one, and the sender.
+async fn scene(world: &World) -> Result<Scene> {
+    let mut spec = demo();
+    spec["trace"] = json!("EverySample");
+    make(world, LOOP, spec).await?;
+    put(world, "other", demo()).await?;
+    until::<Monitoring, _>(world, "other", "the other loop's Monitoring", Some).await?;
+    sender(world).await
+}
+
+/// Applies a sample as it stands, but for the namespace.
+async fn apply(world: &World, name: &str) -> Result<()> {
+    let manifest = sample(name)?.replace("namespace: default", &format!("namespace: {}", world.ns));
+    world.kubectl(&["apply", "-f", "-"], Some(&manifest)).await.map(drop)
+}
+
+/// The sender of the sample, with its kubeconfig.
+async fn sender(world: &World) -> Result<Scene> {
+    apply(world, "sender.yaml").await?;
+    let spec = TokenRequestSpec { expiration_seconds: Some(3_600), ..TokenRequestSpec::default() };
+    let request = TokenRequest { spec, ..TokenRequest::default() };
+    let answer = world.api::<ServiceAccount>().create_token_request(SENDER, &PostParams::default(), &request).await?;
+    let token = answer.status.context("no token in the answer")?.token;
+    let scene = Scene { home: TempDir::new()?, token };
+    std::fs::write(scene.kubeconfig(), kubeconfig_text(&world.plane, &Way::Direct, &scene.token))?;
+    std::fs::write(scene.admin(), world.plane.kubectl(&["config", "view", "--raw", "--flatten"], None).await?)?;
+    Ok(scene)
+}
+
+impl Scene {
+    fn kubeconfig(&self) -> PathBuf {
+        self.home.path().join("sender")
+    }
+
+    fn admin(&self) -> PathBuf {
+        self.home.path().join("admin")
+    }
+}
+
+/// Runs `ganglion push` in the world's namespace: whether it succeeded, and what it said.
+async fn push(world: &World, kubeconfig: &Path, args: &[&str], stdin: &str) -> Result<(bool, String)> {
+    ganglion(world, kubeconfig, &[&["push"], args].concat(), stdin).await
+}
+
+async fn ganglion(world: &World, kubeconfig: &Path, args: &[&str], stdin: &str) -> Result<(bool, String)> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ganglion"));
+    command.args(args).args(["-n", &world.ns, "--kubeconfig"]).arg(kubeconfig);
+    command.env_clear().stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut child = command.spawn()?;
+    // It may have ended already, and not want to hear it.
+    let _ = child.stdin.take().context("no standard input")?.write_all(stdin.as_bytes()).await;
+    let Output { status, stdout, stderr } = child.wait_with_output().await?;
+    let said = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    Ok((status.success(), said.concat()))
+}
+
+/// Waits until the loop has decided about a sample with these values; what it said.
+async fn decided(world: &World, wanted: &[(&str, &str)]) -> Result<String> {
+    let tag = until::<Monitoring, _>(world, LOOP, &format!("a sample with {wanted:?}"), |one| {
+        let status = one.status?;
+        let has = |(metric, value): &(&str, &str)| {
+            status.values.iter().any(|reading| reading.metric == *metric && reading.value.as_str() == *value)
+        };
+        wanted.iter().all(has).then_some(status.tag?)
+    })
+    .await?;
+    until::<Decision, _>(world, LOOP, "the sample to be decided about", |one| {
+        let status = one.status?;
+        (status.tag? == tag).then_some(status.message?)
+    })
+    .await
+}
+
+#[test]
+fn a_script_pushes_samples() {
+    loop_story("senders-push", async |world| {
+        let scene = scene(world).await?;
+        let (good, said) = push(world, &scene.kubeconfig(), &[LOOP, "cpu=2", "memory=40"], "").await?;
+        ensure!(good && said.starts_with(&format!("pushed to {}/{LOOP} at 20", world.ns)), "{said}");
+        // There is no target: what is asked here is only whether the sample was taken up.
+        decided(world, &[("cpu", "2"), ("memory", "40")]).await?;
+        let monitoring = world.api::<Monitoring>().get(LOOP).await?;
+        let manager = |name: &str| monitoring.managed_fields().iter().any(|one| one.manager.as_deref() == Some(name));
+        ensure!(manager("ganglion-push"), "{:?}", monitoring.managed_fields());
+
+        let lines = "cpu=20 memory=60\n\ncpu=21 memory=4\ncpu=22 memory=much\ncpu=23 memory=1\n";
+        let (good, said) = push(world, &scene.kubeconfig(), &[LOOP, "-"], lines).await?;
+        ensure!(!good && said.contains("line 4 of standard input, after 2 samples that were pushed"), "{said}");
+        ensure!(said.contains("memory is no number: \"much\"") && said.matches("pushed to").count() == 2, "{said}");
+        decided(world, &[("cpu", "21"), ("memory", "4")]).await?;
+
+        let time = "2099-01-01T00:00:00Z";
+        let args = [LOOP, "cpu=2", "--time", time, "--field-manager", "from-afar"];
+        let (good, said) = push(world, &scene.kubeconfig(), &args, "").await?;
+        ensure!(good, "{said}");
+        until::<Monitoring, _>(world, LOOP, "the sample from the future", |one| {
+            (one.spec.sample?.time == time).then_some(())
+        })
+        .await?;
+        // What was refused is told with the next sample that is taken.
+        let (good, said) = push(world, &scene.kubeconfig(), &[LOOP, "cpu=7", "memory=70"], "").await?;
+        ensure!(good, "{said}");
+        decided(world, &[("cpu", "7"), ("memory", "70")]).await?;
+        let refused = world.api::<Monitoring>().get(LOOP).await?.status.unwrap_or_default().refused;
+        ensure!(refused.as_ref().is_some_and(|refused| refused.from_future == 1), "{refused:?}");
+
+        let explain = ["explain", "loop", LOOP];
+        let (good, said) = ganglion(world, &scene.admin(), &explain, "").await?;
+        for words in ["acts on Deployment/web as service account web-loop", "cpu 7, memory 70", "1 from the future"] {
+            ensure!(good && said.contains(words), "{words} is not in\n{said}");
+        }
+        let (good, said) = ganglion(world, &scene.kubeconfig(), &explain, "").await?;
+        ensure!(!good && said.contains("grant yourself the verb get"), "{said}");
+        let (good, said) = ganglion(world, &scene.admin(), &["explain", "loop", "nobody"], "").await?;
+        ensure!(!good && said.contains("there is no ClosedLoop nobody"), "{said}");
+        Ok(())
+    });
+}
+
+#[test]
+fn what_stands_in_a_senders_way_is_said() {
+    loop_story("senders-errors", async |world| {
+        let scene = scene(world).await?;
+        let (sender, admin) = (scene.kubeconfig(), scene.admin());
+        let cases: [(&Path, &[&str], &[&str]); 5] = [
+            (&sender, &["nobody", "cpu=2"], &["you may not push to loop nobody", "resourceNames [nobody]"]),
+            (&sender, &["other", "cpu=2"], &["you may not push to loop other", "grant yourself the verb patch"]),
+            (&admin, &["nobody", "cpu=2"], &["there is no Monitoring nobody", "kubectl get loop -A"]),
+            (&admin, &[LOOP, "cpu=busy"], &["cpu is no number: \"busy\""]),
+            (&admin, &[LOOP, "-", "cpu=2"], &["- stands alone"]),
+        ];
+        for (kubeconfig, args, words) in cases {
+            let (good, said) = push(world, kubeconfig, args, "").await?;
+            ensure!(!good && words.iter().all(|words| said.contains(words)), "{args:?}: {said}");
+        }
+        world.operator.lock().await.kill();
+        world.api::<Monitoring>().delete(LOOP, &DeleteParams::default()).await?;
+        let (good, said) = push(world, &sender, &[LOOP, "cpu=2"], "").await?;
+        ensure!(!good && said.contains("there is no Monitoring push-minimal"), "{said}");
+        let there = world.kubectl(&["get", "mon", "-o", "name"], None).await?;
+        ensure!(there.trim() == "monitoring.ganglion.dev/other", "one was made: {there}");
+        world.operator.lock().await.start()
+    });
+}
+
+/// The curl line of the sample, out of its comment.
+fn curl_line() -> Result<String> {
+    let text = sample("monitoring/push.yaml")?;
+    let lines = text.lines().map(|line| line.trim_start_matches("# ")).skip_while(|line| !line.contains("curl "));
+    Ok(lines.take_while(|line| line.trim() != "#").collect::<Vec<_>>().join("\n"))
+}
+
+/// As one who reads the samples would go about it.
+#[test]
+fn the_samples_are_applied_and_the_curl_line_scales() {
+    loop_story("senders-curl", async |world| {
+        for name in ["workload.yaml", "loop-account.yaml", "closedloop/push-minimal.yaml"] {
+            apply(world, name).await?;
+        }
+        let replicas = world.api::<Deployment>().get("web").await?.spec.and_then(|spec| spec.replicas).unwrap_or(0);
+        let scene = sender(world).await?;
+        until::<Execution, _>(world, LOOP, "the loop to take samples", |one| one.status?.seq).await?;
+        let line = curl_line()?;
+        let authority = scene.home.path().join("ca.crt");
+        let ByteString(pem) = serde_json::from_value(json!(world.plane.authority))?;
+        std::fs::write(&authority, pem)?;
+        let mut command = Command::new("bash");
+        command.args(["-c", &line]).env("CA", &authority).env("TOKEN", &scene.token).env("NS", &world.ns);
+        command.env("SERVER", world.plane.config.cluster_url.to_string().trim_end_matches('/'));
+        let Output { status, stdout, stderr } = command.output().await?;
+        let said = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+        ensure!(status.success() && said.contains("\"sample\""), "{line}\n{said}");
+        until::<Deployment, _>(world, "web", "one replica more", |one| {
+            (one.spec?.replicas? == replicas + 1).then_some(())
+        })
+        .await
+    });
+}
+
+#[test]
+fn a_senders_account_can_do_nothing_else() {
+    loop_story("senders-rights", async |world| {
+        let scene = scene(world).await?;
+        let mut config: Config = world.plane.config.clone();
+        config.auth_info.token = Some(scene.token.clone().into());
+        let client = Client::try_from(config)?;
+        let ours = format!("/apis/ganglion.dev/v1alpha1/namespaces/{}", world.ns);
+        let core = format!("/api/v1/namespaces/{}", world.ns);
+        let cases = [
+            ("GET", format!("{ours}/monitorings")),
+            ("GET", format!("{ours}/monitorings/{LOOP}")),
+            ("POST", format!("{ours}/monitorings")),
+            ("PUT", format!("{ours}/monitorings/{LOOP}")),
+            ("DELETE", format!("{ours}/monitorings/{LOOP}")),
+            ("PATCH", format!("{ours}/monitorings/{LOOP}/status")),
+            ("PATCH", format!("{ours}/monitorings/other")),
+            ("PATCH", format!("{ours}/decisions/{LOOP}")),
+            ("PATCH", format!("{ours}/executions/{LOOP}")),
+            ("PATCH", format!("{ours}/closedloops/{LOOP}")),
+            ("PATCH", format!("{ours}/closedloops/{LOOP}/status")),
+            ("PATCH", format!("/apis/apps/v1/namespaces/{}/deployments/web/scale", world.ns)),
+            ("GET", format!("{core}/secrets")),
+            ("GET", format!("{core}/pods")),
+        ];
+        for (method, path) in cases {
+            let request = http::Request::builder().method(method).uri(&path);
+            let request = request.header("Content-Type", "application/merge-patch+json").body(b"{}".to_vec())?;
+            let refused = client.request_text(request).await;
+            let code = match &refused {
+                Err(kube::Error::Api(status)) => status.code,
+                _ => 0,
+            };
+            ensure!(code == 403, "{method} {path}: {refused:?}");
+        }
+        // What it writes beside the sample does not count, and does not stay.
+        let patch = json!({"spec": {"paused": true, "metrics": [
+            {"name": "cpu", "source": {"push": {}}, "low": {"raise": "1"}},
+        ]}});
+        let monitorings: Api<Monitoring> = Api::namespaced(client, &world.ns);
+        monitorings.patch(LOOP, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        until::<Monitoring, _>(world, LOOP, "the Monitoring to be put right again", |one| {
+            (!one.spec.paused && one.spec.metrics.len() == 2).then_some(())
+        })
+        .await?;
+        let (good, said) = push(world, &scene.kubeconfig(), &[LOOP, "cpu=2", "memory=60"], "").await?;
+        ensure!(good, "{said}");
+        decided(world, &[("cpu", "2")]).await?;
+        let alarms = world.api::<Monitoring>().get(LOOP).await?.status.unwrap_or_default().message;
+        ensure!(alarms.as_deref() == Some("Low cpu"), "{alarms:?}");
+        Ok(())
+    });
+}
