@@ -1,7 +1,7 @@
 //! Requests as a loop's service account: the operator's own connection, with the account named in a header.
 
 use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::api::{Patch, PatchParams};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::core::Request;
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
@@ -41,6 +41,15 @@ impl Account {
             Some(subresource) => request.get_subresource(subresource, path.name),
             None => request.get(path.name, &params),
         };
+        self.send(ctx, request.map_err(malformed)?).await
+    }
+
+    /// Reads the objects of a kind that bear these labels.
+    ///
+    /// # Errors
+    /// The request did not succeed.
+    pub async fn list<T: DeserializeOwned>(&self, ctx: &ClosedLoops, url: &str, labels: &str) -> Result<T, Error> {
+        let request = Request::new(url).list(&ListParams::default().labels(labels));
         self.send(ctx, request.map_err(malformed)?).await
     }
 
