@@ -197,6 +197,11 @@ impl Watch {
         let write = self.worth_a_write(before, &status, fresh, around.now);
         if write {
             status.heartbeat = Some(micros(around.now));
+        } else {
+            // What was not told is news the next time too.
+            for old in &before.unknown {
+                status.unknown.iter_mut().filter(|new| new.metric == old.metric).for_each(|new| *new = old.clone());
+            }
         }
         Seen { status, write, fresh }
     }

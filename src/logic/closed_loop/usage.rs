@@ -160,7 +160,7 @@ mod tests {
         let container = |name: &str, cpu: &str| json!({"name": name, "resources": {"requests": {"cpu": cpu}}});
         let pod = |name: &&str| {
             serde_json::from_value(json!({"metadata": {"name": name}, "status": {"phase": "Running"},
-                "spec": {"containers": [container("app", "1"), container("side", "100m")]}}))
+                "spec": {"containers": [container("app", "1"), container("side", "500m")]}}))
         };
         names.iter().map(|name| pod(name).unwrap()).collect()
     }
@@ -172,7 +172,7 @@ mod tests {
     #[case(json!({"resource": "Cpu", "container": "app", "of": "Min"}), Ok("0.25"))]
     #[case(json!({"resource": "Cpu", "container": "app", "of": "Sum"}), Ok("1"))]
     #[case(json!({"resource": "Cpu", "container": "app", "unit": "Utilization"}), Ok("50"))]
-    #[case(json!({"resource": "Cpu", "unit": "Utilization"}), Ok("50"))]
+    #[case(json!({"resource": "Cpu", "unit": "Utilization", "of": "Min"}), Ok("20"))]
     #[case(json!({"resource": "Memory", "unit": "Utilization"}), Err("pod a requests no memory"))]
     #[case(json!({"resource": "Cpu", "container": "none"}), Err("pod a has no container none"))]
     fn pods_become_one_number(#[case] source: Value, #[case] expected: Result<&str, &str>) {
