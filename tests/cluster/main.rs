@@ -18,6 +18,7 @@ mod harness;
 mod lifecycle;
 mod loop_modes;
 mod loop_rungs;
+mod loop_sources;
 mod loops;
 mod moves;
 mod newcomers;

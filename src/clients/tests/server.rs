@@ -1,6 +1,7 @@
 //! A server of a few lines on loopback, which does what a test tells it to.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -23,10 +24,13 @@ pub enum Manner {
     Stops,
     /// A body without end.
     Floods,
+    /// This body, to who sends this line in the head; 401 to others.
+    Guarded(&'static str, String),
 }
 
 pub struct Server {
     pub address: SocketAddr,
+    manner: Arc<Mutex<Manner>>,
     /// The heads of the requests that came.
     pub asked: Arc<Mutex<Vec<String>>>,
     /// Connections that were made.
@@ -47,11 +51,12 @@ impl Server {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (asked, connections): (Arc<Mutex<Vec<String>>>, Arc<Mutex<usize>>) = Default::default();
-        let (notes, count) = (asked.clone(), connections.clone());
+        let manner = Arc::new(Mutex::new(manner));
+        let (shared, notes, count) = (manner.clone(), asked.clone(), connections.clone());
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 *count.lock().unwrap() += 1;
-                let (manner, notes, tls) = (manner.clone(), notes.clone(), tls.clone());
+                let (manner, notes, tls) = (shared.clone(), notes.clone(), tls.clone());
                 tokio::spawn(async move {
                     match tls {
                         None => serve(stream, &manner, &notes).await,
@@ -63,7 +68,12 @@ impl Server {
                 });
             }
         });
-        Self { address, asked, connections }
+        Self { address, manner, asked, connections }
+    }
+
+    /// From now on it does this.
+    pub fn turn(&self, manner: Manner) {
+        *self.manner.lock().unwrap() = manner;
     }
 
     pub fn url(&self, path: &str) -> String {
@@ -78,7 +88,7 @@ impl Server {
 
 async fn serve(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
-    manner: &Manner,
+    manner: &Mutex<Manner>,
     notes: &Mutex<Vec<String>>,
 ) -> Option<()> {
     loop {
@@ -87,6 +97,14 @@ async fn serve(
             head.push(stream.read_u8().await.ok()?);
         }
         notes.lock().unwrap().push(String::from_utf8_lossy(&head).into_owned());
+        let manner = manner.lock().unwrap().clone();
+        let manner = match manner {
+            Manner::Guarded(line, body) if String::from_utf8_lossy(&head).contains(line) => {
+                Manner::Says("200 OK", body)
+            }
+            Manner::Guarded(..) => Manner::Says("401 Unauthorized", String::new()),
+            other => other,
+        };
         match manner {
             Manner::Says(status, body) => {
                 let (status, more) = status.split_once('\n').unwrap_or((status, ""));
@@ -95,6 +113,7 @@ async fn serve(
                 stream.write_all(head.as_bytes()).await.ok()?;
                 stream.write_all(body.as_bytes()).await.ok()?;
             }
+            Manner::Guarded(..) => return None,
             Manner::Hangs => std::future::pending().await,
             Manner::Stops => {
                 stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{\"a\"").await.ok()?;
@@ -134,9 +153,15 @@ impl Authority {
         std::fs::read(self.0.path().join("ca.pem")).unwrap()
     }
 
+    /// Where certificate and key are, for other servers.
+    pub fn files(&self) -> (PathBuf, PathBuf) {
+        (self.0.path().join("cert"), self.0.path().join("key"))
+    }
+
     fn acceptor(&self) -> TlsAcceptor {
-        let chain = vec![CertificateDer::from_pem_file(self.0.path().join("cert")).unwrap()];
-        let key = PrivateKeyDer::from_pem_file(self.0.path().join("key")).unwrap();
+        let (cert, key) = self.files();
+        let chain = vec![CertificateDer::from_pem_file(cert).unwrap()];
+        let key = PrivateKeyDer::from_pem_file(key).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config =
             rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();

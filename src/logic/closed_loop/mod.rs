@@ -11,7 +11,7 @@
 //! | `goal`, `execution` | what the target is to be, and what to do next so that each decision has one effect |
 //! | `last_served`, `tuning`, `chain` | how a slow loop finds what to tune, and how far it may |
 //! | `conflict`, `schedule` | who else has the target; what time it is |
-//! | `document` | the number at a path of a document |
+//! | `document`, `usage` | the number at a path of a document; what pods use, as one number |
 //! | `explain` | how all of it is told to people |
 //! | `assessment`, `support` | what holds of the loop as a whole, and what this version cannot do yet |
 
@@ -38,6 +38,7 @@ pub mod span;
 pub mod support;
 pub mod tag;
 pub mod tuning;
+pub mod usage;
 mod weigh;
 
 #[cfg(test)]

@@ -24,10 +24,10 @@ use crate::logic::quantity;
 const DEFAULT_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
 
 /// The longest reason why a value is unknown, in characters.
-const MAX_WHY: usize = 200;
+const MAX_WHY: usize = 400;
 
 /// How often it is told that a value is unknown for another reason: a server's words may differ each time.
-const WORDS: SignedDuration = SignedDuration::from_mins(1);
+const WORDS: SignedDuration = SignedDuration::from_secs(15);
 
 /// Nobody has said yet why there is no value.
 const NOT_YET: &str = "no value has come yet";
@@ -191,7 +191,6 @@ impl Watch {
         self.age(&mut status, around.now);
         let known = self.judge(&mut status, around.now);
         status.message = Some(message(&status.alarms));
-        status.observed_generation = None;
         status.conditions = summary(before, &health(&status, known), around.now);
         // Alarms that come or go, or rest on what is missing, are news though no sample came.
         let stirred =
@@ -205,6 +204,11 @@ impl Watch {
         let write = self.worth_a_write(before, &status, fresh, around.now);
         if write {
             status.heartbeat = Some(micros(around.now));
+        } else {
+            // What was not told is news the next time too.
+            for old in &before.unknown {
+                status.unknown.iter_mut().filter(|new| new.metric == old.metric).for_each(|new| *new = old.clone());
+            }
         }
         Seen { status, write, fresh }
     }
@@ -428,7 +432,7 @@ fn health(status: &MonitoringStatus, known: usize) -> Health {
     }
 }
 
-/// The summary conditions, of no generation: see [`MonitoringStatus::observed_generation`].
+/// The summary conditions, of no generation: see [`MonitoringStatus`].
 fn summary(before: &MonitoringStatus, health: &Health, now: Timestamp) -> Vec<Condition> {
     let mut all = conditions::summary(&before.conditions, health, Stamp { generation: 0, now });
     all.iter_mut().for_each(|condition| condition.observed_generation = None);
@@ -439,7 +443,6 @@ fn summary(before: &MonitoringStatus, health: &Health, now: Timestamp) -> Vec<Co
 fn paused(before: &MonitoringStatus, around: Around) -> Seen {
     let health = Health::Good(LoopReason::Paused, "the loop is paused".into());
     let status = MonitoringStatus {
-        observed_generation: None,
         message: Some("Paused".into()),
         alarms: Vec::new(),
         pending: Vec::new(),

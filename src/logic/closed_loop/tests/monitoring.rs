@@ -298,9 +298,10 @@ fn why_a_value_is_unknown_is_told_at_once_and_then_at_its_own_pace() {
     let mut both = Both::new();
     assert!(both.push(0, 0, "20").write);
     assert!(both.ask(1, Err("first words".into())).write, "nobody had said why");
-    assert!(!both.ask(16, Err("first words".into())).write);
-    assert!(!both.ask(31, Err("other words".into())).write, "a server may say something else each time");
-    assert!(both.ask(76, Err("third words".into())).write);
+    assert!(!both.ask(30, Err("first words".into())).write);
+    assert!(both.ask(31, Err("other words".into())).write);
+    assert!(!both.ask(32, Err("third words".into())).write, "a server may say something else each time");
+    assert!(both.ask(46, Err("third words".into())).write);
     assert_eq!(both.status.unknown[1].message, "third words");
 }
 
