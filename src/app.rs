@@ -199,6 +199,7 @@ impl Parts {
         let controller = Arc::new(ClosedLoops {
             client: self.client.clone(),
             loops: self.caches.loops.clone(),
+            rivals: self.caches.rivals.clone(),
             world: self.caches.world.clone(),
             queue: Arc::clone(queue),
             actions: Arc::clone(&self.queues.actions),

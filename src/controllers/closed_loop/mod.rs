@@ -27,7 +27,7 @@ use jiff::Timestamp;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
-use crate::caches::{Shared, SharedLoops};
+use crate::caches::{Shared, SharedLoops, SharedRivals};
 use crate::controllers::error::Error;
 use crate::controllers::queue::Queue;
 use crate::controllers::{Again, Controller, Outcome};
@@ -44,7 +44,9 @@ const JITTER: Duration = Duration::from_millis(50);
 pub struct ClosedLoops {
     pub client: Client,
     pub loops: SharedLoops,
-    /// For the autoscalers that act on a loop's target, the pods and the WorkloadActions.
+    /// The autoscalers that may act on a loop's target.
+    pub rivals: SharedRivals,
+    /// For the ReplicaSets and the WorkloadActions.
     pub world: Shared,
     pub queue: Arc<Queue<Key>>,
     /// The queue of WorkloadActions, for those that loops make.

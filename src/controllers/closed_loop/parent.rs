@@ -45,17 +45,12 @@ impl Around {
         let all: Vec<Arc<ClosedLoop>> = ctx.loops.read(|loops| loops.within(namespace).cloned().collect());
         let links = all.iter().filter_map(|one| Some((one.name_any(), Link::of(&one.spec).ok()?))).collect();
         let mut others: Vec<Claimant> = all.iter().map(|one| claimant(one)).collect();
-        let target = &parent.spec.target;
-        let scaler = ctx.world.read(|world| world.scaler_of(namespace, &target.kind, &target.name).cloned());
-        others.extend(scaler.map(|scaler| Claimant {
-            kind: ClaimantKind::HorizontalPodAutoscaler,
-            name: scaler.id.key.name,
-            uid: scaler.id.uid,
-            created: Timestamp::UNIX_EPOCH,
-            target: target.clone(),
-            dimensions: vec!["replicas".to_owned()],
-        }));
-        Self { links, me: claimant(parent), others }
+        let me = claimant(parent);
+        ctx.rivals.read(|rivals| {
+            let on_it = rivals.on(namespace, &me.target.name);
+            others.extend(on_it.map(|rival| Claimant::rival(rival, &me.dimensions)));
+        });
+        Self { links, me, others }
     }
 
     fn case<'a>(&'a self, pass: &'a Pass, status: &'a ClosedLoopStatus) -> Case<'a> {
