@@ -9,9 +9,11 @@
 //! | `parent` | the loop's children are made and kept, its own status is written |
 //! | `monitoring`, `decision`, `execution` | the three stages |
 //! | `target/` | what acts is looked at and changed, as the loop's account |
+//! | `events` | what is told of a loop |
 //! | `objects`, `memory` | writes of our own kinds; what one pass leaves to the next |
 
 mod decision;
+mod events;
 mod execution;
 mod memory;
 mod monitoring;
@@ -29,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::caches::{Shared, SharedLoops, SharedRivals};
 use crate::controllers::error::Error;
+use crate::controllers::events::Events;
 use crate::controllers::queue::Queue;
 use crate::controllers::{Again, Controller, Outcome};
 use crate::logic::facts::Key;
@@ -53,7 +56,10 @@ pub struct ClosedLoops {
     pub actions: Arc<Queue<Key>>,
     /// How long one request may take.
     pub timeout: Duration,
+    /// The kinds of which fields may be changed, as `group/Kind`.
+    pub patchable: Vec<String>,
     pub metrics: Metrics,
+    pub events: Events,
     /// Cancelled when this replica must not act any more.
     pub leader: CancellationToken,
     /// Cancelled when passes should come to an end.

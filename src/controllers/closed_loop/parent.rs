@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::objects::{self, Kind, Precondition};
-use super::{ClosedLoops, Pass};
+use super::{ClosedLoops, Pass, events};
 use crate::api::closed_loop::{ClosedLoop, ClosedLoopStatus};
 use crate::api::decision::{Decision, DecisionSpec};
 use crate::api::execution::{Execution, ExecutionSpec};
@@ -238,6 +238,9 @@ pub async fn report(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment)
     }
     objects::record(ctx, pass, &*parent, json!(status), Precondition::Uid).await?;
     pass.memory.told = Some(now);
+    if let Some(told) = events::of_loop(&stored, &status) {
+        ctx.events.tell(events::subject(pass), told);
+    }
     // Another loop may have tuned this one between our reading and our writing.
     let tuned = pass.family.parent.status.as_ref().map(|status| status.tuning.as_slice()).unwrap_or_default();
     pass.stirred |= tuned != tuning;

@@ -16,7 +16,7 @@ pub use node::NodeFact;
 pub use pod::{Marks, PodFact, Requests, Trouble, requests};
 pub use rival::{Grip, RivalFact};
 pub use workload::{
-    BudgetFact, DeploymentFact, Owner, ReceiptFact, ScaleFact, ScalerFact, ServiceFact, SetFact, replicas_owner,
+    BudgetFact, DeploymentFact, Owner, ReceiptFact, ScaleFact, ScalerFact, ServiceFact, SetFact, holder, replicas_owner,
 };
 
 /// Namespace and name; the namespace of a node is empty.
