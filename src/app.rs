@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::events::Reporter;
 use kube::{Client, Config};
 use thiserror::Error;
 use tokio::net::TcpListener;
@@ -20,9 +21,10 @@ use crate::caches::{self, Caches, Listener};
 use crate::clients::address::{self, Names};
 use crate::clients::web::Web;
 use crate::controllers::closed_loop::{self, ClosedLoops};
+use crate::controllers::events::{self, Events};
 use crate::controllers::queue::Queue;
-use crate::controllers::workload_action::{self, Events, State, WorkloadActions};
-use crate::controllers::{Run, run as run_controller};
+use crate::controllers::workload_action::{self, State, WorkloadActions};
+use crate::controllers::{Controller, Run, run as run_controller};
 use crate::http::{self, Served};
 use crate::lease::{Elector, KubeLeases, Lost, Timings};
 use crate::logic::facts::{Identity, Key};
@@ -157,8 +159,10 @@ impl Parts {
         self.metrics.leader.set(1);
         let leader = CancellationToken::new();
         let _fence = leader.clone().drop_guard();
-        let (events, sender) = self.start_events(&leader);
-        let work = async { tokio::join!(self.work(events, leader.clone()), self.work_on_loops(leader.clone())) };
+        let (of_actions, actions_sender) = self.start_events(WorkloadActions::NAME, &leader);
+        let (of_loops, loops_sender) = self.start_events(ClosedLoops::NAME, &leader);
+        let work =
+            async { tokio::join!(self.work(of_actions, leader.clone()), self.work_on_loops(of_loops, leader.clone())) };
         let result = tokio::select! {
             biased;
             // No draining: another replica may act already.
@@ -172,7 +176,7 @@ impl Parts {
         if result.is_ok() {
             leader.cancel();
             // Late events are lost, and that is all there is to it.
-            let _ = tokio::time::timeout(LAST_WORDS, sender).await;
+            let _ = tokio::time::timeout(LAST_WORDS, async { tokio::join!(actions_sender, loops_sender) }).await;
         }
         result
     }
@@ -207,17 +211,20 @@ impl Parts {
     }
 
     /// The controller of loops, until it is stopped and has drained.
-    async fn work_on_loops(&self, leader: CancellationToken) {
+    async fn work_on_loops(&self, events: Events, leader: CancellationToken) {
         let queue = &self.queues.loops;
         let controller = Arc::new(ClosedLoops {
             client: self.client.clone(),
             loops: self.caches.loops.clone(),
+            rivals: self.caches.rivals.clone(),
             world: self.caches.world.clone(),
             queue: Arc::clone(queue),
             actions: Arc::clone(&self.queues.actions),
             timeout: self.settings.request_timeout(),
             clock: jiff::Timestamp::now,
+            patchable: self.settings.patchable_kinds(),
             metrics: self.metrics.clone(),
+            events,
             leader,
             stop: self.stop.clone(),
             web: Arc::clone(&self.web),
@@ -233,10 +240,11 @@ impl Parts {
         Run { concurrency, metrics: self.metrics.clone(), stop: self.stop.clone() }
     }
 
-    fn start_events(&self, stop: &CancellationToken) -> (Events, JoinHandle<()>) {
-        let (events, sender) = workload_action::line(&self.metrics);
+    fn start_events(&self, controller: &str, stop: &CancellationToken) -> (Events, JoinHandle<()>) {
+        let (events, sender) = events::line(&self.metrics);
+        let from = Reporter { controller: format!("ganglion/{controller}"), instance: Some(self.identity.clone()) };
         let timeout = self.settings.request_timeout();
-        let sender = sender.run(self.client.clone(), self.identity.clone(), timeout, stop.clone());
+        let sender = sender.run(self.client.clone(), from, timeout, stop.clone());
         (events, tokio::spawn(sender))
     }
 }

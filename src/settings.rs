@@ -57,6 +57,18 @@ pub struct LimitSettings {
 pub struct ClosedLoops {
     /// How many loops are worked on at the same time, 1 to 1000. Default: 16.
     pub concurrency: usize,
+    /// The kinds of which loops may change fields (rung `patch`). Default: none.
+    pub patchable_kinds: Vec<PatchableKind>,
+}
+
+/// A kind, whatever its version.
+#[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PatchableKind {
+    /// API group of the kind; empty for the core group.
+    pub group: String,
+    /// The kind, such as `Deployment`.
+    pub kind: String,
 }
 
 /// Requests to servers that users name, such as the sources of loops. Other hosts than these may always be asked.
@@ -105,7 +117,7 @@ impl Default for WorkloadActions {
 
 impl Default for ClosedLoops {
     fn default() -> Self {
-        Self { concurrency: 16 }
+        Self { concurrency: 16, patchable_kinds: Vec::new() }
     }
 }
 
@@ -158,6 +170,8 @@ pub enum Error {
     Parse(String),
     #[error("setting {field} is {value}, which is not {rule}")]
     Bounds { field: &'static str, value: u64, rule: &'static str },
+    #[error("setting closedLoops.patchableKinds[{0}] needs a kind, and a group without a version")]
+    PatchableKind(usize),
     #[error("setting lease.name must not be empty")]
     NoLeaseName,
 }
@@ -212,6 +226,10 @@ impl Settings {
                 return Err(Error::Bounds { field, value, rule });
             }
         }
+        let odd = |one: &PatchableKind| one.kind.is_empty() || one.group.contains('/');
+        if let Some(index) = self.closed_loops.patchable_kinds.iter().position(odd) {
+            return Err(Error::PatchableKind(index));
+        }
         if lease.name.is_empty() { Err(Error::NoLeaseName) } else { Ok(()) }
     }
 
@@ -227,6 +245,13 @@ impl Settings {
             per_source_node: some(limits.per_source_node),
             per_target_node: some(limits.per_target_node),
         }
+    }
+
+    /// The kinds of which loops may change fields, as `group/Kind`.
+    #[must_use]
+    pub fn patchable_kinds(&self) -> Vec<String> {
+        let all = self.closed_loops.patchable_kinds.iter();
+        all.map(|PatchableKind { group, kind }| format!("{group}/{kind}")).collect()
     }
 
     /// How long one request may take.
@@ -261,6 +286,7 @@ mod tests {
             "allowLinkLocal",
             "allowApiServer",
             "timeoutSeconds",
+            "patchableKinds",
             "requestTimeoutSeconds",
             "name",
             "durationSeconds",
@@ -302,6 +328,7 @@ mod tests {
             ("lease: {renewDeadlineSeconds: 15}", "lease.renewDeadlineSeconds"),
             ("lease: {retrySeconds: 10}", "lease.retrySeconds"),
             ("lease: {name: ''}", "lease.name"),
+            ("closedLoops: {patchableKinds: [{group: apps/v1, kind: Deployment}]}", "closedLoops.patchableKinds[0]"),
         ] {
             let error = Settings::parse(yaml).unwrap_err().to_string();
             assert!(error.contains(field), "{yaml}: {error}");

@@ -97,6 +97,36 @@ pub struct ExecutionStatus {
     /// What is being done: recorded before it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<Claim>,
+    /// What the last change of a field left behind, to notice that somebody takes it back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left: Option<Left>,
+    /// When changes of this loop were taken back, and by whom: the last three within ten minutes. Three stop the loop.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 3))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub undone: Vec<Undone>,
+}
+
+/// A change of a field that was done.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Left {
+    /// Of what: `replicas`, or the path of a field.
+    pub dimension: String,
+    /// The value before.
+    pub before: String,
+    /// The value after.
+    pub after: String,
+}
+
+/// A change that was taken back.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Undone {
+    /// When it was noticed.
+    pub at: MicroTime,
+    /// The field manager that took it back.
+    pub by: String,
 }
 
 /// How far a decision is carried out.

@@ -5,6 +5,7 @@
 pub mod closed_loop;
 pub mod decision;
 pub mod execution;
+pub mod foreign;
 pub mod marks;
 pub mod monitoring;
 pub mod reasons;

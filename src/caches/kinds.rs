@@ -16,13 +16,16 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::watch::Watch;
-use super::{Options, State};
+use super::{Options, State, optional};
 use crate::api::closed_loop::ClosedLoop;
 use crate::api::decision::Decision;
 use crate::api::execution::Execution;
+use crate::api::foreign::{ScaledObject, VerticalPodAutoscaler};
 use crate::api::monitoring::Monitoring;
 use crate::api::receipt::WorkloadActionReceipt;
 use crate::api::workload_action::WorkloadAction;
+use crate::logic::closed_loop::conflict::ClaimantKind;
+use crate::logic::facts::{RivalFact, ScalerFact};
 use crate::logic::world::loops::{LoopKind, LoopObject};
 use crate::logic::world::{Kind, Object};
 
@@ -31,6 +34,7 @@ use crate::logic::world::{Kind, Object};
 pub enum Sort {
     World(Kind),
     Loops(LoopKind),
+    Rivals(ClaimantKind),
 }
 
 /// An object, as its store takes it.
@@ -39,6 +43,9 @@ pub enum Sort {
 pub enum Known {
     World(Object),
     Loops(LoopObject),
+    Rival(RivalFact),
+    /// A HorizontalPodAutoscaler, for actions and for loops.
+    Scaler(ScalerFact, RivalFact),
 }
 
 /// The kind's name in metrics and logs.
@@ -53,6 +60,7 @@ pub fn label(sort: Sort) -> &'static str {
         Sort::World(Kind::Scaler) => "HorizontalPodAutoscaler",
         Sort::World(Kind::Receipt) => "WorkloadActionReceipt",
         Sort::World(Kind::Action) => "WorkloadAction",
+        Sort::Rivals(kind) => kind.as_str(),
         Sort::Loops(LoopKind::Loop) => "ClosedLoop",
         Sort::Loops(LoopKind::Monitoring) => "Monitoring",
         Sort::Loops(LoopKind::Decision) => "Decision",
@@ -84,7 +92,28 @@ watched! {
     Deployment => Deployment,
     PodDisruptionBudget => Budget,
     Service => Service,
-    HorizontalPodAutoscaler => Scaler,
+}
+
+impl Watched for HorizontalPodAutoscaler {
+    const SORT: Sort = Sort::World(Kind::Scaler);
+    fn object(self) -> Result<Known, String> {
+        Ok(Known::Scaler((&self).into(), (&self).into()))
+    }
+}
+
+macro_rules! watched_rivals {
+    ($($type:ident,)*) => {
+        $(impl Watched for DeserializeGuard<$type> {
+            const SORT: Sort = Sort::Rivals(ClaimantKind::$type);
+            fn object(self) -> Result<Known, String> {
+                Ok(Known::Rival((&self.0.map_err(|invalid| invalid.error)?).into()))
+            }
+        })*
+    };
+}
+watched_rivals! {
+    ScaledObject,
+    VerticalPodAutoscaler,
 }
 
 // Our own kinds are guarded: an object that an older or newer version left behind must not stop the watch of all others.
@@ -145,6 +174,8 @@ pub fn spawn_all(
     spawner.namespaced::<DeserializeGuard<Monitoring>>();
     spawner.namespaced::<DeserializeGuard<Decision>>();
     spawner.namespaced::<DeserializeGuard<Execution>>();
+    spawner.optional::<DeserializeGuard<ScaledObject>>();
+    spawner.optional::<DeserializeGuard<VerticalPodAutoscaler>>();
 }
 
 struct Spawner<'a> {
@@ -161,18 +192,37 @@ impl Spawner<'_> {
     }
 
     fn namespaced<K: Watched + Resource<Scope = NamespaceResourceScope>>(&mut self) {
+        for (api, namespace) in self.places() {
+            self.spawn::<K>(api, namespace);
+        }
+    }
+
+    /// A kind that may not be installed.
+    fn optional<K: Watched + Resource<Scope = NamespaceResourceScope>>(&mut self) {
+        for (api, namespace) in self.places() {
+            self.state.expect_one_more();
+            let watch = Watch::new(api, namespace, self.options.timeout, Arc::clone(self.state));
+            let stop = self.stop.clone();
+            self.tasks.spawn(async move {
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    () = optional::run::<K>(watch) => {}
+                }
+            });
+        }
+    }
+
+    fn places<K: Watched + Resource<Scope = NamespaceResourceScope>>(&self) -> Vec<(Api<K>, Option<String>)> {
         if self.options.namespaces.is_empty() {
-            self.spawn::<K>(Api::all(self.client.clone()), None);
+            return vec![(Api::all(self.client.clone()), None)];
         }
-        for namespace in &self.options.namespaces {
-            let api = Api::namespaced(self.client.clone(), namespace);
-            self.spawn::<K>(api, Some(namespace.clone()));
-        }
+        let one = |namespace: &String| (Api::namespaced(self.client.clone(), namespace), Some(namespace.clone()));
+        self.options.namespaces.iter().map(one).collect()
     }
 
     fn spawn<K: Watched>(&mut self, api: Api<K>, namespace: Option<String>) {
         self.state.expect_one_more();
-        let watch = Watch::new(api, namespace, self.options.timeout, Arc::clone(self.state));
+        let mut watch = Watch::new(api, namespace, self.options.timeout, Arc::clone(self.state));
         let stop = self.stop.clone();
         self.tasks.spawn(async move {
             tokio::select! {

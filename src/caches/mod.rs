@@ -4,6 +4,7 @@
 //! change concerns. Decides nothing, and writes nothing to the cluster.
 
 mod kinds;
+mod optional;
 mod watch;
 
 use std::collections::BTreeSet;
@@ -18,8 +19,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::marks;
 use crate::api::workload_action::WorkloadAction;
+use crate::logic::closed_loop::conflict::ClaimantKind;
 use crate::logic::facts::{Identity, Key};
 use crate::logic::world::loops::Loops;
+use crate::logic::world::rivals::Rivals;
 use crate::logic::world::{Kind, Object, Source, Wakes, World};
 use crate::metrics::{KindLabel, Metrics};
 use kinds::{Known, Sort};
@@ -33,6 +36,9 @@ pub type Shared = Store<World>;
 
 /// The closed loops of this process.
 pub type SharedLoops = Store<Loops>;
+
+/// The autoscalers of this process' namespaces.
+pub type SharedRivals = Store<Rivals>;
 
 impl<T> Clone for Store<T> {
     fn clone(&self) -> Self {
@@ -73,6 +79,7 @@ pub struct Options {
 pub struct Caches {
     pub world: Shared,
     pub loops: SharedLoops,
+    pub rivals: SharedRivals,
     state: Arc<State>,
     tasks: JoinSet<()>,
 }
@@ -81,6 +88,7 @@ pub struct Caches {
 pub(crate) struct State {
     world: Shared,
     loops: SharedLoops,
+    rivals: SharedRivals,
     listener: Arc<dyn Listener>,
     metrics: Metrics,
     /// Watches that have not delivered their first list.
@@ -140,10 +148,11 @@ impl Caches {
         metrics: &Metrics,
         stop: &CancellationToken,
     ) -> Self {
-        let (world, loops) = (Shared::default(), SharedLoops::default());
+        let (world, loops, rivals) = (Shared::default(), SharedLoops::default(), SharedRivals::default());
         let state = Arc::new(State {
             world: world.clone(),
             loops: loops.clone(),
+            rivals: rivals.clone(),
             listener,
             metrics: metrics.clone(),
             unsynced: AtomicUsize::new(0),
@@ -152,7 +161,7 @@ impl Caches {
         });
         let mut tasks = JoinSet::new();
         kinds::spawn_all(client, options, &state, &mut tasks, stop);
-        Self { world, loops, state, tasks }
+        Self { world, loops, rivals, state, tasks }
     }
 
     /// A handle that tells when the caches are filled.
@@ -186,6 +195,11 @@ impl State {
                 self.wake_actions(self.world.write(|world| world.apply(object, Source::Watch)));
                 self.wake_loops(maker.into_iter().collect());
             }
+            Known::Scaler(fact, rival) => {
+                self.wake_actions(self.world.write(|world| world.apply(Object::Scaler(fact), Source::Watch)));
+                self.touched(&self.rivals.write(|rivals| rivals.apply(rival)));
+            }
+            Known::Rival(rival) => self.touched(&self.rivals.write(|rivals| rivals.apply(rival))),
             Known::Loops(object) => self.wake_loops(self.loops.write(|loops| loops.apply(object, Source::Watch))),
         }
     }
@@ -199,32 +213,60 @@ impl State {
                 });
                 self.wake_actions(self.world.write(|world| world.remove(kind, id)));
                 self.wake_loops(maker.into_iter().collect());
+                if kind == Kind::Scaler {
+                    self.remove(Sort::Rivals(ClaimantKind::HorizontalPodAutoscaler), id);
+                }
             }
+            Sort::Rivals(kind) => self.touched(&self.rivals.write(|rivals| rivals.remove(kind, id))),
             Sort::Loops(kind) => self.wake_loops(self.loops.write(|loops| loops.remove(kind, id))),
         }
     }
 
     /// Takes in a whole list of one kind; see [`World::replace`].
     fn replace(&self, sort: Sort, namespace: Option<&str>, objects: Vec<Known>, version: &str) {
-        let (mut world, mut loops) = (Vec::new(), Vec::new());
+        let (mut world, mut loops, mut rivals) = (Vec::new(), Vec::new(), Vec::new());
         for object in objects {
             match object {
                 Known::World(object) => world.push(object),
+                Known::Rival(rival) => rivals.push(rival),
+                Known::Scaler(fact, rival) => {
+                    world.push(Object::Scaler(fact));
+                    rivals.push(rival);
+                }
                 Known::Loops(object) => loops.push(object),
             }
         }
         match sort {
             Sort::World(kind) => {
                 self.wake_actions(self.world.write(|known| known.replace(kind, namespace, world, version)));
+                if kind == Kind::Scaler {
+                    let kind = ClaimantKind::HorizontalPodAutoscaler;
+                    self.touched(&self.rivals.write(|known| known.replace(kind, namespace, rivals)));
+                }
                 // Ends that the watch missed are not told one by one.
                 if kind == Kind::Action {
                     self.wake_loops(self.loops.read(Loops::keys));
                 }
             }
+            Sort::Rivals(kind) => {
+                self.touched(&self.rivals.write(|known| known.replace(kind, namespace, rivals)));
+            }
             Sort::Loops(kind) => {
                 self.wake_loops(self.loops.write(|known| known.replace(kind, namespace, loops, version)));
             }
         }
+    }
+
+    /// Wakes the loops on these targets.
+    fn touched(&self, targets: &[Key]) {
+        let mut wakes = Wakes::new();
+        self.loops.read(|loops| {
+            for target in targets {
+                let on_it = loops.within(&target.namespace).filter(|one| one.spec.target.name == target.name);
+                wakes.extend(on_it.map(|one| Identity::from(&one.metadata).key));
+            }
+        });
+        self.wake_loops(wakes);
     }
 
     fn wake_actions(&self, wakes: Wakes) {

@@ -79,17 +79,42 @@ pub struct Watch<K> {
     namespace: Option<String>,
     timeout: Duration,
     state: Arc<State>,
+    /// It has told the caches that it is there.
+    synced: bool,
 }
 
 impl<K: Watched> Watch<K> {
+    /// A watch that has not begun.
     pub fn new(api: Api<K>, namespace: Option<String>, timeout: Duration, state: Arc<State>) -> Self {
-        Self { api, namespace, timeout, state }
+        Self { api, namespace, timeout, state, synced: false }
     }
 
     /// Lists and watches until it is dropped.
-    pub async fn run(self) {
+    pub async fn run(&mut self) {
+        self.run_until(|_| false).await;
+    }
+
+    /// Lists and watches while the kind is there for us; then none of its objects is known any more. What the API server
+    /// said of it is returned: that it has no such kind, or that we may not look.
+    pub async fn run_while_there(&mut self) -> u16 {
+        let code = self.run_until(|code| matches!(code, 403 | 404)).await;
+        self.state.replace(K::SORT, self.namespace.as_deref(), Vec::new(), "");
+        self.sync();
+        code
+    }
+
+    /// The first list is there, or there is none.
+    fn sync(&mut self) {
+        if !self.synced {
+            self.synced = true;
+            self.state.one_synced();
+            debug!(kind = kinds::label(K::SORT), namespace = self.namespace, "cache filled");
+        }
+    }
+
+    /// Lists and watches until the API server refuses with such a code.
+    async fn run_until(&mut self, ends: impl Fn(u16) -> bool) -> u16 {
         let mut version: Option<String> = None;
-        let mut synced = false;
         let mut failures: u32 = 0;
         loop {
             let done = match version.take() {
@@ -105,13 +130,10 @@ impl<K: Watched> Watch<K> {
             };
             match done {
                 Ok(()) => {
-                    if !synced {
-                        synced = true;
-                        self.state.one_synced();
-                        debug!(kind = kinds::label(K::SORT), namespace = self.namespace, "cache filled");
-                    }
+                    self.sync();
                     failures = 0;
                 }
+                Err(Error::Refused(status)) if ends(status.code) => return status.code,
                 Err(error) => self.pause(&error, &mut failures).await,
             }
         }

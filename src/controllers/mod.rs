@@ -6,6 +6,7 @@
 pub mod backoff;
 pub mod closed_loop;
 pub mod error;
+pub mod events;
 pub mod queue;
 pub mod workload_action;
 

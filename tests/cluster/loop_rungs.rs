@@ -4,12 +4,14 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use ganglion::api::closed_loop::ClosedLoop;
 use ganglion::api::closed_loop::metric::Side;
 use ganglion::api::decision::Decision;
 use ganglion::api::execution::{Execution, ExecutionState};
 use ganglion::api::marks;
 use ganglion::api::receipt::WorkloadActionReceipt;
 use ganglion::api::workload_action::WorkloadAction;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
@@ -35,6 +37,17 @@ const MAKES: &[(&str, &str, &str)] = &[("ganglion.dev", "workloadactions", "crea
 const RESIZES: &[(&str, &str, &str)] =
     &[("apps", "deployments", "get"), ("", "pods", "list"), ("", "pods/resize", "patch")];
 
+/// What patches a Deployment.
+const PATCHES: &[(&str, &str, &str)] = &[("apps", "deployments", "get"), ("apps", "deployments", "patch")];
+
+/// The administrator lets loops change fields of Deployments.
+async fn allow_patches(world: &World) -> Result<()> {
+    let mut operator = world.operator.lock().await;
+    operator.kill();
+    operator.settings("closedLoops: {patchableKinds: [{group: apps, kind: Deployment}]}")?;
+    operator.start()
+}
+
 /// A quarter more memory, with more members.
 fn memory(members: Value) -> Value {
     let rung = json!({"container": "main", "resource": "memory", "factor": "1.25", "max": "1Gi"});
@@ -58,6 +71,7 @@ fn requests(pod: &Pod) -> &str {
 enum Rung {
     Action,
     Resize,
+    Patch,
 }
 
 impl Rung {
@@ -65,6 +79,7 @@ impl Rung {
         match self {
             Self::Action => "action",
             Self::Resize => "resize",
+            Self::Patch => "patch",
         }
     }
 
@@ -75,6 +90,8 @@ impl Rung {
             Self::Action => 7,
             // Seen, decided, claimed, two pods, done, counted; a kubelet may take its time.
             Self::Resize => 7,
+            // Seen, decided, claimed, patched, done, counted.
+            Self::Patch => 6,
         }
     }
 
@@ -82,6 +99,7 @@ impl Rung {
         match self {
             Self::Action => json!({"workloadAction": {"create": {"to": {"where": "node.pods < 1000"}}}}),
             Self::Resize => memory(json!({})),
+            Self::Patch => json!({"patch": {"path": "spec.minReadySeconds", "to": "7"}}),
         }
     }
 
@@ -95,6 +113,11 @@ impl Rung {
             Self::Resize => {
                 Workload::deployment("web", 2).requests(json!({"memory": "256Mi"})).make(world).await?;
                 account(world, RESIZES).await?;
+            }
+            Self::Patch => {
+                allow_patches(world).await?;
+                Workload::deployment("web", 1).make(world).await?;
+                account(world, PATCHES).await?;
             }
         }
         make(world, "web", on("Low", json!([self.json()]))).await?;
@@ -119,6 +142,12 @@ impl Rung {
                 ensure!(alike, "{:?}", pods.iter().map(|pod| (times(pod), requests(pod))).collect::<Vec<_>>());
                 Ok(usize::try_from(most)?)
             }
+            Self::Patch => {
+                let web = world.api::<Deployment>().get("web").await?;
+                let seconds = web.spec.and_then(|spec| spec.min_ready_seconds);
+                ensure!(seconds == Some(7), "{seconds:?}");
+                Ok(usize::try_from(web.metadata.generation.unwrap_or(0) - 1)?)
+            }
         }
     }
 }
@@ -128,7 +157,7 @@ fn of_the_hops(write: &Write) -> bool {
     let statuses = ["monitorings/status", "decisions/status", "executions/status"];
     let under_way = write.body.pointer("/status/state") == Some(&json!("Executing"))
         && !write.body.to_string().contains("WorkloadAction ");
-    let effect = write.target == "workloadactions" || write.is_on("pods/resize");
+    let effect = write.target == "workloadactions" || write.is_on("pods/resize") || write.is_on("deployments");
     effect || (statuses.iter().any(|kind| write.is_on(kind)) && !under_way)
 }
 
@@ -195,6 +224,61 @@ fn a_workload_action_killed_at_each_write_is_made_once() {
 #[test]
 fn a_resize_killed_at_each_write_is_done_once() {
     killed_at_each_write(Rung::Resize);
+}
+
+#[test]
+fn a_patch_killed_at_each_write_is_done_once() {
+    killed_at_each_write(Rung::Patch);
+}
+
+#[test]
+fn only_fields_that_are_there_and_kinds_that_are_allowed_are_patched() {
+    loop_story("rung-patch-allowed", async |world| {
+        Workload::deployment("web", 1).create(world).await?;
+        account(world, PATCHES).await?;
+        make(world, "web", on("Low", json!([Rung::Patch.json()]))).await?;
+        push(world, "web", json!({"cpu": "2"})).await?;
+        let message = ready(world, "web", "False", "NotSupported").await?;
+        ensure!(
+            message.contains("setting closedLoops.patchableKinds of the operator does not list apps/Deployment"),
+            "{message}"
+        );
+
+        allow_patches(world).await?;
+        let number = json!({"patch": {"path": "spec.progressDeadlineSeconds", "by": "100", "min": "1", "max": "650"}});
+        let cases = [
+            (
+                json!({"patch": {"path": "spec.nothing.here", "to": "1"}}),
+                Err(("NotScalable", "Deployment web has nothing at spec.nothing")),
+            ),
+            (
+                json!({"patch": {"path": "spec.paused", "by": "1", "min": "0", "max": "2"}}),
+                Err(("SpecInvalid", "spec.paused is no number")),
+            ),
+            (number, Ok(("600", "650"))),
+        ];
+        for (index, (rung, expected)) in cases.into_iter().enumerate() {
+            let name = format!("case-{index}");
+            world.api::<ClosedLoop>().delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
+            make(world, &name, on("Low", json!([rung]))).await?;
+            ready(world, &name, "Unknown", "NoSample").await?;
+            push(world, &name, json!({"cpu": "2"})).await?;
+            match expected {
+                Err((reason, words)) => {
+                    let message = ready(world, &name, "False", reason).await?;
+                    ensure!(message.contains(words), "{message}");
+                }
+                Ok((before, after)) => {
+                    let done = until::<Execution, _>(world, &name, "the end", |one| {
+                        (one.status.as_ref()?.state? == ExecutionState::Done).then_some(one)
+                    })
+                    .await?;
+                    ensure!(ended(&done) == (Some(ExecutionState::Done), before, after), "{:?}", done.status);
+                }
+            }
+        }
+        Ok(())
+    });
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod crash;
 mod foreign;
 mod harness;
 mod lifecycle;
+mod loop_conflicts;
 mod loop_modes;
 mod loop_rungs;
 mod loop_sources;

@@ -4,10 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use ganglion::api::execution::{Execution, ExecutionState};
 use ganglion::api::workload_action::WorkloadAction;
 use kube::ResourceExt;
+use serde_json::json;
 
 use crate::common::kstatus::{message, ready};
+use crate::common::loops::{push, travelled, until};
 use crate::common::verdict::node_of;
 use crate::common::workload::settled;
 use crate::common::world::{World, stories, story};
@@ -84,6 +87,38 @@ fn samples_of_actions_to_come_are_stalled() {
         let table = world.kubectl(&["get", "wa", name], None).await?;
         let row: Vec<&str> = table.lines().last().unwrap_or_default().split_whitespace().collect();
         ensure!(row.get(1) == Some(shown), "{table}");
+        Ok(())
+    });
+}
+
+/// As a user would: the workload, the rights, the loop, and a sample that raises its alarm.
+#[test]
+fn samples_of_loops_act() {
+    let cases = [
+        ("push-minimal", json!({"requests": "120"}), "React to requests", "4"),
+        ("web", json!({"cpu": "20", "memory": "40", "replicasWanted": "9"}), "React to memory", "request 80Mi"),
+        (
+            "workload-actions",
+            json!({"hotNodes": "0", "queue": "2k"}),
+            "React to queue",
+            "WorkloadAction workload-actions-1-",
+        ),
+    ];
+    let cases = cases.map(|(name, values, said, after)| (format!("sample-{name}"), (name, values, said, after)));
+    stories(cases.into(), async |world, (name, values, said, after)| {
+        apply(world, &root().join("workload.yaml"), &[]).await?;
+        settled(world, "web", 3).await?;
+        let rights = std::fs::read_to_string(root().join("rights.yaml"))?;
+        world.kubectl(&["apply", "-f", "-"], Some(&rights)).await?;
+        apply(world, &root().join("closedloop").join(format!("{name}.yaml")), &[]).await?;
+        until::<Execution, _>(world, name, "the loop's Execution to be there", |execution| execution.status?.seq)
+            .await?;
+        let time = push(world, name, values.clone()).await?;
+        let (_, message, execution) = travelled(world, name, time).await?;
+        let status = execution.context("it did not act")?.status.unwrap_or_default();
+        let done = status.state == Some(ExecutionState::Done);
+        let what = status.after.clone().unwrap_or_default();
+        ensure!(done && message == *said && what.starts_with(after), "{message}: {status:?}");
         Ok(())
     });
 }

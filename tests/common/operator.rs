@@ -63,6 +63,14 @@ impl Operator {
         Ok(Self { home, arguments, port, child: None })
     }
 
+    /// Gives it these settings (YAML) from its next start on.
+    pub fn settings(&mut self, yaml: &str) -> Result<()> {
+        let path = self.home.path().join("settings.yaml");
+        fs::write(&path, yaml)?;
+        self.arguments.extend(["--settings".to_owned(), path.display().to_string()]);
+        Ok(())
+    }
+
     /// Starts the process; [`Self::ready`] waits until it is up.
     pub fn start(&mut self) -> Result<()> {
         let log = File::options().create(true).append(true).open(self.log_path())?;

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::objects::{self, Precondition};
 use super::target::{self, Actor};
-use super::{ClosedLoops, Pass};
+use super::{ClosedLoops, Pass, events};
 use crate::api::closed_loop::action::Rung;
 use crate::api::execution::{Claim, Execution, ExecutionSpec, ExecutionStatus};
 use crate::controllers::error::Error;
@@ -103,5 +103,9 @@ async fn act(ctx: &ClosedLoops, pass: &mut Pass, spec: &ExecutionSpec, effect: &
 }
 
 async fn record(ctx: &ClosedLoops, pass: &mut Pass, object: &Execution, status: &ExecutionStatus) -> Result<(), Error> {
-    objects::record(ctx, pass, object, json!(status), Precondition::Version).await
+    objects::record(ctx, pass, object, json!(status), Precondition::Version).await?;
+    if let Some(told) = events::of_execution(&object.status.clone().unwrap_or_default(), status) {
+        ctx.events.tell(events::subject(pass), told);
+    }
+    Ok(())
 }

@@ -10,9 +10,11 @@
 //! | `monitoring`, `decision`, `execution` | the three stages |
 //! | `sources/` | what is asked for, beside the passes |
 //! | `target/` | what acts is looked at and changed, as the loop's account |
+//! | `events` | what is told of a loop |
 //! | `objects`, `memory` | writes of our own kinds; what one pass leaves to the next |
 
 mod decision;
+mod events;
 mod execution;
 mod memory;
 mod monitoring;
@@ -29,9 +31,10 @@ use jiff::Timestamp;
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 
-use crate::caches::{Shared, SharedLoops};
+use crate::caches::{Shared, SharedLoops, SharedRivals};
 use crate::clients::web::Web;
 use crate::controllers::error::Error;
+use crate::controllers::events::Events;
 use crate::controllers::queue::Queue;
 use crate::controllers::{Again, Controller, Outcome};
 use crate::logic::facts::Key;
@@ -48,7 +51,9 @@ const JITTER: Duration = Duration::from_millis(50);
 pub struct ClosedLoops {
     pub client: Client,
     pub loops: SharedLoops,
-    /// For the autoscalers that act on a loop's target, the pods and the WorkloadActions.
+    /// The autoscalers that may act on a loop's target.
+    pub rivals: SharedRivals,
+    /// For the ReplicaSets and the WorkloadActions.
     pub world: Shared,
     pub queue: Arc<Queue<Key>>,
     /// The queue of WorkloadActions, for those that loops make.
@@ -61,7 +66,10 @@ pub struct ClosedLoops {
     pub patience: Duration,
     /// What time it is; a simulation has its own.
     pub clock: fn() -> Timestamp,
+    /// The kinds of which fields may be changed, as `group/Kind`.
+    pub patchable: Vec<String>,
     pub metrics: Metrics,
+    pub events: Events,
     /// Cancelled when this replica must not act any more.
     pub leader: CancellationToken,
     /// Cancelled when passes should come to an end.

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::objects::{self, Kind, Precondition};
-use super::{ClosedLoops, Pass};
+use super::{ClosedLoops, Pass, events};
 use crate::api::closed_loop::{ClosedLoop, ClosedLoopStatus};
 use crate::api::decision::{Decision, DecisionSpec};
 use crate::api::execution::{Execution, ExecutionSpec};
@@ -44,17 +44,12 @@ impl Around {
         let all: Vec<Arc<ClosedLoop>> = ctx.loops.read(|loops| loops.within(namespace).cloned().collect());
         let links = all.iter().filter_map(|one| Some((one.name_any(), Link::of(&one.spec).ok()?))).collect();
         let mut others: Vec<Claimant> = all.iter().map(|one| claimant(one)).collect();
-        let target = &parent.spec.target;
-        let scaler = ctx.world.read(|world| world.scaler_of(namespace, &target.kind, &target.name).cloned());
-        others.extend(scaler.map(|scaler| Claimant {
-            kind: ClaimantKind::HorizontalPodAutoscaler,
-            name: scaler.id.key.name,
-            uid: scaler.id.uid,
-            created: Timestamp::UNIX_EPOCH,
-            target: target.clone(),
-            dimensions: vec!["replicas".to_owned()],
-        }));
-        Self { links, me: claimant(parent), others }
+        let me = claimant(parent);
+        ctx.rivals.read(|rivals| {
+            let on_it = rivals.on(namespace, &me.target.name);
+            others.extend(on_it.map(|rival| Claimant::rival(rival, &me.dimensions)));
+        });
+        Self { links, me, others }
     }
 
     fn case<'a>(&'a self, ctx: &ClosedLoops, pass: &'a Pass, status: &'a ClosedLoopStatus) -> Case<'a> {
@@ -242,6 +237,9 @@ pub async fn report(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment)
     }
     objects::record(ctx, pass, &*parent, json!(status), Precondition::Uid).await?;
     pass.memory.told = Some(now);
+    if let Some(told) = events::of_loop(&stored, &status) {
+        ctx.events.tell(events::subject(pass), told);
+    }
     // Another loop may have tuned this one between our reading and our writing.
     let tuned = pass.family.parent.status.as_ref().map(|status| status.tuning.as_slice()).unwrap_or_default();
     pass.stirred |= tuned != tuning;

@@ -21,6 +21,7 @@ use tracing::{debug, info};
 use crate::api::workload_action::WorkloadActionStatus;
 use crate::caches::{Shared, Synced};
 use crate::controllers::error::Error;
+use crate::controllers::events::Events;
 use crate::controllers::queue::Queue;
 use crate::controllers::{Again, Controller, Outcome};
 use crate::logic::facts::Key;
@@ -29,7 +30,6 @@ use crate::logic::workload_action::{Limits, next, refused};
 use crate::logic::world::{Source, Wakes};
 use crate::metrics::{Metrics, ReasonLabel};
 use act::Done;
-pub use events::{Events, line};
 pub use janitor::run as run_janitor;
 use waits::Waits;
 
@@ -164,8 +164,10 @@ impl WorkloadActions {
         self.take_in(done);
         let on = act::target(effect);
         info!(effect = act::name(effect), on = %on, slot = act::slot(effect), "done");
-        if let Effect::Record { action, status } | Effect::Admit { action, status } = effect {
-            self.events.tell(action, before.as_ref(), status);
+        if let Effect::Record { action, status } | Effect::Admit { action, status } = effect
+            && let Some(told) = events::told(before.as_ref(), status)
+        {
+            self.events.tell(events::subject(action), told);
         }
         Ok(())
     }

@@ -67,7 +67,7 @@ fn controller(client: Client) -> Arc<WorkloadActions> {
     let options = Options { namespaces: vec![], timeout: Duration::from_secs(1) };
     let stop = CancellationToken::new();
     let caches = Caches::start(&Client::new(idle, "default"), &options, Arc::new(Nobody), &metrics, &stop);
-    let (events, _) = events::line(&metrics);
+    let (events, _) = crate::controllers::events::line(&metrics);
     let queue = Arc::new(Queue::default());
     queue.open();
     Arc::new(WorkloadActions {

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use crate::api::closed_loop::{ClosedLoopSpec, LoopMode, TargetRef};
 use crate::logic::closed_loop::rung;
+use crate::logic::facts::RivalFact;
 
 /// Who acts on something.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,10 +23,11 @@ pub struct Claimant {
 }
 
 /// What kind of thing acts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+// In this order they are named: a ScaledObject before the HorizontalPodAutoscaler that it makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ClaimantKind {
-    HorizontalPodAutoscaler,
     ScaledObject,
+    HorizontalPodAutoscaler,
     VerticalPodAutoscaler,
     ClosedLoop,
 }
@@ -48,6 +50,22 @@ impl ClaimantKind {
         match self {
             Self::HorizontalPodAutoscaler | Self::ScaledObject | Self::VerticalPodAutoscaler => true,
             Self::ClosedLoop => false,
+        }
+    }
+}
+
+impl Claimant {
+    /// An autoscaler, as far as it is in the way of a loop that acts on these dimensions.
+    #[must_use]
+    pub fn rival(fact: &RivalFact, dimensions: &[String]) -> Self {
+        Self {
+            kind: fact.kind,
+            name: fact.id.key.name.clone(),
+            uid: fact.id.uid.clone(),
+            // Its age does not matter.
+            created: Timestamp::UNIX_EPOCH,
+            target: fact.target.clone(),
+            dimensions: dimensions.iter().filter(|one| fact.grip.holds(one)).cloned().collect(),
         }
     }
 }
@@ -91,7 +109,7 @@ pub fn find(me: &Claimant, others: &[Claimant]) -> Option<Conflict> {
         .collect();
     before.sort_by_key(|other| order(other));
     before.into_iter().find_map(|other| {
-        let dimension = me.dimensions.iter().find(|mine| other.dimensions.iter().any(|theirs| meet(mine, theirs)))?;
+        let dimension = me.dimensions.iter().find(|mine| other.dimensions.contains(mine))?;
         Some(Conflict { with: other.kind, name: other.name.clone(), dimension: dimension.clone() })
     })
 }
@@ -109,12 +127,4 @@ fn same_target(a: &TargetRef, b: &TargetRef) -> bool {
     let group =
         |target: &TargetRef| target.api_version.rsplit_once('/').map_or(String::new(), |(group, _)| group.into());
     group(a) == group(b) && a.kind == b.kind && a.name == b.name
-}
-
-/// Whether two dimensions are one: `*/cpu` stands for every container.
-fn meet(a: &str, b: &str) -> bool {
-    let wild = |pattern: &str, other: &str| {
-        pattern.strip_prefix('*').is_some_and(|tail| !tail.is_empty() && other.ends_with(tail))
-    };
-    a == b || wild(a, b) || wild(b, a)
 }

@@ -29,7 +29,7 @@ pub fn check(spec: &ClosedLoopSpec) -> Result<(), Fault> {
 
 /// The rung that cannot be done yet.
 fn missing_rung(rung: &Rung) -> Option<&'static str> {
-    let Rung { scale: _, tune: _, workload_action: _, resize: _, patch, webhook } = rung;
-    let missing = [(patch.is_some(), "patch"), (webhook.is_some(), "webhook")];
+    let Rung { scale: _, tune: _, workload_action: _, resize: _, patch: _, webhook } = rung;
+    let missing = [(webhook.is_some(), "webhook")];
     missing.into_iter().find(|(set, _)| *set).map(|(_, name)| name)
 }

@@ -5,6 +5,7 @@
 
 mod node;
 mod pod;
+mod rival;
 mod workload;
 
 use std::collections::BTreeMap;
@@ -13,8 +14,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
 pub use node::NodeFact;
 pub use pod::{Marks, PodFact, Requests, Trouble, requests};
+pub use rival::{Grip, RivalFact};
 pub use workload::{
-    BudgetFact, DeploymentFact, Owner, ReceiptFact, ScaleFact, ScalerFact, ServiceFact, SetFact, replicas_owner,
+    BudgetFact, DeploymentFact, Owner, ReceiptFact, ScaleFact, ScalerFact, ServiceFact, SetFact, holder, replicas_owner,
 };
 
 /// Namespace and name; the namespace of a node is empty.

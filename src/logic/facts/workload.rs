@@ -151,6 +151,17 @@ pub fn replicas_owner(fields: &[ManagedFieldsEntry]) -> Option<String> {
         .map(|entry| entry.manager.clone().unwrap_or_default())
 }
 
+/// The field manager that wrote this field last, other than a loop's own execution.
+#[must_use]
+pub fn holder(fields: &[ManagedFieldsEntry], path: &[&str]) -> Option<String> {
+    let pointer: String = path.iter().map(|part| format!("/f:{part}")).collect();
+    let held = fields.iter().filter(|entry| {
+        entry.manager.as_deref() != Some(marks::EXECUTION_MANAGER)
+            && entry.fields_v1.as_ref().is_some_and(|fields| fields.0.pointer(&pointer).is_some())
+    });
+    held.max_by_key(|entry| entry.time.as_ref().map(|time| time.0)).and_then(|entry| entry.manager.clone())
+}
+
 /// What is read of a PodDisruptionBudget.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BudgetFact {

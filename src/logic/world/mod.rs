@@ -10,6 +10,7 @@
 mod expressions;
 mod index;
 pub mod loops;
+pub mod rivals;
 mod table;
 #[cfg(test)]
 mod tests;

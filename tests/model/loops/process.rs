@@ -7,11 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use ganglion::caches::{Shared, SharedLoops};
+use ganglion::caches::{Shared, SharedLoops, SharedRivals};
 use ganglion::clients::address::{self, Names, Rules};
 use ganglion::clients::web::Web;
 use ganglion::controllers::closed_loop::{ClosedLoops, State};
 use ganglion::controllers::error::Class;
+use ganglion::controllers::events;
 use ganglion::controllers::queue::Queue;
 use ganglion::controllers::{Again, Controller, Outcome};
 use ganglion::logic::facts::{Identity, Key};
@@ -73,6 +74,7 @@ impl Process {
             client: Client::new(service, NAMESPACE),
             loops: SharedLoops::default(),
             world: Shared::default(),
+            rivals: SharedRivals::default(),
             queue,
             actions: Arc::default(),
             timeout: Duration::from_secs(10),
@@ -80,6 +82,9 @@ impl Process {
             web: Arc::new(Web::new(Names::new(Rules::default(), address::system))),
             patience: Duration::from_secs(10),
             clock: now,
+            patchable: Vec::new(),
+            // Nobody reads them.
+            events: events::line(metrics).0,
             metrics: metrics.clone(),
             leader: CancellationToken::new(),
             stop: CancellationToken::new(),

@@ -6,6 +6,7 @@
 pub mod account;
 mod action;
 pub mod kinds;
+mod patch;
 mod resize;
 mod scale;
 mod tune;
@@ -86,6 +87,8 @@ pub async fn look(ctx: &ClosedLoops, actor: &mut Actor, rung: &Rung, claim: Opti
         action::look(ctx, actor, claim).await
     } else if let Some(resize) = &rung.resize {
         resize::look(ctx, actor, resize).await
+    } else if let Some(field) = &rung.patch {
+        patch::look(ctx, actor, &field.path).await
     } else {
         Ok(Seen::Unfit(
             LoopReason::NotSupported,
@@ -112,6 +115,7 @@ fn thing(meta: &ObjectMeta) -> Thing {
         uid: meta.uid.clone().unwrap_or_default(),
         generation: meta.generation.unwrap_or(0),
         version: meta.resource_version.clone().unwrap_or_default(),
+        by: None,
     }
 }
 
@@ -140,7 +144,10 @@ pub async fn act(ctx: &ClosedLoops, actor: &mut Actor, effect: &Effect) -> Resul
             let done = resize::act_on_template(ctx, actor, target, *index, container, change);
             objects::counted(ctx, "ResizeTemplate", done).await
         }
-        Effect::Patch { .. } | Effect::Send { .. } => {
+        Effect::Patch { target, path, value } => {
+            objects::counted(ctx, "PatchField", patch::act(ctx, actor, target, path, value)).await
+        }
+        Effect::Send { .. } => {
             return Ok(Acted::Refused("this version of the operator does not support what was decided".to_owned()));
         }
     };

@@ -10,7 +10,7 @@ use crate::api::closed_loop::reasons::LoopReason;
 use crate::controllers::closed_loop::ClosedLoops;
 use crate::controllers::error::Error;
 use crate::logic::closed_loop::execution::{Seen, Thing};
-use crate::logic::facts::replicas_owner;
+use crate::logic::facts::{holder, replicas_owner};
 
 /// How often the target and its scale are read until both are of one version.
 const READS: usize = 5;
@@ -36,7 +36,8 @@ pub async fn look(ctx: &ClosedLoops, actor: &Actor) -> Result<Seen, Error> {
             );
             return Ok(Seen::Unfit(LoopReason::ReplicasOwnedElsewhere, words));
         }
-        let thing = thing(&object.metadata);
+        let fields = object.metadata.managed_fields.as_deref().unwrap_or_default();
+        let thing = Thing { by: holder(fields, &["spec", "replicas"]), ..thing(&object.metadata) };
         if place.plain {
             return Ok(Seen::Scale(thing, replicas(&object)));
         }

@@ -3,7 +3,7 @@
 use jiff::SignedDuration;
 
 use super::end::{ended, record};
-use super::{Do, Job, LoopSeen, Next, Seen, Thing, action_name, event_id, resize, unseen, words};
+use super::{Do, Job, LoopSeen, Next, Seen, Thing, action_name, event_id, resize, undone, unseen, words};
 use crate::api::closed_loop::action::{Rung, Tune};
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::decision::Chosen;
@@ -50,6 +50,11 @@ impl From<NoGoal> for Stop {
 pub fn begin(job: &Job, chosen: &Chosen, seen: &Seen) -> Next {
     if let Some((reason, message)) = unseen(seen) {
         return ended(job, chosen.seq, ExecutionState::Failed, reason, message);
+    }
+    let status = undone::noticed(job, chosen, seen);
+    let job = &Job { status: &status, ..*job };
+    if let Some(why) = undone::conflict(&status, &words(&job.spec.target)) {
+        return ended(job, chosen.seq, ExecutionState::Failed, LoopReason::FieldConflict, &why);
     }
     match plan(job, chosen, seen) {
         Ok(plan) => claim(job, chosen, plan),

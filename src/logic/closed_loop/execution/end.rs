@@ -5,9 +5,9 @@ use jiff::SignedDuration;
 use super::resume::done_words;
 use super::{Effect, Job, Next};
 use crate::api::closed_loop::reasons::LoopReason;
-use crate::api::execution::{ExecutionState, ExecutionStatus};
+use crate::api::execution::{ExecutionState, ExecutionStatus, Left};
 use crate::logic::closed_loop::conditions::{self, Health, Stamp};
-use crate::logic::closed_loop::{later, micros};
+use crate::logic::closed_loop::{later, micros, rung};
 
 /// How soon an effect that did not get through is tried again.
 const RETRY: SignedDuration = SignedDuration::from_secs(2);
@@ -96,6 +96,7 @@ fn end(job: &Job, seq: i64, state: ExecutionState, reason: LoopReason, message: 
     let (before, after) = if claimed { (old.before.clone(), old.after.clone()) } else { (None, None) };
     let tag = if claimed { old.tag.clone() } else { job.tag.cloned() };
     let effective = if state == ExecutionState::Done { after.clone() } else { None };
+    let left = if state == ExecutionState::Done { left(job).or(old.left.clone()) } else { old.left.clone() };
     ExecutionStatus {
         tag,
         seq: Some(seq),
@@ -107,8 +108,21 @@ fn end(job: &Job, seq: i64, state: ExecutionState, reason: LoopReason, message: 
         after,
         effective,
         claim: None,
+        left,
         ..old
     }
+}
+
+/// What the change left behind, of the kinds whose field somebody may take back.
+fn left(job: &Job) -> Option<Left> {
+    let action = &job.status.claim.as_ref()?.action;
+    let kept = action.scale.is_some() || action.patch.is_some();
+    Some(Left {
+        dimension: rung::dimension(action),
+        before: job.status.before.clone()?,
+        after: job.status.after.clone()?,
+    })
+    .filter(|_| kept)
 }
 
 /// A status with its conditions.

@@ -9,6 +9,7 @@ mod begin;
 mod end;
 mod resize;
 mod resume;
+mod undone;
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -63,6 +64,8 @@ pub struct Thing {
     pub generation: i64,
     /// The resourceVersion.
     pub version: String,
+    /// Who wrote what is looked at last, where it was not a loop.
+    pub by: Option<String>,
 }
 
 /// The target, as the rung needs it.

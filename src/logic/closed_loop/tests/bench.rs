@@ -208,7 +208,7 @@ impl Loop {
     }
 
     pub fn thing(&self) -> Thing {
-        Thing { uid: "target".into(), generation: self.generation, version: self.generation.to_string() }
+        Thing { uid: "target".into(), generation: self.generation, version: self.generation.to_string(), by: None }
     }
 
     fn seen(&self, below: Option<&mut Loop>, now: Timestamp) -> Seen {

@@ -84,7 +84,7 @@ fn a_loop_gives_way_to_an_autoscaler_whoever_came_first() {
     let this = claimant(ClaimantKind::ClosedLoop, "a", 0, &["app/cpu", "replicas"]);
     let scaler = claimant(ClaimantKind::HorizontalPodAutoscaler, "hpa", 9, &["replicas"]);
     assert_eq!(find(&this, &[scaler]).unwrap().name, "hpa");
-    let vertical = claimant(ClaimantKind::VerticalPodAutoscaler, "vpa", 9, &["*/cpu", "*/memory"]);
+    let vertical = claimant(ClaimantKind::VerticalPodAutoscaler, "vpa", 9, &["app/cpu"]);
     assert_eq!(find(&this, std::slice::from_ref(&vertical)).unwrap().dimension, "app/cpu");
     let mut elsewhere = vertical;
     elsewhere.target.name = "db".into();

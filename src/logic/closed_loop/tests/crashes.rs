@@ -87,7 +87,7 @@ impl World {
             return Seen::Nothing;
         }
         let version = self.target.to_string();
-        Seen::Scale(Thing { uid: "t".into(), generation: self.generation, version }, self.replicas)
+        Seen::Scale(Thing { uid: "t".into(), generation: self.generation, version, by: None }, self.replicas)
     }
 
     fn act(&mut self, seq: i64, effect: &Effect) -> Acted {

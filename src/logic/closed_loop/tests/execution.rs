@@ -22,7 +22,7 @@ struct Bench {
 }
 
 fn thing(generation: i64) -> Thing {
-    Thing { uid: "t".into(), generation, version: (generation * 10).to_string() }
+    Thing { uid: "t".into(), generation, version: (generation * 10).to_string(), by: None }
 }
 
 impl Bench {
@@ -307,4 +307,35 @@ fn names_are_of_one_decision() {
     assert_ne!(action_name("a", "uid", 1), action_name("a", "uid", 2));
     assert_ne!(action_name("a", "uid", 1), action_name("a", "other", 1));
     assert!(action_name(&"a".repeat(253), UID, i64::MAX).len() <= 253);
+}
+
+/// Each round the loop raises 3 to 4, and somebody sets it back.
+fn rounds(by: Option<&str>, pause: i64) -> Vec<Option<LoopReason>> {
+    let mut bench = Bench::new(up());
+    let mut generation = 1;
+    let mut now = 3;
+    let mut reasons = Vec::new();
+    for round in 0..5 {
+        bench.chosen.seq = round + 1;
+        let looked = Seen::Scale(Thing { by: by.map(Into::into), ..thing(generation) }, now);
+        let step = next(&bench.job(Some(&looked), Sent::Maybe, round * pause));
+        bench.recorded(step);
+        if bench.status.claim.is_some() {
+            generation += 1;
+            let done = Seen::Scale(thing(generation), now + 1);
+            let step = next(&bench.job(Some(&done), Sent::Maybe, round * pause));
+            bench.recorded(step);
+        }
+        reasons.push(bench.status.reason);
+        (generation, now) = (generation + 1, 3);
+    }
+    reasons
+}
+
+#[test]
+fn what_is_undone_three_times_within_ten_minutes_stops_the_loop() {
+    let (done, stop) = (Some(LoopReason::Done), Some(LoopReason::FieldConflict));
+    assert_eq!(rounds(Some("flux"), 10), [done, done, done, stop, stop]);
+    assert_eq!(rounds(Some("flux"), 400), [done; 5], "not so often");
+    assert_eq!(rounds(None, 10), [done; 5], "by nobody who can be named");
 }

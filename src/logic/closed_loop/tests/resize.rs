@@ -26,7 +26,7 @@ fn memory(request: &str) -> Quantities {
 fn pod(name: &str, has: &str) -> PodSeen {
     PodSeen {
         name: name.into(),
-        thing: Thing { uid: name.into(), generation: 1, version: "1".into() },
+        thing: Thing { uid: name.into(), generation: 1, version: "1".into(), by: None },
         index: 0,
         wants: memory(has),
         has: Some(memory(has)),
@@ -50,7 +50,7 @@ impl Stage {
             status: ExecutionStatus { seq: Some(0), ..ExecutionStatus::default() },
             chosen: serde_json::from_value(chosen).unwrap(),
             seen: ResizeSeen {
-                target: Thing { uid: "web".into(), generation: 1, version: "1".into() },
+                target: Thing { uid: "web".into(), generation: 1, version: "1".into(), by: None },
                 template: Some((0, memory("256Mi"))),
                 pods: pods.iter().map(|(name, has)| pod(name, has)).collect(),
             },

@@ -1,0 +1,9 @@
+// Whose CRDs the tests install, at which version. Nothing of it is compiled.
+module ganglion.dev/hack/autoscalers
+
+go 1.26.0
+
+require (
+	github.com/kedacore/keda/v2 v2.17.2
+	k8s.io/autoscaler/vertical-pod-autoscaler v1.4.1
+)

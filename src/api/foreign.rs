@@ -1,0 +1,56 @@
+//! Kinds of others that may be installed, as far as the operator reads them: KEDA's ScaledObject and the
+//! VerticalPodAutoscaler. Never written.
+
+use kube::CustomResource;
+use serde::{Deserialize, Serialize};
+
+/// KEDA's autoscaler.
+#[derive(CustomResource, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[kube(group = "keda.sh", version = "v1alpha1", kind = "ScaledObject", namespaced, schema = "disabled")]
+#[serde(rename_all = "camelCase", default)]
+pub struct ScaledObjectSpec {
+    pub scale_target_ref: ForeignTarget,
+}
+
+/// The vertical autoscaler.
+#[derive(CustomResource, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[kube(group = "autoscaling.k8s.io", version = "v1", kind = "VerticalPodAutoscaler", namespaced, schema = "disabled")]
+#[serde(rename_all = "camelCase", default)]
+pub struct VerticalPodAutoscalerSpec {
+    pub target_ref: ForeignTarget,
+    pub update_policy: UpdatePolicy,
+    pub resource_policy: ResourcePolicy,
+}
+
+/// What an autoscaler acts on. Unset, its kind is a Deployment.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ForeignTarget {
+    pub api_version: Option<String>,
+    pub kind: Option<String>,
+    pub name: String,
+}
+
+/// Whether a VerticalPodAutoscaler acts at all: not where its mode is Off.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct UpdatePolicy {
+    pub update_mode: Option<String>,
+}
+
+/// On which containers it acts.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ResourcePolicy {
+    pub container_policies: Vec<ContainerPolicy>,
+}
+
+/// What it does to one container, or to all others where the name is `*`.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerPolicy {
+    pub container_name: String,
+    pub mode: Option<String>,
+    /// Default: cpu and memory.
+    pub controlled_resources: Option<Vec<String>>,
+}

@@ -1,0 +1,83 @@
+//! One field below the target's spec, of kinds that the operator's settings allow.
+
+use kube::api::DynamicObject;
+use serde_json::{Value, json};
+
+use super::account::Path;
+use super::{Actor, kinds, tests_of, thing};
+use crate::api::closed_loop::TargetRef;
+use crate::api::closed_loop::reasons::LoopReason;
+use crate::controllers::closed_loop::ClosedLoops;
+use crate::controllers::error::Error;
+use crate::logic::closed_loop::execution::{Seen, Thing};
+use crate::logic::facts::holder;
+
+/// The field's value.
+///
+/// # Errors
+/// It could not be read.
+pub async fn look(ctx: &ClosedLoops, actor: &Actor, path: &str) -> Result<Seen, Error> {
+    let target = &actor.target;
+    if !is_allowed(ctx, target) {
+        let words = format!(
+            "fields of kind {} are not patched: setting closedLoops.patchableKinds of the operator does not list {}",
+            target.kind,
+            name(target),
+        );
+        return Ok(Seen::Unfit(LoopReason::NotSupported, words));
+    }
+    let Some(place) = kinds::find(ctx, target).await? else { return Ok(kinds::unknown(target)) };
+    let url = place.url(&actor.loop_key.namespace);
+    let object: DynamicObject =
+        actor.account.get(ctx, Path { url: &url, name: &target.name, subresource: None }).await?;
+    let unfit = |words: String| Ok(Seen::Unfit(LoopReason::NotScalable, words));
+    if object.metadata.generation.is_none() {
+        return unfit(format!("objects of kind {} bear no generation, by which a change could be told", target.kind));
+    }
+    let (parent, _) = path.rsplit_once('.').unwrap_or((path, ""));
+    if !object.data.pointer(&pointer(parent)).is_some_and(|parent| parent.is_object() || parent.is_array()) {
+        return unfit(format!("{} {} has nothing at {parent}", target.kind, target.name));
+    }
+    let value = object.data.pointer(&pointer(path)).cloned();
+    let fields = object.metadata.managed_fields.as_deref().unwrap_or_default();
+    let by = holder(fields, &path.split('.').collect::<Vec<_>>());
+    Ok(Seen::Field(Thing { by, ..thing(&object.metadata) }, value))
+}
+
+fn is_allowed(ctx: &ClosedLoops, target: &TargetRef) -> bool {
+    let name = name(target);
+    ctx.patchable.contains(&name)
+}
+
+/// `apps/Deployment`; a kind of the core group is `/Service`.
+fn name(target: &TargetRef) -> String {
+    let group = target.api_version.rsplit_once('/').map_or("", |(group, _)| group);
+    format!("{group}/{}", target.kind)
+}
+
+/// The JSON pointer of a path with dots.
+fn pointer(path: &str) -> String {
+    path.split('.').map(|part| format!("/{}", part.replace('~', "~0").replace('/', "~1"))).collect()
+}
+
+/// Sets the field of exactly this generation of the target.
+///
+/// # Errors
+/// It did not happen, or nobody knows.
+pub async fn act(
+    ctx: &ClosedLoops,
+    actor: &Actor,
+    target: &Thing,
+    path: &str,
+    value: &Value,
+) -> Result<Option<String>, Error> {
+    let Some(place) = kinds::find(ctx, &actor.target).await? else { return Err(kinds::gone(&actor.target)) };
+    let url = place.url(&actor.loop_key.namespace);
+    let mut patch = tests_of(target);
+    // To a list, `add` would add one more.
+    let in_list = path.rsplit('.').next().is_some_and(|last| last.parse::<usize>().is_ok());
+    patch.push(json!({"op": if in_list { "replace" } else { "add" }, "path": pointer(path), "value": value}));
+    let place = Path { url: &url, name: &actor.target.name, subresource: None };
+    let object: DynamicObject = actor.account.json(ctx, place, &patch).await?;
+    Ok(object.data.pointer(&pointer(path)).map(Value::to_string))
+}

@@ -1,0 +1,137 @@
+//! Kubernetes Events: sent beside the work, never in its way. A full line or a refusal is counted and the event dropped.
+//!
+//! Owns how they are sent. What is worth telling is each controller's own affair.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::{Client, Resource};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tracing::debug;
+
+use crate::logic::facts::Identity;
+use crate::metrics::Metrics;
+
+/// Events that may wait to be sent.
+const LINE: usize = 512;
+
+/// Longest note of an Event, in bytes.
+const NOTE: usize = 1024;
+
+/// What is told of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    pub warning: bool,
+    pub reason: String,
+    pub note: String,
+}
+
+/// Where events are handed in; cheap to clone.
+#[derive(Clone)]
+pub struct Events {
+    line: mpsc::Sender<(ObjectReference, Told)>,
+    metrics: Metrics,
+}
+
+/// The other end: sends what was handed in.
+pub struct Sender {
+    line: mpsc::Receiver<(ObjectReference, Told)>,
+    metrics: Metrics,
+}
+
+/// A line of events: where they are handed in, and what sends them.
+#[must_use]
+pub fn line(metrics: &Metrics) -> (Events, Sender) {
+    let (sender, receiver) = mpsc::channel(LINE);
+    (Events { line: sender, metrics: metrics.clone() }, Sender { line: receiver, metrics: metrics.clone() })
+}
+
+impl Events {
+    /// Tells something of this object. Its note may be cut.
+    pub fn tell(&self, object: ObjectReference, told: Told) {
+        if self.line.try_send((object, told)).is_err() {
+            self.metrics.events_dropped.inc();
+        }
+    }
+}
+
+impl Sender {
+    /// Sends until the last [`Events`] is dropped, or `stop`.
+    pub async fn run(mut self, client: Client, from: Reporter, timeout: Duration, stop: CancellationToken) {
+        let recorder = Recorder::new(client, from);
+        loop {
+            let next = tokio::select! {
+                biased;
+                next = self.line.recv() => next,
+                () = stop.cancelled() => None,
+            };
+            let Some((reference, told)) = next else { return };
+            let event = event(told);
+            match tokio::time::timeout(timeout, recorder.publish(&event, &reference)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => {
+                    self.metrics.events_dropped.inc();
+                    debug!(%error, "event refused");
+                }
+                Err(_) => {
+                    self.metrics.events_dropped.inc();
+                }
+            }
+        }
+    }
+}
+
+fn event(told: Told) -> Event {
+    Event {
+        type_: if told.warning { EventType::Warning } else { EventType::Normal },
+        action: told.reason.clone(),
+        reason: told.reason,
+        note: Some(cut(&told.note, NOTE)),
+        secondary: None,
+    }
+}
+
+/// An object, as the subject of an event.
+#[must_use]
+pub fn reference<K: Resource<DynamicType = ()>>(object: &Identity) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(K::api_version(&()).into_owned()),
+        kind: Some(K::kind(&()).into_owned()),
+        namespace: Some(object.key.namespace.clone()),
+        name: Some(object.key.name.clone()),
+        uid: Some(object.uid.clone()),
+        ..ObjectReference::default()
+    }
+}
+
+/// The text, at most so many bytes of it, at the border of a character.
+fn cut(text: &str, bytes: usize) -> String {
+    let end = (0..=bytes.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    text[..end].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_are_cut_between_characters() {
+        let text = "ä".repeat(600);
+        let note = cut(&text, NOTE);
+        assert_eq!(note.len(), 1024);
+        assert!(cut(&format!("x{text}"), NOTE).len() == 1023);
+        assert_eq!(cut("short", NOTE), "short");
+    }
+
+    #[tokio::test]
+    async fn a_full_line_drops_and_counts_and_never_blocks() {
+        let metrics = Metrics::new();
+        let (events, _sender) = line(&metrics);
+        for _ in 0..LINE + 3 {
+            events.tell(ObjectReference::default(), Told { warning: false, reason: "Done".into(), note: "x".into() });
+        }
+        assert_eq!(metrics.events_dropped.get(), 3);
+    }
+}

@@ -1,0 +1,56 @@
+//! Values of ours that somebody else takes back: three times within ten minutes, and the loop stops, with their name.
+
+use jiff::SignedDuration;
+
+use super::{Job, Seen, Thing};
+use crate::api::decision::Chosen;
+use crate::api::execution::{ExecutionStatus, Left, Undone};
+use crate::logic::closed_loop::{micros, rung, since};
+use crate::logic::quantity;
+
+/// So often may a value of ours be taken back.
+const MOST: usize = 3;
+
+/// Within this time.
+const WITHIN: SignedDuration = SignedDuration::from_mins(10);
+
+/// The status with what was taken back since the last change; what is long ago is forgotten.
+pub fn noticed(job: &Job, chosen: &Chosen, seen: &Seen) -> ExecutionStatus {
+    let mut status = job.status.clone();
+    status.undone.retain(|undone| since(&undone.at, job.now) < WITHIN);
+    let dimension = rung::dimension(&chosen.action);
+    let Some(left) = status.left.take_if(|left| left.dimension == dimension) else { return status };
+    let (thing, now) = match seen {
+        Seen::Scale(thing, replicas) => (thing, replicas.to_string()),
+        Seen::Field(thing, value) => (thing, value.as_ref().map(ToString::to_string).unwrap_or_default()),
+        _ => return status,
+    };
+    if let Thing { by: Some(by), .. } = thing
+        && is_taken_back(&left, &now)
+    {
+        status.undone.push(Undone { at: micros(job.now), by: by.clone() });
+        let surplus = status.undone.len().saturating_sub(MOST);
+        status.undone.drain(..surplus);
+    }
+    status
+}
+
+/// The value went back at least a part of the way that it had come.
+fn is_taken_back(left: &Left, now: &str) -> bool {
+    let number = |text: &str| quantity::number(text.trim_matches('"')).ok();
+    match (number(&left.before), number(&left.after), number(now)) {
+        (Some(before), Some(after), Some(now)) if after > before => now < after,
+        (Some(_), Some(after), Some(now)) => now > after,
+        _ => now == left.before,
+    }
+}
+
+/// Why nothing more is done, where enough was taken back.
+pub fn conflict(status: &ExecutionStatus, target: &str) -> Option<String> {
+    let last = status.undone.last().filter(|_| status.undone.len() >= MOST)?;
+    Some(format!(
+        "{} undid what this loop did to {target} {MOST} times within ten minutes: have it leave the field alone, or take away \
+         this loop's rung",
+        last.by
+    ))
+}

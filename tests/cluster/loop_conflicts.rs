@@ -1,0 +1,211 @@
+//! Who else has the target: other loops, the autoscalers of Kubernetes, KEDA and the VPA by their real CRDs, and whoever
+//! writes the same field.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use ganglion::api::closed_loop::ClosedLoop;
+use ganglion::api::decision::Decision;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use crate::common::loops::{
+    SCALES, account, condition, loop_story, make, on, push, ready, replicas, travelled, until, with_loops,
+};
+use crate::common::workload::Workload;
+use crate::common::world::{World, stories};
+
+/// How long a kind that is installed may stay unnoticed, and a moment.
+const NOTICED: Duration = Duration::from_secs(25);
+
+fn up() -> Value {
+    on("Low", json!([{"scale": {"by": 1, "max": 100}}]))
+}
+
+async fn scene(world: &World, ladder: Value) -> Result<()> {
+    Workload::deployment("web", 1).requests(json!({"memory": "256Mi"})).make(world).await?;
+    account(world, &[SCALES, &[("", "pods", "list"), ("", "pods/resize", "patch")]].concat()).await?;
+    make(world, "web", on("Low", ladder)).await?;
+    ready(world, "web", "Unknown", "NoSample").await.map(drop)
+}
+
+/// The loop stands back, and says before whom.
+async fn stands_back(world: &World, reason: &str, words: &str) -> Result<()> {
+    let message = ready(world, "web", "False", reason).await?;
+    ensure!(message.contains(words), "{words:?} is not in {message:?}");
+    let status = world.api::<ClosedLoop>().get("web").await?.status.unwrap_or_default();
+    let conflict = condition(&status.conditions, "Conflict").context("no condition Conflict")?;
+    ensure!((conflict.status.as_str(), conflict.message.as_str()) == ("True", message.as_str()), "{conflict:?}");
+    let before = world.api::<Deployment>().get("web").await?.metadata.generation;
+    let time = push(world, "web", json!({"cpu": "2"})).await?;
+    let held = until::<Decision, _>(world, "web", "the loop to hold back", |one| {
+        let status = one.status?;
+        (status.tag?.time.0 >= time).then_some(status.message?)
+    })
+    .await?;
+    ensure!(held.starts_with("Hold cpu: ") && held.contains(words), "{held}");
+    ensure!(world.api::<Deployment>().get("web").await?.metadata.generation == before, "it acted");
+    Ok(())
+}
+
+/// The loop acts again, by itself.
+async fn acts(world: &World) -> Result<()> {
+    until::<ClosedLoop, _>(world, "web", "the conflict to be over", |one| {
+        condition(&one.status?.conditions, "Conflict").is_none().then_some(())
+    })
+    .await?;
+    let time = push(world, "web", json!({"cpu": "3"})).await?;
+    let (_, said, done) = travelled(world, "web", time).await?;
+    ensure!(said == "React to cpu" && done.is_some(), "{said}");
+    Ok(())
+}
+
+#[test]
+fn a_loop_that_came_later_acts_when_the_first_is_gone() {
+    loop_story("conflict-loop", async |world| {
+        scene(world, json!([{"scale": {"by": 1, "max": 100}}])).await?;
+        make(world, "young", up()).await?;
+        let message = ready(world, "young", "False", "LoopConflict").await?;
+        ensure!(message.contains("ClosedLoop web acts on replicas of the same target"), "{message}");
+        world.api::<ClosedLoop>().delete("web", &DeleteParams::default()).await?;
+        ready(world, "young", "Unknown", "NoSample").await?;
+        let time = push(world, "young", json!({"cpu": "2"})).await?;
+        ensure!(travelled(world, "young", time).await?.2.is_some() && replicas(world, "web").await?.1 == 2, "no act");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_horizontal_autoscaler_that_comes_later_is_noticed() {
+    loop_story("conflict-hpa", async |world| {
+        scene(world, json!([{"scale": {"by": 1, "max": 100}}])).await?;
+        let hpa = json!({"metadata": {"name": "hpa"}, "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "maxReplicas": 9,
+        }});
+        world.create::<HorizontalPodAutoscaler>(hpa).await?;
+        stands_back(world, "AutoscalerConflict", "HorizontalPodAutoscaler hpa acts on replicas of the same target")
+            .await?;
+        let elsewhere = json!({"spec": {"scaleTargetRef": {"name": "other"}}});
+        let api = world.api::<HorizontalPodAutoscaler>();
+        api.patch("hpa", &PatchParams::default(), &Patch::Merge(elsewhere)).await?;
+        acts(world).await
+    });
+}
+
+/// Installs the real CRDs of KEDA and of the VPA, as they stand in their modules.
+async fn install(world: &World) -> Result<()> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/hack/autoscalers/crds");
+    let output = Command::new(script).output().await?;
+    ensure!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+    for file in String::from_utf8(output.stdout)?.lines() {
+        // A ScaledObject's CRD is too large for an annotation.
+        world.plane.kubectl(&["apply", "--server-side", "-f", file], None).await?;
+    }
+    world.plane.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=20s"], None).await?;
+    Ok(())
+}
+
+fn scaled_object() -> Value {
+    json!({"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": {"name": "rival"},
+        "spec": {"scaleTargetRef": {"name": "web"}, "triggers": [{"type": "cpu", "metadata": {"value": "50"}}]}})
+}
+
+fn vertical(mode: &str) -> Value {
+    json!({"apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", "metadata": {"name": "rival"},
+        "spec": {"targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "updatePolicy": {"updateMode": mode}}})
+}
+
+#[test]
+fn autoscalers_that_are_installed_later_are_noticed() {
+    let scale = json!([{"scale": {"by": 1, "max": 100}}]);
+    let resize = json!([{"resize": {"container": "main", "resource": "memory", "factor": "1.25", "max": "1Gi"}}]);
+    let cases = [
+        ("keda", (scale, scaled_object(), "ScaledObject rival acts on replicas of the same target")),
+        ("vpa", (resize, vertical("Recreate"), "VerticalPodAutoscaler rival acts on main/memory of the same target")),
+    ];
+    let cases = cases.map(|(name, case)| (format!("conflict-{name}"), case));
+    stories(cases.into(), async |world, (ladder, rival, words)| {
+        let told_of = async {
+            scene(world, ladder.clone()).await?;
+            install(world).await?;
+            world.kubectl(&["apply", "-f", "-"], Some(&rival.to_string())).await?;
+            tokio::time::timeout(NOTICED, stands_back(world, "AutoscalerConflict", words)).await??;
+            let kind = rival["kind"].as_str().unwrap_or_default();
+            world.kubectl(&["delete", kind, "rival"], None).await?;
+            acts(world).await?;
+            // One that only recommends is in nobody's way.
+            if kind == "VerticalPodAutoscaler" {
+                world.kubectl(&["apply", "-f", "-"], Some(&vertical("Off").to_string())).await?;
+                acts(world).await?;
+            }
+            let log = world.operator.lock().await.log_tail(1000);
+            ensure!(!log.contains(" WARN ") && !log.contains(" ERROR "), "noise in the log:\n{log}");
+            Ok(())
+        };
+        match told_of.await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(with_loops(world, error).await),
+        }
+    });
+}
+
+#[test]
+fn replicas_that_git_owns_are_left_alone_and_their_owner_is_named() {
+    loop_story("conflict-git", async |world| {
+        scene(world, json!([{"scale": {"by": 1, "max": 100}}])).await?;
+        let body = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+            "spec": {"replicas": 1}});
+        let params = PatchParams::apply("flux").force();
+        world.api::<Deployment>().patch("web", &params, &Patch::Apply(body)).await?;
+        push(world, "web", json!({"cpu": "2"})).await?;
+        let message = ready(world, "web", "False", "ReplicasOwnedElsewhere").await?;
+        ensure!(message.contains("spec.replicas of Deployment web belongs to flux"), "{message}");
+        ensure!(replicas(world, "web").await?.1 == 1, "it was scaled");
+        Ok(())
+    });
+}
+
+#[test]
+fn what_is_undone_three_times_is_not_done_again_and_one_event_says_by_whom() {
+    loop_story("conflict-undone", async |world| {
+        scene(world, json!([{"scale": {"by": 1, "max": 100}}])).await?;
+        for round in 0..3 {
+            let time = push(world, "web", json!({"cpu": "2"})).await?;
+            ensure!(travelled(world, "web", time).await?.2.is_some(), "round {round}: no act");
+            let back = json!({"spec": {"replicas": 1}});
+            let params = PatchParams { field_manager: Some("somebody".to_owned()), ..PatchParams::default() };
+            world.api::<Deployment>().patch_scale("web", &params, &Patch::Merge(back)).await?;
+        }
+        push(world, "web", json!({"cpu": "3"})).await?;
+        let message = ready(world, "web", "False", "FieldConflict").await?;
+        ensure!(message.starts_with("somebody undid what this loop did to Deployment/web 3 times"), "{message}");
+        ensure!(replicas(world, "web").await?.1 == 1, "it was scaled again");
+
+        let events = || async {
+            let all = world.api::<Event>().list(&ListParams::default()).await?.items;
+            let of = |event: &Event| event.regarding.as_ref().and_then(|one| one.kind.clone()).unwrap_or_default();
+            let ours = all.into_iter().filter(|event| of(event) == "ClosedLoop");
+            anyhow::Ok(
+                ours.map(|event| (event.type_.unwrap_or_default(), event.reason.unwrap_or_default()))
+                    .collect::<Vec<_>>(),
+            )
+        };
+        let warned = |all: &[(String, String)]| {
+            all.iter().filter(|one| **one == ("Warning".to_owned(), "FieldConflict".to_owned())).count()
+        };
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(10);
+        while warned(&events().await?) == 0 && tokio::time::Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let all = events().await?;
+        let done = all.iter().filter(|one| **one == ("Normal".to_owned(), "Done".to_owned())).count();
+        // The three of one kind are one Event, with a count.
+        ensure!(warned(&all) == 1 && done == 1, "{all:?}");
+        Ok(())
+    });
+}
