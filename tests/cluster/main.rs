@@ -16,6 +16,7 @@ mod crash;
 mod foreign;
 mod harness;
 mod lifecycle;
+mod loop_faults;
 mod loops;
 mod moves;
 mod newcomers;

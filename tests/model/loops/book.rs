@@ -19,8 +19,8 @@ use crate::check::{Violation, violation};
 pub const FRESH: i64 = 45_000;
 const LATE: i64 = 60_000;
 
-/// A claim, as it was recorded when a request was sent: whose, and of what.
-pub type Intent = (String, Claim);
+/// A claim, as it was recorded when a request was sent: whose, of what, and about which sample.
+pub type Intent = (String, Claim, i64);
 
 /// An effect on the target.
 struct Effect {
@@ -29,6 +29,8 @@ struct Effect {
     /// By the wall clock, and by one that never steps.
     at: (i64, i64),
     ghost: bool,
+    /// Number of the sample that it was about.
+    sample: i64,
 }
 
 /// See the module.
@@ -62,7 +64,10 @@ pub fn intent(api: &Api) -> Option<Intent> {
     let claims = api.log.iter().rev().filter(|write| write.sort == Sort::Execution && write.name == "web");
     let mut claims =
         claims.filter_map(|write| write.new.as_ref()).filter(|object| !object["status"]["claim"].is_null());
-    claims.next().map(|object| (uid(object), parsed(&object["status"]["claim"])))
+    claims.next().map(|object| {
+        let status = &object["status"];
+        (uid(object), parsed(&status["claim"]), status["tag"]["sequence"].as_i64().unwrap_or(0))
+    })
 }
 
 impl Book {
@@ -103,8 +108,8 @@ impl Book {
         let (Some(old), Some(new)) = (&write.old, &write.new) else { return Ok(()) };
         let replicas = |object: &Value| object["spec"]["replicas"].as_i64().unwrap_or(-1);
         let (from, to) = (replicas(old), replicas(new));
-        let claim = sent.filter(|(_, claim)| claim.goal.replicas.map(i64::from) == Some(to));
-        let Some((executor, claim)) = claim else {
+        let claim = sent.filter(|(_, claim, _)| claim.goal.replicas.map(i64::from) == Some(to));
+        let Some((executor, claim, sample)) = claim else {
             return violation("NoIntent", format!("scaled from {from} to {to}, and {sent:?} was recorded"));
         };
         if self.effects.iter().any(|effect| effect.executor == *executor && effect.seq == claim.seq) {
@@ -119,8 +124,8 @@ impl Book {
         if (to > from && to > max) || (to < from && to < min) {
             return violation("OutOfBounds", format!("from {from} to {to}, within {min} and {max}"));
         }
-        let (executor, at) = (executor.clone(), (NOW.get(), steady));
-        self.effects.push(Effect { executor, seq: claim.seq, at, ghost: write.by == By::Ghost });
+        let (executor, at, ghost) = (executor.clone(), (NOW.get(), steady), write.by == By::Ghost);
+        self.effects.push(Effect { executor, seq: claim.seq, at, ghost, sample: *sample });
         Ok(())
     }
 
@@ -183,7 +188,8 @@ impl Book {
             return Ok(());
         }
         let before: DecisionStatus = write.old.as_ref().map(|old| parsed(&old["status"])).unwrap_or_default();
-        if status.seq > before.seq {
+        // One that was made anew takes over the number.
+        if status.seq > before.seq && !status.history.is_empty() {
             self.decisions += 1;
             self.chosen(&decision, &before, &status, steady)?;
         }
@@ -210,7 +216,9 @@ impl Book {
         let age = |effect: &Effect| (at - effect.at.0).max(steady - effect.at.1);
         let known = self.effects.iter().skip(self.forgotten).filter(|effect| !effect.ghost);
         let dwell = policy.dwell.as_ref().map_or(0, |dwell| millis(dwell.as_str()));
-        if let Some(early) = known.clone().find(|effect| age(effect) < dwell) {
+        // The last one is known from the Execution, too.
+        let last = self.effects.last().filter(|last| last.executor == chosen.executor && !last.ghost);
+        if let Some(early) = known.clone().chain(last).find(|effect| age(effect) < dwell) {
             return violation("Dwell", format!("{} ms after decision {}, and not {dwell}", age(early), early.seq));
         }
         if let Some(budget) = &policy.budget {
@@ -225,6 +233,10 @@ impl Book {
         let outranked = ganglion::api::closed_loop::reasons::LoopReason::Outranked;
         if again && !waited.any(|one| one.reason != outranked) {
             return violation("TwoForOneSample", format!("decisions {} and {} about {tag:?}", before.seq, status.seq));
+        }
+        // Nor a Decision that was made anew, on what the one before it has done.
+        if before.history.is_empty() && last.is_some_and(|last| tag.is_some_and(|tag| tag.sequence <= last.sample)) {
+            return violation("TwoForOneSample", format!("decision {} about {tag:?}, once more", status.seq));
         }
         let lowers = chosen.action.scale.as_ref().is_some_and(|scale| scale.by.is_some_and(|by| by < 0));
         let sample = tag.and_then(|tag| self.samples.range(..=tag.time.0).next_back());
