@@ -40,7 +40,8 @@ pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment, wa
     let last = {
         let decided = pass.family.decision.as_ref().and_then(|object| object.status.as_ref()?.tag.as_ref());
         let done = pass.family.execution.as_ref().and_then(|object| object.status.as_ref()?.tag.as_ref());
-        tag::latest([before.tag.as_ref(), decided, done]).cloned()
+        let remembered = pass.memory.decision.now().tag.as_ref();
+        tag::latest([before.tag.as_ref(), decided, done, remembered]).cloned()
     };
     let sample = object.spec.sample.clone().filter(|sample| is_new(pass, last.as_ref(), sample));
     let measurement = match &sample {
