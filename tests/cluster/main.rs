@@ -17,6 +17,7 @@ mod foreign;
 mod harness;
 mod lifecycle;
 mod loop_conflicts;
+mod loop_faults;
 mod loop_modes;
 mod loop_rungs;
 mod loop_sources;

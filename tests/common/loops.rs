@@ -121,13 +121,19 @@ pub async fn put(world: &World, name: &str, spec: Value) -> Result<ClosedLoop> {
 /// Pushes a sample of this moment, as a sender would, and gives its time.
 pub async fn push(world: &World, name: &str, values: Value) -> Result<Timestamp> {
     let now = Timestamp::from_microsecond(Timestamp::now().as_microsecond())?;
+    push_at(world, name, now, values).await?;
+    Ok(now)
+}
+
+/// Pushes a sample of this time.
+pub async fn push_at(world: &World, name: &str, time: Timestamp, values: Value) -> Result<()> {
     let body = json!({
         "apiVersion": "ganglion.dev/v1alpha1", "kind": "Monitoring", "metadata": {"name": name},
-        "spec": {"sample": {"time": now.to_string(), "values": values}},
+        "spec": {"sample": {"time": time.to_string(), "values": values}},
     });
     let params = PatchParams::apply("sensor").force();
     world.api::<Monitoring>().patch(name, &params, &Patch::Apply(body)).await?;
-    Ok(now)
+    Ok(())
 }
 
 /// Waits until this can be said of an object.

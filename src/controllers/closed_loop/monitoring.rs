@@ -109,7 +109,8 @@ fn later(time: Option<Timestamp>, span: SignedDuration) -> Timestamp {
 fn last_tag(pass: &Pass) -> Option<Tag> {
     let decided = pass.family.decision.as_ref().and_then(|object| object.status.as_ref()?.tag.as_ref());
     let done = pass.family.execution.as_ref().and_then(|object| object.status.as_ref()?.tag.as_ref());
-    tag::latest([decided, done]).cloned()
+    let remembered = pass.memory.decision.now().tag.as_ref();
+    tag::latest([decided, done, remembered]).cloned()
 }
 
 /// What was asked for, with what other loops say; none where nobody is asked.

@@ -12,7 +12,7 @@ use super::ladder::Ladder;
 use super::limits::Limits;
 use super::order::{Known, Selection, order};
 use super::schedule::{self, Calendar};
-use super::settlement::{counter, settle, withdraw};
+use super::settlement::{counter, recover, settle, withdraw};
 use super::weigh::Pass;
 use super::{Fault, HEARTBEAT, micros, rung, shown, since, span, tag};
 use crate::api::closed_loop::action::{Alarm, Rung};
@@ -139,7 +139,8 @@ impl Rules {
     #[must_use]
     pub fn decide(&self, before: &DecisionStatus, input: Input) -> Decided {
         let mut status = before.clone();
-        let fresh = tag::is_after(input.monitoring.tag.as_ref(), before.tag.as_ref());
+        recover(&mut status, input.executor);
+        let fresh = tag::is_after(input.monitoring.tag.as_ref(), status.tag.as_ref());
         settle(self, &mut status, input.executor, input.now);
         withdraw(self, &mut status, input.executor, fresh.then_some(input.monitoring.alarms.as_slice()));
         if self.mode == LoopMode::Paused {
@@ -152,7 +153,7 @@ impl Rules {
         status.limits = self.limits.state(&status.acts, input.now);
         status.observed_generation = Some(input.generation);
         let stamp = Stamp { generation: input.generation, now: input.now };
-        status.conditions = conditions::summary(&before.conditions, &self.health(), stamp);
+        status.conditions = conditions::summary(&before.conditions, &self.health(&status), stamp);
         let traced = fresh && self.trace == Trace::EverySample;
         let rested = before.heartbeat.as_ref().is_none_or(|last| since(last, input.now) >= HEARTBEAT);
         let late = rested && tally(input.written) != tally(&status);
@@ -164,9 +165,13 @@ impl Rules {
         Decided { status, write, again }
     }
 
-    fn health(&self) -> Health {
+    fn health(&self, status: &DecisionStatus) -> Health {
         match self.mode {
             LoopMode::Paused => Health::Good(LoopReason::Paused, "the loop is paused".into()),
+            LoopMode::Auto | LoopMode::DryRun | LoopMode::Approve if status.seq > 0 && status.history.is_empty() => {
+                let lost = "decides as samples come; what it knew of budgets, ladders and counters was lost with the Decision before";
+                Health::Good(LoopReason::Running, lost.into())
+            }
             LoopMode::Auto | LoopMode::DryRun | LoopMode::Approve => {
                 Health::Good(LoopReason::Running, "decides as samples come".into())
             }

@@ -6,10 +6,10 @@
 use jiff::Timestamp;
 
 use super::decision::{Executor, Rules};
-use super::{ladder, later, micros};
+use super::{ladder, later, micros, tag};
 use crate::api::closed_loop::LoopMode;
 use crate::api::closed_loop::reasons::LoopReason;
-use crate::api::decision::{Chosen, Counter, DecisionStatus, Outcome};
+use crate::api::decision::{Act, Chosen, Counter, DecisionStatus, Direction, Outcome};
 use crate::api::execution::{ExecutionState, ExecutionStatus};
 use crate::api::monitoring::AlarmState;
 
@@ -34,6 +34,19 @@ pub fn settle(rules: &Rules, status: &mut DecisionStatus, executor: Option<Execu
         let rung = usize::try_from(chosen.rung).unwrap_or(0);
         status.ladders.retain(|state| (&state.metric, state.side) != (&chosen.metric, chosen.side));
         status.ladders.push(ladder.failed(&chosen.metric, rung, later(at, rest)));
+    }
+}
+
+/// A Decision that was made anew goes on where the Execution is: with its number, its sample, and the time of its last action.
+pub fn recover(status: &mut DecisionStatus, executor: Option<Executor>) {
+    let done = executor.map(|executor| executor.status).filter(|done| done.claim.is_none());
+    let Some(done) = done.filter(|_| status.seq == 0) else { return };
+    status.seq = done.seq.unwrap_or(0).max(0);
+    status.tag = tag::latest([status.tag.as_ref(), done.tag.as_ref()]).cloned();
+    let acted = matches!(done.state, Some(ExecutionState::Done | ExecutionState::Overtaken | ExecutionState::Lost));
+    if let Some(since) = done.since.as_ref().filter(|_| acted) {
+        let (direction, dimension) = (Direction::Neither, String::new());
+        status.acts.push(Act { seq: status.seq, at: since.clone(), direction, dimension });
     }
 }
 

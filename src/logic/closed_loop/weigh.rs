@@ -84,6 +84,10 @@ impl Rules {
         if let Some(open) = status.chosen.as_ref().filter(|chosen| chosen.outcome.is_none()) {
             return Err(in_flight(open));
         }
+        if let Some(claim) = input.executor.and_then(|executor| executor.status.claim.as_ref()) {
+            // Of a Decision that is not there any more.
+            return refuse(LoopReason::InFlight, &format!("decision {} is being carried out", claim.seq));
+        }
         if alarm.held {
             return refuse(LoopReason::UnknownValue, "its value is not known");
         }

@@ -46,6 +46,8 @@ pub struct ScaleFact {
     pub ledger: Option<String>,
     /// The field manager that holds `spec.replicas` for a Git repository.
     pub owned_by: Option<String>,
+    /// The field manager that wrote `spec.replicas` last, where it was no loop's.
+    pub written_by: Option<String>,
 }
 
 /// What is read of a Deployment.
@@ -130,10 +132,12 @@ impl From<&ReplicaSet> for SetFact {
 }
 
 fn scale(meta: &ObjectMeta, replicas: Option<i32>) -> ScaleFact {
+    let fields = meta.managed_fields.as_deref().unwrap_or_default();
     ScaleFact {
         replicas: replicas.unwrap_or(1),
         ledger: meta.annotations.as_ref().and_then(|all| all.get(marks::LEDGER)).cloned(),
-        owned_by: replicas_owner(meta.managed_fields.as_deref().unwrap_or_default()),
+        owned_by: replicas_owner(fields),
+        written_by: holder(fields, &["spec", "replicas"]),
     }
 }
 

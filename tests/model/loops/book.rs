@@ -19,8 +19,8 @@ use crate::check::{Violation, violation};
 pub const FRESH: i64 = 45_000;
 const LATE: i64 = 60_000;
 
-/// A claim, as it was recorded when a request was sent: whose, and of what.
-pub type Intent = (String, Claim);
+/// A claim, as it was recorded when a request was sent: whose, of what, and about which sample.
+pub type Intent = (String, Claim, i64);
 
 /// An effect on the target.
 struct Effect {
@@ -29,6 +29,8 @@ struct Effect {
     /// By the wall clock, and by one that never steps.
     at: (i64, i64),
     ghost: bool,
+    /// Number of the sample that it was about.
+    sample: i64,
 }
 
 /// See the module.
@@ -62,7 +64,10 @@ pub fn intent(api: &Api) -> Option<Intent> {
     let claims = api.log.iter().rev().filter(|write| write.sort == Sort::Execution && write.name == "web");
     let mut claims =
         claims.filter_map(|write| write.new.as_ref()).filter(|object| !object["status"]["claim"].is_null());
-    claims.next().map(|object| (uid(object), parsed(&object["status"]["claim"])))
+    claims.next().map(|object| {
+        let status = &object["status"];
+        (uid(object), parsed(&status["claim"]), status["tag"]["sequence"].as_i64().unwrap_or(0))
+    })
 }
 
 impl Book {
@@ -80,8 +85,8 @@ impl Book {
                 untouched(&write, old, new)?;
             }
             match write.sort {
-                Sort::Deployment => self.scaled(&write, sent, steady)?,
-                Sort::Monitoring => self.monitored(new)?,
+                Sort::Deployment => self.scaled(api, &write, sent, steady)?,
+                Sort::Monitoring => self.monitored(&write, new)?,
                 Sort::Decision => self.decided(api, &write, steady)?,
                 Sort::Execution => self.executed(api, &write)?,
                 Sort::Loop => self.tuned(new)?,
@@ -99,12 +104,12 @@ impl Book {
         Ok(())
     }
 
-    fn scaled(&mut self, write: &Write, sent: Option<&Intent>, steady: i64) -> Result<(), Violation> {
+    fn scaled(&mut self, api: &Api, write: &Write, sent: Option<&Intent>, steady: i64) -> Result<(), Violation> {
         let (Some(old), Some(new)) = (&write.old, &write.new) else { return Ok(()) };
         let replicas = |object: &Value| object["spec"]["replicas"].as_i64().unwrap_or(-1);
         let (from, to) = (replicas(old), replicas(new));
-        let claim = sent.filter(|(_, claim)| claim.goal.replicas.map(i64::from) == Some(to));
-        let Some((executor, claim)) = claim else {
+        let claim = sent.filter(|(_, claim, _)| claim.goal.replicas.map(i64::from) == Some(to));
+        let Some((executor, claim, sample)) = claim else {
             return violation("NoIntent", format!("scaled from {from} to {to}, and {sent:?} was recorded"));
         };
         if self.effects.iter().any(|effect| effect.executor == *executor && effect.seq == claim.seq) {
@@ -114,19 +119,30 @@ impl Book {
         if claim.generation != generation || claim.uid != Some(uid(old)) {
             return violation("BlindAct", format!("claimed at {:?}, done at {generation:?}", claim.generation));
         }
+        let chosen = api.get(Sort::Decision, "web").map(|object| &object["status"]["chosen"]);
+        let other = chosen.filter(|chosen| chosen["seq"] == claim.seq && chosen["executor"] != json!(executor));
+        if let Some(other) = other.filter(|_| write.by == By::Operator) {
+            return violation("NotMine", format!("{executor} carries out {other}"));
+        }
         let scale = claim.action.scale.clone().unwrap_or_default();
         let (min, max) = (scale.min.map_or(from, i64::from), scale.max.map_or(from, i64::from));
         if (to > from && to > max) || (to < from && to < min) {
             return violation("OutOfBounds", format!("from {from} to {to}, within {min} and {max}"));
         }
-        let (executor, at) = (executor.clone(), (NOW.get(), steady));
-        self.effects.push(Effect { executor, seq: claim.seq, at, ghost: write.by == By::Ghost });
+        let (executor, at, ghost) = (executor.clone(), (NOW.get(), steady), write.by == By::Ghost);
+        self.effects.push(Effect { executor, seq: claim.seq, at, ghost, sample: *sample });
         Ok(())
     }
 
-    fn monitored(&mut self, new: &Value) -> Result<(), Violation> {
+    fn monitored(&mut self, write: &Write, new: &Value) -> Result<(), Violation> {
         let status: MonitoringStatus = parsed(&new["status"]);
-        self.grows(&uid(new), "sequence", status.tag.as_ref().map_or(0, |tag| tag.sequence))?;
+        if write.by == By::Ghost {
+            // It insists on no version, since senders write beside it: one from the past is put right with the next look,
+            // and what is done depends on the numbers of the other two.
+            self.counts.remove(&(uid(new), "sequence".to_owned()));
+        } else {
+            self.grows(&uid(new), "sequence", status.tag.as_ref().map_or(0, |tag| tag.sequence))?;
+        }
         for reading in status.values.iter().filter(|reading| reading.metric != "imbalance") {
             let pushed = self.samples.get(&reading.at.0).and_then(|values| values.get(&reading.metric));
             if pushed.map(String::as_str) != Some(reading.value.as_str()) {
@@ -183,7 +199,8 @@ impl Book {
             return Ok(());
         }
         let before: DecisionStatus = write.old.as_ref().map(|old| parsed(&old["status"])).unwrap_or_default();
-        if status.seq > before.seq {
+        // One that was made anew takes over the number.
+        if status.seq > before.seq && !status.history.is_empty() {
             self.decisions += 1;
             self.chosen(&decision, &before, &status, steady)?;
         }
@@ -210,7 +227,9 @@ impl Book {
         let age = |effect: &Effect| (at - effect.at.0).max(steady - effect.at.1);
         let known = self.effects.iter().skip(self.forgotten).filter(|effect| !effect.ghost);
         let dwell = policy.dwell.as_ref().map_or(0, |dwell| millis(dwell.as_str()));
-        if let Some(early) = known.clone().find(|effect| age(effect) < dwell) {
+        // The last one is known from the Execution, too.
+        let last = self.effects.last().filter(|last| last.executor == chosen.executor && !last.ghost);
+        if let Some(early) = known.clone().chain(last).find(|effect| age(effect) < dwell) {
             return violation("Dwell", format!("{} ms after decision {}, and not {dwell}", age(early), early.seq));
         }
         if let Some(budget) = &policy.budget {
@@ -226,12 +245,18 @@ impl Book {
         if again && !waited.any(|one| one.reason != outranked) {
             return violation("TwoForOneSample", format!("decisions {} and {} about {tag:?}", before.seq, status.seq));
         }
+        // Nor a Decision that was made anew, on what the one before it has done.
+        if before.history.is_empty() && last.is_some_and(|last| tag.is_some_and(|tag| tag.sequence <= last.sample)) {
+            return violation("TwoForOneSample", format!("decision {} about {tag:?}, once more", status.seq));
+        }
         let lowers = chosen.action.scale.as_ref().is_some_and(|scale| scale.by.is_some_and(|by| by < 0));
         let sample = tag.and_then(|tag| self.samples.range(..=tag.time.0).next_back());
         let value = sample.and_then(|(_, values)| values.get(&chosen.metric)?.parse::<f64>().ok());
         let fresh = sample.is_some_and(|(time, _)| at - time.as_millisecond() <= FRESH + LATE);
-        if lowers && !(fresh && value.is_some_and(|value| value < 20.0)) {
-            return violation("UnknownLowers", format!("{} by {:?} on {sample:?}", chosen.metric, chosen.action));
+        // Between raise and clear the alarm stands; what is not known is no reason to act.
+        if !(fresh && value.is_some_and(|value| if lowers { value < 20.0 } else { value > 80.0 })) {
+            let rule = if lowers { "UnknownLowers" } else { "UnknownServed" };
+            return violation(rule, format!("{} by {:?} on {sample:?}", chosen.metric, chosen.action));
         }
         Ok(())
     }

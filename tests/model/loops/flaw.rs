@@ -46,7 +46,8 @@ impl Flaw {
         match (self, asked.sort) {
             (Self::ForgetsDwell, Sort::Decision) if status => body["status"]["acts"] = json!([]),
             (Self::CountsLimited, Sort::Decision) if status => {
-                for counter in body["status"]["counters"].as_array_mut().into_iter().flatten() {
+                let counters = body.pointer_mut("/status/counters").and_then(Value::as_array_mut);
+                for counter in counters.into_iter().flatten() {
                     let limited = counter["limited"].as_i64().unwrap_or(0);
                     counter["served"] = json!(counter["served"].as_i64().unwrap_or(0) + limited);
                 }

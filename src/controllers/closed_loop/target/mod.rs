@@ -80,7 +80,7 @@ impl Actor {
 /// It could not be looked at now.
 pub async fn look(ctx: &ClosedLoops, actor: &mut Actor, rung: &Rung, claim: Option<&Claim>) -> Result<Seen, Error> {
     let looked = if rung.scale.is_some() {
-        scale::look(ctx, actor).await
+        scale::look(ctx, actor, claim).await
     } else if rung.tune.is_some() {
         tune::look(ctx, actor).await
     } else if rung.workload_action.is_some() {

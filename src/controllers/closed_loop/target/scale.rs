@@ -6,21 +6,35 @@ use serde_json::json;
 
 use super::account::Path;
 use super::{Actor, kinds, thing};
+use crate::api::closed_loop::TargetRef;
 use crate::api::closed_loop::reasons::LoopReason;
+use crate::api::execution::Claim;
 use crate::controllers::closed_loop::ClosedLoops;
 use crate::controllers::error::Error;
 use crate::logic::closed_loop::execution::{Seen, Thing};
-use crate::logic::facts::{holder, replicas_owner};
+use crate::logic::facts::{DeploymentFact, Key, holder, replicas_owner};
+use crate::logic::world::{Object, Source};
 
 /// How often the target and its scale are read until both are of one version.
 const READS: usize = 5;
 
-/// The target's replicas.
+/// The target's replicas. Before there is a claim, what the watch told of a Deployment is as good as asking: the effect
+/// insists on the version.
 ///
 /// # Errors
 /// They could not be read.
-pub async fn look(ctx: &ClosedLoops, actor: &Actor) -> Result<Seen, Error> {
+pub async fn look(ctx: &ClosedLoops, actor: &Actor, claim: Option<&Claim>) -> Result<Seen, Error> {
     let target = &actor.target;
+    if let Some(known) = known(ctx, actor).filter(|_| claim.is_none()) {
+        let (id, scale) = (known.id, known.scale);
+        return Ok(match &scale.owned_by {
+            Some(manager) => owned(target, manager),
+            None => Seen::Scale(
+                Thing { uid: id.uid, generation: known.generation, version: id.version, by: scale.written_by },
+                scale.replicas,
+            ),
+        });
+    }
     let Some(place) = kinds::find(ctx, target).await? else { return Ok(kinds::unknown(target)) };
     if !place.scales {
         return Ok(Seen::Unfit(LoopReason::NotScalable, format!("{} has no scale subresource", target.kind)));
@@ -30,11 +44,7 @@ pub async fn look(ctx: &ClosedLoops, actor: &Actor) -> Result<Seen, Error> {
     for _ in 0..READS {
         let object: DynamicObject = actor.account.get(ctx, whole).await?;
         if let Some(manager) = replicas_owner(object.metadata.managed_fields.as_deref().unwrap_or_default()) {
-            let words = format!(
-                "spec.replicas of {} {} belongs to {manager}: leave it out of what that applies",
-                target.kind, target.name
-            );
-            return Ok(Seen::Unfit(LoopReason::ReplicasOwnedElsewhere, words));
+            return Ok(owned(target, &manager));
         }
         let fields = object.metadata.managed_fields.as_deref().unwrap_or_default();
         let thing = Thing { by: holder(fields, &["spec", "replicas"]), ..thing(&object.metadata) };
@@ -48,6 +58,20 @@ pub async fn look(ctx: &ClosedLoops, actor: &Actor) -> Result<Seen, Error> {
         }
     }
     Err(Error::Conflict(format!("{} {} does not hold still", target.kind, target.name)))
+}
+
+/// The target as its watch told of it; only of Deployments all is known that is needed.
+fn known(ctx: &ClosedLoops, actor: &Actor) -> Option<DeploymentFact> {
+    let TargetRef { api_version, kind, name, .. } = &actor.target;
+    let key = Key::new(actor.loop_key.namespace.clone(), name.clone());
+    let is_deployment = api_version == "apps/v1" && kind == "Deployment";
+    ctx.world.read(|world| world.deployment(&key).filter(|_| is_deployment).cloned())
+}
+
+fn owned(target: &TargetRef, manager: &str) -> Seen {
+    let TargetRef { kind, name, .. } = target;
+    let words = format!("spec.replicas of {kind} {name} belongs to {manager}: leave it out of what that applies");
+    Seen::Unfit(LoopReason::ReplicasOwnedElsewhere, words)
 }
 
 /// What the object's own spec says; one where it says nothing.
@@ -70,5 +94,19 @@ pub async fn act(ctx: &ClosedLoops, actor: &Actor, thing: &Thing, replicas: i32)
         "spec": {"replicas": replicas},
     });
     let scale: Scale = actor.account.merge(ctx, path, &body).await?;
+    take_in(ctx, actor, thing, &scale);
     Ok(scale.spec.and_then(|spec| spec.replicas).map(|replicas| replicas.to_string()))
+}
+
+/// The answer is a fact at once: the next look may come before the watch tells of it.
+fn take_in(ctx: &ClosedLoops, actor: &Actor, thing: &Thing, scale: &Scale) {
+    let Some(mut known) = known(ctx, actor).filter(|known| known.id.uid == thing.uid) else { return };
+    let Some(version) = scale.metadata.resource_version.clone() else { return };
+    let replicas = scale.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0);
+    // It was changed from exactly this version: nobody else's change is in between.
+    known.generation = thing.generation + i64::from(version != thing.version);
+    known.id.version = version;
+    known.scale.replicas = replicas;
+    known.scale.written_by = None;
+    ctx.actions.wake(ctx.world.write(|world| world.apply(Object::Deployment(known), Source::Own)));
 }

@@ -1,0 +1,390 @@
+//! Closed loops when things go wrong: floods of samples, children, targets and loops that go, policies that change, an API
+//! server that refuses, forgets, goes away. One effect for each decision, nothing lost, and never a loop of requests.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use ganglion::api::closed_loop::ClosedLoop;
+use ganglion::api::decision::{Decision, Outcome};
+use ganglion::api::execution::{Execution, ExecutionState};
+use ganglion::api::monitoring::Monitoring;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::ResourceExt;
+use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use crate::common::block_on;
+use crate::common::loops::{
+    SCALES, account, demo, ended, loop_story, make, push, push_at, put, ready, replicas, told, travelled, until,
+    with_loops,
+};
+use crate::common::plane::Plane;
+use crate::common::proxy::storm::{Fault, Storm};
+use crate::common::workload::Workload;
+use crate::common::world::{Road, World, stories, story_on};
+
+/// How long nothing must happen to be believed.
+const CALM: Duration = Duration::from_secs(3);
+
+fn low() -> Value {
+    json!({"cpu": "2", "memory": "40"})
+}
+
+/// A Deployment `web` of one replica, an account that may scale it, and a loop of this spec.
+async fn scene(world: &World, spec: Value) -> Result<()> {
+    Workload::deployment("web", 1).create(world).await?;
+    account(world, SCALES).await?;
+    make(world, "web", spec).await?;
+    ready(world, "web", "Unknown", "NoSample").await.map(drop)
+}
+
+fn with(pointer: &str, value: Value) -> Value {
+    let mut spec = demo();
+    match pointer.rsplit_once('/') {
+        Some((parent, member)) => spec.pointer_mut(parent).expect("a part of the demo's spec")[member] = value,
+        None => unreachable!("a pointer begins with a slash"),
+    }
+    spec
+}
+
+/// The writes since then, and that they are no more than this.
+fn at_most(world: &World, before: usize, most: usize, what: &str) -> Result<()> {
+    let writes = world.proxy.writes();
+    let since: Vec<String> = writes.iter().skip(before).map(ToString::to_string).collect();
+    ensure!(since.len() <= most, "{what}: {} writes, and not {most}:\n{}", since.len(), since.join("\n"));
+    Ok(())
+}
+
+/// Each number had one effect, and each effect is a change of the target.
+async fn one_effect_each(world: &World, first: i64) -> Result<i64> {
+    let decision = told(world, "web").await?;
+    let served: i64 = decision.counters.iter().map(|counter| counter.served).sum();
+    let changes = replicas(world, "web").await?.0 - first;
+    ensure!(served == changes, "{served} served, {changes} changes: {:?}", decision.history);
+    Ok(changes)
+}
+
+#[test]
+fn an_acting_iteration_is_four_writes_and_the_action() {
+    loop_story("faults-writes", async |world| {
+        scene(world, with("/trace", json!("EverySample"))).await?;
+        let time = push(world, "web", low()).await?;
+        travelled(world, "web", time).await?;
+        ready(world, "web", "True", "Running").await?;
+        for _ in 0..3 {
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            let before = world.proxy.writes().len();
+            let time = push(world, "web", low()).await?;
+            travelled(world, "web", time).await?;
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            at_most(world, before, 5, "monitoring, decision, claim, scale, end")?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_flood_of_samples_out_of_order_repeated_and_from_the_future() {
+    loop_story("faults-flood", async |world| {
+        scene(world, with("/policy/dwell", json!("1s"))).await?;
+        let (first, _) = replicas(world, "web").await?;
+        let before = world.proxy.writes().len();
+        let mut last = Timestamp::now();
+        let begun = tokio::time::Instant::now();
+        let mut pace = tokio::time::interval(Duration::from_millis(10));
+        for number in 0..400 {
+            pace.tick().await;
+            let now = Timestamp::now();
+            let time = match number % 20 {
+                3 => now - SignedDuration::from_secs(5),
+                7 => last,
+                11 => now + SignedDuration::from_mins(1),
+                _ => now,
+            };
+            let cpu = (number % 4).to_string();
+            push_at(world, "web", time, json!({"cpu": cpu, "memory": "40"})).await?;
+            last = if number % 20 == 11 { last } else { time };
+        }
+        let took = begun.elapsed();
+        let time = push(world, "web", json!({"cpu": "20", "memory": "60"})).await?;
+        let (seen, said, _) = travelled(world, "web", time).await?;
+        ensure!((seen.as_str(), said.as_str()) == ("No Event", "No Event"), "{seen} / {said}");
+        let changes = one_effect_each(world, first).await?;
+        let most = i64::try_from(took.as_secs())? + 2;
+        ensure!((2..=most).contains(&changes), "{changes} effects in {took:?} with a dwell of a second");
+        let refused = world.api::<Monitoring>().get("web").await?.status.and_then(|status| status.refused);
+        let refused = refused.context("nothing was refused")?;
+        ensure!(refused.out_of_order > 0 && refused.from_future > 0, "{refused:?}");
+        // Four and the action for each effect, an edge when the dwell begins to hold, and what is shown of refusals.
+        let seconds = usize::try_from(took.as_secs())?;
+        at_most(world, before, 8 * usize::try_from(changes)? + 10 + seconds, "a flood")?;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let before = world.proxy.writes().len();
+        tokio::time::sleep(CALM).await;
+        at_most(world, before, 1, "after the flood: the table")
+    });
+}
+
+#[test]
+fn a_standing_alarm_is_served_when_its_dwell_ends_without_another_sample() {
+    loop_story("faults-dwell", async |world| {
+        scene(world, with("/policy/dwell", json!("4s"))).await?;
+        let (first, _) = replicas(world, "web").await?;
+        let time = push(world, "web", low()).await?;
+        travelled(world, "web", time).await?;
+        let time = push(world, "web", low()).await?;
+        let (_, said, _) = travelled(world, "web", time).await?;
+        ensure!(said.starts_with("Hold cpu: the time between two actions"), "{said}");
+        let served =
+            until::<Decision, _>(world, "web", "the dwell to end", |one| one.status.filter(|one| one.seq == 2)).await?;
+        ensure!(served.tag.is_some_and(|tag| tag.time.0 == time), "{:?}", served.message);
+        tokio::time::sleep(CALM * 2).await;
+        ensure!(one_effect_each(world, first).await? == 2, "it goes on without a sample");
+        let acts: Vec<Timestamp> = told(world, "web").await?.acts.iter().map(|act| act.at.0).collect();
+        ensure!(acts[1].duration_since(acts[0]) >= SignedDuration::from_secs(4), "{acts:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_decision_that_is_deleted_forgets_no_number_and_no_dwell_and_says_what_it_forgot() {
+    loop_story("faults-deleted", async |world| {
+        scene(world, with("/policy/dwell", json!("30s"))).await?;
+        let (first, _) = replicas(world, "web").await?;
+        let time = push(world, "web", low()).await?;
+        travelled(world, "web", time).await?;
+        let old = world.api::<Decision>().get("web").await?.uid();
+        world.api::<Decision>().delete("web", &DeleteParams::default()).await?;
+        let said = until::<Decision, _>(world, "web", "the Decision to come back", |one| {
+            if one.uid() == old {
+                return None;
+            }
+            let status = one.status?;
+            (status.seq == 1).then_some(status.conditions.first()?.message.clone())
+        })
+        .await?;
+        ensure!(said.contains("was lost with the Decision before"), "{said}");
+        let time = push(world, "web", low()).await?;
+        let (_, said, _) = travelled(world, "web", time).await?;
+        ensure!(said.starts_with("Hold cpu: the time between two actions"), "{said}");
+        ensure!(replicas(world, "web").await? == (first + 1, 2), "{:?}", replicas(world, "web").await?);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_policy_that_changes_in_the_middle_of_a_settle_brings_no_second_effect() {
+    loop_story("faults-policy", async |world| {
+        scene(world, with("/actions/0/settle", json!("1h"))).await?;
+        let (first, _) = replicas(world, "web").await?;
+        let time = push(world, "web", json!({"cpu": "2", "memory": "60"})).await?;
+        travelled(world, "web", time).await?;
+        let mut spec = with("/actions/0/settle", json!("2h"));
+        spec["policy"]["rank"] = json!(["memory", "cpu"]);
+        let patch = Patch::Merge(json!({"spec": spec}));
+        world.api::<ClosedLoop>().patch("web", &PatchParams::default(), &patch).await?;
+        until::<Decision, _>(world, "web", "the policy to arrive", |one| {
+            (one.spec.rank == ["memory", "cpu"] && one.status?.observed_generation == one.metadata.generation)
+                .then_some(())
+        })
+        .await?;
+        let before = world.proxy.writes().len();
+        for _ in 0..5 {
+            let time = push(world, "web", json!({"cpu": "2", "memory": "60"})).await?;
+            let (_, said, _) = travelled_or_held(world, time).await?;
+            ensure!(said.contains("settles until") || said.contains("React to cpu"), "{said}");
+        }
+        at_most(world, before, 4, "held samples")?;
+        ensure!(replicas(world, "web").await? == (first + 1, 2), "{:?}", replicas(world, "web").await?);
+        // Another action altogether counts at once.
+        let time = push(world, "web", json!({"cpu": "20", "memory": "40"})).await?;
+        ensure!(travelled(world, "web", time).await?.2.is_some(), "memory is held by the settle of cpu");
+        Ok(())
+    });
+}
+
+/// As [`travelled`], but a sample that changes nothing is not written: the last message then.
+async fn travelled_or_held(world: &World, time: Timestamp) -> Result<(String, String, bool)> {
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let decision = told(world, "web").await?;
+    let acted = decision.tag.as_ref().is_some_and(|tag| tag.time.0 == time);
+    Ok((String::new(), decision.message.unwrap_or_default(), acted))
+}
+
+#[test]
+fn a_target_that_goes_is_named_and_one_that_comes_back_is_scaled() {
+    loop_story("faults-target", async |world| {
+        let rungs =
+            json!([{"scale": {"by": 1, "max": 9}}, {"scale": {"by": 2, "max": 9}}, {"scale": {"by": 3, "max": 9}}]);
+        scene(world, with("/actions/0/ladder", rungs)).await?;
+        let mut target = world.api::<Deployment>().get("web").await?;
+        world.api::<Deployment>().delete("web", &DeleteParams::default()).await?;
+        until_gone(world).await?;
+        push(world, "web", json!({"cpu": "2", "memory": "60"})).await?;
+        let message = ready(world, "web", "False", "TargetNotFound").await?;
+        ensure!(message.contains("there is no Deployment web"), "{message}");
+        let before = world.proxy.writes().len();
+        tokio::time::sleep(CALM).await;
+        at_most(world, before, 1, "while the target is gone")?;
+        target.metadata = ObjectMeta { name: Some("web".into()), ..ObjectMeta::default() };
+        target.spec.as_mut().context("a spec")?.replicas = Some(4);
+        world.api::<Deployment>().create(&PostParams::default(), &target).await?;
+        let time = push(world, "web", json!({"cpu": "2", "memory": "60"})).await?;
+        let done = travelled(world, "web", time).await?.2.context("it did not act")?;
+        ensure!(ended(&done) == (Some(ExecutionState::Done), "4", "6"), "{:?}", ended(&done));
+        ready(world, "web", "True", "Running").await.map(drop)
+    });
+}
+
+async fn until_gone(world: &World) -> Result<()> {
+    let gone = async {
+        while world.api::<Deployment>().get_opt("web").await?.is_some() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        anyhow::Ok(())
+    };
+    tokio::time::timeout(crate::common::PATIENCE, gone).await?
+}
+
+#[test]
+fn a_loop_that_is_deleted_acts_no_more_and_one_made_again_starts_from_nothing() {
+    loop_story("faults-remade", async |world| {
+        scene(world, demo()).await?;
+        let time = push(world, "web", low()).await?;
+        travelled(world, "web", time).await?;
+        let (first, _) = replicas(world, "web").await?;
+        let old = world.api::<Monitoring>().get("web").await?.uid();
+        world.api::<ClosedLoop>().delete("web", &DeleteParams::default()).await?;
+        // At once: the old children are still there.
+        put(world, "web", demo()).await?;
+        let fresh = until::<Monitoring, _>(world, "web", "children of its own", |one| {
+            (one.uid() != old && one.status.as_ref()?.message.is_some()).then_some(one)
+        })
+        .await?;
+        ensure!(fresh.spec.sample.is_none(), "{:?}", fresh.spec.sample);
+        ready(world, "web", "Unknown", "NoSample").await?;
+        tokio::time::sleep(CALM).await;
+        ensure!(replicas(world, "web").await?.0 == first, "an old sample had a second effect");
+        world.api::<ClosedLoop>().delete("web", &DeleteParams::default()).await?;
+        let gone = async {
+            while world.api::<Execution>().get_opt("web").await?.is_some() {
+                let _ = push(world, "web", low()).await;
+            }
+            anyhow::Ok(())
+        };
+        tokio::time::timeout(crate::common::PATIENCE, gone).await.context("its children stay")??;
+        // What was pushed until the loop was seen to be gone may have been acted on; nothing after that.
+        let (last, _) = replicas(world, "web").await?;
+        let before = world.proxy.writes().len();
+        tokio::time::sleep(CALM).await;
+        ensure!(replicas(world, "web").await?.0 == last, "it acts though it is gone");
+        at_most(world, before, 0, "after the loop")
+    });
+}
+
+#[test]
+fn a_calm_loop_and_a_restart_write_nothing() {
+    loop_story("faults-calm", async |world| {
+        scene(world, with("/interval", json!("1s"))).await?;
+        let time = push(world, "web", json!({"cpu": "2", "memory": "60"})).await?;
+        travelled(world, "web", time).await?;
+        let patch = Patch::Merge(json!({"spec": {"metrics": [
+            {"name": "cpu", "source": {"push": {}}, "low": {"raise": "5"}, "missing": {"after": "1h"}},
+            {"name": "memory", "source": {"push": {}}, "low": {"raise": "50"}, "missing": {"after": "1h"}},
+        ]}}));
+        world.api::<ClosedLoop>().patch("web", &PatchParams::default(), &patch).await?;
+        for cpu in ["20", "21", "22"] {
+            push(world, "web", json!({"cpu": cpu, "memory": "60"})).await?;
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        ready(world, "web", "True", "Running").await?;
+        tokio::time::sleep(Duration::from_secs(11)).await;
+        let before = world.proxy.writes().len();
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        at_most(world, before, 0, "calm, looked at each second")?;
+        world.kill_and_restart().await?;
+        world.operator.lock().await.ready().await?;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        at_most(world, before, 0, "after a restart")
+    });
+}
+
+#[test]
+fn a_storm_leaves_one_effect_for_each_number_and_loses_none() {
+    let weather: [(&str, u64, &[Fault]); 4] = [
+        ("conflicts", 40, &[Fault::Conflict]),
+        ("throttled", 25, &[Fault::TooMany]),
+        ("away", 30, &[Fault::Unavailable]),
+        ("all", 35, &[Fault::Conflict, Fault::TooMany, Fault::Unavailable, Fault::LostAnswer]),
+    ];
+    let cases = weather.into_iter().zip(1..);
+    let cases =
+        cases.map(|((name, percent, faults), seed)| (format!("faults-{name}"), Storm::new(percent, seed, faults)));
+    stories(cases.collect(), async |world, storm| {
+        let done = async {
+            scene(world, demo()).await?;
+            let (first, _) = replicas(world, "web").await?;
+            let before = world.proxy.writes().len();
+            world.proxy.storm(Some(storm.clone()));
+            for _ in 0..5 {
+                let time = push(world, "web", low()).await?;
+                travelled(world, "web", time).await?;
+            }
+            world.proxy.storm(None);
+            ensure!(one_effect_each(world, first).await? == 5, "{:?}", told(world, "web").await?.history);
+            at_most(world, before, 150, "a storm")
+        };
+        match done.await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(with_loops(world, error).await),
+        }
+    });
+}
+
+#[test]
+fn watches_that_are_cut_lose_no_sample() {
+    loop_story("faults-cut", async |world| {
+        scene(world, demo()).await?;
+        let (first, _) = replicas(world, "web").await?;
+        for _ in 0..5 {
+            world.proxy.streams().cut();
+            let time = push(world, "web", low()).await?;
+            world.proxy.streams().cut();
+            travelled(world, "web", time).await?;
+        }
+        ensure!(one_effect_each(world, first).await? == 5, "{:?}", told(world, "web").await?.history);
+        let outcomes: Vec<_> = told(world, "web").await?.history.iter().map(|entry| entry.outcome).collect();
+        ensure!(outcomes == [Some(Outcome::Served); 5], "{outcomes:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn an_api_server_that_is_restarted_costs_no_decision() {
+    let own = block_on(Plane::own("loops", 1)).expect("a plane of its own");
+    story_on(&own.0, Road::Direct, "faults-restart", async |world| {
+        let done = async {
+            scene(world, demo()).await?;
+            let (first, _) = replicas(world, "web").await?;
+            for kill in [false, true] {
+                let time = push(world, "web", low()).await?;
+                let fault: &[&str] = if kill { &["restart", "apiserver", "--kill"] } else { &["restart", "apiserver"] };
+                own.0.fault(fault).await?;
+                let mut operator = world.operator.lock().await;
+                // Without its lease it ends, and its kubelet starts it again.
+                if operator.ended()?.is_some() {
+                    operator.start()?;
+                }
+                drop(operator);
+                travelled(world, "web", time).await?;
+            }
+            ensure!(one_effect_each(world, first).await? == 2, "{:?}", told(world, "web").await?.history);
+            Ok(())
+        };
+        match done.await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(with_loops(world, error).await),
+        }
+    });
+}
