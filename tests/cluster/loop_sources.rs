@@ -2,19 +2,22 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use ganglion::api::closed_loop::ClosedLoop;
 use ganglion::api::monitoring::Monitoring;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::common::loops::{ACCOUNT, SCALES, account, grant_more, loop_story, push, put, ready, replicas, until};
+use crate::common::loops::{ACCOUNT, SCALES, account, grant_more, loop_story, push, put, ready, replicas, told, until};
+use crate::common::plane::Plane;
 use crate::common::prometheus::{PASSWORD, Prometheus, USER};
 use crate::common::server::{Authority, Manner, Server};
+use crate::common::usage::{MetricsServer, Used};
 use crate::common::workload::Workload;
-use crate::common::world::World;
+use crate::common::world::{Road, World, story_on};
+use crate::common::{PATIENCE, block_on};
 
 /// A loop that makes the Deployment `web` one of two replicas, and no more, when this source gives more than 5.
 fn loop_on(source: Value) -> Value {
@@ -323,4 +326,64 @@ fn a_calm_loop_writes_nothing_and_after_a_restart_nothing_either() {
         ensure!(others.conditions.iter().all(|one| one.type_ == "Ready"), "{others:?}");
         Ok(())
     });
+}
+
+#[test]
+fn what_pods_use_is_read_off_a_real_metrics_server() {
+    // It registers an API for the whole plane.
+    let plane = block_on(Plane::own("usage", 2)).expect("a plane of its own");
+    story_on(&plane.0, Road::Proxy, "sources-usage", async |world| {
+        scene(world).await?;
+        let pod = until_running(world).await?;
+        let use_of = |more: Value| {
+            let mut source = json!({"resource": "Cpu"});
+            source.as_object_mut().zip(more.as_object()).into_iter().for_each(|(all, more)| all.extend(more.clone()));
+            json!({"resource": source})
+        };
+        let mut spec = loop_on(use_of(json!({})));
+        spec["metrics"][0]["high"] = json!({"raise": "0.5"});
+        spec["metrics"][0]["missing"] = json!({"after": "2m"});
+        put(world, "web", spec).await?;
+        let metrics = [
+            ("memory", use_of(json!({"resource": "Memory", "container": "main", "of": "Sum"}))),
+            ("none", use_of(json!({"container": "none"}))),
+            ("nobody", use_of(json!({"podLabels": {"app": "nobody"}}))),
+        ];
+        put(world, "others", watcher(&metrics)).await?;
+        unknown(world, "web", "load", "cannot list resource \"pods\" in API group \"metrics.k8s.io\"").await?;
+        grant_more(world, "reads", &[("metrics.k8s.io", "pods", "list"), ("", "pods", "list")]).await?;
+        unknown(world, "web", "load", "there is no API metrics.k8s.io").await?;
+        let server = MetricsServer::start(world, &pod, "main", Used(0.25, 64 << 20)).await?;
+        if let Err(error) = known(world, "web").await {
+            return Err(told(world, error.context(server.log())).await);
+        }
+        let values = world.api::<Monitoring>().get("web").await?.status.unwrap_or_default().values;
+        let cores: f64 = values.first().context("no value")?.value.as_str().trim_end_matches('m').parse()?;
+        ensure!((0.2..0.3).contains(&cores), "{cores} cores are not 0.25");
+        unknown(world, "others", "none", "has no container none").await?;
+        unknown(world, "others", "nobody", "no pod is measured").await?;
+        let others = world.api::<Monitoring>().get("others").await?.status.unwrap_or_default();
+        ensure!(others.values.first().is_some_and(|one| one.value.as_str() == "67108864"), "{:?}", others.values);
+        ensure!(replicas(world, "web").await?.1 == 1, "it acted on a calm value");
+        server.uses(Used(2.0, 64 << 20));
+        scaled(world).await
+    });
+}
+
+/// The name of the one pod of the Deployment, once it runs.
+async fn until_running(world: &World) -> Result<String> {
+    let look = async {
+        loop {
+            let all = world.api::<Pod>().list(&ListParams::default()).await;
+            let found = all.ok().and_then(|all| {
+                let mut all = all.items.into_iter();
+                all.find(|pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running"))
+            });
+            if let Some(name) = found.and_then(|pod| pod.metadata.name) {
+                return name;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, look).await.context("no pod runs")
 }
