@@ -6,11 +6,13 @@ use anyhow::{Context, Result, ensure};
 use ganglion::api::closed_loop::ClosedLoop;
 use ganglion::api::monitoring::Monitoring;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::common::loops::{ACCOUNT, SCALES, account, grant_more, loop_story, push, put, ready, replicas, told, until};
+use crate::common::loops::{
+    ACCOUNT, SCALES, account, grant, grant_more, loop_story, push, put, ready, replicas, told, until,
+};
 use crate::common::plane::Plane;
 use crate::common::prometheus::{PASSWORD, Prometheus, USER};
 use crate::common::server::{Authority, Manner, Server};
@@ -121,6 +123,42 @@ fn prometheus_drives_a_scale_and_whatever_it_does_the_loop_comes_back() {
 }
 
 #[test]
+fn the_sample_acts() {
+    loop_story("sources-sample", async |world| {
+        let server = Prometheus::start().await?;
+        Workload::deployment("web", 1).create(world).await?;
+        world.create::<ServiceAccount>(json!({"metadata": {"name": ACCOUNT}})).await?;
+        grant(world, SCALES).await?;
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/samples/closedloop/prometheus.yaml");
+        let sample: Value = serde_saphyr::from_str(&std::fs::read_to_string(path)?)?;
+        let mut spec = sample["spec"].clone();
+        // Another address and account, and nobody waits for a minute.
+        spec["serviceAccountName"] = json!(ACCOUNT);
+        spec["interval"] = json!("1s");
+        spec["metrics"][0]["source"]["prometheus"]["url"] = json!(server.url());
+        spec["metrics"][0]["high"]["for"] = json!("1s");
+        put(world, "prometheus", spec).await?;
+        unknown(world, "prometheus", "latency", "the query gives nothing").await?;
+        let slow = async {
+            // All requests take between half a second and one.
+            for count in 1.. {
+                let name = "http_request_seconds";
+                let bucket = |le: &str, count: i32| format!("{name}_bucket{{app=\"web\",le=\"{le}\"}} {count}\n");
+                let buckets = [bucket("0.5", 0), bucket("1", count), bucket("+Inf", count)].concat();
+                let text = format!("# TYPE {name} histogram\n{buckets}{name}_sum{{app=\"web\"}} {count}\n");
+                server.tell(name, &format!("{text}{name}_count{{app=\"web\"}} {count}\n"))?;
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            Ok(())
+        };
+        tokio::select! {
+            told = slow => told,
+            done = scaled(world) => done,
+        }
+    });
+}
+
+#[test]
 fn prometheus_is_asked_over_tls_with_a_password_that_the_account_may_read() {
     loop_story("sources-guarded", async |world| {
         let (authority, other) = (Authority::new(), Authority::new());
@@ -165,7 +203,7 @@ fn a_document_is_asked_with_a_token_beside_what_is_pushed() {
             "auth": {"bearer": {"name": "token", "key": "token"}}}});
         let mut spec = loop_on(source);
         let pushed = json!({"name": "cpu", "source": {"push": {}}, "low": {"raise": "5"}, "missing": {"after": "1h"}});
-        spec["metrics"].as_array_mut().map(|all| all.insert(0, pushed));
+        spec["metrics"].as_array_mut().context("no metrics")?.insert(0, pushed);
         spec["policy"] = json!({"rank": ["load", "cpu"]});
         put(world, "web", spec).await?;
         until::<Monitoring, _>(world, "web", "the document to be read", |one| {

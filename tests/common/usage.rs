@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
