@@ -2,19 +2,24 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use ganglion::api::closed_loop::ClosedLoop;
 use ganglion::api::monitoring::Monitoring;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::api::{Patch, PatchParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
+use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
-use crate::common::loops::{ACCOUNT, SCALES, account, grant_more, loop_story, push, put, ready, replicas, until};
+use crate::common::loops::{
+    ACCOUNT, SCALES, account, grant, grant_more, loop_story, push, put, ready, replicas, told, until,
+};
+use crate::common::plane::Plane;
 use crate::common::prometheus::{PASSWORD, Prometheus, USER};
 use crate::common::server::{Authority, Manner, Server};
+use crate::common::usage::{MetricsServer, Used};
 use crate::common::workload::Workload;
-use crate::common::world::World;
+use crate::common::world::{Road, World, story_on};
+use crate::common::{PATIENCE, block_on};
 
 /// A loop that makes the Deployment `web` one of two replicas, and no more, when this source gives more than 5.
 fn loop_on(source: Value) -> Value {
@@ -118,6 +123,42 @@ fn prometheus_drives_a_scale_and_whatever_it_does_the_loop_comes_back() {
 }
 
 #[test]
+fn the_sample_acts() {
+    loop_story("sources-sample", async |world| {
+        let server = Prometheus::start().await?;
+        Workload::deployment("web", 1).create(world).await?;
+        world.create::<ServiceAccount>(json!({"metadata": {"name": ACCOUNT}})).await?;
+        grant(world, SCALES).await?;
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/samples/closedloop/prometheus.yaml");
+        let sample: Value = serde_saphyr::from_str(&std::fs::read_to_string(path)?)?;
+        let mut spec = sample["spec"].clone();
+        // Another address and account, and nobody waits for a minute.
+        spec["serviceAccountName"] = json!(ACCOUNT);
+        spec["interval"] = json!("1s");
+        spec["metrics"][0]["source"]["prometheus"]["url"] = json!(server.url());
+        spec["metrics"][0]["high"]["for"] = json!("1s");
+        put(world, "prometheus", spec).await?;
+        unknown(world, "prometheus", "latency", "the query gives nothing").await?;
+        let slow = async {
+            // All requests take between half a second and one.
+            for count in 1.. {
+                let name = "http_request_seconds";
+                let bucket = |le: &str, count: i32| format!("{name}_bucket{{app=\"web\",le=\"{le}\"}} {count}\n");
+                let buckets = [bucket("0.5", 0), bucket("1", count), bucket("+Inf", count)].concat();
+                let text = format!("# TYPE {name} histogram\n{buckets}{name}_sum{{app=\"web\"}} {count}\n");
+                server.tell(name, &format!("{text}{name}_count{{app=\"web\"}} {count}\n"))?;
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            Ok(())
+        };
+        tokio::select! {
+            told = slow => told,
+            done = scaled(world) => done,
+        }
+    });
+}
+
+#[test]
 fn prometheus_is_asked_over_tls_with_a_password_that_the_account_may_read() {
     loop_story("sources-guarded", async |world| {
         let (authority, other) = (Authority::new(), Authority::new());
@@ -162,7 +203,7 @@ fn a_document_is_asked_with_a_token_beside_what_is_pushed() {
             "auth": {"bearer": {"name": "token", "key": "token"}}}});
         let mut spec = loop_on(source);
         let pushed = json!({"name": "cpu", "source": {"push": {}}, "low": {"raise": "5"}, "missing": {"after": "1h"}});
-        spec["metrics"].as_array_mut().map(|all| all.insert(0, pushed));
+        spec["metrics"].as_array_mut().context("no metrics")?.insert(0, pushed);
         spec["policy"] = json!({"rank": ["load", "cpu"]});
         put(world, "web", spec).await?;
         until::<Monitoring, _>(world, "web", "the document to be read", |one| {
@@ -323,4 +364,64 @@ fn a_calm_loop_writes_nothing_and_after_a_restart_nothing_either() {
         ensure!(others.conditions.iter().all(|one| one.type_ == "Ready"), "{others:?}");
         Ok(())
     });
+}
+
+#[test]
+fn what_pods_use_is_read_off_a_real_metrics_server() {
+    // It registers an API for the whole plane.
+    let plane = block_on(Plane::own("usage", 2)).expect("a plane of its own");
+    story_on(&plane.0, Road::Proxy, "sources-usage", async |world| {
+        scene(world).await?;
+        let pod = until_running(world).await?;
+        let use_of = |more: Value| {
+            let mut source = json!({"resource": "Cpu"});
+            source.as_object_mut().zip(more.as_object()).into_iter().for_each(|(all, more)| all.extend(more.clone()));
+            json!({"resource": source})
+        };
+        let mut spec = loop_on(use_of(json!({})));
+        spec["metrics"][0]["high"] = json!({"raise": "0.5"});
+        spec["metrics"][0]["missing"] = json!({"after": "2m"});
+        put(world, "web", spec).await?;
+        let metrics = [
+            ("memory", use_of(json!({"resource": "Memory", "container": "main", "of": "Sum"}))),
+            ("none", use_of(json!({"container": "none"}))),
+            ("nobody", use_of(json!({"podLabels": {"app": "nobody"}}))),
+        ];
+        put(world, "others", watcher(&metrics)).await?;
+        unknown(world, "web", "load", "cannot list resource \"pods\" in API group \"metrics.k8s.io\"").await?;
+        grant_more(world, "reads", &[("metrics.k8s.io", "pods", "list"), ("", "pods", "list")]).await?;
+        unknown(world, "web", "load", "there is no API metrics.k8s.io").await?;
+        let server = MetricsServer::start(world, &pod, "main", Used(0.25, 64 << 20)).await?;
+        if let Err(error) = known(world, "web").await {
+            return Err(told(world, error.context(server.log())).await);
+        }
+        let values = world.api::<Monitoring>().get("web").await?.status.unwrap_or_default().values;
+        let cores: f64 = values.first().context("no value")?.value.as_str().trim_end_matches('m').parse()?;
+        ensure!((0.2..0.3).contains(&cores), "{cores} cores are not 0.25");
+        unknown(world, "others", "none", "has no container none").await?;
+        unknown(world, "others", "nobody", "no pod is measured").await?;
+        let others = world.api::<Monitoring>().get("others").await?.status.unwrap_or_default();
+        ensure!(others.values.first().is_some_and(|one| one.value.as_str() == "67108864"), "{:?}", others.values);
+        ensure!(replicas(world, "web").await?.1 == 1, "it acted on a calm value");
+        server.uses(Used(2.0, 64 << 20));
+        scaled(world).await
+    });
+}
+
+/// The name of the one pod of the Deployment, once it runs.
+async fn until_running(world: &World) -> Result<String> {
+    let look = async {
+        loop {
+            let all = world.api::<Pod>().list(&ListParams::default()).await;
+            let found = all.ok().and_then(|all| {
+                let mut all = all.items.into_iter();
+                all.find(|pod| pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some("Running"))
+            });
+            if let Some(name) = found.and_then(|pod| pod.metadata.name) {
+                return name;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, look).await.context("no pod runs")
 }

@@ -16,6 +16,7 @@ pub mod proxy;
 pub mod rest;
 #[path = "../../src/clients/tests/server.rs"]
 pub mod server;
+pub mod usage;
 pub mod verdict;
 pub mod workload;
 pub mod world;

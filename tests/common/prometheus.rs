@@ -85,9 +85,14 @@ impl Prometheus {
 
     /// From the next scrape on this metric has this value.
     pub fn set(&self, metric: &str, value: &str) -> Result<()> {
-        let (text, new) = (self.home.path().join("text"), self.home.path().join("new"));
-        fs::write(&new, format!("# TYPE {metric} gauge\n{metric} {value}\n"))?;
-        Ok(fs::rename(new, text.join(format!("{metric}.prom")))?)
+        self.tell(metric, &format!("# TYPE {metric} gauge\n{metric} {value}\n"))
+    }
+
+    /// From the next scrape on this is what is exported of this metric.
+    pub fn tell(&self, metric: &str, text: &str) -> Result<()> {
+        let (place, new) = (self.home.path().join("text"), self.home.path().join("new"));
+        fs::write(&new, text)?;
+        Ok(fs::rename(new, place.join(format!("{metric}.prom")))?)
     }
 
     /// It ends.
@@ -102,8 +107,7 @@ impl Prometheus {
     pub async fn again(&mut self) -> Result<()> {
         self.server = Some(spawn("prometheus", &self.arguments)?);
         let ready = async {
-            // A TLS server answers plain words with an error, which is an answer.
-            while !tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await.is_ok() {
+            while tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await.is_err() {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };

@@ -215,6 +215,12 @@ impl Asker<'_> {
                 self.account.words(self.ctx, &refusal.message).await
             }
             Error::Gone(_) => format!("there is no {what} in namespace {}", self.account.namespace),
+            Error::Unavailable(error) => match *error {
+                kube::Error::Api(status) => {
+                    format!("{what} cannot be read: the API server answers {}: {}", status.code, status.message)
+                }
+                error => format!("{what} cannot be read: the API server failed: {error}"),
+            },
             error => format!("{what} cannot be read: {error}"),
         }
     }
