@@ -11,7 +11,7 @@ use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::common::loops::{
-    ACCOUNT, SCALES, account, grant, grant_more, loop_story, push, put, ready, replicas, told, until,
+    ACCOUNT, SCALES, account, grant, grant_more, loop_story, push, put, ready, replicas, until, with_loops,
 };
 use crate::common::plane::Plane;
 use crate::common::prometheus::{PASSWORD, Prometheus, USER};
@@ -152,7 +152,7 @@ fn the_sample_acts() {
             Ok(())
         };
         tokio::select! {
-            told = slow => told,
+            told = slow => with_loops,
             done = scaled(world) => done,
         }
     });
@@ -393,7 +393,7 @@ fn what_pods_use_is_read_off_a_real_metrics_server() {
         unknown(world, "web", "load", "there is no API metrics.k8s.io").await?;
         let server = MetricsServer::start(world, &pod, "main", Used(0.25, 64 << 20)).await?;
         if let Err(error) = known(world, "web").await {
-            return Err(told(world, error.context(server.log())).await);
+            return Err(with_loops(world, error.context(server.log())).await);
         }
         let values = world.api::<Monitoring>().get("web").await?.status.unwrap_or_default().values;
         let cores: f64 = values.first().context("no value")?.value.as_str().trim_end_matches('m').parse()?;
