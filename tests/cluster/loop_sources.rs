@@ -152,7 +152,7 @@ fn the_sample_acts() {
             Ok(())
         };
         tokio::select! {
-            told = slow => with_loops,
+            told = slow => told,
             done = scaled(world) => done,
         }
     });

@@ -21,6 +21,9 @@ const STEPS: usize = 16;
 /// How long a target that is never as it was looked at is left alone.
 const RESTLESS: SignedDuration = SignedDuration::from_secs(1);
 
+/// The least time between two events that tell of what was done: the Decision's history tells of each.
+const EVENTS: SignedDuration = SignedDuration::from_mins(1);
+
 /// Carries on until there is nothing to do.
 ///
 /// # Errors
@@ -104,7 +107,11 @@ async fn act(ctx: &ClosedLoops, pass: &mut Pass, spec: &ExecutionSpec, effect: &
 
 async fn record(ctx: &ClosedLoops, pass: &mut Pass, object: &Execution, status: &ExecutionStatus) -> Result<(), Error> {
     objects::record(ctx, pass, object, json!(status), Precondition::Version).await?;
-    if let Some(told) = events::of_execution(&object.status.clone().unwrap_or_default(), status) {
+    let Some(told) = events::of_execution(&object.status.clone().unwrap_or_default(), status) else { return Ok(()) };
+    let now = ctx.now();
+    let rests = |last: Timestamp| now.duration_since(last) < EVENTS;
+    if told.warning || !pass.memory.boasted.is_some_and(rests) {
+        pass.memory.boasted = (!told.warning).then_some(now).or(pass.memory.boasted);
         ctx.events.tell(events::subject(pass), told);
     }
     Ok(())

@@ -23,6 +23,8 @@ pub struct Memory {
     pub again: Option<Timestamp>,
     /// When the loop's own status was last written.
     pub told: Option<Timestamp>,
+    /// When an event last told of what was done.
+    pub boasted: Option<Timestamp>,
     /// Since when a right is missing.
     pub forbidden: Option<Timestamp>,
     /// What is in the way of the loop's children.
