@@ -41,7 +41,7 @@ impl Around {
     fn of(ctx: &ClosedLoops, pass: &Pass) -> Self {
         let parent = &pass.family.parent;
         let namespace = &pass.key.namespace;
-        let all: Vec<Arc<ClosedLoop>> = ctx.loops.read(|loops| loops.within(namespace).cloned().collect());
+        let all = ctx.loops.read(|loops| loops.around(&pass.key, &parent.spec.target.name));
         let links = all.iter().filter_map(|one| Some((one.name_any(), Link::of(&one.spec).ok()?))).collect();
         let mut others: Vec<Claimant> = all.iter().map(|one| claimant(one)).collect();
         let me = claimant(parent);

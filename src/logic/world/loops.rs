@@ -148,6 +148,19 @@ impl Loops {
         self.loops.within(namespace)
     }
 
+    /// The loops of one namespace that matter to one of them, itself included: those that act on a target of this name, and
+    /// those that tune loops or are tuned. Of many loops these are few, and each pass asks.
+    #[must_use]
+    pub fn around(&self, key: &Key, target: &str) -> Vec<Arc<ClosedLoop>> {
+        let all = || self.loops.within(&key.namespace);
+        let tuned: HashSet<&str> = all().filter(|one| tunes(one)).map(|one| one.spec.target.name.as_str()).collect();
+        let matters = |one: &&Arc<ClosedLoop>| {
+            let name = one.metadata.name.as_deref().unwrap_or_default();
+            tunes(one) || one.spec.target.name == target || name == key.name || tuned.contains(name)
+        };
+        all().filter(matters).cloned().collect()
+    }
+
     /// The keys of all loops.
     #[must_use]
     pub fn keys(&self) -> Wakes {
@@ -174,13 +187,19 @@ impl Loops {
         }
         for side in [old, new].into_iter().flatten() {
             let key = side.id().key;
-            let concerned = self.loops.within(&key.namespace).filter(|other| {
-                other.spec.target.kind == "ClosedLoop" || other.spec.target.name == side.spec.target.name
-            });
+            let concerned = self
+                .loops
+                .within(&key.namespace)
+                .filter(|other| tunes(other) || other.spec.target.name == side.spec.target.name);
             wakes.extend(concerned.map(|other| other.id().key));
         }
         wakes
     }
+}
+
+/// What it acts on is a loop.
+fn tunes(one: &ClosedLoop) -> bool {
+    one.spec.target.kind == "ClosedLoop"
 }
 
 fn changed<T: Fact>(change: &Change<T>) -> Wakes {
@@ -228,6 +247,23 @@ mod tests {
         assert_eq!(names(&loops.apply(looped("c", "web", "4"), Source::Watch)), ["a", "b", "c"]);
         let gone = Identity { key: Key::new("n", "c"), uid: "c".into(), version: "5".into() };
         assert_eq!(names(&loops.remove(LoopKind::Loop, &gone)), ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn only_what_shares_a_target_or_is_in_a_chain_matters_to_a_loop() {
+        let mut loops = Loops::default();
+        for (name, target) in [("a", "web"), ("b", "web"), ("c", "db"), ("d", "queue")] {
+            loops.apply(looped(name, target, "1"), Source::Watch);
+        }
+        let around = |loops: &Loops, name: &str, target: &str| {
+            let found = loops.around(&Key::new("n", name), target);
+            found.iter().map(|one| one.metadata.name.clone().unwrap()).collect::<Vec<String>>()
+        };
+        assert_eq!(around(&loops, "a", "web"), ["a", "b"]);
+        let LoopObject::Loop(mut slow) = looped("slow", "d", "2") else { unreachable!() };
+        slow.spec.target.kind = "ClosedLoop".into();
+        loops.apply(LoopObject::Loop(slow), Source::Watch);
+        assert_eq!(around(&loops, "c", "db"), ["c", "d", "slow"]);
     }
 
     #[test]
