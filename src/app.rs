@@ -18,6 +18,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::caches::{self, Caches, Listener};
+use crate::clients::address::{self, Names};
+use crate::clients::web::Web;
 use crate::controllers::closed_loop::{self, ClosedLoops};
 use crate::controllers::events::{self, Events};
 use crate::controllers::queue::Queue;
@@ -89,6 +91,7 @@ pub async fn run(options: Options, settings: Settings) -> Result<(), Error> {
     let stop = stop_on_signals()?;
     let config = config(&options).await?;
     let namespace = options.lease_namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+    let web = Arc::new(Web::new(Names::new(rules(&config, &settings), address::system)));
     let client = client(config)?;
     let metrics = Metrics::new();
     let queues = Arc::new(Queues::default());
@@ -102,7 +105,7 @@ pub async fn run(options: Options, settings: Settings) -> Result<(), Error> {
     info!(identity = options.identity, address = %options.bind, version = env!("CARGO_PKG_VERSION"), "started");
 
     let mut elector = elector(&client, &settings, &options.identity, &namespace);
-    let parts = Parts { client, settings, metrics, queues, caches, stop, identity: options.identity };
+    let parts = Parts { client, web, settings, metrics, queues, caches, stop, identity: options.identity };
     let result = parts.lead(&mut elector).await;
     if result.is_ok() {
         elector.release().await;
@@ -122,6 +125,7 @@ pub async fn run(options: Options, settings: Settings) -> Result<(), Error> {
 /// What the time between two leases is made of.
 struct Parts {
     client: Client,
+    web: Arc<Web>,
     settings: Settings,
     metrics: Metrics,
     queues: Arc<Queues>,
@@ -213,7 +217,9 @@ impl Parts {
             events,
             leader,
             stop: self.stop.clone(),
-            state: closed_loop::State::default(),
+            web: Arc::clone(&self.web),
+            patience: Duration::from_secs(self.settings.outbound.timeout_seconds),
+            state: closed_loop::State::new(self.settings.outbound.concurrency),
         });
         queue.open();
         queue.wake(self.caches.loops.read(Loops::keys));
@@ -246,6 +252,15 @@ async fn config(options: &Options) -> Result<Config, Error> {
     config.default_retry = false;
     config.connect_timeout = Some(Duration::from_secs(5));
     Ok(config)
+}
+
+/// What servers that users name may be connected to.
+fn rules(config: &Config, settings: &Settings) -> address::Rules {
+    let outbound = &settings.outbound;
+    let url = &config.cluster_url;
+    let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("http") { 80 } else { 443 });
+    let api_server = url.host().filter(|_| !outbound.allow_api_server).map(|host| (host.to_owned(), port));
+    address::Rules { loopback: outbound.allow_loopback, link_local: outbound.allow_link_local, api_server }
 }
 
 fn client(config: Config) -> Result<Client, Error> {

@@ -19,6 +19,7 @@ pub mod api;
 pub mod app;
 pub mod caches;
 pub mod cli;
+pub mod clients;
 pub mod controllers;
 pub mod http;
 pub mod lease;

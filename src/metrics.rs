@@ -38,6 +38,13 @@ pub struct EffectLabels {
     pub outcome: &'static str,
 }
 
+/// `{source, outcome}`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct SourceLabels {
+    pub source: &'static str,
+    pub outcome: &'static str,
+}
+
 /// `{reason}`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ReasonLabel {
@@ -63,6 +70,7 @@ pub struct Metrics {
     pub unreadable: Family<KindLabel, Counter>,
     pub watch_restarts: Family<WatchLabels, Counter>,
     pub api_errors: Family<ReasonLabel, Counter>,
+    pub sources: Family<SourceLabels, Counter>,
     pub events_dropped: Counter,
     pub janitor: Family<ReasonLabel, Counter>,
     pub leader: Gauge,
@@ -99,6 +107,7 @@ impl Metrics {
             unreadable: Family::default(),
             watch_restarts: Family::default(),
             api_errors: Family::default(),
+            sources: Family::default(),
             events_dropped: Counter::default(),
             janitor: Family::default(),
             leader: Gauge::default(),
@@ -128,6 +137,11 @@ impl Metrics {
         registry.register("unreadable_objects", "Objects passed over as they do not parse", self.unreadable.clone());
         registry.register("watch_restarts", "Watches that had to be begun anew", self.watch_restarts.clone());
         registry.register("api_errors", "Requests that did not succeed, by reason", self.api_errors.clone());
+        registry.register(
+            "sources_asked",
+            "Sources of loops that were asked, by what came of it",
+            self.sources.clone(),
+        );
         registry.register(
             "events_dropped",
             "Kubernetes Events that were not sent as too many were waiting, or the API server refused them",

@@ -17,6 +17,7 @@ use crate::logic::workload_action::Limits;
 pub struct Settings {
     pub workload_actions: WorkloadActions,
     pub closed_loops: ClosedLoops,
+    pub outbound: Outbound,
     pub api: Api,
     pub lease: Lease,
 }
@@ -70,6 +71,22 @@ pub struct PatchableKind {
     pub kind: String,
 }
 
+/// Requests to servers that users name, such as the sources of loops. Other hosts than these may always be asked.
+#[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Outbound {
+    /// Whether the operator's own host may be asked, by a loopback address. Default: false.
+    pub allow_loopback: bool,
+    /// Whether link-local addresses may be asked, and with them the metadata service of clouds. Default: false.
+    pub allow_link_local: bool,
+    /// Whether the API server may be asked, at the address at which the operator knows it. Default: false.
+    pub allow_api_server: bool,
+    /// Seconds after which one request is given up, 1 to 60; a loop's interval where that is shorter. Default: 10.
+    pub timeout_seconds: u64,
+    /// How many loops may wait for their sources at the same time, 1 to 100000. Default: 4096.
+    pub concurrency: usize,
+}
+
 /// Requests to the API server.
 #[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -112,6 +129,18 @@ impl Default for LimitSettings {
             per_workload: Some(5),
             per_source_node: Some(5),
             per_target_node: Some(5),
+        }
+    }
+}
+
+impl Default for Outbound {
+    fn default() -> Self {
+        Self {
+            allow_loopback: false,
+            allow_link_local: false,
+            allow_api_server: false,
+            timeout_seconds: 10,
+            concurrency: 4096,
         }
     }
 }
@@ -174,6 +203,8 @@ impl Settings {
         let bounds = [
             ("workloadActions.concurrency", many(actions.concurrency), 1..=1000, "from 1 to 1000"),
             ("closedLoops.concurrency", many(self.closed_loops.concurrency), 1..=1000, "from 1 to 1000"),
+            ("outbound.timeoutSeconds", self.outbound.timeout_seconds, 1..=60, "from 1 to 60"),
+            ("outbound.concurrency", many(self.outbound.concurrency), 1..=100_000, "from 1 to 100000"),
             ("workloadActions.resyncSeconds", actions.resync_seconds, 10..=86_400, "from 10 to 86400"),
             ("api.requestTimeoutSeconds", self.api.request_timeout_seconds, 1..=60, "from 1 to 60"),
             ("lease.durationSeconds", lease.duration_seconds, 3..=3600, "from 3 to 3600"),
@@ -252,6 +283,10 @@ mod tests {
             "concurrency",
             "resyncSeconds",
             "patchableKinds",
+            "allowLoopback",
+            "allowLinkLocal",
+            "allowApiServer",
+            "timeoutSeconds",
             "requestTimeoutSeconds",
             "name",
             "durationSeconds",
@@ -287,6 +322,8 @@ mod tests {
             ("workloadActions: {concurrency: 0}", "workloadActions.concurrency"),
             ("closedLoops: {concurrency: 1001}", "closedLoops.concurrency"),
             ("workloadActions: {resyncSeconds: 1}", "workloadActions.resyncSeconds"),
+            ("outbound: {timeoutSeconds: 61}", "outbound.timeoutSeconds"),
+            ("outbound: {concurrency: 0}", "outbound.concurrency"),
             ("api: {requestTimeoutSeconds: 0}", "api.requestTimeoutSeconds"),
             ("lease: {renewDeadlineSeconds: 15}", "lease.renewDeadlineSeconds"),
             ("lease: {retrySeconds: 10}", "lease.retrySeconds"),

@@ -10,7 +10,7 @@ struct Rule {
     must_not_use: &'static [&'static str],
 }
 
-const RULES: [Rule; 12] = [
+const RULES: [Rule; 13] = [
     Rule {
         room: "api",
         may_use: &[],
@@ -43,6 +43,22 @@ const RULES: [Rule; 12] = [
             "Timestamp::now",
             "SystemTime::now",
             "Instant::now",
+        ],
+    },
+    Rule {
+        room: "clients",
+        may_use: &["logic", "metrics"],
+        must_not_use: &[
+            "kube",
+            "k8s_openapi",
+            "axum",
+            "clap",
+            "anyhow",
+            "fastrand",
+            "std::env",
+            "std::fs",
+            "Timestamp::now",
+            "SystemTime::now",
         ],
     },
     Rule { room: "caches", may_use: &["logic", "api", "metrics"], must_not_use: &["axum", "clap", "anyhow"] },

@@ -31,7 +31,7 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         with_unseen_status(workload_action::WorkloadAction::crd()),
         receipt::WorkloadActionReceipt::crd(),
         with_unseen_status(closed_loop::ClosedLoop::crd()),
-        with_unseen_status(monitoring::Monitoring::crd()),
+        monitoring::Monitoring::crd(),
         with_unseen_status(decision::Decision::crd()),
         with_unseen_status(execution::Execution::crd()),
     ]

@@ -59,13 +59,11 @@ pub struct MonitoringSpec {
     pub sample: Option<Sample>,
 }
 
-/// What was seen. Written by monitoring alone.
+/// What was seen. Written by monitoring alone. It names no generation, nor do its conditions: each pushed sample is another,
+/// and not each is worth a write, so that who compares the two would wait for ever.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct MonitoringStatus {
-    /// The generation of the spec that this status speaks of; -1 before any controller has seen the object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_generation: Option<i64>,
     /// Ready: False while no sample has come or a metric is unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]

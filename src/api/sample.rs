@@ -29,4 +29,8 @@ pub struct Tag {
     pub time: MicroTime,
     /// The sample's number in its loop. Order and equality go by it.
     pub sequence: i64,
+    /// In a loop that is pushed to and asks as well: when the last sample that was pushed to it by then was measured, since
+    /// the two go by different clocks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pushed: Option<MicroTime>,
 }

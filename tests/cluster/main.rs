@@ -19,6 +19,8 @@ mod lifecycle;
 mod loop_conflicts;
 mod loop_modes;
 mod loop_rungs;
+mod loop_sources;
+mod loop_webhooks;
 mod loops;
 mod moves;
 mod newcomers;

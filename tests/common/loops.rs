@@ -50,15 +50,20 @@ pub async fn account(world: &World, rights: &[(&str, &str, &str)]) -> Result<()>
 
 /// Gives the account these rights.
 pub async fn grant(world: &World, rights: &[(&str, &str, &str)]) -> Result<()> {
+    grant_more(world, ACCOUNT, rights).await
+}
+
+/// Gives the account these rights too, by a role of this name.
+pub async fn grant_more(world: &World, role: &str, rights: &[(&str, &str, &str)]) -> Result<()> {
     let rules: Vec<Value> = rights
         .iter()
         .map(|(group, resource, verb)| json!({"apiGroups": [group], "resources": [resource], "verbs": [verb]}))
         .collect();
-    world.create::<Role>(json!({"metadata": {"name": ACCOUNT}, "rules": rules})).await?;
+    world.create::<Role>(json!({"metadata": {"name": role}, "rules": rules})).await?;
     world
         .create::<RoleBinding>(json!({
-            "metadata": {"name": ACCOUNT},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": ACCOUNT},
+            "metadata": {"name": role},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
             "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": world.ns}],
         }))
         .await?;

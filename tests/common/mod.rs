@@ -11,8 +11,11 @@ pub mod loops;
 pub mod nodes;
 pub mod operator;
 pub mod plane;
+pub mod prometheus;
 pub mod proxy;
 pub mod rest;
+#[path = "../../src/clients/tests/server.rs"]
+pub mod server;
 pub mod verdict;
 pub mod workload;
 pub mod world;

@@ -51,6 +51,11 @@ impl Operator {
         option("lease-namespace", lease);
         option("identity", identity);
         option("log", "text");
+        if !more.contains(&"--settings") {
+            let settings = home.path().join("settings.yaml");
+            fs::write(&settings, SETTINGS)?;
+            option("settings", &settings.display().to_string());
+        }
         for namespace in namespaces {
             option("watch-namespace", namespace);
         }
@@ -58,12 +63,9 @@ impl Operator {
         Ok(Self { home, arguments, port, child: None })
     }
 
-    /// Gives it these settings (YAML) from its next start on.
+    /// Gives it these settings (YAML) besides, from its next start on.
     pub fn settings(&mut self, yaml: &str) -> Result<()> {
-        let path = self.home.path().join("settings.yaml");
-        fs::write(&path, yaml)?;
-        self.arguments.extend(["--settings".to_owned(), path.display().to_string()]);
-        Ok(())
+        Ok(fs::write(self.home.path().join("settings.yaml"), format!("{SETTINGS}\n{yaml}"))?)
     }
 
     /// Starts the process; [`Self::ready`] waits until it is up.
@@ -187,8 +189,11 @@ fn kubeconfig_text(plane: &Plane, way: &Way<'_>) -> String {
     .to_string()
 }
 
+/// Servers of tests are on this host.
+const SETTINGS: &str = "outbound: {allowLoopback: true}";
+
 /// A port that nothing listens on, and that no other test of this process is given.
-fn free_port() -> Result<u16> {
+pub fn free_port() -> Result<u16> {
     let (low, high) = PORTS;
     let span = high - low;
     let begin = u16::try_from(std::process::id() % u32::from(span))?;

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `parent` | the loop's children are made and kept, its own status is written |
 //! | `monitoring`, `decision`, `execution` | the three stages |
+//! | `sources/` | what is asked for, beside the passes |
 //! | `target/` | what acts is looked at and changed, as the loop's account |
 //! | `events` | what is told of a loop |
 //! | `objects`, `memory` | writes of our own kinds; what one pass leaves to the next |
@@ -19,6 +20,7 @@ mod memory;
 mod monitoring;
 mod objects;
 mod parent;
+mod sources;
 mod target;
 
 use std::collections::HashMap;
@@ -30,6 +32,7 @@ use kube::Client;
 use tokio_util::sync::CancellationToken;
 
 use crate::caches::{Shared, SharedLoops, SharedRivals};
+use crate::clients::web::Web;
 use crate::controllers::error::Error;
 use crate::controllers::events::Events;
 use crate::controllers::queue::Queue;
@@ -38,6 +41,7 @@ use crate::logic::facts::Key;
 use crate::logic::world::loops::Family;
 use crate::metrics::{Metrics, ReasonLabel};
 use memory::Memory;
+use sources::Polls;
 use target::Kinds;
 
 /// At most this much later than asked for, so that what waits for the same moment does not come at once.
@@ -58,6 +62,10 @@ pub struct ClosedLoops {
     pub timeout: Duration,
     /// The kinds of which fields may be changed, as `group/Kind`.
     pub patchable: Vec<String>,
+    /// For servers that users name.
+    pub web: Arc<Web>,
+    /// How long one of those may take.
+    pub patience: Duration,
     pub metrics: Metrics,
     pub events: Events,
     /// Cancelled when this replica must not act any more.
@@ -68,13 +76,19 @@ pub struct ClosedLoops {
 }
 
 /// What the controller keeps between two passes; a crash may lose it.
-#[derive(Default)]
 pub struct State {
     memories: Mutex<HashMap<Key, Memory>>,
     kinds: Mutex<Kinds>,
+    polls: Polls,
 }
 
 impl State {
+    /// So many loops may wait for their sources at the same time.
+    #[must_use]
+    pub fn new(polls: usize) -> Self {
+        Self { memories: Mutex::default(), kinds: Mutex::default(), polls: Polls::new(polls) }
+    }
+
     fn memories(&self) -> MutexGuard<'_, HashMap<Key, Memory>> {
         self.memories.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -109,6 +123,7 @@ impl Controller for ClosedLoops {
     async fn reconcile(self: Arc<Self>, key: Key) -> Outcome {
         let Some(family) = self.loops.read(|loops| loops.family(&key)) else {
             self.state.memories().remove(&key);
+            self.state.polls.forget(&key);
             return Ok(Again::OnChange);
         };
         if family.parent.metadata.deletion_timestamp.is_some() {
@@ -135,18 +150,23 @@ impl Controller for ClosedLoops {
 
 impl ClosedLoops {
     /// The hops in their order. What was begun is brought to its end first, and what was decided is begun at once.
-    async fn hops(&self, pass: &mut Pass) -> Result<(), Error> {
+    async fn hops(self: &Arc<Self>, pass: &mut Pass) -> Result<(), Error> {
         let assessment = parent::keep(self, pass).await?;
         if let Some((watch, rules)) = assessment.stages.as_ref().filter(|_| pass.memory.strangers.is_none()) {
             execution::hop(self, pass, &assessment).await?;
-            monitoring::hop(self, pass, &assessment, watch).await?;
+            let known = monitoring::hop(self, pass, &assessment, watch).await?;
             if self.is_over() {
                 return Ok(());
+            }
+            if !known {
+                return parent::report(self, pass, &assessment).await;
             }
             decision::hop(self, pass, rules).await?;
             if execution::hop(self, pass, &assessment).await? {
                 decision::hop(self, pass, rules).await?;
             }
+        } else {
+            self.state.polls.forget(&pass.key);
         }
         parent::report(self, pass, &assessment).await
     }

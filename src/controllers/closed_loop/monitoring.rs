@@ -1,60 +1,74 @@
-//! The first hop: samples that were pushed, and what other loops decided, become alarms.
+//! The first hop: samples that were pushed, what sources answered, and what other loops decided become alarms.
 //!
 //! Reads the sample and writes the status; what counts is decided by the stage.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use serde_json::json;
 
 use super::objects::{self, Precondition};
+use super::sources::{self, Turn};
 use super::{ClosedLoops, Pass};
 use crate::api::closed_loop::source::LoopHistory;
 use crate::api::monitoring::{Monitoring, MonitoringStatus};
-use crate::api::sample::Sample;
+use crate::api::sample::Tag;
 use crate::controllers::error::Error;
 use crate::logic::closed_loop::assessment::Assessment;
-use crate::logic::closed_loop::monitoring::{Around, Got, Measurement, News, Watch};
+use crate::logic::closed_loop::monitoring::{Around, Got, Measurement, News, Seen, Watch};
 use crate::logic::closed_loop::{last_served, tag};
 use crate::logic::facts::Key;
 
-/// Takes what is new, and writes what is worth it.
+/// Takes what is new, and writes what is worth it. False as long as the sources have not answered for the first time: then
+/// there is nothing to decide on.
 ///
 /// # Errors
 /// The write did not succeed; nothing is taken as seen then.
-pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment, watch: &Watch) -> Result<(), Error> {
-    let Some(object) = pass.family.monitoring.clone() else { return Ok(()) };
+pub async fn hop(
+    ctx: &Arc<ClosedLoops>,
+    pass: &mut Pass,
+    assessment: &Assessment,
+    watch: &Watch,
+) -> Result<bool, Error> {
+    let Some(object) = pass.family.monitoring.clone() else { return Ok(true) };
     let now = Timestamp::now();
     let uid = object.uid().unwrap_or_default();
     let before = pass.memory.monitoring.of(&uid, object.status.as_ref());
-    let next = pass.memory.looked.and_then(|looked| looked.checked_add(watch.interval).ok());
-    let ticked = next.is_none_or(|next| next <= now);
     let anew = pass.memory.watched.as_ref() != Some(&assessment.children.monitoring);
-    let sample = object.spec.sample.clone().filter(|sample| is_new(pass, &before, sample));
-    let measurement = match &sample {
-        Some(sample) => Some(watch.pushed(sample)),
-        None if ticked => asked(ctx, pass, &object, &before, now),
-        None => None,
+    let last = last_tag(pass);
+    let sample = object.spec.sample.clone().filter(|sample| match &pass.memory.sample {
+        Some(known) => known != sample,
+        None => watch.may_be_news(tag::latest([before.tag.as_ref(), last.as_ref()]), sample, now),
+    });
+    let (answer, pause) = match sources::turn(ctx, &pass.key, &assessment.children.monitoring, watch.interval) {
+        Turn::Waits => {
+            pass.memory.monitoring.keep(&uid, object.status.as_ref(), before);
+            pass.again(later(Some(now), watch.interval));
+            return Ok(false);
+        }
+        // An answer wakes the loop; the pause is for the case that none comes.
+        Turn::Goes(answer) => (answer, watch.interval * 2),
+        Turn::NoSources => {
+            let ticked = later(pass.memory.looked, watch.interval) <= now;
+            (ticked.then(BTreeMap::new), watch.interval)
+        }
     };
-    if measurement.is_none() && !ticked && !anew {
-        pass.memory.monitoring.keep(&uid, object.status.as_ref(), before);
-        pass.again(next.unwrap_or(now));
-        return Ok(());
+    let ticked = answer.is_some();
+    let answer = answer.and_then(|answer| answered(ctx, pass, &object, &before, answer));
+    let pushed = sample.as_ref().map(|sample| watch.pushed(sample));
+    let mut news: Vec<News> = answer.iter().chain(&pushed).map(News::Measured).collect();
+    if news.is_empty() && (ticked || anew) {
+        news.push(News::Time);
     }
-    let news = measurement.as_ref().map_or(News::Time, News::Measured);
-    let last = {
-        let decided = pass.family.decision.as_ref().and_then(|object| object.status.as_ref()?.tag.as_ref());
-        let done = pass.family.execution.as_ref().and_then(|object| object.status.as_ref()?.tag.as_ref());
-        tag::latest([decided, done]).cloned()
-    };
-    let look = |generation| watch.observe(&before, news, Around { last: last.as_ref(), generation, now });
-    // A sample is part of the spec, so that each is another generation: that alone is not worth a write.
-    let real = object.metadata.generation.unwrap_or(0);
-    let seen = look(before.observed_generation.filter(|seen| *seen > 0 && !anew).unwrap_or(real));
+    let mut seen = Seen { status: before, write: false, fresh: false };
+    for one in &news {
+        let next = watch.observe(&seen.status, *one, Around { last: last.as_ref(), now });
+        seen = Seen { write: seen.write || next.write, ..next };
+    }
     let status = if seen.write {
-        objects::record(ctx, pass, &*object, json!(look(real).status), Precondition::Uid).await?;
+        objects::record(ctx, pass, &*object, json!(seen.status), Precondition::Uid).await?;
         pass.family.monitoring.as_ref().and_then(|object| object.status.clone()).unwrap_or_default()
     } else {
         seen.status
@@ -62,36 +76,47 @@ pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment, wa
     let stored = pass.family.monitoring.as_ref().and_then(|object| object.status.as_ref());
     pass.memory.monitoring.keep(&uid, stored, status);
     pass.memory.watched = Some(assessment.children.monitoring.clone());
-    if sample.is_some() {
-        pass.memory.sample = sample;
-    }
-    if ticked || measurement.is_some() {
+    pass.memory.sample = sample.or(pass.memory.sample.take());
+    // A sample shows the levels as well as time does; but who is asked is asked in time, however many samples come.
+    let only_pushed = object.spec.metrics.iter().all(|metric| metric.source.push.is_some());
+    if ticked || (only_pushed && !news.is_empty()) || pass.memory.looked.is_none() {
         pass.memory.looked = Some(now);
     }
-    let looked = pass.memory.looked.unwrap_or(now);
-    pass.again(looked.checked_add(watch.interval).unwrap_or(now));
-    Ok(())
+    pass.again(later(pass.memory.looked, pause).max(now));
+    Ok(true)
 }
 
-/// Whether this sample was not taken or refused before. After a restart only the status can tell.
-fn is_new(pass: &Pass, before: &MonitoringStatus, sample: &Sample) -> bool {
-    match &pass.memory.sample {
-        Some(known) => known != sample,
-        None => {
-            let time: Option<Timestamp> = sample.time.parse().ok();
-            before.tag.is_none() || before.tag.as_ref().map(|tag| tag.time.0) != time
-        }
-    }
+/// So much later than that; at once where there was nothing yet.
+fn later(time: Option<Timestamp>, span: SignedDuration) -> Timestamp {
+    time.and_then(|time| time.checked_add(span).ok()).unwrap_or(Timestamp::MIN)
 }
 
-/// What the other loops say of the metrics that ask for it; none where no metric does.
-fn asked(
+/// The last tag that any later hop of the loop has seen.
+fn last_tag(pass: &Pass) -> Option<Tag> {
+    let decided = pass.family.decision.as_ref().and_then(|object| object.status.as_ref()?.tag.as_ref());
+    let done = pass.family.execution.as_ref().and_then(|object| object.status.as_ref()?.tag.as_ref());
+    tag::latest([decided, done]).cloned()
+}
+
+/// What was asked for, with what other loops say; none where nobody is asked.
+fn answered(
     ctx: &ClosedLoops,
     pass: &Pass,
     object: &Arc<Monitoring>,
     before: &MonitoringStatus,
-    now: Timestamp,
+    answer: BTreeMap<String, Got>,
 ) -> Option<Measurement> {
+    let loops = asked(ctx, pass, object, before);
+    if answer.is_empty() {
+        return loops;
+    }
+    let mut all = loops.unwrap_or_default();
+    all.values.extend(answer);
+    Some(all)
+}
+
+/// What the other loops say of the metrics that ask for it; none where no metric does.
+fn asked(ctx: &ClosedLoops, pass: &Pass, object: &Arc<Monitoring>, before: &MonitoringStatus) -> Option<Measurement> {
     let metrics = object.spec.metrics.iter();
     let sources: Vec<(&String, &LoopHistory)> =
         metrics.filter_map(|metric| Some((&metric.name, metric.source.loop_.as_ref()?))).collect();
@@ -112,8 +137,8 @@ fn asked(
         let known = before.last_served.iter().find(|known| &known.metric == metric);
         let window = source.window.map_or(last_served::DEFAULT_WINDOW, i64::from);
         let one = last_served::find(metric, known, &decision.spec.rank, status, window);
-        values.insert(metric.clone(), Ok(last_served::imbalance(&one).to_string()));
+        values.insert(metric.clone(), Ok(last_served::imbalance(&one).to_string().into()));
         found.push((metric.clone(), one));
     }
-    Some(Measurement { time: now.to_string(), values, last_served: found })
+    Some(Measurement { pushed: None, values, last_served: found })
 }

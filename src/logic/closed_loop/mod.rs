@@ -11,6 +11,7 @@
 //! | `goal`, `execution` | what the target is to be, and what to do next so that each decision has one effect |
 //! | `last_served`, `tuning`, `chain` | how a slow loop finds what to tune, and how far it may |
 //! | `conflict`, `schedule` | who else has the target; what time it is |
+//! | `document`, `usage` | the number at a path of a document; what pods use, as one number |
 //! | `assessment`, `support` | what holds of the loop as a whole, and what this version cannot do yet |
 
 pub mod assessment;
@@ -19,6 +20,7 @@ pub mod children;
 pub mod conditions;
 pub mod conflict;
 pub mod decision;
+pub mod document;
 pub mod execution;
 pub mod goal;
 pub mod ladder;
@@ -34,6 +36,7 @@ pub mod span;
 pub mod support;
 pub mod tag;
 pub mod tuning;
+pub mod usage;
 
 #[cfg(test)]
 mod tests;
@@ -92,6 +95,10 @@ fn micros(time: Timestamp) -> MicroTime {
 
 /// A number as it is shown: at most three decimals, none where there are none.
 fn shown(value: f64) -> Number {
+    // As many digits as a number in a status may have.
+    if value.abs() >= 1e18 {
+        return Number(format!("{:.3e}", value.clamp(-9e98, 9e98)));
+    }
     let text = format!("{value:.3}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     Number(if text == "-0" { "0".into() } else { text.into() })

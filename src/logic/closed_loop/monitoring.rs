@@ -6,23 +6,34 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::conditions::{self, Health, Stamp};
 use super::level::{Levels, Stand, Then, Value};
-use super::tag::{self, Refusal};
+use super::tag::{self, Refusal, Ways};
 use super::{Fault, HEARTBEAT, micros, shown, since, span};
 use crate::api::closed_loop::Trace;
 use crate::api::closed_loop::metric::Side;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::monitoring::{AlarmState, LastServed, MonitoringSpec, MonitoringStatus, Reading, UnknownMetric};
 use crate::api::sample::{Sample, Tag};
+use crate::api::scalars::Number;
 use crate::logic::quantity;
 
 /// How often the sources are asked where the spec does not say.
 const DEFAULT_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
 
 /// The longest reason why a value is unknown, in characters.
-const MAX_WHY: usize = 200;
+const MAX_WHY: usize = 400;
+
+/// How often it is told that a value is unknown for another reason: a server's words may differ each time.
+const WORDS: SignedDuration = SignedDuration::from_secs(15);
+
+/// Nobody has said yet why there is no value.
+const NOT_YET: &str = "no value has come yet";
+
+/// Values no longer come, and nobody says why.
+const NO_MORE: &str = "no value has come for too long";
 
 /// What is watched, read.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,20 +41,36 @@ pub struct Watch {
     metrics: Vec<(String, Levels)>,
     /// Key in a pushed sample, by metric.
     keys: Vec<(String, String)>,
+    ways: Ways,
     /// How often the sources are asked.
     pub interval: SignedDuration,
     trace: Trace,
     paused: bool,
 }
 
-/// What came of asking for one metric.
-pub type Got = Result<String, String>;
+/// What came of asking for one metric: a value, or why there is none.
+pub type Got = Result<Point, String>;
+
+/// A value, as it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Point {
+    /// The value.
+    pub value: String,
+    /// When it was measured, where its source says so. Default: with the rest of the measurement.
+    pub at: Option<Timestamp>,
+}
+
+impl From<String> for Point {
+    fn from(value: String) -> Self {
+        Self { value, at: None }
+    }
+}
 
 /// What was measured at one moment: of each metric that was asked for, the value or why there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Measurement {
-    /// When, RFC 3339.
-    pub time: String,
+    /// When its sender measured it, RFC 3339. None: we asked for it, now.
+    pub pushed: Option<String>,
     /// What came of it. A metric that was not asked for is left out, and keeps its last value for a while.
     pub values: BTreeMap<String, Got>,
     /// What the rule LastServed found, for each metric with a source `loop`.
@@ -73,13 +100,11 @@ pub struct Seen {
     pub fresh: bool,
 }
 
-/// Where the loop's other hops are, and which generation of the spec this is.
+/// Where the loop's other hops are.
 #[derive(Clone, Copy, Debug)]
 pub struct Around<'a> {
     /// The last tag that any hop of the loop has seen: a hop that forgot takes up there.
     pub last: Option<&'a Tag>,
-    /// Generation of the Monitoring.
-    pub generation: i64,
     /// The time.
     pub now: Timestamp,
 }
@@ -103,17 +128,31 @@ impl Watch {
                 keys.push((metric.name.clone(), push.key.clone().unwrap_or_else(|| metric.name.clone())));
             }
         }
-        Ok(Self { metrics, keys, interval, trace: spec.trace, paused: spec.paused })
+        let ways = if keys.is_empty() || keys.len() == metrics.len() { Ways::One } else { Ways::Both };
+        Ok(Self { metrics, keys, ways, interval, trace: spec.trace, paused: spec.paused })
     }
 
     /// What a pushed sample says: every metric that is pushed is asked for.
     #[must_use]
     pub fn pushed(&self, sample: &Sample) -> Measurement {
-        let value = |key: &str| sample.values.get(key).cloned().ok_or_else(|| format!("the sample has no {key}"));
+        let value = |key: &str| match sample.values.get(key) {
+            Some(value) => Ok(Point::from(value.clone())),
+            None => Err(format!("the sample has no {key}")),
+        };
         Measurement {
-            time: sample.time.clone(),
+            pushed: Some(sample.time.clone()),
             values: self.keys.iter().map(|(metric, key)| (metric.clone(), value(key))).collect(),
             last_served: Vec::new(),
+        }
+    }
+
+    /// Whether a pushed sample may be news, beside the last tag that any hop has seen. For who has just started: later, each
+    /// other sample is.
+    #[must_use]
+    pub fn may_be_news(&self, last: Option<&Tag>, sample: &Sample, now: Timestamp) -> bool {
+        match tag::next(last, &sample.time, self.ways, now) {
+            Ok(_) | Err(Refusal::FromFuture | Refusal::Unreadable) => true,
+            Err(Refusal::Repeated | Refusal::OutOfOrder) => false,
         }
     }
 
@@ -127,12 +166,15 @@ impl Watch {
         }
         let measured = match news {
             News::Time => None,
-            News::Measured(measurement) => match tag::next(last, &measurement.time, around.now) {
-                Ok(tag) => Some((measurement, tag)),
-                Err(refusal) => {
-                    refuse(&mut status, refusal);
-                    None
-                }
+            News::Measured(measurement) => match &measurement.pushed {
+                None => Some((measurement, tag::asked(last, around.now))),
+                Some(time) => match tag::next(last, time, self.ways, around.now) {
+                    Ok(tag) => Some((measurement, tag)),
+                    Err(refusal) => {
+                        refuse(&mut status, refusal);
+                        None
+                    }
+                },
             },
         };
         if let Some((measurement, tag)) = &measured {
@@ -142,12 +184,7 @@ impl Watch {
         self.age(&mut status, around.now);
         let known = self.judge(&mut status, around.now);
         status.message = Some(message(&status.alarms));
-        status.observed_generation = Some(around.generation);
-        status.conditions = conditions::summary(
-            &before.conditions,
-            &health(&status, known),
-            Stamp { generation: around.generation, now: around.now },
-        );
+        status.conditions = summary(before, &health(&status, known), around.now);
         // Alarms that come or go, or rest on what is missing, are news though no sample came.
         let stirred =
             standing(before) != standing(&status) || status.alarms.iter().any(|alarm| alarm.unknown && !alarm.held);
@@ -160,6 +197,11 @@ impl Watch {
         let write = self.worth_a_write(before, &status, fresh, around.now);
         if write {
             status.heartbeat = Some(micros(around.now));
+        } else {
+            // What was not told is news the next time too.
+            for old in &before.unknown {
+                status.unknown.iter_mut().filter(|new| new.metric == old.metric).for_each(|new| *new = old.clone());
+            }
         }
         Seen { status, write, fresh }
     }
@@ -168,19 +210,12 @@ impl Watch {
     fn take(&self, status: &mut MonitoringStatus, measurement: &Measurement, tag: &Tag) {
         for (metric, _) in &self.metrics {
             let Some(got) = measurement.values.get(metric) else { continue };
-            let read = got.clone().and_then(|text| match quantity::number(&text) {
-                Ok(_) => Ok(text),
-                Err(error) => Err(error.to_string()),
-            });
-            match read {
-                Ok(text) => {
+            match got.as_ref().map_err(Clone::clone).and_then(|point| Ok((kept(&point.value)?, point.at))) {
+                Ok((value, at)) => {
+                    let at = at.map_or(tag.time.clone(), |at| micros(at.min(tag.time.0)));
                     status.unknown.retain(|unknown| &unknown.metric != metric);
                     status.values.retain(|reading| &reading.metric != metric);
-                    status.values.push(Reading {
-                        metric: metric.clone(),
-                        value: text.as_str().into(),
-                        at: tag.time.clone(),
-                    });
+                    status.values.push(Reading { metric: metric.clone(), value, at });
                 }
                 Err(why) => lose(status, metric, &why, &tag.time.0),
             }
@@ -208,9 +243,9 @@ impl Watch {
                 continue;
             }
             match status.values.iter().find(|reading| &reading.metric == metric) {
-                None => lose(status, metric, "no value has come yet", &now),
+                None => lose(status, metric, NOT_YET, &now),
                 Some(reading) if since(&reading.at, now) > levels.after => {
-                    lose(status, metric, "no value has come for too long", &now);
+                    lose(status, metric, NO_MORE, &now);
                 }
                 Some(_) => {}
             }
@@ -265,6 +300,7 @@ impl Watch {
             || finding(before) != finding(after)
             // A flood of bad samples is shown, but not at its own pace.
             || (before.refused != after.refused && rested(self.interval))
+            || (reasons(before) != reasons(after) && (first_told(before, after) || rested(WORDS)))
             || rested(HEARTBEAT)
     }
 }
@@ -274,6 +310,20 @@ fn edges(status: &MonitoringStatus) -> impl PartialEq + '_ {
     let pending: Vec<(&str, Side)> = status.pending.iter().map(|alarm| (alarm.metric.as_str(), alarm.side)).collect();
     let unknown: Vec<&str> = status.unknown.iter().map(|unknown| unknown.metric.as_str()).collect();
     (standing(status), pending, unknown, status.message.as_deref())
+}
+
+/// Why each unknown metric is.
+fn reasons(status: &MonitoringStatus) -> Vec<&str> {
+    status.unknown.iter().map(|unknown| unknown.message.as_str()).collect()
+}
+
+/// Somebody says why a value is unknown, where before nobody did.
+fn first_told(before: &MonitoringStatus, after: &MonitoringStatus) -> bool {
+    let told = |unknown: &UnknownMetric| unknown.message != NOT_YET && unknown.message != NO_MORE;
+    before.unknown.iter().filter(|old| !told(old)).any(|old| {
+        let mut all = after.unknown.iter();
+        all.any(|new| new.metric == old.metric && told(new))
+    })
 }
 
 /// What of a status there is to decide about.
@@ -306,6 +356,31 @@ fn value(status: &MonitoringStatus, metric: &str, levels: &Levels, now: Timestam
                 Then::Hold | Then::Assume(_) | Then::Alarm => Value::Unknown,
             }
         }
+    }
+}
+
+/// A number, in a form that a status can hold.
+///
+/// # Errors
+///
+/// The text is no number, or one beyond all measure.
+fn kept(text: &str) -> Result<Number, String> {
+    let number = quantity::number(text).map_err(|error| error.to_string())?;
+    let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
+    let rest = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let (whole, rest) = rest.split_at(digits(rest));
+    let (fraction, suffix) = match rest.strip_prefix('.') {
+        Some(rest) => (Some(digits(rest)), &rest[digits(rest)..]),
+        None => (None, rest),
+    };
+    let fits = |digits: usize| (1..=18).contains(&digits);
+    if fits(whole.len()) && fraction.is_none_or(fits) && digits(suffix.trim_start_matches(['e', 'E', '+', '-'])) <= 2 {
+        return Ok(text.into());
+    }
+    match number.abs() {
+        size if size >= 1e99 => Err("the value is too large to be one".to_owned()),
+        size if size < 1e-99 => Ok("0".into()),
+        _ => Ok(Number(format!("{number:.15e}"))),
     }
 }
 
@@ -350,16 +425,21 @@ fn health(status: &MonitoringStatus, known: usize) -> Health {
     }
 }
 
+/// The summary conditions, of no generation: see [`MonitoringStatus`].
+fn summary(before: &MonitoringStatus, health: &Health, now: Timestamp) -> Vec<Condition> {
+    let mut all = conditions::summary(&before.conditions, health, Stamp { generation: 0, now });
+    all.iter_mut().for_each(|condition| condition.observed_generation = None);
+    all
+}
+
 /// A paused loop sees nothing, and so has no alarm.
 fn paused(before: &MonitoringStatus, around: Around) -> Seen {
-    let stamp = Stamp { generation: around.generation, now: around.now };
     let health = Health::Good(LoopReason::Paused, "the loop is paused".into());
     let status = MonitoringStatus {
-        observed_generation: Some(around.generation),
         message: Some("Paused".into()),
         alarms: Vec::new(),
         pending: Vec::new(),
-        conditions: conditions::summary(&before.conditions, &health, stamp),
+        conditions: summary(before, &health, around.now),
         ..before.clone()
     };
     let write = &status != before;

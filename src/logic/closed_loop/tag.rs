@@ -1,6 +1,8 @@
-//! Which samples count: a tag is given to each that is younger than the last, and to no other.
+//! Which samples count: a tag is given to each that is younger than the last one pushed, and to whatever we asked for
+//! ourselves. A sender's clock is not ours, so the two are never compared.
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::{later, micros};
 use crate::api::closed_loop::reasons::LoopReason;
@@ -35,35 +37,62 @@ impl Refusal {
     }
 }
 
-/// The tag of a sample, after the last one.
+/// How a loop comes by its values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ways {
+    /// All one way: they are pushed, or asked for.
+    One,
+    /// Some are pushed, some asked for.
+    Both,
+}
+
+/// The tag of a pushed sample, after the last one.
 ///
 /// # Errors
 ///
 /// The sample does not count.
-pub fn next(last: Option<&Tag>, time: &str, now: Timestamp) -> Result<Tag, Refusal> {
+pub fn next(last: Option<&Tag>, time: &str, ways: Ways, now: Timestamp) -> Result<Tag, Refusal> {
     let time: Timestamp = time.parse().map_err(|_| Refusal::Unreadable)?;
     let time = micros(time);
     if time.0 > later(now, MAX_SKEW) {
         return Err(Refusal::FromFuture);
     }
-    match last {
-        Some(last) if time.0 == last.time.0 => Err(Refusal::Repeated),
-        Some(last) if time.0 < last.time.0 => Err(Refusal::OutOfOrder),
-        Some(last) => Ok(Tag { time, sequence: last.sequence.saturating_add(1) }),
-        None => Ok(Tag { time, sequence: 1 }),
+    match last.and_then(|last| last_push(last, ways)) {
+        Some(last) if time == *last => Err(Refusal::Repeated),
+        Some(last) if time < *last => Err(Refusal::OutOfOrder),
+        Some(_) | None => {
+            let pushed = (ways == Ways::Both).then(|| time.clone());
+            Ok(Tag { time, sequence: after(last), pushed })
+        }
     }
+}
+
+/// The tag of what was asked for: it always counts, since it is asked for one after another.
+#[must_use]
+pub fn asked(last: Option<&Tag>, now: Timestamp) -> Tag {
+    Tag { time: micros(now), sequence: after(last), pushed: last.and_then(|last| last.pushed.clone()) }
 }
 
 /// The tag of something that happened without a sample, such as a value that stays away. It lies just after the last one, or
 /// as far back as clocks differ, so that the next sample of a sender whose clock is late still counts.
 #[must_use]
 pub fn without_sample(last: Option<&Tag>, now: Timestamp) -> Tag {
-    match last {
-        Some(last) => Tag {
-            time: micros(later(last.time.0, SignedDuration::from_micros(1))),
-            sequence: last.sequence.saturating_add(1),
-        },
-        None => Tag { time: micros(now.checked_sub(MAX_SKEW).unwrap_or(now)), sequence: 1 },
+    let time = match last {
+        Some(last) => later(last.time.0, SignedDuration::from_micros(1)),
+        None => now.checked_sub(MAX_SKEW).unwrap_or(now),
+    };
+    Tag { time: micros(time), sequence: after(last), pushed: last.and_then(|last| last.pushed.clone()) }
+}
+
+fn after(last: Option<&Tag>) -> i64 {
+    last.map_or(1, |last| last.sequence.saturating_add(1))
+}
+
+/// When the last pushed sample was measured, as far as the tag knows.
+fn last_push(last: &Tag, ways: Ways) -> Option<&MicroTime> {
+    match ways {
+        Ways::One => Some(last.pushed.as_ref().unwrap_or(&last.time)),
+        Ways::Both => last.pushed.as_ref(),
     }
 }
 

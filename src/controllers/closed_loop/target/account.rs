@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 
 use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::api::{ListParams, ObjectList, Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::core::Request;
 use kube::{Api, Client};
 use serde::Serialize;
@@ -18,6 +18,7 @@ use crate::controllers::error::Error;
 const HEADER: &str = "impersonate-user";
 
 /// A service account.
+#[derive(Clone)]
 pub struct Account {
     pub client: Client,
     pub namespace: String,
@@ -44,6 +45,15 @@ impl Account {
             Some(subresource) => request.get_subresource(subresource, path.name),
             None => request.get(path.name, &params),
         };
+        self.send(ctx, request.map_err(malformed)?).await
+    }
+
+    /// Reads the objects of a kind that bear these labels.
+    ///
+    /// # Errors
+    /// The request did not succeed.
+    pub async fn list<T: DeserializeOwned>(&self, ctx: &ClosedLoops, url: &str, labels: &str) -> Result<T, Error> {
+        let request = Request::new(url).list(&ListParams::default().labels(labels));
         self.send(ctx, request.map_err(malformed)?).await
     }
 
@@ -88,21 +98,6 @@ impl Account {
             None => request.patch(path.name, &params, patch),
         };
         self.send(ctx, request.map_err(malformed)?).await
-    }
-
-    /// Lists objects of one kind.
-    ///
-    /// # Errors
-    /// The request did not succeed.
-    pub async fn list<K: DeserializeOwned + Clone>(
-        &self,
-        ctx: &ClosedLoops,
-        url: &str,
-        params: &ListParams,
-    ) -> Result<Vec<K>, Error> {
-        let request = Request::new(url).list(params).map_err(malformed)?;
-        let list: ObjectList<K> = self.send(ctx, request).await?;
-        Ok(list.items)
     }
 
     /// Makes an object.

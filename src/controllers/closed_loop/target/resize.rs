@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
-use kube::api::{DynamicObject, ListParams};
+use kube::api::{DynamicObject, ObjectList};
 use kube::core::Selector;
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ pub async fn look(ctx: &ClosedLoops, actor: &Actor, resize: &Resize) -> Result<S
         return Ok(Seen::Unfit(LoopReason::NotScalable, words));
     };
     let target = thing(&workload.metadata);
-    let pods = actor.account.list::<Pod>(ctx, &pods_url(actor), &ListParams::default().labels(&selector)).await?;
+    let pods: ObjectList<Pod> = actor.account.list(ctx, &pods_url(actor), &selector).await?;
     let sets: Vec<String> = ctx.world.read(|world| world.sets_of(&target.uid).map(|set| set.id.uid.clone()).collect());
     let owned = |owner: &OwnerReference| {
         owner.controller == Some(true) && (owner.uid == target.uid || sets.contains(&owner.uid))

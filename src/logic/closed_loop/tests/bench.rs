@@ -108,8 +108,8 @@ impl Loop {
         let before = self.monitoring.last_served.first();
         let found = last_served::find("imbalance", before, &rank, &fast.decision, 10);
         let measurement = Measurement {
-            time: now.to_string(),
-            values: [("imbalance".to_owned(), Ok(last_served::imbalance(&found).to_string()))].into(),
+            pushed: None,
+            values: [("imbalance".to_owned(), Ok(last_served::imbalance(&found).to_string().into()))].into(),
             last_served: vec![("imbalance".to_owned(), found)],
         };
         self.hop(&children, &watch, News::Measured(&measurement), now, Some(fast));
@@ -125,7 +125,7 @@ impl Loop {
     ) {
         self.execute(children, now, below.as_deref_mut());
         let last = tag::latest([self.decision.tag.as_ref(), self.execution.tag.as_ref()]).cloned();
-        let seen = watch.observe(&self.monitoring, news, Around { last: last.as_ref(), generation: 1, now });
+        let seen = watch.observe(&self.monitoring, news, Around { last: last.as_ref(), now });
         if seen.write {
             self.writes += 1;
             self.stored.0 = seen.status.clone();

@@ -7,7 +7,7 @@ use super::bench::{at, sample};
 use crate::api::monitoring::{MonitoringSpec, MonitoringStatus};
 use crate::api::sample::Tag;
 use crate::logic::closed_loop::micros;
-use crate::logic::closed_loop::monitoring::{Around, News, Seen, Watch};
+use crate::logic::closed_loop::monitoring::{Around, Got, Measurement, News, Point, Seen, Watch};
 
 struct Bench {
     watch: Watch,
@@ -24,7 +24,7 @@ impl Bench {
     }
 
     fn step(&mut self, seconds: i64, value: Option<&str>) -> Seen {
-        let around = Around { last: None, generation: 1, now: at(seconds) };
+        let around = Around { last: None, now: at(seconds) };
         let seen = match value {
             Some(value) => {
                 let measured = self.watch.pushed(&sample(at(seconds), &[("cpu", value)]));
@@ -135,7 +135,7 @@ fn samples_that_do_not_count_are_counted() {
         let mut sample = sample(at(now), &[("cpu", "2")]);
         sample.time = time.into();
         let measured = bench.watch.pushed(&sample);
-        let around = Around { last: None, generation: 1, now: at(now) };
+        let around = Around { last: None, now: at(now) };
         let seen = bench.watch.observe(&bench.status, News::Measured(&measured), around);
         bench.status = seen.status;
         seen.fresh
@@ -158,7 +158,7 @@ fn what_stays_away_does_not_outdate_a_sender_whose_clock_is_late() {
     assert_eq!(bench.status.tag, None, "nothing has happened yet");
     assert_eq!(bench.message(46, None), "Missing cpu");
     let measured = bench.watch.pushed(&sample(at(38), &[("cpu", "20")]));
-    let around = Around { last: None, generation: 1, now: at(47) };
+    let around = Around { last: None, now: at(47) };
     let seen = bench.watch.observe(&bench.status, News::Measured(&measured), around);
     assert_eq!(seen.status.message.as_deref(), Some("No Event"));
     bench.status = seen.status;
@@ -174,8 +174,7 @@ fn a_flood_of_bad_samples_is_not_written_at_its_own_pace() {
     for millisecond in 0..1000_i64 {
         let now = at(1) + jiff::SignedDuration::from_millis(millisecond * 10);
         let measured = bench.watch.pushed(&sample(at(0), &[("cpu", "20")]));
-        let seen =
-            bench.watch.observe(&bench.status, News::Measured(&measured), Around { last: None, generation: 1, now });
+        let seen = bench.watch.observe(&bench.status, News::Measured(&measured), Around { last: None, now });
         writes += usize::from(seen.write);
         bench.status = seen.status;
     }
@@ -192,9 +191,9 @@ fn a_calm_loop_writes_a_heartbeat_and_no_more() {
 #[test]
 fn a_hop_that_forgot_goes_on_where_the_others_are() {
     let mut bench = Bench::new(json!({"low": {"raise": "5"}}));
-    let last = Tag { time: micros(at(10)), sequence: 41 };
+    let last = Tag { time: micros(at(10)), sequence: 41, pushed: None };
     let measured = bench.watch.pushed(&sample(at(11), &[("cpu", "2")]));
-    let around = Around { last: Some(&last), generation: 1, now: at(11) };
+    let around = Around { last: Some(&last), now: at(11) };
     let seen = bench.watch.observe(&bench.status, News::Measured(&measured), around);
     assert_eq!(seen.status.tag.unwrap().sequence, 42);
     let measured = bench.watch.pushed(&sample(at(9), &[("cpu", "2")]));
@@ -203,4 +202,125 @@ fn a_hop_that_forgot_goes_on_where_the_others_are() {
         bench.watch.observe(&bench.status, News::Measured(&measured), around).status.refused.unwrap().out_of_order,
         1
     );
+}
+
+/// A loop to which cpu is pushed, and which asks for memory.
+struct Both {
+    watch: Watch,
+    status: MonitoringStatus,
+}
+
+impl Both {
+    fn new() -> Self {
+        let spec = serde_json::from_value::<MonitoringSpec>(json!({"interval": "15s", "metrics": [
+            {"name": "cpu", "source": {"push": {}}, "low": {"raise": "5"}},
+            {"name": "memory", "source": {"http": {"url": "http://a", "path": "a"}}, "low": {"raise": "50"}},
+        ]}));
+        Self { watch: Watch::parse(&spec.unwrap()).unwrap(), status: MonitoringStatus::default() }
+    }
+
+    fn take(&mut self, measured: &Measurement, now: i64) -> Seen {
+        let seen = self.watch.observe(&self.status, News::Measured(measured), Around { last: None, now: at(now) });
+        self.status = seen.status.clone();
+        seen
+    }
+
+    /// A sample of then, which comes now.
+    fn push(&mut self, then: i64, now: i64, cpu: &str) -> Seen {
+        let measured = self.watch.pushed(&sample(at(then), &[("cpu", cpu)]));
+        self.take(&measured, now)
+    }
+
+    fn ask(&mut self, now: i64, got: Got) -> Seen {
+        let measured = Measurement { values: [("memory".to_owned(), got)].into(), ..Measurement::default() };
+        self.take(&measured, now)
+    }
+}
+
+fn point(value: &str) -> Got {
+    Ok(Point::from(value.to_owned()))
+}
+
+#[test]
+fn what_is_pushed_and_what_is_asked_for_have_an_order_each() {
+    let mut both = Both::new();
+    // The sender's clock is late.
+    assert!(both.push(-20, 0, "2").fresh);
+    assert_eq!(both.ask(1, point("40")).status.message.as_deref(), Some("Low cpu,Low memory"));
+    assert_eq!(both.status.tag.as_ref().unwrap().time, micros(at(1)));
+    assert!(both.push(-18, 2, "20").fresh, "it is younger than the last one that was pushed");
+    assert_eq!(both.status.message.as_deref(), Some("Low memory"));
+    assert_eq!(both.status.tag.as_ref().map(|tag| (&tag.time, tag.sequence)), Some((&micros(at(-18)), 3)));
+}
+
+#[test]
+fn each_keeps_its_own_age() {
+    let mut both = Both::new();
+    both.push(0, 0, "2");
+    for second in [15, 30, 45, 60] {
+        both.ask(second, point("40"));
+    }
+    assert_eq!(both.status.message.as_deref(), Some("Low cpu,Low memory"));
+    let unknown: Vec<&str> = both.status.unknown.iter().map(|one| one.metric.as_str()).collect();
+    assert_eq!(unknown, ["cpu"], "nobody pushes any more");
+    assert!(both.status.alarms[0].held && !both.status.alarms[1].held);
+}
+
+#[test]
+fn after_a_restart_a_pushed_sample_is_not_taken_twice() {
+    let mut both = Both::new();
+    both.push(-60, 0, "2");
+    both.ask(1, point("40"));
+    let tag = both.status.tag.clone();
+    let fresh = |seconds| both.watch.may_be_news(tag.as_ref(), &sample(at(seconds), &[]), at(2));
+    assert!(!fresh(-60) && !fresh(-61) && fresh(-59), "{tag:?}");
+    assert_eq!(both.push(-60, 2, "2").status.refused.unwrap().repeated, 1);
+    // What was asked for counts though the clock was set back.
+    let seen = both.ask(-100, point("60"));
+    assert!(seen.fresh && seen.status.tag.unwrap().sequence == 3);
+    assert_eq!(both.push(-61, 2, "2").status.refused.unwrap().out_of_order, 1);
+}
+
+#[test]
+fn a_source_says_how_old_its_value_is() {
+    let mut both = Both::new();
+    let old = |seconds| Ok(Point { value: "40".into(), at: Some(at(seconds)) });
+    both.ask(0, old(0));
+    assert!(both.status.unknown.iter().all(|one| one.metric == "cpu"), "{:?}", both.status.unknown);
+    both.ask(46, old(0));
+    assert!(both.status.unknown.iter().any(|one| one.metric == "memory"), "a stale value is none");
+    both.ask(61, old(100));
+    assert_eq!(both.status.values[0].at, micros(at(61)), "no value comes from the future");
+}
+
+#[test]
+fn why_a_value_is_unknown_is_told_at_once_and_then_at_its_own_pace() {
+    let mut both = Both::new();
+    assert!(both.push(0, 0, "20").write);
+    assert!(both.ask(1, Err("first words".into())).write, "nobody had said why");
+    assert!(!both.ask(30, Err("first words".into())).write);
+    assert!(both.ask(31, Err("other words".into())).write);
+    assert!(!both.ask(32, Err("third words".into())).write, "a server may say something else each time");
+    assert!(both.ask(46, Err("third words".into())).write);
+    assert_eq!(both.status.unknown[1].message, "third words");
+}
+
+#[rstest]
+#[case("5", Some("5"))]
+#[case("-0.25", Some("-0.25"))]
+#[case("512Mi", Some("512Mi"))]
+#[case("1e-7", Some("1e-7"))]
+#[case("0.30000000000000004", Some("0.30000000000000004"))]
+#[case("1234567890123456789012", Some("1.234567890123457e21"))]
+#[case("0.1234567890123456789012", Some("1.234567890123457e-1"))]
+#[case(".5", Some("5.000000000000000e-1"))]
+#[case("1e120", None)]
+#[case("1e-120", Some("0"))]
+fn a_number_is_kept_as_a_status_can_hold_it(#[case] value: &str, #[case] kept: Option<&str>) {
+    let mut bench = Bench::new(json!({"low": {"raise": "1e-30"}, "high": {"raise": "1e-20"}}));
+    bench.step(0, Some(value));
+    assert_eq!(bench.status.values.first().map(|reading| reading.value.as_str()), kept);
+    let size =
+        |alarm: &crate::api::monitoring::AlarmState| alarm.excess.as_ref().map_or(0, |excess| excess.as_str().len());
+    assert!(bench.status.alarms.iter().all(|alarm| size(alarm) <= 22), "{:?}", bench.status.alarms);
 }

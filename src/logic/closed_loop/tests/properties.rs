@@ -102,7 +102,7 @@ proptest! {
         let mut stood = false;
         for (second, value) in (0..).zip(values) {
             let measured = watch.pushed(&sample(at(second), &[("a", &value.to_string())]));
-            status = watch.observe(&status, News::Measured(&measured), Around { last: None, generation: 1, now: at(second) }).status;
+            status = watch.observe(&status, News::Measured(&measured), Around { last: None, now: at(second) }).status;
             let stands = !status.alarms.is_empty();
             if (40..60).contains(&value) {
                 prop_assert_eq!(stands, stood, "between the levels nothing changes");
@@ -124,7 +124,7 @@ proptest! {
             now += pause;
             let before = status.tag.clone();
             let measured = watch.pushed(&sample(at(now + offset), &[("a", "1")]));
-            let seen = watch.observe(&status, News::Measured(&measured), Around { last: None, generation: 1, now: at(now) });
+            let seen = watch.observe(&status, News::Measured(&measured), Around { last: None, now: at(now) });
             if let (Some(old), Some(new)) = (before, &seen.status.tag) {
                 prop_assert!(new.sequence >= old.sequence);
                 prop_assert_eq!(new.sequence > old.sequence, seen.fresh);
@@ -171,7 +171,7 @@ proptest! {
             && let Ok(watch) = Watch::parse(&spec)
         {
             let measured = watch.pushed(&sample(at(0), &[("a", &text(5))]));
-            let _ = watch.observe(&MonitoringStatus::default(), News::Measured(&measured), Around { last: None, generation: 1, now: at(0) });
+            let _ = watch.observe(&MonitoringStatus::default(), News::Measured(&measured), Around { last: None, now: at(0) });
         }
         let spec = json!({
             "rank": ["a", text(6)],

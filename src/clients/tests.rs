@@ -1,0 +1,268 @@
+//! Requests against servers that behave well, badly and not at all; addresses that must not be asked.
+
+mod server;
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rstest::rstest;
+
+use super::address::{Names, Rules, System, system};
+use super::web::{Auth, Call, MAX_BODY, Web};
+use super::{Error, json, prometheus};
+use server::{Authority, Manner, Server};
+
+const LOOPBACK: Rules = Rules { loopback: true, link_local: false, api_server: None };
+
+fn web() -> Web {
+    Web::new(Names::new(LOOPBACK, system))
+}
+
+fn call(url: impl Into<String>) -> Call {
+    Call { url: url.into(), auth: None, ca: None, within: Duration::from_secs(5) }
+}
+
+async fn says(status: &'static str, body: &str) -> Server {
+    Server::start(Manner::Says(status, body.to_owned())).await
+}
+
+#[tokio::test]
+async fn a_number_is_fetched_and_the_connection_kept() {
+    let server = says("200 OK", r#"{"items": [{"load": 0.75}]}"#).await;
+    let web = web();
+    for _ in 0..3 {
+        let found = json::number(&web, &call(server.url("/load?of=a")), "items.0.load").await;
+        assert_eq!(found.as_deref(), Ok("0.75"));
+    }
+    assert_eq!(*server.connections.lock().unwrap(), 1);
+    assert!(server.heard().starts_with("GET /load?of=a HTTP/1.1\r\n"), "{}", server.heard());
+    assert!(!server.heard().to_lowercase().contains("authorization"));
+}
+
+#[rstest]
+#[case("401 Unauthorized", "{}", "the server answers 401 Unauthorized")]
+#[case("500 Internal Server Error", r#"{"a": 1}"#, "the server answers 500 Internal Server Error")]
+#[case("302 Found\nLocation: http://127.0.0.2/\r\n", "", "the server answers 302, a redirect, which is not followed")]
+#[case("200 OK", "<html>", "the answer is no JSON document: expected value at line 1 column 1")]
+#[case("200 OK", "", "the answer is no JSON document: EOF while parsing a value at line 1 column 0")]
+#[case("200 OK", r#"{"a": "7"}"#, "a is a string, not a number")]
+#[case("200 OK", r#"{"a": NaN}"#, "the answer is no JSON document: expected value at line 1 column 7")]
+#[case("200 OK", r#"{"b": 1}"#, "there is no a")]
+#[tokio::test]
+async fn what_is_no_number_has_words(#[case] status: &'static str, #[case] body: &str, #[case] expected: &str) {
+    let server = says(status, body).await;
+    let error = json::number(&web(), &call(server.url("/")), "a").await.unwrap_err();
+    assert_eq!(error.to_string(), expected);
+}
+
+#[rstest]
+#[case(Manner::Hangs)]
+#[case(Manner::Stops)]
+#[tokio::test]
+async fn who_hangs_is_left_in_time(#[case] manner: Manner) {
+    let server = Server::start(manner).await;
+    let call = Call { within: Duration::from_millis(300), ..call(server.url("/")) };
+    let begun = Instant::now();
+    let error = json::number(&web(), &call, "a").await.unwrap_err();
+    assert_eq!(error.to_string(), "no answer within 0.3 s");
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn no_more_is_read_than_may_be() {
+    let endless = Server::start(Manner::Floods).await;
+    assert_eq!(json::number(&web(), &call(endless.url("/")), "a").await, Err(Error::TooLong));
+    let full = says("200 OK", &" ".repeat(MAX_BODY)).await;
+    assert!(web().get(&call(full.url("/"))).await.is_ok(), "as much as may be");
+}
+
+#[tokio::test]
+async fn nobody_there_is_told_from_no_answer() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let error = web().get(&call(format!("http://{address}"))).await.unwrap_err();
+    assert!(matches!(&error, Error::Unreachable(words) if words.contains("refused")), "{error:?}");
+    let error = web().get(&call("http://no-such-host.invalid/")).await.unwrap_err();
+    assert!(matches!(&error, Error::Unreachable(words) if words.contains("has no address")), "{error:?}");
+}
+
+#[tokio::test]
+async fn who_we_are_is_shown() {
+    let server = says("200 OK", r#"{"a": 1}"#).await;
+    let basic = Auth::Basic { username: "me".into(), password: "word".into() };
+    for auth in [Auth::Bearer("secret".into()), basic] {
+        let call = Call { auth: Some(auth), ..call(server.url("/")) };
+        assert!(!format!("{call:?}").contains("secret") && !format!("{call:?}").contains("word"), "{call:?}");
+        json::number(&web(), &call, "a").await.unwrap();
+    }
+    let heard = server.heard();
+    assert!(heard.contains("authorization: Bearer secret\r\n"), "{heard}");
+    assert!(heard.contains("authorization: Basic bWU6d29yZA==\r\n"), "{heard}");
+    let call = Call { auth: Some(Auth::Bearer("two\nlines".into())), ..call(server.url("/")) };
+    let error = json::number(&web(), &call, "a").await.unwrap_err();
+    assert!(matches!(error, Error::Unfit(_)) && !error.to_string().contains("two"), "{error}");
+}
+
+#[tokio::test]
+async fn only_the_named_authority_is_believed() {
+    let (ours, other) = (Authority::new(), Authority::new());
+    let server = Server::secure(Manner::Says("200 OK", r#"{"a": 1}"#.into()), &ours).await;
+    let url = format!("https://localhost:{}/", server.address.port());
+    let web = web();
+    let with = |ca: Option<Vec<u8>>| Call { ca, ..call(url.clone()) };
+    assert_eq!(json::number(&web, &with(Some(ours.pem())), "a").await.as_deref(), Ok("1"));
+    for ca in [Some(other.pem()), None] {
+        let error = json::number(&web, &with(ca), "a").await.unwrap_err();
+        assert!(matches!(&error, Error::Unreachable(words) if words.contains("certificate")), "{error:?}");
+    }
+    for pem in [b"nothing".as_slice(), b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
+        let error = json::number(&web, &with(Some(pem.to_vec())), "a").await.unwrap_err();
+        assert!(matches!(error, Error::Unfit(_)), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn many_authorities_do_not_pile_up() {
+    let server = says("200 OK", r#"{"a": 1}"#).await;
+    let web = web();
+    let pem = Authority::new().pem();
+    let url = format!("https://{}/", server.address);
+    for nth in 0..80_u8 {
+        let ca = Some([pem.as_slice(), &vec![b'\n'; usize::from(nth)]].concat());
+        let _ = web.get(&Call { ca, within: Duration::from_millis(50), ..call(url.clone()) }).await;
+    }
+    assert_eq!(web.kept(), 64);
+}
+
+/// A resolver of this one's own: the name says what it gives.
+fn told(name: &str) -> io::Result<Vec<IpAddr>> {
+    match name {
+        "metadata.example" => Ok(vec!["169.254.169.254".parse().unwrap()]),
+        "both.example" => Ok(vec!["::1".parse().unwrap(), "127.0.0.1".parse().unwrap()]),
+        "api.example" => Ok(vec!["127.0.0.1".parse().unwrap()]),
+        "hangs.example" => {
+            std::thread::sleep(Duration::from_secs(2));
+            Err(io::ErrorKind::TimedOut.into())
+        }
+        _ => Err(io::ErrorKind::NotFound.into()),
+    }
+}
+
+#[rstest]
+#[case("http://127.0.0.1:PORT/", "127.0.0.1 is a loopback address")]
+#[case("http://2130706433:PORT/", "127.0.0.1 is a loopback address")]
+#[case("http://127.1:PORT/", "127.0.0.1 is a loopback address")]
+#[case("http://[::1]:PORT/", "::1 is a loopback address")]
+#[case("http://[::ffff:127.0.0.1]:PORT/", "::ffff:127.0.0.1 is a loopback address")]
+#[case("http://[64:ff9b::7f00:1]:PORT/", "64:ff9b::7f00:1 is a loopback address")]
+#[case("http://0.0.0.0:PORT/", "0.0.0.0 is not a host's address")]
+#[case("http://[::]:PORT/", ":: is not a host's address")]
+#[case("http://224.0.0.1/", "224.0.0.1 is not a host's address")]
+#[case("http://169.254.169.254/latest/meta-data", "169.254.169.254 is a link-local address")]
+#[case("http://[fe80::1]/", "fe80::1 is a link-local address")]
+#[case("http://[fd00:ec2::254]/", "fd00:ec2::254 is a link-local address")]
+#[case("http://both.example:PORT/", "127.0.0.1 is a loopback address")]
+#[case("http://metadata.example/", "169.254.169.254 is a link-local address")]
+#[case("https://metadata.example/", "169.254.169.254 is a link-local address")]
+#[case("ftp://a.example/", "only http and https are asked")]
+#[case("http://me:word@a.example/", "it holds a user or password: name a Secret in auth instead")]
+#[case("http://", "it cannot be read: empty host")]
+#[tokio::test]
+async fn addresses_that_must_not_be_asked_are_not(#[case] url: &str, #[case] expected: &str) {
+    let server = says("200 OK", r#"{"a": 1}"#).await;
+    let web = Web::new(Names::new(Rules::default(), told as System));
+    let url = url.replace("PORT", &server.address.port().to_string());
+    let error = web.get(&call(url)).await.unwrap_err();
+    assert_eq!(error, Error::Refused(expected.to_owned()));
+    assert_eq!(*server.connections.lock().unwrap(), 0);
+}
+
+#[tokio::test]
+async fn the_api_server_is_not_asked_by_address_nor_by_name() {
+    let (api, beside) = (says("200 OK", "{}").await, says("200 OK", "{}").await);
+    let port = api.address.port();
+    for host in ["127.0.0.1", "api.example"] {
+        let rules = Rules { api_server: Some((host.to_owned(), port)), ..LOOPBACK };
+        let web = Web::new(Names::new(rules, told));
+        for host in ["127.0.0.1", "api.example"] {
+            let error = web.get(&call(format!("http://{host}:{port}/"))).await.unwrap_err();
+            assert_eq!(error, Error::Refused("127.0.0.1 is the API server's".into()));
+            let other = format!("http://{host}:{}/", beside.address.port());
+            assert!(web.get(&call(other)).await.is_ok(), "another port of that host");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_hangs_is_resolved_once_at_a_time() {
+    let web = Arc::new(Web::new(Names::new(LOOPBACK, told)));
+    let server = says("200 OK", "{}").await;
+    let hanging: Vec<_> = (0..600)
+        .map(|_| {
+            let web = web.clone();
+            let call = Call { within: Duration::from_millis(500), ..call("http://hangs.example/") };
+            tokio::spawn(async move { web.get(&call).await })
+        })
+        .collect();
+    tokio::task::yield_now().await;
+    let begun = Instant::now();
+    let healthy = format!("http://api.example:{}/", server.address.port());
+    assert!(web.get(&call(healthy)).await.is_ok());
+    assert!(begun.elapsed() < Duration::from_millis(400), "{:?}", begun.elapsed());
+    for one in hanging {
+        assert_eq!(one.await.unwrap(), Err(Error::Timeout(Duration::from_millis(500))));
+    }
+}
+
+fn success(data: &str) -> String {
+    format!(r#"{{"status": "success", "data": {data}}}"#)
+}
+
+#[rstest]
+#[case(r#"{"resultType": "vector", "result": [{"metric": {}, "value": [1763719200.25, "0.5"]}]}"#, "0.5")]
+#[case(r#"{"resultType": "scalar", "result": [1763719200.25, "12"]}"#, "12")]
+#[tokio::test]
+async fn a_query_gives_one_number_and_its_time(#[case] data: &str, #[case] expected: &str) {
+    let server = says("200 OK", &success(data)).await;
+    for base in ["", "/", "/prom?dedup=true"] {
+        let point = prometheus::instant(&web(), &call(server.url(base)), "a + b").await.unwrap();
+        assert_eq!((point.value.as_str(), point.at.as_microsecond()), (expected, 1_763_719_200_250_000));
+    }
+    let heard = server.heard();
+    assert!(heard.contains("GET /api/v1/query?query=a+%2B+b HTTP"), "{heard}");
+    assert!(heard.contains("GET /prom/api/v1/query?dedup=true&query=a+%2B+b HTTP"), "{heard}");
+}
+
+#[rstest]
+#[case("200 OK", &success(r#"{"resultType": "vector", "result": []}"#), "the query gives nothing")]
+#[case("200 OK", &success(r#"{"resultType": "vector", "result": [{}, {}]}"#), "the query gives 2 series, not one")]
+#[case("200 OK", &success(r#"{"resultType": "vector", "result": [{"histogram": []}]}"#), "the query gives no plain number")]
+#[case("200 OK", &success(r#"{"resultType": "scalar", "result": [1, "NaN"]}"#), "the query gives NaN, which is no number")]
+#[case("200 OK", &success(r#"{"resultType": "scalar", "result": [1, "+Inf"]}"#), "the query gives +Inf, which is no number")]
+#[case("200 OK", &success(r#"{"resultType": "string", "result": [1, "5"]}"#), "the query gives a string, not a number")]
+#[case("200 OK", &success(r#"{"resultType": "matrix", "result": []}"#), "the query gives a matrix, not a number")]
+#[case("200 OK", &success(r#"{"resultType": "scalar", "result": [1]}"#), "the answer is not one of Prometheus")]
+#[case("200 OK", &success(r#"{"resultType": "scalar", "result": [1e300, "1"]}"#), "the answer is not one of Prometheus")]
+#[case("200 OK", r#"{"status": "success"}"#, "the answer is not one of Prometheus")]
+#[case(
+    "200 OK",
+    r#"{"status": "success", "warnings": ["half is missing"], "data": {"resultType": "scalar", "result": [1, "5"]}}"#,
+    "the server warns, so the value may be wrong: half is missing"
+)]
+#[case(
+    "400 Bad Request",
+    r#"{"status": "error", "errorType": "bad_data", "error": "parse error"}"#,
+    "the server answers 400: parse error"
+)]
+#[case("401 Unauthorized", "Unauthorized\n", "the server answers 401 Unauthorized")]
+#[case("503 Service Unavailable", "", "the server answers 503 Service Unavailable")]
+#[case("200 OK", "hello", "the answer is not one of Prometheus")]
+#[tokio::test]
+async fn a_query_that_gives_no_number_has_words(#[case] status: &'static str, #[case] body: &str, #[case] words: &str) {
+    let server = says(status, body).await;
+    let error = prometheus::instant(&web(), &call(server.url("")), "q").await.unwrap_err();
+    assert_eq!(error.to_string(), words);
+}

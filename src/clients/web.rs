@@ -1,0 +1,254 @@
+//! One request to a server: https or http, no redirects, bounded in time and size, over connections that are kept.
+
+use std::collections::HashMap;
+use std::error::Error as _;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{Certificate, Client, Method, RequestBuilder, Response, StatusCode, Url, redirect};
+
+use super::Error;
+use super::address::{Names, Refused, Resolver};
+
+/// The longest answer that is read, in bytes.
+pub const MAX_BODY: usize = 1 << 20;
+
+/// At most so many authorities have connections at once; the one that was used longest ago makes room.
+const CLIENTS: usize = 64;
+
+/// Connections that wait for the next request, for each host.
+const IDLE: usize = 32;
+
+/// How we show who we are.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Auth {
+    Bearer(String),
+    Basic { username: String, password: String },
+}
+
+impl fmt::Debug for Auth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Auth")
+    }
+}
+
+/// Where a request goes, and with what.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// http or https.
+    pub url: String,
+    pub auth: Option<Auth>,
+    /// Certificates of who may have signed the server's, PEM. None: the public authorities.
+    pub ca: Option<Vec<u8>>,
+    /// How long it may take, to the end of the answer.
+    pub within: Duration,
+}
+
+/// What a server answered, whatever the status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    pub status: StatusCode,
+    /// At most [`MAX_BODY`] bytes.
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    /// The answer, where the server did what was asked.
+    ///
+    /// # Errors
+    /// It did not.
+    pub fn good(self) -> Result<Self, Error> {
+        match self.status {
+            status if status.is_success() => Ok(self),
+            status if status.is_redirection() => Err(Error::Redirect(status.as_u16())),
+            status => Err(Error::Status(status.to_string())),
+        }
+    }
+}
+
+/// Whom a connection trusts, and whether the API server's addresses are kept from it: what makes connections differ.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Trust {
+    guarded: bool,
+    whom: Whom,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Whom {
+    /// http needs nobody.
+    Nobody,
+    Public,
+    These(Vec<u8>),
+}
+
+/// Sends requests. One for the process.
+pub struct Web {
+    names: Names,
+    clients: Mutex<HashMap<Trust, (Instant, Client)>>,
+}
+
+impl Web {
+    /// Requests to where these names lead.
+    #[must_use]
+    pub fn new(names: Names) -> Self {
+        // Where another part of the process has chosen one, that holds.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        Self { names, clients: Mutex::default() }
+    }
+
+    /// Asks.
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub async fn get(&self, call: &Call) -> Result<Answer, Error> {
+        self.send(call, Method::GET, |request| request).await
+    }
+
+    /// Sends this body, once.
+    ///
+    /// # Errors
+    /// There is no answer. What was sent may have arrived, unless the error says that it was not sent.
+    pub async fn post(&self, call: &Call, content_type: &str, body: Vec<u8>) -> Result<Answer, Error> {
+        self.send(call, Method::POST, |request| request.header(CONTENT_TYPE, content_type).body(body)).await
+    }
+
+    async fn send(
+        &self,
+        call: &Call,
+        method: Method,
+        with: impl FnOnce(RequestBuilder) -> RequestBuilder,
+    ) -> Result<Answer, Error> {
+        let work = async {
+            let url = parse(&call.url)?;
+            let client = self.client(&url, call.ca.as_deref()).await?;
+            let request = client.request(method, url);
+            let request = match &call.auth {
+                None => request,
+                Some(Auth::Bearer(token)) => request.bearer_auth(token),
+                Some(Auth::Basic { username, password }) => request.basic_auth(username, Some(password)),
+            };
+            read(with(request).send().await.map_err(|error| failure(&error))?).await
+        };
+        // The pool may retry what was never written; nothing else is tried twice.
+        tokio::time::timeout(call.within, work).await.unwrap_or(Err(Error::Timeout(call.within)))
+    }
+
+    fn clients(&self) -> MutexGuard<'_, HashMap<Trust, (Instant, Client)>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many authorities have connections.
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> usize {
+        self.clients().len()
+    }
+
+    /// The client whose connections fit.
+    async fn client(&self, url: &Url, ca: Option<&[u8]>) -> Result<Client, Error> {
+        let guarded = url.port_or_known_default().is_some_and(|port| self.names.is_api_port(port));
+        // Addresses are not resolved, so they are looked at here; names when a connection is made.
+        if let Some(address) = url.host_str().filter(|_| url.domain().is_none()) {
+            self.names.allowed(address, guarded).await.map_err(|why| Error::Refused(why.to_string()))?;
+        }
+        let whom = match (url.scheme(), ca) {
+            ("http", _) => Whom::Nobody,
+            (_, Some(pem)) => Whom::These(pem.to_vec()),
+            (_, None) => Whom::Public,
+        };
+        let trust = Trust { guarded, whom };
+        let now = Instant::now();
+        if let Some((used, client)) = self.clients().get_mut(&trust) {
+            *used = now;
+            return Ok(client.clone());
+        }
+        let client = self.build(&trust)?;
+        let mut clients = self.clients();
+        if clients.len() >= CLIENTS {
+            let oldest = clients.iter().min_by_key(|(_, (used, _))| *used).map(|(trust, _)| trust.clone());
+            oldest.and_then(|oldest| clients.remove(&oldest));
+        }
+        clients.insert(trust, (now, client.clone()));
+        Ok(client)
+    }
+
+    fn build(&self, trust: &Trust) -> Result<Client, Error> {
+        // A proxy would resolve names for us, and look at no address.
+        let builder = Client::builder()
+            .no_proxy()
+            .redirect(redirect::Policy::none())
+            .pool_max_idle_per_host(IDLE)
+            .user_agent(concat!("ganglion/", env!("CARGO_PKG_VERSION")))
+            .dns_resolver(Resolver { names: self.names.clone(), guarded: trust.guarded });
+        let builder = match &trust.whom {
+            Whom::Nobody => builder.tls_certs_only([]),
+            Whom::Public => builder,
+            Whom::These(pem) => builder.tls_certs_only(authorities(pem)?),
+        };
+        builder.build().map_err(|error| Error::Unfit(format!("the certificates cannot be used: {}", root(&error))))
+    }
+}
+
+fn authorities(pem: &[u8]) -> Result<Vec<Certificate>, Error> {
+    let found = Certificate::from_pem_bundle(pem)
+        .map_err(|error| Error::Unfit(format!("the authority's certificates cannot be read: {}", root(&error))))?;
+    if found.is_empty() {
+        return Err(Error::Unfit("there is no PEM certificate where the authority's should be".to_owned()));
+    }
+    Ok(found)
+}
+
+/// Reads an address that a user wrote.
+///
+/// # Errors
+/// It is none that may be asked.
+pub fn parse(text: &str) -> Result<Url, Error> {
+    let url = Url::parse(text).map_err(|error| Error::Refused(format!("it cannot be read: {error}")))?;
+    if !matches!(url.scheme(), "http" | "https") {
+        return Err(Error::Refused("only http and https are asked".to_owned()));
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(Error::Refused("it holds a user or password: name a Secret in auth instead".to_owned()));
+    }
+    Ok(url)
+}
+
+/// Reads an answer, but no more of it than may be.
+async fn read(mut response: Response) -> Result<Answer, Error> {
+    let status = response.status();
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| failure(&error))? {
+        if body.len() + chunk.len() > MAX_BODY {
+            return Err(Error::TooLong);
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(Answer { status, body })
+}
+
+fn failure(error: &reqwest::Error) -> Error {
+    let mut cause = error.source();
+    while let Some(one) = cause {
+        if let Some(refused) = one.downcast_ref::<Refused>() {
+            return Error::Refused(refused.to_string());
+        }
+        cause = one.source();
+    }
+    match error {
+        error if error.is_builder() => Error::Unfit(format!("the request cannot be made: {}", root(error))),
+        error if error.is_connect() => Error::Unreachable(root(error)),
+        error => Error::Broken(root(error)),
+    }
+}
+
+/// The innermost cause: those around it repeat the address.
+fn root(error: &reqwest::Error) -> String {
+    let mut words = None;
+    let mut cause = error.source();
+    while let Some(one) = cause {
+        words = Some(one.to_string());
+        cause = one.source();
+    }
+    words.unwrap_or_else(|| "no cause is known".to_owned())
+}

@@ -1,0 +1,231 @@
+//! What loops ask for: each loop's sources are asked together, in a task of their own beside the passes.
+//!
+//! A poll puts its answer here and wakes the loop, whose next pass takes it up: nobody else waits for a source that hangs.
+//! One poll for each loop at a time; all that is kept may be lost. Each source stands in a file of its own and gives a value,
+//! or why there is none, in words.
+
+mod object;
+mod resource;
+mod web;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::join_all;
+use jiff::SignedDuration;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
+
+use super::ClosedLoops;
+use super::target::account::Account;
+use crate::api::closed_loop::TargetRef;
+use crate::api::closed_loop::source::Source;
+use crate::api::monitoring::MonitoringSpec;
+use crate::controllers::error::Error;
+use crate::logic::closed_loop::monitoring::Got;
+use crate::logic::facts::Key;
+use crate::logic::workload_action::effect::RefusalKind;
+use crate::metrics::SourceLabels;
+
+/// What a poll gave, by metric.
+type Answer = BTreeMap<String, Got>;
+
+/// The polls of all loops.
+pub struct Polls {
+    all: Mutex<HashMap<Key, Poll>>,
+    turns: Semaphore,
+}
+
+/// Asks the sources of one loop, again and again.
+struct Poll {
+    question: Arc<Question>,
+    task: JoinHandle<()>,
+    answer: Option<Answer>,
+    /// There has been an answer.
+    known: bool,
+}
+
+impl Drop for Poll {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// What is asked, as whom, how often.
+struct Question {
+    key: Key,
+    metrics: Vec<(String, Source)>,
+    account: Option<String>,
+    target: Option<TargetRef>,
+    interval: SignedDuration,
+}
+
+/// How it is with a loop's sources.
+pub enum Turn {
+    /// Nobody has to be asked.
+    NoSources,
+    /// There is no answer yet since the loop, or what it asks, is known: what was known before is not to be decided on.
+    Waits,
+    /// What is new, if anything.
+    Goes(Option<Answer>),
+}
+
+/// The metrics for which somebody is asked.
+fn asked(spec: &MonitoringSpec) -> impl Iterator<Item = (&String, &Source)> {
+    let all = spec.metrics.iter().filter(|_| !spec.paused);
+    let asks = |source: &Source| {
+        source.prometheus.is_some() || source.http.is_some() || source.object.is_some() || source.resource.is_some()
+    };
+    all.filter(move |metric| asks(&metric.source)).map(|metric| (&metric.name, &metric.source))
+}
+
+impl Question {
+    fn is_of(&self, spec: &MonitoringSpec, interval: SignedDuration) -> bool {
+        self.interval == interval
+            && self.account == spec.service_account_name
+            && self.target == spec.target
+            && self.metrics.iter().map(|(name, source)| (name, source)).eq(asked(spec))
+    }
+}
+
+impl Polls {
+    /// So many at the same time.
+    pub fn new(turns: usize) -> Self {
+        Self { all: Mutex::default(), turns: Semaphore::new(turns.min(Semaphore::MAX_PERMITS)) }
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<Key, Poll>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The loop is gone.
+    pub fn forget(&self, key: &Key) {
+        self.all().remove(key);
+    }
+}
+
+/// Takes what the loop's sources have answered. From the first call on they are asked.
+pub fn turn(ctx: &Arc<ClosedLoops>, key: &Key, spec: &MonitoringSpec, interval: SignedDuration) -> Turn {
+    let mut polls = ctx.state.polls.all();
+    if asked(spec).next().is_none() {
+        polls.remove(key);
+        return Turn::NoSources;
+    }
+    let known = polls.get_mut(key).filter(|poll| poll.question.is_of(spec, interval) && !poll.task.is_finished());
+    if let Some(poll) = known {
+        let answer = poll.answer.take();
+        poll.known |= answer.is_some();
+        return if poll.known { Turn::Goes(answer) } else { Turn::Waits };
+    }
+    let question = Arc::new(Question {
+        key: key.clone(),
+        metrics: asked(spec).map(|(name, source)| (name.clone(), source.clone())).collect(),
+        account: spec.service_account_name.clone(),
+        target: spec.target.clone(),
+        interval,
+    });
+    let task = tokio::spawn(poll(Arc::clone(ctx), Arc::clone(&question)));
+    polls.insert(key.clone(), Poll { question, task, answer: None, known: false });
+    Turn::Waits
+}
+
+/// Asks, tells, and waits for the next time; until the loop asks something else, or nobody may ask any more.
+async fn poll(ctx: Arc<ClosedLoops>, question: Arc<Question>) {
+    let interval = Duration::try_from(question.interval).unwrap_or(ctx.patience);
+    let within = interval.min(ctx.patience);
+    let asking = async {
+        loop {
+            let next = Instant::now() + interval;
+            let answer = ask(&ctx, &question, within).await;
+            let mine = |poll: &&mut Poll| Arc::ptr_eq(&poll.question, &question);
+            let Some(()) = ctx.state.polls.all().get_mut(&question.key).filter(mine).map(|poll| {
+                poll.answer = Some(answer);
+            }) else {
+                return;
+            };
+            ctx.queue.wake([question.key.clone()]);
+            sleep_until(next).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = ctx.leader.cancelled() => {}
+        () = ctx.stop.cancelled() => {}
+        () = asking => {}
+    }
+}
+
+/// Asks all sources at once; one that fails or hangs is alone with that.
+async fn ask(ctx: &ClosedLoops, question: &Question, within: Duration) -> Answer {
+    let late = |what: &str| Err(format!("{what} within {} s", within.as_secs_f64()));
+    let Ok(_turn) = tokio::time::timeout(within, ctx.state.polls.turns.acquire()).await else {
+        let all = question.metrics.iter();
+        return all.map(|(name, _)| (name.clone(), late("too many sources hang: not asked"))).collect();
+    };
+    let asked = question.metrics.iter().map(|(name, source)| async move {
+        let got = tokio::time::timeout(within, one(ctx, question, source, within)).await;
+        let got = got.unwrap_or_else(|_| late("no answer"));
+        let outcome = if got.is_ok() { "ok" } else { "unknown" };
+        ctx.metrics.sources.get_or_create(&SourceLabels { source: word(source), outcome }).inc();
+        (name.clone(), got)
+    });
+    join_all(asked).await.into_iter().collect()
+}
+
+fn word(source: &Source) -> &'static str {
+    match source {
+        Source { prometheus: Some(_), .. } => "prometheus",
+        Source { http: Some(_), .. } => "http",
+        Source { object: Some(_), .. } => "object",
+        _ => "resource",
+    }
+}
+
+async fn one(ctx: &ClosedLoops, question: &Question, source: &Source, within: Duration) -> Got {
+    let asker = Asker {
+        ctx,
+        account: Account {
+            client: ctx.client.clone(),
+            namespace: question.key.namespace.clone(),
+            name: question.account.clone().unwrap_or_else(|| "default".to_owned()),
+        },
+    };
+    match source {
+        Source { prometheus: Some(source), .. } => web::prometheus(&asker, source, within).await,
+        Source { http: Some(source), .. } => web::http(&asker, source, within).await,
+        Source { object: Some(source), .. } => object::read(&asker, source).await,
+        Source { resource: Some(source), .. } => resource::read(&asker, source, question.target.as_ref()).await,
+        _ => Err("this version of the operator does not support this source".to_owned()),
+    }
+}
+
+/// Who asks: the operator, and for objects the loop's own account.
+pub struct Asker<'a> {
+    pub ctx: &'a ClosedLoops,
+    pub account: Account,
+}
+
+impl Asker<'_> {
+    /// Why an object could not be read, in words.
+    async fn words(&self, what: &str, error: Error) -> String {
+        match error {
+            Error::Refused(refusal) if refusal.kind == RefusalKind::Forbidden => {
+                self.account.words(self.ctx, &refusal.message).await
+            }
+            Error::Gone(_) => format!("there is no {what} in namespace {}", self.account.namespace),
+            error => format!("{what} cannot be read: {error}"),
+        }
+    }
+}
+
+/// A name that a user wrote, as part of an address of the API server.
+fn name(text: &str) -> Result<&str, String> {
+    let may = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | ':');
+    if text.chars().all(may) && !text.trim_matches('.').is_empty() {
+        Ok(text)
+    } else {
+        Err(format!("{text:?} can be no object's name"))
+    }
+}

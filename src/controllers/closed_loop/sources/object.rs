@@ -1,0 +1,45 @@
+//! A field or condition of an object, read as the loop's own account.
+
+use serde_json::Value;
+
+use super::{Asker, name};
+use crate::api::closed_loop::TargetRef;
+use crate::api::closed_loop::source::ObjectField;
+use crate::controllers::closed_loop::target::account::Path;
+use crate::controllers::closed_loop::target::kinds;
+use crate::logic::closed_loop::document::{self, Text};
+use crate::logic::closed_loop::monitoring::Got;
+
+/// The value.
+pub async fn read(asker: &Asker<'_>, source: &ObjectField) -> Got {
+    let ObjectField { api_version, kind, name: object, .. } = source;
+    let id = TargetRef { api_version: api_version.clone(), kind: kind.clone(), name: object.clone() };
+    let object = asker.object(&id).await?;
+    let found = match (&source.path, &source.condition) {
+        (Some(path), _) => document::number(&object, path, Text::Quantity),
+        (None, Some(condition)) => document::condition(&object, condition),
+        (None, None) => Err("object names neither path nor condition".to_owned()),
+    };
+    Ok(found?.into())
+}
+
+impl Asker<'_> {
+    /// Any object of the loop's namespace.
+    pub async fn object(&self, id: &TargetRef) -> Result<Value, String> {
+        let TargetRef { api_version, kind, name: object } = id;
+        let what = format!("{kind} {object}");
+        for part in api_version.split('/') {
+            name(part)?;
+        }
+        let place = match kinds::find(self.ctx, id).await {
+            Ok(Some(place)) => place,
+            Ok(None) => return Err(format!("the API server knows no kind {kind} of namespaces in {api_version}")),
+            Err(error) => return Err(self.words(&what, error).await),
+        };
+        let url = place.url(&self.account.namespace);
+        match self.account.get(self.ctx, Path { url: &url, name: name(object)?, subresource: None }).await {
+            Ok(found) => Ok(found),
+            Err(error) => Err(self.words(&what, error).await),
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What pods use, as metrics.k8s.io says, read as the loop's own account.
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::core::{ObjectList, Selector};
+use serde_json::Value;
+
+use super::Asker;
+use crate::api::closed_loop::TargetRef;
+use crate::api::closed_loop::source::ResourceUse;
+use crate::logic::closed_loop::monitoring::Got;
+use crate::logic::closed_loop::usage::{self, PodMetricsList};
+
+/// The value.
+pub async fn read(asker: &Asker<'_>, source: &ResourceUse, target: Option<&TargetRef>) -> Got {
+    let selector = match (&source.pod_labels, target) {
+        (Some(labels), _) => labels.clone().into_iter().collect(),
+        (None, Some(target)) => selector(target, &asker.object(target).await?)?,
+        (None, None) => return Err("there is no target whose pods are meant: set podLabels".to_owned()),
+    };
+    if selector.selects_all() {
+        return Err("every pod of the namespace would be meant: set podLabels".to_owned());
+    }
+    let labels = selector.to_string();
+    let account = &asker.account;
+    let url = format!("/apis/metrics.k8s.io/v1beta1/namespaces/{}/pods", account.namespace);
+    let used: PodMetricsList = match account.list(asker.ctx, &url, &labels).await {
+        Ok(used) => used,
+        Err(error) => return Err(asker.words("API metrics.k8s.io", error).await),
+    };
+    let mut pods = Vec::new();
+    if usage::needs_pods(source) {
+        let url = format!("/api/v1/namespaces/{}/pods", account.namespace);
+        match account.list::<ObjectList<Pod>>(asker.ctx, &url, &labels).await {
+            Ok(found) => pods = found.items,
+            Err(error) => return Err(asker.words("list of pods", error).await),
+        }
+    }
+    usage::amount(source, &used, &pods)
+}
+
+/// Which pods are the target's.
+fn selector(target: &TargetRef, object: &Value) -> Result<Selector, String> {
+    let found = object.pointer("/spec/selector").cloned();
+    let is_plain = found.as_ref().and_then(Value::as_object).is_some_and(|all| all.values().all(Value::is_string));
+    let found = match found {
+        // As a ReplicationController has it.
+        Some(labels) if is_plain => serde_json::from_value(labels)
+            .ok()
+            .map(|labels| LabelSelector { match_labels: Some(labels), match_expressions: None }),
+        Some(selector) => serde_json::from_value::<LabelSelector>(selector).ok(),
+        None => None,
+    };
+    found
+        .and_then(|selector| Selector::try_from(selector).ok())
+        .ok_or_else(|| format!("{} {} does not say which pods are its own: set podLabels", target.kind, target.name))
+}

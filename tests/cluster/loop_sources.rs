@@ -1,0 +1,326 @@
+//! Sources of loops: servers that are real or behave badly, objects, and what a loop does about what they say.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use ganglion::api::closed_loop::ClosedLoop;
+use ganglion::api::monitoring::Monitoring;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+
+use crate::common::loops::{ACCOUNT, SCALES, account, grant_more, loop_story, push, put, ready, replicas, until};
+use crate::common::prometheus::{PASSWORD, Prometheus, USER};
+use crate::common::server::{Authority, Manner, Server};
+use crate::common::workload::Workload;
+use crate::common::world::World;
+
+/// A loop that makes the Deployment `web` one of two replicas, and no more, when this source gives more than 5.
+fn loop_on(source: Value) -> Value {
+    json!({
+        "interval": "1s",
+        "serviceAccountName": ACCOUNT,
+        "target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "metrics": [{"name": "load", "source": source, "high": {"raise": "5"}}],
+        "actions": [{"when": {"metric": "load", "side": "High"}, "ladder": [{"scale": {"by": 1, "max": 2}}]}],
+    })
+}
+
+/// A loop that only watches.
+fn watcher(metrics: &[(&str, Value)]) -> Value {
+    let metrics: Vec<Value> =
+        metrics.iter().map(|(name, source)| json!({"name": name, "source": source, "high": {"raise": "5"}, "missing": {"after": "1m"}})).collect();
+    json!({
+        "interval": "1s",
+        "serviceAccountName": ACCOUNT,
+        "target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "metrics": metrics,
+    })
+}
+
+async fn scene(world: &World) -> Result<()> {
+    Workload::deployment("web", 1).create(world).await?;
+    account(world, SCALES).await
+}
+
+async fn scaled(world: &World) -> Result<()> {
+    until::<Deployment, _>(world, "web", "the Deployment to be scaled", |one| (one.spec?.replicas? == 2).then_some(()))
+        .await
+}
+
+/// Waits until this is why a metric is unknown.
+async fn unknown(world: &World, name: &str, metric: &str, words: &str) -> Result<()> {
+    until::<Monitoring, _>(world, name, &format!("{metric} of {name} to be unknown: {words}"), |one| {
+        one.status?.unknown.iter().find(|one| one.metric == metric && one.message.contains(words)).map(drop)
+    })
+    .await
+}
+
+/// Waits until every metric is known.
+async fn known(world: &World, name: &str) -> Result<()> {
+    until::<Monitoring, _>(world, name, &format!("all of {name} to be known"), |one| {
+        let status = one.status?;
+        (status.unknown.is_empty() && !status.values.is_empty()).then_some(())
+    })
+    .await
+}
+
+#[test]
+fn prometheus_drives_a_scale_and_whatever_it_does_the_loop_comes_back() {
+    loop_story("sources-prometheus", async |world| {
+        let mut server = Prometheus::start().await?;
+        server.set("web_load", "3")?;
+        server.set("web_other", "3")?;
+        scene(world).await?;
+        let query = |query: &str| json!({"prometheus": {"url": server.url(), "query": query}});
+        put(world, "web", loop_on(query("web_load"))).await?;
+        let bad = [
+            ("wrong", query("sum(")),
+            ("empty", query("no_such_metric")),
+            ("nan", query("vector(0) / 0")),
+            ("inf", query("1 / 0")),
+            ("many", query(r#"{__name__=~"web_.*"}"#)),
+            ("text", query(r#""five""#)),
+            ("range", query("web_load[1m]")),
+            ("good", query("web_load * 10")),
+        ];
+        put(world, "bad", watcher(&bad)).await?;
+        ready(world, "web", "True", "Running").await?;
+        for (metric, words) in [
+            ("wrong", "the server answers 400: invalid parameter \"query\""),
+            ("empty", "the query gives nothing"),
+            ("nan", "the query gives NaN, which is no number"),
+            ("inf", "the query gives +Inf, which is no number"),
+            ("many", "the query gives 2 series, not one"),
+            ("text", "the query gives a string, not a number"),
+            ("range", "the query gives a matrix, not a number"),
+        ] {
+            unknown(world, "bad", metric, words).await?;
+        }
+        let seen = world.api::<Monitoring>().get("bad").await?.status.unwrap_or_default();
+        ensure!(seen.message.as_deref() == Some("High good") && seen.unknown.len() == 7, "{seen:?}");
+        ensure!(replicas(world, "web").await?.1 == 1, "it acted on a calm value");
+
+        server.end();
+        unknown(world, "web", "load", "cannot connect: Connection refused").await?;
+        server.set("web_load", "10")?;
+        server.again().await?;
+        scaled(world).await?;
+        known(world, "web").await?;
+        server.pause()?;
+        unknown(world, "web", "load", "no answer within 1 s").await?;
+        server.resume()?;
+        known(world, "web").await?;
+        ensure!(replicas(world, "web").await?.1 == 2, "it was scaled beyond its max");
+        Ok(())
+    });
+}
+
+#[test]
+fn prometheus_is_asked_over_tls_with_a_password_that_the_account_may_read() {
+    loop_story("sources-guarded", async |world| {
+        let (authority, other) = (Authority::new(), Authority::new());
+        let server = Prometheus::guarded(&authority).await?;
+        server.set("web_load", "10")?;
+        scene(world).await?;
+        let secret = json!({"metadata": {"name": "login"}, "stringData": {"username": USER, "password": "wrong"}});
+        world.create::<Secret>(secret).await?;
+        let pem = String::from_utf8(other.pem())?;
+        world.create::<ConfigMap>(json!({"metadata": {"name": "trust"}, "data": {"ca.crt": pem}})).await?;
+        let source = json!({"prometheus": {"url": server.url(), "query": "web_load",
+            "auth": {"basic": {"name": "login"}}, "ca": {"configMap": {"name": "trust", "key": "ca.crt"}}}});
+        put(world, "web", loop_on(source)).await?;
+        unknown(world, "web", "load", "grant service account web-loop this verb").await?;
+        let message = ready(world, "web", "Unknown", "NoSample").await?;
+        ensure!(message.contains("cannot get resource \"secrets\""), "{message}");
+        grant_more(world, "reads", &[("", "secrets", "get"), ("", "configmaps", "get")]).await?;
+        unknown(world, "web", "load", "certificate").await?;
+        let patch = |patch: Value| (PatchParams::default(), Patch::Merge(patch));
+        let (params, trust) = patch(json!({"data": {"ca.crt": String::from_utf8(authority.pem())?}}));
+        world.api::<ConfigMap>().patch("trust", &params, &trust).await?;
+        unknown(world, "web", "load", "the server answers 401 Unauthorized").await?;
+        let (params, login) = patch(json!({"stringData": {"password": format!("{PASSWORD}\n")}}));
+        world.api::<Secret>().patch("login", &params, &login).await?;
+        scaled(world).await?;
+        let all = world.kubectl(&["get", "loop,mon,dec,exe", "-o", "yaml"], None).await?;
+        let log = world.operator.lock().await.log_tail(usize::MAX);
+        ensure!(!all.contains("password:") && !all.contains("wrong") && !log.contains("wrong"), "a secret is told");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_document_is_asked_with_a_token_beside_what_is_pushed() {
+    loop_story("sources-http", async |world| {
+        let server =
+            Server::start(Manner::Guarded("authorization: Bearer open\r\n", r#"{"a": [{"load": 3}]}"#.into())).await;
+        scene(world).await?;
+        grant_more(world, "reads", &[("", "secrets", "get")]).await?;
+        world.create::<Secret>(json!({"metadata": {"name": "token"}, "stringData": {"token": "open\n"}})).await?;
+        let source = json!({"http": {"url": server.url("/load"), "path": "a.0.load",
+            "auth": {"bearer": {"name": "token", "key": "token"}}}});
+        let mut spec = loop_on(source);
+        let pushed = json!({"name": "cpu", "source": {"push": {}}, "low": {"raise": "5"}, "missing": {"after": "1h"}});
+        spec["metrics"].as_array_mut().map(|all| all.insert(0, pushed));
+        spec["policy"] = json!({"rank": ["load", "cpu"]});
+        put(world, "web", spec).await?;
+        until::<Monitoring, _>(world, "web", "the document to be read", |one| {
+            one.status?.values.iter().any(|reading| reading.value.as_str() == "3").then_some(())
+        })
+        .await?;
+        let time = push(world, "web", json!({"cpu": "2"})).await?;
+        let tag = until::<Monitoring, _>(world, "web", "the sample to be seen", |one| {
+            let status = one.status?;
+            (status.message? == "Low cpu").then_some(status.tag?)
+        })
+        .await?;
+        ensure!(tag.pushed.as_ref().is_some_and(|pushed| pushed.0 == time), "{tag:?}");
+        server.turn(Manner::Says("200 OK", r#"{"a": [{"load": "10"}]}"#.into()));
+        unknown(world, "web", "load", "a.0.load is a string, not a number").await?;
+        ensure!(replicas(world, "web").await?.1 == 1, "it acted on text");
+        server.turn(Manner::Says("200 OK", r#"{"a": [{"load": 10}]}"#.into()));
+        scaled(world).await?;
+        let seen = world.api::<Monitoring>().get("web").await?.status.unwrap_or_default();
+        ensure!(seen.message.as_deref() == Some("Low cpu,High load"), "{seen:?}");
+        ensure!(seen.refused.is_none(), "samples were refused: {:?}", seen.refused);
+        Ok(())
+    });
+}
+
+#[test]
+fn addresses_of_the_cluster_are_not_asked() {
+    loop_story("sources-refused", async |world| {
+        scene(world).await?;
+        let metrics = [
+            ("api", json!({"http": {"url": format!("http://{}/version", world.proxy.address), "path": "major"}})),
+            ("metadata", json!({"http": {"url": "http://169.254.169.254/latest/meta-data", "path": "a"}})),
+        ];
+        put(world, "web", watcher(&metrics)).await?;
+        unknown(world, "web", "api", "the address is refused: 127.0.0.1 is the API server's").await?;
+        unknown(world, "web", "metadata", "the address is refused: 169.254.169.254 is a link-local address").await
+    });
+}
+
+#[test]
+fn objects_are_read_as_the_loops_account() {
+    loop_story("sources-object", async |world| {
+        scene(world).await?;
+        let field = |kind: &str, name: &str, path: &str| {
+            let version = if kind == "ConfigMap" { "v1" } else { "ganglion.dev/v1alpha1" };
+            json!({"object": {"apiVersion": version, "kind": kind, "name": name, "path": path}})
+        };
+        let condition =
+            json!({"object": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "condition": "Available"}});
+        world
+            .create::<ConfigMap>(json!({"metadata": {"name": "wish"}, "data": {"load": "3", "words": "many"}}))
+            .await?;
+        put(world, "web", loop_on(field("ConfigMap", "wish", "data.load"))).await?;
+        let metrics = [
+            ("available", condition),
+            ("words", field("ConfigMap", "wish", "data.words")),
+            ("nothing", field("ConfigMap", "wish", "data.none")),
+            ("gone", field("ConfigMap", "gone", "data.load")),
+            ("own", field("ClosedLoop", "web", "status.observedGeneration")),
+            ("unheard", json!({"object": {"apiVersion": "no.such/v1", "kind": "Thing", "name": "a", "path": "b"}})),
+            ("astray", field("ConfigMap", "../secrets/a", "data")),
+        ];
+        put(world, "others", watcher(&metrics)).await?;
+        unknown(world, "web", "load", "grant service account web-loop this verb on this resource").await?;
+        let message = ready(world, "web", "Unknown", "NoSample").await?;
+        ensure!(message.contains("cannot get resource \"configmaps\""), "{message}");
+        grant_more(world, "reads", &[("", "configmaps", "get"), ("ganglion.dev", "closedloops", "get")]).await?;
+        ready(world, "web", "True", "Running").await?;
+        for (metric, words) in [
+            ("words", "\"many\" is no quantity"),
+            ("nothing", "there is no data.none"),
+            ("gone", "there is no ConfigMap gone in namespace"),
+            ("unheard", "the API server knows no kind Thing of namespaces in no.such/v1"),
+            ("astray", "can be no object's name"),
+        ] {
+            unknown(world, "others", metric, words).await?;
+        }
+        let values = world.api::<Monitoring>().get("others").await?.status.unwrap_or_default().values;
+        let values: Vec<_> = values.iter().map(|one| (one.metric.as_str(), one.value.as_str())).collect();
+        ensure!(values == [("available", "1"), ("own", "1")], "{values:?}");
+        let patch = Patch::Merge(json!({"data": {"load": "5100m"}}));
+        world.api::<ConfigMap>().patch("wish", &PatchParams::default(), &patch).await?;
+        scaled(world).await
+    });
+}
+
+/// How many loops hang, and how long it is looked.
+const HANGING: usize = 60;
+const LOOK: Duration = Duration::from_secs(6);
+
+#[test]
+fn loops_whose_sources_hang_do_not_hold_up_the_others() {
+    loop_story("sources-hang", async |world| {
+        let (hangs, healthy) =
+            (Server::start(Manner::Hangs).await, Server::start(Manner::Says("200 OK", r#"{"load": 3}"#.into())).await);
+        scene(world).await?;
+        let mut spec = watcher(&[("load", json!({"http": {"url": healthy.url("/"), "path": "load"}}))]);
+        spec["trace"] = json!("EverySample");
+        for nth in 0..HANGING {
+            let hanging = [("load", json!({"http": {"url": hangs.url("/"), "path": "load"}}))];
+            put(world, &format!("hangs-{nth}"), watcher(&hanging)).await?;
+        }
+        put(world, "web", spec).await?;
+        unknown(world, &format!("hangs-{}", HANGING - 1), "load", "no answer within 1 s").await?;
+        ready(world, "web", "True", "Running").await?;
+        let sequence = async || -> Result<i64> {
+            let status = world.api::<Monitoring>().get("web").await?.status.unwrap_or_default();
+            Ok(status.tag.map_or(0, |tag| tag.sequence))
+        };
+        let before = sequence().await?;
+        tokio::time::sleep(LOOK).await;
+        let samples = sequence().await? - before;
+        ensure!((5..=7).contains(&samples), "{samples} samples in {LOOK:?}, one a second is right");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_calm_loop_writes_nothing_and_after_a_restart_nothing_either() {
+    loop_story("sources-calm", async |world| {
+        let server = Server::start(Manner::Says("200 OK", r#"{"load": 3}"#.into())).await;
+        scene(world).await?;
+        let http = json!({"http": {"url": server.url("/"), "path": "load"}});
+        let object =
+            json!({"object": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "path": "spec.replicas"}});
+        put(world, "asks", watcher(&[("load", http.clone()), ("replicas", object)])).await?;
+        put(world, "both", watcher(&[("load", http), ("cpu", json!({"push": {}}))])).await?;
+        put(world, "takes", watcher(&[("cpu", json!({"push": {}}))])).await?;
+        let calm = async |world: &World| -> Result<()> {
+            for name in ["both", "takes"] {
+                push(world, name, json!({"cpu": "3"})).await?;
+            }
+            tokio::time::sleep(Duration::from_millis(1500)).await;
+            Ok(())
+        };
+        for name in ["both", "takes"] {
+            until::<Monitoring, _>(world, name, "its Monitoring", |one| one.status?.message).await?;
+        }
+        calm(world).await?;
+        for name in ["asks", "both", "takes"] {
+            ready(world, name, "True", "Running").await?;
+        }
+        let monitoring = world.api::<Monitoring>().get("takes").await?.status.unwrap_or_default();
+        let speaks = monitoring.conditions.iter().any(|one| one.observed_generation.is_some());
+        ensure!(!speaks, "a GitOps tool would wait for ever: {monitoring:?}");
+        let before = world.proxy.writes().len();
+        calm(world).await?;
+        calm(world).await?;
+        let asked = server.asked.lock().unwrap().len();
+        world.kill_and_restart().await?;
+        world.operator.lock().await.ready().await?;
+        calm(world).await?;
+        calm(world).await?;
+        let writes = world.proxy.writes();
+        ensure!(writes.len() == before, "it wrote {:?}", writes.get(before..));
+        ensure!(server.asked.lock().unwrap().len() > asked, "nobody was asked any more");
+        let others = world.api::<ClosedLoop>().get("asks").await?.status.unwrap_or_default();
+        ensure!(others.conditions.iter().all(|one| one.type_ == "Ready"), "{others:?}");
+        Ok(())
+    });
+}

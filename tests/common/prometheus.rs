@@ -1,0 +1,154 @@
+//! A real Prometheus on loopback, which scrapes a real node-exporter, whose textfile collector says what a test sets.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use tempfile::TempDir;
+
+use super::PATIENCE;
+use super::operator::free_port;
+use super::server::Authority;
+
+/// The one who may ask where a password is wanted, and the password as a hash.
+pub const USER: &str = "me";
+pub const PASSWORD: &str = "word";
+const HASH: &str = "$2b$04$abcdefghijklmnopqrstuuB/GrfUOm5dtrEiT8lcouu5XB5ftbWLi";
+
+/// Prometheus and its exporter. Dropped, both are killed.
+pub struct Prometheus {
+    home: TempDir,
+    port: u16,
+    arguments: Vec<String>,
+    server: Option<Child>,
+    exporter: Child,
+    secure: bool,
+}
+
+impl Prometheus {
+    /// One that answers everybody.
+    pub async fn start() -> Result<Self> {
+        Self::begin(None).await
+    }
+
+    /// One that asks for a password, over TLS.
+    pub async fn guarded(authority: &Authority) -> Result<Self> {
+        Self::begin(Some(authority)).await
+    }
+
+    async fn begin(authority: Option<&Authority>) -> Result<Self> {
+        let home = TempDir::new()?;
+        let (port, scraped) = (free_port()?, free_port()?);
+        let text = home.path().join("text");
+        fs::create_dir(&text)?;
+        let exporter = spawn(
+            "node-exporter",
+            &[
+                "--collector.disable-defaults".to_owned(),
+                "--collector.textfile".to_owned(),
+                format!("--collector.textfile.directory={}", text.display()),
+                format!("--web.listen-address=127.0.0.1:{scraped}"),
+            ],
+        )?;
+        let config = home.path().join("prometheus.yml");
+        let job = format!("[{{job_name: node, static_configs: [{{targets: ['127.0.0.1:{scraped}']}}]}}]");
+        fs::write(
+            &config,
+            format!("global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}\nscrape_configs: {job}\n"),
+        )?;
+        let mut arguments = vec![
+            format!("--config.file={}", config.display()),
+            format!("--storage.tsdb.path={}", home.path().join("data").display()),
+            format!("--web.listen-address=127.0.0.1:{port}"),
+        ];
+        if let Some(authority) = authority {
+            let (cert, key) = authority.files();
+            let file = home.path().join("web.yml");
+            let (cert, key) = (cert.display(), key.display());
+            let text = format!(
+                "tls_server_config: {{cert_file: {cert}, key_file: {key}}}\nbasic_auth_users: {{{USER}: '{HASH}'}}\n"
+            );
+            fs::write(&file, text)?;
+            arguments.push(format!("--web.config.file={}", file.display()));
+        }
+        let mut this = Self { home, port, arguments, server: None, exporter, secure: authority.is_some() };
+        this.again().await?;
+        Ok(this)
+    }
+
+    /// Where it is asked.
+    pub fn url(&self) -> String {
+        format!("{}://127.0.0.1:{}", if self.secure { "https" } else { "http" }, self.port)
+    }
+
+    /// From the next scrape on this metric has this value.
+    pub fn set(&self, metric: &str, value: &str) -> Result<()> {
+        let (text, new) = (self.home.path().join("text"), self.home.path().join("new"));
+        fs::write(&new, format!("# TYPE {metric} gauge\n{metric} {value}\n"))?;
+        Ok(fs::rename(new, text.join(format!("{metric}.prom")))?)
+    }
+
+    /// It ends.
+    pub fn end(&mut self) {
+        if let Some(mut server) = self.server.take() {
+            let _ = server.kill();
+            let _ = server.wait();
+        }
+    }
+
+    /// It is started, and answers.
+    pub async fn again(&mut self) -> Result<()> {
+        self.server = Some(spawn("prometheus", &self.arguments)?);
+        let ready = async {
+            // A TLS server answers plain words with an error, which is an answer.
+            while !tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await.is_ok() {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, ready).await.context("Prometheus does not listen")
+    }
+
+    /// SIGSTOP: it takes connections, and says nothing.
+    pub fn pause(&self) -> Result<()> {
+        self.signal("-STOP")
+    }
+
+    /// SIGCONT.
+    pub fn resume(&self) -> Result<()> {
+        self.signal("-CONT")
+    }
+
+    fn signal(&self, signal: &str) -> Result<()> {
+        let id = self.server.as_ref().context("Prometheus does not run")?.id().to_string();
+        ensure!(Command::new("kill").args([signal, &id]).status()?.success(), "kill {signal}");
+        Ok(())
+    }
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        self.end();
+        let _ = self.exporter.kill();
+        let _ = self.exporter.wait();
+    }
+}
+
+/// The path of one of the programs of `hack/peers`.
+pub fn peer(name: &str) -> Result<PathBuf> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/hack/peers");
+    let done = Command::new(script).arg(name).output().context("cannot start hack/peers")?;
+    if !done.status.success() {
+        bail!("hack/peers {name}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+    Ok(PathBuf::from(String::from_utf8(done.stdout)?.trim()))
+}
+
+/// Starts one of them; it dies with the test even where that is killed.
+fn spawn(name: &str, arguments: &[String]) -> Result<Child> {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL"]).arg(peer(name)?).args(arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().with_context(|| format!("cannot start {name}"))
+}
