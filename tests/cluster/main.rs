@@ -21,6 +21,7 @@ mod loop_faults;
 mod loop_modes;
 mod loop_rungs;
 mod loop_sources;
+mod loop_webhooks;
 mod loops;
 mod moves;
 mod newcomers;

@@ -63,12 +63,9 @@ impl Operator {
         Ok(Self { home, arguments, port, child: None })
     }
 
-    /// Gives it these settings (YAML) from its next start on.
+    /// Gives it these settings (YAML) besides, from its next start on.
     pub fn settings(&mut self, yaml: &str) -> Result<()> {
-        let path = self.home.path().join("settings.yaml");
-        fs::write(&path, yaml)?;
-        self.arguments.extend(["--settings".to_owned(), path.display().to_string()]);
-        Ok(())
+        Ok(fs::write(self.home.path().join("settings.yaml"), format!("{SETTINGS}\n{yaml}"))?)
     }
 
     /// Starts the process; [`Self::ready`] waits until it is up.

@@ -202,9 +202,9 @@ async fn one(ctx: &ClosedLoops, question: &Question, source: &Source, within: Du
 }
 
 /// Who asks: the operator, and for objects the loop's own account.
-struct Asker<'a> {
-    ctx: &'a ClosedLoops,
-    account: Account,
+pub struct Asker<'a> {
+    pub ctx: &'a ClosedLoops,
+    pub account: Account,
 }
 
 impl Asker<'_> {

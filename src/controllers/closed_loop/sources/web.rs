@@ -30,7 +30,10 @@ pub async fn http(asker: &Asker<'_>, source: &Http, within: Duration) -> Got {
 impl Asker<'_> {
     /// The request, with what it takes to be let in. Secrets are read anew each time: who takes one away, or the right to
     /// read it, is obeyed at once.
-    async fn call(
+    ///
+    /// # Errors
+    /// In words: what it takes is not there, or may not be read.
+    pub async fn call(
         &self,
         url: &str,
         auth: Option<&AuthRef>,

@@ -18,6 +18,7 @@ use crate::controllers::error::Error;
 const HEADER: &str = "impersonate-user";
 
 /// A service account.
+#[derive(Clone)]
 pub struct Account {
     pub client: Client,
     pub namespace: String,

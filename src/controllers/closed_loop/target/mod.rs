@@ -10,6 +10,7 @@ mod patch;
 mod resize;
 mod scale;
 mod tune;
+mod webhook;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -20,6 +21,7 @@ use super::{ClosedLoops, Pass, objects};
 use crate::api::closed_loop::TargetRef;
 use crate::api::closed_loop::action::Rung;
 use crate::api::closed_loop::reasons::LoopReason;
+use crate::api::decision::DecisionStatus;
 use crate::api::execution::{Claim, ExecutionSpec};
 use crate::controllers::error::Error;
 use crate::logic::closed_loop::execution::{Acted, Effect, Seen, Thing};
@@ -43,6 +45,8 @@ pub struct Actor {
     uid: String,
     target: TargetRef,
     account: Account,
+    /// What was decided.
+    decision: DecisionStatus,
     /// Since when a right is missing.
     pub doubt: Option<Timestamp>,
 }
@@ -55,6 +59,7 @@ impl Actor {
             uid: pass.family.execution.as_ref().and_then(|object| object.uid()).unwrap_or_default(),
             target: spec.target.clone(),
             account: Account { client: ctx.client.clone(), namespace: pass.key.namespace.clone(), name },
+            decision: pass.memory.decision.now().clone(),
             doubt: pass.memory.forbidden,
         }
     }
@@ -89,6 +94,8 @@ pub async fn look(ctx: &ClosedLoops, actor: &mut Actor, rung: &Rung, claim: Opti
         resize::look(ctx, actor, resize).await
     } else if let Some(field) = &rung.patch {
         patch::look(ctx, actor, &field.path).await
+    } else if rung.webhook.is_some() {
+        Ok(Seen::Nothing)
     } else {
         Ok(Seen::Unfit(
             LoopReason::NotSupported,
@@ -147,9 +154,8 @@ pub async fn act(ctx: &ClosedLoops, actor: &mut Actor, effect: &Effect) -> Resul
         Effect::Patch { target, path, value } => {
             objects::counted(ctx, "PatchField", patch::act(ctx, actor, target, path, value)).await
         }
-        Effect::Send { .. } => {
-            return Ok(Acted::Refused("this version of the operator does not support what was decided".to_owned()));
-        }
+        // Nothing of it is the API server's to say.
+        Effect::Send { id, webhook } => return Ok(webhook::act(ctx, actor, id, webhook).await),
     };
     let acted = match done {
         Ok(there) => Acted::Done(there),

@@ -1,0 +1,70 @@
+//! An event to an address that the loop's author named: CloudEvents 1.0, structured JSON, sent once.
+
+use serde_json::{Value, json};
+
+use super::Actor;
+use crate::api::closed_loop::action::Webhook;
+use crate::api::decision::DecisionStatus;
+use crate::clients;
+use crate::controllers::closed_loop::ClosedLoops;
+use crate::controllers::closed_loop::sources::Asker;
+use crate::logic::closed_loop::execution::Acted;
+use crate::logic::closed_loop::rung;
+
+/// The kind of event.
+const TYPE: &str = "dev.ganglion.closedloop.decision";
+
+/// The media type of one event as JSON.
+const MEDIA: &str = "application/cloudevents+json; charset=utf-8";
+
+/// Sends the event, with the secrets that the loop's own account may read. An answer that does not come leaves open whether
+/// it arrived.
+pub async fn act(ctx: &ClosedLoops, actor: &Actor, id: &str, webhook: &Webhook) -> Acted {
+    let asker = Asker { ctx, account: actor.account.clone() };
+    let call = match asker.call(&webhook.url, webhook.auth.as_ref(), webhook.ca.as_ref(), ctx.patience).await {
+        Ok(call) => call,
+        Err(words) => return Acted::Refused(format!("it was not sent: {words}")),
+    };
+    let body = event(actor, id).to_string().into_bytes();
+    let answer = ctx.web.post(&call, MEDIA, body).await.and_then(clients::web::Answer::good);
+    match answer {
+        Ok(_) => Acted::Done(None),
+        Err(error @ (clients::Error::Timeout(_) | clients::Error::Broken(_) | clients::Error::TooLong)) => {
+            Acted::Unclear(error.to_string())
+        }
+        Err(
+            error @ (clients::Error::Refused(_)
+            | clients::Error::Unfit(_)
+            | clients::Error::Unreachable(_)
+            | clients::Error::Redirect(_)
+            | clients::Error::Status(_)
+            | clients::Error::Answer(_)),
+        ) => Acted::Refused(error.to_string()),
+    }
+}
+
+fn event(actor: &Actor, id: &str) -> Value {
+    let key = &actor.loop_key;
+    let DecisionStatus { chosen, history, message, tag, .. } = &actor.decision;
+    let entry = history.last().filter(|entry| chosen.as_ref().is_some_and(|chosen| chosen.seq == entry.seq));
+    json!({
+        "specversion": "1.0",
+        "id": id,
+        "source": format!("/apis/ganglion.dev/v1alpha1/namespaces/{}/closedloops/{}", key.namespace, key.name),
+        "type": TYPE,
+        "subject": format!("{}/{}", actor.target.kind, actor.target.name),
+        "time": chosen.as_ref().map(|chosen| &chosen.at),
+        "datacontenttype": "application/json",
+        "data": {
+            "loop": {"namespace": key.namespace, "name": key.name},
+            "target": actor.target,
+            "seq": chosen.as_ref().map(|chosen| chosen.seq),
+            "metric": chosen.as_ref().map(|chosen| &chosen.metric),
+            "side": chosen.as_ref().map(|chosen| chosen.side),
+            "value": entry.and_then(|entry| entry.value.as_ref()),
+            "message": message,
+            "action": chosen.as_ref().map(|chosen| rung::words(&chosen.action)),
+            "tag": tag,
+        },
+    })
+}

@@ -1,0 +1,194 @@
+//! Events of loops: CloudEvents 1.0 to a real server, once, whatever becomes of the answer.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use ganglion::api::decision::{Decision, Outcome};
+use ganglion::api::execution::{Execution, ExecutionState};
+use k8s_openapi::api::core::v1::Secret;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use crate::common::loops::{account, loop_story, make, on, push, ready, travelled, until};
+use crate::common::proxy::gate::When;
+use crate::common::world::World;
+
+/// How long nothing must happen to be believed.
+const CALM: Duration = Duration::from_secs(3);
+
+/// A server that notes what it is sent, and answers when it likes.
+struct Hook {
+    url: String,
+    shared: Arc<Shared>,
+    server: JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Shared {
+    events: Mutex<Vec<(HeaderMap, Value)>>,
+    came: Notify,
+    /// It never answers.
+    hangs: bool,
+    status: StatusCode,
+}
+
+impl Hook {
+    async fn start(status: StatusCode, hangs: bool) -> Result<Self> {
+        let shared = Arc::new(Shared { hangs, status, ..Shared::default() });
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let url = format!("http://{}/hook", listener.local_addr()?);
+        let router = Router::new().fallback(take).with_state(Arc::clone(&shared));
+        let server = tokio::spawn(async move {
+            let _ = axum::serve(listener, router).await;
+        });
+        Ok(Self { url, shared, server })
+    }
+
+    fn events(&self) -> Vec<(HeaderMap, Value)> {
+        self.shared.events.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn rung(&self) -> Value {
+        on("Low", json!([{"webhook": {"url": self.url, "auth": {"bearer": {"name": "hooks", "key": "token"}}}}]))
+    }
+}
+
+impl Drop for Hook {
+    fn drop(&mut self) {
+        self.server.abort();
+    }
+}
+
+async fn take(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes) -> StatusCode {
+    let event = serde_json::from_slice(&body).unwrap_or_default();
+    shared.events.lock().unwrap_or_else(PoisonError::into_inner).push((headers, event));
+    shared.came.notify_one();
+    if shared.hangs {
+        std::future::pending::<()>().await;
+    }
+    shared.status
+}
+
+async fn scene(world: &World, hook: &Hook) -> Result<()> {
+    account(world, &[("", "secrets", "get")]).await?;
+    world.create::<Secret>(json!({"metadata": {"name": "hooks"}, "stringData": {"token": "sesame\n"}})).await?;
+    make(world, "web", hook.rung()).await?;
+    ready(world, "web", "Unknown", "NoSample").await.map(drop)
+}
+
+async fn ends(world: &World, state: ExecutionState) -> Result<String> {
+    until::<Execution, _>(world, "web", &format!("the end {state:?}"), |one| {
+        let status = one.status?;
+        (status.state? == state).then_some(status.message?)
+    })
+    .await
+}
+
+#[test]
+fn an_event_says_what_was_decided() {
+    loop_story("webhook-event", async |world| {
+        let hook = Hook::start(StatusCode::NO_CONTENT, false).await?;
+        scene(world, &hook).await?;
+        let time = push(world, "web", json!({"cpu": "2"})).await?;
+        let execution = travelled(world, "web", time).await?.2.context("it did not act")?;
+        ensure!(ends(world, ExecutionState::Done).await?.starts_with("did: event "), "{execution:?}");
+        let events = hook.events();
+        ensure!(events.len() == 1, "{events:?}");
+        let (headers, event) = &events[0];
+        let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        ensure!(header("content-type") == "application/cloudevents+json; charset=utf-8", "{headers:?}");
+        ensure!(header("authorization") == "Bearer sesame", "{headers:?}");
+        let id = format!("{}/1", execution.uid().unwrap_or_default());
+        let source = format!("/apis/ganglion.dev/v1alpha1/namespaces/{}/closedloops/web", world.ns);
+        for (pointer, expected) in [
+            ("/specversion", json!("1.0")),
+            ("/id", json!(id)),
+            ("/source", json!(source)),
+            ("/type", json!("dev.ganglion.closedloop.decision")),
+            ("/subject", json!("Deployment/web")),
+            ("/data/loop/name", json!("web")),
+            ("/data/seq", json!(1)),
+            ("/data/metric", json!("cpu")),
+            ("/data/side", json!("Low")),
+            ("/data/value", json!("2")),
+            ("/data/message", json!("React to cpu")),
+        ] {
+            ensure!(event.pointer(pointer) == Some(&expected), "{pointer} is not {expected} in {event}");
+        }
+        ensure!(event["time"].as_str().is_some_and(|time| time.parse::<jiff::Timestamp>().is_ok()), "{event}");
+        Ok(())
+    });
+}
+
+#[test]
+fn killed_before_the_answer_it_is_lost_and_not_sent_again() {
+    loop_story("webhook-killed", async |world| {
+        let hook = Hook::start(StatusCode::OK, true).await?;
+        scene(world, &hook).await?;
+        push(world, "web", json!({"cpu": "2"})).await?;
+        tokio::time::timeout(Duration::from_secs(20), hook.shared.came.notified()).await.context("nothing was sent")?;
+        world.kill_and_restart().await?;
+        let message = ends(world, ExecutionState::Lost).await?;
+        ensure!(message == "it may have been sent when the operator ended; it is not sent again", "{message}");
+        until::<Decision, _>(world, "web", "the decision to be lost", |one| {
+            (one.status?.chosen?.outcome? == Outcome::Lost).then_some(())
+        })
+        .await?;
+        tokio::time::sleep(CALM).await;
+        ensure!(hook.events().len() == 1, "{:?}", hook.events());
+        Ok(())
+    });
+}
+
+#[test]
+fn killed_before_the_result_is_recorded_it_is_lost_though_it_arrived() {
+    loop_story("webhook-recorded", async |world| {
+        let hook = Hook::start(StatusCode::OK, false).await?;
+        scene(world, &hook).await?;
+        let mut held = world.proxy.hold(1, When::Before, |write| {
+            write.is_on("executions/status") && write.body.pointer("/status/state") == Some(&json!("Done"))
+        });
+        push(world, "web", json!({"cpu": "2"})).await?;
+        held.reached().await.context("nothing was recorded")?;
+        {
+            let mut operator = world.operator.lock().await;
+            operator.kill();
+            held.lose();
+            operator.start()?;
+        }
+        ends(world, ExecutionState::Lost).await?;
+        tokio::time::sleep(CALM).await;
+        ensure!(hook.events().len() == 1, "{:?}", hook.events());
+        Ok(())
+    });
+}
+
+#[test]
+fn a_server_that_refuses_and_a_secret_that_is_not_there_are_told_of() {
+    loop_story("webhook-refused", async |world| {
+        let hook = Hook::start(StatusCode::FORBIDDEN, false).await?;
+        account(world, &[("", "secrets", "get")]).await?;
+        make(world, "web", hook.rung()).await?;
+        ready(world, "web", "Unknown", "NoSample").await?;
+        push(world, "web", json!({"cpu": "2"})).await?;
+        let message = ends(world, ExecutionState::Failed).await?;
+        ensure!(message.starts_with("it was not sent: there is no Secret hooks"), "{message}");
+        ensure!(hook.events().is_empty(), "{:?}", hook.events());
+        world.create::<Secret>(json!({"metadata": {"name": "hooks"}, "stringData": {"token": "x"}})).await?;
+        make(world, "other", hook.rung()).await?;
+        ready(world, "other", "Unknown", "NoSample").await?;
+        push(world, "other", json!({"cpu": "2"})).await?;
+        let message = ready(world, "other", "False", "Failed").await?;
+        ensure!(message == "the server answers 403 Forbidden", "{message}");
+        ensure!(hook.events().len() == 1, "{:?}", hook.events());
+        Ok(())
+    });
+}
