@@ -157,7 +157,9 @@ fn of_the_hops(write: &Write) -> bool {
     let statuses = ["monitorings/status", "decisions/status", "executions/status"];
     let under_way = write.body.pointer("/status/state") == Some(&json!("Executing"))
         && !write.body.to_string().contains("WorkloadAction ");
-    let effect = write.target == "workloadactions" || write.is_on("pods/resize") || write.is_on("deployments");
+    // The controller of WorkloadActions writes workloads too, by merge patches.
+    let patched = write.is_on("deployments") && write.body.is_array();
+    let effect = write.target == "workloadactions" || write.is_on("pods/resize") || patched;
     effect || (statuses.iter().any(|kind| write.is_on(kind)) && !under_way)
 }
 
