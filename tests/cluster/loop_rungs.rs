@@ -9,6 +9,7 @@ use ganglion::api::closed_loop::metric::Side;
 use ganglion::api::decision::Decision;
 use ganglion::api::execution::{Execution, ExecutionState};
 use ganglion::api::marks;
+use ganglion::api::monitoring::Monitoring;
 use ganglion::api::receipt::WorkloadActionReceipt;
 use ganglion::api::workload_action::WorkloadAction;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -157,7 +158,9 @@ fn of_the_hops(write: &Write) -> bool {
     let statuses = ["monitorings/status", "decisions/status", "executions/status"];
     let under_way = write.body.pointer("/status/state") == Some(&json!("Executing"))
         && !write.body.to_string().contains("WorkloadAction ");
-    let effect = write.target == "workloadactions" || write.is_on("pods/resize") || write.is_on("deployments");
+    // The controller of WorkloadActions writes workloads too, by merge patches.
+    let patched = write.is_on("deployments") && write.body.is_array();
+    let effect = write.target == "workloadactions" || write.is_on("pods/resize") || patched;
     effect || (statuses.iter().any(|kind| write.is_on(kind)) && !under_way)
 }
 
@@ -362,6 +365,12 @@ fn a_resize_that_a_kubelet_refuses_or_puts_off_is_told_of() {
 fn a_workload_action_is_the_loops_own_and_its_end_is_the_end() {
     loop_story("rung-action-end", async |world| {
         Rung::Action.scene(world).await?;
+        // Nothing but the action's end brings the loop back to it.
+        world.patch_loop("web", json!({"spec": {"interval": "24h"}})).await?;
+        until::<Monitoring, _>(world, "web", "the interval", |one| {
+            (one.spec.interval?.as_str() == "24h").then_some(())
+        })
+        .await?;
         // Held where its work begins, so that it can be seen under way.
         let mut held = world.proxy.hold(1, When::Before, |write| write.is_on("pods"));
         let time = push(world, "web", json!({"cpu": "2"})).await?;
