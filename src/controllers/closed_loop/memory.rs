@@ -17,6 +17,8 @@ pub struct Memory {
     pub sample: Option<Sample>,
     /// What was watched when the levels were last looked at.
     pub watched: Option<MonitoringSpec>,
+    /// The last write of Monitoring's status has had no answer.
+    pub unclear: bool,
     /// When they were.
     pub looked: Option<Timestamp>,
     /// When time alone lets through an alarm that is held back.

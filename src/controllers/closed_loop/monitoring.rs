@@ -35,6 +35,12 @@ pub async fn hop(
     assessment: &Assessment,
     watch: &Watch,
 ) -> Result<bool, Error> {
+    // The write insists on no version, since senders write beside it: it must not start from what an earlier one, whose
+    // answer did not come, may have left behind.
+    if pass.memory.unclear {
+        objects::refresh::<Monitoring>(ctx, pass).await?;
+        pass.memory.unclear = false;
+    }
     let Some(object) = pass.family.monitoring.clone() else { return Ok(true) };
     let now = ctx.now();
     let uid = object.uid().unwrap_or_default();
@@ -69,14 +75,7 @@ pub async fn hop(
         let next = watch.observe(&seen.status, *one, Around { last: last.as_ref(), now });
         seen = Seen { write: seen.write || next.write, ..next };
     }
-    let status = if seen.write {
-        objects::record(ctx, pass, &*object, json!(seen.status), Precondition::Uid).await?;
-        pass.family.monitoring.as_ref().and_then(|object| object.status.clone()).unwrap_or_default()
-    } else {
-        seen.status
-    };
-    let stored = pass.family.monitoring.as_ref().and_then(|object| object.status.as_ref());
-    pass.memory.monitoring.keep(&uid, stored, status);
+    keep(ctx, pass, &object, seen).await?;
     pass.memory.watched = Some(assessment.children.monitoring.clone());
     pass.memory.sample = sample.or(pass.memory.sample.take());
     // A sample shows the levels as well as time does; but who is asked is asked in time, however many samples come.
@@ -89,6 +88,21 @@ pub async fn hop(
         pass.again(ripe);
     }
     Ok(true)
+}
+
+/// Writes what is worth it, and keeps it either way.
+async fn keep(ctx: &ClosedLoops, pass: &mut Pass, object: &Monitoring, seen: Seen) -> Result<(), Error> {
+    let status = if seen.write {
+        pass.memory.unclear = true;
+        objects::record(ctx, pass, object, json!(seen.status), Precondition::Uid).await?;
+        pass.memory.unclear = false;
+        pass.family.monitoring.as_ref().and_then(|object| object.status.clone()).unwrap_or_default()
+    } else {
+        seen.status
+    };
+    let stored = pass.family.monitoring.as_ref().and_then(|object| object.status.as_ref());
+    pass.memory.monitoring.keep(&object.uid().unwrap_or_default(), stored, status);
+    Ok(())
 }
 
 /// The sample that was pushed, where it was not taken or refused before. After a restart only the last tag can tell: what is

@@ -158,19 +158,25 @@ pub fn take_in<K: Kind>(ctx: &ClosedLoops, pass: &mut Pass, answer: K) {
 /// The object is not as it was known: it is looked at, so that the next pass starts from what there is.
 async fn surprised<K: Kind>(ctx: &ClosedLoops, pass: &mut Pass, error: Error) -> Error {
     match error {
-        Error::Conflict(_) | Error::Exists(_) | Error::Gone(_) => {}
-        error => return error,
+        Error::Conflict(_) | Error::Exists(_) | Error::Gone(_) => refresh::<K>(ctx, pass).await.err().unwrap_or(error),
+        error => error,
     }
-    match ctx.timed(api::<K>(ctx, &pass.key).get_opt(&pass.key.name)).await {
-        Ok(Some(found)) => take_in(ctx, pass, found),
-        Ok(None) => {
+}
+
+/// Reads what there is of an object of the loop: the watch may not have told of it yet.
+///
+/// # Errors
+/// It could not be read.
+pub async fn refresh<K: Kind>(ctx: &ClosedLoops, pass: &mut Pass) -> Result<(), Error> {
+    match ctx.timed(api::<K>(ctx, &pass.key).get_opt(&pass.key.name)).await? {
+        Some(found) => take_in(ctx, pass, found),
+        None => {
             let known = Identity { key: pass.key.clone(), ..Identity::default() };
             let uid = known_uid::<K>(pass);
             ctx.loops.write(|loops| loops.remove(K::KIND, &Identity { uid, ..known }));
         }
-        Err(other) => return other,
     }
-    error
+    Ok(())
 }
 
 fn known_uid<K: Kind>(pass: &Pass) -> String {

@@ -9,6 +9,9 @@ use crate::api::closed_loop::policy::{self, Calm, Oscillation, Policy};
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::decision::{Act, Direction, LimitState};
 
+/// So many of the last actions are kept however old they are.
+const LAST_FEW: usize = 8;
+
 /// The limits of a policy, read.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
@@ -100,17 +103,17 @@ impl Limits {
         (state != LimitState::default()).then_some(state)
     }
 
-    /// Drops what no limit can ask for any more: all that is older than the longest of them, the last of each dimension
-    /// aside, against which the next one may be a reversal.
+    /// Drops what no limit can ask for any more: all that is older than the longest of them. The last few stay, since the
+    /// policy may be changed, and the last of each dimension, against which the next one may be a reversal.
     pub fn forget(&self, acts: &mut Vec<Act>, now: Timestamp) {
         let spans = self.all.iter().flat_map(|limit| [Some(limit.dwell), limit.budget.map(|budget| budget.per)]);
         let longest = spans.chain([self.oscillation.map(|oscillation| oscillation.per)]).flatten().max();
         let is_old = |act: &Act| since(&act.at, now) >= longest.unwrap_or_default();
         let turns = |act: &Act| act.direction != Direction::Neither;
         let mut kept: Vec<Act> = Vec::new();
-        for act in acts.drain(..).rev() {
+        for (age, act) in acts.drain(..).rev().enumerate() {
             let is_last = || !kept.iter().any(|other| is_old(other) && other.dimension == act.dimension);
-            if !is_old(&act) || (turns(&act) && is_last()) {
+            if age < LAST_FEW || !is_old(&act) || (turns(&act) && is_last()) {
                 kept.push(act);
             }
         }

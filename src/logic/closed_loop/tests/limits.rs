@@ -57,8 +57,10 @@ proptest! {
 }
 
 #[test]
-fn a_loop_without_limits_keeps_the_last_action_of_each_dimension() {
-    let mut kept = acts(&[(0, 0, false), (5, 1, true), (5, 0, false), (5, 0, false), (5, 2, false)]);
-    Limits::default().forget(&mut kept, at(30));
-    assert_eq!(kept.iter().map(|act| act.seq).collect::<Vec<i64>>(), [1, 3]);
+fn a_loop_without_limits_keeps_the_last_few_actions_and_the_last_of_each_dimension() {
+    let on_memory = [(0, 0, true), (5, 1, true)];
+    let on_replicas = [(5, 0, false); 10];
+    let mut kept = acts(&[&on_memory[..], &on_replicas].concat());
+    Limits::default().forget(&mut kept, at(100));
+    assert_eq!(kept.iter().map(|act| act.seq).collect::<Vec<i64>>(), [1, 4, 5, 6, 7, 8, 9, 10, 11]);
 }
