@@ -9,7 +9,7 @@ use ganglion::api::execution::{Execution, ExecutionState};
 use serde_json::{Value, json};
 
 use crate::common::loops::{
-    SCALES, account, ended, loop_story, make, on, push, ready, replicas, travelled, until, with_loops,
+    SCALES, account, ended, loop_story, make, on, push, ready, replicas, travelled, until, until_told, with_loops,
 };
 use crate::common::proxy::gate::When;
 use crate::common::workload::Workload;
@@ -121,7 +121,7 @@ fn a_proposal_waits_for_its_number_and_ends_with_its_alarm() {
         ensure!(ended(&done) == (Some(ExecutionState::Done), "1", "2"), "{:?}", done.status);
 
         // The number of one proposal does not approve the next, and comes too late when the alarm is over.
-        until::<Decision, _>(world, "web", "the decision to count", |one| one.status?.chosen?.outcome).await?;
+        until_told(world, "web", "the decision to count", |one| one.chosen?.outcome).await?;
         push(world, "web", json!({"cpu": "3"})).await?;
         until::<Decision, _>(world, "web", "the second proposal", |one| (one.status?.chosen?.seq == 2).then_some(()))
             .await?;
@@ -160,8 +160,8 @@ fn a_pause_ends_what_was_claimed_and_begins_nothing() {
         ensure!(replicas(world, "web").await? == (first + 1, 2), "{:?}", replicas(world, "web").await?);
         // What was pushed meanwhile still stands, and is acted on once.
         switch(world, "Auto").await?;
-        until::<Decision, _>(world, "web", "the sample to be acted on", |one| {
-            let chosen = one.status?.chosen?;
+        until_told(world, "web", "the sample to be acted on", |one| {
+            let chosen = one.chosen?;
             (chosen.seq == 2 && chosen.outcome? == Outcome::Served).then_some(())
         })
         .await?;
@@ -190,8 +190,8 @@ fn a_change_of_mode_in_the_middle_does_nothing_twice() {
             held.lose();
             operator.start()?;
             drop(operator);
-            until::<Decision, _>(world, "web", "the decision to count", |one| {
-                (one.status?.chosen?.outcome? == Outcome::Served).then_some(())
+            until_told(world, "web", "the decision to count", |one| {
+                (one.chosen?.outcome? == Outcome::Served).then_some(())
             })
             .await?;
             let message = said(world, "20").await?;

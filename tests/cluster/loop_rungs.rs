@@ -21,7 +21,8 @@ use serde_json::{Value, json};
 
 use crate::common::action::with;
 use crate::common::loops::{
-    ACCOUNT, account, ended, grant, loop_story, make, on, push, ready, replicas, travelled, until, with_loops,
+    ACCOUNT, account, ended, grant, loop_story, make, on, push, ready, replicas, travelled, until, until_told,
+    with_loops,
 };
 use crate::common::proxy::Write;
 use crate::common::proxy::gate::When;
@@ -87,12 +88,12 @@ impl Rung {
     /// What the hops write from a sample to its end, the effect included.
     fn writes(self) -> usize {
         match self {
-            // Seen, decided, claimed, made, under way, done, counted.
-            Self::Action => 7,
-            // Seen, decided, claimed, two pods, done, counted; a kubelet may take its time.
-            Self::Resize => 7,
-            // Seen, decided, claimed, patched, done, counted.
-            Self::Patch => 6,
+            // Seen, decided, claimed, made, under way, done.
+            Self::Action => 6,
+            // Seen, decided, claimed, two pods, done; a kubelet may take its time.
+            Self::Resize => 6,
+            // Seen, decided, claimed, patched, done.
+            Self::Patch => 5,
         }
     }
 
@@ -187,8 +188,8 @@ async fn acted_once(world: &World, rung: Rung, kill: Option<(usize, When)>) -> R
     let (_, said, _) = travelled(world, "web", time).await?;
     ensure!(said == "React to cpu", "{said}");
     done(world).await?;
-    until::<Decision, _>(world, "web", "the decision to count", |one| {
-        let served: i64 = one.status.as_ref()?.counters.iter().map(|counter| counter.served).sum();
+    until_told(world, "web", "the decision to count", |one| {
+        let served: i64 = one.counters.iter().map(|counter| counter.served).sum();
         (served == 1).then_some(())
     })
     .await?;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use futures::{StreamExt, TryStreamExt, stream};
 use ganglion::api::closed_loop::ClosedLoop;
 use ganglion::api::monitoring::Monitoring;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -291,7 +292,7 @@ fn objects_are_read_as_the_loops_account() {
 }
 
 /// How many loops hang, and how long it is looked.
-const HANGING: usize = 60;
+const HANGING: usize = 500;
 const LOOK: Duration = Duration::from_secs(6);
 
 #[test]
@@ -302,12 +303,15 @@ fn loops_whose_sources_hang_do_not_hold_up_the_others() {
         scene(world).await?;
         let mut spec = watcher(&[("load", json!({"http": {"url": healthy.url("/"), "path": "load"}}))]);
         spec["trace"] = json!("EverySample");
-        for nth in 0..HANGING {
-            let hanging = [("load", json!({"http": {"url": hangs.url("/"), "path": "load"}}))];
-            put(world, &format!("hangs-{nth}"), watcher(&hanging)).await?;
-        }
+        let hanging = |nth: usize| {
+            let mut hanging = watcher(&[("load", json!({"http": {"url": hangs.url("/"), "path": "load"}}))]);
+            hanging["interval"] = json!("5s");
+            hanging["target"]["name"] = json!(format!("hangs-{nth}"));
+            async move { put(world, &format!("hangs-{nth}"), hanging).await }
+        };
+        stream::iter(0..HANGING).map(hanging).buffer_unordered(8).try_collect::<Vec<ClosedLoop>>().await?;
         put(world, "web", spec).await?;
-        unknown(world, &format!("hangs-{}", HANGING - 1), "load", "no answer within 1 s").await?;
+        unknown(world, &format!("hangs-{}", HANGING - 1), "load", "no answer within 5 s").await?;
         ready(world, "web", "True", "Running").await?;
         let sequence = async || -> Result<i64> {
             let status = world.api::<Monitoring>().get("web").await?.status.unwrap_or_default();

@@ -8,7 +8,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
-use ganglion::api::decision::{Decision, Outcome};
+use ganglion::api::decision::Outcome;
 use ganglion::api::execution::{Execution, ExecutionState};
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
@@ -17,7 +17,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use crate::common::loops::{account, loop_story, make, on, push, ready, travelled, until};
+use crate::common::loops::{account, loop_story, make, on, push, ready, travelled, until, until_told};
 use crate::common::proxy::gate::When;
 use crate::common::world::World;
 
@@ -138,8 +138,8 @@ fn killed_before_the_answer_it_is_lost_and_not_sent_again() {
         world.kill_and_restart().await?;
         let message = ends(world, ExecutionState::Lost).await?;
         ensure!(message == "it may have been sent when the operator ended; it is not sent again", "{message}");
-        until::<Decision, _>(world, "web", "the decision to be lost", |one| {
-            (one.status?.chosen?.outcome? == Outcome::Lost).then_some(())
+        until_told(world, "web", "the decision to be lost", |one| {
+            (one.chosen?.outcome? == Outcome::Lost).then_some(())
         })
         .await?;
         tokio::time::sleep(CALM).await;

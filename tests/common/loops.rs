@@ -161,22 +161,32 @@ pub async fn told(world: &World, name: &str) -> Result<DecisionStatus> {
     Ok(settlement::told(&decision, Executor::of(&execution), Timestamp::now()))
 }
 
-/// Waits until the hops have come to the end of the sample of this time: the messages of the first two, and the Execution
-/// where the sample was acted on.
-pub async fn travelled(world: &World, name: &str, time: Timestamp) -> Result<(String, String, Option<Execution>)> {
+/// Waits until this is so of what was decided, with what became of it.
+pub async fn until_told<T>(
+    world: &World,
+    name: &str,
+    what: &str,
+    test: impl Fn(DecisionStatus) -> Option<T>,
+) -> Result<T> {
     let look = async {
         loop {
-            if let Ok(status) = told(world, name).await {
-                let open = status.chosen.as_ref().is_some_and(|chosen| chosen.outcome.is_none());
-                if status.tag.as_ref().is_some_and(|tag| tag.time.0 == time) && !open {
-                    return status;
-                }
+            if let Some(found) = told(world, name).await.ok().and_then(&test) {
+                return found;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    let decision =
-        tokio::time::timeout(PATIENCE, look).await.context("waited in vain for the sample to be decided about")?;
+    tokio::time::timeout(PATIENCE, look).await.with_context(|| format!("waited in vain for {what}"))
+}
+
+/// Waits until the hops have come to the end of the sample of this time: the messages of the first two, and the Execution
+/// where the sample was acted on.
+pub async fn travelled(world: &World, name: &str, time: Timestamp) -> Result<(String, String, Option<Execution>)> {
+    let decision = until_told(world, name, "the sample to be decided about", |status| {
+        let open = status.chosen.as_ref().is_some_and(|chosen| chosen.outcome.is_none());
+        (status.tag.as_ref().is_some_and(|tag| tag.time.0 == time) && !open).then_some(status)
+    })
+    .await?;
     let monitoring = world.api::<Monitoring>().get(name).await?.status.unwrap_or_default();
     let execution = world.api::<Execution>().get(name).await?;
     let acted = execution.status.as_ref().and_then(|status| status.tag.as_ref()).is_some_and(|tag| tag.time.0 == time);

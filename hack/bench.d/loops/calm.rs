@@ -1,6 +1,7 @@
 //! Many loops in whose world nothing happens: what they cost, and that they write nothing but a heartbeat.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
@@ -29,32 +30,43 @@ const SETTLING: Duration = Duration::from_secs(45);
 /// As long as a heartbeat is the only write.
 const WINDOW: Duration = Duration::from_mins(5);
 
-/// The sources of the loops, in turns: what a loop of this number watches.
-const MIX: [fn(usize) -> Value; 3] = [pushed, pushed, of_another_loop];
+/// The operator may ask the server that the pulling loops name.
+const SETTINGS: &str = "outbound: {allowLoopback: true}\n";
 
-fn pushed(_: usize) -> Value {
-    json!({"push": {}})
+/// What a loop of this number watches: samples that are pushed, a document that it pulls, or a field of its target.
+fn source(index: usize, server: SocketAddr) -> Value {
+    match index % 3 {
+        0 => json!({"push": {}}),
+        1 => json!({"http": {"url": format!("http://{server}/{index}"), "path": "load"}}),
+        _ => json!({"object": {
+            "apiVersion": "apps/v1", "kind": "Deployment", "name": name(index), "path": "spec.replicas",
+        }}),
+    }
 }
 
-/// What the loop before, which is pushed, decided.
-fn of_another_loop(index: usize) -> Value {
-    json!({"loop": {"name": name(index.saturating_sub(1)), "rule": "LastServed"}})
+fn is_pushed(index: usize) -> bool {
+    index.is_multiple_of(3)
+}
+
+/// Answers every request with a load that is no news.
+async fn serve() -> Result<SocketAddr> {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let router = axum::Router::new().fallback(async || "{\"load\": 20}");
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    Ok(address)
 }
 
 fn name(index: usize) -> String {
     format!("loop-{index}")
 }
 
-fn source(index: usize) -> Value {
-    MIX.get(index % MIX.len()).map_or(Value::Null, |source| source(index))
-}
-
 /// A loop whose value is never beyond its level.
-fn calm(index: usize) -> Value {
+fn calm(index: usize, server: SocketAddr) -> Value {
     let mut spec = scene::demo(&name(index), "Auto");
     spec["trace"] = json!("OnChange");
     spec["interval"] = json!(format!("{}s", INTERVAL.as_secs()));
-    spec["metrics"] = json!([{"name": "load", "source": source(index), "high": {"raise": "80"}}]);
+    spec["metrics"] = json!([{"name": "load", "source": source(index, server), "high": {"raise": "80"}}]);
     spec["policy"] = json!({});
     spec["actions"] = json!([{"when": {"metric": "load", "side": "High"}, "ladder": [{"scale": {"by": 1, "max": 5}}]}]);
     spec
@@ -65,8 +77,13 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     let cluster = bench.plane("calm", 1, audit.options()).await?;
     Installed::default().install(&cluster).await?;
     scene::namespace(&cluster.client, NAMESPACE).await?;
-    let operator = operator(bench, "calm", &cluster, &["--watch-namespace", NAMESPACE]).await?;
-    scene::make(&cluster.client, NAMESPACE, (0..LOOPS).map(|index| (name(index), calm(index))).collect()).await?;
+    let settings = bench.home("calm")?.join("settings.yaml");
+    std::fs::write(&settings, SETTINGS)?;
+    let options = ["--watch-namespace", NAMESPACE, "--settings", &settings.display().to_string()];
+    let operator = operator(bench, "calm", &cluster, &options).await?;
+    let server = serve().await?;
+    let loops = (0..LOOPS).map(|index| (name(index), calm(index, server))).collect();
+    scene::make(&cluster.client, NAMESPACE, loops).await?;
     let senders = tokio::spawn(send_all(cluster.client.clone()));
     let minutes = WINDOW.as_secs() / 60;
     let progress = Progress::spin(&format!("{LOOPS} calm loops, for {minutes} minutes"));
@@ -119,7 +136,7 @@ async fn all_well(client: &Client) -> Result<()> {
 async fn send_all(client: Client) -> Result<()> {
     let monitorings: Api<Monitoring> = Api::namespaced(client, NAMESPACE);
     let began = Instant::now();
-    let pushed = (0..LOOPS).filter(|index| source(*index).get("push").is_some());
+    let pushed = (0..LOOPS).filter(|index| is_pushed(*index));
     let senders = pushed.map(|index| {
         let monitorings = monitorings.clone();
         let first = began + INTERVAL.mul_f64(number(index) / number(LOOPS));

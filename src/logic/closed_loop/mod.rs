@@ -6,7 +6,7 @@
 //!
 //! | file | what it decides |
 //! |---|---|
-//! | `tag`, `level`, `monitoring` | which sample counts, which alarm stands |
+//! | `tag`, `level`, `monitoring`, `telling` | which sample counts, which alarm stands |
 //! | `order`, `limits`, `ladder`, `weigh`, `decision` | which alarm is served, by which rung, and why the others are not |
 //! | `goal`, `execution` | what the target is to be, and what to do next so that each decision has one effect |
 //! | `last_served`, `tuning`, `chain` | how a slow loop finds what to tune, and how far it may |
@@ -37,6 +37,7 @@ pub mod settlement;
 pub mod span;
 pub mod support;
 pub mod tag;
+mod telling;
 pub mod tuning;
 pub mod usage;
 mod weigh;

@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::conditions::{self, Health, Stamp};
+use super::conditions::Health;
 use super::level::{Levels, Stand, Then, Value};
 use super::tag::{self, Refusal, Ways};
-use super::{Fault, HEARTBEAT, micros, shown, since, span};
+use super::telling::{health, message, standing, summary};
+use super::{Fault, micros, shown, since, span};
 use crate::api::closed_loop::Trace;
 use crate::api::closed_loop::metric::Side;
 use crate::api::closed_loop::reasons::LoopReason;
@@ -26,14 +26,11 @@ const DEFAULT_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
 /// The longest reason why a value is unknown, in characters.
 const MAX_WHY: usize = 400;
 
-/// How often it is told that a value is unknown for another reason: a server's words may differ each time.
-const WORDS: SignedDuration = SignedDuration::from_secs(15);
-
 /// Nobody has said yet why there is no value.
-const NOT_YET: &str = "no value has come yet";
+pub(super) const NOT_YET: &str = "no value has come yet";
 
 /// Values no longer come, and nobody says why.
-const NO_MORE: &str = "no value has come for too long";
+pub(super) const NO_MORE: &str = "no value has come for too long";
 
 /// What is watched, read.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,7 +41,7 @@ pub struct Watch {
     ways: Ways,
     /// How often the sources are asked.
     pub interval: SignedDuration,
-    trace: Trace,
+    pub(super) trace: Trace,
     paused: bool,
 }
 
@@ -294,57 +291,6 @@ impl Watch {
         }
         known
     }
-
-    fn worth_a_write(&self, before: &MonitoringStatus, after: &MonitoringStatus, fresh: bool, now: Timestamp) -> bool {
-        let traced = match self.trace {
-            Trace::EverySample => fresh,
-            Trace::OnChange => false,
-        };
-        let rested = |span| before.heartbeat.as_ref().is_none_or(|last| since(last, now) >= span);
-        traced
-            || edges(before) != edges(after)
-            || !conditions::alike(&before.conditions, &after.conditions)
-            || finding(before) != finding(after)
-            // A flood of bad samples is shown, but not at its own pace.
-            || (before.refused != after.refused && rested(self.interval))
-            || (reasons(before) != reasons(after) && (first_told(before, after) || rested(WORDS)))
-            || rested(HEARTBEAT)
-    }
-}
-
-/// What of a status is worth a write when it changes: which alarms stand and how, and what is unknown.
-fn edges(status: &MonitoringStatus) -> impl PartialEq + '_ {
-    let pending: Vec<(&str, Side)> = status.pending.iter().map(|alarm| (alarm.metric.as_str(), alarm.side)).collect();
-    let unknown: Vec<&str> = status.unknown.iter().map(|unknown| unknown.metric.as_str()).collect();
-    (standing(status), pending, unknown, status.message.as_deref())
-}
-
-/// Why each unknown metric is.
-fn reasons(status: &MonitoringStatus) -> Vec<&str> {
-    status.unknown.iter().map(|unknown| unknown.message.as_str()).collect()
-}
-
-/// Somebody says why a value is unknown, where before nobody did.
-fn first_told(before: &MonitoringStatus, after: &MonitoringStatus) -> bool {
-    let told = |unknown: &UnknownMetric| unknown.message != NOT_YET && unknown.message != NO_MORE;
-    before.unknown.iter().filter(|old| !told(old)).any(|old| {
-        let mut all = after.unknown.iter();
-        all.any(|new| new.metric == old.metric && told(new))
-    })
-}
-
-/// What of a status there is to decide about.
-fn standing(status: &MonitoringStatus) -> Vec<(&str, Side, bool, bool)> {
-    let alarms = status.alarms.iter();
-    alarms.map(|alarm| (alarm.metric.as_str(), alarm.side, alarm.unknown, alarm.held)).collect()
-}
-
-fn finding(status: &MonitoringStatus) -> Vec<(&str, Option<&str>, &[String])> {
-    status
-        .last_served
-        .iter()
-        .map(|found| (found.metric.as_str(), found.least_served.as_deref(), found.rank.as_slice()))
-        .collect()
 }
 
 /// What is known of a metric.
@@ -409,34 +355,6 @@ fn refuse(status: &mut MonitoringStatus, refusal: Refusal) {
     };
     *count = count.saturating_add(1);
     refused.last = Some(refusal.reason());
-}
-
-/// `Low cpu,Low memory`, or `No Event`.
-fn message(alarms: &[AlarmState]) -> String {
-    if alarms.is_empty() {
-        return "No Event".into();
-    }
-    let words: Vec<String> = alarms.iter().map(|alarm| format!("{} {}", alarm.side, alarm.metric)).collect();
-    words.join(",")
-}
-
-fn health(status: &MonitoringStatus, known: usize) -> Health {
-    let lost: Vec<String> =
-        status.unknown.iter().map(|unknown| format!("{} ({})", unknown.metric, unknown.message)).collect();
-    if lost.is_empty() {
-        Health::Good(LoopReason::Watching, format!("{known} metrics have a value"))
-    } else if status.values.is_empty() {
-        Health::Working(LoopReason::NoSample, format!("no value yet: {}", lost.join(", ")))
-    } else {
-        Health::Retrying(LoopReason::SomeUnknown, format!("not known: {}", lost.join(", ")))
-    }
-}
-
-/// The summary conditions, of no generation: see [`MonitoringStatus`].
-fn summary(before: &MonitoringStatus, health: &Health, now: Timestamp) -> Vec<Condition> {
-    let mut all = conditions::summary(&before.conditions, health, Stamp { generation: 0, now });
-    all.iter_mut().for_each(|condition| condition.observed_generation = None);
-    all
 }
 
 /// A paused loop sees nothing, and so has no alarm.
