@@ -13,15 +13,13 @@ use super::limits::Limits;
 use super::order::{Known, Selection, order};
 use super::schedule::{self, Calendar};
 use super::settlement::{counter, recover, settle, withdraw};
-use super::weigh::Pass;
+use super::weigh::{Pass, hold};
 use super::{Fault, HEARTBEAT, micros, rung, shown, since, span, tag};
 use crate::api::closed_loop::action::{Alarm, Rung};
 use crate::api::closed_loop::metric::Side;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::closed_loop::{LoopMode, Trace};
-use crate::api::decision::{
-    ACTS_LIMIT, Act, Chosen, DecisionSpec, DecisionStatus, Entry, Outcome, REJECTED_LIMIT, Rejected,
-};
+use crate::api::decision::{ACTS_LIMIT, Act, Chosen, DecisionSpec, DecisionStatus, Entry, Outcome, REJECTED_LIMIT};
 use crate::api::execution::{Execution, ExecutionStatus};
 use crate::api::monitoring::{AlarmState, MonitoringStatus};
 
@@ -149,6 +147,8 @@ impl Rules {
         } else if fresh || self.released(&status, input) {
             status.tag.clone_from(&input.monitoring.tag);
             self.iterate(&mut status, input);
+        } else {
+            self.reword(&mut status, input);
         }
         status.limits = self.limits.state(&status.acts, input.now);
         status.observed_generation = Some(input.generation);
@@ -204,10 +204,7 @@ impl Rules {
                 self.choose(status, alarm, rung, known, input);
                 self.announcement(&alarm.metric)
             }
-            None => status
-                .rejected
-                .first()
-                .map_or_else(|| "No Event".into(), |first| format!("Hold {}: {}", first.metric, first.message)),
+            None => hold(&status.rejected),
         });
     }
 
@@ -288,8 +285,7 @@ fn reject(status: &mut DecisionStatus, alarm: &AlarmState, pass: Pass) {
         counter.limited = counter.limited.saturating_add(1);
     }
     if status.rejected.len() < REJECTED_LIMIT {
-        let (metric, side) = (alarm.metric.clone(), alarm.side);
-        status.rejected.push(Rejected { metric, side, reason: pass.reason, message: pass.message });
+        status.rejected.push(pass.rejects(alarm));
     }
 }
 

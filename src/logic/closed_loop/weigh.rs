@@ -1,4 +1,5 @@
-//! Why an alarm is passed over, and until when: what is held back by time alone is let through by it, with no new sample.
+//! Why an alarm is passed over, and until when: what is held back by time alone is let through by it, with no new sample. If
+//! something else holds it back by then, that is said.
 
 use jiff::Timestamp;
 
@@ -8,7 +9,7 @@ use super::order::{Candidate, Known, order};
 use super::{clock, rung, schedule};
 use crate::api::closed_loop::LoopMode;
 use crate::api::closed_loop::reasons::LoopReason;
-use crate::api::decision::{Chosen, Counter, DecisionStatus, Direction, LadderState};
+use crate::api::decision::{Chosen, Counter, DecisionStatus, Direction, LadderState, Rejected};
 use crate::api::monitoring::AlarmState;
 
 /// Why an alarm is passed over.
@@ -21,6 +22,13 @@ pub struct Pass {
     pub until: Option<Timestamp>,
 }
 
+impl Pass {
+    /// What is told of it.
+    pub fn rejects(self, alarm: &AlarmState) -> Rejected {
+        Rejected { metric: alarm.metric.clone(), side: alarm.side, reason: self.reason, message: self.message }
+    }
+}
+
 impl Rules {
     pub(super) fn known<'a>(&'a self, counters: &'a [Counter], input: Input<'a>) -> Known<'a> {
         Known { rank: &self.rank, values: &input.monitoring.values, counters }
@@ -28,12 +36,32 @@ impl Rules {
 
     /// Whether an alarm that was held back would be served now, though nothing new was measured.
     pub(super) fn released(&self, status: &DecisionStatus, input: Input) -> bool {
-        self.held_back(status, input).any(|weighed| weighed.is_ok())
+        self.held_back(status, input).any(|(_, weighed)| weighed.is_ok())
     }
 
     /// When the first of those that are held back may be served.
     pub(super) fn release(&self, status: &DecisionStatus, input: Input) -> Option<Timestamp> {
-        self.held_back(status, input).filter_map(|weighed| weighed.err()?.until).min()
+        self.held_back(status, input).filter_map(|(_, weighed)| weighed.err()?.until).min()
+    }
+
+    /// Says what holds back now those that are held back still: the first reason may be over while there is another. It is
+    /// no iteration, so nothing is counted, and nothing chosen: who was served waits for the next sample.
+    pub(super) fn reword(&self, status: &mut DecisionStatus, input: Input) {
+        let still = |(alarm, weighed): (&AlarmState, Result<usize, Pass>)| {
+            let pass = weighed.err().filter(|pass| may_pass(pass.reason))?;
+            Some(pass.rejects(alarm))
+        };
+        let held: Vec<Rejected> = self.held_back(status, input).filter_map(still).collect();
+        let told = hold(&status.rejected);
+        for new in held {
+            let mut rejected = status.rejected.iter_mut();
+            if let Some(old) = rejected.find(|old| old.metric == new.metric && old.side == new.side) {
+                *old = new;
+            }
+        }
+        if status.message.as_ref() == Some(&told) {
+            status.message = Some(hold(&status.rejected));
+        }
     }
 
     /// The alarms that were held back when last looked at, weighed anew.
@@ -41,7 +69,7 @@ impl Rules {
         &'a self,
         status: &'a DecisionStatus,
         input: Input<'a>,
-    ) -> impl Iterator<Item = Result<usize, Pass>> + 'a {
+    ) -> impl Iterator<Item = (&'a AlarmState, Result<usize, Pass>)> + 'a {
         // What another one has seen since is not known here.
         let same = status.tag == input.monitoring.tag && self.mode != LoopMode::Paused;
         let alarms = if same { input.monitoring.alarms.as_slice() } else { &[] };
@@ -53,7 +81,7 @@ impl Rules {
         let candidates = order(&self.selection, alarms, known).into_iter();
         candidates
             .filter(move |candidate| was_held(candidate.alarm))
-            .map(move |candidate| self.weigh(status, candidate, false, known, input))
+            .map(move |candidate| (candidate.alarm, self.weigh(status, candidate, false, known, input)))
     }
 
     /// The rung to take for this alarm, or why none is.
@@ -118,6 +146,11 @@ impl Rules {
             None => Ok(rung),
         }
     }
+}
+
+/// The message where nothing was chosen.
+pub fn hold(rejected: &[Rejected]) -> String {
+    rejected.first().map_or_else(|| "No Event".into(), |first| format!("Hold {}: {}", first.metric, first.message))
 }
 
 /// Whether an alarm that was passed over for this waits for a time, or for somebody to let it through. What was outranked, or

@@ -315,7 +315,7 @@ impl Run<'_> {
         });
     }
 
-    /// Everybody gets a fair share, without time passing, until nobody has anything to do.
+    /// Everybody gets a fair share, the garbage collector too, without time passing, until nobody has anything to do.
     pub async fn quiesce(&mut self) -> Result<(), Violation> {
         for _ in 0..400 {
             let mut did = false;
@@ -331,6 +331,10 @@ impl Run<'_> {
                 self.answer(index).await;
                 self.note()?;
                 self.steps += 1;
+                did = true;
+            }
+            // A child of a loop that has just gone, asked for by who had not heard of that.
+            while self.api.collect() {
                 did = true;
             }
             if !did {
@@ -381,6 +385,7 @@ impl Run<'_> {
         self.until(NOW.get() + 20_000).await?;
         super::rest::served(&self.api)?;
         if !self.setup.slow {
+            self.tell().await?;
             self.restarted().await?;
         }
         self.until(NOW.get() + 660_000).await?;
@@ -389,6 +394,17 @@ impl Run<'_> {
         super::rest::calm(&before, &self.book.written())?;
         super::rest::truth(&self.api)?;
         self.restarted().await
+    }
+
+    /// The loop's own status tells of the last decision some seconds late: as long as it does, there is something to do.
+    async fn tell(&mut self) -> Result<(), Violation> {
+        for _ in 0..30 {
+            if super::rest::untold(&self.api)?.is_none() {
+                return Ok(());
+            }
+            self.until(NOW.get() + 1_000).await?;
+        }
+        violation("Untrue", super::rest::untold(&self.api)?.unwrap_or_default())
     }
 
     /// A process that starts where there is nothing to do does nothing.

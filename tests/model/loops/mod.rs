@@ -27,8 +27,10 @@ const DEFAULT_SECONDS: u64 = 6;
 const FLAW_RUNS: u64 = 100;
 const FLAW_STEPS: usize = 1000;
 
-/// Seeds that showed a fault once: a restart that wrote a generation, and a late write of a dead process on a child made anew.
-const ONCE_BROKEN: [u64; 2] = [113, 7016];
+/// Seeds that showed a fault once: a restart that wrote a generation; a late write of a dead process on a child made anew; a
+/// reason that was told though its time was over; a child of a loop that was gone already; a start just before the loop's
+/// status was due.
+const ONCE_BROKEN: [u64; 5] = [113, 7016, 244, 408, 36];
 
 fn guarded(setup: &Setup, flaw: Flaw, trace: bool) -> Done {
     catch_unwind(AssertUnwindSafe(|| run(setup, flaw, trace))).unwrap_or_else(|panic| {

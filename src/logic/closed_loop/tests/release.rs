@@ -92,6 +92,48 @@ fn a_settle_ends_by_itself() {
 }
 
 #[test]
+fn what_holds_an_alarm_back_next_is_said_when_the_first_is_over() {
+    let mut this = known_for(json!({"budget": {"max": 1, "per": "150s"}}), "1h");
+    this.spec.actions.as_mut().unwrap()[0].settle = Some("90s".into());
+    this.push(at(0), &LOW[..1]);
+    this.push(at(1), &LOW[..1]);
+    assert_eq!((reasons(&this), this.again), (vec![LoopReason::Settling], Some(at(90))));
+    let (writes, counters) = (this.writes, this.decision.counters.clone());
+    for second in [89, 90, 91] {
+        this.wait(at(second));
+    }
+    assert_eq!((reasons(&this), this.again), (vec![LoopReason::Budget], Some(at(150))));
+    let message = this.decision.message.clone().unwrap();
+    assert!(message.starts_with("Hold cpu: all 1 actions of the budget"), "{message}");
+    assert_eq!(this.writes, writes + 1, "one edge, one write");
+    assert_eq!(this.decision.counters, counters, "a sample is counted once");
+    this.crash();
+    this.wait(at(92));
+    assert_eq!(this.writes, writes + 1, "who starts finds it said");
+}
+
+#[test]
+fn who_was_served_is_not_served_again_when_another_is_held_back_by_something_else() {
+    // Its time of the day ends at 20 s, before its settle.
+    let mut this = known_for(json!({"rank": ["memory", "cpu"]}), "1h");
+    let window = json!([{"cron": "6 11 * * *", "duration": "1m"}]);
+    let actions = this.spec.actions.as_mut().unwrap();
+    let memory = actions.iter_mut().find(|action| action.when.metric == "memory").unwrap();
+    memory.settle = Some("90s".into());
+    memory.during = Some(serde_json::from_value(window).unwrap());
+    this.push(at(0), &LOW[1..]);
+    this.push(at(1), &LOW);
+    assert_eq!((this.effects.len(), reasons(&this)), (2, vec![LoopReason::Settling]));
+    this.wait(at(2));
+    assert_eq!(reasons(&this), [LoopReason::Settling]);
+    for second in [20, 90] {
+        this.wait(at(second));
+        assert_eq!((this.effects.len(), reasons(&this)), (2, vec![LoopReason::OutsideWindow]));
+    }
+    assert_eq!(this.decision.message.as_deref(), Some("React to cpu"));
+}
+
+#[test]
 fn patience_ends_by_itself() {
     let mut this = known_for(json!({}), "1h");
     this.spec.metrics[0].low.as_mut().unwrap().for_ = Some("30s".into());
