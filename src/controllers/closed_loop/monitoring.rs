@@ -24,8 +24,8 @@ use crate::logic::closed_loop::{last_served, settlement, tag};
 use crate::logic::facts::Key;
 use crate::logic::world::loops::Family;
 
-/// Takes what is new, and writes what is worth it. False as long as the sources have not answered for the first time: then
-/// there is nothing to decide on.
+/// Takes what is new, and writes what is worth it. False as long as the sources have not answered for the first time, or while
+/// there is no Monitoring: then there is nothing to decide on.
 ///
 /// # Errors
 /// The write did not succeed; nothing is taken as seen then.
@@ -41,7 +41,7 @@ pub async fn hop(
         objects::refresh::<Monitoring>(ctx, pass).await?;
         pass.memory.unclear = false;
     }
-    let Some(object) = pass.family.monitoring.clone() else { return Ok(true) };
+    let Some(object) = pass.family.monitoring.clone() else { return Ok(false) };
     let now = ctx.now();
     let uid = object.uid().unwrap_or_default();
     let before = pass.memory.monitoring.of(&uid, object.status.as_ref());

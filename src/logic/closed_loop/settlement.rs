@@ -38,13 +38,14 @@ pub fn settle(rules: &Rules, status: &mut DecisionStatus, executor: Option<Execu
 }
 
 /// A Decision that was made anew goes on where the Execution is: with its number, its sample, and the time of its last action.
+/// Where the last decision came to nothing, that action was an earlier one, and when is not known: not later than this.
 pub fn recover(status: &mut DecisionStatus, executor: Option<Executor>) {
     let done = executor.map(|executor| executor.status).filter(|done| done.claim.is_none());
     let Some(done) = done.filter(|_| status.seq == 0) else { return };
     status.seq = done.seq.unwrap_or(0).max(0);
     status.tag = tag::latest([status.tag.as_ref(), done.tag.as_ref()]).cloned();
-    let acted = matches!(done.state, Some(ExecutionState::Done | ExecutionState::Overtaken | ExecutionState::Lost));
-    if let Some(since) = done.since.as_ref().filter(|_| acted) {
+    let ended = status.seq > 0 && self::ended(done).is_some();
+    if let Some(since) = done.since.as_ref().filter(|_| ended) {
         let (direction, dimension) = (Direction::Neither, String::new());
         status.acts.push(Act { seq: status.seq, at: since.clone(), direction, dimension });
     }

@@ -379,6 +379,23 @@ fn a_decision_made_anew_goes_on_with_the_numbers() {
     assert_eq!(this.decision.seq, 18);
 }
 
+#[rstest]
+#[case(ExecutionState::Done)]
+#[case(ExecutionState::Limited)]
+#[case(ExecutionState::Failed)]
+#[case(ExecutionState::Overtaken)]
+#[case(ExecutionState::Lost)]
+fn a_decision_made_anew_keeps_the_dwell(#[case] state: ExecutionState) {
+    let mut this = monitored(0);
+    this.spec.policy = Some(serde_json::from_value(json!({"dwell": "60s"})).unwrap());
+    let since = Some(crate::logic::closed_loop::micros(at(-30)));
+    let execution = ExecutionStatus { seq: Some(17), state: Some(state), since, ..ExecutionStatus::default() };
+    alone(&mut this, &execution, "exe", 0);
+    assert_eq!((this.decision.seq, reasons(&this)[0]), (17, ("cpu", LoopReason::Dwell)));
+    alone(&mut this, &execution, "exe", 30);
+    assert_eq!(this.decision.seq, 18);
+}
+
 #[test]
 fn an_execution_made_anew_leaves_the_old_decision_lost() {
     let mut this = monitored(0);
