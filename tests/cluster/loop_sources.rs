@@ -292,7 +292,7 @@ fn objects_are_read_as_the_loops_account() {
 }
 
 /// How many loops hang, and how long it is looked.
-const HANGING: usize = 500;
+const HANGING: usize = 120;
 const LOOK: Duration = Duration::from_secs(6);
 
 #[test]

@@ -20,7 +20,7 @@ use crate::controllers::error::Error;
 use crate::logic::closed_loop::assessment::Assessment;
 use crate::logic::closed_loop::decision::Executor;
 use crate::logic::closed_loop::monitoring::{Around, Got, Measurement, News, Seen, Watch};
-use crate::logic::closed_loop::{last_served, settlement, tag};
+use crate::logic::closed_loop::{last_served, settlement, tag, tuning};
 use crate::logic::facts::Key;
 use crate::logic::world::loops::Family;
 
@@ -172,10 +172,14 @@ fn asked(ctx: &ClosedLoops, pass: &Pass, object: &Arc<Monitoring>, before: &Moni
     Some(Measurement { pushed: None, values, last_served: found })
 }
 
-/// What a loop decided, and by which rank.
+/// What a loop decided, and by which rank: the one that holds with what it was told by others, though it may not have taken
+/// that up yet.
 fn decided(family: Family, now: Timestamp) -> Option<(Vec<String>, DecisionStatus)> {
     let family = family.own();
     let decision = family.decision?;
     let executor = family.execution.as_deref().and_then(Executor::of);
-    Some((decision.spec.rank.clone(), settlement::told(decision.status.as_ref()?, executor, now)))
+    let status = family.parent.status.clone().unwrap_or_default();
+    let policy = tuning::effective(&family.parent.spec, &status.tuning, status.effective.as_ref(), now);
+    let rank = policy.map_or_else(|_| decision.spec.rank.clone(), |policy| policy.rank);
+    Some((rank, settlement::told(decision.status.as_ref()?, executor, now)))
 }

@@ -112,7 +112,8 @@ impl Limits {
         let turns = |act: &Act| act.direction != Direction::Neither;
         let mut kept: Vec<Act> = Vec::new();
         for (age, act) in acts.drain(..).rev().enumerate() {
-            let is_last = || !kept.iter().any(|other| is_old(other) && other.dimension == act.dimension);
+            let rivals = |other: &Act| is_old(other) && turns(other) && other.dimension == act.dimension;
+            let is_last = || !kept.iter().any(rivals);
             if age < LAST_FEW || !is_old(&act) || (turns(&act) && is_last()) {
                 kept.push(act);
             }
