@@ -129,6 +129,7 @@ impl Controller for ClosedLoops {
             return Ok(Again::OnChange);
         };
         if family.parent.metadata.deletion_timestamp.is_some() {
+            self.state.polls.forget(&key);
             return Ok(Again::OnChange);
         }
         let memory = self.state.memories().remove(&key).unwrap_or_default();

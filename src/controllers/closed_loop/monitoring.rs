@@ -159,7 +159,7 @@ fn asked(ctx: &ClosedLoops, pass: &Pass, object: &Arc<Monitoring>, before: &Moni
         let name = source.name.as_deref().unwrap_or(target);
         let key = Key::new(pass.key.namespace.clone(), name);
         let family = ctx.loops.read(|loops| loops.family(&key));
-        let Some((rank, status)) = family.and_then(|family| decided(family, Timestamp::now())) else {
+        let Some((rank, status)) = family.and_then(|family| decided(family, ctx.now())) else {
             values.insert(metric.clone(), Err(format!("there is no loop {name} that decides")));
             continue;
         };

@@ -14,7 +14,7 @@ use super::conditions::{self, Health, Stamp};
 use super::conflict::{self, Claimant, Conflict};
 use super::decision::Rules;
 use super::monitoring::Watch;
-use super::{Fault, support, tuning};
+use super::{Fault, names, support, tuning};
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::closed_loop::status::{Effective, LoopSummary};
 use crate::api::closed_loop::{ClosedLoopSpec, ClosedLoopStatus, LoopMode};
@@ -110,17 +110,13 @@ fn trouble(case: &Case, unreadable: Option<Fault>) -> Option<Trouble> {
 /// The first name that can be no object's: it would lead a request elsewhere.
 fn misnamed(spec: &ClosedLoopSpec) -> Option<Fault> {
     let target = &spec.target;
-    let account = spec.service_account_name.as_deref().unwrap_or("default");
-    let names = [
-        ("spec.target.apiVersion", target.api_version.as_str(), true),
-        ("spec.target.name", target.name.as_str(), false),
-        ("spec.serviceAccountName", account, false),
+    let account = spec.service_account_name.as_deref().unwrap_or(names::DEFAULT_ACCOUNT);
+    let checked = [
+        ("spec.target.apiVersion", target.api_version.as_str(), names::is_api_version(&target.api_version)),
+        ("spec.target.name", target.name.as_str(), names::is_name(&target.name)),
+        ("spec.serviceAccountName", account, names::is_name(account)),
     ];
-    let allowed = |text: &str, slash: bool| {
-        let may = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | ':') || (slash && c == '/');
-        text.chars().all(may) && text.split('/').all(|part| !part.trim_matches('.').is_empty())
-    };
-    let (field, text, _) = names.into_iter().find(|(_, text, slash)| !allowed(text, *slash))?;
+    let (field, text, _) = checked.into_iter().find(|(_, _, good)| !good)?;
     Some(Fault::new(field, format!("{text:?} can be no object's")))
 }
 

@@ -13,6 +13,7 @@
 //! | `conflict`, `schedule` | who else has the target; what time it is |
 //! | `document`, `usage` | the number at a path of a document; what pods use, as one number |
 //! | `explain` | how all of it is told to people |
+//! | `names` | which names of users may become part of a request |
 //! | `assessment`, `support` | what holds of the loop as a whole, and what this version cannot do yet |
 
 pub mod assessment;
@@ -30,6 +31,7 @@ pub mod last_served;
 pub mod level;
 pub mod limits;
 pub mod monitoring;
+pub mod names;
 pub mod order;
 pub mod rung;
 pub mod schedule;

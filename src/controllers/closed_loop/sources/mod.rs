@@ -25,6 +25,7 @@ use crate::api::closed_loop::source::Source;
 use crate::api::monitoring::MonitoringSpec;
 use crate::controllers::error::Error;
 use crate::logic::closed_loop::monitoring::Got;
+use crate::logic::closed_loop::names::{DEFAULT_ACCOUNT, is_name};
 use crate::logic::facts::Key;
 use crate::logic::workload_action::effect::RefusalKind;
 use crate::metrics::SourceLabels;
@@ -189,7 +190,7 @@ async fn one(ctx: &ClosedLoops, question: &Question, source: &Source, within: Du
         account: Account {
             client: ctx.client.clone(),
             namespace: question.key.namespace.clone(),
-            name: question.account.clone().unwrap_or_else(|| "default".to_owned()),
+            name: question.account.clone().unwrap_or_else(|| DEFAULT_ACCOUNT.to_owned()),
         },
     };
     match source {
@@ -228,10 +229,5 @@ impl Asker<'_> {
 
 /// A name that a user wrote, as part of an address of the API server.
 fn name(text: &str) -> Result<&str, String> {
-    let may = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | ':');
-    if text.chars().all(may) && !text.trim_matches('.').is_empty() {
-        Ok(text)
-    } else {
-        Err(format!("{text:?} can be no object's name"))
-    }
+    is_name(text).then_some(text).ok_or_else(|| format!("{text:?} can be no object's name"))
 }

@@ -25,6 +25,7 @@ use crate::api::decision::DecisionStatus;
 use crate::api::execution::{Claim, ExecutionSpec};
 use crate::controllers::error::Error;
 use crate::logic::closed_loop::execution::{Acted, Effect, Seen, Thing};
+use crate::logic::closed_loop::names::DEFAULT_ACCOUNT;
 use crate::logic::facts::Key;
 use crate::logic::workload_action::effect::{Refusal, RefusalKind};
 use account::Account;
@@ -53,7 +54,7 @@ pub struct Actor {
 
 impl Actor {
     pub fn of(ctx: &ClosedLoops, pass: &Pass, spec: &ExecutionSpec) -> Self {
-        let name = spec.service_account_name.clone().unwrap_or_else(|| "default".to_owned());
+        let name = spec.service_account_name.clone().unwrap_or_else(|| DEFAULT_ACCOUNT.to_owned());
         Self {
             loop_key: pass.key.clone(),
             uid: pass.family.execution.as_ref().and_then(|object| object.uid()).unwrap_or_default(),

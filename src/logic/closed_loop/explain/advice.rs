@@ -8,6 +8,7 @@ use crate::api::closed_loop::metric::Metric;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::closed_loop::source::Push;
 use crate::api::decision::Outcome;
+use crate::logic::closed_loop::names;
 
 /// What could be done, and the command that does it.
 pub struct Advice {
@@ -86,7 +87,7 @@ fn names(subject: &Subject) -> (String, String) {
 fn remedy(subject: &Subject, reason: LoopReason) -> Option<Advice> {
     let (name, namespace) = names(subject);
     let spec = &subject.parent.spec;
-    let account = spec.service_account_name.as_deref().unwrap_or("default");
+    let account = spec.service_account_name.as_deref().unwrap_or(names::DEFAULT_ACCOUNT);
     Some(match reason {
         LoopReason::Starting => {
             let words = "Wait a moment. If it stays so, look at the operator:";

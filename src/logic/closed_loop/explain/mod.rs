@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
+use super::names;
 use super::tuning::declared_rank;
 use crate::api::closed_loop::ClosedLoop;
 use crate::api::closed_loop::metric::{Metric, Side};
@@ -79,7 +80,7 @@ fn head(subject: &Subject) -> String {
             parent.namespace().unwrap_or_default(),
             spec.target.kind,
             spec.target.name,
-            spec.service_account_name.as_deref().unwrap_or("default"),
+            spec.service_account_name.as_deref().unwrap_or(names::DEFAULT_ACCOUNT),
             spec.mode,
         ),
     );

@@ -1,0 +1,34 @@
+//! Names that users write and that become a part of an address of the API server: none may lead a request elsewhere.
+
+/// The service account of a loop that names none: its namespace's own.
+pub const DEFAULT_ACCOUNT: &str = "default";
+
+/// Whether this can be the name of an object.
+#[must_use]
+pub fn is_name(text: &str) -> bool {
+    let may = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | ':');
+    text.chars().all(may) && !text.trim_matches('.').is_empty()
+}
+
+/// Whether this can be an API version, which may hold a group: names with slashes between.
+#[must_use]
+pub fn is_api_version(text: &str) -> bool {
+    text.split('/').all(is_name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_lead_elsewhere_is_no_name() {
+        for text in ["web", "web.example", "a-b_c:d", "1"] {
+            assert!(is_name(text), "{text}");
+        }
+        for text in ["", ".", "..", "a/b", "../secrets", "a?b", "a%2fb", "a b", "ä"] {
+            assert!(!is_name(text), "{text}");
+        }
+        assert!(is_api_version("apps/v1") && is_api_version("v1"));
+        assert!(!is_api_version("apps/../v1") && !is_api_version("apps/") && !is_api_version("/v1"));
+    }
+}
