@@ -2,7 +2,7 @@
 
 use kube::ResourceExt;
 
-use super::{Subject, end};
+use super::Subject;
 use crate::api::closed_loop::LoopMode;
 use crate::api::closed_loop::metric::Metric;
 use crate::api::closed_loop::reasons::LoopReason;
@@ -56,7 +56,7 @@ pub fn advice(subject: &Subject) -> Vec<Advice> {
         }
     }
     let last = decided.and_then(|decided| decided.history.last());
-    if last.and_then(|entry| end(subject, entry).0) == Some(Outcome::Limited) {
+    if last.and_then(|entry| entry.outcome) == Some(Outcome::Limited) {
         all.push(say("Its last action met its min or max: change that, if there is to be more."));
     }
     if all.is_empty() {

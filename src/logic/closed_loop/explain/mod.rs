@@ -9,11 +9,12 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
-use super::names;
+use super::decision::Executor;
 use super::tuning::declared_rank;
+use super::{names, settlement};
 use crate::api::closed_loop::ClosedLoop;
 use crate::api::closed_loop::metric::{Metric, Side};
-use crate::api::decision::{Decision, DecisionStatus, Entry, LimitState, Outcome};
+use crate::api::decision::{Decision, DecisionStatus, Entry, LimitState};
 use crate::api::execution::{Execution, ExecutionState, ExecutionStatus};
 use crate::api::monitoring::{AlarmState, Monitoring, MonitoringStatus, Refused};
 use layout::{paragraph, table};
@@ -31,6 +32,8 @@ pub struct Subject<'a> {
 /// The explanation: lines of at most 120 columns, names and commands aside that are longer than that.
 #[must_use]
 pub fn explain(subject: &Subject) -> String {
+    let told = told(subject);
+    let subject = &Subject { decision: told.as_ref(), ..*subject };
     let mut text = head(subject);
     text.push('\n');
     text.push_str(&history(subject));
@@ -116,7 +119,6 @@ fn history(subject: &Subject) -> String {
 
 fn row(subject: &Subject, entry: &Entry) -> [String; 8] {
     let level = level(subject.metrics(), &entry.metric, entry.side);
-    let (outcome, effect) = end(subject, entry);
     [
         clock(entry.at.0),
         entry.seq.to_string(),
@@ -124,25 +126,17 @@ fn row(subject: &Subject, entry: &Entry) -> [String; 8] {
         entry.value.as_ref().map_or("-", |value| value.as_str()).to_owned(),
         level.unwrap_or_else(|| "-".to_owned()),
         entry.action.clone(),
-        outcome.map_or_else(|| waiting(subject, entry.seq), |outcome| outcome.reason().as_str().to_owned()),
-        effect.unwrap_or_default().replace("->", "→"),
+        entry.outcome.map_or_else(|| waiting(subject, entry.seq), |outcome| outcome.reason().as_str().to_owned()),
+        entry.effect.as_deref().unwrap_or_default().replace("->", "→"),
     ]
 }
 
-/// How a decision ended: the Decision need not tell of it yet where the Execution does.
-fn end(subject: &Subject, entry: &Entry) -> (Option<Outcome>, Option<String>) {
-    let executed = subject.executed().filter(|executed| executed.seq == Some(entry.seq));
-    let (None, Some(executed)) = (entry.outcome, executed) else { return (entry.outcome, entry.effect.clone()) };
-    let outcome = match executed.state {
-        Some(ExecutionState::Done) => Outcome::Served,
-        Some(ExecutionState::Limited) => Outcome::Limited,
-        Some(ExecutionState::Failed) => Outcome::Failed,
-        Some(ExecutionState::Overtaken) => Outcome::Overtaken,
-        Some(ExecutionState::Lost) => Outcome::Lost,
-        Some(ExecutionState::Idle | ExecutionState::Claimed | ExecutionState::Executing) | None => return (None, None),
-    };
-    let change = executed.before.as_ref().zip(executed.after.as_ref());
-    (Some(outcome), change.map(|(before, after)| format!("{before} -> {after}")).or(executed.message.clone()))
+/// The Decision with what became of the last decision: it need not tell of that yet where the Execution does.
+fn told(subject: &Subject) -> Option<Decision> {
+    let mut decision = subject.decision?.clone();
+    let executor = subject.execution.and_then(Executor::of);
+    decision.status = decision.status.map(|status| settlement::told(&status, executor, subject.now));
+    Some(decision)
 }
 
 /// What a decision without an outcome waits for.

@@ -92,11 +92,12 @@ fn family() -> Family {
             "history": [first, entry(2, 3, "memory", "40")],
         }),
     );
-    let execution = object(
+    let mut execution = object(
         "Execution",
         json!({"target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}}),
         json!({"seq": 2, "state": "Claimed", "message": "Deployment/web is to have 5"}),
     );
+    execution["metadata"]["uid"] = json!("e");
     Family { parent, monitoring, decision, execution }
 }
 
