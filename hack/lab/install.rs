@@ -25,7 +25,7 @@ pub const ACCOUNT: &str = "ganglion";
 /// The kinds of kustomize/base that are not the running operator itself, in the order in which they are made.
 const KINDS: [&str; 6] = ["Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What was made here.
 #[derive(Default)]

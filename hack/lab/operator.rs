@@ -17,7 +17,7 @@ use super::install::{NAMESPACE, token};
 use super::process;
 
 /// How long it may take to come up, and to end.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Ports for health and metrics: below those that planes take and that the kernel hands out.
 const PORTS: std::ops::Range<u16> = 10_000..20_000;

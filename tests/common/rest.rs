@@ -16,7 +16,7 @@ use super::world::World;
 pub const BARE: &str = "test.ganglion.dev/bare";
 
 /// How long the last of a dying surplus may take, or the last write where another operator takes over before it.
-const MOMENT: Duration = Duration::from_secs(20);
+const MOMENT: Duration = Duration::from_secs(60);
 
 /// Waits a moment for rest in the whole world; an error that lists what is left.
 pub async fn rest_clean(world: &World) -> Result<()> {

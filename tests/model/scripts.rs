@@ -150,9 +150,11 @@ const SLOW: &[(&str, Nature)] = &[("node-2", Nature::Slow(4))];
 
 const CRASHES: &[(&str, Nature)] = &[("node-2", Nature::Crashes)];
 
-/// Longer than anything here takes by itself, also on a busy machine; short, as somebody may wait for them to run out.
-const TIMEOUTS: Timeouts =
-    Timeouts { queue_seconds: Some(60), schedule_seconds: Some(10), ready_seconds: Some(8), drain_seconds: Some(8) };
+/// Longer than anything takes by itself, on however busy a machine.
+const LONG: i32 = 90;
+
+/// For what a story waits for to run out: longer than it takes to be seen, and short.
+const SHORT: i32 = 8;
 
 impl Script {
     /// What is asked for, where the nodes of the story are called so.
@@ -162,7 +164,8 @@ impl Script {
         let to = |name: &str| Target { node_name: Some(called(name)), ..Target::default() };
         let from = Some(NodeSource { node_name: Some(called(HOME)), ..NodeSource::default() });
         let disruption = if self.disruption { Disruption::Allowed } else { Disruption::Never };
-        let mut spec = WorkloadActionSpec { disruption, timeouts: Some(TIMEOUTS), ..WorkloadActionSpec::default() };
+        let mut spec =
+            WorkloadActionSpec { disruption, timeouts: Some(self.timeouts()), ..WorkloadActionSpec::default() };
         match self.ask {
             Ask::Move(count, node) => {
                 let (workload, count) = (Some(workload), Some(count));
@@ -174,6 +177,17 @@ impl Script {
             }
         }
         spec
+    }
+
+    /// Only what the story ends by may run out.
+    fn timeouts(&self) -> Timeouts {
+        let by = |reason: &str| Some(if self.end.reason == Some(reason) { SHORT } else { LONG });
+        Timeouts {
+            queue_seconds: Some(LONG),
+            schedule_seconds: by("Unschedulable"),
+            ready_seconds: by("NewcomerNotReady"),
+            drain_seconds: by("BudgetBlocked"),
+        }
     }
 }
 
