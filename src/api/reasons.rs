@@ -155,6 +155,8 @@ reasons! {
     WorkloadGone,
     /// The ReplicaSet controller does not react.
     SetStuck,
+    /// The watches broke off a moment ago; the ReplicaSet controller's may have, too.
+    WatchesBroken,
     /// The API server refused a request of ours; the message says which right or rule.
     Forbidden,
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
+use jiff::Timestamp;
 use kube::Api;
 use kube::api::{ListParams, WatchEvent, WatchParams};
 use thiserror::Error;
@@ -15,8 +16,9 @@ use tokio::time::{Instant, timeout};
 use tracing::{debug, warn};
 
 use super::State;
-use super::kinds::{self, Known, Watched};
+use super::kinds::{self, Known, Sort, Watched};
 use crate::logic::facts::Identity;
+use crate::logic::world::Kind;
 use crate::metrics::WatchLabels;
 
 /// Objects in one page of a list: about a megabyte of pods. What a page takes while it is turned into facts is several
@@ -241,6 +243,9 @@ impl<K: Watched> Watch<K> {
         self.state.metrics.watch_restarts.get_or_create(&labels).inc();
         let longest = BACKOFF.0.saturating_mul(2_u32.saturating_pow((*failures).min(16))).min(BACKOFF.1);
         *failures = failures.saturating_add(1);
+        if matches!(K::SORT, Sort::World(Kind::Pod | Kind::Set | Kind::Deployment)) {
+            self.state.world.write(|world| world.broke_off(Timestamp::now()));
+        }
         if matches!(error, Error::Expired) {
             debug!(kind = kinds::label(K::SORT), "watch fell behind, listing again");
         } else {

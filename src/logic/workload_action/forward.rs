@@ -1,6 +1,6 @@
 //! One slot, forwards: what brings it on from each step.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::api::reasons::Reason;
@@ -20,6 +20,11 @@ const CALM: SignedDuration = SignedDuration::from_secs(2);
 /// How long the ReplicaSet controller may leave a set with a pod too few before we believe that somebody scaled it, and
 /// look at the whole again.
 const SETTLE: SignedDuration = SignedDuration::from_secs(5);
+
+/// How long after our watches broke off the ReplicaSet controller may go by pods that it knew before: it watches pods and
+/// numbers apart, and client-go waits up to 13 s between two attempts of an outage of 10. One that lasts longer costs
+/// kube-controller-manager its lease, and it begins anew with everything read.
+const CATCH_UP: SignedDuration = SignedDuration::from_secs(15);
 
 impl<'a> View<'a> {
     pub fn forward(&self, step: Step) -> Turn {
@@ -205,6 +210,11 @@ impl<'a> View<'a> {
         if by < 0 && scope.replicas() < 1 {
             return self.roll_back(Reason::WorkloadScaled, "somebody scaled the workload to none");
         }
+        if let Some(until) = self.catching_up(step).filter(|_| by < 0) {
+            let message = "the connection to the API server broke off a moment ago, and the ReplicaSet controller may not \
+                           know yet which pod is to go";
+            return self.hold(step, Some(Reason::WatchesBroken), Some(message.to_owned()), Some(until));
+        }
         if rollback::ledger_is_taken(self, scope) {
             return self.hold(
                 step,
@@ -215,6 +225,14 @@ impl<'a> View<'a> {
         }
         let peers = if by > 0 { pods.peers(self.ctx.created()) } else { Vec::new() };
         rollback::scale(self, scope, by, false, peers)
+    }
+
+    /// Until when the ReplicaSet controller may hear of a lower number before it hears of the pod that is marked to go, and
+    /// so choose another. Taking a pod in needs no such wait: that is an event of the same watch as the mark.
+    pub fn catching_up(&self, step: Step) -> Option<Timestamp> {
+        let until = self.ctx.world.broken_off()? + CATCH_UP;
+        let patient = !self.overdue(step, self.ctx.drain_time()).unwrap_or(false);
+        (self.ctx.now < until && patient).then_some(until)
     }
 
     fn adopted(&self) -> Turn {

@@ -100,9 +100,12 @@ fn replicas_back(view: &View) -> Option<Turn> {
 }
 
 /// One replica fewer in the middle of a rollout, which is short of some by its own leave, may leave the workload with fewer
-/// than are asked for then: the number waits for its end, within reason.
+/// than are asked for then: the number waits for its end, within reason; so it does after the watches broke off.
 fn calm(view: &View, scope: &Scope) -> Option<Turn> {
     let (step, patience) = (Step::RollingBack, view.ctx.drain_time());
+    if let Some(until) = view.catching_up(step) {
+        return Some(view.hold(step, view.slot.reason, view.slot.message.clone(), Some(until)));
+    }
     if !scope.rolls(view.ctx.world) || view.overdue(step, patience).unwrap_or(false) {
         return None;
     }

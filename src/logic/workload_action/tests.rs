@@ -18,7 +18,7 @@ use crate::logic::facts::{
     BudgetFact, DeploymentFact, Identity, Marks, NodeFact, Owner, PodFact, ReceiptFact, Requests, ScaleFact,
     ScalerFact, Selector, SetFact,
 };
-use crate::logic::world::{Fact, Object, Source};
+use crate::logic::world::{Object, Source};
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 const NAMESPACE: &str = "shop";
@@ -452,6 +452,38 @@ fn a_budget_without_room_holds_the_old_pod_back() {
     assert_eq!((ready.as_str(), reason.as_str()), ("False", "BudgetBlocked"), "{message}");
 }
 
+/// The ReplicaSet controller hears of the lower number by one watch and of the mark by another: after an outage the number
+/// may be first, and it would choose for itself.
+#[test]
+fn a_number_is_not_lowered_just_after_the_watches_broke_off() {
+    let mut stage = Stage::new();
+    stage.act("less", json!({"delete": {"pod": {"name": "web-a"}}, "timeouts": {"drainSeconds": 60}}));
+    let Next::Do(Effect::ChangePod { change: PodChange::Detach { slot, .. }, .. }) = stage.settle("less") else {
+        panic!("detach")
+    };
+    let mark = |role: &str| Marks { slot: Some(slot.clone()), role: Some(role.into()), ..Marks::default() };
+    stage.change_pod("web-a", |pod| {
+        (pod.labels, pod.controller, pod.marks) = (labels(false), None, mark(marks::ROLE_VICTIM));
+    });
+    stage.put_pod("web-new", "b", |pod| pod.marks = mark(marks::ROLE_SURPLUS));
+    stage.settle("less");
+    let broke = stage.now;
+    stage.world.broke_off(broke);
+    let Next::Wait { until, .. } = stage.settle("less") else { panic!("waits") };
+    assert_eq!(until, Some(broke + SignedDuration::from_secs(15)));
+    assert_eq!(stage.ready("less").1, "WatchesBroken");
+    stage.now += SignedDuration::from_secs(10);
+    stage.world.broke_off(stage.now);
+    stage.now += SignedDuration::from_secs(10);
+    assert!(matches!(stage.settle("less"), Next::Wait { .. }), "they broke again meanwhile");
+    stage.now += SignedDuration::from_secs(5);
+    assert!(matches!(stage.settle("less"), Next::Do(Effect::Scale { replicas: 2, .. })));
+    stage.world.broke_off(stage.now);
+    stage.now += SignedDuration::from_secs(50);
+    stage.world.broke_off(stage.now);
+    assert!(matches!(stage.settle("less"), Next::Do(Effect::Scale { .. })), "not for ever");
+}
+
 #[test]
 fn suspended_clocks_stand_still() {
     let mut stage = Stage::new();
@@ -480,19 +512,23 @@ fn the_identity_is_that_of_the_decision() {
     assert_ne!(identity::spec_hash(&each, "x"), identity::spec_hash(&each, "y"));
 }
 
+fn as_of(pod: &PodFact, version: &str) -> PodFact {
+    PodFact { id: Identity { version: version.to_owned(), ..pod.id.clone() }, ..pod.clone() }
+}
+
 #[test]
 fn a_fact_that_did_not_change_wakes_nobody() {
     let mut stage = Stage::new();
     stage.act("go", move_web(json!({"nodeName": "d"})));
     stage.settle("go");
     let pod = stage.world.pod(&Key::new(NAMESPACE, "web-a")).expect("there").clone();
-    let same = pod.with_version("1000000");
+    let same = as_of(&pod, "1000000");
     assert!(stage.world.apply(Object::Pod(same), Source::Watch).is_empty());
-    let older = pod.with_version("1");
+    let older = as_of(&pod, "1");
     assert!(
         stage.world.apply(Object::Pod(PodFact { terminating: true, ..older }), Source::Own).is_empty(),
         "overtaken"
     );
-    let worse = PodFact { ready_since: None, ..pod.with_version("1000001") };
+    let worse = PodFact { ready_since: None, ..as_of(&pod, "1000001") };
     assert_eq!(stage.world.apply(Object::Pod(worse), Source::Watch).len(), 1);
 }

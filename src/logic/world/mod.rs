@@ -18,6 +18,8 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use crate::api::workload_action::WorkloadAction;
 use crate::api::workload_action::status::Slot;
 use crate::logic::expression::{Expression, ExpressionError};
@@ -75,6 +77,8 @@ pub struct World {
     actions: Table<WorkloadAction>,
     /// Slots on their way into their actions' status.
     reserved: HashMap<Key, Vec<Slot>>,
+    /// When a watch of workloads or their pods last broke off.
+    broken: Option<Timestamp>,
     index: Index,
 }
 
@@ -196,6 +200,17 @@ impl World {
 
 /// What planners ask.
 impl World {
+    /// A watch of workloads or their pods broke off: those of other controllers may have, too.
+    pub fn broke_off(&mut self, at: Timestamp) {
+        self.broken = self.broken.max(Some(at));
+    }
+
+    /// When one last did.
+    #[must_use]
+    pub fn broken_off(&self) -> Option<Timestamp> {
+        self.broken
+    }
+
     #[must_use]
     pub fn action(&self, key: &Key) -> Option<&Arc<WorkloadAction>> {
         self.actions.get(key)
