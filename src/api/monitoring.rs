@@ -36,7 +36,7 @@ pub struct MonitoringSpec {
     /// What is watched, in the order in which alarms are named.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
-    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub metrics: Vec<Metric>,
     /// How often the sources are asked. Default: 15s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
