@@ -9,12 +9,12 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::core::DeserializeGuard;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::guard::Guard;
 use super::watch::Watch;
 use super::{Options, State, optional};
 use crate::api::closed_loop::ClosedLoop;
@@ -103,7 +103,7 @@ impl Watched for HorizontalPodAutoscaler {
 
 macro_rules! watched_rivals {
     ($($type:ident,)*) => {
-        $(impl Watched for DeserializeGuard<$type> {
+        $(impl Watched for Guard<$type> {
             const SORT: Sort = Sort::Rivals(ClaimantKind::$type);
             fn object(self) -> Result<Known, String> {
                 Ok(Known::Rival((&self.0.map_err(|invalid| invalid.error)?).into()))
@@ -117,16 +117,14 @@ watched_rivals! {
 }
 
 // Our own kinds are guarded: an object that an older or newer version left behind must not stop the watch of all others.
-impl Watched for DeserializeGuard<WorkloadAction> {
+impl Watched for Guard<WorkloadAction> {
     const SORT: Sort = Sort::World(Kind::Action);
     fn object(self) -> Result<Known, String> {
-        let mut action = self.0.map_err(|invalid| invalid.error)?;
-        action.metadata.managed_fields = None;
-        Ok(Known::World(Object::Action(Box::new(action))))
+        Ok(Known::World(Object::Action(Box::new(self.0.map_err(|invalid| invalid.error)?))))
     }
 }
 
-impl Watched for DeserializeGuard<WorkloadActionReceipt> {
+impl Watched for Guard<WorkloadActionReceipt> {
     const SORT: Sort = Sort::World(Kind::Receipt);
     fn object(self) -> Result<Known, String> {
         Ok(Known::World(Object::Receipt((&self.0.map_err(|invalid| invalid.error)?).into())))
@@ -135,12 +133,10 @@ impl Watched for DeserializeGuard<WorkloadActionReceipt> {
 
 macro_rules! watched_loops {
     ($($type:ident => $kind:ident,)*) => {
-        $(impl Watched for DeserializeGuard<$type> {
+        $(impl Watched for Guard<$type> {
             const SORT: Sort = Sort::Loops(LoopKind::$kind);
             fn object(self) -> Result<Known, String> {
-                let mut object = self.0.map_err(|invalid| invalid.error)?;
-                object.metadata.managed_fields = None;
-                Ok(Known::Loops(LoopObject::$kind(Box::new(object))))
+                Ok(Known::Loops(LoopObject::$kind(Box::new(self.0.map_err(|invalid| invalid.error)?))))
             }
         })*
     };
@@ -168,14 +164,14 @@ pub fn spawn_all(
     spawner.namespaced::<PodDisruptionBudget>();
     spawner.namespaced::<Service>();
     spawner.namespaced::<HorizontalPodAutoscaler>();
-    spawner.namespaced::<DeserializeGuard<WorkloadAction>>();
-    spawner.namespaced::<DeserializeGuard<WorkloadActionReceipt>>();
-    spawner.namespaced::<DeserializeGuard<ClosedLoop>>();
-    spawner.namespaced::<DeserializeGuard<Monitoring>>();
-    spawner.namespaced::<DeserializeGuard<Decision>>();
-    spawner.namespaced::<DeserializeGuard<Execution>>();
-    spawner.optional::<DeserializeGuard<ScaledObject>>();
-    spawner.optional::<DeserializeGuard<VerticalPodAutoscaler>>();
+    spawner.namespaced::<Guard<WorkloadAction>>();
+    spawner.namespaced::<Guard<WorkloadActionReceipt>>();
+    spawner.namespaced::<Guard<ClosedLoop>>();
+    spawner.namespaced::<Guard<Monitoring>>();
+    spawner.namespaced::<Guard<Decision>>();
+    spawner.namespaced::<Guard<Execution>>();
+    spawner.optional::<Guard<ScaledObject>>();
+    spawner.optional::<Guard<VerticalPodAutoscaler>>();
 }
 
 struct Spawner<'a> {

@@ -3,6 +3,7 @@
 //! Owns the watches and the locks around both, converts objects to facts at the edge and says which actions and loops a
 //! change concerns. Decides nothing, and writes nothing to the cluster.
 
+mod guard;
 mod kinds;
 mod optional;
 mod watch;

@@ -90,7 +90,8 @@ impl Server {
     }
 
     fn says(&self, path: &str, kind: &str, object: &Value) {
-        let line = format!("{}\n", json!({"type": kind, "object": object}));
+        // The type comes first, as from a real one.
+        let line = format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n");
         self.0.lock().unwrap().watches[path].send(line).unwrap();
     }
 

@@ -1,12 +1,13 @@
 //! The second hop: alarms become at most one decision, which counts once it is written.
 
-use kube::ResourceExt;
-use serde_json::json;
+use std::sync::Arc;
 
+use super::memory::Held;
 use super::objects::{self, Precondition};
 use super::{ClosedLoops, Pass};
+use crate::api::decision::DecisionStatus;
 use crate::controllers::error::Error;
-use crate::logic::closed_loop::decision::{Executor, Input, Rules};
+use crate::logic::closed_loop::decision::{Decided, Executor, Input, Rules};
 
 /// Decides about what monitoring saw, and takes over what became of the last decision; the latter alone is no write.
 ///
@@ -14,30 +15,28 @@ use crate::logic::closed_loop::decision::{Executor, Input, Rules};
 /// The write did not succeed; then nothing was decided.
 pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, rules: &Rules) -> Result<(), Error> {
     let Some(object) = pass.family.decision.clone() else { return Ok(()) };
-    let uid = object.uid().unwrap_or_default();
-    let before = pass.memory.decision.of(&uid, object.status.as_ref());
+    let before = pass.memory.decision.of(&object);
     let execution = pass.family.execution.clone();
-    let executor = execution.as_deref().and_then(Executor::of);
-    let written = object.status.clone().unwrap_or_default();
+    let nothing = DecisionStatus::default();
     let input = Input {
         monitoring: pass.memory.monitoring.now(),
-        executor,
-        written: &written,
+        executor: execution.as_deref().and_then(Executor::of),
+        written: object.status.as_ref().unwrap_or(&nothing),
         generation: object.metadata.generation.unwrap_or(0),
         now: ctx.now(),
     };
-    let decided = rules.decide(&before, input);
-    pass.memory.again = decided.again;
-    if let Some(again) = decided.again {
+    let Decided { status, write, again } = rules.decide(&before, input);
+    pass.memory.again = again;
+    if let Some(again) = again {
         pass.again(again);
     }
-    let status = if decided.write {
-        objects::record(ctx, pass, &*object, json!(decided.status), Precondition::Version).await?;
-        pass.family.decision.as_ref().and_then(|object| object.status.clone()).unwrap_or_default()
-    } else {
-        decided.status
-    };
-    let stored = pass.family.decision.as_ref().and_then(|object| object.status.as_ref());
-    pass.memory.decision.keep(&uid, stored, status);
+    if write {
+        objects::record(ctx, pass, &*object, &status, Precondition::Version).await?;
+    }
+    match &pass.family.decision {
+        Some(stored) => pass.memory.decision.keep(stored, (!write).then(|| Arc::new(status))),
+        // It was deleted meanwhile, and what was decided with it.
+        None => pass.memory.decision = Held::default(),
+    }
     Ok(())
 }

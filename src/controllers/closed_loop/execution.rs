@@ -2,9 +2,10 @@
 //!
 //! Each record insists on the version that was read, so that of two processes only one claims a decision.
 
+use std::sync::Arc;
+
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
-use serde_json::json;
 
 use super::objects::{self, Precondition};
 use super::target::{self, Actor};
@@ -32,14 +33,15 @@ pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment) ->
     let mut seen: Option<Seen> = None;
     let mut sent = Sent::Maybe;
     let name = pass.key.name.clone();
+    let nothing = ExecutionStatus::default();
     for _ in 0..STEPS {
         let Some(object) = pass.family.execution.clone() else { return Ok(()) };
-        let status = object.status.clone().unwrap_or_default();
-        let decision = pass.memory.decision.now().clone();
+        let status = object.status.as_ref().unwrap_or(&nothing);
+        let decision = Arc::clone(pass.memory.decision.now());
         let uid = object.uid().unwrap_or_default();
         let job = Job {
             spec: &assessment.children.execution,
-            status: &status,
+            status,
             uid: &uid,
             generation: object.metadata.generation.unwrap_or(0),
             loop_name: &name,
@@ -106,8 +108,10 @@ async fn act(ctx: &ClosedLoops, pass: &mut Pass, spec: &ExecutionSpec, effect: &
 }
 
 async fn record(ctx: &ClosedLoops, pass: &mut Pass, object: &Execution, status: &ExecutionStatus) -> Result<(), Error> {
-    objects::record(ctx, pass, object, json!(status), Precondition::Version).await?;
-    let Some(told) = events::of_execution(&object.status.clone().unwrap_or_default(), status) else { return Ok(()) };
+    objects::record(ctx, pass, object, status, Precondition::Version).await?;
+    let nothing = ExecutionStatus::default();
+    let before = object.status.as_ref().unwrap_or(&nothing);
+    let Some(told) = events::of_execution(before, status) else { return Ok(()) };
     let now = ctx.now();
     let rests = |last: Timestamp| now.duration_since(last) < EVENTS;
     if told.warning || !pass.memory.boasted.is_some_and(rests) {

@@ -154,22 +154,23 @@ impl Controller for ClosedLoops {
 impl ClosedLoops {
     /// The hops in their order. What was begun is brought to its end first, and what was decided is begun at once.
     async fn hops(self: &Arc<Self>, pass: &mut Pass) -> Result<(), Error> {
-        let assessment = parent::keep(self, pass).await?;
+        let assessed = parent::keep(self, pass).await?;
+        let assessment = &assessed.assessment;
         if let Some((watch, rules)) = assessment.stages.as_ref().filter(|_| pass.memory.strangers.is_none()) {
-            execution::hop(self, pass, &assessment).await?;
-            let known = monitoring::hop(self, pass, &assessment, watch).await?;
+            execution::hop(self, pass, assessment).await?;
+            let known = monitoring::hop(self, pass, assessment, watch).await?;
             if self.is_over() {
                 return Ok(());
             }
             if !known {
-                return parent::report(self, pass, &assessment).await;
+                return parent::report(self, pass, &assessed).await;
             }
             decision::hop(self, pass, rules).await?;
-            execution::hop(self, pass, &assessment).await?;
+            execution::hop(self, pass, assessment).await?;
         } else {
             self.state.polls.forget(&pass.key);
         }
-        parent::report(self, pass, &assessment).await
+        parent::report(self, pass, &assessed).await
     }
 
     fn now(&self) -> Timestamp {

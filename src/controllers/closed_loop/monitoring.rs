@@ -6,9 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use kube::ResourceExt;
-use serde_json::json;
 
+use super::memory::Held;
 use super::objects::{self, Precondition};
 use super::sources::{self, Turn};
 use super::{ClosedLoops, Pass};
@@ -43,8 +42,7 @@ pub async fn hop(
     }
     let Some(object) = pass.family.monitoring.clone() else { return Ok(false) };
     let now = ctx.now();
-    let uid = object.uid().unwrap_or_default();
-    let before = pass.memory.monitoring.of(&uid, object.status.as_ref());
+    let before = pass.memory.monitoring.of(&object);
     let anew = pass.memory.watched.as_ref() != Some(&assessment.children.monitoring);
     // What time alone lets through is looked at when it is due, so that nothing is done about what is stale by then.
     let due = [watch.ripe(&before), pass.memory.again].into_iter().flatten().min().is_some_and(|due| due <= now);
@@ -52,7 +50,7 @@ pub async fn hop(
     let sample = new_sample(pass, &object, watch, tag::latest([before.tag.as_ref(), last.as_ref()]), now);
     let (answer, pause) = match sources::turn(ctx, &pass.key, &assessment.children.monitoring, watch.interval) {
         Turn::Waits => {
-            pass.memory.monitoring.keep(&uid, object.status.as_ref(), before);
+            pass.memory.monitoring.keep(&object, Some(before));
             pass.again(later(Some(now), watch.interval));
             return Ok(false);
         }
@@ -70,13 +68,16 @@ pub async fn hop(
     if news.is_empty() && (ticked || anew || due) {
         news.push(News::Time);
     }
-    let mut seen = Seen { status: before, write: false, fresh: false };
+    let mut seen: Option<Seen> = None;
     for one in &news {
-        let next = watch.observe(&seen.status, *one, Around { last: last.as_ref(), now });
-        seen = Seen { write: seen.write || next.write, ..next };
+        let status = seen.as_ref().map_or(&*before, |seen| &seen.status);
+        let next = watch.observe(status, *one, Around { last: last.as_ref(), now });
+        seen = Some(Seen { write: next.write || seen.is_some_and(|seen| seen.write), ..next });
     }
-    keep(ctx, pass, &object, seen).await?;
-    pass.memory.watched = Some(assessment.children.monitoring.clone());
+    keep(ctx, pass, &object, seen.map_or((before, false), |seen| (Arc::new(seen.status), seen.write))).await?;
+    if anew {
+        pass.memory.watched = Some(assessment.children.monitoring.clone());
+    }
     pass.memory.sample = sample.or(pass.memory.sample.take());
     // A sample shows the levels as well as time does; but who is asked is asked in time, however many samples come.
     let only_pushed = object.spec.metrics.iter().all(|metric| metric.source.push.is_some());
@@ -90,28 +91,33 @@ pub async fn hop(
     Ok(true)
 }
 
-/// Writes what is worth it, and keeps it either way.
-async fn keep(ctx: &ClosedLoops, pass: &mut Pass, object: &Monitoring, seen: Seen) -> Result<(), Error> {
-    let status = if seen.write {
+/// Writes the status where it is worth it, and keeps it either way.
+async fn keep(
+    ctx: &ClosedLoops,
+    pass: &mut Pass,
+    object: &Monitoring,
+    (status, write): (Arc<MonitoringStatus>, bool),
+) -> Result<(), Error> {
+    if write {
         pass.memory.unclear = true;
-        objects::record(ctx, pass, object, json!(seen.status), Precondition::Uid).await?;
+        objects::record(ctx, pass, object, &*status, Precondition::Uid).await?;
         pass.memory.unclear = false;
-        pass.family.monitoring.as_ref().and_then(|object| object.status.clone()).unwrap_or_default()
-    } else {
-        seen.status
-    };
-    let stored = pass.family.monitoring.as_ref().and_then(|object| object.status.as_ref());
-    pass.memory.monitoring.keep(&object.uid().unwrap_or_default(), stored, status);
+    }
+    match &pass.family.monitoring {
+        Some(stored) => pass.memory.monitoring.keep(stored, (!write).then_some(status)),
+        None => pass.memory.monitoring = Held::default(),
+    }
     Ok(())
 }
 
 /// The sample that was pushed, where it was not taken or refused before. After a restart only the last tag can tell: what is
 /// not younger has been looked at.
 fn new_sample(pass: &Pass, object: &Monitoring, watch: &Watch, last: Option<&Tag>, now: Timestamp) -> Option<Sample> {
-    object.spec.sample.clone().filter(|sample| match &pass.memory.sample {
-        Some(known) => known != sample,
+    let is_new = |sample: &&Sample| match &pass.memory.sample {
+        Some(known) => known != *sample,
         None => watch.may_be_news(last, sample, now),
-    })
+    };
+    object.spec.sample.as_ref().filter(is_new).cloned()
 }
 
 /// So much later than that; at once where there was nothing yet.

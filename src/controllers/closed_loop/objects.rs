@@ -1,5 +1,6 @@
 //! Writes of our own kinds: specs of children, statuses. Each answer is taken into the store at once.
 
+use std::borrow::Cow;
 use std::fmt::Debug;
 use std::time::Instant;
 
@@ -74,19 +75,43 @@ fn api<K: Kind>(ctx: &ClosedLoops, key: &Key) -> Api<K> {
     Api::namespaced(ctx.client.clone(), &key.namespace)
 }
 
+/// What is applied where a status is written.
+#[derive(Serialize, Debug)]
+#[serde(rename_all = "camelCase")]
+struct Record<'a, S> {
+    api_version: Cow<'static, str>,
+    kind: Cow<'static, str>,
+    metadata: Head<'a>,
+    status: &'a S,
+}
+
+#[derive(Serialize, Debug)]
+#[serde(rename_all = "camelCase")]
+struct Head<'a> {
+    namespace: &'a str,
+    name: &'a str,
+    uid: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource_version: Option<&'a str>,
+}
+
 /// Writes a status by server-side apply.
 pub async fn record<K: Kind>(
     ctx: &ClosedLoops,
     pass: &mut Pass,
     object: &K,
-    status: Value,
+    status: &(impl Serialize + Debug),
     precondition: Precondition,
 ) -> Result<(), Error> {
-    let mut body = apply_body::<K>(object.meta().uid.as_deref(), &pass.key);
-    if precondition == Precondition::Version {
-        body["metadata"]["resourceVersion"] = json!(object.resource_version());
-    }
-    body["status"] = status;
+    let meta = object.meta();
+    let version = (precondition == Precondition::Version).then_some(meta.resource_version.as_deref()).flatten();
+    let (namespace, name) = (pass.key.namespace.as_str(), pass.key.name.as_str());
+    let body = Record {
+        api_version: K::api_version(&()),
+        kind: K::kind(&()),
+        metadata: Head { namespace, name, uid: meta.uid.as_deref(), resource_version: version },
+        status,
+    };
     let params = PatchParams::apply(K::STATUS_MANAGER).force();
     let api = api::<K>(ctx, &pass.key);
     let written =

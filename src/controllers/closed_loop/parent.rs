@@ -30,7 +30,65 @@ use crate::logic::world::loops::{Family, is_owned};
 /// The least time between two writes of the loop's status that only tell of another decision: the hops tell of each.
 const SUMMARY: SignedDuration = SignedDuration::from_secs(10);
 
-/// What there is around a loop.
+/// What a loop was found to be, beside all that it was judged by.
+#[derive(Debug)]
+pub struct Assessed {
+    near: Near,
+    around: Around,
+    pub assessment: Assessment,
+}
+
+/// What there is around a loop, itself included.
+#[derive(Debug)]
+struct Near {
+    parent: Arc<ClosedLoop>,
+    loops: Vec<Arc<ClosedLoop>>,
+    rivals: Vec<Claimant>,
+}
+
+impl Near {
+    fn of(ctx: &ClosedLoops, pass: &Pass) -> Self {
+        let parent = Arc::clone(&pass.family.parent);
+        let target = &parent.spec.target;
+        let loops = ctx.loops.read(|loops| loops.around(&pass.key, &target.name));
+        let rivals = ctx.rivals.read(|rivals| {
+            let on_it = rivals.on(&pass.key.namespace, &target.name);
+            on_it.map(|rival| Claimant::rival(rival, &dimensions(&parent.spec))).collect()
+        });
+        Self { parent, loops, rivals }
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        let same = |(one, other): (&Arc<ClosedLoop>, &Arc<ClosedLoop>)| Arc::ptr_eq(one, other);
+        Arc::ptr_eq(&self.parent, &other.parent)
+            && self.loops.len() == other.loops.len()
+            && self.loops.iter().zip(&other.loops).all(same)
+            && self.rivals == other.rivals
+    }
+}
+
+impl Assessed {
+    /// As it was found before, where nothing has changed that it was judged by: most passes are about a sample. What others
+    /// have tuned ends with time.
+    fn of(ctx: &ClosedLoops, pass: &Pass) -> Arc<Self> {
+        let near = Near::of(ctx, pass);
+        let tuned = near.parent.status.as_ref().is_some_and(|status| !status.tuning.is_empty());
+        match &pass.memory.assessed {
+            Some(known) if !tuned && known.near.is(&near) => Arc::clone(known),
+            _ => Arc::new(Self::anew(ctx, pass, near)),
+        }
+    }
+
+    fn anew(ctx: &ClosedLoops, pass: &Pass, near: Near) -> Self {
+        let around = Around::of(&near);
+        let status = near.parent.status.clone().unwrap_or_default();
+        let assessment = assess(&around.case(ctx, pass, &status));
+        Self { near, around, assessment }
+    }
+}
+
+/// The same, as the assessment takes it.
+#[derive(Debug)]
 struct Around {
     links: BTreeMap<String, Link>,
     me: Claimant,
@@ -38,18 +96,13 @@ struct Around {
 }
 
 impl Around {
-    fn of(ctx: &ClosedLoops, pass: &Pass) -> Self {
-        let parent = &pass.family.parent;
-        let namespace = &pass.key.namespace;
-        let all = ctx.loops.read(|loops| loops.around(&pass.key, &parent.spec.target.name));
-        let links = all.iter().filter_map(|one| Some((one.name_any(), Link::of(&one.spec).ok()?))).collect();
-        let mut others: Vec<Claimant> = all.iter().map(|one| claimant(one)).collect();
-        let me = claimant(parent);
-        ctx.rivals.read(|rivals| {
-            let on_it = rivals.on(namespace, &me.target.name);
-            others.extend(on_it.map(|rival| Claimant::rival(rival, &me.dimensions)));
-        });
-        Self { links, me, others }
+    fn of(near: &Near) -> Self {
+        let loops = || near.loops.iter();
+        Self {
+            links: loops().filter_map(|one| Some((one.name_any(), Link::of(&one.spec).ok()?))).collect(),
+            me: claimant(&near.parent),
+            others: loops().map(|one| claimant(one)).chain(near.rivals.iter().cloned()).collect(),
+        }
     }
 
     fn case<'a>(&'a self, ctx: &ClosedLoops, pass: &'a Pass, status: &'a ClosedLoopStatus) -> Case<'a> {
@@ -81,10 +134,10 @@ fn claimant(one: &ClosedLoop) -> Claimant {
 ///
 /// # Errors
 /// A write did not succeed.
-pub async fn keep(ctx: &ClosedLoops, pass: &mut Pass) -> Result<Assessment, Error> {
-    let around = Around::of(ctx, pass);
-    let status = pass.family.parent.status.clone().unwrap_or_default();
-    let assessment = assess(&around.case(ctx, pass, &status));
+pub async fn keep(ctx: &ClosedLoops, pass: &mut Pass) -> Result<Arc<Assessed>, Error> {
+    let assessed = Assessed::of(ctx, pass);
+    pass.memory.assessed = Some(Arc::clone(&assessed));
+    let assessment = &assessed.assessment;
     pass.memory.strangers = None;
     if let Some(until) = &assessment.effective.until {
         pass.again(until.0);
@@ -94,7 +147,7 @@ pub async fn keep(ctx: &ClosedLoops, pass: &mut Pass) -> Result<Assessment, Erro
         child::<Decision>(ctx, pass, &assessment.children.decision).await?;
         child::<Execution>(ctx, pass, &assessment.children.execution).await?;
     }
-    Ok(assessment)
+    Ok(assessed)
 }
 
 /// A child of a loop.
@@ -102,7 +155,13 @@ trait Child: Kind + HasSpec<Spec: Serialize + Clone + PartialEq> {
     fn make(name: &str, spec: Self::Spec) -> Self;
     fn find(family: &Family) -> Option<Arc<Self>>;
     /// What of the spec is the loop's.
-    fn ours(&self) -> Self::Spec;
+    fn ours(&self) -> Self::Spec {
+        self.spec().clone()
+    }
+    /// Whether that is this.
+    fn is(&self, spec: &Self::Spec) -> bool {
+        self.spec() == spec
+    }
 }
 
 impl Child for Monitoring {
@@ -115,6 +174,11 @@ impl Child for Monitoring {
     fn ours(&self) -> MonitoringSpec {
         MonitoringSpec { sample: None, ..self.spec.clone() }
     }
+    fn is(&self, spec: &MonitoringSpec) -> bool {
+        let MonitoringSpec { metrics, interval, trace, service_account_name, target, paused, sample: _ } = &self.spec;
+        (metrics, interval, trace, paused) == (&spec.metrics, &spec.interval, &spec.trace, &spec.paused)
+            && (service_account_name, target) == (&spec.service_account_name, &spec.target)
+    }
 }
 
 impl Child for Decision {
@@ -123,9 +187,6 @@ impl Child for Decision {
     }
     fn find(family: &Family) -> Option<Arc<Self>> {
         family.decision.clone()
-    }
-    fn ours(&self) -> DecisionSpec {
-        self.spec.clone()
     }
 }
 
@@ -136,20 +197,23 @@ impl Child for Execution {
     fn find(family: &Family) -> Option<Arc<Self>> {
         family.execution.clone()
     }
-    fn ours(&self) -> ExecutionSpec {
-        self.spec.clone()
-    }
 }
 
 /// Makes one child, or makes it again what it is to be.
 async fn child<K: Child>(ctx: &ClosedLoops, pass: &mut Pass, spec: &K::Spec) -> Result<(), Error> {
     let Some(family) = ctx.loops.read(|loops| loops.family(&pass.key)) else { return Ok(()) };
     let parent = family.parent.uid().unwrap_or_default();
-    let mut wanted = K::make(&pass.key.name, spec.clone());
-    wanted.meta_mut().namespace = Some(pass.key.namespace.clone());
-    wanted.meta_mut().labels = Some([(marks::LOOP.to_owned(), pass.key.name.clone())].into());
-    wanted.meta_mut().owner_references = family.parent.controller_owner_ref(&()).map(|owner| vec![owner]);
-    let Some(found) = K::find(&family) else { return objects::create(ctx, pass, &wanted).await };
+    let wanted = || {
+        let mut wanted = K::make(&pass.key.name, spec.clone());
+        wanted.meta_mut().namespace = Some(pass.key.namespace.clone());
+        wanted.meta_mut().labels = Some([(marks::LOOP.to_owned(), pass.key.name.clone())].into());
+        wanted.meta_mut().owner_references = family.parent.controller_owner_ref(&()).map(|owner| vec![owner]);
+        wanted
+    };
+    let Some(found) = K::find(&family) else {
+        let wanted = wanted();
+        return objects::create(ctx, pass, &wanted).await;
+    };
     if !is_owned(found.meta().owner_references.as_ref(), &parent) {
         if !is_orphan(found.owner_references(), &pass.key.name) {
             let words = format!(
@@ -162,9 +226,10 @@ async fn child<K: Child>(ctx: &ClosedLoops, pass: &mut Pass, spec: &K::Spec) -> 
         return Ok(());
     }
     let marked = found.labels().get(marks::LOOP) == Some(&pass.key.name);
-    if found.meta().deletion_timestamp.is_some() || (marked && found.ours() == *spec) {
+    if found.meta().deletion_timestamp.is_some() || (marked && found.is(spec)) {
         return Ok(());
     }
+    let wanted = wanted();
     let mut body = objects::apply_body::<K>(found.meta().uid.as_deref(), &pass.key);
     body["metadata"]["labels"] = json!(wanted.labels());
     body["metadata"]["ownerReferences"] = json!(wanted.owner_references());
@@ -206,12 +271,12 @@ fn difference(from: &Value, to: &Value) -> Option<Value> {
 ///
 /// # Errors
 /// The write did not succeed.
-pub async fn report(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment) -> Result<(), Error> {
-    let around = Around::of(ctx, pass);
+pub async fn report(ctx: &ClosedLoops, pass: &mut Pass, assessed: &Assessed) -> Result<(), Error> {
+    let assessment = &assessed.assessment;
     let parent = Arc::clone(&pass.family.parent);
     let tuning = parent.status.as_ref().map(|status| status.tuning.clone()).unwrap_or_default();
     let stored = ClosedLoopStatus { tuning: Vec::new(), ..parent.status.clone().unwrap_or_default() };
-    let case = around.case(ctx, pass, &stored);
+    let case = assessed.around.case(ctx, pass, &stored);
     let now = case.now;
     let family = &pass.family;
     let hops = Hops {
@@ -235,7 +300,7 @@ pub async fn report(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment)
     if let Some(words) = trouble.filter(|_| !assessment::same_edges(&stored, &status)) {
         tracing::info!(words, "loop does not act");
     }
-    objects::record(ctx, pass, &*parent, json!(status), Precondition::Uid).await?;
+    objects::record(ctx, pass, &*parent, &status, Precondition::Uid).await?;
     pass.memory.told = Some(now);
     if let Some(told) = events::of_loop(&stored, &status) {
         ctx.events.tell(events::subject(pass), told);

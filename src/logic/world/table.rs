@@ -27,8 +27,8 @@ pub enum Source {
 pub trait Fact: Clone + PartialEq {
     /// Which object it speaks of, and in which version.
     fn id(&self) -> Identity;
-    /// The same fact as of another version, for telling whether anything but the version changed.
-    fn with_version(&self, version: &str) -> Self;
+    /// Its version, to be changed.
+    fn version(&mut self) -> &mut String;
 }
 
 macro_rules! plain_facts {
@@ -37,10 +37,8 @@ macro_rules! plain_facts {
             fn id(&self) -> Identity {
                 self.id.clone()
             }
-            fn with_version(&self, version: &str) -> Self {
-                let mut same = self.clone();
-                version.clone_into(&mut same.id.version);
-                same
+            fn version(&mut self) -> &mut String {
+                &mut self.id.version
             }
         })*
     };
@@ -53,10 +51,8 @@ macro_rules! whole_objects {
             fn id(&self) -> Identity {
                 self.meta().into()
             }
-            fn with_version(&self, version: &str) -> Self {
-                let mut same = self.clone();
-                same.metadata.resource_version = Some(version.to_owned());
-                same
+            fn version(&mut self) -> &mut String {
+                self.metadata.resource_version.get_or_insert_default()
             }
         })*
     };
@@ -95,6 +91,14 @@ pub fn vanished(
         .filter(move |id| namespace.is_none_or(|namespace| id.key.namespace == namespace))
         .filter(move |id| id.order() <= version && !listed.contains(&id.key))
         .map(move |id| Identity { version: version.to_string(), ..id })
+}
+
+/// Whether nothing but the version is new.
+fn alike<T: Fact>(old: &T, new: &mut T) -> bool {
+    let version = std::mem::replace(new.version(), old.id().version);
+    let alike = old == new;
+    *new.version() = version;
+    alike
 }
 
 /// One kind's facts.
@@ -153,7 +157,7 @@ impl<T: Fact> Table<T> {
     }
 
     /// Takes in a fact, unless something newer is known.
-    pub fn put(&mut self, fact: T, source: Source) -> Change<T> {
+    pub fn put(&mut self, mut fact: T, source: Source) -> Change<T> {
         let id = fact.id();
         let old = self.items.get(&id.key).cloned();
         match source {
@@ -171,12 +175,10 @@ impl<T: Fact> Table<T> {
         if self.gone.get(&id.key).is_some_and(|uid| *uid == id.uid) {
             return Change::None;
         }
+        let told = old.as_ref().is_some_and(|old| alike(&**old, &mut fact));
         let new = Arc::new(fact);
         self.items.insert(id.key, Arc::clone(&new));
-        match old {
-            Some(old) if old.with_version(&id.version) == *new => Change::None,
-            old => Change::Sides(old, Some(new)),
-        }
+        if told { Change::None } else { Change::Sides(old, Some(new)) }
     }
 
     /// Takes out an object that the watch reported deleted.

@@ -12,6 +12,8 @@ mod scale;
 mod tune;
 mod webhook;
 
+use std::sync::Arc;
+
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
@@ -47,7 +49,7 @@ pub struct Actor {
     target: TargetRef,
     account: Account,
     /// What was decided.
-    decision: DecisionStatus,
+    decision: Arc<DecisionStatus>,
     /// Since when a right is missing.
     pub doubt: Option<Timestamp>,
 }
@@ -60,7 +62,7 @@ impl Actor {
             uid: pass.family.execution.as_ref().and_then(|object| object.uid()).unwrap_or_default(),
             target: spec.target.clone(),
             account: Account { client: ctx.client.clone(), namespace: pass.key.namespace.clone(), name },
-            decision: pass.memory.decision.now().clone(),
+            decision: Arc::clone(pass.memory.decision.now()),
             doubt: pass.memory.forbidden,
         }
     }

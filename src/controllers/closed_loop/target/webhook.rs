@@ -45,7 +45,7 @@ pub async fn act(ctx: &ClosedLoops, actor: &Actor, id: &str, webhook: &Webhook) 
 
 fn event(actor: &Actor, id: &str) -> Value {
     let key = &actor.loop_key;
-    let DecisionStatus { chosen, history, message, tag, .. } = &actor.decision;
+    let DecisionStatus { chosen, history, message, tag, .. } = &*actor.decision;
     let entry = history.last().filter(|entry| chosen.as_ref().is_some_and(|chosen| chosen.seq == entry.seq));
     json!({
         "specversion": "1.0",
