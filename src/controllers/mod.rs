@@ -9,6 +9,7 @@ pub mod error;
 pub mod events;
 pub mod queue;
 pub mod workload_action;
+mod writes;
 
 use std::collections::HashMap;
 use std::fmt::Display;

@@ -26,7 +26,7 @@ const LOOPS: usize = 50;
 const WHOLE: Duration = Duration::from_secs(60);
 
 /// Then more and more of them, each time for a shorter while, until it does not hold.
-const MORE: [usize; 8] = [75, 100, 125, 150, 200, 250, 300, 400];
+const MORE: [usize; 9] = [60, 75, 100, 125, 150, 200, 250, 300, 400];
 const SHORT: Duration = Duration::from_secs(20);
 
 /// What each sender keeps to.

@@ -1,10 +1,9 @@
 //! Writes of our own kinds: specs of children, statuses. Each answer is taken into the store at once.
 
-use std::borrow::Cow;
 use std::fmt::Debug;
 use std::time::Instant;
 
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{Patch, PostParams};
 use kube::{Api, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -18,6 +17,7 @@ use crate::api::execution::Execution;
 use crate::api::marks;
 use crate::api::monitoring::Monitoring;
 use crate::controllers::error::Error;
+use crate::controllers::writes::{Head, StatusBody, applying, changing};
 use crate::logic::facts::{Identity, Key};
 use crate::logic::world::Source;
 use crate::logic::world::loops::{LoopKind, LoopObject};
@@ -75,26 +75,6 @@ fn api<K: Kind>(ctx: &ClosedLoops, key: &Key) -> Api<K> {
     Api::namespaced(ctx.client.clone(), &key.namespace)
 }
 
-/// What is applied where a status is written.
-#[derive(Serialize, Debug)]
-#[serde(rename_all = "camelCase")]
-struct Record<'a, S> {
-    api_version: Cow<'static, str>,
-    kind: Cow<'static, str>,
-    metadata: Head<'a>,
-    status: &'a S,
-}
-
-#[derive(Serialize, Debug)]
-#[serde(rename_all = "camelCase")]
-struct Head<'a> {
-    namespace: &'a str,
-    name: &'a str,
-    uid: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    resource_version: Option<&'a str>,
-}
-
 /// Writes a status by server-side apply.
 pub async fn record<K: Kind>(
     ctx: &ClosedLoops,
@@ -106,13 +86,9 @@ pub async fn record<K: Kind>(
     let meta = object.meta();
     let version = (precondition == Precondition::Version).then_some(meta.resource_version.as_deref()).flatten();
     let (namespace, name) = (pass.key.namespace.as_str(), pass.key.name.as_str());
-    let body = Record {
-        api_version: K::api_version(&()),
-        kind: K::kind(&()),
-        metadata: Head { namespace, name, uid: meta.uid.as_deref(), resource_version: version },
-        status,
-    };
-    let params = PatchParams::apply(K::STATUS_MANAGER).force();
+    let head = Head { namespace, name, uid: meta.uid.as_deref(), resource_version: version };
+    let body = StatusBody::of::<K>(head, status);
+    let params = applying(K::STATUS_MANAGER);
     let api = api::<K>(ctx, &pass.key);
     let written =
         counted(ctx, K::EFFECTS.1, ctx.timed(api.patch_status(&pass.key.name, &params, &Patch::Apply(&body)))).await;
@@ -143,8 +119,8 @@ pub async fn create<K: Kind>(ctx: &ClosedLoops, pass: &mut Pass, child: &K) -> R
 /// Changes a child's spec and marks: by server-side apply, or by a merge patch where another has added to it.
 pub async fn keep<K: Kind>(ctx: &ClosedLoops, pass: &mut Pass, child: &K, patch: &Patch<Value>) -> Result<(), Error> {
     let params = match patch {
-        Patch::Apply(_) => PatchParams::apply(marks::LOOP_MANAGER).force(),
-        _ => PatchParams { field_manager: Some(marks::LOOP_MANAGER.to_owned()), ..PatchParams::default() },
+        Patch::Apply(_) => applying(marks::LOOP_MANAGER),
+        _ => changing(marks::LOOP_MANAGER),
     };
     let api = api::<K>(ctx, &pass.key);
     match counted(ctx, K::EFFECTS.0, ctx.timed(api.patch(&child.name_any(), &params, patch))).await {

@@ -1,6 +1,6 @@
 //! Another loop's policy: this loop's own entry in that one's `status.tuning`.
 
-use kube::api::{Patch, PatchParams};
+use kube::api::Patch;
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
@@ -12,6 +12,7 @@ use crate::api::marks;
 use crate::controllers::closed_loop::ClosedLoops;
 use crate::controllers::closed_loop::objects::{self, Kind};
 use crate::controllers::error::Error;
+use crate::controllers::writes::applying;
 use crate::logic::closed_loop::execution::{LoopSeen, Seen};
 use crate::logic::closed_loop::tuning;
 use crate::logic::facts::Key;
@@ -57,7 +58,7 @@ pub async fn act(ctx: &ClosedLoops, actor: &Actor, uid: &str, tuning: &Tuning) -
     let mut body = objects::apply_body::<ClosedLoop>(Some(uid), &key);
     body["status"] = json!({"tuning": [tuning]});
     let manager = format!("{}/{}", marks::EXECUTION_MANAGER, actor.loop_key.name);
-    let params = PatchParams::apply(&manager).force();
+    let params = applying(&manager);
     let tuned = ctx.timed(api(ctx, actor).patch_status(&key.name, &params, &Patch::Apply(&body))).await?;
     let wakes = ctx.loops.write(|loops| loops.apply(tuned.object(), Source::Own));
     ctx.queue.wake(wakes);

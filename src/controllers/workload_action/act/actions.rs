@@ -1,28 +1,26 @@
 //! Writes to WorkloadActions: status, finalizers, deletion.
 
-use kube::api::{Patch, PatchParams};
-use kube::{Resource, ResourceExt};
+use kube::ResourceExt;
+use kube::api::Patch;
 use serde_json::json;
 
 use super::{Done, WorkloadActions, api, merge, only, timed};
 use crate::api::marks;
 use crate::api::workload_action::{WorkloadAction, WorkloadActionStatus};
 use crate::controllers::error::Error;
+use crate::controllers::writes::{Head, StatusBody, applying};
 use crate::logic::facts::Identity;
 use crate::logic::world::{Kind, Object};
 
 /// Writes the status by server-side apply, only if the action is still of the version that was planned on.
 pub async fn record(ctx: &WorkloadActions, action: &Identity, status: &WorkloadActionStatus) -> Result<Done, Error> {
-    let body = json!({
-        "apiVersion": WorkloadAction::api_version(&()),
-        "kind": WorkloadAction::kind(&()),
-        "metadata": {
-            "namespace": action.key.namespace, "name": action.key.name,
-            "uid": action.uid, "resourceVersion": action.version,
-        },
-        "status": status,
-    });
-    let params = PatchParams::apply(marks::STATUS_MANAGER).force();
+    let head = Head {
+        namespace: &action.key.namespace,
+        name: &action.key.name,
+        uid: Some(&action.uid),
+        resource_version: Some(&action.version),
+    };
+    let (body, params) = (StatusBody::of::<WorkloadAction>(head, status), applying(marks::STATUS_MANAGER));
     let api = api::<WorkloadAction>(ctx, action);
     let written = timed(ctx, api.patch_status(&action.key.name, &params, &Patch::Apply(&body))).await;
     match written {

@@ -14,7 +14,7 @@ use std::time::Instant;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{DeleteParams, Patch, Preconditions};
 use kube::{Api, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -25,6 +25,7 @@ use crate::api::marks;
 use crate::api::receipt::WorkloadActionReceipt;
 use crate::api::workload_action::WorkloadAction;
 use crate::controllers::error::{Class, Error};
+use crate::controllers::writes::changing;
 use crate::logic::facts::{Identity, Key};
 use crate::logic::workload_action::effect::{Effect, PodChange, Scalable, ScalableKind};
 use crate::logic::world::{Kind, Object};
@@ -220,7 +221,7 @@ async fn patch_by<K: Kube, P: Serialize + Debug>(
     id: &Identity,
     patch: &Patch<P>,
 ) -> Result<K, Error> {
-    let params = PatchParams { field_manager: Some(marks::MANAGER.to_owned()), ..PatchParams::default() };
+    let params = changing(marks::MANAGER);
     timed(ctx, api::<K>(ctx, id).patch(&id.key.name, &params, patch)).await
 }
 
