@@ -155,9 +155,9 @@ EOF
   } >"$DIR/scheduler.yaml"
 }
 
-# The kubelets' behaviour: our stages, with the shared parts spliced in where a
-# line says `{{/* include NAME */}}`, at that line's indentation. Each start has
-# a pod network of its own: kwok forgets on a restart which addresses are taken,
+# The kubelets' behaviour: what they say is used, and our stages, with the
+# shared parts spliced in where a line says `{{/* include NAME */}}`, at that
+# line's indentation. Each start has a pod network of its own: kwok forgets on a restart which addresses are taken,
 # and would hand them out twice.
 write_kwok_config() {
   local starts=0 stage
@@ -180,6 +180,8 @@ EOF
       printf -- '---\n'
       splice "$stage" | sed "s/@KUBE_VERSION@/$KUBE_VERSION/"
     done
+    printf -- '---\n'
+    cat "$PLANE_SRC/usage.yaml"
   } >"$DIR/kwok.yaml"
 }
 

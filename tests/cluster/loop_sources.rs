@@ -17,7 +17,7 @@ use crate::common::loops::{
 use crate::common::plane::Plane;
 use crate::common::prometheus::{PASSWORD, Prometheus, USER};
 use crate::common::server::{Authority, Manner, Server};
-use crate::common::usage::{MetricsServer, Used};
+use crate::common::usage::{MetricsServer, uses};
 use crate::common::workload::Workload;
 use crate::common::world::{Road, World, story_on};
 use crate::common::{PATIENCE, block_on};
@@ -395,7 +395,8 @@ fn what_pods_use_is_read_off_a_real_metrics_server() {
         unknown(world, "web", "load", "cannot list resource \"pods\" in API group \"metrics.k8s.io\"").await?;
         grant_more(world, "reads", &[("metrics.k8s.io", "pods", "list"), ("", "pods", "list")]).await?;
         unknown(world, "web", "load", "there is no API metrics.k8s.io").await?;
-        let server = MetricsServer::start(world, &pod, "main", Used(0.25, 64 << 20)).await?;
+        uses(world, &pod, "250m", "64Mi").await?;
+        let server = MetricsServer::start(world).await?;
         if let Err(error) = known(world, "web").await {
             return Err(with_loops(world, error.context(server.log())).await);
         }
@@ -407,7 +408,7 @@ fn what_pods_use_is_read_off_a_real_metrics_server() {
         let others = world.api::<Monitoring>().get("others").await?.status.unwrap_or_default();
         ensure!(others.values.first().is_some_and(|one| one.value.as_str() == "67108864"), "{:?}", others.values);
         ensure!(replicas(world, "web").await?.1 == 1, "it acted on a calm value");
-        server.uses(Used(2.0, 64 << 20));
+        uses(world, &pod, "2", "64Mi").await?;
         scaled(world).await
     });
 }

@@ -167,7 +167,7 @@ impl Scripted {
     }
 }
 
-const STATUS: &str = "PATCH /apis/ganglion.dev/v1alpha1/namespaces/shop/workloadactions/go/status?&force=true&fieldManager=ganglion%2Fworkload-action%2Fstatus";
+const STATUS: &str = "PATCH /apis/ganglion.dev/v1alpha1/namespaces/shop/workloadactions/go/status?&force=true&fieldManager=ganglion%2Fworkload-action%2Fstatus&fieldValidation=Ignore";
 
 #[tokio::test]
 async fn a_status_is_applied_under_our_name_for_one_version_and_is_known_at_once() {

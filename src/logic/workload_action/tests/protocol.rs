@@ -1,0 +1,132 @@
+//! The protocol: what is asked for at each state of the world, in this order.
+
+use super::*;
+
+/// The protocol: what is asked for at each state of the world, in this order.
+#[test]
+fn a_move_goes_step_by_step() {
+    let mut stage = Stage::new();
+    stage.act("go", json!({"move": {"pod": {"name": "web-a"}, "to": {"nodeName": "d"}}}));
+    let Next::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("first the new pod") };
+    assert_eq!((new.node.as_str(), new.label.as_str()), ("d", marks::POD_TEMPLATE_HASH));
+    let (newcomer, slot) = (new.key.name.clone(), new.slot.clone());
+    let mark = |role: &str| Marks { slot: Some(slot.clone()), role: Some(role.into()), ..Marks::default() };
+
+    stage.put_pod(&newcomer, "d", |pod| {
+        (pod.node, pod.ready_since, pod.controller) = (None, None, None);
+        (pod.labels, pod.generated, pod.marks) = (labels(false), false, mark(marks::ROLE_NEWCOMER));
+    });
+    assert!(matches!(stage.settle("go"), Next::Wait { .. }));
+    assert_eq!(stage.ready("go").1, "Scheduling");
+    stage.change_pod(&newcomer, |pod| pod.node = Some("d".into()));
+    assert!(matches!(stage.settle("go"), Next::Wait { .. }));
+    assert_eq!(stage.ready("go").1, "Readying");
+
+    let now = stage.now;
+    stage.change_pod(&newcomer, |pod| pod.ready_since = Some(now));
+    let Effect::ChangePod { pod, change: PodChange::Detach { peers, .. } } = stage.effect("go") else {
+        panic!("detach")
+    };
+    assert_eq!((pod.key.name.as_str(), peers.as_str()), ("web-a", ""), "no pod of the set is young");
+    stage.change_pod("web-a", |pod| {
+        (pod.labels, pod.controller, pod.marks) = (labels(false), None, mark(marks::ROLE_VICTIM));
+    });
+    assert!(matches!(stage.settle("go"), Next::Wait { .. }), "waits for the set's substitute");
+
+    stage.put_pod("web-new", "b", |pod| (pod.created, pod.ready_since) = (now, None));
+    let Effect::ChangePod { pod, change: PodChange::Mark { .. } } = stage.effect("go") else { panic!("mark") };
+    assert_eq!(pod.key.name, "web-new");
+    stage.change_pod("web-new", |pod| pod.marks = mark(marks::ROLE_SURPLUS));
+    let Effect::ChangePod { pod, change: PodChange::Attach { .. } } = stage.effect("go") else { panic!("attach") };
+    assert_eq!(pod.key.name, newcomer);
+    stage.change_pod(&newcomer, |pod| {
+        (pod.labels, pod.marks) = (labels(true), Marks::default());
+        pod.controller = Some(Owner { kind: "ReplicaSet".into(), name: "web-h1".into(), uid: "uid-web-h1".into() });
+    });
+
+    assert!(matches!(stage.settle("go"), Next::Wait { until: Some(_), .. }), "waits until the surplus goes");
+    assert!(stage.action("go").status.is_some_and(|status| status.slots[0].evicting), "recorded before it is sent");
+    let gone = stage.id("web-new");
+    stage.world.remove(crate::logic::world::Kind::Pod, &gone);
+    stage.put(budget(1, 5), "budget");
+    assert!(matches!(stage.settle("go"), Next::Wait { until: Some(_), .. }), "four pods serve, five are counted");
+    stage.put(budget(1, 4), "budget");
+    let Next::Do(Effect::Evict { pod }) = stage.settle("go") else { panic!("evict") };
+    assert_eq!(pod.key.name, "web-a");
+    stage.put(budget(1, 5), "budget");
+    stage.now += SignedDuration::from_secs(3);
+    assert!(matches!(stage.settle("go"), Next::Do(Effect::Evict { .. })), "does not wait for ever");
+    let gone = stage.id("web-a");
+    stage.world.remove(crate::logic::world::Kind::Pod, &gone);
+    assert_eq!(stage.settle("go"), Next::Wait { until: None, report: None });
+    assert_eq!(stage.ready("go").1, "Succeeded");
+    assert_eq!(stage.action("go").metadata.finalizers, Some(vec![]));
+}
+
+/// The ReplicaSet controller hears of the lower number by one watch and of the mark by another: after an outage the number
+/// may be first, and it would choose for itself.
+#[test]
+fn a_number_is_not_lowered_just_after_the_watches_broke_off() {
+    let mut stage = Stage::new();
+    stage.act("less", json!({"delete": {"pod": {"name": "web-a"}}, "timeouts": {"drainSeconds": 60}}));
+    let Next::Do(Effect::ChangePod { change: PodChange::Detach { slot, .. }, .. }) = stage.settle("less") else {
+        panic!("detach")
+    };
+    let mark = |role: &str| Marks { slot: Some(slot.clone()), role: Some(role.into()), ..Marks::default() };
+    stage.change_pod("web-a", |pod| {
+        (pod.labels, pod.controller, pod.marks) = (labels(false), None, mark(marks::ROLE_VICTIM));
+    });
+    stage.put_pod("web-new", "b", |pod| pod.marks = mark(marks::ROLE_SURPLUS));
+    stage.settle("less");
+    let broke = stage.now;
+    stage.world.broke_off(broke);
+    let Next::Wait { until, .. } = stage.settle("less") else { panic!("waits") };
+    assert_eq!(until, Some(broke + SignedDuration::from_secs(15)));
+    assert_eq!(stage.ready("less").1, "WatchesBroken");
+    stage.now += SignedDuration::from_secs(10);
+    stage.world.broke_off(stage.now);
+    stage.now += SignedDuration::from_secs(10);
+    assert!(matches!(stage.settle("less"), Next::Wait { .. }), "they broke again meanwhile");
+    stage.now += SignedDuration::from_secs(5);
+    assert!(matches!(stage.settle("less"), Next::Do(Effect::Scale { replicas: 2, .. })));
+    stage.world.broke_off(stage.now);
+    stage.now += SignedDuration::from_secs(50);
+    stage.world.broke_off(stage.now);
+    assert!(matches!(stage.settle("less"), Next::Do(Effect::Scale { .. })), "not for ever");
+}
+
+#[test]
+fn a_budget_without_room_holds_the_old_pod_back() {
+    let mut stage = Stage::new();
+    stage.act("less", json!({"delete": {"pod": {"name": "web-a"}}, "timeouts": {"drainSeconds": 5}}));
+    stage.put(budget(0, 3), "budget");
+    assert!(matches!(stage.settle("less"), Next::Wait { until: Some(_), .. }));
+    assert_eq!(stage.ready("less").1, "Planned", "not worth a word yet");
+    stage.now += SignedDuration::from_secs(2);
+    assert!(matches!(stage.settle("less"), Next::Wait { until: Some(_), .. }));
+    assert_eq!(stage.ready("less").1, "BudgetBlocked");
+    stage.put(budget(1, 3), "budget");
+    assert!(matches!(stage.settle("less"), Next::Do(Effect::ChangePod { change: PodChange::Detach { .. }, .. })));
+    stage.put(budget(0, 3), "budget");
+    stage.now += SignedDuration::from_secs(6);
+    let Next::Do(Effect::DeleteReceipt { receipt }) = stage.settle("less") else {
+        panic!("nothing ran: no receipt stays")
+    };
+    stage.world.remove(crate::logic::world::Kind::Receipt, &receipt);
+    stage.settle("less");
+    let (ready, reason, message) = stage.ready("less");
+    assert_eq!((ready.as_str(), reason.as_str()), ("False", "BudgetBlocked"), "{message}");
+}
+
+#[test]
+fn suspended_clocks_stand_still() {
+    let mut stage = Stage::new();
+    stage.act("go", json!({"move": {"pod": {"name": "web-a"}, "to": {"nodeName": "d"}}, "suspend": true}));
+    assert_eq!(stage.settle("go"), Next::Wait { until: None, report: None });
+    assert_eq!(stage.ready("go").1, "Suspended");
+    stage.now += SignedDuration::from_hours(2);
+    let mut action = stage.action("go");
+    action.spec.suspend = false;
+    stage.put_action(action);
+    assert!(matches!(stage.settle("go"), Next::Do(Effect::CreatePod(_))));
+}

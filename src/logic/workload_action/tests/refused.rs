@@ -1,0 +1,113 @@
+//! What cannot be done, and what is not done twice.
+
+use super::*;
+
+#[rstest]
+#[case::no_workload(json!({"move": {"workload": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "wep"}, "to": {"nodeName": "d"}}}), Reason::WorkloadNotFound, "no Deployment wep")]
+#[case::stateful(json!({"delete": {"workload": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db"}}}), Reason::NotSupported, "StatefulSet")]
+#[case::no_pod(json!({"delete": {"pod": {"name": "web-z"}}}), Reason::PodNotFound, "web-z")]
+#[case::bare_pod(json!({"delete": {"pod": {"name": "bare"}}}), Reason::NotSupported, "belongs to no workload")]
+#[case::job(json!({"delete": {"pod": {"name": "job"}}}), Reason::NotSupported, "Job")]
+#[case::static_pod(json!({"delete": {"pod": {"name": "static"}}}), Reason::NotSupported, "static")]
+#[case::no_node(move_web(json!({"nodeName": "z"})), Reason::NodeNotFound, "no node z")]
+#[case::cordoned(move_web(json!({"nodeName": "cordoned"})), Reason::NodeCordoned, "uncordon")]
+#[case::full(move_web(json!({"nodeName": "full"})), Reason::NodeFull, "0 of 0 pods")]
+#[case::down(move_web(json!({"nodeName": "down"})), Reason::NodeNotReady, "not Ready")]
+#[case::there(json!({"move": {"pod": {"name": "web-a"}, "to": {"nodeName": "a"}}}), Reason::AlreadyOnTarget, "already")]
+#[case::too_many(json!({"delete": {"workload": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "count": 4}}), Reason::NotEnoughReplicas, "4 replicas asked for")]
+#[case::expression(move_web(json!({"where": "node.pods <"})), Reason::ExpressionInvalid, "where")]
+#[case::unknown_name(move_web(json!({"where": "node.podz < 3"})), Reason::ExpressionInvalid, "node.podz")]
+#[case::nowhere(move_web(json!({"where": "node.pods > 90"})), Reason::NoCandidateNode, "none of")]
+#[case::policy(move_web(json!({"policy": "green"})), Reason::NotSupported, "policy")]
+fn what_cannot_be_done_is_refused_with_advice(
+    #[case] spec: serde_json::Value,
+    #[case] reason: Reason,
+    #[case] words: &str,
+) {
+    let mut stage = Stage::new();
+    stage.put_node("cordoned", |node| node.cordoned = true);
+    stage.put_node("full", |node| node.pod_capacity = 0);
+    stage.put_node("down", |node| node.ready = false);
+    stage.put_pod("bare", "a", |pod| pod.controller = None);
+    stage.put_pod("job", "a", |pod| {
+        pod.controller = Some(Owner { kind: "Job".into(), name: "job".into(), uid: "uid-job".into() });
+    });
+    stage.put_pod("static", "a", |pod| (pod.controller, pod.mirror) = (None, true));
+    stage.act("bad", spec);
+    stage.settle("bad");
+    let (ready, said, message) = stage.ready("bad");
+    assert_eq!((ready.as_str(), said.as_str()), ("False", reason.as_str()), "{message}");
+    assert!(message.contains(words), "{message}");
+    let action = stage.action("bad");
+    assert!(action.metadata.finalizers.is_none(), "nothing was begun");
+    assert!(action.status.is_some_and(|status| status.conditions.iter().any(|one| one.type_ == "Stalled")));
+}
+
+#[rstest]
+#[case::autoscaler(|stage: &mut Stage| stage.put(|id| Object::Scaler(ScalerFact { id, target_kind: "Deployment".into(), target_name: "web".into() }), "hpa"))]
+fn replicas_that_somebody_owns_are_left_alone(#[case] own: fn(&mut Stage)) {
+    let create = json!({"create": {"workload": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "to": {"nodeName": "d"}}});
+    let mut stage = Stage::new();
+    own(&mut stage);
+    stage.act("more", create.clone());
+    stage.settle("more");
+    assert_eq!(stage.ready("more").1, "ReplicasOwnedElsewhere");
+    let mut forced = create;
+    forced["onReplicaOwner"] = json!("Force");
+    stage.act("forced", forced);
+    assert!(matches!(stage.settle("forced"), Next::Do(Effect::CreatePod(_))));
+}
+
+#[test]
+fn the_receipt_of_a_loops_action_goes_with_it_and_a_users_stays() {
+    for (owner, goes) in [(Some("Execution"), true), (Some("ConfigMap"), false), (None, false)] {
+        let mut stage = Stage::new();
+        let mut spec = move_web(json!({"nodeName": "d"}));
+        spec["ttlSecondsAfterFinished"] = json!(60);
+        stage.act("go", spec);
+        let mut action = stage.action("go");
+        let owners = owner.map(|kind| json!([{"apiVersion": "v1", "kind": kind, "name": "web", "uid": "u"}]));
+        action.metadata.owner_references = owners.map(|owners| serde_json::from_value(owners).unwrap());
+        let finished = WorkloadActionStatus {
+            observed_generation: Some(1),
+            finished_at: Some(Time(stage.now)),
+            ..WorkloadActionStatus::default()
+        };
+        action.status = Some(finished);
+        let receipt = identity::receipt_name(&action);
+        stage.put_action(action);
+        stage.put(|id| Object::Receipt(ReceiptFact { id, action_uid: "uid-go".into(), outcome: None }), &receipt);
+        assert!(matches!(stage.next("go"), Next::Wait { until: Some(_), .. }));
+        stage.now += SignedDuration::from_secs(60);
+        let effect = stage.effect("go");
+        assert_eq!(matches!(effect, Effect::DeleteReceipt { .. }), goes, "{owner:?}: {effect:?}");
+        assert_eq!(matches!(effect, Effect::DeleteAction { .. }), !goes, "{owner:?}: {effect:?}");
+    }
+}
+
+#[test]
+fn an_action_that_ran_before_does_nothing() {
+    let mut stage = Stage::new();
+    stage.act("go", move_web(json!({"nodeName": "d"})));
+    let receipt = identity::receipt_name(&stage.action("go"));
+    stage.put(|id| Object::Receipt(ReceiptFact { id, action_uid: "another".into(), outcome: None }), &receipt);
+    assert_eq!(stage.settle("go"), Next::Wait { until: None, report: None });
+    let (ready, reason, message) = stage.ready("go");
+    assert_eq!((ready.as_str(), reason.as_str()), ("True", "AlreadyExecuted"));
+    assert!(message.contains(&receipt), "{message}");
+}
+
+#[test]
+fn the_identity_is_that_of_the_decision() {
+    let spec = |text: serde_json::Value| serde_json::from_value::<WorkloadActionSpec>(text).expect("a spec");
+    let one = spec(move_web(json!({"nodeName": "d"})));
+    let mut same = one.clone();
+    (same.suspend, same.abort, same.ttl_seconds_after_finished) = (true, true, Some(5));
+    assert_eq!(identity::spec_hash(&one, "x"), identity::spec_hash(&same, "y"));
+    let mut other = one.clone();
+    other.disruption = Disruption::Allowed;
+    assert_ne!(identity::spec_hash(&one, "x"), identity::spec_hash(&other, "x"));
+    let mut each = one;
+    each.run_policy = crate::api::workload_action::RunPolicy::OncePerObject;
+    assert_ne!(identity::spec_hash(&each, "x"), identity::spec_hash(&each, "y"));
+}
