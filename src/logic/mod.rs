@@ -2,6 +2,7 @@
 
 pub mod closed_loop;
 pub mod conditions;
+pub mod digest;
 pub mod expression;
 pub mod facts;
 pub mod quantity;

@@ -1,25 +1,13 @@
 //! Names that follow from what an action is: the same after a crash, different for another action.
 
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 use crate::api::workload_action::{RunPolicy, WorkloadAction, WorkloadActionSpec};
+use crate::logic::digest::digest;
 use crate::logic::facts::Identity;
 
 /// Spec members that may change while the action runs, and so do not make it another action.
 const MUTABLE: [&str; 4] = ["suspend", "abort", "timeouts", "ttlSecondsAfterFinished"];
-
-/// The first `characters` hex digits of the SHA-256 of the parts, each ended by a zero byte.
-pub(crate) fn digest(parts: &[&str], characters: usize) -> String {
-    let mut hash = Sha256::new();
-    for part in parts {
-        hash.update(part.as_bytes());
-        hash.update([0]);
-    }
-    let mut text: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
-    text.truncate(characters);
-    text
-}
 
 /// Hash of what makes the action this action: its immutable spec, and its uid with runPolicy OncePerObject. 10 hex digits.
 #[must_use]

@@ -23,6 +23,7 @@ use crate::api::decision::Chosen;
 use crate::api::execution::{ExecutionSpec, ExecutionStatus, Quantities};
 use crate::api::sample::Tag;
 use crate::api::workload_action::WorkloadActionSpec;
+use crate::logic::digest::digest;
 
 pub use end::{Acted, after};
 
@@ -223,7 +224,7 @@ fn is_due(job: &Job, chosen: &Chosen, last: i64) -> bool {
 pub fn action_name(loop_name: &str, uid: &str, seq: i64) -> String {
     let mut name = loop_name.to_owned();
     name.truncate(200);
-    let hash = crate::logic::workload_action::identity::digest(&[uid, &seq.to_string()], 8);
+    let hash = digest(&[uid, &seq.to_string()], 8);
     format!("{}-{seq}-{hash}", name.trim_end_matches(['-', '.']))
 }
 

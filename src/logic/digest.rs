@@ -1,0 +1,16 @@
+//! Short digests for names: the same for the same parts, another one for others.
+
+use sha2::{Digest, Sha256};
+
+/// The first `characters` hex digits of the SHA-256 of the parts, each ended by a zero byte.
+#[must_use]
+pub fn digest(parts: &[&str], characters: usize) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update(part.as_bytes());
+        hash.update([0]);
+    }
+    let mut text: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    text.truncate(characters);
+    text
+}
