@@ -292,8 +292,8 @@ fn objects_are_read_as_the_loops_account() {
 }
 
 /// How many loops hang, and how long it is looked.
-const HANGING: usize = 120;
-const LOOK: Duration = Duration::from_secs(6);
+const HANGING: usize = 500;
+const LOOK: Duration = Duration::from_secs(10);
 
 #[test]
 fn loops_whose_sources_hang_do_not_hold_up_the_others() {
@@ -320,7 +320,8 @@ fn loops_whose_sources_hang_do_not_hold_up_the_others() {
         let before = sequence().await?;
         tokio::time::sleep(LOOK).await;
         let samples = sequence().await? - before;
-        ensure!((5..=7).contains(&samples), "{samples} samples in {LOOK:?}, one a second is right");
+        // Behind the others it would have to wait 5 s and more. The other stories take their time, too.
+        ensure!((7..=11).contains(&samples), "{samples} samples in {LOOK:?}, one a second is right");
         Ok(())
     });
 }
