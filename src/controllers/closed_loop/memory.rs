@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::core::object::HasStatus;
 
-use super::parent::Assessed;
+use super::assessed::Assessed;
 use crate::api::decision::Decision;
 use crate::api::monitoring::{Monitoring, MonitoringSpec};
 use crate::api::sample::Sample;

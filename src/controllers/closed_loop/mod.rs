@@ -6,6 +6,7 @@
 //!
 //! | file | hop |
 //! |---|---|
+//! | `assessed` | what the loop is found to be |
 //! | `parent` | the loop's children are made and kept, its own status is written |
 //! | `monitoring`, `decision`, `execution` | the three stages |
 //! | `sources/` | what is asked for, beside the passes |
@@ -13,6 +14,7 @@
 //! | `events` | what is told of a loop |
 //! | `objects`, `memory` | writes of our own kinds; what one pass leaves to the next |
 
+mod assessed;
 mod decision;
 mod events;
 mod execution;

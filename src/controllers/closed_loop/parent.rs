@@ -2,10 +2,9 @@
 //!
 //! A child of its name that is not the loop's is left alone. Never touches `Monitoring.spec.sample`, nor the loop's spec.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::Patch;
 use kube::core::object::HasSpec;
@@ -13,6 +12,7 @@ use kube::{Resource, ResourceExt};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use super::assessed::Assessed;
 use super::objects::{self, Kind, Precondition};
 use super::{ClosedLoops, Pass, events};
 use crate::api::closed_loop::{ClosedLoop, ClosedLoopStatus};
@@ -21,114 +21,11 @@ use crate::api::execution::{Execution, ExecutionSpec};
 use crate::api::marks;
 use crate::api::monitoring::{Monitoring, MonitoringSpec};
 use crate::controllers::error::Error;
-use crate::logic::closed_loop::assessment::{self, Assessment, Case, Hops, Trouble, assess};
-use crate::logic::closed_loop::chain::Link;
-use crate::logic::closed_loop::conflict::{Claimant, ClaimantKind, dimensions};
-use crate::logic::closed_loop::support;
+use crate::logic::closed_loop::assessment::{self, Hops, Trouble};
 use crate::logic::world::loops::{Family, is_owned};
 
 /// The least time between two writes of the loop's status that only tell of another decision: the hops tell of each.
 const SUMMARY: SignedDuration = SignedDuration::from_secs(10);
-
-/// What a loop was found to be, beside all that it was judged by.
-#[derive(Debug)]
-pub struct Assessed {
-    near: Near,
-    around: Around,
-    pub assessment: Assessment,
-}
-
-/// What there is around a loop, itself included.
-#[derive(Debug)]
-struct Near {
-    parent: Arc<ClosedLoop>,
-    loops: Vec<Arc<ClosedLoop>>,
-    rivals: Vec<Claimant>,
-}
-
-impl Near {
-    fn of(ctx: &ClosedLoops, pass: &Pass) -> Self {
-        let parent = Arc::clone(&pass.family.parent);
-        let target = &parent.spec.target;
-        let loops = ctx.loops.read(|loops| loops.around(&pass.key, &target.name));
-        let rivals = ctx.rivals.read(|rivals| {
-            let on_it = rivals.on(&pass.key.namespace, &target.name);
-            on_it.map(|rival| Claimant::rival(rival, &dimensions(&parent.spec))).collect()
-        });
-        Self { parent, loops, rivals }
-    }
-
-    fn is(&self, other: &Self) -> bool {
-        let same = |(one, other): (&Arc<ClosedLoop>, &Arc<ClosedLoop>)| Arc::ptr_eq(one, other);
-        Arc::ptr_eq(&self.parent, &other.parent)
-            && self.loops.len() == other.loops.len()
-            && self.loops.iter().zip(&other.loops).all(same)
-            && self.rivals == other.rivals
-    }
-}
-
-impl Assessed {
-    /// As it was found before, where nothing has changed that it was judged by: most passes are about a sample. What others
-    /// have tuned ends with time.
-    fn of(ctx: &ClosedLoops, pass: &Pass) -> Arc<Self> {
-        let near = Near::of(ctx, pass);
-        let tuned = near.parent.status.as_ref().is_some_and(|status| !status.tuning.is_empty());
-        match &pass.memory.assessed {
-            Some(known) if !tuned && known.near.is(&near) => Arc::clone(known),
-            _ => Arc::new(Self::anew(ctx, pass, near)),
-        }
-    }
-
-    fn anew(ctx: &ClosedLoops, pass: &Pass, near: Near) -> Self {
-        let around = Around::of(&near);
-        let status = near.parent.status.clone().unwrap_or_default();
-        let assessment = assess(&around.case(ctx, pass, &status));
-        Self { near, around, assessment }
-    }
-}
-
-/// The same, as the assessment takes it.
-#[derive(Debug)]
-struct Around {
-    links: BTreeMap<String, Link>,
-    me: Claimant,
-    others: Vec<Claimant>,
-}
-
-impl Around {
-    fn of(near: &Near) -> Self {
-        let loops = || near.loops.iter();
-        Self {
-            links: loops().filter_map(|one| Some((one.name_any(), Link::of(&one.spec).ok()?))).collect(),
-            me: claimant(&near.parent),
-            others: loops().map(|one| claimant(one)).chain(near.rivals.iter().cloned()).collect(),
-        }
-    }
-
-    fn case<'a>(&'a self, ctx: &ClosedLoops, pass: &'a Pass, status: &'a ClosedLoopStatus) -> Case<'a> {
-        Case {
-            name: &pass.key.name,
-            spec: &pass.family.parent.spec,
-            status,
-            links: &self.links,
-            me: &self.me,
-            others: &self.others,
-            now: ctx.now(),
-        }
-    }
-}
-
-fn claimant(one: &ClosedLoop) -> Claimant {
-    Claimant {
-        kind: ClaimantKind::ClosedLoop,
-        name: one.name_any(),
-        uid: one.uid().unwrap_or_default(),
-        created: one.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |created| created.0),
-        target: one.spec.target.clone(),
-        // One that cannot act is in nobody's way.
-        dimensions: if support::check(&one.spec).is_ok() { dimensions(&one.spec) } else { Vec::new() },
-    }
-}
 
 /// Assesses the loop, and makes its children what they are to be.
 ///
