@@ -18,12 +18,11 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::marks;
-use crate::api::workload_action::WorkloadAction;
 use crate::logic::closed_loop::conflict::ClaimantKind;
 use crate::logic::facts::{Identity, Key};
 use crate::logic::world::loops::Loops;
 use crate::logic::world::rivals::Rivals;
+use crate::logic::world::wakes::{maker, maker_of_ended};
 use crate::logic::world::{Kind, Object, Source, Wakes, World};
 use crate::metrics::{KindLabel, Metrics};
 use kinds::{Known, Sort};
@@ -304,18 +303,6 @@ impl State {
         self.count_unreadable(kind);
         self.unreadable.lock().unwrap_or_else(PoisonError::into_inner).insert((kind, key));
     }
-}
-
-/// The loop that made the action.
-fn maker(action: &WorkloadAction) -> Option<Key> {
-    let name = action.metadata.labels.as_ref()?.get(marks::LOOP)?;
-    Some(Key::new(action.metadata.namespace.clone().unwrap_or_default(), name.clone()))
-}
-
-/// The loop that made the action, where the action has ended.
-fn maker_of_ended(action: &WorkloadAction) -> Option<Key> {
-    action.status.as_ref()?.finished_at.as_ref()?;
-    maker(action)
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ pub mod janitor;
 pub mod ledger;
 
 mod admission;
+mod carry_through;
 mod choose;
 mod context;
 mod ending;

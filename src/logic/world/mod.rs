@@ -11,9 +11,11 @@ mod expressions;
 mod index;
 pub mod loops;
 pub mod rivals;
+mod slots;
 mod table;
 #[cfg(test)]
 mod tests;
+pub mod wakes;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -27,9 +29,8 @@ use crate::logic::facts::{
     BudgetFact, DeploymentFact, Identity, Key, NodeFact, PodFact, ReceiptFact, Requests, ScalerFact, ServiceFact,
     SetFact,
 };
-use crate::logic::workload_action::ledger::Ledger;
 use index::Index;
-use table::{Change, Table};
+use table::Table;
 pub use table::{Fact, Source};
 
 /// The actions that a change concerns.
@@ -341,51 +342,6 @@ impl World {
         self.index.running().filter_map(|key| self.actions.get(key))
     }
 
-    /// The slots that have not ended, of every action, and as they are about to be recorded.
-    pub fn open_slots(&self) -> impl Iterator<Item = (&Arc<WorkloadAction>, &Slot)> {
-        self.running().flat_map(|action| self.slots_of(action).map(move |slot| (action, slot)))
-    }
-
-    /// The open slots that work on this ReplicaSet, or are about to.
-    pub fn slots_on(&self, set_uid: &str) -> impl Iterator<Item = &Slot> {
-        let recorded = self.index.actions_on(set_uid).filter(|key| !self.is_reserved(key));
-        let keys = recorded.chain(self.reserved.keys());
-        keys.filter_map(|key| self.actions.get(key))
-            .flat_map(|action| self.slots_of(action))
-            .filter(move |slot| slot.replica_set.uid == set_uid)
-    }
-
-    fn slots_of<'a>(&'a self, action: &'a WorkloadAction) -> impl Iterator<Item = &'a Slot> {
-        let recorded = action.status.as_ref().map(|status| status.slots.as_slice()).unwrap_or_default();
-        let slots = match self.reserved.is_empty() {
-            true => recorded,
-            false => self.reserved.get(&action.id().key).map_or(recorded, Vec::as_slice),
-        };
-        slots.iter().filter(|slot| !slot.step.is_end())
-    }
-
-    /// The action's slots are about to be recorded, and what they take up is no longer free.
-    #[must_use]
-    pub fn is_reserved(&self, action: &Key) -> bool {
-        self.reserved.contains_key(action)
-    }
-
-    /// From now on these count as the action's slots, until [`World::release`].
-    pub fn reserve(&mut self, action: &Key, slots: Vec<Slot>) {
-        self.reserved.insert(action.clone(), slots);
-    }
-
-    /// What the action's status says counts again.
-    pub fn release(&mut self, action: &Key) {
-        self.reserved.remove(action);
-    }
-
-    /// The action that has this slot open.
-    #[must_use]
-    pub fn action_of(&self, slot: &str) -> Option<&Key> {
-        self.index.action_of(slot)
-    }
-
     /// How many objects of each kind are known.
     #[must_use]
     pub fn counts(&self) -> HashMap<Kind, usize> {
@@ -401,67 +357,6 @@ impl World {
             (Kind::Action, self.actions.len()),
         ]
         .into()
-    }
-}
-
-/// What a change means to the index and to the actions.
-impl World {
-    fn pod_changed(&mut self, change: &Change<PodFact>) -> Wakes {
-        let Some((old, new)) = change.sides() else { return Wakes::new() };
-        self.index.pod(old, new);
-        [old, new].into_iter().flatten().flat_map(|pod| self.index.concerned_by_pod(pod)).collect()
-    }
-
-    fn node_changed(&mut self, change: &Change<NodeFact>) -> Wakes {
-        let Some((old, new)) = change.sides() else { return Wakes::new() };
-        let Some(node) = new.or(old) else { return Wakes::new() };
-        let name = &node.id.key.name;
-        let bound = |slot: &Slot| slot.newcomer.as_ref().is_some_and(|newcomer| &newcomer.node == name);
-        self.open_slots().filter(|(_, slot)| bound(slot)).map(|(action, _)| action.id().key).collect()
-    }
-
-    fn set_changed(&mut self, change: &Change<SetFact>) -> Wakes {
-        let Some((old, new)) = change.sides() else { return Wakes::new() };
-        self.index.set(old, new);
-        let Some(set) = new.or(old) else { return Wakes::new() };
-        let at_work = self.index.actions_on(&set.id.uid).cloned();
-        // The Deployment controller copies the ledger to the set whenever it gets round to it, also when the action has
-        // ended and cleaned up already.
-        let ledger = Ledger::parse(set.scale.ledger.as_deref());
-        let has = |action: &WorkloadAction| {
-            let mut slots = action.status.iter().flat_map(|status| &status.slots);
-            ledger.as_ref().is_some_and(|ledger| slots.any(|slot| slot.id == ledger.slot))
-        };
-        let copied = ledger.iter().flat_map(|_| self.actions.values().filter(|action| has(action)));
-        at_work.chain(copied.map(|action| action.id().key)).collect()
-    }
-
-    fn deployment_changed(&mut self, change: &Change<DeploymentFact>) -> Wakes {
-        let Some((old, new)) = change.sides() else { return Wakes::new() };
-        let Some(deployment) = new.or(old) else { return Wakes::new() };
-        let sets: Vec<String> = self.sets_of(&deployment.id.uid).map(|set| set.id.uid.clone()).collect();
-        sets.iter().flat_map(|uid| self.index.actions_on(uid)).cloned().collect()
-    }
-
-    fn budget_changed(&mut self, change: &Change<BudgetFact>) -> Wakes {
-        let Some((old, new)) = change.sides() else { return Wakes::new() };
-        let Some(budget) = new.or(old) else { return Wakes::new() };
-        let namespace = &budget.id.key.namespace;
-        self.open_slots()
-            .filter(|(action, slot)| {
-                let key = action.id().key;
-                let set = self.set(&Key::new(namespace.clone(), slot.replica_set.name.clone()));
-                key.namespace == *namespace && set.is_some_and(|set| budget.guards(namespace, &set.selector.labels))
-            })
-            .map(|(action, _)| action.id().key)
-            .collect()
-    }
-
-    fn action_changed(&mut self, change: &Change<WorkloadAction>) -> Wakes {
-        let Some((old, new)) = change.sides() else { return Wakes::new() };
-        let mut wakes = self.index.action(old, new);
-        wakes.extend(new.or(old).map(|action| action.id().key));
-        wakes
     }
 }
 

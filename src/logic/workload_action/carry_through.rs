@@ -1,0 +1,161 @@
+//! One slot, past the safe point: the old pod is evicted, and the outcome verified.
+
+use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::api::reasons::Reason;
+use crate::api::workload_action::status::Step;
+use crate::logic::facts::PodFact;
+
+use super::context::Verb;
+use super::effect::{Effect, PodChange};
+use super::set::Pods;
+use super::slot::{Turn, View};
+
+/// How long an eviction waits for the surplus to be gone and the budget's controller to have counted what has happened.
+const CALM: SignedDuration = SignedDuration::from_secs(2);
+
+impl<'a> View<'a> {
+    pub fn evict(&self) -> Turn {
+        let step = Step::Evicting;
+        let Some(victim) = self.victim else { return self.hold(step, None, None, None) };
+        if !victim.is_active() {
+            let grace = SignedDuration::from_secs(victim.grace_seconds.clamp(0, 86_400));
+            let patience = self.ctx.drain_time() + grace;
+            if self.overdue(step, patience).unwrap_or(false) {
+                if let Some((surplus, pods)) = self.surplus() {
+                    return self.release(step, surplus, &pods);
+                }
+                let advice = "its replacement runs; look at its finalizers and its node's kubelet";
+                let message = format!("pod {} was evicted and does not end; {advice}", victim.id.key.name);
+                return self.end(Step::Failed, Reason::VictimStuck, &message);
+            }
+            return self.hold(step, None, None, self.deadline(step, patience));
+        }
+        if let Some(turn) = self.newcomer_failure(step) {
+            return turn;
+        }
+        if let Some(turn) = self.surplus_first(step) {
+            return turn;
+        }
+        if let Some((reason, message)) = self.budget(victim) {
+            return self.hold_or_back(step, reason, message, self.ctx.drain_time());
+        }
+        if self.budget_moves() && !self.overdue(step, CALM).unwrap_or(false) {
+            return self.hold(step, None, None, self.deadline(step, CALM));
+        }
+        // A set that is refused pods would use the place that the old one frees, until it has heard of its lower number.
+        if self.ctx.work.verb == Verb::Delete && self.pods().is_some_and(|pods| pods.is_short()) {
+            let message =
+                "the set has fewer pods than it wants, though its number was lowered; its controller is behind";
+            return self.hold_or_back(step, Reason::SetStuck, message.into(), self.ctx.drain_time());
+        }
+        if self.overdue(step, self.ctx.drain_time()).unwrap_or(false) {
+            return self.roll_back(Reason::BudgetBlocked, "the eviction was refused until drainSeconds were over");
+        }
+        Turn::Act(Effect::Evict { pod: victim.id.clone() })
+    }
+
+    /// The set lets its surplus go before the old pod does: should it let another go, the old one still serves.
+    fn surplus_first(&self, step: Step) -> Option<Turn> {
+        let (surplus, pods) = self.surplus().filter(|_| !self.slot.break_first || self.taken_in())?;
+        if pods.excess() > 0 {
+            let message = format!("the ReplicaSet controller has not let pod {} go yet", surplus.id.key.name);
+            return Some(self.hold_or_back(step, Reason::SetStuck, message, self.ctx.drain_time()));
+        }
+        Some(self.release(step, surplus, &pods))
+    }
+
+    /// The controller of a budget is about to write: it is still to count what has happened, or a pod is about to be gone.
+    /// An eviction that meets such a write is kept waiting by the API server for half a second (`EvictionsRetry` of
+    /// kube-apiserver).
+    fn budget_moves(&self) -> bool {
+        let Some(scope) = self.scope else { return false };
+        let (world, labels) = (self.ctx.world, scope.labels());
+        let going = || world.pods_marked(&self.slot.id).any(|pod| pod.terminating);
+        let mut budgets = world.budgets_for(self.ctx.namespace(), &labels);
+        budgets.any(|budget| {
+            let (pods, healthy) = world.guarded(budget);
+            let differs = |counted: i32, there: usize| i32::try_from(there) != Ok(counted);
+            going() || differs(budget.healthy, healthy) || budget.pods.is_some_and(|counted| differs(counted, pods))
+        })
+    }
+
+    pub fn verify(&self) -> Turn {
+        let step = Step::Verifying;
+        if self.scope.is_none() {
+            let message = "the workload was deleted after its replica had moved";
+            return self.end(Step::Failed, Reason::WorkloadGone, message);
+        }
+        if let Some((surplus, pods)) = self.surplus() {
+            return self.release(step, surplus, &pods);
+        }
+        if self.slot.newcomer.is_some() {
+            match self.newcomer.filter(|pod| pod.is_active()) {
+                None => return self.newcomer_is_lost(),
+                Some(pod) if !pod.is_ready() => return self.await_taken_in(pod),
+                Some(_) => {}
+            }
+        }
+        let mut slot = self.noted();
+        slot.step = Step::Succeeded;
+        slot.since = Time(self.ctx.now);
+        slot.scaled = self.scaled();
+        (slot.reason, slot.message) = (None, None);
+        Turn::Become(slot)
+    }
+
+    /// The new pod is in its set and not Ready: it has the time of any new pod. One that no node takes would keep its set
+    /// from having one elsewhere, and goes.
+    fn await_taken_in(&self, pod: &PodFact) -> Turn {
+        let step = Step::Verifying;
+        let (reason, message, patience) = match &pod.node {
+            None => {
+                let why = pod.unschedulable.clone();
+                let message = why.unwrap_or_else(|| "the scheduler has not looked at the new pod yet".into());
+                (Reason::Unschedulable, message, self.ctx.schedule_time())
+            }
+            Some(_) => {
+                let message = "the new pod is in its set and not Ready".to_owned();
+                (Reason::NewcomerNotReady, message, self.ctx.ready_time())
+            }
+        };
+        match (self.overdue(step, patience).unwrap_or(false), &pod.node) {
+            (false, _) => self.hold(step, Some(reason), Some(message), self.deadline(step, patience)),
+            (true, None) => Turn::Act(Effect::DeletePod { pod: pod.id.clone() }),
+            (true, Some(_)) => self.end(Step::Failed, reason, &message),
+        }
+    }
+
+    /// The new pod went from its set, by somebody's hand, or by ours since no node took it.
+    fn newcomer_is_lost(&self) -> Turn {
+        let then = "its set makes another one, wherever the scheduler puts it";
+        match (self.slot.reason, &self.slot.message) {
+            (Some(Reason::Unschedulable), Some(why)) => {
+                self.end(Step::Failed, Reason::Unschedulable, &format!("no node took the new pod ({why}); {then}"))
+            }
+            _ => {
+                let message = format!("the new pod ended before the action did; {then}");
+                self.end(Step::Failed, Reason::NewcomerLost, &message)
+            }
+        }
+    }
+
+    /// The pod of the set that this slot has marked to go: the surplus, or a new pod that was to go back.
+    pub fn surplus(&self) -> Option<(&'a PodFact, Pods<'a>)> {
+        let pods = self.pods()?;
+        Some((pods.surplus_of(&self.slot.id)?, pods))
+    }
+
+    /// Lets the set take the marked pod away; where it keeps it (somebody scaled up), the mark comes off.
+    pub fn release(&self, step: Step, surplus: &PodFact, pods: &Pods<'a>) -> Turn {
+        if pods.excess() > 0 || pods.wanted_by_others(&self.slot.id) {
+            let message = format!("pod {} is about to go", surplus.id.key.name);
+            return self.hold(step, None, Some(message), None);
+        }
+        Turn::Act(Effect::ChangePod {
+            pod: surplus.id.clone(),
+            change: PodChange::Unmark { cost: pods.template_cost() },
+        })
+    }
+}

@@ -1,0 +1,56 @@
+//! What actions are at: their open slots, as recorded, or as they are about to be.
+
+use std::sync::Arc;
+
+use super::World;
+use super::table::Fact;
+use crate::api::workload_action::WorkloadAction;
+use crate::api::workload_action::status::Slot;
+use crate::logic::facts::Key;
+
+impl World {
+    /// The slots that have not ended, of every action, and as they are about to be recorded.
+    pub fn open_slots(&self) -> impl Iterator<Item = (&Arc<WorkloadAction>, &Slot)> {
+        self.running().flat_map(|action| self.slots_of(action).map(move |slot| (action, slot)))
+    }
+
+    /// The open slots that work on this ReplicaSet, or are about to.
+    pub fn slots_on(&self, set_uid: &str) -> impl Iterator<Item = &Slot> {
+        let recorded = self.index.actions_on(set_uid).filter(|key| !self.is_reserved(key));
+        let keys = recorded.chain(self.reserved.keys());
+        keys.filter_map(|key| self.actions.get(key))
+            .flat_map(|action| self.slots_of(action))
+            .filter(move |slot| slot.replica_set.uid == set_uid)
+    }
+
+    fn slots_of<'a>(&'a self, action: &'a WorkloadAction) -> impl Iterator<Item = &'a Slot> {
+        let recorded = action.status.as_ref().map(|status| status.slots.as_slice()).unwrap_or_default();
+        let slots = match self.reserved.is_empty() {
+            true => recorded,
+            false => self.reserved.get(&action.id().key).map_or(recorded, Vec::as_slice),
+        };
+        slots.iter().filter(|slot| !slot.step.is_end())
+    }
+
+    /// The action's slots are about to be recorded, and what they take up is no longer free.
+    #[must_use]
+    pub fn is_reserved(&self, action: &Key) -> bool {
+        self.reserved.contains_key(action)
+    }
+
+    /// From now on these count as the action's slots, until [`World::release`].
+    pub fn reserve(&mut self, action: &Key, slots: Vec<Slot>) {
+        self.reserved.insert(action.clone(), slots);
+    }
+
+    /// What the action's status says counts again.
+    pub fn release(&mut self, action: &Key) {
+        self.reserved.remove(action);
+    }
+
+    /// The action that has this slot open.
+    #[must_use]
+    pub fn action_of(&self, slot: &str) -> Option<&Key> {
+        self.index.action_of(slot)
+    }
+}
