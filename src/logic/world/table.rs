@@ -176,6 +176,10 @@ impl<T: Fact> Table<T> {
             return Change::None;
         }
         let told = old.as_ref().is_some_and(|old| alike(&**old, &mut fact));
+        if told && old.as_ref().is_some_and(|old| old.id().version == id.version) {
+            // The echo of our own write: whoever holds the one that is known goes on sharing it.
+            return Change::None;
+        }
         let new = Arc::new(fact);
         self.items.insert(id.key, Arc::clone(&new));
         if told { Change::None } else { Change::Sides(old, Some(new)) }
