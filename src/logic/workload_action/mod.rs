@@ -159,7 +159,13 @@ fn already_executed(ctx: &Context) -> Option<Next> {
 
 /// The slots that have begun: their next effect, record or wait; then those that are still to begin.
 fn at_work(ctx: &Context) -> Next {
-    let turns: Vec<(&Slot, Turn)> = ctx.working().map(|slot| (slot, slot::turn(ctx, slot))).collect();
+    let mut turns: Vec<(&Slot, Turn)> = ctx.working().map(|slot| (slot, slot::turn(ctx, slot))).collect();
+    // Of several that go to another node only one does now: the others choose theirs when it is known where that one went.
+    let mut gone = false;
+    turns.retain(|(old, turn)| match turn {
+        Turn::Become(new) if goes_elsewhere(old, new) => !std::mem::replace(&mut gone, true),
+        Turn::Become(_) | Turn::Act(_) | Turn::Hold(_) => true,
+    });
     let shown = shown_slots(ctx, &turns);
     if turns.iter().any(|(_, turn)| matches!(turn, Turn::Become(_))) {
         return turned(ctx, shown);
@@ -186,13 +192,18 @@ fn turned(ctx: &Context, slots: Vec<Slot>) -> Next {
         let state = report::ended(ctx, &slots);
         return finish(ctx, WorkloadActionStatus { slots, ..ctx.status.clone() }, state);
     }
-    let node = |slot: &Slot| slot.newcomer.as_ref().map(|newcomer| newcomer.node.clone());
-    let goes_elsewhere = slots.iter().zip(&ctx.status.slots).any(|(new, old)| node(new) != node(old));
+    let moves_on = slots.iter().zip(&ctx.status.slots).any(|(new, old)| goes_elsewhere(old, new));
     let status = with_slots(ctx, slots);
-    if goes_elsewhere {
+    if moves_on {
         return Next::Do(Effect::Admit { action: ctx.id(), status: Box::new(status) });
     }
     record(ctx, status)
+}
+
+/// Its new pod is to be on another node than before.
+fn goes_elsewhere(old: &Slot, new: &Slot) -> bool {
+    let node = |slot: &Slot| slot.newcomer.as_ref().map(|newcomer| newcomer.node.clone());
+    node(old) != node(new)
 }
 
 fn earlier(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
