@@ -320,8 +320,9 @@ fn loops_whose_sources_hang_do_not_hold_up_the_others() {
         let before = sequence().await?;
         tokio::time::sleep(LOOK).await;
         let samples = sequence().await? - before;
-        // Behind the others it would have to wait 5 s and more. The other stories take their time, too.
-        ensure!((7..=11).contains(&samples), "{samples} samples in {LOOK:?}, one a second is right");
+        // Behind the others it would have two at most, as each hangs for 5 s. The other stories take their time, too: on
+        // its own it has 9 or 10.
+        ensure!((4..=11).contains(&samples), "{samples} samples in {LOOK:?}, one a second is right");
         Ok(())
     });
 }
