@@ -39,6 +39,8 @@ pub struct Act {
     pub scene: Scene,
     pub victim: String,
     pub node: String,
+    /// At most so many pods of the set come and go meanwhile.
+    pub substitutes: usize,
 }
 
 impl Act {
@@ -56,7 +58,7 @@ impl Act {
         };
         let scene = Scene::set(world, app, REPLICAS, change(guarded)).await?;
         let (victim, node) = (scene.pod(1).0, scene.free(1));
-        Ok(Self { verb, scene, victim, node })
+        Ok(Self { verb, scene, victim, node, substitutes: 1 })
     }
 
     pub fn name(&self) -> &str {
@@ -83,7 +85,8 @@ impl Act {
             Verb::Create => self.scene.grown(world, &[&self.node]).await?,
             Verb::Delete => self.scene.shrunk(world, &[&self.victim]).await?,
         };
-        ensure!(verdict.passing.len() <= 1, "more than one substitute came and went: {verdict:?}");
+        let most = self.substitutes;
+        ensure!(verdict.passing.len() <= most, "more than {most} substitutes came and went: {verdict:?}");
         // The watch of receipts may lag behind after a fault; a second one would be there by now.
         let mine =
             |seen: &Seen| seen.receipts.values().filter(|receipt| receipt.spec.action_name == self.name()).count();

@@ -181,11 +181,14 @@ impl Script {
 
     /// Only what the story ends by may run out.
     fn timeouts(&self) -> Timeouts {
-        let by = |reason: &str| Some(if self.end.reason == Some(reason) { SHORT } else { LONG });
+        let ends_by = |reason: &str| self.end.reason == Some(reason);
+        let by = |reason: &str| Some(if ends_by(reason) { SHORT } else { LONG });
+        // A budget is waited for after the new pod's time, and as much longer.
+        let ready_seconds = if ends_by("BudgetBlocked") { Some(3 * SHORT) } else { by("NewcomerNotReady") };
         Timeouts {
             queue_seconds: Some(LONG),
             schedule_seconds: by("Unschedulable"),
-            ready_seconds: by("NewcomerNotReady"),
+            ready_seconds,
             drain_seconds: by("BudgetBlocked"),
         }
     }

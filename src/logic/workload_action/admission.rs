@@ -23,9 +23,12 @@ fn at_work<'a>(ctx: &Context<'a>) -> impl Iterator<Item = (&'a WorkloadAction, &
 /// Why the workload cannot be worked on beside what is at work on it: actions that change replicas run alone, moves run
 /// together.
 pub fn busy(ctx: &Context, scope: &Scope) -> Option<String> {
-    let own = ctx.id();
+    let (own, workload) = (ctx.id(), scope.workload());
+    let is_on_it = |action: &WorkloadAction, slot: &Slot| {
+        action.metadata.namespace.as_deref() == Some(ctx.namespace()) && slot.workload == workload
+    };
     at_work(ctx)
-        .filter(|(action, slot)| action.id().uid != own.uid && slot.replica_set.uid == scope.set.id.uid)
+        .filter(|(action, slot)| action.id().uid != own.uid && is_on_it(action, slot))
         .find(|(action, _)| ctx.work.verb.scales() || Work::of(&action.spec).is_ok_and(|work| work.verb.scales()))
         .map(|(action, _)| format!("WorkloadAction {} is at work on the same workload", action.id().key.name))
 }
@@ -92,7 +95,7 @@ impl Count {
     fn add(&mut self, namespace: &str, slot: &Slot) {
         self.all += 1;
         *self.namespaces.entry(namespace.to_owned()).or_default() += 1;
-        *self.workloads.entry(slot.replica_set.uid.clone()).or_default() += 1;
+        *self.workloads.entry(workload(namespace, slot)).or_default() += 1;
         for (nodes, pod) in [(&mut self.sources, &slot.victim), (&mut self.targets, &slot.newcomer)] {
             if let Some(pod) = pod {
                 *nodes.entry(pod.node.clone()).or_default() += 1;
@@ -120,7 +123,7 @@ impl Count {
         let used = [
             ("in all", limits.in_all, self.all),
             ("in this namespace", limits.per_namespace, at(&self.namespaces, ctx.namespace())),
-            ("of this workload", limits.per_workload, at(&self.workloads, &slot.replica_set.uid)),
+            ("of this workload", limits.per_workload, at(&self.workloads, &workload(ctx.namespace(), slot))),
             ("from this node", limits.per_source_node, node(&slot.victim, &self.sources)),
             ("to this node", limits.per_target_node, node(&slot.newcomer, &self.targets)),
         ];
@@ -128,6 +131,11 @@ impl Count {
             format!("{} replicas {what} may be at work at once, and are", limit.unwrap_or_default())
         })
     }
+}
+
+/// The workload as its user knows it: a rollout makes another ReplicaSet of it, and not another workload.
+fn workload(namespace: &str, slot: &Slot) -> String {
+    format!("{namespace}/{}/{}", slot.workload.kind, slot.workload.name)
 }
 
 /// What goes first sorts first.

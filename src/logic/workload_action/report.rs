@@ -177,6 +177,10 @@ pub fn ended(ctx: &Context, slots: &[Slot]) -> State {
     let done = slots.iter().filter(|slot| slot.step == Step::Succeeded).count();
     let failed = slots.iter().filter(|slot| slot.step != Step::Succeeded);
     let Some(worst) = failed.max_by_key(|slot| slot.step == Step::Failed) else {
+        if done < wanted {
+            let message = format!("{done} of {wanted} replicas done; the rest was not begun any more");
+            return State::Failed { reason: Reason::Aborted, message };
+        }
         let message = match slots {
             [first, .., _] => format!("{}, and {} more", slot_words(verb, first), slots.len() - 1),
             all => all.first().map(|one| slot_words(verb, one)).unwrap_or_default(),
