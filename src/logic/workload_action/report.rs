@@ -178,7 +178,8 @@ pub fn ended(ctx: &Context, slots: &[Slot]) -> State {
     let failed = slots.iter().filter(|slot| slot.step != Step::Succeeded);
     let Some(worst) = failed.max_by_key(|slot| slot.step == Step::Failed) else {
         if done < wanted {
-            let message = format!("{done} of {wanted} replicas done; the rest was not begun any more");
+            let advice = "for those, apply another action";
+            let message = format!("{done} of {wanted} replicas done, the others were not begun any more; {advice}");
             return State::Failed { reason: Reason::Aborted, message };
         }
         let message = match slots {
