@@ -11,6 +11,7 @@ use super::conditions::{self, Health, Stamp};
 use super::ladder::Ladder;
 use super::limits::Limits;
 use super::order::{Known, Selection, order};
+use super::past::past;
 use super::schedule::{self, Calendar};
 use super::settlement::{counter, recover, settle, withdraw};
 use super::weigh::{Pass, hold};
@@ -150,7 +151,7 @@ impl Rules {
         } else {
             self.reword(&mut status, input);
         }
-        status.limits = self.limits.state(&status.acts, input.now);
+        status.limits = self.limits.state(&past(self, &status), input.now);
         status.observed_generation = Some(input.generation);
         let stamp = Stamp { generation: input.generation, now: input.now };
         status.conditions = conditions::summary(&before.conditions, &self.health(&status), stamp);
@@ -252,6 +253,7 @@ impl Rules {
             rung: index,
             action: rung::words(&action),
             outcome,
+            ended: None,
             effect: None,
         });
         keep_last(&mut status.history, self.history);

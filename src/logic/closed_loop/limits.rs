@@ -1,5 +1,5 @@
 //! What holds a loop back: dwell, budgets, calm after oscillation. All of it is judged by the list of past actions alone,
-//! and that list is no longer than they need: it is written with each decision.
+//! and of that no more is kept than they need: it is written with each decision.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -9,8 +9,8 @@ use crate::api::closed_loop::policy::{self, Calm, Oscillation, Policy};
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::decision::{Act, Direction, LimitState};
 
-/// So many of the last actions are kept however old they are.
-const LAST_FEW: usize = 8;
+/// So many of the last actions are kept however old they are: the last one, and the one before, should it come to nothing.
+const LAST_FEW: usize = 2;
 
 /// The limits of a policy, read.
 #[derive(Clone, Debug, Default)]
@@ -103,8 +103,9 @@ impl Limits {
         (state != LimitState::default()).then_some(state)
     }
 
-    /// Drops what no limit can ask for any more: all that is older than the longest of them. The last few stay, since the
-    /// policy may be changed, and the last of each dimension, against which the next one may be a reversal.
+    /// Drops what no limit can ask for any more: all that is older than the longest of them. The last of each dimension stays,
+    /// against which the next one may be a reversal. Should the policy be changed and ask for more, the decisions that are
+    /// still shown tell of it (see `past`).
     pub fn forget(&self, acts: &mut Vec<Act>, now: Timestamp) {
         let spans = self.all.iter().flat_map(|limit| [Some(limit.dwell), limit.budget.map(|budget| budget.per)]);
         let longest = spans.chain([self.oscillation.map(|oscillation| oscillation.per)]).flatten().max();

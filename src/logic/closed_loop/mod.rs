@@ -7,7 +7,7 @@
 //! | file | what it decides |
 //! |---|---|
 //! | `tag`, `level`, `monitoring`, `telling` | which sample counts, which alarm stands |
-//! | `order`, `limits`, `ladder`, `weigh`, `decision` | which alarm is served, by which rung, and why the others are not |
+//! | `order`, `past`, `limits`, `ladder`, `weigh`, `decision` | which alarm is served, by which rung, and why the others are not |
 //! | `goal`, `execution` | what the target is to be, and what to do next so that each decision has one effect |
 //! | `last_served`, `tuning`, `chain` | how a slow loop finds what to tune, and how far it may |
 //! | `conflict`, `schedule` | who else has the target; what time it is |
@@ -33,6 +33,7 @@ pub mod limits;
 pub mod monitoring;
 pub mod names;
 pub mod order;
+mod past;
 pub mod rung;
 pub mod schedule;
 pub mod settlement;

@@ -9,7 +9,7 @@ use super::decision::{Executor, Rules};
 use super::{ladder, later, micros, tag};
 use crate::api::closed_loop::LoopMode;
 use crate::api::closed_loop::reasons::LoopReason;
-use crate::api::decision::{Act, Chosen, Counter, DecisionStatus, Direction, Outcome};
+use crate::api::decision::{Act, Chosen, Counter, DecisionStatus, Direction, Entry, Outcome};
 use crate::api::execution::{ExecutionState, ExecutionStatus};
 use crate::api::monitoring::AlarmState;
 
@@ -65,7 +65,7 @@ fn take_over(status: &mut DecisionStatus, executor: Option<Executor>, now: Times
         None => {}
         // It was taken back while it was being taken up: then it stands after all.
         Some(Outcome::Withdrawn) if executor.is_some_and(|executor| taken_up(&chosen, executor)) => {
-            mark(status, chosen.seq, None, None);
+            mark(status, chosen.seq, None);
         }
         Some(
             Outcome::Served
@@ -123,7 +123,10 @@ fn conclude(
         (None, Some(after)) => Some(after.clone()),
         (_, None) => done.message.clone(),
     });
-    mark(status, chosen.seq, Some(outcome), effect);
+    mark(status, chosen.seq, Some(outcome));
+    if let Some(entry) = entry(status, chosen.seq) {
+        (entry.effect, entry.ended) = (effect, (at > entry.at.0).then(|| micros(at)));
+    }
     match outcome {
         Outcome::Served => {
             let counter = counter(&mut status.counters, &chosen.metric);
@@ -152,14 +155,18 @@ fn dated(status: &mut DecisionStatus, chosen: &Chosen, at: Timestamp) {
 }
 
 /// Notes the outcome where it is shown.
-fn mark(status: &mut DecisionStatus, seq: i64, outcome: Option<Outcome>, effect: Option<String>) {
+fn mark(status: &mut DecisionStatus, seq: i64, outcome: Option<Outcome>) {
     if let Some(chosen) = status.chosen.as_mut().filter(|chosen| chosen.seq == seq) {
         chosen.outcome = outcome;
     }
-    if let Some(entry) = status.history.iter_mut().find(|entry| entry.seq == seq) {
-        (entry.outcome, entry.effect) = (outcome, effect);
+    if let Some(entry) = entry(status, seq) {
+        (entry.outcome, entry.ended, entry.effect) = (outcome, None, None);
     }
     status.reason = Some(outcome.map_or(LoopReason::InFlight, Outcome::reason));
+}
+
+fn entry(status: &mut DecisionStatus, seq: i64) -> Option<&mut Entry> {
+    status.history.iter_mut().find(|entry| entry.seq == seq)
 }
 
 /// Takes back a decision that nobody has begun and that is not wanted any more: its alarm is over, its rung is gone, or the
@@ -176,7 +183,7 @@ pub fn withdraw(rules: &Rules, status: &mut DecisionStatus, executor: Option<Exe
     let mode = rules.mode == chosen.mode && rules.mode != LoopMode::Paused;
     if !(stands && there && mode) {
         // The action stays in the list that limits count: it may be begun at this very moment.
-        mark(status, chosen.seq, Some(Outcome::Withdrawn), None);
+        mark(status, chosen.seq, Some(Outcome::Withdrawn));
     }
 }
 

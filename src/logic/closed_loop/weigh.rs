@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use super::decision::{Input, Rules};
 use super::ladder::{Ladder, Turn};
 use super::order::{Candidate, Known, order};
+use super::past::past;
 use super::{clock, rung, schedule};
 use crate::api::closed_loop::LoopMode;
 use crate::api::closed_loop::reasons::LoopReason;
@@ -141,7 +142,7 @@ impl Rules {
         if alarm.unknown && direction == Direction::Lower {
             return refuse(LoopReason::UnknownValue, "its value is not known, and its action lowers capacity");
         }
-        match self.limits.held(&status.acts, direction, input.now) {
+        match self.limits.held(&past(self, status), direction, input.now) {
             Some(held) => limit(held.reason, held.message, held.until),
             None => Ok(rung),
         }

@@ -42,6 +42,22 @@ pub fn demo(policy: Value) -> ClosedLoopSpec {
     }))
 }
 
+/// Raises where load is high, lowers where it is low.
+pub fn up_and_down(policy: Value) -> Loop {
+    Loop::new(
+        "fast",
+        spec(json!({
+            "target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "metrics": [{"name": "load", "source": {"push": {}}, "low": {"raise": "10"}, "high": {"raise": "90"}}],
+            "policy": policy,
+            "actions": [
+                {"when": {"metric": "load", "side": "High"}, "ladder": [{"scale": {"by": 1, "max": 9}}]},
+                {"when": {"metric": "load", "side": "Low"}, "ladder": [{"scale": {"by": -1, "min": 1}}]},
+            ],
+        })),
+    )
+}
+
 pub fn sample(now: Timestamp, values: &[(&str, &str)]) -> Sample {
     Sample {
         time: now.to_string(),

@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::bench::{Loop, at, demo, spec};
+use super::bench::{Loop, at, demo, spec, up_and_down};
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::decision::Outcome;
 use crate::api::execution::{ExecutionState, ExecutionStatus};
@@ -94,35 +94,6 @@ fn what_became_of_a_choice_is_written_with_the_next_or_after_a_while() {
 }
 
 #[test]
-fn the_budget_is_kept() {
-    let mut this = Loop::new("fast", demo(json!({"budget": {"max": 3, "per": "10m"}})));
-    for second in 0..599 {
-        this.push(at(second), &LOW);
-    }
-    assert_eq!(this.effects.len(), 3);
-    assert_eq!(reasons(&this)[0], ("cpu", LoopReason::Budget));
-    assert_eq!(this.decision.limits.as_ref().and_then(|limits| limits.budget_left), Some(0));
-    this.push(at(600), &LOW);
-    assert_eq!(this.effects.len(), 4);
-}
-
-#[test]
-fn a_limit_holds_at_its_time_only() {
-    // The bench's time 0 is a Wednesday, 11:06:40 UTC.
-    let limits = json!({"limits": [{
-        "name": "quiet",
-        "during": [{"cron": "0 11 * * *", "duration": "1h"}],
-        "budget": {"max": 0, "per": "1h"},
-    }]});
-    let mut this = Loop::new("fast", demo(limits));
-    this.push(at(0), &LOW);
-    assert_eq!(this.effects.len(), 0);
-    assert!(this.messages().1.contains("(limit quiet)"), "{}", this.messages().1);
-    this.push(at(3600), &LOW);
-    assert_eq!(this.effects.len(), 1);
-}
-
-#[test]
 fn an_action_outside_its_window_waits_and_the_next_one_goes() {
     let mut spec = demo(json!({}));
     let window = serde_json::from_value(json!([{"cron": "0 12 * * *", "duration": "1h"}])).unwrap();
@@ -131,36 +102,6 @@ fn an_action_outside_its_window_waits_and_the_next_one_goes() {
     this.push(at(0), &LOW);
     assert_eq!(this.messages().1, "React to memory");
     assert_eq!(reasons(&this), [("cpu", LoopReason::OutsideWindow)]);
-}
-
-fn up_and_down(policy: Value) -> Loop {
-    Loop::new(
-        "fast",
-        spec(json!({
-            "target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-            "metrics": [{"name": "load", "source": {"push": {}}, "low": {"raise": "10"}, "high": {"raise": "90"}}],
-            "policy": policy,
-            "actions": [
-                {"when": {"metric": "load", "side": "High"}, "ladder": [{"scale": {"by": 1, "max": 9}}]},
-                {"when": {"metric": "load", "side": "Low"}, "ladder": [{"scale": {"by": -1, "min": 1}}]},
-            ],
-        })),
-    )
-}
-
-#[rstest]
-#[case("Damp", LoopReason::Damped, 5)]
-#[case("Freeze", LoopReason::Frozen, 4)]
-fn a_loop_that_undoes_itself_is_calmed(#[case] then: &str, #[case] reason: LoopReason, #[case] effects: usize) {
-    let mut this = up_and_down(json!({"oscillation": {"reversals": 3, "per": "15m", "then": then}}));
-    for (second, value) in (0..).zip(["95", "5", "95", "5", "95", "5"]) {
-        this.push(at(second), &[("load", value)]);
-    }
-    // Up, down, up, down: three reversals. Then raising goes on only where it is damped.
-    assert_eq!(this.effects.len(), effects);
-    assert_eq!(reasons(&this), [("load", reason)]);
-    this.push(at(2 * 900), &[("load", "5")]);
-    assert_eq!(this.effects.len(), effects + 1, "it is forgotten after a while");
 }
 
 fn laddered() -> Loop {
