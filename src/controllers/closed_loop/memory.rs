@@ -12,6 +12,7 @@ use super::assessed::Assessed;
 use crate::api::decision::Decision;
 use crate::api::monitoring::{Monitoring, MonitoringSpec};
 use crate::api::sample::Sample;
+use crate::logic::closed_loop::tag;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -57,9 +58,13 @@ impl<K: HasStatus<Status: Clone + PartialEq + Default> + ResourceExt> Held<K> {
     /// The status as it is: what was not written, unless somebody has written another one meanwhile.
     pub fn of(&self, object: &Arc<K>) -> Arc<K::Status> {
         match object.status() {
-            Some(_) if self.stored.as_ref().is_some_and(|stored| same(stored, object)) => Arc::clone(&self.now),
+            Some(_) if self.grew_from(object) => Arc::clone(&self.now),
             status => Arc::new(status.cloned().unwrap_or_default()),
         }
+    }
+
+    fn grew_from(&self, object: &Arc<K>) -> bool {
+        self.stored.as_ref().is_some_and(|stored| same(stored, object))
     }
 
     /// From now on it is this; none where it is as it is stored.
@@ -74,6 +79,16 @@ impl<K: HasStatus<Status: Clone + PartialEq + Default> + ResourceExt> Held<K> {
     }
 }
 
+impl Held<Monitoring> {
+    /// The stored status is not of the last sample that is known here of this object: a request of a process that has ended
+    /// since has landed late, be it under the same number, or somebody has put the status back.
+    pub fn is_ahead_of(&self, object: &Arc<Monitoring>) -> bool {
+        let is_this = self.stored.as_ref().is_some_and(|stored| stored.metadata.uid == object.metadata.uid);
+        let (known, stored) = (self.now.tag.as_ref(), object.status.as_ref().and_then(|status| status.tag.as_ref()));
+        is_this && !self.grew_from(object) && known != stored && !tag::is_after(stored, known)
+    }
+}
+
 /// The same object, with the same status.
 fn same<K: HasStatus<Status: PartialEq> + ResourceExt>(one: &Arc<K>, other: &Arc<K>) -> bool {
     Arc::ptr_eq(one, other) || (one.meta().uid == other.meta().uid && one.status() == other.status())
@@ -81,8 +96,12 @@ fn same<K: HasStatus<Status: PartialEq> + ResourceExt>(one: &Arc<K>, other: &Arc
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
     use super::*;
     use crate::api::execution::{Execution, ExecutionStatus};
+    use crate::api::monitoring::MonitoringStatus;
+    use crate::api::sample::Tag;
 
     fn object(uid: &str, seq: i64) -> Arc<Execution> {
         let mut object = Execution::new("one", Default::default());
@@ -101,5 +120,26 @@ mod tests {
         assert_eq!(held.of(&object("b", 1)).seq, Some(1), "another object of that name");
         held.keep(&object("a", 4), None);
         assert_eq!(held.now().seq, Some(4));
+    }
+    fn monitoring(uid: &str, sequence: i64, second: i64) -> Arc<Monitoring> {
+        let mut object = Monitoring::new("one", MonitoringSpec::default());
+        object.metadata.uid = Some(uid.to_owned());
+        let time = MicroTime(Timestamp::from_second(second).expect("a time"));
+        let tag = Tag { time, sequence, pushed: None };
+        object.status = Some(MonitoringStatus { tag: Some(tag), ..MonitoringStatus::default() });
+        Arc::new(object)
+    }
+
+    #[test]
+    fn a_status_that_was_put_back_is_told_from_one_that_was_written_later() {
+        let mut held = Held::default();
+        assert!(!held.is_ahead_of(&monitoring("a", 1, 1)), "nothing is known");
+        let unwritten = monitoring("a", 4, 4).status.clone().map(Arc::new);
+        held.keep(&monitoring("a", 3, 3), unwritten);
+        assert!(!held.is_ahead_of(&monitoring("a", 3, 3)), "it grew from this");
+        assert!(held.is_ahead_of(&monitoring("a", 2, 2)));
+        assert!(held.is_ahead_of(&monitoring("a", 4, 3)), "another process numbered another sample so");
+        assert!(!held.is_ahead_of(&monitoring("a", 5, 5)));
+        assert!(!held.is_ahead_of(&monitoring("b", 2, 2)), "another object of that name");
     }
 }

@@ -42,12 +42,15 @@ pub async fn hop(
     }
     let Some(object) = pass.family.monitoring.clone() else { return Ok(false) };
     let now = ctx.now();
-    let before = pass.memory.monitoring.of(&object);
+    let put_back = pass.memory.monitoring.is_ahead_of(&object);
+    let memory = &pass.memory.monitoring;
+    let before = if put_back { Arc::clone(memory.now()) } else { memory.of(&object) };
     let anew = pass.memory.watched.as_ref() != Some(&assessment.children.monitoring);
     // What time alone lets through is looked at when it is due, so that nothing is done about what is stale by then.
     let due = [watch.ripe(&before), pass.memory.again].into_iter().flatten().min().is_some_and(|due| due <= now);
     let last = last_tag(pass);
-    let sample = new_sample(pass, &object, watch, tag::latest([before.tag.as_ref(), last.as_ref()]), now);
+    let around = Around { last: last.as_ref(), now };
+    let sample = new_sample(pass, &object, watch, &before, around);
     let (answer, pause) = match sources::turn(ctx, &pass.key, &assessment.children.monitoring, watch.interval) {
         Turn::Waits => {
             pass.memory.monitoring.keep(&object, Some(before));
@@ -65,16 +68,17 @@ pub async fn hop(
     let answer = answer.and_then(|answer| answered(ctx, pass, &object, &before, answer));
     let pushed = sample.as_ref().map(|sample| watch.pushed(sample));
     let mut news: Vec<News> = answer.iter().chain(&pushed).map(News::Measured).collect();
-    if news.is_empty() && (ticked || anew || due) {
+    if news.is_empty() && (ticked || anew || due || put_back) {
         news.push(News::Time);
     }
     let mut seen: Option<Seen> = None;
     for one in &news {
         let status = seen.as_ref().map_or(&*before, |seen| &seen.status);
-        let next = watch.observe(status, *one, Around { last: last.as_ref(), now });
+        let next = watch.observe(status, *one, around);
         seen = Some(Seen { write: next.write || seen.is_some_and(|seen| seen.write), ..next });
     }
-    keep(ctx, pass, &object, seen.map_or((before, false), |seen| (Arc::new(seen.status), seen.write))).await?;
+    let next = seen.map_or((before, false), |seen| (Arc::new(seen.status), seen.write || put_back));
+    keep(ctx, pass, &object, next).await?;
     if anew {
         pass.memory.watched = Some(assessment.children.monitoring.clone());
     }
@@ -110,12 +114,18 @@ async fn keep(
     Ok(())
 }
 
-/// The sample that was pushed, where it was not taken or refused before. After a restart only the last tag can tell: what is
+/// The sample that was pushed, where it was not taken or refused before. After a restart only the tags can tell: what is
 /// not younger has been looked at.
-fn new_sample(pass: &Pass, object: &Monitoring, watch: &Watch, last: Option<&Tag>, now: Timestamp) -> Option<Sample> {
+fn new_sample(
+    pass: &Pass,
+    object: &Monitoring,
+    watch: &Watch,
+    before: &MonitoringStatus,
+    around: Around,
+) -> Option<Sample> {
     let is_new = |sample: &&Sample| match &pass.memory.sample {
         Some(known) => known != *sample,
-        None => watch.may_be_news(last, sample, now),
+        None => watch.may_be_news(before, sample, around),
     };
     object.spec.sample.as_ref().filter(is_new).cloned()
 }

@@ -96,8 +96,7 @@ pub async fn record<K: Kind>(
         Ok(answer) => {
             // Only a status was written: whatever else is new came from others.
             pass.stirred |= answer.meta().generation != object.meta().generation;
-            take_in(ctx, pass, answer);
-            Ok(())
+            take_in(ctx, pass, answer)
         }
         Err(error) => Err(surprised::<K>(ctx, pass, error).await),
     }
@@ -108,10 +107,7 @@ pub async fn create<K: Kind>(ctx: &ClosedLoops, pass: &mut Pass, child: &K) -> R
     let params = PostParams { field_manager: Some(marks::LOOP_MANAGER.to_owned()), ..PostParams::default() };
     let api = api::<K>(ctx, &pass.key);
     match counted(ctx, K::EFFECTS.0, ctx.timed(api.create(&params, child))).await {
-        Ok(answer) => {
-            take_in(ctx, pass, answer);
-            Ok(())
-        }
+        Ok(answer) => take_in(ctx, pass, answer),
         Err(error) => Err(surprised::<K>(ctx, pass, error).await),
     }
 }
@@ -124,10 +120,7 @@ pub async fn keep<K: Kind>(ctx: &ClosedLoops, pass: &mut Pass, child: &K, patch:
     };
     let api = api::<K>(ctx, &pass.key);
     match counted(ctx, K::EFFECTS.0, ctx.timed(api.patch(&child.name_any(), &params, patch))).await {
-        Ok(answer) => {
-            take_in(ctx, pass, answer);
-            Ok(())
-        }
+        Ok(answer) => take_in(ctx, pass, answer),
         Err(error) => Err(surprised::<K>(ctx, pass, error).await),
     }
 }
@@ -141,19 +134,17 @@ pub fn apply_body<K: Kind>(uid: Option<&str>, key: &Key) -> Value {
     })
 }
 
-/// The answer to a write of ours is a fact at once. Other loops that it concerns are woken; ours goes on anyway.
-pub fn take_in<K: Kind>(ctx: &ClosedLoops, pass: &mut Pass, answer: K) {
+/// The answer to a write of ours is a fact at once. Other loops that it concerns are woken; ours goes on anyway, unless it was
+/// deleted meanwhile: of that nothing was to be done any more.
+fn take_in<K: Kind>(ctx: &ClosedLoops, pass: &mut Pass, answer: K) -> Result<(), Error> {
     let (mut wakes, family) = ctx.loops.write(|loops| {
         let wakes = loops.apply(answer.object(), Source::Own);
         (wakes, loops.family(&pass.key))
     });
     wakes.remove(&pass.key);
     ctx.queue.wake(wakes);
-    match family {
-        Some(family) => pass.family = family.own(),
-        // The loop was deleted meanwhile; the next pass finds nothing.
-        None => pass.stirred = true,
-    }
+    pass.family = family.ok_or_else(|| Error::Gone(format!("the loop {} was deleted", pass.key.name)))?.own();
+    Ok(())
 }
 
 /// The object is not as it was known: it is looked at, so that the next pass starts from what there is.
@@ -170,7 +161,7 @@ async fn surprised<K: Kind>(ctx: &ClosedLoops, pass: &mut Pass, error: Error) ->
 /// It could not be read.
 pub async fn refresh<K: Kind>(ctx: &ClosedLoops, pass: &mut Pass) -> Result<(), Error> {
     match ctx.timed(api::<K>(ctx, &pass.key).get_opt(&pass.key.name)).await? {
-        Some(found) => take_in(ctx, pass, found),
+        Some(found) => take_in(ctx, pass, found)?,
         None => {
             let known = Identity { key: pass.key.clone(), ..Identity::default() };
             let uid = known_uid::<K>(pass);

@@ -143,13 +143,15 @@ impl Watch {
         }
     }
 
-    /// Whether a pushed sample may be news, beside the last tag that any hop has seen. For who has just started: later, each
-    /// other sample is.
+    /// Whether a pushed sample may be news, beside the status as it is stored and the last tag that any hop has seen. For who
+    /// has just started: later, each other sample is.
     #[must_use]
-    pub fn may_be_news(&self, last: Option<&Tag>, sample: &Sample, now: Timestamp) -> bool {
-        match tag::next(last, &sample.time, self.ways, now) {
+    pub fn may_be_news(&self, stored: &MonitoringStatus, sample: &Sample, around: Around) -> bool {
+        let last = tag::latest([stored.tag.as_ref(), around.last]);
+        match tag::next(last, &sample.time, self.ways, around.now) {
             Ok(_) | Err(Refusal::FromFuture | Refusal::Unreadable) => true,
-            Err(Refusal::Repeated | Refusal::OutOfOrder) => false,
+            Err(Refusal::Repeated) => tag::is_after(last, stored.tag.as_ref()),
+            Err(Refusal::OutOfOrder) => false,
         }
     }
 
@@ -174,6 +176,10 @@ impl Watch {
                 None => Some((measurement, tag::asked(last, around.now))),
                 Some(time) => match tag::next(last, time, self.ways, around.now) {
                     Ok(tag) => Some((measurement, tag)),
+                    // The later hops have gone by it, but it was not worth a write, and so was lost with the process.
+                    Err(Refusal::Repeated) if tag::is_after(last, before.tag.as_ref()) => {
+                        last.map(|last| (measurement, last.clone()))
+                    }
                     Err(refusal) => {
                         refuse(&mut status, refusal);
                         None

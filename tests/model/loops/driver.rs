@@ -409,6 +409,10 @@ impl Run<'_> {
 
     /// A process that starts where there is nothing to do does nothing.
     async fn restarted(&mut self) -> Result<(), Violation> {
+        // What is due is put off a little (50 ms at most): just before, there is something to do.
+        while self.process.next_time().is_some_and(|next| next <= NOW.get() + 50) {
+            self.until(NOW.get() + 50).await?;
+        }
         let before = self.book.written();
         self.crash();
         self.quiesce().await?;

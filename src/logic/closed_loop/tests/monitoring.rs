@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::bench::{at, sample};
+use super::bench::{Loop, at, demo, sample};
 use crate::api::monitoring::{MonitoringSpec, MonitoringStatus};
 use crate::api::sample::Tag;
 use crate::logic::closed_loop::micros;
@@ -271,14 +271,32 @@ fn after_a_restart_a_pushed_sample_is_not_taken_twice() {
     let mut both = Both::new();
     both.push(-60, 0, "2");
     both.ask(1, point("40"));
-    let tag = both.status.tag.clone();
-    let fresh = |seconds| both.watch.may_be_news(tag.as_ref(), &sample(at(seconds), &[]), at(2));
-    assert!(!fresh(-60) && !fresh(-61) && fresh(-59), "{tag:?}");
+    let around = Around { last: None, now: at(2) };
+    let fresh = |seconds| both.watch.may_be_news(&both.status, &sample(at(seconds), &[]), around);
+    assert!(!fresh(-60) && !fresh(-61) && fresh(-59), "{:?}", both.status.tag);
     assert_eq!(both.push(-60, 2, "2").status.refused.unwrap().repeated, 1);
     // What was asked for counts though the clock was set back.
     let seen = both.ask(-100, point("60"));
     assert!(seen.fresh && seen.status.tag.unwrap().sequence == 3);
     assert_eq!(both.push(-61, 2, "2").status.refused.unwrap().out_of_order, 1);
+}
+
+/// With trace: OnChange a sample that changes no alarm is no write, and yet a decision may rest on it.
+#[test]
+fn after_a_restart_the_sample_that_was_decided_about_is_known_again() {
+    let mut this = Loop::new("fast", demo(json!({})));
+    this.push(at(0), &[("cpu", "2"), ("memory", "60")]);
+    this.push(at(40), &[("cpu", "3"), ("memory", "60")]);
+    assert_eq!(this.decision.tag.as_ref().unwrap().sequence, 2);
+    this.crash();
+    assert_eq!(this.monitoring.tag.as_ref().unwrap().sequence, 1);
+    let (writes, effects) = (this.writes, this.effects.len());
+    this.push(at(40), &[("cpu", "3"), ("memory", "60")]);
+    this.wait(at(50));
+    assert_eq!(this.monitoring.tag, this.decision.tag);
+    assert_eq!(this.monitoring.values[0].value.as_str(), "3");
+    assert!(!this.monitoring.alarms[0].unknown, "it is ten seconds old");
+    assert_eq!((this.writes, this.effects.len()), (writes, effects), "no second decision about it");
 }
 
 #[test]
