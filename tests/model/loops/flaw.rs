@@ -15,7 +15,7 @@ pub enum Flaw {
     SkipsClaim,
     /// Insists on no version.
     Careless,
-    /// Remembers no action.
+    /// Remembers of no action when it was.
     ForgetsDwell,
     /// Counts as served what a limit blocked.
     CountsLimited,
@@ -44,7 +44,12 @@ impl Flaw {
         let status = asked.sub == "status";
         let body = &mut bent.body;
         match (self, asked.sort) {
-            (Self::ForgetsDwell, Sort::Decision) if status => body["status"]["acts"] = json!([]),
+            (Self::ForgetsDwell, Sort::Decision) if status => {
+                body["status"]["acts"] = json!([]);
+                for entry in body["status"]["history"].as_array_mut().into_iter().flatten() {
+                    (entry["at"], entry["ended"]) = (json!("2000-01-01T00:00:00.000000Z"), Value::Null);
+                }
+            }
             (Self::CountsLimited, Sort::Decision) if status => {
                 let counters = body.pointer_mut("/status/counters").and_then(Value::as_array_mut);
                 for counter in counters.into_iter().flatten() {
