@@ -150,8 +150,9 @@ launch() {
       fd=${fd##*/}
       ((fd > 2)) && eval "exec $fd>&-"
     done
-    # The components share few cores and have memory: a quarter of the garbage collections.
-    GOGC=400 exec setsid "$@"
+    # The components share few cores and have memory: they collect garbage seldom,
+    # but for one that would take all of it.
+    GOGC=$(<gogc) GOMEMLIMIT=6GiB exec setsid "$@"
   ) &
   # Not a job of ours: bash would report its end.
   disown

@@ -4,7 +4,7 @@
 
 up_defaults() {
   NODES=0 ZONES=3 NODE_CPU=32 NODE_MEMORY=256Gi NODE_PODS=110
-  OWNER='' SCHEDULER_CONFIG='' ARGS=()
+  OWNER='' SCHEDULER_CONFIG='' ARGS=() GARBAGE=400
 }
 
 whole() { [[ $2 =~ ^[0-9]+$ ]] || misuse "$1 wants a whole number, not '$2'"; }
@@ -24,11 +24,13 @@ up_options() {
       --owner-pid) whole "$@"; OWNER=$2 ;;
       --scheduler-config) SCHEDULER_CONFIG=$(absolute "$2") ;;
       --arg) ARGS+=("$2") ;;
+      --gogc) whole "$@"; GARBAGE=$2 ;;
       *) misuse "up: unknown option $1" ;;
     esac
     shift 2
   done
   ((ZONES > 0)) || misuse "--zones wants at least 1"
+  ((GARBAGE > 0)) || misuse "--gogc wants at least 1"
   [[ -z $SCHEDULER_CONFIG || -f $SCHEDULER_CONFIG ]] || misuse "no file $SCHEDULER_CONFIG"
   use_plane "$name"
   local arg
@@ -98,6 +100,7 @@ bring_up() {
   # etcd insists on a directory that only its owner can read.
   chmod 700 "$DIR" "$DIR/etcd"
   printf '%s\n' "${ARGS[@]}" >"$DIR/args"
+  printf '%s\n' "$GARBAGE" >"$DIR/gogc"
   # Whoever watches this plane must not end the next one of the same name.
   od -An -N8 -tx8 /dev/urandom | tr -d ' ' >"$DIR/id"
   if [[ -n $OWNER ]]; then

@@ -23,8 +23,10 @@ const NAMESPACE: &str = "many";
 const LOOPS: usize = 50;
 const WHOLE: Duration = Duration::from_secs(60);
 
-/// Then more and more of them, each time for a shorter while, until it does not hold.
+/// Then more and more of them, each time for as long, until it does not hold.
 const MORE: [usize; 9] = [60, 75, 100, 125, 150, 200, 250, 300, 400];
+
+/// How long those that act on every sample are looked at.
 const SHORT: Duration = Duration::from_secs(20);
 
 /// What each sender keeps to.
@@ -92,7 +94,7 @@ async fn most(
     let mut most = if holds { LOOPS } else { 0 };
     for loops in MORE.into_iter().filter(|_| holds) {
         grow(cluster, made, loops).await?;
-        let outcome = samples(&cluster.client, operator, loops, SHORT).await?;
+        let outcome = samples(&cluster.client, operator, loops, WHOLE).await?;
         let share = 100.0 * number(outcome.decided) / number(outcome.sent);
         bench.note(&format!("  {loops} loops: decided about"), share, "%");
         bench.note("    p95", outcome.p95, "patches");
