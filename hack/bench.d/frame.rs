@@ -13,9 +13,6 @@ use tempfile::TempDir;
 use super::lab::cluster::{Cluster, Wanted};
 use super::lab::operator::Operator;
 
-/// The control plane's GOGC: see [`Bench::plane`].
-const GARBAGE: u32 = 1600;
-
 /// What a figure must be.
 #[derive(Clone, Copy, Debug)]
 pub enum Bound {
@@ -102,14 +99,10 @@ impl Bench {
     }
 
     /// A control plane for this part; it ends with this process, or by `down`.
-    ///
-    /// An API server keeps every version of an object for its watchers for 75 s. Where it shares few cores with all else, it
-    /// would stop for that to be collected for a second every few, and nothing else would be measured.
     pub async fn plane(&self, part: &str, nodes: usize, more: &[String]) -> Result<Cluster> {
-        let more = [&["--gogc".to_owned(), GARBAGE.to_string()], more].concat();
         let progress = Progress::spin(&format!("starting a control plane with {nodes} nodes"));
         let name = format!("bench-{}-{part}", std::process::id());
-        let cluster = Cluster::start(&Wanted { name: &name, nodes, keep: false, more: &more }).await?;
+        let cluster = Cluster::start(&Wanted { name: &name, nodes, keep: false, more }).await?;
         progress.end();
         Ok(cluster)
     }
