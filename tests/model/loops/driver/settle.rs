@@ -1,0 +1,119 @@
+//! How a run ends: others stop, everybody does what is left, and then what must hold of a loop at rest is looked at.
+
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::{By, NOW, Process, Run, Sort};
+use crate::check::{Violation, violation};
+use crate::loops::rest;
+
+impl Run<'_> {
+    /// Everybody gets a fair share, the garbage collector too, without time passing, until nobody has anything to do.
+    pub async fn quiesce(&mut self) -> Result<(), Violation> {
+        for _ in 0..400 {
+            let mut did = false;
+            for place in 0..Process::kinds() {
+                while self.hear(place) {
+                    did = true;
+                }
+            }
+            did |= self.process.begin().await;
+            self.note()?;
+            while let Some(index) = self.waiting(false) {
+                self.serve(index)?;
+                self.answer(index).await;
+                self.note()?;
+                self.steps += 1;
+                did = true;
+            }
+            // A child of a loop that has just gone, asked for by who had not heard of that.
+            while self.api.collect() {
+                did = true;
+            }
+            if !did {
+                return Ok(());
+            }
+        }
+        violation("Livelock", "400 rounds of work while no time passes")
+    }
+
+    /// Time passes until then, and everybody does what is due.
+    pub async fn until(&mut self, end: i64) -> Result<(), Violation> {
+        self.quiesce().await?;
+        let mut rounds = 0;
+        while let Some(next) = self.process.next_time().filter(|next| *next <= end) {
+            let time = (next - NOW.get()).max(1);
+            NOW.set(NOW.get() + time);
+            self.steady += time;
+            self.quiesce().await?;
+            rounds += 1;
+            if rounds > 20_000 {
+                return violation("NoRest", "it is looked at again and again");
+            }
+        }
+        let time = (end - NOW.get()).max(0);
+        NOW.set(NOW.get() + time);
+        self.steady += time;
+        Ok(())
+    }
+
+    /// Others have stopped.
+    pub(super) async fn settle(&mut self) -> Result<(), Violation> {
+        self.say(|| "others stop".into());
+        self.ghosts.clear();
+        while let Some(index) = self.waiting(true) {
+            self.answer(index).await;
+            self.note()?;
+        }
+        while self.api.collect() {}
+        self.restore();
+        self.api.change(By::Others, Sort::Loop, "web", |object| object["spec"]["mode"] = json!("Auto"));
+        self.until(NOW.get() + 5_000).await?;
+        let tags = Sort::CHILDREN.map(|sort| self.api.get(sort, "web").map(|one| one["status"]["tag"]["time"].clone()));
+        let last = tags.iter().flatten().filter_map(|time| time.as_str()?.parse::<Timestamp>().ok()).max();
+        let time = last.map_or(NOW.get(), |last| (last.as_millisecond() + 1).max(NOW.get()));
+        // The clock may have stepped back behind the last sample.
+        self.until(time).await?;
+        self.sample(time, &[("a", "5"), ("b", "50")]);
+        self.until(NOW.get() + 20_000).await?;
+        rest::served(&self.api)?;
+        if !self.setup.slow {
+            self.tell().await?;
+            self.restarted().await?;
+        }
+        self.until(NOW.get() + 660_000).await?;
+        let before = self.book.written();
+        self.until(NOW.get() + 660_000).await?;
+        rest::calm(&before, &self.book.written())?;
+        rest::truth(&self.api)?;
+        self.restarted().await
+    }
+
+    /// The loop's own status tells of the last decision some seconds late: as long as it does, there is something to do.
+    async fn tell(&mut self) -> Result<(), Violation> {
+        for _ in 0..30 {
+            if rest::untold(&self.api)?.is_none() {
+                return Ok(());
+            }
+            self.until(NOW.get() + 1_000).await?;
+        }
+        violation("Untrue", rest::untold(&self.api)?.unwrap_or_default())
+    }
+
+    /// A process that starts where there is nothing to do does nothing.
+    async fn restarted(&mut self) -> Result<(), Violation> {
+        // What is due is put off a little (50 ms at most): just before, there is something to do.
+        while self.process.next_time().is_some_and(|next| next <= NOW.get() + 50) {
+            self.until(NOW.get() + 50).await?;
+        }
+        let before = self.book.written();
+        self.crash();
+        self.quiesce().await?;
+        let after = self.book.written();
+        if before != after {
+            let more: Vec<_> = after.iter().filter(|(key, count)| before.get(*key) != Some(*count)).collect();
+            return violation("RestlessStart", format!("a process that starts writes {more:?}"));
+        }
+        Ok(())
+    }
+}
