@@ -41,8 +41,7 @@ impl<'a> Pods<'a> {
         let ledger = scope.scale().ledger.as_deref();
         let (mut least, mut most) = (own.min(asked), own.max(asked));
         // A change that was made and taken back may still be on its way to the set, both times.
-        let behind = scope.set.behind || scope.deployment.is_some_and(|one| one.observed_generation < one.generation);
-        if let Some(last) = Ledger::parse(ledger).filter(|_| behind) {
+        if let Some(last) = Ledger::parse(ledger).filter(|_| is_behind(scope)) {
             (least, most) = (least.min(last.from).min(last.to), most.max(last.from).max(last.to));
         }
         Self { world, set: scope.set, least, most, ledger }
@@ -173,6 +172,15 @@ impl<'a> Pods<'a> {
         let meta = self.set.template.as_ref()?.metadata.as_ref()?;
         meta.annotations.as_ref()?.get(marks::DELETION_COST).cloned()
     }
+}
+
+/// The workload's number may not have reached those who make and delete its pods, or we do not see yet that it has.
+fn is_behind(scope: &Scope) -> bool {
+    let Some(deployment) = scope.deployment else { return scope.set.behind };
+    // The Deployment's controller copies the ledger to its newest set before it changes that one's number: a set without it
+    // is an older one, or is known as it was before.
+    let is_old = scope.set.revision == deployment.revision && scope.set.scale.ledger != deployment.scale.ledger;
+    scope.set.behind || deployment.observed_generation < deployment.generation || is_old
 }
 
 fn known_victim(slot: &Slot) -> Option<&str> {

@@ -32,6 +32,8 @@ pub struct Book {
     /// When each pod came to be, by uid.
     born: BTreeMap<String, u64>,
     pub terms: BTreeMap<String, Terms>,
+    /// uid of the last action of each name.
+    last: BTreeMap<Key, String>,
     pub spent: BTreeMap<Key, Spent>,
     /// Workloads whose ledger others took away: how often they were scaled cannot be told any more.
     pub unledgered: BTreeSet<String>,
@@ -49,6 +51,7 @@ impl Book {
             newcomers: BTreeMap::new(),
             born: BTreeMap::new(),
             terms: BTreeMap::new(),
+            last: BTreeMap::new(),
             spent: BTreeMap::new(),
             unledgered: BTreeSet::new(),
             vanished: false,
@@ -70,8 +73,8 @@ impl Book {
         for note in &notes {
             match note {
                 Note::Pod(old, new) => self.pod(api, cause, old.as_ref(), new.as_ref())?,
-                Note::Deployment(old, new) => self.deployment(api, cause, old.as_ref(), new.as_ref())?,
-                Note::Set(old, new) => self.set(api, cause, old.as_ref(), new.as_ref())?,
+                Note::Deployment(old, new) => self.deployment(cause, old.as_ref(), new.as_ref())?,
+                Note::Set(old, new) => self.set(cause, old.as_ref(), new.as_ref())?,
                 Note::Action(old, new) => self.action(api, old.as_ref(), new.as_ref())?,
             }
         }
@@ -109,7 +112,7 @@ impl Book {
         let ours = pod.meta.owners.iter().any(|owner| owner.kind == "WorkloadAction" && gone(&owner.uid));
         match cause {
             Cause::Operator { action, effect: Effect::Evict { .. }, .. } => {
-                let terms = self.terms_of(api, action);
+                let terms = self.terms_of(action);
                 self.spend(&terms, |spent| {
                     spent.evicted.insert(pod.meta.uid.clone());
                 })?;
@@ -174,7 +177,6 @@ impl Book {
 
     fn deployment(
         &mut self,
-        api: &Api,
         cause: &Cause,
         old: Option<&Arc<Deployment>>,
         new: Option<&Arc<Deployment>>,
@@ -188,38 +190,25 @@ impl Book {
         if rolled {
             self.account(&name).disturb();
         }
-        self.replicas(api, cause, &name, old.map(|one| one.replicas), new.map(|one| one.replicas))
+        self.replicas(cause, &name, old.map(|one| one.replicas), new.map(|one| one.replicas))
     }
 
-    fn set(
-        &mut self,
-        api: &Api,
-        cause: &Cause,
-        old: Option<&Arc<Set>>,
-        new: Option<&Arc<Set>>,
-    ) -> Result<(), Violation> {
+    fn set(&mut self, cause: &Cause, old: Option<&Arc<Set>>, new: Option<&Arc<Set>>) -> Result<(), Violation> {
         let Some(set) = new.or(old).filter(|set| set.meta.owners.is_empty()) else { return Ok(()) };
         let name = set.meta.key.name.clone();
-        self.replicas(api, cause, &name, old.map(|one| one.replicas), new.map(|one| one.replicas))
+        self.replicas(cause, &name, old.map(|one| one.replicas), new.map(|one| one.replicas))
     }
 
-    fn replicas(
-        &mut self,
-        api: &Api,
-        cause: &Cause,
-        app: &str,
-        old: Option<i32>,
-        new: Option<i32>,
-    ) -> Result<(), Violation> {
+    fn replicas(&mut self, cause: &Cause, app: &str, old: Option<i32>, new: Option<i32>) -> Result<(), Violation> {
         self.account(app).exists = new.is_some();
         if old == new {
-            return self.taken_back_from_none(api, cause, new);
+            return self.taken_back_from_none(cause, new);
         }
         let (Cause::Operator { action, .. }, Some(before), Some(after)) = (cause, old, new) else {
             self.account(app).ask(new.unwrap_or(0));
             return Ok(());
         };
-        let terms = self.terms_of(api, action);
+        let terms = self.terms_of(action);
         let account = self.account(app);
         account.asked = after;
         account.check(app, &format!("{action} scales to {after}"))?;
@@ -233,9 +222,9 @@ impl Book {
     }
 
     /// One replica fewer of none is none: taken back all the same, since somebody else took it before.
-    fn taken_back_from_none(&mut self, api: &Api, cause: &Cause, replicas: Option<i32>) -> Result<(), Violation> {
+    fn taken_back_from_none(&mut self, cause: &Cause, replicas: Option<i32>) -> Result<(), Violation> {
         let Cause::Operator { action, effect: Effect::Scale { ledger, .. }, .. } = cause else { return Ok(()) };
-        let terms = self.terms_of(api, action);
+        let terms = self.terms_of(action);
         let undone = Ledger::parse(ledger.as_deref()).is_some_and(|ledger| ledger.undone);
         if replicas != Some(0) || !undone || terms.scale.1 == 0 {
             return Ok(());
@@ -248,6 +237,7 @@ impl Book {
         if old.is_none() {
             let terms = Terms::of(action.decision(), &action.spec);
             self.terms.insert(action.meta.uid.clone(), terms);
+            self.last.insert(action.meta.key.clone(), action.meta.uid.clone());
         }
         for slot in action.open_slots() {
             self.account(&slot.workload.name).opened.get_or_insert(action.meta.version);
@@ -280,11 +270,10 @@ impl Book {
         }
     }
 
-    /// What the action may do.
-    pub fn terms_of(&self, api: &Api, action: &Key) -> Terms {
-        let uid = api.actions.get(action).map(|action| action.meta.uid.clone()).unwrap_or_default();
+    /// What the action may do; one that has vanished, what it might: who acts for it may not have heard of that yet.
+    pub fn terms_of(&self, action: &Key) -> Terms {
         let none = || Terms { decision: action.clone(), evictions: 0, scale: (0, 0), disruption: false };
-        self.terms.get(&uid).cloned().unwrap_or_else(none)
+        self.last.get(action).and_then(|uid| self.terms.get(uid)).cloned().unwrap_or_else(none)
     }
 
     /// Notes what a decision did, and says when that is more than it may.

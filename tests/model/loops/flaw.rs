@@ -46,7 +46,8 @@ impl Flaw {
         match (self, asked.sort) {
             (Self::ForgetsDwell, Sort::Decision) if status => {
                 body["status"]["acts"] = json!([]);
-                for entry in body["status"]["history"].as_array_mut().into_iter().flatten() {
+                let history = body.pointer_mut("/status/history").and_then(Value::as_array_mut);
+                for entry in history.into_iter().flatten() {
                     (entry["at"], entry["ended"]) = (json!("2000-01-01T00:00:00.000000Z"), Value::Null);
                 }
             }
