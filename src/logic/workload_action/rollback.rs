@@ -81,8 +81,7 @@ fn substitute(view: &View, pods: &Pods) -> Option<Turn> {
         return Some(turn);
     }
     // The old pod serves meanwhile: there is no hurry, and without a substitute the set would choose who goes.
-    let coming = pods.is_short() && view.scope.is_some_and(|scope| scope.set.create_failure.is_none());
-    coming.then(|| wait(view))
+    pods.is_to_make_one().then(|| wait(view))
 }
 
 /// The workload's replicas go back to what they were, once the surplus is marked.

@@ -32,6 +32,8 @@ pub struct Pods<'a> {
     most: i32,
     /// The workload's ledger, as it stands there.
     ledger: Option<&'a str>,
+    /// A change of the number may still be on its way to the set.
+    behind: bool,
 }
 
 impl<'a> Pods<'a> {
@@ -41,10 +43,11 @@ impl<'a> Pods<'a> {
         let ledger = scope.scale().ledger.as_deref();
         let (mut least, mut most) = (own.min(asked), own.max(asked));
         // A change that was made and taken back may still be on its way to the set, both times.
-        if let Some(last) = Ledger::parse(ledger).filter(|_| is_behind(scope)) {
+        let behind = is_behind(scope);
+        if let Some(last) = Ledger::parse(ledger).filter(|_| behind) {
             (least, most) = (least.min(last.from).min(last.to), most.max(last.from).max(last.to));
         }
-        Self { world, set: scope.set, least, most, ledger }
+        Self { world, set: scope.set, least, most, ledger, behind }
     }
 
     /// The pods that count.
@@ -60,6 +63,11 @@ impl<'a> Pods<'a> {
     /// Whether the set may still make pods of its own.
     pub fn is_short(&self) -> bool {
         self.count() < i64::from(self.most)
+    }
+
+    /// Whether the set is to make a pod, and may be able to: what it was refused before it heard of its number does not count.
+    pub fn is_to_make_one(&self) -> bool {
+        self.is_short() && (self.behind || self.set.create_failure.is_none())
     }
 
     fn count(&self) -> i64 {
@@ -131,11 +139,14 @@ impl<'a> Pods<'a> {
         move |pod| created.is_none_or(|created| is_young(pod, created)) && !peers.contains(&pod.id.key.name)
     }
 
-    /// A marked pod whose slot has no use for it any more: the set let another marked pod go in its stead.
+    /// A marked pod whose slot has no use for it any more: the set let another marked pod go in its stead. While that slot has
+    /// only just handed its new pod over, and not recorded that yet, the set may be about to let this one go.
     pub fn orphan(&self) -> Option<&'a PodFact> {
         self.marked().find(|pod| {
             let slot = pod.marks.slot.as_deref().unwrap_or_default();
-            !self.world.slots_on(&self.set.id.uid).any(|open| open.id == slot && self.needs_surplus(open))
+            let handed_over = |open: &Slot| matches!(open.step, Step::Evicting | Step::Verifying | Step::RollingBack);
+            let mut holders = self.world.slots_on(&self.set.id.uid).filter(|open| open.id == slot);
+            holders.all(|open| !self.needs_surplus(open) && (open.step.is_end() || handed_over(open)))
         })
     }
 
