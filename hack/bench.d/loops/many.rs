@@ -26,10 +26,6 @@ const WHOLE: Duration = Duration::from_secs(60);
 /// Then more and more of them, each time for as long, until it does not hold.
 const MORE: [usize; 9] = [60, 75, 100, 125, 150, 200, 250, 300, 400];
 
-/// The control plane's GOGC. Its API server keeps every version of an object for its watchers for 75 s. Where it shares few
-/// cores with all else, it would stop for a second every few to collect the rest, and nothing else would be measured.
-const GARBAGE: [&str; 2] = ["--gogc", "1600"];
-
 /// How long those that act on every sample are looked at.
 const SHORT: Duration = Duration::from_secs(20);
 
@@ -63,7 +59,7 @@ impl Outcome {
 }
 
 pub async fn run(bench: &mut Bench) -> Result<()> {
-    let cluster = bench.plane("many", 1, &GARBAGE.map(String::from)).await?;
+    let cluster = bench.plane("many", 1, &super::garbage()).await?;
     Installed::default().install(&cluster).await?;
     scene::namespace(&cluster.client, NAMESPACE).await?;
     let operator = operator(bench, "many", &cluster, &["--watch-namespace", NAMESPACE]).await?;
@@ -114,7 +110,7 @@ async fn most(
 
 /// As many loops that act on every sample, on a plane of their own.
 async fn acting(bench: &mut Bench) -> Result<()> {
-    let cluster = bench.plane("acting", 1, &GARBAGE.map(String::from)).await?;
+    let cluster = bench.plane("acting", 1, &super::garbage()).await?;
     Installed::default().install(&cluster).await?;
     scene::namespace(&cluster.client, NAMESPACE).await?;
     let operator = operator(bench, "acting", &cluster, &["--watch-namespace", NAMESPACE]).await?;

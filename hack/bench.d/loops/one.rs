@@ -39,7 +39,7 @@ struct Timed {
 
 pub async fn run(bench: &mut Bench) -> Result<()> {
     let audit = Audit::prepare(&bench.home("one")?, false)?;
-    let cluster = bench.plane("one", 1, audit.options()).await?;
+    let cluster = bench.plane("one", 1, &[audit.options(), &super::garbage()].concat()).await?;
     Installed::default().install(&cluster).await?;
     scene::namespace(&cluster.client, NAMESPACE).await?;
     fleet::namespace(&cluster.client, "unit").await?;
