@@ -110,7 +110,7 @@ pub struct DecisionStatus {
     #[schemars(length(max = 32))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub ladders: Vec<LadderState>,
-    /// Of the past actions those that dwell, budgets and oscillation still ask for, and the last: the oldest first.
+    /// Of the past actions those that dwell, budgets and oscillation still ask for, and the last two: the oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
@@ -308,7 +308,7 @@ pub struct Entry {
     /// How it ended; unset while it is being carried out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
-    /// When it ended, where that was later.
+    /// When it ended, where that was later than it was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<MicroTime>,
     /// What changed, in words: `3 -> 4`.

@@ -39,7 +39,6 @@ pub enum Sort {
 
 /// An object, as its store takes it.
 #[derive(Debug)]
-#[allow(clippy::large_enum_variant, reason = "nearly all that come are of the large one")]
 pub enum Known {
     World(Object),
     Loops(LoopObject),

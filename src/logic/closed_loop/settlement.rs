@@ -117,7 +117,7 @@ fn conclude(
     now: Timestamp,
 ) -> Timestamp {
     let done = executor.filter(|executor| taken_up(chosen, *executor)).map(|executor| executor.status);
-    let at = done.and_then(|done| done.since.as_ref()).map_or(now, |since| since.0.min(now)).max(chosen.at.0);
+    let at = done.and_then(|done| done.since.as_ref()).map_or(now, |since| since.0).max(chosen.at.0);
     let effect = done.and_then(|done| match (&done.before, &done.after) {
         (Some(before), Some(after)) => Some(format!("{before} -> {after}")),
         (None, Some(after)) => Some(after.clone()),

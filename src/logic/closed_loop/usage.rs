@@ -78,7 +78,7 @@ pub fn amount(source: &ResourceUse, used: &PodMetricsList, pods: &[Pod]) -> Resu
     }
     let sum: f64 = values.iter().sum();
     let value = match of {
-        #[allow(clippy::cast_precision_loss, reason = "there are not that many pods")]
+        #[expect(clippy::cast_precision_loss, reason = "there are not that many pods")]
         Aggregate::Mean => sum / values.len() as f64,
         Aggregate::Sum => sum,
         Aggregate::Max => values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
