@@ -16,7 +16,7 @@ const WORTH_TELLING: Duration = Duration::from_secs(1);
 
 /// How much longer for each other wait at the same time: hundreds at once are looked at less closely, and their reports
 /// would only add to what they wait for.
-const FOR_EACH_OTHER: Duration = Duration::from_millis(10);
+const FOR_EACH_OTHER: Duration = Duration::from_millis(25);
 
 /// At most this much later than asked for, so that what waits for the same moment does not come at once.
 const JITTER: Duration = Duration::from_millis(50);
@@ -111,7 +111,7 @@ mod tests {
         for other in 0..100 {
             waits.patience(&Key::new("a", other.to_string()), &report("Readying", ""), begun);
         }
-        let longer = Duration::from_secs(2);
+        let longer = Duration::from_millis(3500);
         assert_eq!(waits.patience(&Key::new("a", "b"), &report("Readying", ""), begun), Some(longer));
         assert_eq!(waits.patience(&Key::new("a", "b"), &report("Readying", ""), begun + longer), None);
     }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use crate::api::reasons::Reason;
 use crate::api::workload_action::WorkloadAction;
-use crate::api::workload_action::status::{Slot, Step};
+use crate::api::workload_action::status::{PodOnNode, Slot, Step};
 use crate::logic::facts::{Identity, PodFact};
 use crate::logic::world::Fact;
 
@@ -42,29 +42,27 @@ pub fn is_taken(ctx: &Context, pod: &PodFact) -> bool {
     })
 }
 
-/// As many of these slots, from the first, as the limits leave room for; and what is full, if not all.
-pub fn admit(ctx: &Context, slots: Vec<Slot>) -> (Vec<Slot>, Option<String>) {
+/// How many of these slots, from the first, the limits leave room for; and what is full, if not all.
+pub fn room(ctx: &Context, slots: &[Slot]) -> (usize, Option<String>) {
     let mut count = Count::at_work(ctx);
     count.add_waiting_ahead(ctx);
-    let mut admitted = Vec::new();
-    for slot in slots {
-        if let Some(full) = count.full(ctx, &slot) {
+    for (admitted, slot) in slots.iter().enumerate() {
+        if let Some(full) = count.full(ctx, slot) {
             return (admitted, Some(full));
         }
-        count.add(ctx.namespace(), &slot);
-        admitted.push(slot);
+        count.add(ctx.namespace(), slot);
     }
-    (admitted, None)
+    (slots.len(), None)
 }
 
 /// Which nodes the limits leave room on.
-pub struct OpenNodes {
+pub struct OpenNodes<'a> {
     limit: Option<usize>,
-    targets: HashMap<String, usize>,
+    targets: HashMap<&'a str, usize>,
 }
 
-impl OpenNodes {
-    pub fn of(ctx: &Context) -> Self {
+impl<'a> OpenNodes<'a> {
+    pub fn of(ctx: &Context<'a>) -> Self {
         Self { limit: ctx.limits.per_target_node, targets: Count::at_work(ctx).targets }
     }
 
@@ -75,16 +73,16 @@ impl OpenNodes {
 
 /// How much is at work, by what is limited.
 #[derive(Default)]
-struct Count {
+struct Count<'a> {
     all: usize,
-    namespaces: HashMap<String, usize>,
-    workloads: HashMap<String, usize>,
-    sources: HashMap<String, usize>,
-    targets: HashMap<String, usize>,
+    namespaces: HashMap<&'a str, usize>,
+    workloads: HashMap<Workload<'a>, usize>,
+    sources: HashMap<&'a str, usize>,
+    targets: HashMap<&'a str, usize>,
 }
 
-impl Count {
-    fn at_work(ctx: &Context) -> Self {
+impl<'a> Count<'a> {
+    fn at_work(ctx: &Context<'a>) -> Self {
         let mut count = Self::default();
         for (action, slot) in at_work(ctx) {
             count.add(action.metadata.namespace.as_deref().unwrap_or_default(), slot);
@@ -92,38 +90,38 @@ impl Count {
         count
     }
 
-    fn add(&mut self, namespace: &str, slot: &Slot) {
+    fn add(&mut self, namespace: &'a str, slot: &'a Slot) {
         self.all += 1;
-        *self.namespaces.entry(namespace.to_owned()).or_default() += 1;
+        *self.namespaces.entry(namespace).or_default() += 1;
         *self.workloads.entry(workload(namespace, slot)).or_default() += 1;
         for (nodes, pod) in [(&mut self.sources, &slot.victim), (&mut self.targets, &slot.newcomer)] {
             if let Some(pod) = pod {
-                *nodes.entry(pod.node.clone()).or_default() += 1;
+                *nodes.entry(&pod.node).or_default() += 1;
             }
         }
     }
 
     /// Whoever waits for a turn and ranks before this action has it first.
-    fn add_waiting_ahead(&mut self, ctx: &Context) {
+    fn add_waiting_ahead(&mut self, ctx: &Context<'a>) {
         let own = rank(ctx.action);
         let world = ctx.world;
         let ahead = |action: &WorkloadAction| waits_for_turn(action) && rank(action) < own;
         for action in world.running().filter(|action| ahead(action) && !world.is_reserved(&action.id().key)) {
             self.all += 1;
-            *self.namespaces.entry(action.metadata.namespace.clone().unwrap_or_default()).or_default() += 1;
+            *self.namespaces.entry(action.metadata.namespace.as_deref().unwrap_or_default()).or_default() += 1;
         }
     }
 
     fn full(&self, ctx: &Context, slot: &Slot) -> Option<String> {
         let limits = ctx.limits;
-        let at = |map: &HashMap<String, usize>, key: &str| map.get(key).copied().unwrap_or(0);
-        let node = |pod: &Option<crate::api::workload_action::status::PodOnNode>, map: &HashMap<String, usize>| {
-            pod.as_ref().map_or(0, |pod| at(map, &pod.node))
-        };
+        let at = |map: &HashMap<&str, usize>, key: &str| map.get(key).copied().unwrap_or(0);
+        let node =
+            |pod: &Option<PodOnNode>, map: &HashMap<&str, usize>| pod.as_ref().map_or(0, |pod| at(map, &pod.node));
+        let of_workload = self.workloads.get(&workload(ctx.namespace(), slot)).copied().unwrap_or(0);
         let used = [
             ("in all", limits.in_all, self.all),
             ("in this namespace", limits.per_namespace, at(&self.namespaces, ctx.namespace())),
-            ("of this workload", limits.per_workload, at(&self.workloads, &workload(ctx.namespace(), slot))),
+            ("of this workload", limits.per_workload, of_workload),
             ("from this node", limits.per_source_node, node(&slot.victim, &self.sources)),
             ("to this node", limits.per_target_node, node(&slot.newcomer, &self.targets)),
         ];
@@ -133,9 +131,12 @@ impl Count {
     }
 }
 
+/// Namespace, kind and name.
+type Workload<'a> = (&'a str, &'a str, &'a str);
+
 /// The workload as its user knows it: a rollout makes another ReplicaSet of it, and not another workload.
-fn workload(namespace: &str, slot: &Slot) -> String {
-    format!("{namespace}/{}/{}", slot.workload.kind, slot.workload.name)
+fn workload<'a>(namespace: &'a str, slot: &'a Slot) -> Workload<'a> {
+    (namespace, &slot.workload.kind, &slot.workload.name)
 }
 
 /// What goes first sorts first.

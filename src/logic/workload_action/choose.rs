@@ -78,11 +78,14 @@ fn prepare(ctx: &Context, open: &[(i32, i32)]) -> Result<Choice, Stop> {
 }
 
 /// As many of the slots as the limits leave room for.
-fn admit(ctx: &Context, slots: Vec<Slot>, plan: Plan) -> Choice {
-    let (admitted, full) = admission::admit(ctx, slots);
+fn admit(ctx: &Context, mut slots: Vec<Slot>, plan: Plan) -> Choice {
+    let (room, full) = admission::room(ctx, &slots);
     match full {
-        Some(message) if admitted.is_empty() => Choice::Wait { reason: Reason::LimitReached, message },
-        _ => Choice::Begin { slots: admitted, plan },
+        Some(message) if room == 0 => Choice::Wait { reason: Reason::LimitReached, message },
+        _ => {
+            slots.truncate(room);
+            Choice::Begin { slots, plan }
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use super::World;
-use super::table::Fact;
 use crate::api::workload_action::WorkloadAction;
 use crate::api::workload_action::status::Slot;
 use crate::logic::facts::Key;
@@ -11,25 +10,22 @@ use crate::logic::facts::Key;
 impl World {
     /// The slots that have not ended, of every action, and as they are about to be recorded.
     pub fn open_slots(&self) -> impl Iterator<Item = (&Arc<WorkloadAction>, &Slot)> {
-        self.running().flat_map(|action| self.slots_of(action).map(move |slot| (action, slot)))
+        let known = self.index.running().filter_map(|key| Some((key, self.actions.get(key)?)));
+        known.flat_map(|(key, action)| self.slots_of(key, action).map(move |slot| (action, slot)))
     }
 
     /// The open slots that work on this ReplicaSet, or are about to.
     pub fn slots_on(&self, set_uid: &str) -> impl Iterator<Item = &Slot> {
         let recorded = self.index.actions_on(set_uid).filter(|key| !self.is_reserved(key));
         let keys = recorded.chain(self.reserved.keys());
-        keys.filter_map(|key| self.actions.get(key))
-            .flat_map(|action| self.slots_of(action))
+        keys.filter_map(|key| Some((key, self.actions.get(key)?)))
+            .flat_map(|(key, action)| self.slots_of(key, action))
             .filter(move |slot| slot.replica_set.uid == set_uid)
     }
 
-    fn slots_of<'a>(&'a self, action: &'a WorkloadAction) -> impl Iterator<Item = &'a Slot> {
+    fn slots_of<'a>(&'a self, key: &Key, action: &'a WorkloadAction) -> impl Iterator<Item = &'a Slot> {
         let recorded = action.status.as_ref().map(|status| status.slots.as_slice()).unwrap_or_default();
-        let slots = match self.reserved.is_empty() {
-            true => recorded,
-            false => self.reserved.get(&action.id().key).map_or(recorded, Vec::as_slice),
-        };
-        slots.iter().filter(|slot| !slot.step.is_end())
+        self.reserved.get(key).map_or(recorded, Vec::as_slice).iter().filter(|slot| !slot.step.is_end())
     }
 
     /// The action's slots are about to be recorded, and what they take up is no longer free.
