@@ -22,10 +22,21 @@ const CALM_RUNS: u64 = 150;
 
 /// Seeds that showed a fault once: an attach while the set still was to hear of a number that was taken back; one on a stale
 /// sight of the surplus; two slots of one action that went to the same other node at once; a limit for each workload that a
-/// rollout began to count anew; an abort with a replica not begun that was called a success. A change of how situations are
-/// drawn makes other situations of them.
-const ONCE_BROKEN: [u64; 7] =
-    [1_795_267_193, 1_795_269_333, 1_795_293_423, 1_795_294_895, 5_000_003_766, 5_000_005_013, 7_000_000_475];
+/// rollout began to count anew; an abort with a replica not begun that was called a success; a set known as it was before the
+/// last change of its number; one that was refused pods before it heard of it; two pods given back while one was marked and
+/// the set was still to hear of its number; a replica that was begun anew though its old pod, which others deleted, had the
+/// new one in its place. A change of how situations are drawn makes other situations of them.
+const ONCE_BROKEN: [u64; 9] = [
+    1_795_267_193,
+    1_795_269_333,
+    1_795_293_423,
+    1_795_294_895,
+    5_000_003_766,
+    5_000_005_013,
+    7_000_000_475,
+    9_300_003_195,
+    9_400_002_854,
+];
 
 /// The calm situations in which this operator breaks a rule, and which.
 fn calm(planner: Naive) -> impl Iterator<Item = (Setup, &'static str)> {

@@ -55,10 +55,11 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The old pod went before we sent it away. Where the workload's number is lowered for it already, that is as good.
+    /// The old pod went before we sent it away. Where the new one has its place in the set already, or the workload's number
+    /// is lowered for it, that is as good.
     fn victim_lost(&self) -> bool {
         let lowered = self.ctx.work.verb == Verb::Delete && self.scaled();
-        self.slot.victim.is_some() && !self.slot.evicting && !self.victim_runs() && !lowered
+        self.slot.victim.is_some() && !self.slot.evicting && !self.victim_runs() && !lowered && !self.taken_in()
     }
 
     /// Takes the old pod out of its set: the last moment at which everything may simply wait.

@@ -33,12 +33,13 @@ pub fn turn(view: &View) -> Turn {
         .unwrap_or_else(|| Turn::Become(ended(view)))
 }
 
-/// What we were about to undo turns out to have happened: an eviction was accepted whose answer never reached us.
+/// What we were about to undo turns out to have happened: an eviction was accepted whose answer never reached us, or the
+/// old pod was deleted by others when the new one was in its place.
 fn carried_through(view: &View) -> bool {
     match view.ctx.work.verb {
         Verb::Create => view.taken_in(),
         Verb::Delete => view.slot.evicting && !view.victim_runs() && view.scaled(),
-        Verb::Move => view.slot.evicting && view.taken_in() && !view.victim_runs(),
+        Verb::Move => view.taken_in() && !view.victim_runs(),
     }
 }
 
@@ -81,7 +82,7 @@ fn substitute(view: &View, pods: &Pods) -> Option<Turn> {
         return Some(turn);
     }
     // The old pod serves meanwhile: there is no hurry, and without a substitute the set would choose who goes.
-    pods.is_to_make_one().then(|| wait(view))
+    (pods.is_to_make_one() || pods.may_let_more_go()).then(|| wait(view))
 }
 
 /// The workload's replicas go back to what they were, once the surplus is marked.

@@ -144,9 +144,8 @@ impl<'a> Pods<'a> {
     pub fn orphan(&self) -> Option<&'a PodFact> {
         self.marked().find(|pod| {
             let slot = pod.marks.slot.as_deref().unwrap_or_default();
-            let handed_over = |open: &Slot| matches!(open.step, Step::Evicting | Step::Verifying | Step::RollingBack);
             let mut holders = self.world.slots_on(&self.set.id.uid).filter(|open| open.id == slot);
-            holders.all(|open| !self.needs_surplus(open) && (open.step.is_end() || handed_over(open)))
+            holders.all(|open| !is_exchanging(open.step) && !self.needs_surplus(open))
         })
     }
 
@@ -178,6 +177,11 @@ impl<'a> Pods<'a> {
         self.excess() < i64::try_from(self.marked().count()).unwrap_or(i64::MAX)
     }
 
+    /// Until it has heard of its number, the set may let more pods go than are marked once it has one more.
+    pub fn may_let_more_go(&self) -> bool {
+        self.behind && !self.may_take_in()
+    }
+
     /// The deletion cost that the template gives its pods, to be put back where ours is taken off.
     pub fn template_cost(&self) -> Option<String> {
         let meta = self.set.template.as_ref()?.metadata.as_ref()?;
@@ -192,6 +196,22 @@ fn is_behind(scope: &Scope) -> bool {
     // is an older one, or is known as it was before.
     let is_old = scope.set.revision == deployment.revision && scope.set.scale.ledger != deployment.scale.ledger;
     scope.set.behind || deployment.observed_generation < deployment.generation || is_old
+}
+
+/// As far as is recorded, the slot has not handed its new pod over.
+fn is_exchanging(step: Step) -> bool {
+    match step {
+        Step::Planned
+        | Step::Creating
+        | Step::Scheduling
+        | Step::Readying
+        | Step::Detached
+        | Step::Marked
+        | Step::Scaled
+        | Step::Adopted => true,
+        Step::Queued | Step::Evicting | Step::Verifying | Step::RollingBack => false,
+        Step::Succeeded | Step::RolledBack | Step::Failed | Step::Aborted | Step::Expired => false,
+    }
 }
 
 fn known_victim(slot: &Slot) -> Option<&str> {

@@ -135,7 +135,8 @@ impl<'a> View<'a> {
     pub fn can_go_back(&self) -> bool {
         match self.ctx.work.verb {
             Verb::Create => !self.taken_in(),
-            Verb::Delete | Verb::Move => !self.slot.evicting || self.victim_runs(),
+            Verb::Delete => !self.slot.evicting || self.victim_runs(),
+            Verb::Move => !(self.slot.evicting || self.taken_in()) || self.victim_runs(),
         }
     }
 
@@ -151,6 +152,8 @@ impl<'a> View<'a> {
             {
                 sent
             }
+            // Others deleted it, when the new one was in its place.
+            Verb::Move if self.taken_in() && !self.victim_runs() => sent,
             Verb::Move if self.is_out() && self.taken_in() => Step::Adopted,
             Verb::Move if self.is_out() => out,
             Verb::Delete if self.slot.evicting => sent,
