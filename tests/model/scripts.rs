@@ -209,7 +209,7 @@ const MOVE: Script = Script {
 
 /// The operator dies after each of its first writes.
 const KILLS: &[(When, What)] = &{
-    let mut kills = [(When::Writes(1), What::KillOperator); 11];
+    let mut kills = [(When::Writes(1), What::KillOperator); 10];
     let mut at = 1;
     while at < kills.len() {
         kills[at].0 = When::Writes(at + 1);

@@ -151,7 +151,21 @@ impl WorkloadActions {
         });
         let Some(effect) = planned else { return Ok(()) };
         let _reservation = Reservation { world: &self.world, key };
-        self.perform(&effect).await.map_err(|error| (effect, error))
+        let (admitted, ()) = tokio::join!(self.perform(&effect), self.write_receipt_of(&effect));
+        admitted.map_err(|error| (effect, error))
+    }
+
+    /// The receipt that may be written beside an admission. Where it fails, the next plan asks for it again; or takes it
+    /// back, should the action end before it has begun, so whether it was made after all is looked up.
+    async fn write_receipt_of(&self, admission: &Effect) {
+        let Effect::Admit { receipt: Some(receipt), .. } = admission else { return };
+        let effect = Effect::WriteReceipt(receipt.clone());
+        if let Err(error) = self.perform(&effect).await {
+            debug!(on = %receipt.key, %error, "the receipt was not written beside the admission");
+            if let Ok(done) = act::look_again(self, &effect).await {
+                self.take_in(done);
+            }
+        }
     }
 
     /// Does one thing, and takes what came of it into the world before anything else is planned.
@@ -164,7 +178,7 @@ impl WorkloadActions {
         self.take_in(done);
         let on = act::target(effect);
         info!(effect = act::name(effect), on = %on, slot = act::slot(effect), "done");
-        if let Effect::Record { action, status } | Effect::Admit { action, status } = effect
+        if let Effect::Record { action, status } | Effect::Admit { action, status, .. } = effect
             && let Some(told) = events::told(before.as_ref(), status)
         {
             self.events.tell(events::subject(action), told);
@@ -257,7 +271,7 @@ fn is_own_record(effect: &Effect) -> bool {
             true
         }
         Effect::DeleteAction { .. }
-        | Effect::WriteReceipt { .. }
+        | Effect::WriteReceipt(_)
         | Effect::FailReceipt { .. }
         | Effect::DeleteReceipt { .. }
         | Effect::CreatePod(_)

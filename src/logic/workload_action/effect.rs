@@ -32,10 +32,12 @@ pub enum Effect {
         status: Box<WorkloadActionStatus>,
     },
     /// The same, for a status that takes up nodes, pods or turns that another action may be after at the same time: to be
-    /// planned again and written with nothing planned in between.
+    /// planned again and written with nothing planned in between. The receipt may be written at the same time; where that
+    /// does not succeed, it is asked for again, so what comes of it need not be told.
     Admit {
         action: Identity,
         status: Box<WorkloadActionStatus>,
+        receipt: Option<NewReceipt>,
     },
     AddFinalizer {
         action: Identity,
@@ -48,10 +50,7 @@ pub enum Effect {
     DeleteAction {
         action: Identity,
     },
-    WriteReceipt {
-        receipt: Key,
-        spec: WorkloadActionReceiptSpec,
-    },
+    WriteReceipt(NewReceipt),
     /// Note in the receipt that the action did not fully succeed.
     FailReceipt {
         receipt: Identity,
@@ -81,6 +80,13 @@ pub enum Effect {
     ClearLedger {
         workload: Scalable,
     },
+}
+
+/// A receipt that is to be made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewReceipt {
+    pub key: Key,
+    pub spec: WorkloadActionReceiptSpec,
 }
 
 /// A workload whose replicas can be written: kind and identity.

@@ -8,7 +8,7 @@ use crate::api::execution::Execution;
 use crate::api::marks;
 use crate::api::workload_action::WorkloadActionStatus;
 use crate::api::workload_action::status::{Slot, Step};
-use crate::logic::facts::{Identity, ScaleFact, SetFact};
+use crate::logic::facts::{Identity, ReceiptFact, ScaleFact, SetFact};
 
 use super::context::Context;
 use super::effect::{Effect, Next, Scalable, ScalableKind};
@@ -16,29 +16,26 @@ use super::ledger::Ledger;
 use super::report::{self, State};
 use super::{NOTHING, identity, record};
 
-/// All slots have ended: the receipt says how, then the status.
+/// All slots have ended.
 pub fn conclude(ctx: &Context) -> Next {
     let mut status = ctx.status.clone();
     for slot in status.slots.iter_mut().filter(|slot| slot.step == Step::Queued) {
         slot.step = Step::Aborted;
     }
-    let slots = &status.slots;
-    let state = report::ended(ctx, slots);
-    let receipt = ctx.world.receipt(&ctx.key(&identity::receipt_name(ctx.action)));
-    if let (Some(receipt), State::Failed { .. }) =
-        (receipt.filter(|receipt| receipt.action_uid == ctx.id().uid), &state)
-    {
-        let effect = slots.iter().any(|slot| matches!(slot.step, Step::Succeeded | Step::Failed));
-        match effect {
-            false => return Next::Do(Effect::DeleteReceipt { receipt: receipt.id.clone() }),
-            true if receipt.outcome.is_none() => return Next::Do(Effect::FailReceipt { receipt: receipt.id.clone() }),
-            true => {}
-        }
-    }
+    let state = report::ended(ctx, &status.slots);
     finish(ctx, status, state)
 }
 
+/// The end: the receipt says how, then the status.
 pub fn finish(ctx: &Context, mut status: WorkloadActionStatus, state: State) -> Next {
+    if let (Some(receipt), State::Failed { .. }) = (own_receipt(ctx), &state) {
+        if !status.slots.iter().any(|slot| matches!(slot.step, Step::Succeeded | Step::Failed)) {
+            return Next::Do(Effect::DeleteReceipt { receipt: receipt.id.clone() });
+        }
+        if receipt.outcome.is_none() {
+            return Next::Do(Effect::FailReceipt { receipt: receipt.id.clone() });
+        }
+    }
     status.finished_at = Some(Time(ctx.now));
     status.queued_at = None;
     record(ctx, report::status(ctx, status, &state))
@@ -107,12 +104,24 @@ fn expire(ctx: &Context) -> Option<Next> {
 fn receipt_of_a_loop(ctx: &Context) -> Option<Identity> {
     let mut owners = ctx.action.metadata.owner_references.iter().flatten();
     owners.find(|owner| owner.kind == Execution::kind(&()))?;
-    let receipt = ctx.world.receipt(&ctx.key(&identity::receipt_name(ctx.action)))?;
-    (receipt.action_uid == ctx.id().uid).then(|| receipt.id.clone())
+    own_receipt(ctx).map(|receipt| receipt.id.clone())
+}
+
+fn own_receipt<'a>(ctx: &Context<'a>) -> Option<&'a ReceiptFact> {
+    let receipt = ctx.world.receipt(&ctx.key(&identity::receipt_name(ctx.action)));
+    receipt.filter(|receipt| receipt.action_uid == ctx.id().uid)
+}
+
+/// An action that is deleted before it has begun: nothing was done, so there is nothing to remember.
+pub fn give_up(ctx: &Context) -> Next {
+    match own_receipt(ctx) {
+        Some(receipt) => Next::Do(Effect::DeleteReceipt { receipt: receipt.id.clone() }),
+        None => let_go(ctx),
+    }
 }
 
 /// Takes our finalizer off.
-pub fn let_go(ctx: &Context) -> Next {
+fn let_go(ctx: &Context) -> Next {
     let finalizers = ctx.action.metadata.finalizers.clone().unwrap_or_default();
     if !finalizers.iter().any(|name| name == marks::FINALIZER) {
         return NOTHING;

@@ -39,8 +39,8 @@ use crate::logic::facts::Key;
 use crate::logic::world::World;
 use choose::Choice;
 use context::{Context, Verb, Work};
-use effect::{Effect, Next};
-use ending::{after, conclude, finish, let_go};
+use effect::{Effect, NewReceipt, Next};
+use ending::{after, conclude, finish, give_up};
 pub use refusal::refused;
 use report::State;
 use scope::Stop;
@@ -80,7 +80,7 @@ pub fn next(key: &Key, world: &World, now: Timestamp, limits: &Limits) -> Next {
         return after(&ctx);
     }
     if ctx.deleting() && status.slots.is_empty() {
-        return let_go(&ctx);
+        return give_up(&ctx);
     }
     if let Err(stop) = work {
         return finish(&ctx, status.clone(), State::Failed { reason: stop.reason, message: stop.message });
@@ -195,7 +195,7 @@ fn turned(ctx: &Context, slots: Vec<Slot>) -> Next {
     let moves_on = slots.iter().zip(&ctx.status.slots).any(|(new, old)| goes_elsewhere(old, new));
     let status = with_slots(ctx, slots);
     if moves_on {
-        return Next::Do(Effect::Admit { action: ctx.id(), status: Box::new(status) });
+        return Next::Do(Effect::Admit { action: ctx.id(), status: Box::new(status), receipt: None });
     }
     record(ctx, status)
 }
@@ -298,7 +298,7 @@ fn admit(ctx: &Context, slots: Vec<Slot>, plan: Plan) -> Next {
     status.receipt = Some(identity::receipt_name(ctx.action));
     let state = report::working(ctx, &status.slots);
     let status = Box::new(report::status(ctx, status, &state));
-    Next::Do(Effect::Admit { action: ctx.id(), status })
+    Next::Do(Effect::Admit { action: ctx.id(), status, receipt: missing_receipt(ctx) })
 }
 
 /// Waits for its turn, but not for ever.
@@ -338,24 +338,29 @@ fn refuse(ctx: &Context, stop: Stop, plan: Plan) -> Next {
 
 /// The receipt comes before the first effect.
 fn first_receipt(ctx: &Context) -> Option<Next> {
-    let receipt = ctx.key(&identity::receipt_name(ctx.action));
-    let id = ctx.id();
-    match ctx.world.receipt(&receipt) {
-        Some(known) if known.action_uid == id.uid => None,
-        Some(_) if ctx.working().all(|slot| slot.step == Step::Planned && slot.attempt == 0) => already_executed(ctx),
-        // Somebody replaced the receipt while we work: what is begun is ended.
-        Some(_) => None,
-        None => Some(Next::Do(Effect::WriteReceipt {
-            receipt,
-            spec: WorkloadActionReceiptSpec {
-                action_name: id.key.name.clone(),
-                spec_hash: identity::spec_hash(&ctx.action.spec, &id.uid),
-                action_uid: id.uid,
-                executed_at: Time(ctx.now),
-                outcome: None,
-            },
-        })),
+    if let Some(receipt) = missing_receipt(ctx) {
+        return Some(Next::Do(Effect::WriteReceipt(receipt)));
     }
+    // Should somebody replace the receipt while we work: what is begun is ended.
+    let is_begun = ctx.working().any(|slot| slot.step != Step::Planned || slot.attempt != 0);
+    if is_begun { None } else { already_executed(ctx) }
+}
+
+/// The action's receipt, where there is none of its name.
+fn missing_receipt(ctx: &Context) -> Option<NewReceipt> {
+    let key = ctx.key(&identity::receipt_name(ctx.action));
+    if ctx.world.receipt(&key).is_some() {
+        return None;
+    }
+    let id = ctx.id();
+    let spec = WorkloadActionReceiptSpec {
+        action_name: id.key.name.clone(),
+        spec_hash: identity::spec_hash(&ctx.action.spec, &id.uid),
+        action_uid: id.uid,
+        executed_at: Time(ctx.now),
+        outcome: None,
+    };
+    Some(NewReceipt { key, spec })
 }
 
 fn record(ctx: &Context, status: WorkloadActionStatus) -> Next {

@@ -33,9 +33,7 @@ pub fn refused(key: &Key, world: &World, now: Timestamp, effect: &Effect, refusa
         record(&ctx, with_slots(&ctx, slots))
     };
     match (effect, refusal.kind, slot) {
-        (Effect::WriteReceipt { .. }, RefusalKind::Taken, _) => {
-            already_executed(&ctx).unwrap_or_else(|| later(QUEUE_PACE))
-        }
+        (Effect::WriteReceipt(_), RefusalKind::Taken, _) => already_executed(&ctx).unwrap_or_else(|| later(QUEUE_PACE)),
         (Effect::Evict { .. }, RefusalKind::Budget, Some(slot)) => told(&ctx, slot, refusal, QUEUE_PACE),
         (_, RefusalKind::Gone, _) => later(QUEUE_PACE),
         (_, _, Some(slot)) if slot.step != Step::RollingBack && slot::View::new(&ctx, slot).can_go_back() => back(slot),
@@ -73,7 +71,7 @@ fn touched<'a>(ctx: &Context<'a>, effect: &Effect) -> Option<&'a Slot> {
         | Effect::AddFinalizer { .. }
         | Effect::RemoveFinalizer { .. }
         | Effect::DeleteAction { .. }
-        | Effect::WriteReceipt { .. }
+        | Effect::WriteReceipt(_)
         | Effect::FailReceipt { .. }
         | Effect::DeleteReceipt { .. }
         | Effect::ClearLedger { .. } => None,

@@ -35,6 +35,8 @@ pub struct Book {
     /// uid of the last action of each name.
     last: BTreeMap<Key, String>,
     pub spent: BTreeMap<Key, Spent>,
+    /// uid of the actions that had an effect, as they say.
+    pub effective: BTreeSet<String>,
     /// Workloads whose ledger others took away: how often they were scaled cannot be told any more.
     pub unledgered: BTreeSet<String>,
     /// Some action vanished in the middle of its work.
@@ -53,6 +55,7 @@ impl Book {
             terms: BTreeMap::new(),
             last: BTreeMap::new(),
             spent: BTreeMap::new(),
+            effective: BTreeSet::new(),
             unledgered: BTreeSet::new(),
             vanished: false,
             ends: BTreeMap::new(),
@@ -246,6 +249,9 @@ impl Book {
             return Ok(());
         }
         limits::check(&self.limits, api)?;
+        if action.slots().any(|slot| matches!(slot.step, Step::Succeeded | Step::Failed)) {
+            self.effective.insert(action.meta.uid.clone());
+        }
         for slot in action.slots().filter(|slot| slot.step == Step::Succeeded) {
             let before = old.and_then(|old| old.slots().find(|before| before.id == slot.id));
             if before.is_none_or(|before| before.step != Step::Succeeded) {

@@ -52,7 +52,7 @@ pub fn check(book: &Book, api: &Api, key: &Key, effect: &Effect, changed: bool) 
         | Effect::AddFinalizer { .. }
         | Effect::RemoveFinalizer { .. }
         | Effect::DeleteAction { .. }
-        | Effect::WriteReceipt { .. }
+        | Effect::WriteReceipt(_)
         | Effect::FailReceipt { .. }
         | Effect::DeleteReceipt { .. }
         | Effect::ClearLedger { .. } => Ok(()),

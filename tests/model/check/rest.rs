@@ -9,7 +9,7 @@ use ganglion::logic::world::{Kind, World};
 use super::book::Book;
 use super::{Violation, violation};
 use crate::cluster::api::Api;
-use crate::cluster::object::{APP, Set};
+use crate::cluster::object::{APP, Receipt, Set};
 
 pub fn check(book: &Book, api: &Api, world: &World) -> Result<(), Violation> {
     known(api, world)?;
@@ -22,6 +22,7 @@ pub fn check(book: &Book, api: &Api, world: &World) -> Result<(), Violation> {
             return violation("LeftBehind", format!("{key} has ended and still bears a finalizer"));
         }
     }
+    receipts(book, api)?;
     pods(api)?;
     workloads(book, api)
 }
@@ -43,6 +44,16 @@ fn known(api: &Api, world: &World) -> Result<(), Violation> {
         }
     }
     Ok(())
+}
+
+/// A receipt keeps its action from ever running again, so there is none of an action that did nothing.
+fn receipts(book: &Book, api: &Api) -> Result<(), Violation> {
+    // Of an action that vanished nobody knows what it did.
+    let empty = |receipt: &&Arc<Receipt>| !book.vanished && !book.effective.contains(&receipt.spec.action_uid);
+    match api.receipts.values().find(empty) {
+        Some(receipt) => violation("LeftBehind", format!("receipt {} tells of nothing", receipt.meta.key)),
+        None => Ok(()),
+    }
 }
 
 fn pods(api: &Api) -> Result<(), Violation> {

@@ -10,7 +10,7 @@ use ganglion::api::workload_action::{WorkloadAction, WorkloadActionStatus};
 use ganglion::logic::facts::{Identity, Key, PodFact, SetFact};
 use ganglion::logic::workload_action::Limits;
 use ganglion::logic::workload_action::effect::{
-    Claimable, Effect, NewPod, Next, PodChange, Refusal, Scalable, ScalableKind,
+    Claimable, Effect, NewPod, NewReceipt, Next, PodChange, Refusal, Scalable, ScalableKind,
 };
 use ganglion::logic::workload_action::identity::{newcomer_name, receipt_name, slot_id, spec_hash};
 use ganglion::logic::workload_action::ledger::Ledger;
@@ -120,7 +120,7 @@ impl Naive {
         if self.0 == Flaw::Boasts {
             return finish(action, status.slots, "Succeeded", now);
         }
-        Next::Do(Effect::Admit { action: id, status: Box::new(status) })
+        Next::Do(Effect::Admit { action: id, status: Box::new(status), receipt: None })
     }
 }
 
@@ -192,8 +192,8 @@ struct Job<'a> {
 impl Job<'_> {
     fn step(&self) -> Next {
         let id = Identity::from(&self.action.metadata);
-        let receipt = Key::new(&id.key.namespace, receipt_name(self.action));
-        if self.world.receipt(&receipt).is_none() {
+        let key = Key::new(&id.key.namespace, receipt_name(self.action));
+        if self.world.receipt(&key).is_none() {
             let spec = WorkloadActionReceiptSpec {
                 action_name: id.key.name.clone(),
                 spec_hash: spec_hash(&self.action.spec, &id.uid),
@@ -201,7 +201,7 @@ impl Job<'_> {
                 executed_at: Time(self.now),
                 outcome: None,
             };
-            return Next::Do(Effect::WriteReceipt { receipt, spec });
+            return Next::Do(Effect::WriteReceipt(NewReceipt { key, spec }));
         }
         let Some(set) = self.world.set(&Key::new(&id.key.namespace, &self.slot.replica_set.name)) else { return WAIT };
         let pod = |pod: &Option<PodOnNode>| self.world.pod(&Key::new(&id.key.namespace, &pod.as_ref()?.name));

@@ -4,7 +4,7 @@ use ganglion::api::marks;
 use ganglion::api::workload_action::WorkloadActionStatus;
 use ganglion::logic::facts::{Identity, Key};
 use ganglion::logic::workload_action::effect::{
-    Effect, NewPod, Patch, PodChange, Refusal, RefusalKind, Scalable, ScalableKind, action_owner,
+    Effect, NewPod, NewReceipt, Patch, PodChange, Refusal, RefusalKind, Scalable, ScalableKind, action_owner,
 };
 use ganglion::logic::world::{Kind, Object};
 use serde_json::{Value, json};
@@ -38,7 +38,7 @@ impl Outcome {
 /// Sends it.
 pub fn send(api: &mut Api, effect: &Effect) -> Outcome {
     match effect {
-        Effect::Record { action, status } | Effect::Admit { action, status } => record(api, action, status),
+        Effect::Record { action, status } | Effect::Admit { action, status, .. } => record(api, action, status),
         Effect::AddFinalizer { action, finalizers } | Effect::RemoveFinalizer { action, finalizers } => {
             let finalizers = finalizers.clone();
             change::<Action>(api, Kind::Action, action, |action| action.meta.finalizers = finalizers)
@@ -47,13 +47,7 @@ pub fn send(api: &mut Api, effect: &Effect) -> Outcome {
             Err(Refused::Conflict) => Outcome::Conflict,
             _ => read::<Action>(api, Kind::Action, action),
         },
-        Effect::WriteReceipt { receipt, spec } => {
-            let meta = Meta { key: receipt.clone(), ..Meta::default() };
-            match api.create(Receipt { meta, spec: spec.clone() }) {
-                Ok(receipt) => Outcome::Changed(receipt.fact()),
-                Err(_) => receipt_there(api, receipt, &spec.action_uid),
-            }
-        }
+        Effect::WriteReceipt(new) => write_receipt(api, new),
         Effect::FailReceipt { receipt } => change::<Receipt>(api, Kind::Receipt, receipt, |receipt| {
             receipt.spec.outcome = Some("Failed".to_owned());
         }),
@@ -114,7 +108,7 @@ pub fn look_again(api: &Api, effect: &Effect) -> Outcome {
         Effect::FailReceipt { receipt } | Effect::DeleteReceipt { receipt } => {
             read::<Receipt>(api, Kind::Receipt, receipt)
         }
-        Effect::WriteReceipt { receipt, .. } => read::<Receipt>(api, Kind::Receipt, &named(receipt)),
+        Effect::WriteReceipt(new) => read::<Receipt>(api, Kind::Receipt, &named(&new.key)),
         Effect::CreatePod(new) => read::<Pod>(api, Kind::Pod, &named(&new.key)),
         Effect::ChangePod { pod, .. } | Effect::Evict { pod } | Effect::DeletePod { pod } => {
             read::<Pod>(api, Kind::Pod, pod)
@@ -167,6 +161,15 @@ fn create(api: &mut Api, new: &NewPod) -> Outcome {
         Err(Refused::Quota(message)) => refused(RefusalKind::Denied, message),
         Err(Refused::Exists) => already_there(api, new),
         Err(_) => Outcome::Conflict,
+    }
+}
+
+/// Makes the receipt.
+pub fn write_receipt(api: &mut Api, new: &NewReceipt) -> Outcome {
+    let meta = Meta { key: new.key.clone(), ..Meta::default() };
+    match api.create(Receipt { meta, spec: new.spec.clone() }) {
+        Ok(receipt) => Outcome::Changed(receipt.fact()),
+        Err(_) => receipt_there(api, &new.key, &new.spec.action_uid),
     }
 }
 
@@ -278,11 +281,11 @@ fn scale(api: &mut Api, workload: &Scalable, replicas: Option<i32>, ledger: Opti
 pub fn describe(effect: &Effect) -> String {
     match effect {
         Effect::Record { action, status } => format!("record {} {}", action.key, slots(status)),
-        Effect::Admit { action, status } => format!("admit {} {}", action.key, slots(status)),
+        Effect::Admit { action, status, .. } => format!("admit {} {}", action.key, slots(status)),
         Effect::AddFinalizer { action, .. } => format!("add finalizer to {}", action.key),
         Effect::RemoveFinalizer { action, .. } => format!("remove finalizer from {}", action.key),
         Effect::DeleteAction { action } => format!("delete action {}", action.key),
-        Effect::WriteReceipt { receipt, .. } => format!("write receipt {receipt}"),
+        Effect::WriteReceipt(new) => format!("write receipt {}", new.key),
         Effect::FailReceipt { receipt } => format!("fail receipt {}", receipt.key),
         Effect::DeleteReceipt { receipt } => format!("delete receipt {}", receipt.key),
         Effect::CreatePod(pod) => format!("create pod {} on {} for {}", pod.key, pod.node, pod.slot),

@@ -15,7 +15,7 @@ use ganglion::logic::workload_action::janitor::Leftovers;
 use ganglion::logic::world::{Object, Source, Wakes, World};
 use jiff::Timestamp;
 
-use super::send::{Outcome, describe, look_again, send};
+use super::send::{Outcome, describe, look_again, send, write_receipt};
 use super::watch::Watch;
 use super::{Deed, KINDS, Move, Operator, Planner, index};
 use crate::cluster::api::Api;
@@ -164,7 +164,7 @@ impl<P: Planner> Shell<P> {
                 other => return self.take(api, key, other),
             }
         }
-        let outcome = send(api, &effect);
+        let outcome = self.send_both(api, &effect);
         let done = outcome.is_done();
         api.say(|| match &outcome {
             Outcome::Changed(_) | Outcome::Ending(_) => format!("operator: {}", describe(&effect)),
@@ -178,6 +178,20 @@ impl<P: Planner> Shell<P> {
             self.answer(api, &key);
         }
         deed
+    }
+
+    /// An effect, and the receipt that goes beside an admission. Either of the two may come to nothing.
+    fn send_both(&mut self, api: &mut Api, effect: &Effect) -> Outcome {
+        let Effect::Admit { receipt: Some(receipt), .. } = effect else { return send(api, effect) };
+        if !api.rng.chance(100) {
+            let made = write_receipt(api, receipt);
+            api.say(|| format!("operator: writes receipt {} beside the admission", receipt.key));
+            self.take_in(made);
+        }
+        if api.rng.chance(200) {
+            return Outcome::Conflict;
+        }
+        send(api, effect)
     }
 
     fn answer(&mut self, api: &mut Api, key: &Key) -> Deed {

@@ -59,7 +59,7 @@ pub fn name(effect: &Effect) -> &'static str {
         Effect::AddFinalizer { .. } => "AddFinalizer",
         Effect::RemoveFinalizer { .. } => "RemoveFinalizer",
         Effect::DeleteAction { .. } => "DeleteAction",
-        Effect::WriteReceipt { .. } => "WriteReceipt",
+        Effect::WriteReceipt(_) => "WriteReceipt",
         Effect::FailReceipt { .. } => "FailReceipt",
         Effect::DeleteReceipt { .. } => "DeleteReceipt",
         Effect::CreatePod(_) => "CreatePod",
@@ -85,7 +85,7 @@ pub fn slot(effect: &Effect) -> Option<&str> {
         | Effect::AddFinalizer { .. }
         | Effect::RemoveFinalizer { .. }
         | Effect::DeleteAction { .. }
-        | Effect::WriteReceipt { .. }
+        | Effect::WriteReceipt(_)
         | Effect::FailReceipt { .. }
         | Effect::DeleteReceipt { .. }
         | Effect::Evict { .. }
@@ -103,7 +103,7 @@ pub fn target(effect: &Effect) -> &Key {
         | Effect::AddFinalizer { action, .. }
         | Effect::RemoveFinalizer { action, .. }
         | Effect::DeleteAction { action } => &action.key,
-        Effect::WriteReceipt { receipt, .. } => receipt,
+        Effect::WriteReceipt(new) => &new.key,
         Effect::FailReceipt { receipt } | Effect::DeleteReceipt { receipt } => &receipt.key,
         Effect::CreatePod(new) => &new.key,
         Effect::ChangePod { pod, .. } | Effect::Evict { pod } | Effect::DeletePod { pod } => &pod.key,
@@ -118,14 +118,14 @@ pub fn target(effect: &Effect) -> &Key {
 pub async fn act(ctx: &WorkloadActions, effect: &Effect) -> Result<Done, Error> {
     let begun = Instant::now();
     let done = match effect {
-        Effect::Record { action, status } | Effect::Admit { action, status } => {
+        Effect::Record { action, status } | Effect::Admit { action, status, .. } => {
             actions::record(ctx, action, status).await
         }
         Effect::AddFinalizer { action, finalizers } | Effect::RemoveFinalizer { action, finalizers } => {
             actions::set_finalizers(ctx, action, finalizers).await
         }
         Effect::DeleteAction { action } => actions::delete(ctx, action).await,
-        Effect::WriteReceipt { receipt, spec } => receipts::write(ctx, receipt, spec).await,
+        Effect::WriteReceipt(new) => receipts::write(ctx, new).await,
         Effect::FailReceipt { receipt } => receipts::fail(ctx, receipt).await,
         Effect::DeleteReceipt { receipt } => receipts::delete(ctx, receipt).await,
         Effect::CreatePod(new) => pods::create(ctx, new).await,
@@ -165,8 +165,8 @@ pub async fn look_again(ctx: &WorkloadActions, effect: &Effect) -> Result<Done, 
         Effect::FailReceipt { receipt } | Effect::DeleteReceipt { receipt } => {
             read::<WorkloadActionReceipt>(ctx, Kind::Receipt, receipt, receipts::object).await
         }
-        Effect::WriteReceipt { receipt, .. } => {
-            let id = Identity { key: receipt.clone(), ..Identity::default() };
+        Effect::WriteReceipt(new) => {
+            let id = Identity { key: new.key.clone(), ..Identity::default() };
             read::<WorkloadActionReceipt>(ctx, Kind::Receipt, &id, receipts::object).await
         }
         Effect::CreatePod(new) => {

@@ -5,14 +5,15 @@ use serde_json::json;
 
 use super::{Done, WorkloadActions, api, merge, only, timed};
 use crate::api::marks;
-use crate::api::receipt::{WorkloadActionReceipt, WorkloadActionReceiptSpec};
+use crate::api::receipt::WorkloadActionReceipt;
 use crate::controllers::error::Error;
-use crate::logic::facts::{Identity, Key};
-use crate::logic::workload_action::effect::RefusalKind;
+use crate::logic::facts::Identity;
+use crate::logic::workload_action::effect::{NewReceipt, RefusalKind};
 use crate::logic::world::{Kind, Object, Source};
 
 /// Makes the receipt. One that is there already is as good if the same action wrote it; else the action ran before.
-pub async fn write(ctx: &WorkloadActions, key: &Key, spec: &WorkloadActionReceiptSpec) -> Result<Done, Error> {
+pub async fn write(ctx: &WorkloadActions, new: &NewReceipt) -> Result<Done, Error> {
+    let NewReceipt { key, spec } = new;
     let id = Identity { key: key.clone(), ..Identity::default() };
     let receipt = WorkloadActionReceipt {
         metadata: ObjectMeta {

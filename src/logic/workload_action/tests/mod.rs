@@ -15,7 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use rstest::rstest;
 use serde_json::json;
 
-use super::effect::PodChange;
+use super::effect::{NewReceipt, PodChange};
 use super::*;
 use crate::api::workload_action::{Disruption, WorkloadActionSpec};
 use crate::logic::facts::{
@@ -195,10 +195,10 @@ impl Stage {
                 Next::Do(Effect::AddFinalizer { finalizers, .. } | Effect::RemoveFinalizer { finalizers, .. }) => {
                     action.metadata.finalizers = Some(finalizers);
                 }
-                Next::Do(Effect::WriteReceipt { receipt, spec }) => {
+                Next::Do(Effect::WriteReceipt(NewReceipt { key, spec })) => {
                     self.put(
                         |id| Object::Receipt(ReceiptFact { id, action_uid: spec.action_uid, outcome: None }),
-                        &receipt.name,
+                        &key.name,
                     );
                     continue;
                 }

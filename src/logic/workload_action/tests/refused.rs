@@ -86,6 +86,33 @@ fn the_receipt_of_a_loops_action_goes_with_it_and_a_users_stays() {
 }
 
 #[test]
+fn the_receipt_goes_beside_the_admission_and_is_taken_back_should_the_action_not_begin() {
+    let changes: [fn(&mut WorkloadAction); 2] = [
+        |action| action.spec.abort = true,
+        |action| action.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH)),
+    ];
+    for change in changes {
+        let mut stage = Stage::new();
+        stage.act("go", move_web(json!({"nodeName": "d"})));
+        let mut action = stage.action("go");
+        action.metadata.finalizers = Some(vec![marks::FINALIZER.into()]);
+        stage.put_action(action.clone());
+        let Effect::Admit { receipt: Some(receipt), .. } = stage.effect("go") else { panic!("no receipt") };
+        let fact = |id| Object::Receipt(ReceiptFact { id, action_uid: receipt.spec.action_uid, outcome: None });
+        stage.put(fact, &receipt.key.name);
+        // The admission itself did not come about.
+        assert!(matches!(stage.effect("go"), Effect::Admit { receipt: None, .. }));
+        change(&mut action);
+        stage.put_action(action);
+        let effect = stage.effect("go");
+        let Effect::DeleteReceipt { receipt } = effect else { panic!("{effect:?}") };
+        stage.world.remove(crate::logic::world::Kind::Receipt, &receipt);
+        assert!(matches!(stage.settle("go"), Next::Wait { until: None, report: None }));
+        assert!(stage.action("go").metadata.finalizers.unwrap_or_default().is_empty());
+    }
+}
+
+#[test]
 fn an_action_that_ran_before_does_nothing() {
     let mut stage = Stage::new();
     stage.act("go", move_web(json!({"nodeName": "d"})));

@@ -1,171 +1,16 @@
 //! The shell against a scripted API server: what is sent, in which order, and what follows from each answer.
 
-use std::collections::VecDeque;
-use std::sync::Mutex as StdMutex;
+mod scripted;
 
-use http::{Request, Response};
-use http_body_util::BodyExt;
-use kube::client::Body;
 use serde_json::{Value, json};
-use tower_test::mock;
 
 use super::*;
 use crate::api::receipt::WorkloadActionReceiptSpec;
-use crate::api::workload_action::WorkloadAction;
-use crate::caches::{Caches, Listener, Options};
 use crate::controllers::error::Class;
-use crate::logic::facts::{Identity, PodFact, SetFact};
-use crate::logic::workload_action::effect::{Claimable, NewPod, PodChange, RefusalKind, Scalable, ScalableKind};
+use crate::logic::facts::{Identity, SetFact};
+use crate::logic::workload_action::effect::{Claimable, NewReceipt, PodChange, RefusalKind, Scalable, ScalableKind};
 use crate::logic::world::Object;
-
-/// One request as it came: method, path with query, body.
-#[derive(Clone, Debug)]
-struct Seen {
-    what: String,
-    body: Value,
-}
-
-/// An API server that gives the answers of a script, in order, whatever is asked; past its end it is silent.
-struct Scripted {
-    controller: Arc<WorkloadActions>,
-    seen: Arc<StdMutex<Vec<Seen>>>,
-}
-
-struct Nobody;
-impl Listener for Nobody {
-    fn wake_actions(&self, _: Wakes) {}
-    fn wake_loops(&self, _: Wakes) {}
-}
-
-fn scripted(answers: impl IntoIterator<Item = (u16, Value)>) -> Scripted {
-    let (service, mut handle) = mock::pair::<Request<Body>, Response<Body>>();
-    let seen = Arc::new(StdMutex::new(Vec::new()));
-    let mut answers: VecDeque<(u16, Value)> = answers.into_iter().collect();
-    let log = Arc::clone(&seen);
-    tokio::spawn(async move {
-        let mut unanswered = Vec::new();
-        while let Some((request, send)) = handle.next_request().await {
-            let (head, body) = request.into_parts();
-            let bytes = body.collect().await.unwrap().to_bytes();
-            let what = format!("{} {}", head.method, head.uri);
-            log.lock().unwrap().push(Seen { what, body: serde_json::from_slice(&bytes).unwrap_or_default() });
-            match answers.pop_front() {
-                Some((code, answer)) => {
-                    let response = Response::builder().status(code).body(answer.to_string().into_bytes().into());
-                    send.send_response(response.unwrap());
-                }
-                None => unanswered.push(send),
-            }
-        }
-    });
-    Scripted { controller: controller(Client::new(service, "default")), seen }
-}
-
-fn controller(client: Client) -> Arc<WorkloadActions> {
-    let metrics = Metrics::new();
-    let (idle, _) = mock::pair::<Request<Body>, Response<Body>>();
-    let options = Options { namespaces: vec![], timeout: Duration::from_secs(1) };
-    let stop = CancellationToken::new();
-    let caches = Caches::start(&Client::new(idle, "default"), &options, Arc::new(Nobody), &metrics, &stop);
-    let (events, _) = crate::controllers::events::line(&metrics);
-    let queue = Arc::new(Queue::default());
-    queue.open();
-    Arc::new(WorkloadActions {
-        client,
-        world: Shared::default(),
-        sync: caches.sync(),
-        queue,
-        limits: Limits::default(),
-        timeout: Duration::from_secs(10),
-        resync: Duration::from_secs(300),
-        metrics,
-        events,
-        leader: CancellationToken::new(),
-        stop,
-        state: State::default(),
-    })
-}
-
-fn key() -> Key {
-    Key::new("shop", "go")
-}
-
-/// An action that the planner refuses at once, with one write of its status.
-fn action(version: &str) -> Value {
-    json!({
-        "apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadAction",
-        "metadata": {"namespace": "shop", "name": "go", "uid": "u1", "resourceVersion": version, "generation": 1},
-        "spec": {"swap": {"replica": {"pod": {"name": "a"}}, "with": [{"pod": {"name": "b"}}]}},
-    })
-}
-
-fn ended(version: &str) -> Value {
-    let mut ended = action(version);
-    ended["status"] = json!({"observedGeneration": 1, "finishedAt": "2026-01-01T00:00:00Z"});
-    ended
-}
-
-fn status(code: u16, reason: &str, message: &str) -> (u16, Value) {
-    (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}))
-}
-
-fn pod_json(slot: Option<&str>) -> Value {
-    let annotations = slot.map(|slot| json!({"ganglion.dev/slot": slot, "ganglion.dev/role": "newcomer"}));
-    json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"namespace": "shop", "name": "web-1", "uid": "p1", "resourceVersion": "7", "annotations": annotations},
-    })
-}
-
-fn pod_id() -> Identity {
-    Identity { key: Key::new("shop", "web-1"), uid: "p1".into(), version: "5".into() }
-}
-
-fn new_pod() -> NewPod {
-    NewPod {
-        key: Key::new("shop", "web-1"),
-        node: "n".into(),
-        slot: "s1".into(),
-        set: Key::new("shop", "web"),
-        label: "pod-template-hash".into(),
-        action: Identity { key: key(), uid: "u1".into(), version: "1".into() },
-    }
-}
-
-impl Scripted {
-    fn knows(&self, object: Object) {
-        self.controller.world.write(|world| world.apply(object, Source::Watch));
-    }
-
-    fn knows_action(&self, action: Value) {
-        let action: WorkloadAction = serde_json::from_value(action).unwrap();
-        self.knows(Object::Action(Box::new(action)));
-    }
-
-    fn knows_pod(&self) {
-        self.knows(Object::Pod(PodFact { id: pod_id(), ..PodFact::default() }));
-    }
-
-    async fn reconcile(&self) -> Outcome {
-        Arc::clone(&self.controller).reconcile(key()).await
-    }
-
-    async fn perform(&self, effect: &Effect) -> Result<(), Error> {
-        self.controller.perform(effect).await
-    }
-
-    fn pod(&self) -> Option<PodFact> {
-        self.controller.world.read(|world| world.pod(&pod_id().key).cloned())
-    }
-
-    fn asked(&self) -> Vec<String> {
-        self.seen.lock().unwrap().iter().map(|seen| seen.what.clone()).collect()
-    }
-
-    fn body(&self, index: usize) -> Value {
-        self.seen.lock().unwrap()[index].body.clone()
-    }
-}
+use scripted::{action, ended, key, new_pod, pod_id, pod_json, scripted, status};
 
 const STATUS: &str = "PATCH /apis/ganglion.dev/v1alpha1/namespaces/shop/workloadactions/go/status?&force=true&fieldManager=ganglion%2Fworkload-action%2Fstatus&fieldValidation=Ignore";
 
@@ -340,17 +185,35 @@ async fn no_newcomer_without_a_template_and_none_in_a_vanished_namespace() {
     assert_eq!(api.asked().len(), 1, "the first was not even sent");
 }
 
+/// The receipt of the action of this uid.
+fn receipt(uid: &str) -> Value {
+    json!({
+        "apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadActionReceipt",
+        "metadata": {"namespace": "shop", "name": "go-1", "uid": "w1", "resourceVersion": "3"},
+        "spec": {"actionName": "go", "actionUid": uid, "specHash": "1", "executedAt": "2026-01-01T00:00:00Z"},
+    })
+}
+
+fn new_receipt() -> NewReceipt {
+    let spec: WorkloadActionReceiptSpec = serde_json::from_value(receipt("u1")["spec"].clone()).unwrap();
+    NewReceipt { key: Key::new("shop", "go-1"), spec }
+}
+
+#[tokio::test]
+async fn a_receipt_beside_an_admission_is_known_also_where_its_answer_was_lost() {
+    let id = Identity { key: key(), uid: "u1".into(), version: "1".into() };
+    let effect = Effect::Admit { action: id, status: Box::default(), receipt: Some(new_receipt()) };
+    for answers in [vec![(201, receipt("u1"))], vec![status(504, "Timeout", "too slow"), (200, receipt("u1"))]] {
+        let api = scripted(answers.clone());
+        api.controller.write_receipt_of(&effect).await;
+        assert_eq!(api.asked().len(), answers.len());
+        assert!(api.controller.world.read(|world| world.receipt(&Key::new("shop", "go-1")).is_some()));
+    }
+}
+
 #[tokio::test]
 async fn a_receipt_that_exists_is_as_good_only_if_the_same_action_wrote_it() {
-    let receipt = |uid: &str| {
-        json!({
-            "apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadActionReceipt",
-            "metadata": {"namespace": "shop", "name": "go-1", "uid": "w1", "resourceVersion": "3"},
-            "spec": {"actionName": "go", "actionUid": uid, "specHash": "1", "executedAt": "2026-01-01T00:00:00Z"},
-        })
-    };
-    let spec: WorkloadActionReceiptSpec = serde_json::from_value(receipt("u1")["spec"].clone()).unwrap();
-    let effect = Effect::WriteReceipt { receipt: Key::new("shop", "go-1"), spec };
+    let effect = Effect::WriteReceipt(new_receipt());
     for (uid, taken) in [("u1", false), ("u0", true)] {
         let api = scripted([status(409, "AlreadyExists", "exists"), (200, receipt(uid))]);
         let result = api.perform(&effect).await;

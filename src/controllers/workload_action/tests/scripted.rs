@@ -1,0 +1,166 @@
+//! An API server that follows a script, with a controller at it, and the objects that they speak of.
+
+use std::collections::VecDeque;
+use std::sync::Mutex as StdMutex;
+
+use http::{Request, Response};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use serde_json::{Value, json};
+use tower_test::mock;
+
+use super::super::*;
+use crate::api::workload_action::WorkloadAction;
+use crate::caches::{Caches, Listener, Options};
+use crate::logic::facts::{Identity, PodFact};
+use crate::logic::workload_action::effect::NewPod;
+use crate::logic::world::Object;
+
+/// One request as it came: method, path with query, body.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub what: String,
+    pub body: Value,
+}
+
+/// An API server that gives the answers of a script, in order, whatever is asked; past its end it is silent.
+pub struct Scripted {
+    pub controller: Arc<WorkloadActions>,
+    seen: Arc<StdMutex<Vec<Seen>>>,
+}
+
+struct Nobody;
+impl Listener for Nobody {
+    fn wake_actions(&self, _: Wakes) {}
+    fn wake_loops(&self, _: Wakes) {}
+}
+
+pub fn scripted(answers: impl IntoIterator<Item = (u16, Value)>) -> Scripted {
+    let (service, mut handle) = mock::pair::<Request<Body>, Response<Body>>();
+    let seen = Arc::new(StdMutex::new(Vec::new()));
+    let mut answers: VecDeque<(u16, Value)> = answers.into_iter().collect();
+    let log = Arc::clone(&seen);
+    tokio::spawn(async move {
+        let mut unanswered = Vec::new();
+        while let Some((request, send)) = handle.next_request().await {
+            let (head, body) = request.into_parts();
+            let bytes = body.collect().await.unwrap().to_bytes();
+            let what = format!("{} {}", head.method, head.uri);
+            log.lock().unwrap().push(Seen { what, body: serde_json::from_slice(&bytes).unwrap_or_default() });
+            match answers.pop_front() {
+                Some((code, answer)) => {
+                    let response = Response::builder().status(code).body(answer.to_string().into_bytes().into());
+                    send.send_response(response.unwrap());
+                }
+                None => unanswered.push(send),
+            }
+        }
+    });
+    Scripted { controller: controller(Client::new(service, "default")), seen }
+}
+
+fn controller(client: Client) -> Arc<WorkloadActions> {
+    let metrics = Metrics::new();
+    let (idle, _) = mock::pair::<Request<Body>, Response<Body>>();
+    let options = Options { namespaces: vec![], timeout: Duration::from_secs(1) };
+    let stop = CancellationToken::new();
+    let caches = Caches::start(&Client::new(idle, "default"), &options, Arc::new(Nobody), &metrics, &stop);
+    let (events, _) = crate::controllers::events::line(&metrics);
+    let queue = Arc::new(Queue::default());
+    queue.open();
+    Arc::new(WorkloadActions {
+        client,
+        world: Shared::default(),
+        sync: caches.sync(),
+        queue,
+        limits: Limits::default(),
+        timeout: Duration::from_secs(10),
+        resync: Duration::from_secs(300),
+        metrics,
+        events,
+        leader: CancellationToken::new(),
+        stop,
+        state: State::default(),
+    })
+}
+
+pub fn key() -> Key {
+    Key::new("shop", "go")
+}
+
+/// An action that the planner refuses at once, with one write of its status.
+pub fn action(version: &str) -> Value {
+    json!({
+        "apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadAction",
+        "metadata": {"namespace": "shop", "name": "go", "uid": "u1", "resourceVersion": version, "generation": 1},
+        "spec": {"swap": {"replica": {"pod": {"name": "a"}}, "with": [{"pod": {"name": "b"}}]}},
+    })
+}
+
+pub fn ended(version: &str) -> Value {
+    let mut ended = action(version);
+    ended["status"] = json!({"observedGeneration": 1, "finishedAt": "2026-01-01T00:00:00Z"});
+    ended
+}
+
+pub fn status(code: u16, reason: &str, message: &str) -> (u16, Value) {
+    (code, json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}))
+}
+
+pub fn pod_json(slot: Option<&str>) -> Value {
+    let annotations = slot.map(|slot| json!({"ganglion.dev/slot": slot, "ganglion.dev/role": "newcomer"}));
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"namespace": "shop", "name": "web-1", "uid": "p1", "resourceVersion": "7", "annotations": annotations},
+    })
+}
+
+pub fn pod_id() -> Identity {
+    Identity { key: Key::new("shop", "web-1"), uid: "p1".into(), version: "5".into() }
+}
+
+pub fn new_pod() -> NewPod {
+    NewPod {
+        key: Key::new("shop", "web-1"),
+        node: "n".into(),
+        slot: "s1".into(),
+        set: Key::new("shop", "web"),
+        label: "pod-template-hash".into(),
+        action: Identity { key: key(), uid: "u1".into(), version: "1".into() },
+    }
+}
+
+impl Scripted {
+    pub fn knows(&self, object: Object) {
+        self.controller.world.write(|world| world.apply(object, Source::Watch));
+    }
+
+    pub fn knows_action(&self, action: Value) {
+        let action: WorkloadAction = serde_json::from_value(action).unwrap();
+        self.knows(Object::Action(Box::new(action)));
+    }
+
+    pub fn knows_pod(&self) {
+        self.knows(Object::Pod(PodFact { id: pod_id(), ..PodFact::default() }));
+    }
+
+    pub async fn reconcile(&self) -> Outcome {
+        Arc::clone(&self.controller).reconcile(key()).await
+    }
+
+    pub async fn perform(&self, effect: &Effect) -> Result<(), Error> {
+        self.controller.perform(effect).await
+    }
+
+    pub fn pod(&self) -> Option<PodFact> {
+        self.controller.world.read(|world| world.pod(&pod_id().key).cloned())
+    }
+
+    pub fn asked(&self) -> Vec<String> {
+        self.seen.lock().unwrap().iter().map(|seen| seen.what.clone()).collect()
+    }
+
+    pub fn body(&self, index: usize) -> Value {
+        self.seen.lock().unwrap()[index].body.clone()
+    }
+}
