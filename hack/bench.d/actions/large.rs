@@ -30,7 +30,7 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     tokio::time::sleep(Duration::from_secs(3)).await;
     let from = Timestamp::now();
     tokio::time::sleep(IDLE).await;
-    let requests = audit.between(from, Timestamp::now())?;
+    let requests = audit.between(from, Timestamp::now()).await?;
     progress.end();
     let writes: Vec<_> =
         requests.iter().filter(|one| one.by_operator && one.writes() && one.resource != "leases").cloned().collect();

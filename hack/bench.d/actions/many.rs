@@ -49,7 +49,7 @@ struct Wish {
 pub async fn run(bench: &mut Bench) -> Result<()> {
     let home = bench.home("many")?;
     let audit = Audit::prepare(&home, false)?;
-    let cluster = bench.plane("many", NODES, audit.options()).await?;
+    let cluster = bench.plane("many", NODES, &[audit.options(), &slices()].concat()).await?;
     Installed::default().install(&cluster).await?;
     fleet::namespace(&cluster.client, NAMESPACE).await?;
     fleet::deployments(&cluster.client, NAMESPACE, DEPLOYMENTS, REPLICAS).await?;
@@ -60,7 +60,8 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     let bare = bare_rate(&cluster.client, &eye).await?;
     let settings = home.join("settings.yaml");
     std::fs::write(&settings, SETTINGS)?;
-    let operator = operator(bench, "many", &cluster, &["--settings", &settings.display().to_string()]).await?;
+    let options = ["--settings", &settings.display().to_string(), "--watch-namespace", NAMESPACE];
+    let operator = operator(bench, "many", &cluster, &options).await?;
     let wishes = wishes(&eye.now())?;
     let stories: Vec<(String, Story)> =
         (0..DEPLOYMENTS).map(|index| format!("d-{index}")).map(|app| (app.clone(), Story::begin(&eye, &app))).collect();
@@ -82,11 +83,17 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     unit.measure(WRITES).await?;
     let each = took * 1e3 / number(wishes.len()) / unit.millis();
     bench.claim("  time for each, all together", each, "writes", Bound::AtMost(WRITES_FOR_EACH));
-    let requests = audit.between(began, Timestamp::now())?;
+    let requests = audit.between(began, Timestamp::now()).await?;
     let mine = requests.iter().filter(|request| request.by_operator && !request.is_upkeep()).count();
     bench.note("  API requests for each", number(mine) / number(wishes.len()), "requests");
     operator.stop().await?;
     cluster.down().await
+}
+
+/// How often the control plane writes a Service's endpoints at most: each such write is of all pods of a Deployment, and a
+/// third of what its controllers do here otherwise. The moves do not wait for it.
+fn slices() -> [String; 2] {
+    ["--arg", "kcm=--endpointslice-updates-batch-period=1s"].map(String::from)
 }
 
 /// What the control plane and this machine can do: as many moves at once by the bare protocol, in moves a second.

@@ -4,34 +4,40 @@
 //! the operator is taken to wait for the others (scheduler, kubelet, ReplicaSet and disruption controllers) up to the last
 //! write that one of them completed in it on a pod or budget of the workload. All the rest is its own: its requests, and
 //! what passed from that write to its next request, the watch's delay included; before its first request, after its last.
+//!
+//! Nobody waits for the operator's records (statuses and events), so what it waits for after one was under way before: the
+//! wait began with the request before the record, and the move took no longer for it.
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::audit::Request;
 
-/// The operator's own milliseconds between the two moments.
-pub fn own_millis(began: Timestamp, ended: Timestamp, requests: &[&Request]) -> f64 {
-    let others: Vec<Timestamp> = requests.iter().filter(|one| !one.by_operator).map(|one| one.answered).collect();
-    let mut waited = SignedDuration::ZERO;
-    for (from, to) in pauses(began, ended, requests) {
-        let last = others.iter().filter(|when| **when > from && **when <= to).max();
-        waited += last.map_or(SignedDuration::ZERO, |last| last.duration_since(from));
-    }
-    (ended.duration_since(began) - waited).as_secs_f64() * 1e3
+/// A share of a move's time, in milliseconds.
+pub struct Share {
+    pub own: f64,
+    /// The operator's records while it waited; not in `own`.
+    pub beside: f64,
 }
 
-/// The times in which no request of the operator was under way.
-fn pauses(began: Timestamp, ended: Timestamp, requests: &[&Request]) -> Vec<(Timestamp, Timestamp)> {
-    let mut free_from = began;
-    let mut pauses = Vec::new();
-    for request in requests.iter().filter(|one| one.by_operator && !one.is_upkeep()) {
-        if request.received > free_from {
-            pauses.push((free_from, request.received));
+/// The operator's share between the two moments.
+pub fn share(began: Timestamp, ended: Timestamp, requests: &[&Request]) -> Share {
+    let others: Vec<Timestamp> = requests.iter().filter(|one| !one.by_operator).map(|one| one.answered).collect();
+    let (mut waited, mut beside) = (SignedDuration::ZERO, SignedDuration::ZERO);
+    // Until when the operator had something under way; and until when that was something that others react to, or waited.
+    let (mut free_from, mut waits_from) = (began, began);
+    let mine = requests.iter().filter(|one| one.by_operator && !one.is_upkeep());
+    let ends = mine.map(|one| (one.received, one.answered, one.is_record())).chain([(ended, ended, true)]);
+    for (received, answered, is_record) in ends {
+        if let Some(last) = others.iter().copied().filter(|when| *when > free_from && *when <= received).max() {
+            waited += last.duration_since(waits_from);
+            beside += free_from.duration_since(waits_from);
+            waits_from = last;
         }
-        free_from = free_from.max(request.answered);
+        free_from = free_from.max(answered);
+        if !is_record {
+            waits_from = waits_from.max(answered);
+        }
     }
-    if ended > free_from {
-        pauses.push((free_from, ended));
-    }
-    pauses
+    let millis = |time: SignedDuration| time.as_secs_f64() * 1e3;
+    Share { own: millis(ended.duration_since(began) - waited), beside: millis(beside) }
 }

@@ -64,7 +64,7 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     unit.measure(WRITES * 5).await?;
     progress.end();
     // The first ones meet cold connections and caches.
-    report(bench, &audit, unit.millis(), moves.get(MOVES..).unwrap_or_default(), &bares)?;
+    report(bench, &audit, unit.millis(), moves.get(MOVES..).unwrap_or_default(), &bares).await?;
     operator.stop().await?;
     cluster.down().await
 }
@@ -114,7 +114,7 @@ pub async fn calm(eye: &Eye) -> Result<()> {
     eye.until("rest between two moves", rest).await
 }
 
-fn report(bench: &mut Bench, audit: &Audit, unit: f64, moves: &[Timed], bares: &[f64]) -> Result<()> {
+async fn report(bench: &mut Bench, audit: &Audit, unit: f64, moves: &[Timed], bares: &[f64]) -> Result<()> {
     ensure!(!moves.is_empty(), "no moves were measured");
     let ratio = |millis: f64| millis / unit;
     let times: Vec<f64> = moves.iter().map(|one| ratio(one.millis)).collect();
@@ -122,19 +122,21 @@ fn report(bench: &mut Bench, audit: &Audit, unit: f64, moves: &[Timed], bares: &
     bench.note("bare protocol, no status: median", ratio(median(bares)), "writes");
     bench.claim("move, create to Succeeded: median", median(&times), "writes", Bound::Below(40.0));
     bench.claim("move, create to Succeeded: p99", quantile(&times, 0.99), "writes", Bound::Below(120.0));
-    let mut own = Vec::new();
+    let (mut own, mut beside) = (Vec::new(), Vec::new());
     let mut counts = Vec::new();
     let mut all: Vec<Request> = Vec::new();
     let from_first = moves.first().map(|one| one.began).unwrap_or_default();
     let to_last = moves.last().map(|one| one.ended).unwrap_or_default();
-    let recorded = audit.between(from_first, to_last)?;
+    let recorded = audit.between(from_first, to_last).await?;
     for (one, following) in moves.iter().zip(moves.iter().skip(1).map(|next| next.began).chain([to_last])) {
         let within = |request: &&Request| {
             let ours = request.by_operator || request.namespace == NAMESPACE;
             ours && request.received >= one.began && request.received <= one.ended
         };
         let during: Vec<&Request> = recorded.iter().filter(within).collect();
-        own.push(ratio(share::own_millis(one.began, one.ended, &during)));
+        let share = share::share(one.began, one.ended, &during);
+        own.push(ratio(share.own));
+        beside.push(ratio(share.beside));
         // Also what comes after the end, such as the event and the finalizer.
         let caused = |request: &&Request| {
             request.by_operator && !request.is_upkeep() && request.received >= one.began && request.received < following
@@ -144,6 +146,7 @@ fn report(bench: &mut Bench, audit: &Audit, unit: f64, moves: &[Timed], bares: &
         all.extend(mine.into_iter().cloned());
     }
     bench.claim("move, the operator's own share: median", median(&own), "writes", Bound::Below(18.0));
+    bench.note("  its records while it waited for others, beside that", median(&beside), "writes");
     // The bare moves come between two turns and cause the operator no request, so a turn's last move is like the others.
     bench.claim("API requests for a move: most", quantile(&counts, 1.0), "requests", Bound::AtMost(15.0));
     for (name, count) in tally(all.iter()) {

@@ -100,7 +100,7 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     let title = format!("{LOOPS} calm loops at {} s", INTERVAL.as_secs());
     bench.claim(&format!("{title}: the operator's processor time"), cores, "cores", Bound::Below(0.1));
     bench.note("  its memory: resident", operator.memory("VmRSS")?, "MiB");
-    let requests = audit.between(from, to)?;
+    let requests = audit.between(from, to).await?;
     let mine: Vec<_> = requests.iter().filter(|one| one.by_operator && !one.is_upkeep()).collect();
     let mut each: BTreeMap<&str, usize> = BTreeMap::new();
     for write in mine.iter().filter(|one| one.writes()) {

@@ -53,7 +53,7 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     unit.measure(WRITES).await?;
     let samples = samples.get(COLD..).unwrap_or_default();
     report(bench, unit.millis(), samples);
-    let requests = audit.between(samples.first().map(|one| one.began).unwrap_or_default(), ended)?;
+    let requests = audit.between(samples.first().map(|one| one.began).unwrap_or_default(), ended).await?;
     count(bench, samples, &requests);
     operator.stop().await?;
     cluster.down().await
