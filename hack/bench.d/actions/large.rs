@@ -18,12 +18,16 @@ const REPLICAS: usize = 100;
 const STARTS: usize = 5;
 const IDLE: Duration = Duration::from_secs(30);
 
+/// How long the control plane's own controllers have to catch up with the pods that were just made.
+const CATCH_UP: Duration = Duration::from_secs(20);
+
 pub async fn run(bench: &mut Bench) -> Result<()> {
     let audit = Audit::prepare(&bench.home("large")?, false)?;
     let cluster = bench.plane("large", NODES, audit.options()).await?;
     Installed::default().install(&cluster).await?;
     fleet::namespace(&cluster.client, "large").await?;
     fleet::deployments(&cluster.client, "large", DEPLOYMENTS, REPLICAS).await?;
+    tokio::time::sleep(CATCH_UP).await;
     let operator = starts(bench, &cluster).await?;
     let progress = Progress::spin(&format!("leaving the operator alone for {} s", IDLE.as_secs()));
     // What a start still has to do, such as taking the lease, is not idleness.
