@@ -1,7 +1,7 @@
 //! Newcomers that do not come: never Ready, crashing, unschedulable, refused. Everything is as before, and the action says
 //! why.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 
 use crate::common::action::{create_on, delete_pod, deployment, move_pod, with};
@@ -10,7 +10,7 @@ use crate::common::kstatus::{message, ready};
 use crate::common::verdict::APP;
 use crate::common::workload::Workload;
 use crate::common::world::{World, story};
-use crate::scenes::{Scene, quota};
+use crate::scenes::{Scene, quota, quota_counts};
 
 const DONE: (&str, &str) = ("True", "Succeeded");
 
@@ -114,6 +114,7 @@ fn a_quota_with_room_for_one_is_enough() {
         world.act("go", move_pod(&pod, &node)).await?;
         world.ends("go", DONE).await?;
         scene.moved(world, &[&pod], &[&node]).await?;
+        quota_counts(world, 3).await?;
         world.act("more", create_on("web", &node)).await?;
         let scene = scene.again(world);
         world.ends("more", DONE).await?;
@@ -195,8 +196,9 @@ fn a_victim_that_never_ends_is_told() {
         ensure!(message(&action).contains(&pod), "{}", message(&action));
         let verdict = scene.tale.verdict(&world.eye);
         ensure!(verdict.lowest_ready >= 3 && verdict.died == [pod.clone()] && verdict.came.len() == 1, "{verdict:?}");
-        let receipt = world.eye.now().receipts.values().next().cloned().context("no receipt of what was done")?;
-        ensure!(receipt.spec.outcome.as_deref() == Some("Failed"), "{:?}", receipt.spec);
+        let failed =
+            |seen: &Seen| seen.receipts.values().find(|one| one.spec.outcome.as_deref() == Some("Failed")).map(drop);
+        world.eye.until("the receipt of what was done", failed).await?;
         world.patch_pod(&pod, json!({"metadata": {"finalizers": null}})).await?;
         scene.at_rest(world, 3).await.map(drop)
     });

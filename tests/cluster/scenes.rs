@@ -116,3 +116,9 @@ pub async fn quota(world: &World, pods: usize) -> Result<()> {
     let counted = format!("--for=jsonpath={{.status.hard.pods}}={pods}");
     world.kubectl(&["wait", &counted, "quota/full", "--timeout=20s"], None).await.map(drop)
 }
+
+/// Waits until that quota's controller has counted this many pods: it hears of a pod's end later than we do.
+pub async fn quota_counts(world: &World, pods: usize) -> Result<()> {
+    let counted = format!("--for=jsonpath={{.status.used.pods}}={pods}");
+    world.kubectl(&["wait", &counted, "quota/full", "--timeout=60s"], None).await.map(drop)
+}
