@@ -160,9 +160,8 @@ impl<K: Watched> Watch<K> {
         loop {
             let head = parse::<Head>(&text)?.metadata;
             let items = spawn_blocking(move || parse::<Items<K>>(&text));
-            let token = head.continue_.filter(|token| !token.is_empty());
-            let next = match &token {
-                Some(_) => Some(self.page(token).await?),
+            let next = match head.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => Some(self.page(Some(token)).await?),
                 None => None,
             };
             let items = items.await.map_err(Error::Unparsed)??.items;

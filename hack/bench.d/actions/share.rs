@@ -3,7 +3,8 @@
 //! By the API server's record, the move's time falls into the operator's requests and the pauses between them. In a pause
 //! the operator is taken to wait for the others (scheduler, kubelet, ReplicaSet and disruption controllers) up to the last
 //! write that one of them completed in it on a pod or budget of the workload. All the rest is its own: its requests, and
-//! what passed from that write to its next request, the watch's delay included; before its first request, after its last.
+//! what passed from that write to its next request, the watch's delay included; before its first request; and all after its
+//! last, as nothing is waited for then.
 //!
 //! Nobody waits for the operator's records (statuses and events), so what it waits for after one was under way before: the
 //! wait began with the request before the record, and the move took no longer for it.
@@ -26,16 +27,15 @@ pub fn share(began: Timestamp, ended: Timestamp, requests: &[&Request]) -> Share
     // Until when the operator had something under way; and until when that was something that others react to, or waited.
     let (mut free_from, mut waits_from) = (began, began);
     let mine = requests.iter().filter(|one| one.by_operator && !one.is_upkeep());
-    let ends = mine.map(|one| (one.received, one.answered, one.is_record())).chain([(ended, ended, true)]);
-    for (received, answered, is_record) in ends {
-        if let Some(last) = others.iter().copied().filter(|when| *when > free_from && *when <= received).max() {
+    for one in mine {
+        if let Some(last) = others.iter().copied().filter(|when| *when > free_from && *when <= one.received).max() {
             waited += last.duration_since(waits_from);
             beside += free_from.duration_since(waits_from);
             waits_from = last;
         }
-        free_from = free_from.max(answered);
-        if !is_record {
-            waits_from = waits_from.max(answered);
+        free_from = free_from.max(one.answered);
+        if !one.is_record() {
+            waits_from = waits_from.max(one.answered);
         }
     }
     let millis = |time: SignedDuration| time.as_secs_f64() * 1e3;
