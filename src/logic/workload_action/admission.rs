@@ -9,9 +9,10 @@ use jiff::Timestamp;
 use crate::api::reasons::Reason;
 use crate::api::workload_action::WorkloadAction;
 use crate::api::workload_action::status::{PodOnNode, Slot, Step};
-use crate::logic::facts::{Identity, PodFact};
+use crate::logic::facts::PodFact;
 use crate::logic::world::Fact;
 
+use super::Limits;
 use super::context::{Context, Work};
 use super::scope::Scope;
 
@@ -23,12 +24,12 @@ fn at_work<'a>(ctx: &Context<'a>) -> impl Iterator<Item = (&'a WorkloadAction, &
 /// Why the workload cannot be worked on beside what is at work on it: actions that change replicas run alone, moves run
 /// together.
 pub fn busy(ctx: &Context, scope: &Scope) -> Option<String> {
-    let (own, workload) = (ctx.id(), scope.workload());
+    let workload = scope.workload();
     let is_on_it = |action: &WorkloadAction, slot: &Slot| {
-        action.metadata.namespace.as_deref() == Some(ctx.namespace()) && slot.workload == workload
+        slot.workload == workload && action.metadata.namespace.as_deref() == Some(ctx.namespace())
     };
     at_work(ctx)
-        .filter(|(action, slot)| action.id().uid != own.uid && is_on_it(action, slot))
+        .filter(|(action, slot)| is_on_it(action, slot) && action.metadata.uid != ctx.action.metadata.uid)
         .find(|(action, _)| ctx.work.verb.scales() || Work::of(&action.spec).is_ok_and(|work| work.verb.scales()))
         .map(|(action, _)| format!("WorkloadAction {} is at work on the same workload", action.id().key.name))
 }
@@ -71,9 +72,9 @@ impl<'a> OpenNodes<'a> {
     }
 }
 
-/// How much is at work, by what is limited.
-#[derive(Default)]
+/// How much is at work, by what is limited; what is not, is not counted, and so costs nothing.
 struct Count<'a> {
+    limits: &'a Limits,
     all: usize,
     namespaces: HashMap<&'a str, usize>,
     workloads: HashMap<Workload<'a>, usize>,
@@ -83,7 +84,8 @@ struct Count<'a> {
 
 impl<'a> Count<'a> {
     fn at_work(ctx: &Context<'a>) -> Self {
-        let mut count = Self::default();
+        let (namespaces, workloads, sources, targets) = Default::default();
+        let mut count = Self { limits: ctx.limits, all: 0, namespaces, workloads, sources, targets };
         for (action, slot) in at_work(ctx) {
             count.add(action.metadata.namespace.as_deref().unwrap_or_default(), slot);
         }
@@ -91,29 +93,43 @@ impl<'a> Count<'a> {
     }
 
     fn add(&mut self, namespace: &'a str, slot: &'a Slot) {
-        self.all += 1;
-        *self.namespaces.entry(namespace).or_default() += 1;
-        *self.workloads.entry(workload(namespace, slot)).or_default() += 1;
-        for (nodes, pod) in [(&mut self.sources, &slot.victim), (&mut self.targets, &slot.newcomer)] {
+        self.add_turn(namespace);
+        if self.limits.per_workload.is_some() {
+            *self.workloads.entry(workload(namespace, slot)).or_default() += 1;
+        }
+        let ends = [
+            (self.limits.per_source_node, &mut self.sources, &slot.victim),
+            (self.limits.per_target_node, &mut self.targets, &slot.newcomer),
+        ];
+        for (_, nodes, pod) in ends.into_iter().filter(|(limit, ..)| limit.is_some()) {
             if let Some(pod) = pod {
                 *nodes.entry(&pod.node).or_default() += 1;
             }
         }
     }
 
+    fn add_turn(&mut self, namespace: &'a str) {
+        self.all += 1;
+        if self.limits.per_namespace.is_some() {
+            *self.namespaces.entry(namespace).or_default() += 1;
+        }
+    }
+
     /// Whoever waits for a turn and ranks before this action has it first.
     fn add_waiting_ahead(&mut self, ctx: &Context<'a>) {
+        if self.limits.in_all.is_none() && self.limits.per_namespace.is_none() {
+            return;
+        }
         let own = rank(ctx.action);
         let world = ctx.world;
         let ahead = |action: &WorkloadAction| waits_for_turn(action) && rank(action) < own;
         for action in world.running().filter(|action| ahead(action) && !world.is_reserved(&action.id().key)) {
-            self.all += 1;
-            *self.namespaces.entry(action.metadata.namespace.as_deref().unwrap_or_default()).or_default() += 1;
+            self.add_turn(action.metadata.namespace.as_deref().unwrap_or_default());
         }
     }
 
     fn full(&self, ctx: &Context, slot: &Slot) -> Option<String> {
-        let limits = ctx.limits;
+        let limits = self.limits;
         let at = |map: &HashMap<&str, usize>, key: &str| map.get(key).copied().unwrap_or(0);
         let node =
             |pod: &Option<PodOnNode>, map: &HashMap<&str, usize>| pod.as_ref().map_or(0, |pod| at(map, &pod.node));
@@ -140,10 +156,10 @@ fn workload<'a>(namespace: &'a str, slot: &'a Slot) -> Workload<'a> {
 }
 
 /// What goes first sorts first.
-fn rank(action: &WorkloadAction) -> (i32, Timestamp, String, String) {
-    let Identity { key, .. } = action.id();
-    let age = action.metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
-    (-action.spec.priority, age, key.namespace, key.name)
+fn rank(action: &WorkloadAction) -> (i32, Timestamp, Option<&str>, Option<&str>) {
+    let metadata = &action.metadata;
+    let age = metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+    (-action.spec.priority, age, metadata.namespace.as_deref(), metadata.name.as_deref())
 }
 
 /// It has nothing at work and would have, but for a limit.

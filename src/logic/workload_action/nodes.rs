@@ -20,6 +20,13 @@ pub struct Load {
     pub requests: Requests,
 }
 
+impl Load {
+    fn add(&mut self, requests: Requests) {
+        self.pods += 1;
+        self.requests = self.requests + requests;
+    }
+}
+
 /// A refusal of one node.
 pub type Refused = (Reason, String);
 
@@ -27,38 +34,39 @@ pub type Refused = (Reason, String);
 #[derive(Debug)]
 pub struct Nodes<'a> {
     world: &'a World,
-    /// What actions have under way to each node, not yet bound.
-    coming: HashMap<String, Load>,
+    /// What this decision sends to each node.
+    sent: HashMap<String, Load>,
 }
 
 impl<'a> Nodes<'a> {
     pub fn new(world: &'a World) -> Self {
-        let mut nodes = Self { world, coming: HashMap::new() };
-        for (action, slot) in world.open_slots() {
-            let namespace = action.metadata.namespace.clone().unwrap_or_default();
-            let Some(newcomer) = &slot.newcomer else { continue };
-            let bound = world.pod(&Key::new(&namespace, &newcomer.name)).is_some_and(|pod| pod.node.is_some());
-            if !bound {
-                let set = world.set(&Key::new(namespace, &slot.replica_set.name));
-                let spec = set.and_then(|set| set.template.as_ref()).and_then(|template| template.spec.as_ref());
-                nodes.add(&newcomer.node, spec.map(requests).unwrap_or_default());
-            }
-        }
-        nodes
+        Self { world, sent: HashMap::new() }
     }
 
     /// Counts one more replica that is to go to this node.
     pub fn add(&mut self, node: &str, requests: Requests) {
-        let load = self.coming.entry(node.to_owned()).or_default();
-        load.pods += 1;
-        load.requests = load.requests + requests;
+        self.sent.entry(node.to_owned()).or_default().add(requests);
     }
 
-    /// What is on this node and on its way there.
+    /// What is on this node and on its way there: bound to it, or under way for an action and not yet bound.
     pub fn load(&self, node: &str) -> Load {
         let (pods, requests) = self.world.usage(node);
-        let coming = self.coming.get(node).copied().unwrap_or_default();
-        Load { pods: pods + coming.pods, requests: requests + coming.requests }
+        let sent = self.sent.get(node).copied().unwrap_or_default();
+        let mut load = Load { pods: pods + sent.pods, requests: requests + sent.requests };
+        for (action, slot) in self.world.slots_to(node) {
+            let Some(newcomer) = &slot.newcomer else { continue };
+            let known = self.world.pod(&Key::new(&action.namespace, &newcomer.name));
+            if known.is_none_or(|pod| pod.node.is_none()) {
+                load.add(self.asked(&Key::new(&action.namespace, &slot.replica_set.name)));
+            }
+        }
+        load
+    }
+
+    /// What a pod of this ReplicaSet asks for.
+    fn asked(&self, set: &Key) -> Requests {
+        let template = self.world.set(set).and_then(|set| set.template.as_ref());
+        template.and_then(|template| template.spec.as_ref()).map(requests).unwrap_or_default()
     }
 
     /// Whether the expression holds for this node.

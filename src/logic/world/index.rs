@@ -26,6 +26,7 @@ pub struct Index {
     /// Running actions that wait for their turn: no slot is at work.
     waiting: BTreeSet<Key>,
     actions_on_set: Many,
+    actions_to_node: Many,
     action_of_slot: HashMap<String, Key>,
     pub expressions: Expressions,
 }
@@ -58,6 +59,10 @@ impl Index {
 
     pub fn actions_on(&self, set_uid: &str) -> impl Iterator<Item = &Key> {
         all(&self.actions_on_set, set_uid)
+    }
+
+    pub fn actions_to(&self, node: &str) -> impl Iterator<Item = &Key> {
+        all(&self.actions_to_node, node)
     }
 
     pub fn marked(&self) -> impl Iterator<Item = &Key> {
@@ -136,6 +141,9 @@ impl Index {
             self.waiting.remove(&key);
             for slot in action.status.iter().flat_map(|status| &status.slots) {
                 drop_from(&mut self.actions_on_set, &slot.replica_set.uid, &key);
+                if let Some(newcomer) = &slot.newcomer {
+                    drop_from(&mut self.actions_to_node, &newcomer.node, &key);
+                }
                 self.action_of_slot.remove(&slot.id);
             }
         }
@@ -143,6 +151,9 @@ impl Index {
             let key = action.id().key;
             for slot in action.status.iter().flat_map(|status| &status.slots).filter(|slot| !slot.step.is_end()) {
                 add(&mut self.actions_on_set, &slot.replica_set.uid, &key);
+                if let Some(newcomer) = &slot.newcomer {
+                    add(&mut self.actions_to_node, &newcomer.node, &key);
+                }
                 self.action_of_slot.insert(slot.id.clone(), key.clone());
             }
             if working_slots(new) == 0 {

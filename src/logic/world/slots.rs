@@ -16,11 +16,21 @@ impl World {
 
     /// The open slots that work on this ReplicaSet, or are about to.
     pub fn slots_on(&self, set_uid: &str) -> impl Iterator<Item = &Slot> {
-        let recorded = self.index.actions_on(set_uid).filter(|key| !self.is_reserved(key));
-        let keys = recorded.chain(self.reserved.keys());
+        let slots = self.slots_among(self.index.actions_on(set_uid)).map(|(_, slot)| slot);
+        slots.filter(move |slot| slot.replica_set.uid == set_uid)
+    }
+
+    /// The open slots whose new pod goes to this node, or is about to, each with its action.
+    pub fn slots_to<'a>(&'a self, node: &'a str) -> impl Iterator<Item = (&'a Key, &'a Slot)> {
+        let goes_there = move |slot: &Slot| slot.newcomer.as_ref().is_some_and(|newcomer| newcomer.node == node);
+        self.slots_among(self.index.actions_to(node)).filter(move |(_, slot)| goes_there(slot))
+    }
+
+    /// The open slots of these actions, and of those whose slots are about to be recorded.
+    fn slots_among<'a>(&'a self, recorded: impl Iterator<Item = &'a Key>) -> impl Iterator<Item = (&'a Key, &'a Slot)> {
+        let keys = recorded.filter(|key| !self.is_reserved(key)).chain(self.reserved.keys());
         keys.filter_map(|key| Some((key, self.actions.get(key)?)))
-            .flat_map(|(key, action)| self.slots_of(key, action))
-            .filter(move |slot| slot.replica_set.uid == set_uid)
+            .flat_map(|(key, action)| self.slots_of(key, action).map(move |slot| (key, slot)))
     }
 
     fn slots_of<'a>(&'a self, key: &Key, action: &'a WorkloadAction) -> impl Iterator<Item = &'a Slot> {

@@ -4,7 +4,6 @@ use super::table::{Change, Fact};
 use super::{Wakes, World};
 use crate::api::marks;
 use crate::api::workload_action::WorkloadAction;
-use crate::api::workload_action::status::Slot;
 use crate::logic::facts::{BudgetFact, DeploymentFact, Key, NodeFact, PodFact, SetFact};
 use crate::logic::workload_action::ledger::Ledger;
 
@@ -19,9 +18,7 @@ impl World {
     pub(super) fn node_changed(&mut self, change: &Change<NodeFact>) -> Wakes {
         let Some((old, new)) = change.sides() else { return Wakes::new() };
         let Some(node) = new.or(old) else { return Wakes::new() };
-        let name = &node.id.key.name;
-        let bound = |slot: &Slot| slot.newcomer.as_ref().is_some_and(|newcomer| &newcomer.node == name);
-        self.open_slots().filter(|(_, slot)| bound(slot)).map(|(action, _)| action.id().key).collect()
+        self.slots_to(&node.id.key.name).map(|(action, _)| action.clone()).collect()
     }
 
     pub(super) fn set_changed(&mut self, change: &Change<SetFact>) -> Wakes {
