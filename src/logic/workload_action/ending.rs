@@ -26,23 +26,18 @@ pub fn conclude(ctx: &Context) -> Next {
     finish(ctx, status, state)
 }
 
-/// The end: the receipt says how, then the status.
+/// The end. It is recorded before the receipt is put right: what cannot begin any more cannot begin without its receipt.
 pub fn finish(ctx: &Context, mut status: WorkloadActionStatus, state: State) -> Next {
-    if let (Some(receipt), State::Failed { .. }) = (own_receipt(ctx), &state) {
-        if !status.slots.iter().any(|slot| matches!(slot.step, Step::Succeeded | Step::Failed)) {
-            return Next::Do(Effect::DeleteReceipt { receipt: receipt.id.clone() });
-        }
-        if receipt.outcome.is_none() {
-            return Next::Do(Effect::FailReceipt { receipt: receipt.id.clone() });
-        }
-    }
     status.finished_at = Some(Time(ctx.now));
     status.queued_at = None;
     record(ctx, report::status(ctx, status, &state))
 }
 
-/// What is left to do for an action that has ended: our marks on the workload, the finalizer, the ttl.
+/// What is left to do for an action that has ended: the receipt, our marks on the workload, the finalizer, the ttl.
 pub fn after(ctx: &Context) -> Next {
+    if let Some(effect) = receipt_put_right(ctx) {
+        return Next::Do(effect);
+    }
     if let Some(workload) = ctx.status.slots.iter().find_map(|slot| ledger_left(ctx, slot)) {
         return Next::Do(Effect::ClearLedger { workload });
     }
@@ -61,6 +56,19 @@ pub fn after(ctx: &Context) -> Next {
         return record(ctx, status);
     }
     expire(ctx).unwrap_or(NOTHING)
+}
+
+/// The receipt of an action that failed: it goes where nothing was done, and says so where something was.
+fn receipt_put_right(ctx: &Context) -> Option<Effect> {
+    let receipt = own_receipt(ctx).filter(|receipt| receipt.outcome.is_none())?;
+    let failed = ctx.status.conditions.iter().any(|one| one.type_ == "Ready" && one.status == "False");
+    let did_something = ctx.status.slots.iter().any(|slot| matches!(slot.step, Step::Succeeded | Step::Failed));
+    let receipt = receipt.id.clone();
+    match (failed, did_something) {
+        (false, _) => None,
+        (true, false) => Some(Effect::DeleteReceipt { receipt }),
+        (true, true) => Some(Effect::FailReceipt { receipt }),
+    }
 }
 
 /// What still bears the ledger of one of our slots: the workload, then those of its ReplicaSets that have a copy, since the

@@ -104,8 +104,10 @@ fn the_receipt_goes_beside_the_admission_and_is_taken_back_should_the_action_not
         assert!(matches!(stage.effect("go"), Effect::Admit { receipt: None, .. }));
         change(&mut action);
         stage.put_action(action);
-        let effect = stage.effect("go");
-        let Effect::DeleteReceipt { receipt } = effect else { panic!("{effect:?}") };
+        let next = stage.settle("go");
+        let Next::Do(Effect::DeleteReceipt { receipt }) = next else { panic!("{next:?}") };
+        let ended = stage.action("go").status.is_some_and(|status| status.finished_at.is_some());
+        assert!(ended || stage.action("go").metadata.deletion_timestamp.is_some(), "it can begin no more");
         stage.world.remove(crate::logic::world::Kind::Receipt, &receipt);
         assert!(matches!(stage.settle("go"), Next::Wait { until: None, report: None }));
         assert!(stage.action("go").metadata.finalizers.unwrap_or_default().is_empty());
