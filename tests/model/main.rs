@@ -25,8 +25,10 @@ const CALM_RUNS: u64 = 150;
 /// rollout began to count anew; an abort with a replica not begun that was called a success; a set known as it was before the
 /// last change of its number; one that was refused pods before it heard of it; two pods given back while one was marked and
 /// the set was still to hear of its number; a replica that was begun anew though its old pod, which others deleted, had the
-/// new one in its place. A change of how situations are drawn makes other situations of them.
-const ONCE_BROKEN: [u64; 9] = [
+/// new one in its place; a receipt that was taken back, unnoticed, from an action that could then begin after all; a ledger
+/// that somebody took off the Deployment and not off its set; an abort that used up the substitute of another replica. A
+/// change of how situations are drawn makes other situations of them.
+const ONCE_BROKEN: [u64; 12] = [
     1_795_267_193,
     1_795_269_333,
     1_795_293_423,
@@ -36,6 +38,9 @@ const ONCE_BROKEN: [u64; 9] = [
     7_000_000_475,
     9_300_003_195,
     9_400_002_854,
+    9_840_007_124,
+    9_860_002_950,
+    9_860_004_106,
 ];
 
 /// The calm situations in which this operator breaks a rule, and which.

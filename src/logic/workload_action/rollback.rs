@@ -67,12 +67,13 @@ fn victim_back(view: &View) -> Option<Turn> {
 
 /// Something of the set that goes when the old pod comes back: the new pod if the set has it, else the surplus.
 fn substitute(view: &View, pods: &Pods) -> Option<Turn> {
+    // Also where the surplus is still there: it may have become the substitute of another replica that is out.
+    if let Some(pod) = view.newcomer.filter(|pod| view.taken_in() && pod.is_active() && pod.marks.slot.is_none()) {
+        return Some(view.mark(pod));
+    }
     let marked = pods.surplus_of(&view.slot.id).is_some();
     if marked && pods.may_take_in() {
         return None;
-    }
-    if let Some(pod) = view.newcomer.filter(|pod| view.taken_in() && pod.is_active() && pod.marks.slot.is_none()) {
-        return Some(view.mark(pod));
     }
     if marked {
         // The set is about to let more go than are marked, or a change of its number is still on its way to it.

@@ -193,8 +193,10 @@ impl<'a> Pods<'a> {
 fn is_behind(scope: &Scope) -> bool {
     let Some(deployment) = scope.deployment else { return scope.set.behind };
     // The Deployment's controller copies the ledger to its newest set before it changes that one's number: a set without it
-    // is an older one, or is known as it was before.
-    let is_old = scope.set.revision == deployment.revision && scope.set.scale.ledger != deployment.scale.ledger;
+    // is an older one, or is known as it was before. It never takes a copy off again, so a ledger that only the set has says
+    // nothing: somebody took it off the Deployment.
+    let copied = deployment.scale.ledger.is_none() || scope.set.scale.ledger == deployment.scale.ledger;
+    let is_old = scope.set.revision == deployment.revision && !copied;
     scope.set.behind || deployment.observed_generation < deployment.generation || is_old
 }
 
