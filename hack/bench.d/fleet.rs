@@ -1,4 +1,4 @@
-//! Fleets: many Deployments with budgets and Services, spread over many nodes, and actions on them.
+//! Fleets: many Deployments with budgets, spread over many nodes, and actions on them.
 
 use anyhow::Result;
 use futures::{StreamExt, TryStreamExt, stream};
@@ -29,13 +29,19 @@ pub async fn namespace(client: &Client, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// One Deployment with a Service, and a budget that allows no replica fewer.
+/// A Service for the pods of the Deployment of this name.
+pub async fn service(client: &Client, namespace: &str, name: &str) -> Result<()> {
+    let service: Service = serde_json::from_value(json!({
+        "metadata": {"name": name}, "spec": {"selector": {APP: name}, "ports": [{"port": 80}]},
+    }))?;
+    Api::namespaced(client.clone(), namespace).create(&PostParams::default(), &service).await?;
+    Ok(())
+}
+
+/// One Deployment, and a budget that allows no replica fewer.
 pub async fn deployment(client: &Client, namespace: &str, name: &str, replicas: usize) -> Result<()> {
     let create = PostParams::default();
     let labels = json!({APP: name});
-    let service: Service = serde_json::from_value(json!({
-        "metadata": {"name": name}, "spec": {"selector": labels, "ports": [{"port": 80}]},
-    }))?;
     let budget: PodDisruptionBudget = serde_json::from_value(json!({
         "metadata": {"name": name}, "spec": {"minAvailable": replicas, "selector": {"matchLabels": labels}},
     }))?;
@@ -53,13 +59,13 @@ pub async fn deployment(client: &Client, namespace: &str, name: &str, replicas: 
             },
         },
     }))?;
-    Api::namespaced(client.clone(), namespace).create(&create, &service).await?;
     Api::namespaced(client.clone(), namespace).create(&create, &budget).await?;
     Api::namespaced(client.clone(), namespace).create(&create, &object).await?;
     Ok(())
 }
 
-/// Deployments `d-0` … of so many replicas each, all Ready.
+/// Deployments `d-0` … of so many replicas each, all Ready. Without Services: the endpoints of hundreds of pods, written anew
+/// at each change of one, would be a third of what a control plane's controllers do, and nothing here waits for them.
 pub async fn deployments(client: &Client, namespace: &str, count: usize, replicas: usize) -> Result<()> {
     let all = count * replicas;
     let progress = Progress::count(&format!("making {all} pods"), all);

@@ -44,6 +44,7 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     }
     let operator = operator(bench, "single", &cluster, &["--watch-namespace", NAMESPACE]).await?;
     let eye = Eye::open(&cluster.client, NAMESPACE).await?;
+    fleet::service(&cluster.client, NAMESPACE, APP).await?;
     fleet::deployment(&cluster.client, NAMESPACE, APP, REPLICAS).await?;
     calm(&eye).await?;
     let mut unit = Unit::new(&cluster.client, "unit").await?;
