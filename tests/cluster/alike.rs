@@ -232,8 +232,9 @@ async fn rest(world: &World, script: &Script) -> Result<()> {
         Some(_) => drop(world.over(ACTION).await?),
         None => gone(world).await?,
     }
-    // Where it never comes to that, the comparison will say so.
+    // Where it never comes to that, the comparison will say so. A receipt is put right when the end is recorded.
     let _ = world.eye.within(LATE, "replicas", |seen| (replicas(seen) == script.end.replicas).then_some(())).await;
+    let _ = world.eye.within(LATE, "receipt", |seen| (has_receipt(seen) == script.end.receipt).then_some(())).await;
     match replicas(&world.eye.now()) {
         Some(count) => settled(world, APP, usize::try_from(count)?).await,
         None => world.eye.until("no pod to be left", |seen| seen.pods.is_empty().then_some(())).await,
@@ -246,6 +247,10 @@ fn replicas(seen: &Seen) -> Option<i32> {
     deployment.or_else(|| seen.sets.get(APP)?.spec.as_ref()?.replicas)
 }
 
+fn has_receipt(seen: &Seen) -> bool {
+    !seen.receipts.is_empty()
+}
+
 fn found(world: &World, script: &Script, places: &Places) -> Found {
     let seen = world.eye.now();
     let serving = |node: &str| seen.pods.values().filter(|pod| serves(pod) && node_of(pod) == places[node]).count();
@@ -253,6 +258,6 @@ fn found(world: &World, script: &Script, places: &Places) -> Found {
         reason: seen.actions.get(ACTION).and_then(|action| ready(action)).map(|(_, reason)| reason.to_owned()),
         replicas: replicas(&seen),
         on: script.end.count(serving),
-        receipt: !seen.receipts.is_empty(),
+        receipt: has_receipt(&seen),
     }
 }
