@@ -76,11 +76,11 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     let operator = operator(bench, "many", &cluster, &options).await?;
     let mut rounds = Vec::new();
     for turn in 0..ROUNDS {
-        rounds.push(round(&cluster.client, &eye, &audit, turn).await?);
-    }
-    let lost: usize = rounds.iter().map(|round| round.lost).sum();
-    if lost > 0 {
-        eprintln!("The end of the operator's log:\n{}", operator.log_tail(20));
+        let round = round(&cluster.client, &eye, &audit, turn).await;
+        if round.as_ref().map_or(true, |round| round.lost > 0) {
+            eprintln!("The end of the operator's log:\n{}", operator.log_tail(20));
+        }
+        rounds.push(round?);
     }
     report(bench, &rounds, bare);
     operator.stop().await?;
@@ -102,11 +102,10 @@ async fn round(client: &Client, eye: &Eye, audit: &Audit, turn: usize) -> Result
         tokio::join!(fleet::apply_all(client, NAMESPACE, &actions), all_ended(eye, &wishes, clock, &progress));
     applied?;
     progress.end();
-    if let Err(error) = rest(eye).await {
-        eprintln!("{error:#}");
-    }
+    let rested = rest(eye).await;
     let ended = Timestamp::now();
     let mut round = judge(eye, &wishes, &stories);
+    rested?;
     unit.measure(WRITES).await?;
     round.rate = number(wishes.len() - round.lost) / took;
     round.each = took * 1e3 / number(wishes.len()) / unit.millis();

@@ -84,8 +84,14 @@ struct Count<'a> {
 
 impl<'a> Count<'a> {
     fn at_work(ctx: &Context<'a>) -> Self {
-        let (namespaces, workloads, sources, targets) = Default::default();
-        let mut count = Self { limits: ctx.limits, all: 0, namespaces, workloads, sources, targets };
+        let mut count = Self {
+            limits: ctx.limits,
+            all: 0,
+            namespaces: HashMap::new(),
+            workloads: HashMap::new(),
+            sources: HashMap::new(),
+            targets: HashMap::new(),
+        };
         for (action, slot) in at_work(ctx) {
             count.add(action.metadata.namespace.as_deref().unwrap_or_default(), slot);
         }
@@ -101,8 +107,8 @@ impl<'a> Count<'a> {
             (self.limits.per_source_node, &mut self.sources, &slot.victim),
             (self.limits.per_target_node, &mut self.targets, &slot.newcomer),
         ];
-        for (_, nodes, pod) in ends.into_iter().filter(|(limit, ..)| limit.is_some()) {
-            if let Some(pod) = pod {
+        for (limit, nodes, pod) in ends {
+            if let (Some(_), Some(pod)) = (limit, pod) {
                 *nodes.entry(&pod.node).or_default() += 1;
             }
         }
