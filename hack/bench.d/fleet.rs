@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Namespace, Pod, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{ListParams, PostParams};
 use kube::runtime::wait::await_condition;
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
 use super::PATIENCE;
@@ -64,18 +64,26 @@ pub async fn deployment(client: &Client, namespace: &str, name: &str, replicas: 
     Ok(())
 }
 
-/// Deployments `d-0` … of so many replicas each, all Ready. Without Services: the endpoints of hundreds of pods, written anew
-/// at each change of one, would be a third of what a control plane's controllers do, and nothing here waits for them.
-pub async fn deployments(client: &Client, namespace: &str, count: usize, replicas: usize) -> Result<()> {
+/// The namespace of the Deployment of this number: dealt out in turn.
+pub fn home_of(namespaces: &[String], index: usize) -> &str {
+    &namespaces[index % namespaces.len()]
+}
+
+/// Makes these namespaces, and in them Deployments `d-0` … of so many replicas each, all Ready. Without Services: the
+/// endpoints of hundreds of pods, written anew at each change of one, would be a third of what a control plane's controllers
+/// do, and nothing here waits for them.
+pub async fn deployments(client: &Client, namespaces: &[String], count: usize, replicas: usize) -> Result<()> {
     let all = count * replicas;
     let progress = Progress::count(&format!("making {all} pods"), all);
+    for name in namespaces {
+        namespace(client, name).await?;
+    }
     stream::iter(0..count)
-        .map(|index| async move { deployment(client, namespace, &format!("d-{index}"), replicas).await })
+        .map(|index| async move { deployment(client, home_of(namespaces, index), &format!("d-{index}"), replicas).await })
         .buffer_unordered(WRITERS)
         .try_collect::<Vec<()>>()
         .await?;
-    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
+    let deployments: Api<Deployment> = Api::all(client.clone());
     loop {
         let listed = deployments.list(&ListParams::default()).await?;
         let ready = |one: &Deployment| one.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0);
@@ -87,15 +95,17 @@ pub async fn deployments(client: &Client, namespace: &str, count: usize, replica
         tokio::time::sleep(std::time::Duration::from_millis(500)).await;
     }
     // Asked of the pods themselves once, as a status may lag.
+    let pods: Api<Pod> = Api::all(client.clone());
     anyhow::ensure!(pods.list_metadata(&ListParams::default()).await?.items.len() == all, "there are not {all} pods");
     progress.end();
     Ok(())
 }
 
 /// A move of this pod to this node.
-pub fn move_pod(name: &str, pod: &str, node: &str) -> Result<WorkloadAction> {
+pub fn move_pod(namespace: &str, name: &str, pod: &str, node: &str) -> Result<WorkloadAction> {
     Ok(serde_json::from_value(json!({
-        "apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadAction", "metadata": {"name": name},
+        "apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadAction",
+        "metadata": {"name": name, "namespace": namespace},
         "spec": {"move": {"pod": {"name": pod}, "to": {"nodeName": node}}},
     }))?)
 }
@@ -108,11 +118,13 @@ pub fn ended<'a>(seen: &'a Seen, action: &str) -> Option<(&'a str, &'a str)> {
     Some((ready.reason.as_str(), ready.message.as_str()))
 }
 
-/// How many requests a fleet's actions are made with at once.
-pub async fn apply_all(client: &Client, namespace: &str, actions: &[WorkloadAction]) -> Result<()> {
-    let api: &Api<WorkloadAction> = &Api::namespaced(client.clone(), namespace);
+/// Makes them all, some requests at a time.
+pub async fn apply_all(client: &Client, actions: &[WorkloadAction]) -> Result<()> {
     stream::iter(actions)
-        .map(|action| async move { api.create(&PostParams::default(), action).await.map(drop) })
+        .map(|action| async move {
+            let api: Api<WorkloadAction> = Api::namespaced(client.clone(), &action.namespace().unwrap_or_default());
+            api.create(&PostParams::default(), action).await.map(drop)
+        })
         .buffer_unordered(WRITERS)
         .try_collect::<Vec<()>>()
         .await?;

@@ -98,10 +98,6 @@ args_kcm() {
 --cluster-signing-key-file=$pki/ca.key
 --kube-api-qps=1000
 --kube-api-burst=2000
---concurrent-deployment-syncs=20
---concurrent-replicaset-syncs=20
---concurrent-statefulset-syncs=20
---concurrent-service-endpoint-syncs=20
 --controllers=*,-endpoints-controller,-endpointslice-mirroring-controller
 --endpointslice-updates-batch-period=200ms
 EOF

@@ -1,4 +1,5 @@
-//! The eye: an independent watch of one namespace, as the administrator, that remembers every event.
+//! The eye: an independent watch of one namespace, or of all, as the administrator, that remembers every event. Names are
+//! taken to be different in different namespaces.
 //!
 //! It sees pods, Deployments, ReplicaSets and our own kinds as any user could. All waits of the tests are waits for what
 //! the eye sees; what it makes of it is in [`super::verdict`].
@@ -72,24 +73,38 @@ impl State {
 const KINDS: usize = 5;
 
 impl Eye {
-    /// Opens the eye; it has seen all there is when this returns.
+    /// Opens the eye on one namespace; it has seen all there is when this returns.
     pub async fn open(client: &Client, namespace: &str) -> Result<Self> {
+        Self::over(client, Some(namespace)).await
+    }
+
+    /// Opens the eye on all namespaces.
+    pub async fn open_wide(client: &Client) -> Result<Self> {
+        Self::over(client, None).await
+    }
+
+    async fn over(client: &Client, namespace: Option<&str>) -> Result<Self> {
         let state = Arc::new(State { seen: Mutex::default(), ticks: watch::channel(0).0 });
         let tasks: [BoxFuture<'static, ()>; KINDS] = [
-            Box::pin(follow::<Pod>(Api::namespaced(client.clone(), namespace), state.clone())),
-            Box::pin(follow::<Deployment>(Api::namespaced(client.clone(), namespace), state.clone())),
-            Box::pin(follow::<ReplicaSet>(Api::namespaced(client.clone(), namespace), state.clone())),
-            Box::pin(follow::<WorkloadAction>(Api::namespaced(client.clone(), namespace), state.clone())),
-            Box::pin(follow::<WorkloadActionReceipt>(Api::namespaced(client.clone(), namespace), state.clone())),
+            Box::pin(follow::<Pod>(api(client, namespace), state.clone())),
+            Box::pin(follow::<Deployment>(api(client, namespace), state.clone())),
+            Box::pin(follow::<ReplicaSet>(api(client, namespace), state.clone())),
+            Box::pin(follow::<WorkloadAction>(api(client, namespace), state.clone())),
+            Box::pin(follow::<WorkloadActionReceipt>(api(client, namespace), state.clone())),
         ];
         let eye = Self { state, tasks: tasks.into_iter().map(tokio::spawn).collect() };
         eye.until("the eye to be open", |seen| (seen.synced >= KINDS).then_some(())).await?;
         Ok(eye)
     }
 
-    /// What is seen at this moment.
+    /// What is seen at this moment, and all that happened, to keep.
     pub fn now(&self) -> Seen {
-        self.state.lock().clone()
+        self.look(Seen::clone)
+    }
+
+    /// A look at what is seen at this moment, without a copy of it.
+    pub fn look<T>(&self, look: impl FnOnce(&Seen) -> T) -> T {
+        look(&self.state.lock())
     }
 
     /// How many events there were.
@@ -149,6 +164,10 @@ trait Watched:
 
     /// What goes into the history.
     fn happening(object: Arc<Self>, there: bool) -> Option<Happening>;
+}
+
+fn api<K: Watched>(client: &Client, namespace: Option<&str>) -> Api<K> {
+    namespace.map_or_else(|| Api::all(client.clone()), |namespace| Api::namespaced(client.clone(), namespace))
 }
 
 /// Watches one kind for ever. A list that follows a broken watch comes without deletions: what is not in it is gone.

@@ -25,8 +25,7 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     let audit = Audit::prepare(&bench.home("large")?, false)?;
     let cluster = bench.plane("large", NODES, audit.options()).await?;
     Installed::default().install(&cluster).await?;
-    fleet::namespace(&cluster.client, "large").await?;
-    fleet::deployments(&cluster.client, "large", DEPLOYMENTS, REPLICAS).await?;
+    fleet::deployments(&cluster.client, &["large".to_owned()], DEPLOYMENTS, REPLICAS).await?;
     tokio::time::sleep(CATCH_UP).await;
     let operator = starts(bench, &cluster).await?;
     let progress = Progress::spin(&format!("leaving the operator alone for {} s", IDLE.as_secs()));

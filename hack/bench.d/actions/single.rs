@@ -73,7 +73,7 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
 /// One move, from its creation to its success as a watch sees it.
 async fn one(client: &Client, eye: &Eye, number: usize) -> Result<Timed> {
     let (pod, node) = next(&eye.now());
-    let action: WorkloadAction = fleet::move_pod(&format!("move-{number}"), &pod, &node)?;
+    let action: WorkloadAction = fleet::move_pod(NAMESPACE, &format!("move-{number}"), &pod, &node)?;
     let name = action.name_any();
     let actions: Api<WorkloadAction> = Api::namespaced(client.clone(), NAMESPACE);
     let create = PostParams::default();

@@ -16,22 +16,16 @@ use super::Limits;
 use super::context::{Context, Work};
 use super::scope::Scope;
 
-/// Every slot at work, with its action.
-fn at_work<'a>(ctx: &Context<'a>) -> impl Iterator<Item = (&'a WorkloadAction, &'a Slot)> {
-    ctx.world.open_slots().filter(|(_, slot)| slot.step != Step::Queued).map(|(action, slot)| (action.as_ref(), slot))
-}
-
 /// Why the workload cannot be worked on beside what is at work on it: actions that change replicas run alone, moves run
 /// together.
 pub fn busy(ctx: &Context, scope: &Scope) -> Option<String> {
     let workload = scope.workload();
-    let is_on_it = |action: &WorkloadAction, slot: &Slot| {
-        slot.workload == workload && action.metadata.namespace.as_deref() == Some(ctx.namespace())
-    };
-    at_work(ctx)
-        .filter(|(action, slot)| is_on_it(action, slot) && action.metadata.uid != ctx.action.metadata.uid)
-        .find(|(action, _)| ctx.work.verb.scales() || Work::of(&action.spec).is_ok_and(|work| work.verb.scales()))
-        .map(|(action, _)| format!("WorkloadAction {} is at work on the same workload", action.id().key.name))
+    let at_work = ctx.world.slots_of_workload(ctx.namespace(), &workload).filter(|(_, slot)| slot.step != Step::Queued);
+    at_work
+        .filter_map(|(key, _)| ctx.world.action(key))
+        .filter(|action| action.metadata.uid != ctx.action.metadata.uid)
+        .find(|action| ctx.work.verb.scales() || Work::of(&action.spec).is_ok_and(|work| work.verb.scales()))
+        .map(|action| format!("WorkloadAction {} is at work on the same workload", action.id().key.name))
 }
 
 /// Another slot has this pod, or is about to.
@@ -92,8 +86,10 @@ impl<'a> Count<'a> {
             sources: HashMap::new(),
             targets: HashMap::new(),
         };
-        for (action, slot) in at_work(ctx) {
-            count.add(action.metadata.namespace.as_deref().unwrap_or_default(), slot);
+        if !ctx.limits.is_unlimited() {
+            for (action, slot) in ctx.world.slots_at_work() {
+                count.add(&action.namespace, slot);
+            }
         }
         count
     }

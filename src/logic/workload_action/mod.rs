@@ -63,6 +63,13 @@ pub struct Limits {
     pub per_target_node: Option<usize>,
 }
 
+impl Limits {
+    fn is_unlimited(&self) -> bool {
+        let Self { in_all, per_namespace, per_workload, per_source_node, per_target_node } = self;
+        [in_all, per_namespace, per_workload, per_source_node, per_target_node].iter().all(|limit| limit.is_none())
+    }
+}
+
 const NOTHING: Next = Next::Wait { until: None, report: None };
 
 /// What to do next for this action.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use crate::api::targets::WorkloadRef;
 use crate::api::workload_action::WorkloadAction;
 use crate::api::workload_action::status::Step;
 use crate::logic::facts::{Key, PodFact, Requests, SetFact};
@@ -22,11 +23,13 @@ pub struct Index {
     sets_of_deployment: Many,
     marked: Many,
     usage: HashMap<String, (i64, Requests)>,
-    running: BTreeSet<Key>,
-    /// Running actions that wait for their turn: no slot is at work.
+    /// Actions that have not ended and have slots at work.
+    working: BTreeSet<Key>,
+    /// Those that wait for their turn: no slot is at work.
     waiting: BTreeSet<Key>,
     actions_on_set: Many,
     actions_to_node: Many,
+    actions_on_workload: Many,
     action_of_slot: HashMap<String, Key>,
     pub expressions: Expressions,
 }
@@ -65,6 +68,10 @@ impl Index {
         all(&self.actions_to_node, node)
     }
 
+    pub fn actions_on_workload(&self, namespace: &str, workload: &WorkloadRef) -> impl Iterator<Item = &Key> {
+        self.actions_on_workload.get(&workload_id(namespace, workload)).into_iter().flatten()
+    }
+
     pub fn marked(&self) -> impl Iterator<Item = &Key> {
         self.marked.values().flatten()
     }
@@ -73,8 +80,12 @@ impl Index {
         all(&self.marked, slot)
     }
 
+    pub fn working(&self) -> impl Iterator<Item = &Key> {
+        self.working.iter()
+    }
+
     pub fn running(&self) -> impl Iterator<Item = &Key> {
-        self.running.iter()
+        self.working.iter().chain(&self.waiting)
     }
 
     pub fn action_of(&self, slot: &str) -> Option<&Key> {
@@ -137,13 +148,14 @@ impl Index {
         self.expressions.action(old.filter(|action| is_running(action)), new.filter(|action| is_running(action)));
         if let Some(action) = old {
             let key = action.id().key;
-            self.running.remove(&key);
+            self.working.remove(&key);
             self.waiting.remove(&key);
             for slot in action.status.iter().flat_map(|status| &status.slots) {
                 drop_from(&mut self.actions_on_set, &slot.replica_set.uid, &key);
                 if let Some(newcomer) = &slot.newcomer {
                     drop_from(&mut self.actions_to_node, &newcomer.node, &key);
                 }
+                drop_from(&mut self.actions_on_workload, &workload_id(&key.namespace, &slot.workload), &key);
                 self.action_of_slot.remove(&slot.id);
             }
         }
@@ -154,18 +166,21 @@ impl Index {
                 if let Some(newcomer) = &slot.newcomer {
                     add(&mut self.actions_to_node, &newcomer.node, &key);
                 }
+                add(&mut self.actions_on_workload, &workload_id(&key.namespace, &slot.workload), &key);
                 self.action_of_slot.insert(slot.id.clone(), key.clone());
             }
-            if working_slots(new) == 0 {
-                self.waiting.insert(key.clone());
-            }
-            self.running.insert(key);
+            let set = if working_slots(new) == 0 { &mut self.waiting } else { &mut self.working };
+            set.insert(key);
         }
         if working_slots(old) > working_slots(new) {
             return self.waiting.iter().take(WOKEN_AT_AN_END).cloned().collect();
         }
         Wakes::new()
     }
+}
+
+fn workload_id(namespace: &str, workload: &WorkloadRef) -> String {
+    format!("{namespace}/{}/{}", workload.kind, workload.name)
 }
 
 fn is_running(action: &WorkloadAction) -> bool {

@@ -1,17 +1,26 @@
 //! What actions are at: their open slots, as recorded, or as they are about to be.
 
-use std::sync::Arc;
-
 use super::World;
+use crate::api::targets::WorkloadRef;
 use crate::api::workload_action::WorkloadAction;
-use crate::api::workload_action::status::Slot;
+use crate::api::workload_action::status::{Slot, Step};
 use crate::logic::facts::Key;
 
 impl World {
-    /// The slots that have not ended, of every action, and as they are about to be recorded.
-    pub fn open_slots(&self) -> impl Iterator<Item = (&Arc<WorkloadAction>, &Slot)> {
-        let known = self.index.running().filter_map(|key| Some((key, self.actions.get(key)?)));
-        known.flat_map(|(key, action)| self.slots_of(key, action).map(move |slot| (action, slot)))
+    /// The slots at work, of every action, as recorded and as they are about to be.
+    pub fn slots_at_work(&self) -> impl Iterator<Item = (&Key, &Slot)> {
+        self.slots_among(self.index.working()).filter(|(_, slot)| slot.step != Step::Queued)
+    }
+
+    /// The open slots of this workload, as the user knows it, each with its action: whatever ReplicaSet they work on.
+    pub fn slots_of_workload<'a>(
+        &'a self,
+        namespace: &'a str,
+        workload: &'a WorkloadRef,
+    ) -> impl Iterator<Item = (&'a Key, &'a Slot)> {
+        let recorded = self.index.actions_on_workload(namespace, workload);
+        let is_of_it = move |key: &Key, slot: &Slot| key.namespace == namespace && slot.workload == *workload;
+        self.slots_among(recorded).filter(move |(key, slot)| is_of_it(key, slot))
     }
 
     /// The open slots that work on this ReplicaSet, or are about to.

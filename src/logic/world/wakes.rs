@@ -48,13 +48,13 @@ impl World {
         let Some((old, new)) = change.sides() else { return Wakes::new() };
         let Some(budget) = new.or(old) else { return Wakes::new() };
         let namespace = &budget.id.key.namespace;
-        self.open_slots()
-            .filter(|(action, slot)| {
-                let key = action.id().key;
-                let set = self.set(&Key::new(namespace.clone(), slot.replica_set.name.clone()));
-                key.namespace == *namespace && set.is_some_and(|set| budget.guards(namespace, &set.selector.labels))
-            })
-            .map(|(action, _)| action.id().key)
+        let guarded = |set: &str| {
+            let set = self.set(&Key::new(namespace.clone(), set.to_owned()));
+            set.is_some_and(|set| budget.guards(namespace, &set.selector.labels))
+        };
+        self.slots_at_work()
+            .filter(|(action, slot)| action.namespace == *namespace && guarded(&slot.replica_set.name))
+            .map(|(action, _)| action.clone())
             .collect()
     }
 

@@ -80,7 +80,7 @@ impl Planner for Naive {
 impl Naive {
     fn begin(&self, world: &World, action: &WorkloadAction, now: Timestamp, limits: &Limits) -> Next {
         let Some((victim, set, to)) = choose(world, action) else { return finish(action, vec![], "Failed", now) };
-        let full = limits.in_all.is_some_and(|limit| world.open_slots().count() >= limit);
+        let full = limits.in_all.is_some_and(|limit| world.slots_at_work().count() >= limit);
         let busy = world.slots_on(&set.id.uid).next().is_some();
         if self.0 != Flaw::NoLimits && (full || busy) {
             return Next::Wait { until: Some(now + jiff::SignedDuration::from_secs(1)), report: None };
@@ -140,7 +140,7 @@ fn choose<'a>(world: &'a World, action: &WorkloadAction) -> Option<(&'a PodFact,
         None => world.set(&Key::new(&namespace, name))?,
     };
     let taken = |pod: &PodFact| {
-        let mut slots = world.open_slots();
+        let mut slots = world.slots_at_work();
         slots.any(|(_, slot)| slot.victim.as_ref().is_some_and(|one| one.uid.as_ref() == Some(&pod.id.uid)))
     };
     let fits = |pod: &&PodFact| pod.is_ready() && pod.node.as_ref() != Some(&to) && !taken(pod) && pod.generated;
