@@ -86,6 +86,12 @@ impl Error {
         }
     }
 
+    /// Whether the request may have been carried out all the same.
+    #[must_use]
+    pub fn leaves_open(&self) -> bool {
+        matches!(self, Self::Timeout(_) | Self::Unavailable(_) | Self::Malformed(_))
+    }
+
     /// Its name, in logs and metrics.
     #[must_use]
     pub fn reason(&self) -> &'static str {

@@ -10,7 +10,7 @@ mod newcomer;
 mod waits;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -69,6 +69,8 @@ pub struct State {
     waits: Mutex<Waits>,
     /// Since when an action's effects are forbidden.
     forbidden: Mutex<HashMap<Key, Instant>>,
+    /// The effects that no answer came for.
+    unanswered: Mutex<HashMap<Key, Effect>>,
 }
 
 impl State {
@@ -81,6 +83,10 @@ impl State {
     fn trusts(&self, key: &Key) {
         self.forbidden.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
+
+    fn unanswered(&self) -> MutexGuard<'_, HashMap<Key, Effect>> {
+        self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Controller for WorkloadActions {
@@ -89,6 +95,7 @@ impl Controller for WorkloadActions {
 
     async fn reconcile(self: Arc<Self>, key: Key) -> Outcome {
         let mut pass = Pass::default();
+        self.look_up(&key).await?;
         let mut step = self.plan(&key);
         for _ in 0..STEPS {
             if self.stop.is_cancelled() {
@@ -220,8 +227,26 @@ impl WorkloadActions {
                 self.take_in(done);
                 Ok(self.plan(key))
             }
-            error => Err(error),
+            error => {
+                if error.leaves_open() {
+                    self.state.unanswered().insert(key.clone(), effect.clone());
+                }
+                Err(error)
+            }
         }
+    }
+
+    /// What the last request of the action did, if no answer came: our watches may be far behind, and what is planned on them
+    /// would start from what is no longer so.
+    async fn look_up(&self, key: &Key) -> Result<(), Error> {
+        let Some(effect) = self.state.unanswered().get(key).cloned() else { return Ok(()) };
+        match act::look_again(self, &effect).await {
+            // It may not be read, and will not be told later either.
+            Err(Error::Refused(_)) => {}
+            done => self.take_in(done?),
+        }
+        self.state.unanswered().remove(key);
+        Ok(())
     }
 
     fn after_refusal(&self, key: &Key, effect: &Effect, refusal: &Refusal) -> Next {

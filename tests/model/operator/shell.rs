@@ -36,6 +36,8 @@ pub struct Shell<P> {
     woken: BTreeSet<Key>,
     timers: BTreeMap<Key, Timestamp>,
     tasks: BTreeMap<Key, Task>,
+    /// Effects that no answer came for: looked up before anything else is planned.
+    unanswered: BTreeMap<Key, Effect>,
     /// The wait that each action is in, and since when, in milliseconds.
     waits: BTreeMap<Key, (u64, i64)>,
     /// Milliseconds that a wait must last before it is reported.
@@ -56,6 +58,7 @@ impl<P: Planner> Shell<P> {
             woken: BTreeSet::new(),
             timers: BTreeMap::new(),
             tasks: BTreeMap::new(),
+            unanswered: BTreeMap::new(),
             waits: BTreeMap::new(),
             patience,
             leftovers: Leftovers::default(),
@@ -70,6 +73,7 @@ impl<P: Planner> Shell<P> {
         self.woken.clear();
         self.timers.clear();
         self.tasks.clear();
+        self.unanswered.clear();
         self.waits.clear();
         self.leftovers = Leftovers::default();
         self.cleaning.clear();
@@ -90,6 +94,11 @@ impl<P: Planner> Shell<P> {
             .cloned()
             .collect();
         let Some(key) = api.rng.pick(&due).cloned() else { return Deed::Nothing };
+        if let Some(effect) = self.unanswered.remove(&key) {
+            let wakes = self.take_in(look_again(api, &effect));
+            self.woken.extend(wakes);
+            return Deed::Inside;
+        }
         self.woken.remove(&key);
         self.timers.remove(&key);
         let next = self.planner.next(&key, &self.world, now, &self.limits);
@@ -274,7 +283,9 @@ impl<P: Planner> Operator for Shell<P> {
             Move::LoseAnswer => match api.rng.pick(&self.answerable()).cloned() {
                 Some(key) => {
                     api.say(|| format!("operator: no answer for {key}"));
-                    self.tasks.remove(&key);
+                    if let Some(Task::Answer { effect, .. }) = self.tasks.remove(&key) {
+                        self.unanswered.insert(key.clone(), effect);
+                    }
                     self.woken.insert(key);
                     Deed::Inside
                 }

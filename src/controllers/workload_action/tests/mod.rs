@@ -74,6 +74,22 @@ async fn an_answer_that_does_not_come_is_not_waited_for() {
 }
 
 #[tokio::test]
+async fn what_an_unanswered_request_did_is_looked_up_before_anything_else_is_planned() {
+    let read = "GET /apis/ganglion.dev/v1alpha1/namespaces/shop/workloadactions/go";
+    let lost = || status(504, "Timeout", "too slow");
+    // Nor is anything planned while that is not known.
+    let api = scripted([lost(), lost(), (200, ended("2"))]);
+    api.knows_action(action("1"));
+    for _ in 0..2 {
+        assert_eq!(api.reconcile().await.unwrap_err().class(), Class::Retry);
+    }
+    assert_eq!(api.reconcile().await.unwrap(), Again::OnChange);
+    assert_eq!(api.asked(), [STATUS, read, read], "it had been done");
+    assert_eq!(api.reconcile().await.unwrap(), Again::OnChange);
+    assert_eq!(api.asked().len(), 3, "it is looked up once");
+}
+
+#[tokio::test]
 async fn without_the_lease_nothing_is_sent() {
     let api = scripted([]);
     api.knows_action(action("1"));
