@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
+use serde_json::json;
 
 use super::*;
+use crate::api::targets::WorkloadRef;
+use crate::api::workload_action::status::Step;
 use crate::logic::facts::{Marks, Owner};
 
 /// One thing that happens to one of a few pods.
@@ -122,6 +125,76 @@ proptest! {
         world.apply(Object::Pod(written), Source::Own);
         world.apply(Object::Pod(pod(1, at + ahead - 1)), Source::Watch);
         prop_assert_eq!(world.pod(&pod(1, 0).id.key).and_then(|pod| pod.node.as_deref()), Some("mine"));
+    }
+}
+
+/// What an action is known to be at: its slots (workload, node, step), and whether it has ended. None: it is gone.
+type News = (u8, Option<(Vec<(u8, u8, Step)>, bool)>);
+
+fn news() -> impl Strategy<Value = Vec<News>> {
+    let step = prop::sample::select(vec![Step::Queued, Step::Readying, Step::Evicting, Step::Succeeded]);
+    let slots = prop::collection::vec((0..3_u8, 0..3_u8, step), 0..3);
+    prop::collection::vec((0..4_u8, prop::option::weighted(0.8, (slots, any::<bool>()))), 0..40)
+}
+
+fn action(number: u8, version: usize, slots: &[(u8, u8, Step)], ended: bool) -> WorkloadAction {
+    let slot = |index: usize, (workload, node, step): &(u8, u8, Step)| {
+        json!({
+            "id": format!("s{number}-{index}"), "index": index, "attempt": 0, "step": step, "label": "hash",
+            "since": "2026-01-01T00:00:00Z",
+            "workload": {"apiVersion": "apps/v1", "kind": "Deployment", "name": format!("w{workload}")},
+            "replicaSet": {"name": format!("r{workload}"), "uid": format!("r{workload}")},
+            "newcomer": {"name": "new", "node": format!("n{node}")},
+        })
+    };
+    let slots: Vec<_> = slots.iter().enumerate().map(|(index, one)| slot(index, one)).collect();
+    let finished = ended.then_some("2026-01-01T00:00:00Z");
+    serde_json::from_value(json!({
+        "apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadAction",
+        "metadata": {"namespace": "n", "name": format!("a{number}"), "uid": "u", "resourceVersion": version.to_string()},
+        "spec": {"delete": {"pod": {"name": "p"}}},
+        "status": {"slots": slots, "finishedAt": finished},
+    }))
+    .expect("a valid action")
+}
+
+proptest! {
+    #[test]
+    fn indexes_of_actions_equal_a_scan(news in news()) {
+        let mut world = World::default();
+        for (version, (number, known)) in news.iter().enumerate() {
+            let (slots, ended) = known.clone().unwrap_or_default();
+            let action = action(*number, version + 10, &slots, ended);
+            match known {
+                Some(_) => world.apply(Object::Action(Box::new(action)), Source::Watch),
+                None => world.remove(Kind::Action, &action.id()),
+            };
+        }
+        let scan = |is_it: &dyn Fn(&Slot) -> bool| {
+            let running = world.actions().filter(|action| action.status.as_ref().is_some_and(|one| one.finished_at.is_none()));
+            let slots = running.flat_map(|action| action.status.iter().flat_map(|status| &status.slots));
+            let mut ids: Vec<&str> = slots.filter(|slot| !slot.step.is_end() && is_it(slot)).map(|slot| slot.id.as_str()).collect();
+            ids.sort_unstable();
+            ids
+        };
+        let ids = |slots: Vec<&Slot>| {
+            let mut ids: Vec<String> = slots.into_iter().map(|slot| slot.id.clone()).collect();
+            ids.sort_unstable();
+            ids
+        };
+        prop_assert_eq!(ids(world.slots_at_work().map(|(_, slot)| slot).collect()), scan(&|slot| slot.step != Step::Queued));
+        for number in 0..3 {
+            let (name, set, node) = (format!("w{number}"), format!("r{number}"), format!("n{number}"));
+            let workload = WorkloadRef { api_version: "apps/v1".into(), kind: "Deployment".into(), name: name.clone() };
+            let of_it = world.slots_of_workload("n", &workload).map(|(_, slot)| slot).collect();
+            prop_assert_eq!(ids(of_it), scan(&|slot| slot.workload.name == name));
+            prop_assert_eq!(world.slots_of_workload("other", &workload).count(), 0);
+            prop_assert_eq!(ids(world.slots_on(&set).collect()), scan(&|slot| slot.replica_set.uid == set));
+            let to_it = world.slots_to(&node).map(|(_, slot)| slot).collect();
+            prop_assert_eq!(ids(to_it), scan(&|slot| slot.newcomer.as_ref().is_some_and(|pod| pod.node == node)));
+        }
+        let running = world.actions().filter(|action| action.status.as_ref().is_some_and(|one| one.finished_at.is_none()));
+        prop_assert_eq!(world.running().count(), running.count());
     }
 }
 

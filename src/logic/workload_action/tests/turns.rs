@@ -38,6 +38,30 @@ fn limits_hold_and_the_rest_waits_in_order() {
 }
 
 #[test]
+fn what_changes_the_number_waits_until_the_workload_is_left_alone() {
+    let mut stage = Stage::new();
+    let web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    stage.act("one", move_web(json!({"nodeName": "d"})));
+    stage.act("more", json!({"create": {"workload": web, "to": {"nodeName": "d"}}}));
+    // Also while the move is about to be recorded only.
+    let begun = stage.settle_until_admitted("one").expect("nothing is in its way");
+    stage.world.reserve(&Key::new(NAMESPACE, "one"), begun.slots);
+    assert_eq!(stage.settle_until_admitted("more"), None);
+    stage.world.release(&Key::new(NAMESPACE, "one"));
+    assert!(stage.settle_until_admitted("more").is_some());
+    stage.settle("one");
+    assert_eq!(stage.settle_until_admitted("more"), None);
+    stage.settle("more");
+    let (_, reason, message) = stage.ready("more");
+    assert_eq!(reason, "Queued");
+    assert!(message.contains("WorkloadAction one is at work on the same workload"), "{message}");
+    let mut ended = stage.action("one");
+    ended.status.as_mut().expect("it has begun").slots[0].step = Step::Succeeded;
+    stage.put_action(ended);
+    assert!(stage.settle_until_admitted("more").is_some());
+}
+
+#[test]
 fn what_is_about_to_be_recorded_takes_up_place_and_pod() {
     let mut stage = Stage::new();
     for name in ["one", "two"] {
