@@ -24,7 +24,7 @@ use crate::api::foreign::{ScaledObject, VerticalPodAutoscaler};
 use crate::api::monitoring::Monitoring;
 use crate::api::receipt::WorkloadActionReceipt;
 use crate::api::workload_action::WorkloadAction;
-use crate::logic::closed_loop::conflict::ClaimantKind;
+use crate::logic::closed_loop::validate::conflict::ClaimantKind;
 use crate::logic::facts::{RivalFact, ScalerFact};
 use crate::logic::world::loops::{LoopKind, LoopObject};
 use crate::logic::world::{Kind, Object};

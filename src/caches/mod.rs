@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::logic::closed_loop::conflict::ClaimantKind;
+use crate::logic::closed_loop::validate::conflict::ClaimantKind;
 use crate::logic::facts::{Identity, Key};
 use crate::logic::world::loops::Loops;
 use crate::logic::world::rivals::Rivals;

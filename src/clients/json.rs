@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::Error;
 use super::web::{Call, Web};
-use crate::logic::closed_loop::document::{self, Text};
+use crate::logic::closed_loop::sources::document::{self, Text};
 
 /// Fetches the document and reads the number at this path: names and indexes with dots between.
 ///

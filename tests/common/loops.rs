@@ -9,7 +9,7 @@ use ganglion::api::decision::{Decision, DecisionStatus};
 use ganglion::api::execution::{Execution, ExecutionState};
 use ganglion::api::monitoring::Monitoring;
 use ganglion::logic::closed_loop::decision::Executor;
-use ganglion::logic::closed_loop::settlement;
+use ganglion::logic::closed_loop::decision::settlement;
 use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;

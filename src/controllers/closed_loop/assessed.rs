@@ -8,10 +8,10 @@ use kube::ResourceExt;
 
 use super::{ClosedLoops, Pass};
 use crate::api::closed_loop::{ClosedLoop, ClosedLoopStatus};
-use crate::logic::closed_loop::assessment::{Assessment, Case, assess};
-use crate::logic::closed_loop::chain::Link;
-use crate::logic::closed_loop::conflict::{Claimant, ClaimantKind, dimensions};
-use crate::logic::closed_loop::support;
+use crate::logic::closed_loop::validate::assessment::{Assessment, Case, assess};
+use crate::logic::closed_loop::validate::chain::Link;
+use crate::logic::closed_loop::validate::conflict::{Claimant, ClaimantKind, dimensions};
+use crate::logic::closed_loop::validate::support;
 
 /// What a loop was found to be, beside all that it was judged by.
 #[derive(Debug)]

@@ -13,8 +13,8 @@ use super::{ClosedLoops, Pass, events};
 use crate::api::closed_loop::action::Rung;
 use crate::api::execution::{Claim, Execution, ExecutionSpec, ExecutionStatus};
 use crate::controllers::error::Error;
-use crate::logic::closed_loop::assessment::Assessment;
 use crate::logic::closed_loop::execution::{Acted, Effect, Job, Next, Seen, Sent, after, next};
+use crate::logic::closed_loop::validate::assessment::Assessment;
 
 /// Steps of one pass; then others get their turn.
 const STEPS: usize = 16;

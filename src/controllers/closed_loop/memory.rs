@@ -12,7 +12,7 @@ use super::assessed::Assessed;
 use crate::api::decision::Decision;
 use crate::api::monitoring::{Monitoring, MonitoringSpec};
 use crate::api::sample::Sample;
-use crate::logic::closed_loop::tag;
+use crate::logic::closed_loop::monitoring::tag;
 
 /// See the module.
 #[derive(Debug, Default)]

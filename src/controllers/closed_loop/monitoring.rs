@@ -16,10 +16,12 @@ use crate::api::decision::DecisionStatus;
 use crate::api::monitoring::{Monitoring, MonitoringStatus};
 use crate::api::sample::{Sample, Tag};
 use crate::controllers::error::Error;
-use crate::logic::closed_loop::assessment::Assessment;
 use crate::logic::closed_loop::decision::Executor;
+use crate::logic::closed_loop::decision::settlement;
+use crate::logic::closed_loop::monitoring::tag;
 use crate::logic::closed_loop::monitoring::{Around, Got, Measurement, News, Seen, Watch};
-use crate::logic::closed_loop::{last_served, settlement, tag, tuning};
+use crate::logic::closed_loop::tuning::{effective_policy, last_served};
+use crate::logic::closed_loop::validate::assessment::Assessment;
 use crate::logic::facts::Key;
 use crate::logic::world::loops::Family;
 
@@ -195,7 +197,7 @@ fn decided(family: Family, now: Timestamp) -> Option<(Vec<String>, DecisionStatu
     let decision = family.decision?;
     let executor = family.execution.as_deref().and_then(Executor::of);
     let status = family.parent.status.clone().unwrap_or_default();
-    let policy = tuning::effective(&family.parent.spec, &status.tuning, status.effective.as_ref(), now);
+    let policy = effective_policy::effective(&family.parent.spec, &status.tuning, status.effective.as_ref(), now);
     let rank = policy.map_or_else(|_| decision.spec.rank.clone(), |policy| policy.rank);
     Some((rank, settlement::told(decision.status.as_ref()?, executor, now)))
 }

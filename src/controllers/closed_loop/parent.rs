@@ -21,7 +21,7 @@ use crate::api::execution::{Execution, ExecutionSpec};
 use crate::api::marks;
 use crate::api::monitoring::{Monitoring, MonitoringSpec};
 use crate::controllers::error::Error;
-use crate::logic::closed_loop::assessment::{self, Hops, Trouble};
+use crate::logic::closed_loop::validate::assessment::{self, Hops, Trouble};
 use crate::logic::world::loops::{Family, is_owned};
 
 /// The least time between two writes of the loop's status that only tell of another decision: the hops tell of each.

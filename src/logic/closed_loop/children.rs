@@ -1,6 +1,6 @@
 //! The specs of a loop's children: to each what its stage needs, with the policy that holds.
 
-use super::tuning::Policy;
+use super::tuning::effective_policy::Policy;
 use crate::api::closed_loop::{ClosedLoopSpec, LoopMode};
 use crate::api::decision::DecisionSpec;
 use crate::api::execution::ExecutionSpec;

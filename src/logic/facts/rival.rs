@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use super::Identity;
 use crate::api::closed_loop::TargetRef;
 use crate::api::foreign::{ContainerPolicy, ForeignTarget, ScaledObject, VerticalPodAutoscaler};
-use crate::logic::closed_loop::conflict::ClaimantKind;
+use crate::logic::closed_loop::validate::conflict::ClaimantKind;
 
 /// Annotation by which KEDA is told not to scale.
 const PAUSED: &str = "autoscaling.keda.sh/paused";

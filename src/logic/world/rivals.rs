@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::logic::closed_loop::conflict::ClaimantKind;
+use crate::logic::closed_loop::validate::conflict::ClaimantKind;
 use crate::logic::facts::{Identity, Key, RivalFact};
 
 /// Every autoscaler that is known, by kind and name.

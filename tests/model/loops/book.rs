@@ -7,7 +7,8 @@ use ganglion::api::decision::{Decision, DecisionStatus, Outcome};
 use ganglion::api::execution::{Claim, Execution, ExecutionState};
 use ganglion::api::monitoring::MonitoringStatus;
 use ganglion::logic::closed_loop::decision::Executor;
-use ganglion::logic::closed_loop::{settlement, span};
+use ganglion::logic::closed_loop::decision::settlement;
+use ganglion::logic::closed_loop::duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -221,7 +222,7 @@ impl Book {
             return Ok(());
         }
         let policy = decision.spec.policy.clone().unwrap_or_default();
-        let millis = |text: &str| span::parse(text).map_or(0, |span| i64::try_from(span.as_millis()).unwrap_or(0));
+        let millis = |text: &str| duration::parse(text).map_or(0, |span| i64::try_from(span.as_millis()).unwrap_or(0));
         let at = chosen.at.0.as_millisecond();
         // Both clocks may be behind when one of them steps.
         let age = |effect: &Effect| (at - effect.at.0).max(steady - effect.at.1);

@@ -6,7 +6,7 @@ use ganglion::api::closed_loop::ClosedLoop;
 use ganglion::api::decision::Decision;
 use ganglion::api::execution::{Execution, ExecutionState};
 use ganglion::logic::closed_loop::decision::Executor;
-use ganglion::logic::closed_loop::settlement;
+use ganglion::logic::closed_loop::decision::settlement;
 use serde_json::Value;
 
 use super::api::{Api, Sort};

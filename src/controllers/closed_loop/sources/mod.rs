@@ -25,7 +25,7 @@ use crate::api::closed_loop::source::Source;
 use crate::api::monitoring::MonitoringSpec;
 use crate::controllers::error::Error;
 use crate::logic::closed_loop::monitoring::Got;
-use crate::logic::closed_loop::names::{DEFAULT_ACCOUNT, is_name};
+use crate::logic::closed_loop::validate::names::{DEFAULT_ACCOUNT, is_name};
 use crate::logic::facts::Key;
 use crate::logic::workload_action::effect::RefusalKind;
 use crate::metrics::SourceLabels;

@@ -7,8 +7,8 @@ use crate::api::closed_loop::TargetRef;
 use crate::api::closed_loop::source::ObjectField;
 use crate::controllers::closed_loop::target::account::Path;
 use crate::controllers::closed_loop::target::kinds;
-use crate::logic::closed_loop::document::{self, Text};
 use crate::logic::closed_loop::monitoring::Got;
+use crate::logic::closed_loop::sources::document::{self, Text};
 
 /// The value.
 pub async fn read(asker: &Asker<'_>, source: &ObjectField) -> Got {

@@ -9,7 +9,7 @@ use super::Asker;
 use crate::api::closed_loop::TargetRef;
 use crate::api::closed_loop::source::ResourceUse;
 use crate::logic::closed_loop::monitoring::Got;
-use crate::logic::closed_loop::usage::{self, PodMetricsList};
+use crate::logic::closed_loop::sources::usage::{self, PodMetricsList};
 
 /// The value.
 pub async fn read(asker: &Asker<'_>, source: &ResourceUse, target: Option<&TargetRef>) -> Got {

@@ -27,7 +27,7 @@ use crate::api::decision::DecisionStatus;
 use crate::api::execution::{Claim, ExecutionSpec};
 use crate::controllers::error::Error;
 use crate::logic::closed_loop::execution::{Acted, Effect, Seen, Thing};
-use crate::logic::closed_loop::names::DEFAULT_ACCOUNT;
+use crate::logic::closed_loop::validate::names::DEFAULT_ACCOUNT;
 use crate::logic::facts::Key;
 use crate::logic::workload_action::effect::{Refusal, RefusalKind};
 use account::Account;

@@ -14,7 +14,7 @@ use crate::controllers::closed_loop::objects::{self, Kind};
 use crate::controllers::error::Error;
 use crate::controllers::writes::applying;
 use crate::logic::closed_loop::execution::{LoopSeen, Seen};
-use crate::logic::closed_loop::tuning;
+use crate::logic::closed_loop::tuning::effective_policy;
 use crate::logic::facts::Key;
 use crate::logic::world::Source;
 
@@ -30,14 +30,19 @@ pub async fn look(ctx: &ClosedLoops, actor: &Actor) -> Result<Seen, Error> {
     let other = ctx.timed(api(ctx, actor).get(&actor.target.name)).await?;
     let status = other.status.clone().unwrap_or_default();
     let now = ctx.now();
-    let held = tuning::effective(&other.spec, &status.tuning, status.effective.as_ref(), now);
+    let held = effective_policy::effective(&other.spec, &status.tuning, status.effective.as_ref(), now);
     let policy = match held {
         Ok(policy) => policy,
         Err(fault) => {
             return Ok(Seen::Unfit(LoopReason::NotTunable, format!("ClosedLoop {}: {fault}", actor.target.name)));
         }
     };
-    let ttl = other.spec.tunable.as_ref().and_then(|tunable| tuning::ttl(tunable).ok()).unwrap_or(tuning::DEFAULT_TTL);
+    let ttl = other
+        .spec
+        .tunable
+        .as_ref()
+        .and_then(|tunable| effective_policy::ttl(tunable).ok())
+        .unwrap_or(effective_policy::DEFAULT_TTL);
     let mut mine = status.tuning.into_iter().filter(|tuning| tuning.by == actor.loop_key.name);
     let mine = mine.find(|tuning| now.duration_since(tuning.at.0) < ttl);
     Ok(Seen::Loop(Box::new(LoopSeen {

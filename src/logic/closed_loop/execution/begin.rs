@@ -3,14 +3,15 @@
 use jiff::SignedDuration;
 
 use super::end::{ended, record};
+use super::goal::{self, NoGoal};
 use super::{Do, Job, LoopSeen, Next, Seen, Thing, action_name, event_id, resize, undone, unseen, words};
 use crate::api::closed_loop::action::{Rung, Tune};
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::decision::Chosen;
 use crate::api::execution::{Claim, ClaimedPod, ExecutionState, ExecutionStatus, Goal, Quantities};
 use crate::api::scalars::Number;
-use crate::logic::closed_loop::goal::{self, NoGoal};
-use crate::logic::closed_loop::{last_served, later, micros, tuning};
+use crate::logic::closed_loop::common::{later, micros};
+use crate::logic::closed_loop::tuning::{effective_policy, last_served};
 
 /// How long an effect may take to be accepted.
 const SOON: SignedDuration = SignedDuration::from_mins(2);
@@ -164,9 +165,9 @@ fn tuned(job: &Job, chosen: &Chosen, tune: &Tune, other: &LoopSeen) -> Result<Pl
     };
     if let Some(threshold) = &tune.threshold {
         let path = &threshold.path;
-        let bounded = tuning::bounds(tunable, path).is_some();
-        let now = tuning::level(&other.metrics, path).filter(|_| bounded).ok_or_else(|| refuse(path))?;
-        let goal = tuning::stepped(tunable, path, &now, &threshold.by)
+        let bounded = effective_policy::bounds(tunable, path).is_some();
+        let now = effective_policy::level(&other.metrics, path).filter(|_| bounded).ok_or_else(|| refuse(path))?;
+        let goal = effective_policy::stepped(tunable, path, &now, &threshold.by)
             .map_err(|fault| Stop::Failed(LoopReason::SpecInvalid, fault.to_string()))?;
         if same(&goal, &now) {
             return Err(Stop::Limited(format!("{path} is at {}, as far as it may go", now.as_str())));

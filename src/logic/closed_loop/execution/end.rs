@@ -6,8 +6,9 @@ use super::resume::done_words;
 use super::{Effect, Job, Next};
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::execution::{ExecutionState, ExecutionStatus, Left};
+use crate::logic::closed_loop::common::{later, micros};
 use crate::logic::closed_loop::conditions::{self, Health, Stamp};
-use crate::logic::closed_loop::{later, micros, rung};
+use crate::logic::closed_loop::rung;
 
 /// How soon an effect that did not get through is tried again.
 const RETRY: SignedDuration = SignedDuration::from_secs(2);

@@ -7,9 +7,13 @@
 
 mod begin;
 mod end;
+pub mod goal;
 mod resize;
 mod resume;
 mod undone;
+
+#[cfg(test)]
+mod tests;
 
 use jiff::Timestamp;
 use serde_json::Value;

@@ -9,8 +9,8 @@ use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::execution::{CLAIMED_PODS, Claim, ClaimedPod, Quantities};
 use crate::api::scalars::Number;
 use crate::logic::closed_loop::execution::begin::{Stop, quantity_words};
+use crate::logic::closed_loop::execution::goal;
 use crate::logic::closed_loop::execution::resume::Stand;
-use crate::logic::closed_loop::goal;
 
 /// What the pods are to be, from the one that is furthest behind.
 pub struct Aim {

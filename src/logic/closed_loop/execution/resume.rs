@@ -12,7 +12,7 @@ use crate::api::closed_loop::tunable::{TunedThreshold, Tuning};
 use crate::api::execution::{Claim, ExecutionState, ExecutionStatus};
 use crate::api::targets::WorkloadRef;
 use crate::api::workload_action::{Create, Delete, Move, WorkloadActionSpec};
-use crate::logic::closed_loop::{later, micros};
+use crate::logic::closed_loop::common::{later, micros};
 
 /// How often pods are looked at until their kubelets have done what was asked.
 const POLL: SignedDuration = SignedDuration::from_secs(1);

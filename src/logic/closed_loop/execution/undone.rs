@@ -5,7 +5,8 @@ use jiff::SignedDuration;
 use super::{Job, Seen, Thing};
 use crate::api::decision::Chosen;
 use crate::api::execution::{ExecutionStatus, Left, Undone};
-use crate::logic::closed_loop::{micros, rung, since};
+use crate::logic::closed_loop::common::{micros, since};
+use crate::logic::closed_loop::rung;
 use crate::logic::quantity;
 
 /// So often may a value of ours be taken back.

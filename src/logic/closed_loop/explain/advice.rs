@@ -8,7 +8,7 @@ use crate::api::closed_loop::metric::Metric;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::closed_loop::source::Push;
 use crate::api::decision::Outcome;
-use crate::logic::closed_loop::names;
+use crate::logic::closed_loop::validate::names;
 
 /// What could be done, and the command that does it.
 pub struct Advice {

@@ -5,18 +5,21 @@
 mod advice;
 mod layout;
 
+#[cfg(test)]
+mod tests;
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
-use super::decision::Executor;
-use super::tuning::declared_rank;
-use super::{names, settlement};
 use crate::api::closed_loop::ClosedLoop;
 use crate::api::closed_loop::metric::{Metric, Side};
 use crate::api::decision::{Decision, DecisionStatus, Entry, LimitState};
 use crate::api::execution::{Execution, ExecutionState, ExecutionStatus};
 use crate::api::monitoring::{AlarmState, Monitoring, MonitoringStatus, Refused};
+use crate::logic::closed_loop::decision::{Executor, settlement};
+use crate::logic::closed_loop::tuning::effective_policy::declared_rank;
+use crate::logic::closed_loop::validate::names;
 use layout::{paragraph, table};
 
 /// A loop and its children, as far as they are there.

@@ -12,10 +12,12 @@ use crate::api::execution::ExecutionStatus;
 use crate::api::monitoring::MonitoringStatus;
 use crate::api::sample::Sample;
 use crate::logic::closed_loop::children::{Children, children};
+use crate::logic::closed_loop::decision::settlement;
 use crate::logic::closed_loop::decision::{Executor, Input, Rules};
 use crate::logic::closed_loop::execution::{self, Acted, Effect, Job, LoopSeen, Next, Seen, Sent, Thing};
+use crate::logic::closed_loop::monitoring::tag;
 use crate::logic::closed_loop::monitoring::{Around, Measurement, News, Watch};
-use crate::logic::closed_loop::{last_served, settlement, tag, tuning};
+use crate::logic::closed_loop::tuning::{effective_policy, last_served};
 
 pub fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_795_000_000 + seconds).unwrap()
@@ -106,7 +108,7 @@ impl Loop {
     }
 
     pub fn children(&mut self, now: Timestamp) -> Children {
-        let policy = tuning::effective(&self.spec, &self.tuning, self.shown.as_ref(), now).unwrap();
+        let policy = effective_policy::effective(&self.spec, &self.tuning, self.shown.as_ref(), now).unwrap();
         self.shown = Some(policy.shown.clone());
         children(&self.spec, &policy, None)
     }
@@ -231,7 +233,8 @@ impl Loop {
         match below {
             None => Seen::Scale(self.thing(), self.replicas),
             Some(below) => {
-                let policy = tuning::effective(&below.spec, &below.tuning, below.shown.as_ref(), now).unwrap();
+                let policy =
+                    effective_policy::effective(&below.spec, &below.tuning, below.shown.as_ref(), now).unwrap();
                 Seen::Loop(Box::new(LoopSeen {
                     uid: "fast".into(),
                     tunable: below.spec.tunable.clone(),

@@ -8,7 +8,7 @@ use crate::api::closed_loop::LoopMode;
 use crate::logic::closed_loop::children::children;
 use crate::logic::closed_loop::decision::Rules;
 use crate::logic::closed_loop::monitoring::Watch;
-use crate::logic::closed_loop::tuning::effective;
+use crate::logic::closed_loop::tuning::effective_policy::effective;
 
 #[test]
 fn each_gets_the_policy_that_holds() {

@@ -1,19 +1,6 @@
-//! Tests of the loops' stages: what a user reads, and what holds whatever happens.
+//! Tests of the stages together: what a user reads, and what holds whatever happens. The tests of one stage stand with it.
 
-mod assessment;
-mod bench;
-mod chain;
+pub mod bench;
 mod children;
-mod crashes;
-mod decision;
-mod execution;
-mod explain;
-mod goal;
-mod last_served;
-mod limits;
-mod monitoring;
 mod parity;
-mod properties;
-mod release;
-mod resize;
-mod tuning;
+pub mod properties;

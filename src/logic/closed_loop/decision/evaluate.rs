@@ -1,0 +1,191 @@
+//! Why an alarm is passed over, and until when: what is held back by time alone is let through by it, with no new sample. If
+//! something else holds it back by then, that is said.
+
+use jiff::Timestamp;
+
+use super::decide::{Input, Rules};
+use super::history::past;
+use super::ladder::{Ladder, Turn};
+use super::order::{Candidate, Known, order};
+use super::schedule;
+use crate::api::closed_loop::LoopMode;
+use crate::api::closed_loop::reasons::LoopReason;
+use crate::api::decision::{Chosen, Counter, DecisionStatus, Direction, LadderState, Rejected};
+use crate::api::monitoring::AlarmState;
+use crate::logic::closed_loop::common::clock;
+use crate::logic::closed_loop::rung;
+
+/// Why an alarm is passed over.
+pub struct Pass {
+    pub reason: LoopReason,
+    pub message: String,
+    /// It counts as limited.
+    pub limit: bool,
+    /// When time alone lets it through, where that is known.
+    pub until: Option<Timestamp>,
+}
+
+impl Pass {
+    /// What is told of it.
+    pub fn rejects(self, alarm: &AlarmState) -> Rejected {
+        Rejected { metric: alarm.metric.clone(), side: alarm.side, reason: self.reason, message: self.message }
+    }
+}
+
+impl Rules {
+    pub(super) fn known<'a>(&'a self, counters: &'a [Counter], input: Input<'a>) -> Known<'a> {
+        Known { rank: &self.rank, values: &input.monitoring.values, counters }
+    }
+
+    /// Whether an alarm that was held back would be served now, though nothing new was measured.
+    pub(super) fn released(&self, status: &DecisionStatus, input: Input) -> bool {
+        self.held_back(status, input).any(|(_, weighed)| weighed.is_ok())
+    }
+
+    /// When the first of those that are held back may be served.
+    pub(super) fn release(&self, status: &DecisionStatus, input: Input) -> Option<Timestamp> {
+        self.held_back(status, input).filter_map(|(_, weighed)| weighed.err()?.until).min()
+    }
+
+    /// Says what holds back now those that are held back still: the first reason may be over while there is another. It is
+    /// no iteration, so nothing is counted, and nothing chosen: who was served waits for the next sample.
+    pub(super) fn reword(&self, status: &mut DecisionStatus, input: Input) {
+        let still = |(alarm, weighed): (&AlarmState, Result<usize, Pass>)| {
+            let pass = weighed.err().filter(|pass| may_pass(pass.reason))?;
+            Some(pass.rejects(alarm))
+        };
+        let held: Vec<Rejected> = self.held_back(status, input).filter_map(still).collect();
+        let told = hold(&status.rejected);
+        for new in held {
+            let mut rejected = status.rejected.iter_mut();
+            if let Some(old) = rejected.find(|old| old.metric == new.metric && old.side == new.side) {
+                *old = new;
+            }
+        }
+        if status.message.as_ref() == Some(&told) {
+            status.message = Some(hold(&status.rejected));
+        }
+    }
+
+    /// The alarms that were held back when last looked at, weighed anew.
+    fn held_back<'a>(
+        &'a self,
+        status: &'a DecisionStatus,
+        input: Input<'a>,
+    ) -> impl Iterator<Item = (&'a AlarmState, Result<usize, Pass>)> + 'a {
+        // What another one has seen since is not known here.
+        let same = status.tag == input.monitoring.tag && self.mode != LoopMode::Paused;
+        let alarms = if same { input.monitoring.alarms.as_slice() } else { &[] };
+        let known = self.known(&status.counters, input);
+        let was_held = |alarm: &AlarmState| {
+            let mut rejected = status.rejected.iter();
+            rejected.any(|one| one.metric == alarm.metric && one.side == alarm.side && may_pass(one.reason))
+        };
+        let candidates = order(&self.selection, alarms, known).into_iter();
+        candidates
+            .filter(move |candidate| was_held(candidate.alarm))
+            .map(move |candidate| (candidate.alarm, self.weigh(status, candidate, false, known, input)))
+    }
+
+    /// The rung to take for this alarm, or why none is.
+    pub(super) fn weigh(
+        &self,
+        status: &DecisionStatus,
+        candidate: Candidate,
+        taken: bool,
+        known: Known,
+        input: Input,
+    ) -> Result<usize, Pass> {
+        let alarm = candidate.alarm;
+        let refuse =
+            |reason, message: &str| Err(Pass { reason, message: message.to_owned(), limit: false, until: None });
+        let limit = |reason, message, until| Err(Pass { reason, message, limit: true, until });
+        let Some(doing) = self.doing(&alarm.metric, alarm.side) else {
+            return refuse(LoopReason::NoAction, "no action is declared for it");
+        };
+        if candidate.refused {
+            return refuse(LoopReason::NotSelected, "the expression gives it no number above 0");
+        }
+        if let Some(why) = &self.blocked {
+            return refuse(LoopReason::Blocked, why);
+        }
+        if taken {
+            return refuse(LoopReason::Outranked, "another one comes first");
+        }
+        if let Some(open) = status.chosen.as_ref().filter(|chosen| chosen.outcome.is_none()) {
+            return Err(in_flight(open));
+        }
+        if let Some(claim) = input.executor.and_then(|executor| executor.status.claim.as_ref()) {
+            // Of a Decision that is not there any more.
+            return refuse(LoopReason::InFlight, &format!("decision {} is being carried out", claim.seq));
+        }
+        if alarm.held {
+            return refuse(LoopReason::UnknownValue, "its value is not known");
+        }
+        if input.executor.is_none_or(|executor| executor.status.seq.is_none()) && self.mode != LoopMode::DryRun {
+            return refuse(LoopReason::NoExecutor, "the loop's Execution is not there yet");
+        }
+        if !schedule::any_holds(&doing.windows, input.now) {
+            return limit(LoopReason::OutsideWindow, "its action is not done at this time".into(), None);
+        }
+        let ladder = Ladder { rungs: doing.rungs.len(), settle: doing.settle, side: alarm.side };
+        let rung = match ladder.turn(ladder_state(status, alarm), known.value(&alarm.metric), input.now) {
+            Turn::Climb(rung) => rung,
+            Turn::Settling(until) => {
+                let message = format!("its last action settles until {}", clock(until));
+                return Err(Pass { reason: LoopReason::Settling, message, limit: false, until: Some(until) });
+            }
+            Turn::Exhausted(until) => {
+                let message = format!("no rung of its ladder is left; again at {}", clock(until));
+                return limit(LoopReason::Exhausted, message, Some(until));
+            }
+        };
+        let direction = doing.rungs.get(rung).map(rung::direction).unwrap_or_default();
+        if alarm.unknown && direction == Direction::Lower {
+            return refuse(LoopReason::UnknownValue, "its value is not known, and its action lowers capacity");
+        }
+        match self.limits.held(&past(self, status), direction, input.now) {
+            Some(held) => limit(held.reason, held.message, held.until),
+            None => Ok(rung),
+        }
+    }
+}
+
+/// The message where nothing was chosen.
+pub fn hold(rejected: &[Rejected]) -> String {
+    rejected.first().map_or_else(|| "No Event".into(), |first| format!("Hold {}: {}", first.metric, first.message))
+}
+
+/// Whether an alarm that was passed over for this waits for a time, or for somebody to let it through. What was outranked, or
+/// came while another decision was carried out, waits for the next sample: that one tells of the effect.
+fn may_pass(reason: LoopReason) -> bool {
+    matches!(
+        reason,
+        LoopReason::Dwell
+            | LoopReason::Budget
+            | LoopReason::Damped
+            | LoopReason::Frozen
+            | LoopReason::Settling
+            | LoopReason::Exhausted
+            | LoopReason::OutsideWindow
+            | LoopReason::NoExecutor
+            | LoopReason::Blocked
+    )
+}
+
+fn ladder_state<'a>(status: &'a DecisionStatus, alarm: &AlarmState) -> Option<&'a LadderState> {
+    status.ladders.iter().find(|state| state.metric == alarm.metric && state.side == alarm.side)
+}
+
+fn in_flight(open: &Chosen) -> Pass {
+    let (reason, message) = match open.mode {
+        LoopMode::Approve => (
+            LoopReason::AwaitsApproval,
+            format!("decision {} is a proposal; set spec.approve to {} to have it carried out", open.seq, open.seq),
+        ),
+        LoopMode::Auto | LoopMode::DryRun | LoopMode::Paused => {
+            (LoopReason::InFlight, format!("decision {} is being carried out", open.seq))
+        }
+    };
+    Pass { reason, message, limit: false, until: None }
+}

@@ -1,0 +1,225 @@
+//! What holds a loop back: dwell, budgets, calm after oscillation. All of it is judged by the list of past actions alone,
+//! and of that no more is kept than they need: it is written with each decision.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::schedule::{self, Calendar};
+use crate::api::closed_loop::policy::{self, Calm, Oscillation, Policy};
+use crate::api::closed_loop::reasons::LoopReason;
+use crate::api::decision::{Act, Direction, LimitState};
+use crate::logic::closed_loop::common::{Fault, clock, later, micros, since, span};
+
+/// So many of the last actions are kept however old they are: the last one, and the one before, should it come to nothing.
+const LAST_FEW: usize = 2;
+
+/// The limits of a policy, read.
+#[derive(Clone, Debug, Default)]
+pub struct Limits {
+    all: Vec<Limit>,
+    oscillation: Option<Restless>,
+}
+
+/// A dwell and a budget, and when they hold.
+#[derive(Clone, Debug)]
+struct Limit {
+    /// Empty for the policy's own.
+    name: String,
+    windows: Vec<Calendar>,
+    dwell: SignedDuration,
+    budget: Option<Budget>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    max: usize,
+    per: SignedDuration,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Restless {
+    reversals: usize,
+    per: SignedDuration,
+    then: Calm,
+}
+
+/// Why an action is held back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    pub reason: LoopReason,
+    pub message: String,
+    /// Until when, where that is known.
+    pub until: Option<Timestamp>,
+}
+
+impl Limits {
+    /// Reads the policy.
+    ///
+    /// # Errors
+    ///
+    /// A duration or window cannot be read.
+    pub fn parse(policy: &Policy) -> Result<Self, Fault> {
+        let mut all = vec![Limit {
+            name: String::new(),
+            windows: Vec::new(),
+            dwell: span("policy.dwell", policy.dwell.as_ref())?,
+            budget: policy.budget.as_ref().map(|budget| Budget::parse("policy.budget", budget)).transpose()?,
+        }];
+        for limit in policy.limits.iter().flatten() {
+            let field = format!("policy.limits[{}]", limit.name);
+            all.push(Limit {
+                windows: schedule::parse(&format!("{field}.during"), Some(&limit.during))?,
+                dwell: span(&format!("{field}.dwell"), limit.dwell.as_ref())?,
+                budget: limit
+                    .budget
+                    .as_ref()
+                    .map(|budget| Budget::parse(&format!("{field}.budget"), budget))
+                    .transpose()?,
+                name: limit.name.clone(),
+            });
+        }
+        Ok(Self { all, oscillation: policy.oscillation.as_ref().map(Restless::parse).transpose()? })
+    }
+
+    /// What holds an action of this direction back, if anything does.
+    #[must_use]
+    pub fn held(&self, acts: &[Act], direction: Direction, now: Timestamp) -> Option<Held> {
+        let restless = self.oscillation.and_then(|oscillation| oscillation.held(acts, direction, now));
+        restless.or_else(|| self.at(now).find_map(|limit| limit.held(acts, now)))
+    }
+
+    /// What to show of it.
+    #[must_use]
+    pub fn state(&self, acts: &[Act], now: Timestamp) -> Option<LimitState> {
+        let dwell = self.at(now).filter_map(|limit| limit.dwells(acts, now)).max();
+        let left = self.at(now).filter_map(|limit| limit.budget).map(|budget| budget.left(acts, now)).min();
+        let calm = self.oscillation.and_then(|oscillation| Some((oscillation.then, oscillation.until(acts, now)?)));
+        let until = |kind| calm.filter(|(then, _)| *then == kind).map(|(_, until)| micros(until));
+        let state = LimitState {
+            dwell_until: dwell.map(micros),
+            budget_left: left.map(|left| i32::try_from(left).unwrap_or(i32::MAX)),
+            damped_until: until(Calm::Damp),
+            frozen_until: until(Calm::Freeze),
+        };
+        (state != LimitState::default()).then_some(state)
+    }
+
+    /// Drops what no limit can ask for any more: all that is older than the longest of them. The last of each dimension stays,
+    /// against which the next one may be a reversal. Should the policy be changed and ask for more, the decisions that are
+    /// still shown tell of it (see `history`).
+    pub fn forget(&self, acts: &mut Vec<Act>, now: Timestamp) {
+        let spans = self.all.iter().flat_map(|limit| [Some(limit.dwell), limit.budget.map(|budget| budget.per)]);
+        let longest = spans.chain([self.oscillation.map(|oscillation| oscillation.per)]).flatten().max();
+        let is_old = |act: &Act| since(&act.at, now) >= longest.unwrap_or_default();
+        let turns = |act: &Act| act.direction != Direction::Neither;
+        let mut kept: Vec<Act> = Vec::new();
+        for (age, act) in acts.drain(..).rev().enumerate() {
+            let rivals = |other: &Act| is_old(other) && turns(other) && other.dimension == act.dimension;
+            let is_last = || !kept.iter().any(rivals);
+            if age < LAST_FEW || !is_old(&act) || (turns(&act) && is_last()) {
+                kept.push(act);
+            }
+        }
+        kept.reverse();
+        *acts = kept;
+    }
+
+    fn at(&self, now: Timestamp) -> impl Iterator<Item = &Limit> {
+        self.all.iter().filter(move |limit| schedule::any_holds(&limit.windows, now))
+    }
+}
+
+impl Limit {
+    fn held(&self, acts: &[Act], now: Timestamp) -> Option<Held> {
+        let whose = if self.name.is_empty() { String::new() } else { format!(" (limit {})", self.name) };
+        if let Some(until) = self.dwells(acts, now) {
+            let message = format!("the time between two actions lasts until {}{whose}", clock(until));
+            return Some(Held { reason: LoopReason::Dwell, message, until: Some(until) });
+        }
+        let budget = self.budget.filter(|budget| budget.left(acts, now) == 0)?;
+        let until = budget.until(acts, now);
+        let when = until.map(|until| format!(" until {}", clock(until))).unwrap_or_default();
+        let message = format!("all {} actions of the budget are used up{when}{whose}", budget.max);
+        Some(Held { reason: LoopReason::Budget, message, until })
+    }
+
+    fn dwells(&self, acts: &[Act], now: Timestamp) -> Option<Timestamp> {
+        let last = acts.iter().map(|act| act.at.0).max()?;
+        let until = later(last, self.dwell);
+        (!self.dwell.is_zero() && until > now).then_some(until)
+    }
+}
+
+impl Budget {
+    fn parse(field: &str, budget: &policy::Budget) -> Result<Self, Fault> {
+        let per = span(&format!("{field}.per"), Some(&budget.per))?;
+        Ok(Self { max: usize::try_from(budget.max).unwrap_or(0), per })
+    }
+
+    fn left(self, acts: &[Act], now: Timestamp) -> usize {
+        self.max.saturating_sub(self.recent(acts, now).count())
+    }
+
+    /// When an action falls out of the time that counts, so that there is room for another.
+    fn until(self, acts: &[Act], now: Timestamp) -> Option<Timestamp> {
+        let mut recent: Vec<Timestamp> = self.recent(acts, now).collect();
+        recent.sort_unstable();
+        let first = recent.len().checked_sub(self.max)?;
+        recent.get(first).map(|at| later(*at, self.per))
+    }
+
+    fn recent(self, acts: &[Act], now: Timestamp) -> impl Iterator<Item = Timestamp> {
+        acts.iter().filter(move |act| since(&act.at, now) < self.per).map(|act| act.at.0)
+    }
+}
+
+impl Restless {
+    fn parse(oscillation: &Oscillation) -> Result<Self, Fault> {
+        Ok(Self {
+            reversals: usize::try_from(oscillation.reversals).unwrap_or(1).max(1),
+            per: span("policy.oscillation.per", Some(&oscillation.per))?,
+            then: oscillation.then.unwrap_or_default(),
+        })
+    }
+
+    fn held(self, acts: &[Act], direction: Direction, now: Timestamp) -> Option<Held> {
+        let until = self.until(acts, now)?;
+        let (reason, what) = match (self.then, direction) {
+            (Calm::Freeze, Direction::Raise | Direction::Lower | Direction::Neither) => {
+                (LoopReason::Frozen, "nothing is done")
+            }
+            (Calm::Damp, Direction::Lower) => (LoopReason::Damped, "capacity is not lowered"),
+            (Calm::Damp, Direction::Raise | Direction::Neither) => return None,
+        };
+        let message =
+            format!("its actions undid one another {} times or more: {what} until {}", self.reversals, clock(until));
+        Some(Held { reason, message, until: Some(until) })
+    }
+
+    /// Until when there are too many reversals.
+    fn until(self, acts: &[Act], now: Timestamp) -> Option<Timestamp> {
+        let mut recent: Vec<Timestamp> =
+            reversals(acts).into_iter().filter(|at| now.duration_since(*at) < self.per).collect();
+        recent.sort_unstable();
+        let last = recent.len().checked_sub(self.reversals)?;
+        recent.get(last).map(|at| later(*at, self.per))
+    }
+}
+
+/// When an action went the other way than the one before it on the same dimension.
+fn reversals(acts: &[Act]) -> Vec<Timestamp> {
+    let mut found = Vec::new();
+    for (index, act) in acts.iter().enumerate() {
+        if act.direction == Direction::Neither {
+            continue;
+        }
+        let before = acts
+            .iter()
+            .take(index)
+            .rev()
+            .find(|other| other.dimension == act.dimension && other.direction != Direction::Neither);
+        if before.is_some_and(|before| before.direction != act.direction) {
+            found.push(act.at.0);
+        }
+    }
+    found
+}

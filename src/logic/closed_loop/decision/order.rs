@@ -1,0 +1,130 @@
+//! Which alarm comes first: by rank, by weight, or by a user's expression. Of equals the first in rank, always.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use crate::api::closed_loop::policy::{Policy, Select};
+use crate::api::decision::Counter;
+use crate::api::monitoring::{AlarmState, Reading};
+use crate::logic::closed_loop::common::{Fault, number};
+use crate::logic::expression::{MetricView, Score};
+use crate::logic::quantity;
+
+/// How alarms are put in order, read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Selection {
+    /// By the rank alone.
+    Rank,
+    /// By how far beyond the level, times the weight.
+    Weighted(BTreeMap<String, f64>),
+    /// By what the expression gives.
+    Expression(Score),
+}
+
+/// An alarm in its order.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Candidate<'a> {
+    /// The alarm.
+    pub alarm: &'a AlarmState,
+    /// The expression gave 0, less, or no number: it is not to be served now.
+    pub refused: bool,
+}
+
+impl Selection {
+    /// Reads the policy.
+    ///
+    /// # Errors
+    ///
+    /// A weight or the expression cannot be read.
+    pub fn parse(policy: &Policy) -> Result<Self, Fault> {
+        match policy.select.unwrap_or_default() {
+            Select::Rank => Ok(Self::Rank),
+            Select::Weighted => {
+                let weights = policy.weights.iter().flatten();
+                let read = |(name, weight)| -> Result<(String, f64), Fault> {
+                    let name: &String = name;
+                    Ok((name.clone(), number(&format!("policy.weights[{name}]"), weight)?))
+                };
+                weights.map(read).collect::<Result<_, _>>().map(Self::Weighted)
+            }
+            Select::Expression => {
+                let text = policy.expression.as_deref().unwrap_or_default();
+                Score::parse(text).map(Self::Expression).map_err(|error| Fault::new("policy.expression", error))
+            }
+        }
+    }
+}
+
+/// What the order depends on besides the alarms.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// All metrics, the most important first.
+    pub rank: &'a [String],
+    /// The last value of each.
+    pub values: &'a [Reading],
+    /// How often each was served.
+    pub counters: &'a [Counter],
+}
+
+impl Known<'_> {
+    fn place(&self, metric: &str) -> usize {
+        self.rank.iter().position(|name| name == metric).unwrap_or(self.rank.len())
+    }
+
+    /// The metric's last value.
+    #[must_use]
+    pub fn value(&self, metric: &str) -> Option<f64> {
+        let reading = self.values.iter().find(|reading| reading.metric == metric)?;
+        quantity::number(reading.value.as_str()).ok()
+    }
+
+    fn view<'a>(&self, alarm: &'a AlarmState) -> MetricView<'a> {
+        let counter = self.counters.iter().find(|counter| counter.metric == alarm.metric);
+        MetricView {
+            name: &alarm.metric,
+            side: alarm.side.as_str(),
+            value: self.value(&alarm.metric).unwrap_or(0.0),
+            excess: excess(alarm).unwrap_or(0.0),
+            rank: i64::try_from(self.place(&alarm.metric)).unwrap_or(i64::MAX),
+            wanted: counter.map_or(0, |counter| counter.wanted),
+            served: counter.map_or(0, |counter| counter.served),
+            limited: counter.map_or(0, |counter| counter.limited),
+        }
+    }
+}
+
+/// The alarms in the order in which they are looked at.
+#[must_use]
+pub fn order<'a>(selection: &Selection, alarms: &'a [AlarmState], known: Known) -> Vec<Candidate<'a>> {
+    let mut scored: Vec<(Option<f64>, &AlarmState)> =
+        alarms.iter().map(|alarm| (score(selection, alarm, known), alarm)).collect();
+    let place = |alarm: &AlarmState| (known.place(&alarm.metric), alarm.metric.clone(), alarm.side);
+    scored.sort_by(|(a_score, a), (b_score, b)| descending(*a_score, *b_score).then_with(|| place(a).cmp(&place(b))));
+    scored.into_iter().map(|(score, alarm)| Candidate { alarm, refused: score.is_none() }).collect()
+}
+
+/// Higher first, none last.
+fn descending(a: Option<f64>, b: Option<f64>) -> Ordering {
+    match (a, b) {
+        (Some(a), Some(b)) => b.total_cmp(&a),
+        (Some(_), None) => Ordering::Less,
+        (None, Some(_)) => Ordering::Greater,
+        (None, None) => Ordering::Equal,
+    }
+}
+
+fn score(selection: &Selection, alarm: &AlarmState, known: Known) -> Option<f64> {
+    match selection {
+        Selection::Rank => Some(0.0),
+        // An alarm without a measure is as far beyond as can be said in one word: wholly.
+        Selection::Weighted(weights) => {
+            let weight = weights.get(&alarm.metric).copied().unwrap_or(1.0);
+            Some(weight * excess(alarm).unwrap_or(1.0)).filter(|score| score.is_finite()).or(Some(0.0))
+        }
+        Selection::Expression(score) => score.of(&known.view(alarm)).filter(|score| *score > 0.0),
+    }
+}
+
+fn excess(alarm: &AlarmState) -> Option<f64> {
+    quantity::number(alarm.excess.as_ref()?.as_str()).ok()
+}

@@ -1,0 +1,199 @@
+//! What became of the last decision: counted, remembered, and taken back where it was never begun.
+//!
+//! An outcome is taken from Execution's status whenever it is seen, once, and is no write of its own: until the next decision
+//! is written it can be told again. Served counts only what was done: what a limit blocked counts as limited.
+
+use jiff::Timestamp;
+
+use super::decide::{Executor, Rules};
+use super::ladder;
+use crate::api::closed_loop::LoopMode;
+use crate::api::closed_loop::reasons::LoopReason;
+use crate::api::decision::{Act, Chosen, Counter, DecisionStatus, Direction, Entry, Outcome};
+use crate::api::execution::{ExecutionState, ExecutionStatus};
+use crate::api::monitoring::AlarmState;
+use crate::logic::closed_loop::common::{later, micros};
+use crate::logic::closed_loop::monitoring::tag;
+
+/// The status with what became of the last decision, as the Execution tells it: what everybody goes by who reads a Decision,
+/// since that is only written with the next decision or the heartbeat. Asked again, it answers the same.
+#[must_use]
+pub fn told(status: &DecisionStatus, executor: Option<Executor>, now: Timestamp) -> DecisionStatus {
+    let mut status = status.clone();
+    take_over(&mut status, executor, now);
+    status
+}
+
+/// Takes over what became of the last decision, for the decisions to come.
+pub fn settle(rules: &Rules, status: &mut DecisionStatus, executor: Option<Executor>, now: Timestamp) {
+    let Some(End { chosen, outcome, at }) = take_over(status, executor, now) else { return };
+    let rest = match outcome {
+        Outcome::Limited => ladder::FULL_REST,
+        Outcome::Failed => ladder::FAILED_REST,
+        Outcome::Served | Outcome::Overtaken | Outcome::Lost | Outcome::DryRun | Outcome::Withdrawn => return,
+    };
+    if let Some(ladder) = rules.ladder(&chosen.metric, chosen.side) {
+        let rung = usize::try_from(chosen.rung).unwrap_or(0);
+        status.ladders.retain(|state| (&state.metric, state.side) != (&chosen.metric, chosen.side));
+        status.ladders.push(ladder.failed(&chosen.metric, rung, later(at, rest)));
+    }
+}
+
+/// A Decision that was made anew goes on where the Execution is: with its number, its sample, and the time of its last action.
+/// Where the last decision came to nothing, that action was an earlier one, and when is not known: not later than this.
+pub fn recover(status: &mut DecisionStatus, executor: Option<Executor>) {
+    let done = executor.map(|executor| executor.status).filter(|done| done.claim.is_none());
+    let Some(done) = done.filter(|_| status.seq == 0) else { return };
+    status.seq = done.seq.unwrap_or(0).max(0);
+    status.tag = tag::latest([status.tag.as_ref(), done.tag.as_ref()]).cloned();
+    let ended = status.seq > 0 && self::ended(done).is_some();
+    if let Some(since) = done.since.as_ref().filter(|_| ended) {
+        let (direction, dimension) = (Direction::Neither, String::new());
+        status.acts.push(Act { seq: status.seq, at: since.clone(), direction, dimension });
+    }
+}
+
+/// How a decision ended, and when.
+struct End {
+    chosen: Chosen,
+    outcome: Outcome,
+    at: Timestamp,
+}
+
+/// Notes how the last decision ended, where it has and that is not noted yet.
+fn take_over(status: &mut DecisionStatus, executor: Option<Executor>, now: Timestamp) -> Option<End> {
+    let chosen = status.chosen.clone()?;
+    match chosen.outcome {
+        None => {}
+        // It was taken back while it was being taken up: then it stands after all.
+        Some(Outcome::Withdrawn) if executor.is_some_and(|executor| taken_up(&chosen, executor)) => {
+            mark(status, chosen.seq, None);
+        }
+        Some(
+            Outcome::Served
+            | Outcome::DryRun
+            | Outcome::Limited
+            | Outcome::Failed
+            | Outcome::Overtaken
+            | Outcome::Lost
+            | Outcome::Withdrawn,
+        ) => return None,
+    }
+    let outcome = executor.and_then(|executor| outcome(&chosen, executor))?;
+    let at = conclude(status, &chosen, outcome, executor, now);
+    Some(End { chosen, outcome, at })
+}
+
+fn taken_up(chosen: &Chosen, executor: Executor) -> bool {
+    executor.uid == chosen.executor && executor.status.seq == Some(chosen.seq)
+}
+
+/// How the decision ended, if it has.
+fn outcome(chosen: &Chosen, executor: Executor) -> Option<Outcome> {
+    if executor.uid != chosen.executor {
+        return Some(Outcome::Lost);
+    }
+    match executor.status.seq {
+        Some(seq) if seq > chosen.seq => Some(Outcome::Lost),
+        Some(seq) if seq == chosen.seq => ended(executor.status),
+        Some(_) | None => None,
+    }
+}
+
+fn ended(status: &ExecutionStatus) -> Option<Outcome> {
+    match status.state? {
+        ExecutionState::Idle | ExecutionState::Claimed | ExecutionState::Executing => None,
+        ExecutionState::Done => Some(Outcome::Served),
+        ExecutionState::Limited => Some(Outcome::Limited),
+        ExecutionState::Failed => Some(Outcome::Failed),
+        ExecutionState::Overtaken => Some(Outcome::Overtaken),
+        ExecutionState::Lost => Some(Outcome::Lost),
+    }
+}
+
+fn conclude(
+    status: &mut DecisionStatus,
+    chosen: &Chosen,
+    outcome: Outcome,
+    executor: Option<Executor>,
+    now: Timestamp,
+) -> Timestamp {
+    let done = executor.filter(|executor| taken_up(chosen, *executor)).map(|executor| executor.status);
+    let at = done.and_then(|done| done.since.as_ref()).map_or(now, |since| since.0).max(chosen.at.0);
+    let effect = done.and_then(|done| match (&done.before, &done.after) {
+        (Some(before), Some(after)) => Some(format!("{before} -> {after}")),
+        (None, Some(after)) => Some(after.clone()),
+        (_, None) => done.message.clone(),
+    });
+    mark(status, chosen.seq, Some(outcome));
+    if let Some(entry) = entry(status, chosen.seq) {
+        (entry.effect, entry.ended) = (effect, (at > entry.at.0).then(|| micros(at)));
+    }
+    match outcome {
+        Outcome::Served => {
+            let counter = counter(&mut status.counters, &chosen.metric);
+            counter.served = counter.served.saturating_add(1);
+            counter.last_served = Some(micros(at));
+            dated(status, chosen, at);
+        }
+        Outcome::Limited => {
+            let counter = counter(&mut status.counters, &chosen.metric);
+            counter.limited = counter.limited.saturating_add(1);
+            // Nothing was done, so no time between two actions begins.
+            status.acts.retain(|act| act.seq != chosen.seq);
+        }
+        Outcome::Failed | Outcome::Overtaken | Outcome::Lost | Outcome::DryRun | Outcome::Withdrawn => {
+            dated(status, chosen, at);
+        }
+    }
+    at
+}
+
+/// Limits count from when it was done, which may be long after it was decided.
+fn dated(status: &mut DecisionStatus, chosen: &Chosen, at: Timestamp) {
+    for act in status.acts.iter_mut().filter(|act| act.seq == chosen.seq) {
+        act.at = micros(at);
+    }
+}
+
+/// Notes the outcome where it is shown.
+fn mark(status: &mut DecisionStatus, seq: i64, outcome: Option<Outcome>) {
+    if let Some(chosen) = status.chosen.as_mut().filter(|chosen| chosen.seq == seq) {
+        chosen.outcome = outcome;
+    }
+    if let Some(entry) = entry(status, seq) {
+        (entry.outcome, entry.ended, entry.effect) = (outcome, None, None);
+    }
+    status.reason = Some(outcome.map_or(LoopReason::InFlight, Outcome::reason));
+}
+
+fn entry(status: &mut DecisionStatus, seq: i64) -> Option<&mut Entry> {
+    status.history.iter_mut().find(|entry| entry.seq == seq)
+}
+
+/// Takes back a decision that nobody has begun and that is not wanted any more: its alarm is over, its rung is gone, or the
+/// mode is another one.
+pub fn withdraw(rules: &Rules, status: &mut DecisionStatus, executor: Option<Executor>, alarms: Option<&[AlarmState]>) {
+    let Some(chosen) = status.chosen.clone().filter(|chosen| chosen.outcome.is_none()) else { return };
+    if executor.is_some_and(|executor| taken_up(&chosen, executor)) {
+        return;
+    }
+    let stands = alarms
+        .is_none_or(|alarms| alarms.iter().any(|alarm| alarm.metric == chosen.metric && alarm.side == chosen.side));
+    let rung = usize::try_from(chosen.rung).unwrap_or(0);
+    let there = rules.rung(&chosen.metric, chosen.side, rung).is_some_and(|rung| *rung == chosen.action);
+    let mode = rules.mode == chosen.mode && rules.mode != LoopMode::Paused;
+    if !(stands && there && mode) {
+        // The action stays in the list that limits count: it may be begun at this very moment.
+        mark(status, chosen.seq, Some(Outcome::Withdrawn));
+    }
+}
+
+/// The metric's counter.
+pub fn counter<'a>(counters: &'a mut Vec<Counter>, metric: &str) -> &'a mut Counter {
+    let index = counters.iter().position(|counter| counter.metric == metric).unwrap_or_else(|| {
+        counters.push(Counter { metric: metric.to_owned(), ..Counter::default() });
+        counters.len() - 1
+    });
+    &mut counters[index]
+}

@@ -1,0 +1,378 @@
+//! The second hop: who is served, who is passed over and why, and what is remembered.
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::api::closed_loop::reasons::LoopReason;
+use crate::api::decision::Outcome;
+use crate::api::execution::{ExecutionState, ExecutionStatus};
+use crate::logic::closed_loop::decision::{Executor, Input, Rules};
+use crate::logic::closed_loop::tests::bench::{Loop, at, demo, spec, up_and_down};
+
+const LOW: [(&str, &str); 2] = [("cpu", "2"), ("memory", "40")];
+
+fn reasons(this: &Loop) -> Vec<(&str, LoopReason)> {
+    this.decision.rejected.iter().map(|one| (one.metric.as_str(), one.reason)).collect()
+}
+
+fn counters(this: &Loop, metric: &str) -> (i64, i64, i64) {
+    let decision = this.told(at(0));
+    let counter = decision.counters.iter().find(|counter| counter.metric == metric).unwrap();
+    (counter.wanted, counter.served, counter.limited)
+}
+
+#[test]
+fn what_was_passed_over_and_why_is_said() {
+    let mut this = Loop::new("fast", demo(json!({"rank": ["memory"]})));
+    this.push(at(0), &LOW);
+    assert_eq!(this.messages().1, "React to memory");
+    assert_eq!(reasons(&this), [("cpu", LoopReason::Outranked)]);
+    assert_eq!(counters(&this, "cpu"), (1, 0, 0));
+    assert_eq!(counters(&this, "memory"), (1, 1, 0));
+    let entry = &this.told(at(0)).history[0];
+    assert_eq!((entry.outcome, entry.effect.as_deref()), (Some(Outcome::Served), Some("3 -> 4")));
+    assert_eq!(entry.action, "scale by 1, at most 1000");
+}
+
+#[test]
+fn the_dwell_is_kept_and_counts_as_limited() {
+    let mut this = Loop::new("fast", demo(json!({"dwell": "60s"})));
+    for second in 0..60 {
+        this.push(at(second), &LOW);
+    }
+    assert_eq!(this.effects.len(), 1);
+    assert_eq!(reasons(&this), [("cpu", LoopReason::Dwell), ("memory", LoopReason::Dwell)]);
+    assert!(this.messages().1.starts_with("Hold cpu: the time between two actions lasts until"));
+    assert_eq!(counters(&this, "cpu"), (60, 1, 59));
+    this.push(at(60), &LOW);
+    assert_eq!(this.effects.len(), 2);
+}
+
+#[test]
+fn a_held_loop_writes_only_edges() {
+    let mut this = Loop::new("fast", demo(json!({"dwell": "1h"})));
+    this.push(at(0), &LOW);
+    this.push(at(1), &LOW);
+    let writes = this.writes;
+    for second in 2..200 {
+        this.push(at(second), &LOW);
+    }
+    assert_eq!(this.writes, writes);
+}
+
+#[test]
+fn an_acting_iteration_writes_three_times() {
+    let mut this = Loop::new("fast", demo(json!({})));
+    this.push(at(0), &LOW);
+    let writes = this.writes;
+    this.push(at(1), &LOW);
+    assert_eq!(this.writes - writes, 3, "the choice, the claim, and its end");
+}
+
+#[test]
+fn what_became_of_a_choice_is_written_with_the_next_or_after_a_while() {
+    let mut this = Loop::new("fast", demo(json!({})));
+    this.push(at(0), &LOW);
+    assert_eq!(this.stored.1.chosen.as_ref().unwrap().outcome, None);
+    assert_eq!(this.told(at(0)).history[0].effect.as_deref(), Some("3 -> 4"));
+    this.push(at(1), &LOW);
+    assert_eq!(this.stored.1.history[0].outcome, Some(Outcome::Served));
+    let calm = [("cpu", "20"), ("memory", "60")];
+    this.push(at(2), &calm);
+    let (writes, told) = (this.writes, this.told(at(2)));
+    // A restart tells the same again.
+    this.crash();
+    for second in 3..301 {
+        this.push(at(second), &calm);
+        assert_eq!((&this.told(at(second)).counters, &this.decision.acts), (&told.counters, &told.acts));
+    }
+    assert_eq!(this.writes, writes);
+    for second in 301..303 {
+        this.push(at(second), &calm);
+    }
+    assert_eq!(this.stored.1.chosen.as_ref().unwrap().outcome, Some(Outcome::Served));
+}
+
+#[test]
+fn an_action_outside_its_window_waits_and_the_next_one_goes() {
+    let mut spec = demo(json!({}));
+    let window = serde_json::from_value(json!([{"cron": "0 12 * * *", "duration": "1h"}])).unwrap();
+    spec.actions.as_mut().unwrap()[0].during = Some(window);
+    let mut this = Loop::new("fast", spec);
+    this.push(at(0), &LOW);
+    assert_eq!(this.messages().1, "React to memory");
+    assert_eq!(reasons(&this), [("cpu", LoopReason::OutsideWindow)]);
+}
+
+fn laddered() -> Loop {
+    Loop::new(
+        "fast",
+        spec(json!({
+            "target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "metrics": [{"name": "cpu", "source": {"push": {}}, "low": {"raise": "5"}}],
+            "actions": [{"when": {"metric": "cpu", "side": "Low"}, "settle": "90s", "ladder": [
+                {"scale": {"by": 1, "max": 4}},
+                {"scale": {"by": 2, "max": 9}},
+                {"scale": {"by": 3, "max": 20}},
+            ]}],
+        })),
+    )
+}
+
+#[test]
+fn a_ladder_is_climbed_when_a_rung_had_no_effect() {
+    let mut this = laddered();
+    this.push(at(0), &[("cpu", "2")]);
+    this.push(at(89), &[("cpu", "2")]);
+    assert_eq!(reasons(&this), [("cpu", LoopReason::Settling)]);
+    assert_eq!(counters(&this, "cpu").2, 0, "to wait for an effect is no limit");
+    this.push(at(90), &[("cpu", "2")]);
+    assert_eq!(this.replicas, 6, "no effect: the second rung");
+    this.push(at(180), &[("cpu", "3")]);
+    assert_eq!(this.replicas, 8, "it helped: the same rung");
+    this.push(at(200), &[("cpu", "9")]);
+    this.push(at(201), &[("cpu", "2")]);
+    assert_eq!(this.decision.history.last().unwrap().rung, 0, "the alarm was over: from the beginning");
+}
+
+#[test]
+fn a_rung_that_is_exhausted_gives_way_and_counts_as_limited() {
+    let mut this = laddered();
+    this.replicas = 4;
+    this.push(at(0), &[("cpu", "2")]);
+    assert_eq!(this.told(at(0)).history[0].outcome, Some(Outcome::Limited));
+    assert_eq!(this.execution.message.as_deref(), Some("it is at 4, and max is 4"));
+    assert_eq!(counters(&this, "cpu"), (1, 0, 1));
+    this.push(at(1), &[("cpu", "2")]);
+    assert_eq!(this.replicas, 6, "what did nothing starts no dwell");
+}
+
+#[test]
+fn a_ladder_without_a_rung_left_is_tried_again_later() {
+    let mut this = laddered();
+    this.replicas = 20;
+    for second in 0..4 {
+        this.push(at(second), &[("cpu", "2")]);
+    }
+    assert_eq!(reasons(&this), [("cpu", LoopReason::Exhausted)]);
+    this.replicas = 2;
+    this.push(at(400), &[("cpu", "2")]);
+    assert_eq!(this.replicas, 3);
+}
+
+#[test]
+fn what_failed_is_not_tried_again_at_once() {
+    let mut this = monitored(0);
+    let mut execution = ExecutionStatus { seq: Some(0), ..ExecutionStatus::default() };
+    alone(&mut this, &execution, "exe", 0);
+    execution.seq = Some(1);
+    execution.state = Some(ExecutionState::Failed);
+    let again = |this: &mut Loop, execution: &ExecutionStatus, second| {
+        this.monitoring.tag.as_mut().unwrap().sequence += 1;
+        alone(this, execution, "exe", second);
+        this.decision.seq
+    };
+    assert_eq!(again(&mut this, &execution, 1), 2, "memory's turn");
+    execution.seq = Some(2);
+    execution.state = Some(ExecutionState::Overtaken);
+    assert_eq!(again(&mut this, &execution, 2), 3, "who was overtaken looks again");
+    assert_eq!(this.decision.chosen.as_ref().unwrap().metric, "memory");
+    execution.seq = Some(3);
+    assert_eq!(again(&mut this, &execution, 61), 4);
+    assert_eq!(this.decision.chosen.as_ref().unwrap().metric, "cpu", "after a minute");
+}
+
+#[test]
+fn a_blocked_loop_decides_nothing_and_says_why() {
+    let mut this = monitored(0);
+    let mut spec = this.children(at(0)).decision;
+    spec.blocked = Some("HorizontalPodAutoscaler web acts on replicas".into());
+    let idle = ExecutionStatus { seq: Some(0), ..ExecutionStatus::default() };
+    let executor = Some(Executor { uid: "exe", status: &idle });
+    let input = Input { monitoring: &this.monitoring, executor, written: &this.decision, generation: 1, now: at(0) };
+    this.decision = Rules::parse(&spec).unwrap().decide(&this.decision, input).status;
+    assert_eq!(reasons(&this)[0], ("cpu", LoopReason::Blocked));
+    assert_eq!((this.decision.seq, counters(&this, "cpu")), (0, (1, 0, 0)));
+}
+
+#[test]
+fn a_dry_run_says_what_it_would_do_and_does_nothing() {
+    let mut spec = demo(json!({}));
+    spec.mode = serde_json::from_value(json!("DryRun")).unwrap();
+    let mut this = Loop::new("fast", spec);
+    this.push(at(0), &LOW);
+    assert_eq!(this.messages().1, "Would react to cpu");
+    assert_eq!(this.decision.history[0].outcome, Some(Outcome::DryRun));
+    assert!(this.effects.is_empty());
+}
+
+#[test]
+fn a_proposal_waits_for_its_approval() {
+    let mut spec = demo(json!({}));
+    spec.mode = serde_json::from_value(json!("Approve")).unwrap();
+    let mut this = Loop::new("fast", spec);
+    this.push(at(0), &LOW);
+    assert_eq!(this.messages().1, "Propose to react to cpu");
+    this.push(at(1), &LOW);
+    assert_eq!(reasons(&this)[0], ("cpu", LoopReason::AwaitsApproval));
+    this.spec.approve = Some(this.decision.seq);
+    this.push(at(2), &LOW);
+    assert_eq!((this.effects.len(), this.decision.history.len()), (1, 2));
+    this.push(at(3), &LOW);
+    assert_eq!(this.effects.len(), 1, "each proposal needs an approval of its own");
+}
+
+#[test]
+fn a_proposal_whose_alarm_is_over_is_taken_back() {
+    let mut spec = demo(json!({}));
+    spec.mode = serde_json::from_value(json!("Approve")).unwrap();
+    let mut this = Loop::new("fast", spec);
+    this.push(at(0), &LOW);
+    this.push(at(1), &[("cpu", "20"), ("memory", "60")]);
+    assert_eq!(this.decision.history[0].outcome, Some(Outcome::Withdrawn));
+    this.spec.approve = Some(1);
+    this.push(at(2), &[("cpu", "20"), ("memory", "60")]);
+    assert!(this.effects.is_empty(), "the approval comes too late");
+}
+
+#[test]
+fn a_paused_loop_does_nothing() {
+    let mut spec = demo(json!({}));
+    spec.mode = serde_json::from_value(json!("Paused")).unwrap();
+    let mut this = Loop::new("fast", spec);
+    this.push(at(0), &LOW);
+    assert_eq!(this.messages(), ("Paused", "Paused"));
+    assert!(this.effects.is_empty());
+    this.spec.mode = serde_json::from_value(json!("Auto")).unwrap();
+    this.push(at(1), &LOW);
+    assert_eq!(this.effects.len(), 1);
+}
+
+#[rstest]
+#[case(json!({"select": "Weighted", "weights": {"cpu": "1", "memory": "1"}}), "cpu")] // 0.6 and 0.2 beyond
+#[case(json!({"select": "Weighted", "weights": {"cpu": "1", "memory": "4"}}), "memory")]
+#[case(json!({"select": "Weighted", "weights": {"cpu": "1", "memory": "3"}, "rank": ["memory"]}), "memory")] // a tie
+#[case(json!({"select": "Expression", "expression": "metric.name == \"memory\" ? 2 : 1"}), "memory")]
+#[case(json!({"select": "Expression", "expression": "metric.value"}), "memory")]
+#[case(json!({"select": "Expression", "expression": "metric.rank == 0 ? 0.0 : metric.excess"}), "memory")]
+#[case(json!({"select": "Expression", "expression": "1"}), "cpu")]
+fn selects(#[case] policy: Value, #[case] expected: &str) {
+    let mut this = Loop::new("fast", demo(policy));
+    this.push(at(0), &LOW);
+    assert_eq!(this.messages().1, format!("React to {expected}"));
+}
+
+#[test]
+fn an_expression_that_gives_nothing_lets_nothing_through() {
+    let mut this = Loop::new("fast", demo(json!({"select": "Expression", "expression": "1 / metric.rank"})));
+    this.push(at(0), &LOW);
+    assert_eq!(this.messages().1, "React to memory");
+    assert_eq!(reasons(&this), [("cpu", LoopReason::NotSelected)]);
+}
+
+#[test]
+fn an_unknown_value_lowers_nothing() {
+    let mut this = up_and_down(json!({}));
+    let missing = json!({"after": "45s", "then": "Assume", "value": "0"});
+    this.spec.metrics[0].missing = serde_json::from_value(missing).unwrap();
+    this.push(at(0), &[("load", "50")]);
+    this.push(at(60), &[("load", "n/a")]);
+    assert_eq!(this.messages().0, "Low load");
+    assert_eq!(reasons(&this), [("load", LoopReason::UnknownValue)]);
+    this.spec.metrics[0].missing = serde_json::from_value(json!({"then": "Assume", "value": "99"})).unwrap();
+    this.push(at(120), &[("load", "n/a")]);
+    assert_eq!(this.messages().1, "React to load", "to raise is safe");
+}
+
+/// A Decision alone, with an Execution that is what the test says.
+fn alone(this: &mut Loop, execution: &ExecutionStatus, uid: &str, second: i64) {
+    let children = this.children(at(second));
+    let rules = Rules::parse(&children.decision).unwrap();
+    let input = Input {
+        monitoring: &this.monitoring,
+        executor: Some(Executor { uid, status: execution }),
+        written: &this.decision,
+        generation: 1,
+        now: at(second),
+    };
+    this.decision = rules.decide(&this.decision, input).status;
+}
+
+fn monitored(second: i64) -> Loop {
+    let mut this = Loop::new("fast", demo(json!({})));
+    this.push(at(second), &LOW);
+    this.decision = crate::api::decision::DecisionStatus::default();
+    this
+}
+
+#[test]
+fn nothing_is_decided_for_an_execution_that_is_not_there() {
+    let mut this = monitored(0);
+    alone(&mut this, &ExecutionStatus::default(), "exe", 0);
+    assert_eq!(reasons(&this)[0], ("cpu", LoopReason::NoExecutor));
+}
+
+#[test]
+fn a_decision_made_anew_goes_on_with_the_numbers() {
+    let mut this = monitored(0);
+    let execution = ExecutionStatus { seq: Some(17), ..ExecutionStatus::default() };
+    alone(&mut this, &execution, "exe", 0);
+    assert_eq!(this.decision.seq, 18);
+}
+
+#[rstest]
+#[case(ExecutionState::Done)]
+#[case(ExecutionState::Limited)]
+#[case(ExecutionState::Failed)]
+#[case(ExecutionState::Overtaken)]
+#[case(ExecutionState::Lost)]
+fn a_decision_made_anew_keeps_the_dwell(#[case] state: ExecutionState) {
+    let mut this = monitored(0);
+    this.spec.policy = Some(serde_json::from_value(json!({"dwell": "60s"})).unwrap());
+    let since = Some(crate::logic::closed_loop::common::micros(at(-30)));
+    let execution = ExecutionStatus { seq: Some(17), state: Some(state), since, ..ExecutionStatus::default() };
+    alone(&mut this, &execution, "exe", 0);
+    assert_eq!((this.decision.seq, reasons(&this)[0]), (17, ("cpu", LoopReason::Dwell)));
+    alone(&mut this, &execution, "exe", 30);
+    assert_eq!(this.decision.seq, 18);
+}
+
+#[test]
+fn an_execution_made_anew_leaves_the_old_decision_lost() {
+    let mut this = monitored(0);
+    let execution = ExecutionStatus { seq: Some(0), ..ExecutionStatus::default() };
+    alone(&mut this, &execution, "exe", 0);
+    assert_eq!(this.decision.chosen.as_ref().unwrap().outcome, None);
+    alone(&mut this, &execution, "another", 1);
+    assert_eq!(this.decision.chosen.as_ref().unwrap().outcome, Some(Outcome::Lost));
+    assert_eq!(counters(&this, "cpu").1, 0);
+}
+
+#[test]
+fn what_was_taken_back_while_it_was_taken_up_stands_after_all() {
+    let mut this = monitored(0);
+    let idle = ExecutionStatus { seq: Some(0), ..ExecutionStatus::default() };
+    alone(&mut this, &idle, "exe", 0);
+    this.spec.mode = serde_json::from_value(json!("DryRun")).unwrap();
+    alone(&mut this, &idle, "exe", 1);
+    assert_eq!(this.decision.chosen.as_ref().unwrap().outcome, Some(Outcome::Withdrawn));
+    let claimed = ExecutionStatus { seq: Some(1), state: Some(ExecutionState::Claimed), ..ExecutionStatus::default() };
+    alone(&mut this, &claimed, "exe", 2);
+    assert_eq!(this.decision.chosen.as_ref().unwrap().outcome, None);
+    let done = ExecutionStatus { state: Some(ExecutionState::Done), ..claimed };
+    alone(&mut this, &done, "exe", 3);
+    assert_eq!(this.decision.chosen.as_ref().unwrap().outcome, Some(Outcome::Served));
+    assert_eq!(counters(&this, "cpu").1, 1);
+    alone(&mut this, &done, "exe", 4);
+    assert_eq!(counters(&this, "cpu").1, 1, "counted once");
+}
+
+#[test]
+fn the_same_sample_is_decided_on_once() {
+    let mut this = monitored(0);
+    let idle = ExecutionStatus { seq: Some(0), ..ExecutionStatus::default() };
+    for second in 0..5 {
+        alone(&mut this, &idle, "exe", second);
+    }
+    assert_eq!((this.decision.seq, counters(&this, "cpu").0), (1, 1));
+}

@@ -1,0 +1,5 @@
+//! Tests of the second hop.
+
+mod decide;
+mod limits;
+mod release;

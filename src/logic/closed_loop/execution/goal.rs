@@ -1,0 +1,260 @@
+//! What the target is to be: an absolute value, from what was observed and what the rung says.
+//!
+//! A rung that raises never gives less than there is nor more than its max, one that lowers never more than there is nor less
+//! than its min. What was decided on an unknown value never lowers. Must not know how a value is read or written.
+
+use serde_json::Value;
+
+use crate::api::closed_loop::action::{Bounds, PatchField, Resize, Resource, Scale};
+use crate::api::execution::Quantities;
+use crate::api::scalars::Number;
+use crate::logic::closed_loop::common::shown;
+use crate::logic::quantity;
+
+/// Amounts above this are not exact as floats; in bytes it is 8 PiB.
+const MOST: i64 = 1 << 53;
+
+/// Why there is no goal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoGoal {
+    /// Min, max, or that the value is unknown leave nothing to do.
+    Limited(String),
+    /// The target or the rung does not allow for it.
+    Impossible(String),
+}
+
+/// What holds of any change of a number.
+#[derive(Clone, Copy, Debug)]
+struct Room {
+    min: Option<f64>,
+    max: Option<f64>,
+    may_lower: bool,
+}
+
+impl Room {
+    /// Where `want` ends up, from `now`; a bound that is not set is what there is now.
+    fn bound(self, now: f64, want: f64) -> f64 {
+        if want > now {
+            let floor = self.min.unwrap_or(want);
+            want.max(floor).min(self.max.unwrap_or(now)).max(now)
+        } else if self.may_lower {
+            want.max(self.min.unwrap_or(now)).min(now)
+        } else {
+            now
+        }
+    }
+
+    fn why(self, now: f64, want: f64) -> String {
+        let at = shown(now).0;
+        if want > now {
+            return self.max.map_or(format!("no max is set, so that {at} stays"), |max| {
+                format!("it is at {at}, and max is {}", shown(max).0)
+            });
+        }
+        if !self.may_lower {
+            return format!("the value is not known, so that {at} is not lowered");
+        }
+        self.min.map_or(format!("no min is set, so that {at} stays"), |min| {
+            format!("it is at {at}, and min is {}", shown(min).0)
+        })
+    }
+}
+
+/// The number of replicas that is to be.
+///
+/// # Errors
+///
+/// There is nothing to do, or the rung cannot be read.
+pub fn replicas(scale: &Scale, now: i32, unknown: bool) -> Result<i32, NoGoal> {
+    let have = f64::from(now);
+    let want = match (scale.by, &scale.factor) {
+        (Some(by), _) => have + f64::from(by),
+        (None, Some(factor)) => away(have, have * read("factor", factor)?),
+        (None, None) => return Err(NoGoal::Impossible("neither by nor factor is set".into())),
+    };
+    let room = Room { min: scale.min.map(f64::from), max: scale.max.map(f64::from), may_lower: !unknown };
+    let goal = room.bound(have, want).max(0.0);
+    // Within the bounds of an i32: it lies between two that are.
+    let goal = goal.clamp(0.0, f64::from(i32::MAX)) as i32;
+    if goal == now { Err(NoGoal::Limited(room.why(have, want))) } else { Ok(goal) }
+}
+
+/// Rounds away from what there is, so that a factor always changes something.
+fn away(have: f64, want: f64) -> f64 {
+    if want > have { want.ceil() } else { want.floor() }
+}
+
+/// Requests and limits that are to be.
+///
+/// # Errors
+///
+/// There is nothing to do, or something cannot be read.
+pub fn quantities(resize: &Resize, now: &Quantities, unknown: bool) -> Result<Quantities, NoGoal> {
+    let factor = read("factor", &resize.factor)?;
+    if factor <= 0.0 {
+        return Err(NoGoal::Impossible("factor must be above 0".into()));
+    }
+    let bound =
+        |bound: &Option<Number>, field| bound.as_ref().map(|bound| amount(resize.resource, field, bound)).transpose();
+    let room = Room {
+        min: bound(&resize.min, "min")?.map(|min| min as f64),
+        max: bound(&resize.max, "max")?.map(|max| max as f64),
+        may_lower: !unknown,
+    };
+    let (requests, limits) = match resize.what.unwrap_or(Bounds::Both) {
+        Bounds::Requests => (true, false),
+        Bounds::Limits => (false, true),
+        Bounds::Both => (true, true),
+    };
+    let mut why = None;
+    let mut change = |chosen: bool, field, now: &Option<Number>| -> Result<Option<Number>, NoGoal> {
+        let Some(text) = now.as_ref().filter(|_| chosen) else { return Ok(now.clone()) };
+        let have = amount(resize.resource, field, text)?;
+        let want = away(have as f64, have as f64 * factor);
+        let goal = room.bound(have as f64, want) as i64;
+        if goal == have {
+            why = Some(room.why(have as f64, want));
+            return Ok(now.clone());
+        }
+        Ok(Some(written(resize.resource, goal)))
+    };
+    let request = change(requests, "requests", &now.request)?;
+    let limit = change(limits, "limits", &now.limit)?;
+    let goal = Quantities { request, limit };
+    fits(resize.resource, &goal)?;
+    if goal != *now {
+        return Ok(goal);
+    }
+    Err(match why {
+        Some(why) => NoGoal::Limited(why),
+        None => NoGoal::Impossible(format!("container {} has no such request or limit", resize.container)),
+    })
+}
+
+/// Whether the rung raises.
+///
+/// # Errors
+///
+/// Its factor cannot be read.
+pub fn raises(resize: &Resize) -> Result<bool, NoGoal> {
+    Ok(read("factor", &resize.factor)? > 1.0)
+}
+
+/// The amount in millicores or bytes, for telling what is behind; 0 where there is none.
+///
+/// # Errors
+///
+/// It cannot be read.
+pub fn counted(resize: &Resize, text: Option<&Number>) -> Result<i64, NoGoal> {
+    text.map_or(Ok(0), |text| amount(resize.resource, &resize.container, text))
+}
+
+/// What a pod is to have that has `now`, where others go from `was` to `goal`: never less than it has on the way up, nor
+/// more on the way down.
+#[must_use]
+pub fn toward(resource: Resource, now: &Quantities, was: &Quantities, goal: &Quantities) -> Quantities {
+    let part = |now: &Option<Number>, was: &Option<Number>, goal: &Option<Number>| {
+        let read = |text: &Option<Number>| text.as_ref().and_then(|text| amount(resource, "", text).ok());
+        let (Some(have), Some(from), Some(to)) = (read(now), read(was), read(goal)) else { return now.clone() };
+        let farther = if to > from { have < to } else { to < from && have > to };
+        if farther { goal.clone() } else { now.clone() }
+    };
+    Quantities {
+        request: part(&now.request, &was.request, &goal.request),
+        limit: part(&now.limit, &was.limit, &goal.limit),
+    }
+}
+
+/// Whether both say the same amounts, however they are written: the API server writes `2000m` as `2`.
+#[must_use]
+pub fn alike(resource: Resource, a: &Quantities, b: &Quantities) -> bool {
+    let same = |a: &Option<Number>, b: &Option<Number>| match (a, b) {
+        (Some(a), Some(b)) => match (amount(resource, "", a), amount(resource, "", b)) {
+            (Ok(a), Ok(b)) => a == b,
+            (Ok(_) | Err(_), _) => false,
+        },
+        (None, None) => true,
+        (Some(_), None) | (None, Some(_)) => false,
+    };
+    same(&a.request, &b.request) && same(&a.limit, &b.limit)
+}
+
+/// A request above its limit is refused by the API server: say it before it does.
+fn fits(resource: Resource, goal: &Quantities) -> Result<(), NoGoal> {
+    let (Some(request), Some(limit)) = (&goal.request, &goal.limit) else { return Ok(()) };
+    if amount(resource, "requests", request)? > amount(resource, "limits", limit)? {
+        let message = format!("the request, {}, would be above the limit, {}", request.as_str(), limit.as_str());
+        return Err(NoGoal::Limited(message));
+    }
+    Ok(())
+}
+
+/// Millicores or bytes.
+fn amount(resource: Resource, field: &str, text: &Number) -> Result<i64, NoGoal> {
+    let amount = match resource {
+        Resource::Cpu => quantity::cpu_millis(text.as_str()),
+        Resource::Memory => quantity::bytes(text.as_str()),
+    };
+    match amount {
+        Ok(amount) if (0..=MOST).contains(&amount) => Ok(amount),
+        Ok(_) => Err(NoGoal::Impossible(format!("{field}: {} is out of range", text.as_str()))),
+        Err(error) => Err(NoGoal::Impossible(format!("{field}: {error}"))),
+    }
+}
+
+/// As a person would write it, in the largest unit that it is a whole number of.
+fn written(resource: Resource, amount: i64) -> Number {
+    let (units, rest): (&[(i64, &str)], &str) = match resource {
+        Resource::Cpu => (&[(1000, "")], "m"),
+        Resource::Memory => (&[(1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")], ""),
+    };
+    let whole = units.iter().find(|(size, _)| amount > 0 && amount % size == 0);
+    Number(whole.map_or_else(|| format!("{amount}{rest}"), |(size, unit)| format!("{}{unit}", amount / size)))
+}
+
+/// The value that the field is to be.
+///
+/// # Errors
+///
+/// There is nothing to do, or something cannot be read.
+pub fn field(patch: &PatchField, now: Option<&Value>, unknown: bool) -> Result<Value, NoGoal> {
+    if let Some(to) = &patch.to {
+        let goal: Value = serde_json::from_str(to)
+            .map_err(|error| NoGoal::Impossible(format!("to: {to:?} is no JSON value: {error}")))?;
+        return if now == Some(&goal) { Err(NoGoal::Limited(format!("it is {to} already"))) } else { Ok(goal) };
+    }
+    let have = now
+        .and_then(|value| match value {
+            Value::Number(number) => number.as_f64(),
+            Value::String(text) => quantity::number(text).ok(),
+            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+        })
+        .filter(|value| value.is_finite())
+        .ok_or_else(|| NoGoal::Impossible(format!("{} is no number", patch.path)))?;
+    let want = match (&patch.by, &patch.factor) {
+        (Some(by), _) => have + read("by", by)?,
+        (None, Some(factor)) => have * read("factor", factor)?,
+        (None, None) => return Err(NoGoal::Impossible("none of by, factor, to is set".into())),
+    };
+    let whole = matches!(now, Some(Value::Number(number)) if number.is_i64() || number.is_u64());
+    let want = if whole { away(have, want) } else { want };
+    let bound = |bound: &Option<Number>, field| bound.as_ref().map(|bound| read(field, bound)).transpose();
+    let room = Room { min: bound(&patch.min, "min")?, max: bound(&patch.max, "max")?, may_lower: !unknown };
+    let goal = room.bound(have, want);
+    if (goal - have).abs() < f64::EPSILON {
+        return Err(NoGoal::Limited(room.why(have, want)));
+    }
+    if whole {
+        return Ok(Value::from(goal as i64));
+    }
+    if matches!(now, Some(Value::String(_))) {
+        return Ok(Value::String(shown(goal).0));
+    }
+    serde_json::Number::from_f64(goal)
+        .map(Value::Number)
+        .ok_or_else(|| NoGoal::Impossible(format!("{} would leave the range of numbers", patch.path)))
+}
+
+fn read(field: &str, text: &Number) -> Result<f64, NoGoal> {
+    quantity::number(text.as_str()).map_err(|error| NoGoal::Impossible(format!("{field}: {error}")))
+}

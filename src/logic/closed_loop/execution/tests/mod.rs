@@ -1,0 +1,6 @@
+//! Tests of the third hop.
+
+mod crashes;
+mod goal;
+mod resize;
+mod steps;

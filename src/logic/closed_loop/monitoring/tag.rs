@@ -1,0 +1,113 @@
+//! Which samples count: a tag is given to each that is younger than the last one pushed, and to whatever we asked for
+//! ourselves. A sender's clock is not ours, so the two are never compared.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+use crate::api::closed_loop::reasons::LoopReason;
+use crate::api::sample::Tag;
+use crate::logic::closed_loop::common::{later, micros};
+
+/// How far a sample may lie in the future: clocks differ.
+pub const MAX_SKEW: SignedDuration = SignedDuration::from_secs(10);
+
+/// Why a sample does not count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It is older than the last one.
+    OutOfOrder,
+    /// It is as old as the last one.
+    Repeated,
+    /// It lies more than [`MAX_SKEW`] in the future.
+    FromFuture,
+    /// Its time cannot be read.
+    Unreadable,
+}
+
+impl Refusal {
+    /// The word for it.
+    #[must_use]
+    pub fn reason(self) -> LoopReason {
+        match self {
+            Self::OutOfOrder => LoopReason::OutOfOrder,
+            Self::Repeated => LoopReason::Repeated,
+            Self::FromFuture => LoopReason::FromFuture,
+            Self::Unreadable => LoopReason::Unreadable,
+        }
+    }
+}
+
+/// How a loop comes by its values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ways {
+    /// All one way: they are pushed, or asked for.
+    One,
+    /// Some are pushed, some asked for.
+    Both,
+}
+
+/// The tag of a pushed sample, after the last one.
+///
+/// # Errors
+///
+/// The sample does not count.
+pub fn next(last: Option<&Tag>, time: &str, ways: Ways, now: Timestamp) -> Result<Tag, Refusal> {
+    let time: Timestamp = time.parse().map_err(|_| Refusal::Unreadable)?;
+    let time = micros(time);
+    if time.0 > later(now, MAX_SKEW) {
+        return Err(Refusal::FromFuture);
+    }
+    match last.and_then(|last| last_push(last, ways)) {
+        Some(last) if time == *last => Err(Refusal::Repeated),
+        Some(last) if time < *last => Err(Refusal::OutOfOrder),
+        Some(_) | None => {
+            let pushed = (ways == Ways::Both).then(|| time.clone());
+            Ok(Tag { time, sequence: after(last), pushed })
+        }
+    }
+}
+
+/// The tag of what was asked for: it always counts, since it is asked for one after another.
+#[must_use]
+pub fn asked(last: Option<&Tag>, now: Timestamp) -> Tag {
+    Tag { time: micros(now), sequence: after(last), pushed: last.and_then(|last| last.pushed.clone()) }
+}
+
+/// The tag of something that happened without a sample, such as a value that stays away. It lies just after the last one, or
+/// as far back as clocks differ, so that the next sample of a sender whose clock is late still counts.
+#[must_use]
+pub fn without_sample(last: Option<&Tag>, now: Timestamp) -> Tag {
+    let time = match last {
+        Some(last) => later(last.time.0, SignedDuration::from_micros(1)),
+        None => now.checked_sub(MAX_SKEW).unwrap_or(now),
+    };
+    Tag { time: micros(time), sequence: after(last), pushed: last.and_then(|last| last.pushed.clone()) }
+}
+
+fn after(last: Option<&Tag>) -> i64 {
+    last.map_or(1, |last| last.sequence.saturating_add(1))
+}
+
+/// When the last pushed sample was measured, as far as the tag knows.
+fn last_push(last: &Tag, ways: Ways) -> Option<&MicroTime> {
+    match ways {
+        Ways::One => Some(last.pushed.as_ref().unwrap_or(&last.time)),
+        Ways::Both => last.pushed.as_ref(),
+    }
+}
+
+/// The last of several tags. A hop that was lost or made anew takes up where the others are.
+#[must_use]
+pub fn latest<'a>(tags: impl IntoIterator<Item = Option<&'a Tag>>) -> Option<&'a Tag> {
+    tags.into_iter().flatten().max_by_key(|tag| tag.sequence)
+}
+
+/// Whether `new` comes after `old`.
+#[must_use]
+pub fn is_after(new: Option<&Tag>, old: Option<&Tag>) -> bool {
+    match (new, old) {
+        (Some(new), Some(old)) => new.sequence > old.sequence,
+        (Some(_), None) => true,
+        (None, Some(_) | None) => false,
+    }
+}

@@ -1,0 +1,344 @@
+//! The first hop: samples, levels, what is unknown.
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::api::monitoring::{MonitoringSpec, MonitoringStatus};
+use crate::api::sample::Tag;
+use crate::logic::closed_loop::common::micros;
+use crate::logic::closed_loop::monitoring::{Around, Got, Measurement, News, Point, Seen, Watch};
+use crate::logic::closed_loop::tests::bench::{Loop, at, demo, sample};
+
+struct Bench {
+    watch: Watch,
+    status: MonitoringStatus,
+}
+
+impl Bench {
+    fn new(metric: Value) -> Self {
+        let mut metric = metric;
+        metric["name"] = json!("cpu");
+        metric["source"] = json!({"push": {}});
+        let spec: MonitoringSpec = serde_json::from_value(json!({"interval": "15s", "metrics": [metric]})).unwrap();
+        Self { watch: Watch::parse(&spec).unwrap(), status: MonitoringStatus::default() }
+    }
+
+    fn step(&mut self, seconds: i64, value: Option<&str>) -> Seen {
+        let around = Around { last: None, now: at(seconds) };
+        let seen = match value {
+            Some(value) => {
+                let measured = self.watch.pushed(&sample(at(seconds), &[("cpu", value)]));
+                self.watch.observe(&self.status, News::Measured(&measured), around)
+            }
+            None => self.watch.observe(&self.status, News::Time, around),
+        };
+        self.status = seen.status.clone();
+        seen
+    }
+
+    fn message(&mut self, seconds: i64, value: Option<&str>) -> String {
+        self.step(seconds, value).status.message.unwrap_or_default()
+    }
+}
+
+#[test]
+fn an_alarm_stands_until_it_is_cleared() {
+    let mut bench = Bench::new(json!({"low": {"raise": "5", "clear": "8"}, "high": {"raise": "80", "clear": "60"}}));
+    let steps = [
+        ("5", "No Event"),
+        ("4.99", "Low cpu"),
+        ("7.9", "Low cpu"),
+        ("8", "No Event"),
+        ("7.9", "No Event"),
+        ("80", "No Event"),
+        ("80.1", "High cpu"),
+        ("60.1", "High cpu"),
+        ("60", "No Event"),
+        ("3", "Low cpu"),
+        ("90", "High cpu"),
+    ];
+    for (second, (value, expected)) in (0..).zip(steps) {
+        assert_eq!(bench.message(second, Some(value)), expected, "{value}");
+    }
+}
+
+#[test]
+fn an_alarm_has_to_stand_for_a_while() {
+    let mut bench = Bench::new(json!({"high": {"raise": "80", "for": "30s"}}));
+    assert_eq!(bench.message(0, Some("90")), "No Event");
+    assert_eq!(bench.status.pending.len(), 1);
+    assert_eq!(bench.message(20, Some("90")), "No Event");
+    assert_eq!(bench.message(25, Some("70")), "No Event", "it begins anew");
+    assert_eq!(bench.message(26, Some("90")), "No Event");
+    assert_eq!(bench.message(55, Some("90")), "No Event");
+    let seen = bench.step(56, None);
+    assert_eq!(seen.status.message.as_deref(), Some("High cpu"), "time alone is enough");
+    assert!(seen.fresh && seen.write);
+    assert_eq!(seen.status.alarms[0].since, micros(at(26)));
+}
+
+#[test]
+fn a_value_that_is_met_is_an_alarm() {
+    let mut bench = Bench::new(json!({"equal": {"to": "3", "within": "0.5"}}));
+    assert_eq!(bench.message(0, Some("3.5")), "Equal cpu");
+    assert_eq!(bench.message(1, Some("3.6")), "No Event");
+}
+
+#[rstest]
+#[case("NaN")]
+#[case("Inf")]
+#[case("n/a")]
+#[case("")]
+fn what_is_no_number_is_unknown_and_changes_nothing(#[case] value: &str) {
+    let mut bench = Bench::new(json!({"low": {"raise": "5"}, "high": {"raise": "80"}}));
+    assert_eq!(bench.message(0, Some("2")), "Low cpu");
+    let seen = bench.step(1, Some(value));
+    assert_eq!(seen.status.message.as_deref(), Some("Low cpu"));
+    assert!(seen.status.alarms[0].held, "nothing is done because of it");
+    assert_eq!(seen.status.unknown[0].metric, "cpu");
+    assert_eq!(seen.status.values[0].value.as_str(), "2", "the last that was known");
+    assert_eq!(bench.message(2, Some("20")), "No Event");
+    assert!(bench.status.unknown.is_empty());
+}
+
+#[rstest]
+#[case(json!({"after": "45s", "then": "Hold"}), "Low cpu", true, true)]
+#[case(json!({"after": "45s", "then": "Assume", "value": "90"}), "High cpu", true, false)]
+#[case(json!({"after": "45s", "then": "Assume", "value": "20"}), "No Event", false, false)]
+#[case(json!({"after": "45s", "then": "Alarm"}), "Low cpu,Missing cpu", true, true)]
+fn what_stays_away_is_dealt_with(
+    #[case] missing: Value,
+    #[case] expected: &str,
+    #[case] unknown: bool,
+    #[case] held: bool,
+) {
+    let mut bench = Bench::new(json!({"low": {"raise": "5"}, "high": {"raise": "80"}, "missing": missing}));
+    bench.step(0, Some("2"));
+    let seen = bench.step(45, None);
+    assert!(seen.status.unknown.is_empty() && !seen.fresh, "not yet too old");
+    let seen = bench.step(46, None);
+    assert_eq!(seen.status.message.as_deref(), Some(expected));
+    assert_eq!(seen.status.unknown.len(), 1);
+    let first = seen.status.alarms.first();
+    assert_eq!(first.is_some_and(|alarm| alarm.unknown), unknown);
+    assert_eq!(first.is_some_and(|alarm| alarm.held), held);
+    if let Some(missing) = seen.status.alarms.get(1) {
+        assert!(missing.unknown && !missing.held, "something may be done about it");
+    }
+    assert_eq!(bench.message(47, Some("20")), "No Event");
+}
+
+#[test]
+fn samples_that_do_not_count_are_counted() {
+    let mut bench = Bench::new(json!({"low": {"raise": "5"}}));
+    let push = |bench: &mut Bench, time: &str, now: i64| {
+        let mut sample = sample(at(now), &[("cpu", "2")]);
+        sample.time = time.into();
+        let measured = bench.watch.pushed(&sample);
+        let around = Around { last: None, now: at(now) };
+        let seen = bench.watch.observe(&bench.status, News::Measured(&measured), around);
+        bench.status = seen.status;
+        seen.fresh
+    };
+    assert!(push(&mut bench, &at(0).to_string(), 0));
+    assert!(!push(&mut bench, &at(0).to_string(), 1), "repeated");
+    assert!(!push(&mut bench, &at(-1).to_string(), 1), "out of order");
+    assert!(!push(&mut bench, &at(100).to_string(), 1), "from the future");
+    assert!(!push(&mut bench, "yesterday", 1), "unreadable");
+    assert!(push(&mut bench, &at(10).to_string(), 1), "within what clocks differ by");
+    let refused = bench.status.refused.clone().unwrap();
+    assert_eq!((refused.repeated, refused.out_of_order, refused.from_future, refused.unreadable), (1, 1, 1, 1));
+    assert_eq!(bench.status.tag.as_ref().unwrap().sequence, 2);
+}
+
+#[test]
+fn what_stays_away_does_not_outdate_a_sender_whose_clock_is_late() {
+    let mut bench = Bench::new(json!({"low": {"raise": "5"}, "missing": {"then": "Alarm"}}));
+    bench.step(0, None);
+    assert_eq!(bench.status.tag, None, "nothing has happened yet");
+    assert_eq!(bench.message(46, None), "Missing cpu");
+    let measured = bench.watch.pushed(&sample(at(38), &[("cpu", "20")]));
+    let around = Around { last: None, now: at(47) };
+    let seen = bench.watch.observe(&bench.status, News::Measured(&measured), around);
+    assert_eq!(seen.status.message.as_deref(), Some("No Event"));
+    bench.status = seen.status;
+    assert_eq!(bench.message(120, None), "Missing cpu");
+    assert!(bench.status.tag.as_ref().unwrap().time < micros(at(39)));
+}
+
+#[test]
+fn a_flood_of_bad_samples_is_not_written_at_its_own_pace() {
+    let mut bench = Bench::new(json!({"low": {"raise": "5"}}));
+    bench.step(0, Some("20"));
+    let mut writes = 0;
+    for millisecond in 0..1000_i64 {
+        let now = at(1) + jiff::SignedDuration::from_millis(millisecond * 10);
+        let measured = bench.watch.pushed(&sample(at(0), &[("cpu", "20")]));
+        let seen = bench.watch.observe(&bench.status, News::Measured(&measured), Around { last: None, now });
+        writes += usize::from(seen.write);
+        bench.status = seen.status;
+    }
+    assert_eq!(writes, 0, "ten seconds are within one interval");
+}
+
+#[test]
+fn a_calm_loop_writes_a_heartbeat_and_no_more() {
+    let mut bench = Bench::new(json!({"low": {"raise": "5"}}));
+    let writes: usize = (0..=600).map(|second| usize::from(bench.step(second, Some("20")).write)).sum();
+    assert_eq!(writes, 3, "the first, and one each five minutes");
+}
+
+#[test]
+fn a_hop_that_forgot_goes_on_where_the_others_are() {
+    let mut bench = Bench::new(json!({"low": {"raise": "5"}}));
+    let last = Tag { time: micros(at(10)), sequence: 41, pushed: None };
+    let measured = bench.watch.pushed(&sample(at(11), &[("cpu", "2")]));
+    let around = Around { last: Some(&last), now: at(11) };
+    let seen = bench.watch.observe(&bench.status, News::Measured(&measured), around);
+    assert_eq!(seen.status.tag.unwrap().sequence, 42);
+    let measured = bench.watch.pushed(&sample(at(9), &[("cpu", "2")]));
+    bench.status = MonitoringStatus::default();
+    assert_eq!(
+        bench.watch.observe(&bench.status, News::Measured(&measured), around).status.refused.unwrap().out_of_order,
+        1
+    );
+}
+
+/// A loop to which cpu is pushed, and which asks for memory.
+struct Both {
+    watch: Watch,
+    status: MonitoringStatus,
+}
+
+impl Both {
+    fn new() -> Self {
+        let spec = serde_json::from_value::<MonitoringSpec>(json!({"interval": "15s", "metrics": [
+            {"name": "cpu", "source": {"push": {}}, "low": {"raise": "5"}},
+            {"name": "memory", "source": {"http": {"url": "http://a", "path": "a"}}, "low": {"raise": "50"}},
+        ]}));
+        Self { watch: Watch::parse(&spec.unwrap()).unwrap(), status: MonitoringStatus::default() }
+    }
+
+    fn take(&mut self, measured: &Measurement, now: i64) -> Seen {
+        let seen = self.watch.observe(&self.status, News::Measured(measured), Around { last: None, now: at(now) });
+        self.status = seen.status.clone();
+        seen
+    }
+
+    /// A sample of then, which comes now.
+    fn push(&mut self, then: i64, now: i64, cpu: &str) -> Seen {
+        let measured = self.watch.pushed(&sample(at(then), &[("cpu", cpu)]));
+        self.take(&measured, now)
+    }
+
+    fn ask(&mut self, now: i64, got: Got) -> Seen {
+        let measured = Measurement { values: [("memory".to_owned(), got)].into(), ..Measurement::default() };
+        self.take(&measured, now)
+    }
+}
+
+fn point(value: &str) -> Got {
+    Ok(Point::from(value.to_owned()))
+}
+
+#[test]
+fn what_is_pushed_and_what_is_asked_for_have_an_order_each() {
+    let mut both = Both::new();
+    // The sender's clock is late.
+    assert!(both.push(-20, 0, "2").fresh);
+    assert_eq!(both.ask(1, point("40")).status.message.as_deref(), Some("Low cpu,Low memory"));
+    assert_eq!(both.status.tag.as_ref().unwrap().time, micros(at(1)));
+    assert!(both.push(-18, 2, "20").fresh, "it is younger than the last one that was pushed");
+    assert_eq!(both.status.message.as_deref(), Some("Low memory"));
+    assert_eq!(both.status.tag.as_ref().map(|tag| (&tag.time, tag.sequence)), Some((&micros(at(-18)), 3)));
+}
+
+#[test]
+fn each_keeps_its_own_age() {
+    let mut both = Both::new();
+    both.push(0, 0, "2");
+    for second in [15, 30, 45, 60] {
+        both.ask(second, point("40"));
+    }
+    assert_eq!(both.status.message.as_deref(), Some("Low cpu,Low memory"));
+    let unknown: Vec<&str> = both.status.unknown.iter().map(|one| one.metric.as_str()).collect();
+    assert_eq!(unknown, ["cpu"], "nobody pushes any more");
+    assert!(both.status.alarms[0].held && !both.status.alarms[1].held);
+}
+
+#[test]
+fn after_a_restart_a_pushed_sample_is_not_taken_twice() {
+    let mut both = Both::new();
+    both.push(-60, 0, "2");
+    both.ask(1, point("40"));
+    let around = Around { last: None, now: at(2) };
+    let fresh = |seconds| both.watch.may_be_news(&both.status, &sample(at(seconds), &[]), around);
+    assert!(!fresh(-60) && !fresh(-61) && fresh(-59), "{:?}", both.status.tag);
+    assert_eq!(both.push(-60, 2, "2").status.refused.unwrap().repeated, 1);
+    // What was asked for counts though the clock was set back.
+    let seen = both.ask(-100, point("60"));
+    assert!(seen.fresh && seen.status.tag.unwrap().sequence == 3);
+    assert_eq!(both.push(-61, 2, "2").status.refused.unwrap().out_of_order, 1);
+}
+
+/// With trace: OnChange a sample that changes no alarm is no write, and yet a decision may rest on it.
+#[test]
+fn after_a_restart_the_sample_that_was_decided_about_is_known_again() {
+    let mut this = Loop::new("fast", demo(json!({})));
+    this.push(at(0), &[("cpu", "2"), ("memory", "60")]);
+    this.push(at(40), &[("cpu", "3"), ("memory", "60")]);
+    assert_eq!(this.decision.tag.as_ref().unwrap().sequence, 2);
+    this.crash();
+    assert_eq!(this.monitoring.tag.as_ref().unwrap().sequence, 1);
+    let (writes, effects) = (this.writes, this.effects.len());
+    this.push(at(40), &[("cpu", "3"), ("memory", "60")]);
+    this.wait(at(50));
+    assert_eq!(this.monitoring.tag, this.decision.tag);
+    assert_eq!(this.monitoring.values[0].value.as_str(), "3");
+    assert!(!this.monitoring.alarms[0].unknown, "it is ten seconds old");
+    assert_eq!((this.writes, this.effects.len()), (writes, effects), "no second decision about it");
+}
+
+#[test]
+fn a_source_says_how_old_its_value_is() {
+    let mut both = Both::new();
+    let old = |seconds| Ok(Point { value: "40".into(), at: Some(at(seconds)) });
+    both.ask(0, old(0));
+    assert!(both.status.unknown.iter().all(|one| one.metric == "cpu"), "{:?}", both.status.unknown);
+    both.ask(46, old(0));
+    assert!(both.status.unknown.iter().any(|one| one.metric == "memory"), "a stale value is none");
+    both.ask(61, old(100));
+    assert_eq!(both.status.values[0].at, micros(at(61)), "no value comes from the future");
+}
+
+#[test]
+fn why_a_value_is_unknown_is_told_at_once_and_then_at_its_own_pace() {
+    let mut both = Both::new();
+    assert!(both.push(0, 0, "20").write);
+    assert!(both.ask(1, Err("first words".into())).write, "nobody had said why");
+    assert!(!both.ask(30, Err("first words".into())).write);
+    assert!(both.ask(31, Err("other words".into())).write);
+    assert!(!both.ask(32, Err("third words".into())).write, "a server may say something else each time");
+    assert!(both.ask(46, Err("third words".into())).write);
+    assert_eq!(both.status.unknown[1].message, "third words");
+}
+
+#[rstest]
+#[case("5", Some("5"))]
+#[case("-0.25", Some("-0.25"))]
+#[case("512Mi", Some("512Mi"))]
+#[case("1e-7", Some("1e-7"))]
+#[case("0.30000000000000004", Some("0.30000000000000004"))]
+#[case("1234567890123456789012", Some("1.234567890123457e21"))]
+#[case("0.1234567890123456789012", Some("1.234567890123457e-1"))]
+#[case(".5", Some("5.000000000000000e-1"))]
+#[case("1e120", None)]
+#[case("1e-120", Some("0"))]
+fn a_number_is_kept_as_a_status_can_hold_it(#[case] value: &str, #[case] kept: Option<&str>) {
+    let mut bench = Bench::new(json!({"low": {"raise": "1e-30"}, "high": {"raise": "1e-20"}}));
+    bench.step(0, Some(value));
+    assert_eq!(bench.status.values.first().map(|reading| reading.value.as_str()), kept);
+    let size =
+        |alarm: &crate::api::monitoring::AlarmState| alarm.excess.as_ref().map_or(0, |excess| excess.as_str().len());
+    assert!(bench.status.alarms.iter().all(|alarm| size(alarm) <= 22), "{:?}", bench.status.alarms);
+}

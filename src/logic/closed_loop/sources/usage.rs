@@ -1,0 +1,198 @@
+//! What pods use, made one number.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use serde::Deserialize;
+
+use crate::api::closed_loop::source::{Aggregate, ResourceName, ResourceUse, UseUnit};
+use crate::logic::closed_loop::monitoring::Point;
+use crate::logic::quantity;
+
+/// A list of the kind `PodMetrics` of metrics.k8s.io, as far as it matters here.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct PodMetricsList {
+    /// One for each pod that was measured.
+    pub items: Vec<PodMetrics>,
+}
+
+/// What one pod uses.
+#[derive(Clone, Debug, Deserialize)]
+pub struct PodMetrics {
+    metadata: Named,
+    /// The end of the time over which it was measured.
+    #[serde(default)]
+    timestamp: Option<String>,
+    #[serde(default)]
+    containers: Vec<ContainerMetrics>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Named {
+    name: String,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct ContainerMetrics {
+    name: String,
+    #[serde(default)]
+    usage: BTreeMap<String, String>,
+}
+
+/// Whether the pods themselves have to be known.
+#[must_use]
+pub fn needs_pods(source: &ResourceUse) -> bool {
+    source.unit == Some(UseUnit::Utilization) || source.of == Some(Aggregate::Sum)
+}
+
+/// The pods' use as one number, as old as the oldest measurement. Pods that were not measured yet count for nothing, but a
+/// sum without one of them is none.
+///
+/// # Errors
+///
+/// There is no such number; why, in words.
+pub fn amount(source: &ResourceUse, used: &PodMetricsList, pods: &[Pod]) -> Result<Point, String> {
+    let of = source.of.unwrap_or_default();
+    if of == Aggregate::Sum
+        && let Some(name) = pods
+            .iter()
+            .filter(|pod| runs(pod))
+            .filter_map(|pod| pod.metadata.name.as_ref())
+            .find(|name| !used.items.iter().any(|one| &one.metadata.name == *name))
+    {
+        return Err(format!("pod {name} is not measured yet"));
+    }
+    let mut values = Vec::with_capacity(used.items.len());
+    let mut oldest: Option<Timestamp> = None;
+    for one in &used.items {
+        values.push(value(source, one, pods)?);
+        let at: Option<Timestamp> = one.timestamp.as_deref().and_then(|at| at.parse().ok());
+        oldest = match (oldest, at) {
+            (Some(oldest), Some(at)) => Some(at.min(oldest)),
+            (oldest, at) => oldest.or(at),
+        };
+    }
+    if values.is_empty() {
+        return Err("no pod is measured".to_owned());
+    }
+    let sum: f64 = values.iter().sum();
+    let value = match of {
+        #[expect(clippy::cast_precision_loss, reason = "there are not that many pods")]
+        Aggregate::Mean => sum / values.len() as f64,
+        Aggregate::Sum => sum,
+        Aggregate::Max => values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        Aggregate::Min => values.iter().copied().fold(f64::INFINITY, f64::min),
+    };
+    Ok(Point { value: value.to_string(), at: oldest })
+}
+
+/// Its containers run, and it is to stay.
+fn runs(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    pod.metadata.deletion_timestamp.is_none() && phase == Some("Running")
+}
+
+fn value(source: &ResourceUse, used: &PodMetrics, pods: &[Pod]) -> Result<f64, String> {
+    let (name, pod) = (word(source.resource), &used.metadata.name);
+    let meant = |container: &str| source.container.as_deref().is_none_or(|only| only == container);
+    let mut sum = 0.0;
+    let mut any = false;
+    for container in used.containers.iter().filter(|container| meant(&container.name)) {
+        let text = container.usage.get(name).ok_or_else(|| format!("{name} of pod {pod} is not measured"))?;
+        sum += quantity::number(text).map_err(|error| error.to_string())?;
+        any = true;
+    }
+    if !any {
+        let container = source.container.as_deref().unwrap_or("that is measured");
+        return Err(format!("pod {pod} has no container {container}"));
+    }
+    match source.unit.unwrap_or_default() {
+        UseUnit::Usage => Ok(sum),
+        UseUnit::Utilization => Ok(100.0 * sum / requested(name, pod, pods, meant)?),
+    }
+}
+
+/// What the meant containers of a pod request: those that run beside one another.
+fn requested(name: &str, pod: &str, pods: &[Pod], meant: impl Fn(&str) -> bool) -> Result<f64, String> {
+    let found = pods.iter().find(|one| one.metadata.name.as_deref() == Some(pod)).and_then(|one| one.spec.as_ref());
+    let spec = found.ok_or_else(|| format!("there is no pod {pod} any more"))?;
+    let init = spec.init_containers.iter().flatten();
+    let sidecars = init.filter(|container| container.restart_policy.as_deref() == Some("Always"));
+    let mut sum = 0.0;
+    for container in spec.containers.iter().chain(sidecars).filter(|container| meant(&container.name)) {
+        let request = request(container, name).ok_or_else(|| format!("pod {pod} requests no {name}"))?;
+        sum += quantity::number(request).map_err(|error| error.to_string())?;
+    }
+    if sum > 0.0 { Ok(sum) } else { Err(format!("pod {pod} requests no {name}")) }
+}
+
+fn request<'a>(container: &'a Container, name: &str) -> Option<&'a str> {
+    let requests = container.resources.as_ref()?.requests.as_ref()?;
+    requests.get(name).map(|quantity| quantity.0.as_str())
+}
+
+fn word(resource: ResourceName) -> &'static str {
+    match resource {
+        ResourceName::Cpu => "cpu",
+        ResourceName::Memory => "memory",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    fn measured() -> PodMetricsList {
+        let pod = |name: &str, at: &str, cpu: &str| {
+            json!({"metadata": {"name": name}, "timestamp": at, "window": "15s", "containers": [
+                {"name": "app", "usage": {"cpu": cpu, "memory": "64Mi"}},
+                {"name": "side", "usage": {"cpu": "50m", "memory": "1Mi"}},
+            ]})
+        };
+        let items = [pod("a", "2026-11-21T10:00:05Z", "250m"), pod("b", "2026-11-21T10:00:00Z", "750000000n")];
+        serde_json::from_value(json!({"items": items})).unwrap()
+    }
+
+    fn pods(names: &[&str]) -> Vec<Pod> {
+        let container = |name: &str, cpu: &str| json!({"name": name, "resources": {"requests": {"cpu": cpu}}});
+        let pod = |name: &&str| {
+            serde_json::from_value(json!({"metadata": {"name": name}, "status": {"phase": "Running"},
+                "spec": {"containers": [container("app", "1"), container("side", "500m")]}}))
+        };
+        names.iter().map(|name| pod(name).unwrap()).collect()
+    }
+
+    #[rstest]
+    #[case(json!({"resource": "Cpu"}), Ok("0.55"))]
+    #[case(json!({"resource": "Cpu", "container": "app"}), Ok("0.5"))]
+    #[case(json!({"resource": "Memory", "container": "app", "of": "Max"}), Ok("67108864"))]
+    #[case(json!({"resource": "Cpu", "container": "app", "of": "Min"}), Ok("0.25"))]
+    #[case(json!({"resource": "Cpu", "container": "app", "of": "Sum"}), Ok("1"))]
+    #[case(json!({"resource": "Cpu", "container": "app", "unit": "Utilization"}), Ok("50"))]
+    #[case(json!({"resource": "Cpu", "unit": "Utilization", "of": "Min"}), Ok("20"))]
+    #[case(json!({"resource": "Memory", "unit": "Utilization"}), Err("pod a requests no memory"))]
+    #[case(json!({"resource": "Cpu", "container": "none"}), Err("pod a has no container none"))]
+    fn pods_become_one_number(#[case] source: Value, #[case] expected: Result<&str, &str>) {
+        let source: ResourceUse = serde_json::from_value(source).unwrap();
+        let found = amount(&source, &measured(), &pods(&["a", "b"]));
+        assert_eq!(found.as_ref().map(|point| point.value.as_str()).map_err(String::as_str), expected);
+        if let Ok(point) = found {
+            assert_eq!(point.at, Some("2026-11-21T10:00:00Z".parse().unwrap()), "as old as the oldest");
+        }
+    }
+
+    #[test]
+    fn a_sum_lacks_nobody_and_nothing_is_no_zero() {
+        let source = |of| ResourceUse { of: Some(of), ..ResourceUse::default() };
+        let all = pods(&["a", "b", "new"]);
+        assert_eq!(amount(&source(Aggregate::Sum), &measured(), &all), Err("pod new is not measured yet".into()));
+        assert!(amount(&source(Aggregate::Mean), &measured(), &all).is_ok());
+        for of in [Aggregate::Sum, Aggregate::Mean, Aggregate::Min, Aggregate::Max] {
+            let nobody = amount(&source(of), &PodMetricsList::default(), &[]);
+            assert_eq!(nobody, Err("no pod is measured".into()));
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! What holds of a loop's policy once other loops have tuned it: within its `tunable` bounds, a step at a time, for a while.
+//!
+//! Nobody writes a user's spec: what is tuned stands in status, and is laid over the spec here. What is not allowed is left
+//! out and named.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::api::closed_loop::ClosedLoopSpec;
+use crate::api::closed_loop::metric::Metric;
+use crate::api::closed_loop::status::Effective;
+use crate::api::closed_loop::tunable::{Tunable, TunableThreshold, TunedThreshold, Tuning};
+use crate::api::scalars::Number;
+use crate::logic::closed_loop::common::{Fault, later, micros, number, shown, span};
+use crate::logic::quantity;
+
+/// How long a change holds where the spec does not say.
+pub const DEFAULT_TTL: SignedDuration = SignedDuration::from_hours(24);
+
+/// Room for rounding when steps are compared.
+const SLACK: f64 = 1e-9;
+
+/// What holds of the policy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    /// All metrics, the most important first.
+    pub rank: Vec<String>,
+    /// The metrics, with the levels that hold.
+    pub metrics: Vec<Metric>,
+    /// The same, to be shown.
+    pub shown: Effective,
+}
+
+/// All metrics in the order of the spec's rank; those that it leaves out follow as they are declared.
+#[must_use]
+pub fn declared_rank(spec: &ClosedLoopSpec) -> Vec<String> {
+    let rank = spec.policy.as_ref().and_then(|policy| policy.rank.as_deref()).unwrap_or_default();
+    completed(rank, spec)
+}
+
+/// The rank with every metric in it once, and nothing else.
+fn completed(rank: &[String], spec: &ClosedLoopSpec) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    let declared = || spec.metrics.iter().map(|metric| &metric.name);
+    for name in rank.iter().filter(|name| declared().any(|other| other == *name)).chain(declared()) {
+        if !all.contains(name) {
+            all.push(name.clone());
+        }
+    }
+    all
+}
+
+/// What holds where nobody has tuned anything.
+#[must_use]
+pub fn declared(spec: &ClosedLoopSpec) -> Policy {
+    let rank = declared_rank(spec);
+    let shown = Effective { rank: rank.clone(), ..Effective::default() };
+    Policy { rank, metrics: spec.metrics.clone(), shown }
+}
+
+/// What holds now. `before` is what held last, from which steps are measured.
+///
+/// # Errors
+///
+/// The spec's `tunable` cannot be read.
+pub fn effective(
+    spec: &ClosedLoopSpec,
+    tuning: &[Tuning],
+    before: Option<&Effective>,
+    now: Timestamp,
+) -> Result<Policy, Fault> {
+    let mut policy = Policy { rank: declared_rank(spec), metrics: spec.metrics.clone(), shown: Effective::default() };
+    if let Some(tunable) = &spec.tunable {
+        let ttl = ttl(tunable)?;
+        let mut ranked = false;
+        // The first in `by` is the strongest.
+        for by in &tunable.by {
+            let Some(tuning) = tuning.iter().find(|tuning| &tuning.by == by) else { continue };
+            let until = later(tuning.at.0, ttl);
+            if until <= now {
+                continue;
+            }
+            let mut taken = false;
+            if let Some(rank) = tuning.rank.as_ref().filter(|_| !ranked) {
+                if tunable.rank {
+                    policy.rank = completed(rank, spec);
+                    (ranked, taken) = (true, true);
+                } else {
+                    policy.shown.refused.push(format!("{by}: the rank is not tunable"));
+                }
+            }
+            for tuned in &tuning.thresholds {
+                match lay(&mut policy, spec, tunable, tuned, before) {
+                    Ok(changed) => taken |= changed,
+                    Err(why) => policy.shown.refused.push(format!("{by}: {}: {why}", tuned.path)),
+                }
+            }
+            if taken {
+                policy.shown.until = policy.shown.until.into_iter().chain([micros(until)]).min();
+            }
+        }
+    }
+    for tuning in tuning {
+        let known = spec.tunable.as_ref().is_some_and(|tunable| tunable.by.contains(&tuning.by));
+        if !known {
+            policy.shown.refused.push(format!("{}: this loop is not in tunable.by", tuning.by));
+        }
+    }
+    policy.shown.rank.clone_from(&policy.rank);
+    Ok(policy)
+}
+
+/// How long a change holds.
+///
+/// # Errors
+///
+/// It cannot be read.
+pub fn ttl(tunable: &Tunable) -> Result<SignedDuration, Fault> {
+    tunable.ttl.as_ref().map_or(Ok(DEFAULT_TTL), |ttl| span("tunable.ttl", Some(ttl)))
+}
+
+/// Lays one level over the spec's; false where a stronger loop has it already.
+fn lay(
+    policy: &mut Policy,
+    spec: &ClosedLoopSpec,
+    tunable: &Tunable,
+    tuned: &TunedThreshold,
+    before: Option<&Effective>,
+) -> Result<bool, String> {
+    if policy.shown.thresholds.iter().any(|other| other.path == tuned.path) {
+        return Ok(false);
+    }
+    let bounds = bounds(tunable, &tuned.path).ok_or("it is not tunable")?;
+    let declared = level(&spec.metrics, &tuned.path).ok_or("no metric has such a level")?;
+    let held = before.and_then(|before| before.thresholds.iter().find(|other| other.path == tuned.path));
+    let from = held.map_or(&declared, |held| &held.value);
+    let (value, was) = (read(&tuned.value)?, read(from)?);
+    within(bounds, was, value)?;
+    let step = (value - was).abs();
+    if step > read(&bounds.max_step)? + SLACK {
+        return Err(format!(
+            "{} is more than {} from {}",
+            tuned.value.as_str(),
+            bounds.max_step.as_str(),
+            from.as_str()
+        ));
+    }
+    let mut metrics = policy.metrics.clone();
+    set_level(&mut metrics, &tuned.path, &tuned.value);
+    let name = tuned.path.split('.').next().unwrap_or_default();
+    if metrics.iter().any(|metric| metric.name == name && crossed(metric)) {
+        return Err("raise and clear would cross".into());
+    }
+    policy.metrics = metrics;
+    policy.shown.thresholds.push(tuned.clone());
+    Ok(true)
+}
+
+/// A level that is declared outside its bounds may come back step by step, and go no further out.
+fn within(bounds: &TunableThreshold, from: f64, value: f64) -> Result<(), String> {
+    let (min, max) = (read(&bounds.min)?, read(&bounds.max)?);
+    let outside = |value: f64| (min - value).max(value - max).max(0.0);
+    if outside(value) > outside(from) + SLACK {
+        return Err(format!("{} is not within {} and {}", shown(value).0, bounds.min.as_str(), bounds.max.as_str()));
+    }
+    Ok(())
+}
+
+/// The level after a change by so much: within the bounds, or a step on the way back there, and no further than one step.
+///
+/// # Errors
+///
+/// It is not tunable, or cannot be read.
+pub fn stepped(tunable: &Tunable, path: &str, now: &Number, by: &Number) -> Result<Number, Fault> {
+    let field = |name: &str| format!("tunable.thresholds[{path}].{name}");
+    let bounds = bounds(tunable, path).ok_or_else(|| Fault::new(path, "it is not tunable"))?;
+    let step = number(&field("maxStep"), &bounds.max_step)?.abs();
+    let (min, max) = (number(&field("min"), &bounds.min)?, number(&field("max"), &bounds.max)?);
+    let now = number(path, now)?;
+    let by = number("by", by)?.max(-step).min(step);
+    Ok(shown((now + by).min(max).max(min).min(now + step).max(now - step)))
+}
+
+/// The tunable bounds of a level.
+#[must_use]
+pub fn bounds<'a>(tunable: &'a Tunable, path: &str) -> Option<&'a TunableThreshold> {
+    tunable.thresholds.iter().flatten().find(|bounds| bounds.path == path)
+}
+
+/// The level that `path` names, such as `cpu.low.raise`; a clear that is not set is its raise.
+#[must_use]
+pub fn level(metrics: &[Metric], path: &str) -> Option<Number> {
+    let (name, side, part) = parts(path)?;
+    let metric = metrics.iter().find(|metric| metric.name == name)?;
+    let level = match side {
+        "low" => metric.low.as_ref()?,
+        "high" => metric.high.as_ref()?,
+        _ => return None,
+    };
+    match part {
+        "raise" => Some(level.raise.clone()),
+        "clear" => Some(level.clear.clone().unwrap_or_else(|| level.raise.clone())),
+        _ => None,
+    }
+}
+
+fn set_level(metrics: &mut [Metric], path: &str, value: &Number) {
+    let Some((name, side, part)) = parts(path) else { return };
+    let Some(metric) = metrics.iter_mut().find(|metric| metric.name == name) else { return };
+    let level = match side {
+        "low" => metric.low.as_mut(),
+        "high" => metric.high.as_mut(),
+        _ => None,
+    };
+    match (level, part) {
+        (Some(level), "raise") => level.raise = value.clone(),
+        (Some(level), "clear") => level.clear = Some(value.clone()),
+        (Some(_) | None, _) => {}
+    }
+}
+
+fn parts(path: &str) -> Option<(&str, &str, &str)> {
+    let mut parts = path.split('.');
+    let found = (parts.next()?, parts.next()?, parts.next()?);
+    parts.next().is_none().then_some(found)
+}
+
+/// Whether an alarm would never end, or both would stand at once.
+fn crossed(metric: &Metric) -> bool {
+    let value = |number: &Number| quantity::number(number.as_str()).ok();
+    let over = |a: Option<f64>, b: Option<f64>| matches!((a, b), (Some(a), Some(b)) if a > b);
+    let low = metric.low.as_ref().is_some_and(|low| over(value(&low.raise), low.clear.as_ref().and_then(value)));
+    let high = metric.high.as_ref().is_some_and(|high| over(high.clear.as_ref().and_then(value), value(&high.raise)));
+    let both = match (&metric.low, &metric.high) {
+        (Some(low), Some(high)) => !over(value(&high.raise), value(&low.raise)),
+        (Some(_) | None, None) | (None, Some(_)) => false,
+    };
+    low || high || both
+}
+
+fn read(number: &Number) -> Result<f64, String> {
+    quantity::number(number.as_str()).map_err(|error| error.to_string())
+}

@@ -1,0 +1,153 @@
+//! What holds of a policy that was tuned.
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::api::closed_loop::ClosedLoopSpec;
+use crate::api::closed_loop::status::Effective;
+use crate::api::closed_loop::tunable::Tuning;
+use crate::logic::closed_loop::common::micros;
+use crate::logic::closed_loop::tests::bench::{at, demo};
+use crate::logic::closed_loop::tuning::effective_policy::{declared_rank, effective, level, stepped};
+
+fn tunable() -> ClosedLoopSpec {
+    let mut spec = demo(json!({"rank": ["memory"]}));
+    spec.metrics[0].low.as_mut().unwrap().clear = Some("8".into());
+    spec.tunable = serde_json::from_value(json!({
+        "by": ["strong", "weak"],
+        "rank": true,
+        "ttl": "1h",
+        "thresholds": [{"path": "cpu.low.raise", "min": "2", "max": "10", "maxStep": "1"}],
+    }))
+    .unwrap();
+    spec
+}
+
+fn tuning(by: &str, second: i64, rank: Option<&[&str]>, thresholds: Value) -> Tuning {
+    Tuning {
+        by: by.into(),
+        uid: by.into(),
+        seq: 1,
+        at: micros(at(second)),
+        rank: rank.map(|rank| rank.iter().map(|name| (*name).into()).collect()),
+        thresholds: serde_json::from_value(thresholds).unwrap(),
+        message: None,
+    }
+}
+
+#[test]
+fn the_rank_is_whole() {
+    assert_eq!(declared_rank(&tunable()), ["memory", "cpu"]);
+}
+
+#[test]
+fn the_strongest_decides_and_all_expires() {
+    let spec = tunable();
+    let all = [
+        tuning("weak", 0, Some(&["memory", "cpu"]), json!([])),
+        tuning("strong", 0, Some(&["cpu", "disk"]), json!([])),
+    ];
+    let policy = effective(&spec, &all, None, at(1)).unwrap();
+    assert_eq!(policy.rank, ["cpu", "memory"], "what is no metric is left out, what is left out follows");
+    assert_eq!(policy.shown.until, Some(micros(at(3600))));
+    assert_eq!(effective(&spec, &all, None, at(3600)).unwrap().rank, ["memory", "cpu"]);
+}
+
+#[rstest]
+#[case("cpu.low.raise", "6", None)]
+#[case("cpu.low.raise", "6.5", Some("more than 1 from 5"))]
+#[case("cpu.low.raise", "11", Some("not within 2 and 10"))]
+#[case("cpu.low.clear", "9", Some("not tunable"))]
+#[case("cpu.low.raise", "NaN", Some("no quantity"))]
+fn a_level_keeps_to_its_bounds(#[case] path: &str, #[case] value: &str, #[case] refused: Option<&str>) {
+    let all = [tuning("strong", 0, None, json!([{"path": path, "value": value}]))];
+    let policy = effective(&tunable(), &all, None, at(1)).unwrap();
+    match refused {
+        None => {
+            assert_eq!(policy.metrics[0].low.as_ref().unwrap().raise.as_str(), value);
+            assert!(policy.shown.refused.is_empty());
+        }
+        Some(words) => {
+            assert_eq!(policy.metrics[0].low.as_ref().unwrap().raise.as_str(), "5");
+            assert!(policy.shown.refused[0].contains(words), "{:?}", policy.shown.refused);
+        }
+    }
+}
+
+#[test]
+fn steps_are_measured_from_what_held_before() {
+    let spec = tunable();
+    let before: Effective =
+        serde_json::from_value(json!({"thresholds": [{"path": "cpu.low.raise", "value": "6.5"}]})).unwrap();
+    let all = [tuning("strong", 0, None, json!([{"path": "cpu.low.raise", "value": "7.5"}]))];
+    let policy = effective(&spec, &all, Some(&before), at(1)).unwrap();
+    assert_eq!(policy.shown.thresholds[0].value.as_str(), "7.5");
+    // And what holds goes on holding.
+    assert_eq!(effective(&spec, &all, Some(&policy.shown), at(2)).unwrap(), policy);
+}
+
+#[test]
+fn a_level_declared_outside_its_bounds_comes_back_step_by_step() {
+    let mut spec = tunable();
+    (spec.metrics[0].low.as_mut().unwrap().raise, spec.metrics[0].low.as_mut().unwrap().clear) = ("12.5".into(), None);
+    let tunable = spec.tunable.clone().unwrap();
+    let (mut held, mut ways) = (None, Vec::new());
+    for second in 0..4 {
+        let now = effective(&spec, &[], held.as_ref(), at(second)).unwrap();
+        let value = held.as_ref().map_or_else(
+            || level(&now.metrics, "cpu.low.raise").unwrap(),
+            |held: &Effective| held.thresholds[0].value.clone(),
+        );
+        // In whichever direction the slow loop means to go.
+        let goal = stepped(&tunable, "cpu.low.raise", &value, &"1".into()).unwrap();
+        let all = [tuning("strong", second, None, json!([{"path": "cpu.low.raise", "value": goal}]))];
+        let policy = effective(&spec, &all, held.as_ref(), at(second)).unwrap();
+        assert_eq!(policy.shown.refused, [""; 0]);
+        assert_eq!(effective(&spec, &all, Some(&policy.shown), at(second)).unwrap(), policy, "and holds");
+        ways.push(level(&policy.metrics, "cpu.low.raise").unwrap().0);
+        held = Some(policy.shown);
+    }
+    assert_eq!(ways, ["11.5", "10.5", "10", "10"]);
+    let out = [tuning("strong", 0, None, json!([{"path": "cpu.low.raise", "value": "13"}]))];
+    assert!(effective(&spec, &out, None, at(1)).unwrap().shown.refused[0].contains("not within 2 and 10"));
+}
+
+#[test]
+fn levels_do_not_cross() {
+    let mut spec = tunable();
+    spec.metrics[0].low.as_mut().unwrap().clear = Some("5.5".into());
+    let all = [tuning("strong", 0, None, json!([{"path": "cpu.low.raise", "value": "6"}]))];
+    let policy = effective(&spec, &all, None, at(1)).unwrap();
+    assert!(policy.shown.refused[0].contains("cross"));
+}
+
+#[test]
+fn who_may_not_tune_is_named() {
+    let all = [tuning("stranger", 0, Some(&["cpu"]), json!([]))];
+    let policy = effective(&tunable(), &all, None, at(1)).unwrap();
+    assert_eq!(policy.rank, ["memory", "cpu"]);
+    assert_eq!(policy.shown.refused, ["stranger: this loop is not in tunable.by"]);
+}
+
+#[rstest]
+#[case("5", "0.5", "5.5")]
+#[case("5", "3", "6")]
+#[case("5", "-3", "4")]
+#[case("9.5", "3", "10")]
+#[case("2", "-1", "2")]
+fn a_change_is_a_step(#[case] now: &str, #[case] by: &str, #[case] expected: &str) {
+    let tunable = tunable().tunable.unwrap();
+    assert_eq!(stepped(&tunable, "cpu.low.raise", &now.into(), &by.into()).unwrap().as_str(), expected);
+}
+
+#[test]
+fn levels_are_found_by_their_path() {
+    let spec = tunable();
+    let text = |path| level(&spec.metrics, path).map(|number| number.0);
+    assert_eq!(text("cpu.low.raise").as_deref(), Some("5"));
+    assert_eq!(text("cpu.low.clear").as_deref(), Some("8"));
+    assert_eq!(text("memory.low.clear").as_deref(), Some("50"), "clear is raise where it is not set");
+    for path in ["cpu.high.raise", "disk.low.raise", "cpu.low", "cpu.low.raise.x", ""] {
+        assert_eq!(text(path), None, "{path}");
+    }
+}

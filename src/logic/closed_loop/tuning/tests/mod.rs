@@ -1,0 +1,4 @@
+//! Tests of tuning.
+
+mod effective_policy;
+mod last_served;

@@ -1,0 +1,249 @@
+//! A loop as a whole: what holds of its policy, what its children are to be, and whether it may act.
+//!
+//! Whatever is wrong with the loop, there are children: they then say why nothing is done, and go on where they were once it
+//! is right. Must not know how children are made.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use super::chain::{self, Broken, Link};
+use super::conflict::{self, Claimant, Conflict};
+use super::{names, support};
+use crate::api::closed_loop::reasons::LoopReason;
+use crate::api::closed_loop::status::{Effective, LoopSummary};
+use crate::api::closed_loop::{ClosedLoopSpec, ClosedLoopStatus, LoopMode};
+use crate::api::decision::DecisionStatus;
+use crate::api::execution::{ExecutionState, ExecutionStatus};
+use crate::api::monitoring::MonitoringStatus;
+use crate::logic::closed_loop::children::{Children, children};
+use crate::logic::closed_loop::common::Fault;
+use crate::logic::closed_loop::conditions::{self, Health, Stamp};
+use crate::logic::closed_loop::decision::Rules;
+use crate::logic::closed_loop::monitoring::Watch;
+use crate::logic::closed_loop::tuning::effective_policy;
+
+/// The longest name of a loop: its children bear it in a label.
+const MAX_NAME: usize = 63;
+
+/// A loop, and what there is around it.
+#[derive(Clone, Copy, Debug)]
+pub struct Case<'a> {
+    pub name: &'a str,
+    pub spec: &'a ClosedLoopSpec,
+    pub status: &'a ClosedLoopStatus,
+    /// Every loop of the namespace, this one included.
+    pub links: &'a BTreeMap<String, Link>,
+    /// This loop, as somebody who acts on its target.
+    pub me: &'a Claimant,
+    /// Who else acts in the namespace.
+    pub others: &'a [Claimant],
+    pub now: Timestamp,
+}
+
+/// Why a loop does not act.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// The spec has to be changed.
+    Spec(LoopReason, String),
+    /// Somebody else acts on the same thing.
+    Conflict(LoopReason, String),
+}
+
+/// What comes of it.
+#[derive(Clone, Debug)]
+pub struct Assessment {
+    pub children: Children,
+    /// What is watched, and how it is decided; none where the spec cannot be read.
+    pub stages: Option<(Watch, Rules)>,
+    pub effective: Effective,
+    pub trouble: Option<Trouble>,
+    /// In what way the loop is too fast for the one that it tunes.
+    pub overlap: Option<String>,
+}
+
+/// Assesses a loop.
+#[must_use]
+pub fn assess(case: &Case) -> Assessment {
+    let held = effective_policy::effective(case.spec, &case.status.tuning, case.status.effective.as_ref(), case.now);
+    let (policy, unreadable) = match held {
+        Ok(policy) => (policy, None),
+        Err(fault) => (effective_policy::declared(case.spec), Some(fault)),
+    };
+    let free = children(case.spec, &policy, None);
+    let read = Watch::parse(&free.monitoring).and_then(|watch| Ok((watch, Rules::parse(&free.decision)?)));
+    let trouble = trouble(case, unreadable.or_else(|| read.as_ref().err().cloned()));
+    let Some(why) = trouble.as_ref().map(Trouble::words) else {
+        return Assessment {
+            children: free,
+            stages: read.ok(),
+            effective: policy.shown,
+            trouble,
+            overlap: chain::overlap(case.name, case.links),
+        };
+    };
+    let blocked = children(case.spec, &policy, Some(why.to_owned()));
+    let stages = read.ok().and_then(|(watch, _)| Some((watch, Rules::parse(&blocked.decision).ok()?)));
+    Assessment { children: blocked, stages, effective: policy.shown, trouble, overlap: None }
+}
+
+fn trouble(case: &Case, unreadable: Option<Fault>) -> Option<Trouble> {
+    let spec = |reason, fault: &dyn std::fmt::Display| Some(Trouble::Spec(reason, fault.to_string()));
+    if case.name.len() > MAX_NAME {
+        let fault = Fault::new("metadata.name", format!("a loop's name may have at most {MAX_NAME} characters"));
+        return spec(LoopReason::SpecInvalid, &fault);
+    }
+    if let Err(fault) = support::check(case.spec) {
+        return spec(LoopReason::NotSupported, &fault);
+    }
+    if let Some(fault) = misnamed(case.spec).or(unreadable).or_else(|| Link::of(case.spec).err()) {
+        return spec(LoopReason::SpecInvalid, &fault);
+    }
+    match chain::check(case.name, case.links) {
+        Ok(()) => {}
+        Err(broken @ Broken::Circle(_)) => return spec(LoopReason::Circle, &broken),
+        Err(broken @ Broken::TooDeep(_)) => return spec(LoopReason::TooDeep, &broken),
+    }
+    let conflict = conflict::find(case.me, case.others)?;
+    Some(Trouble::Conflict(reason_of(&conflict), conflict.to_string()))
+}
+
+/// The first name that can be no object's: it would lead a request elsewhere.
+fn misnamed(spec: &ClosedLoopSpec) -> Option<Fault> {
+    let target = &spec.target;
+    let account = spec.service_account_name.as_deref().unwrap_or(names::DEFAULT_ACCOUNT);
+    let checked = [
+        ("spec.target.apiVersion", target.api_version.as_str(), names::is_api_version(&target.api_version)),
+        ("spec.target.name", target.name.as_str(), names::is_name(&target.name)),
+        ("spec.serviceAccountName", account, names::is_name(account)),
+    ];
+    let (field, text, _) = checked.into_iter().find(|(_, _, good)| !good)?;
+    Some(Fault::new(field, format!("{text:?} can be no object's")))
+}
+
+fn reason_of(conflict: &Conflict) -> LoopReason {
+    if conflict.with.is_autoscaler() { LoopReason::AutoscalerConflict } else { LoopReason::LoopConflict }
+}
+
+impl Trouble {
+    /// What is wrong.
+    #[must_use]
+    pub fn words(&self) -> &str {
+        match self {
+            Self::Spec(_, words) | Self::Conflict(_, words) => words,
+        }
+    }
+}
+
+/// The statuses of the children, as far as they are there.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Hops<'a> {
+    pub monitoring: Option<&'a MonitoringStatus>,
+    pub decision: Option<&'a DecisionStatus>,
+    pub execution: Option<&'a ExecutionStatus>,
+    /// Objects of the children's names that are not the loop's.
+    pub strangers: Option<&'a str>,
+}
+
+/// The loop's next status; its tuning belongs to others, and is left out.
+#[must_use]
+pub fn status(case: &Case, assessment: &Assessment, hops: Hops, generation: i64) -> ClosedLoopStatus {
+    let stamp = Stamp { generation, now: case.now };
+    let old = &case.status.conditions;
+    let mut conditions = conditions::summary(old, &health(case, assessment, hops), stamp);
+    if let Some(Trouble::Conflict(reason, message)) = &assessment.trouble {
+        conditions.push(conditions::condition(old, "Conflict", "True", *reason, message, stamp));
+    }
+    if let Some(message) = &assessment.overlap {
+        let reason = LoopReason::TimescaleOverlap;
+        conditions.push(conditions::condition(old, "TimescaleOverlap", "True", reason, message, stamp));
+    }
+    let target = &case.spec.target;
+    ClosedLoopStatus {
+        observed_generation: Some(generation),
+        conditions,
+        summary: Some(LoopSummary {
+            target: format!("{}/{}", target.kind, target.name),
+            decision: hops.decision.and_then(|decision| decision.message.clone()),
+            decided_at: hops.decision.and_then(|decision| decision.chosen.as_ref()).map(|chosen| chosen.at.clone()),
+        }),
+        effective: Some(assessment.effective.clone()),
+        tuning: Vec::new(),
+    }
+}
+
+fn health(case: &Case, assessment: &Assessment, hops: Hops) -> Health {
+    match &assessment.trouble {
+        Some(Trouble::Spec(reason, message)) => return Health::Stalled(*reason, message.clone()),
+        Some(Trouble::Conflict(reason, message)) => return Health::Retrying(*reason, message.clone()),
+        None => {}
+    }
+    if let Some(strangers) = hops.strangers {
+        return Health::Stalled(LoopReason::NotOwned, strangers.to_owned());
+    }
+    if case.spec.mode == LoopMode::Paused {
+        return Health::Good(LoopReason::Paused, "the loop is paused".into());
+    }
+    let (Some(monitoring), Some(_), Some(execution)) = (hops.monitoring, hops.decision, hops.execution) else {
+        return Health::Working(LoopReason::Starting, "the loop's children are being made".into());
+    };
+    let message = || execution.message.clone().unwrap_or_default();
+    match execution.state {
+        Some(ExecutionState::Failed | ExecutionState::Lost) => {
+            return Health::Retrying(execution.reason.unwrap_or(LoopReason::Failed), message());
+        }
+        Some(
+            ExecutionState::Idle
+            | ExecutionState::Claimed
+            | ExecutionState::Executing
+            | ExecutionState::Done
+            | ExecutionState::Limited
+            | ExecutionState::Overtaken,
+        )
+        | None => {}
+    }
+    match monitoring.conditions.iter().find(|condition| condition.type_ == "Ready") {
+        None => Health::Working(LoopReason::Starting, "the loop's children are being made".into()),
+        Some(ready) if ready.status == "True" => {
+            Health::Good(LoopReason::Running, "watches, decides and acts".to_owned())
+        }
+        Some(ready) if ready.status == "Unknown" => Health::Working(word(ready), unseen(case, &ready.message)),
+        Some(ready) => Health::Retrying(word(ready), ready.message.clone()),
+    }
+}
+
+/// Why nothing was seen yet, and what to do where samples have to be pushed.
+fn unseen(case: &Case, message: &str) -> String {
+    if case.spec.metrics.iter().all(|metric| metric.source.push.is_none()) {
+        return message.to_owned();
+    }
+    format!("{message}; samples are pushed: write spec.sample of Monitoring {}, by server-side apply", case.name)
+}
+
+/// The reason of a condition that one of the hops wrote.
+fn word(condition: &Condition) -> LoopReason {
+    let text = serde_json::Value::String(condition.reason.clone());
+    serde_json::from_value(text).unwrap_or(LoopReason::Unknown)
+}
+
+/// Whether a new status says what the old one says, the last decision and times aside.
+#[must_use]
+pub fn same_edges(old: &ClosedLoopStatus, new: &ClosedLoopStatus) -> bool {
+    let messages = |status: &ClosedLoopStatus| -> Vec<String> {
+        status.conditions.iter().map(|condition| condition.message.clone()).collect()
+    };
+    conditions::alike(&old.conditions, &new.conditions)
+        && messages(old) == messages(new)
+        && old.effective == new.effective
+        && old.observed_generation == new.observed_generation
+        && old.summary.as_ref().map(|summary| &summary.target) == new.summary.as_ref().map(|summary| &summary.target)
+}
+
+impl Assessment {
+    /// Whether children of this name can be made: not where they could not bear it in a label.
+    #[must_use]
+    pub fn can_have_children(&self, name: &str) -> bool {
+        name.len() <= MAX_NAME
+    }
+}

@@ -1,0 +1,100 @@
+//! A loop as a whole: what is not possible is named, whoever is in the way is named, and the children say so.
+
+use std::collections::BTreeMap;
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::api::closed_loop::reasons::LoopReason;
+use crate::api::closed_loop::{ClosedLoopSpec, ClosedLoopStatus};
+use crate::api::execution::{ExecutionState, ExecutionStatus};
+use crate::logic::closed_loop::tests::bench::{at, demo, spec};
+use crate::logic::closed_loop::validate::assessment::{Assessment, Case, Hops, Trouble, assess, same_edges, status};
+use crate::logic::closed_loop::validate::chain::Link;
+use crate::logic::closed_loop::validate::conflict::{Claimant, ClaimantKind, dimensions};
+use crate::logic::closed_loop::validate::support;
+
+fn claimant(name: &str, spec: &ClosedLoopSpec) -> Claimant {
+    Claimant {
+        kind: ClaimantKind::ClosedLoop,
+        name: name.into(),
+        uid: name.into(),
+        created: at(0),
+        target: spec.target.clone(),
+        dimensions: dimensions(spec),
+    }
+}
+
+/// Assesses the loop `web`, and says how it is once its children are as given.
+fn judged(spec: &ClosedLoopSpec, others: &[Claimant], hops: Hops) -> (Assessment, ClosedLoopStatus) {
+    let (old, me) = (ClosedLoopStatus::default(), claimant("web", spec));
+    let links: BTreeMap<String, Link> = Link::of(spec).into_iter().map(|link| ("web".to_owned(), link)).collect();
+    let case = Case { name: "web", spec, status: &old, links: &links, me: &me, others, now: at(1) };
+    let assessment = assess(&case);
+    let status = status(&case, &assessment, hops, 3);
+    (assessment, status)
+}
+
+fn words(status: &ClosedLoopStatus) -> Vec<(&str, &str, &str)> {
+    let conditions = status.conditions.iter();
+    conditions.map(|one| (one.type_.as_str(), one.status.as_str(), one.reason.as_str())).collect()
+}
+
+#[rstest]
+#[case("/metrics/0/source", json!({"nodeConfig": {"nodeName": "n", "field": "f"}}), "spec.metrics[cpu].source.nodeConfig")]
+fn what_cannot_be_done_yet_is_named(#[case] pointer: &str, #[case] member: Value, #[case] field: &str) {
+    let mut value = serde_json::to_value(demo(json!({}))).unwrap();
+    *value.pointer_mut(pointer).unwrap() = member;
+    let asked = spec(value);
+    assert_eq!(support::check(&asked).unwrap_err().field, field);
+    let (assessment, status) = judged(&asked, &[], Hops::default());
+    assert!(assessment.children.decision.blocked.is_some_and(|why| why.contains(field)));
+    assert_eq!(words(&status), [("Ready", "False", "NotSupported"), ("Stalled", "True", "NotSupported")]);
+}
+
+#[rstest]
+#[case("/target/name", "../../secrets/s", "spec.target.name")]
+#[case("/target/name", "..", "spec.target.name")]
+#[case("/target/apiVersion", "apps/v1/../x", "spec.target.apiVersion")]
+#[case("/serviceAccountName", "a/b", "spec.serviceAccountName")]
+fn a_name_that_leads_elsewhere_is_refused(#[case] pointer: &str, #[case] name: &str, #[case] field: &str) {
+    let mut value = serde_json::to_value(demo(json!({}))).unwrap();
+    value["serviceAccountName"] = json!("x");
+    *value.pointer_mut(pointer).unwrap() = json!(name);
+    let (assessment, _) = judged(&spec(value), &[], Hops::default());
+    let Some(Trouble::Spec(LoopReason::SpecInvalid, words)) = &assessment.trouble else {
+        panic!("{:?}", assessment.trouble)
+    };
+    assert!(words.starts_with(field), "{words}");
+}
+
+#[test]
+fn an_autoscaler_is_in_the_way_and_named() {
+    let spec = demo(json!({}));
+    let scaler = Claimant { kind: ClaimantKind::HorizontalPodAutoscaler, uid: "h".into(), ..claimant("hpa", &spec) };
+    let (assessment, status) = judged(&spec, &[scaler], Hops::default());
+    let why = assessment.children.execution.blocked.unwrap();
+    assert!(why.contains("HorizontalPodAutoscaler hpa acts on replicas"), "{why}");
+    assert!(words(&status).contains(&("Conflict", "True", "AutoscalerConflict")), "{status:?}");
+    assert!(assessment.stages.is_some(), "it goes on watching");
+}
+
+#[test]
+fn a_child_that_failed_shows_in_the_parent() {
+    let spec = demo(json!({}));
+    let (monitoring, decision) = Default::default();
+    let execution = ExecutionStatus {
+        state: Some(ExecutionState::Failed),
+        reason: Some(LoopReason::Forbidden),
+        message: Some("grant it".into()),
+        ..ExecutionStatus::default()
+    };
+    let hops =
+        Hops { monitoring: Some(&monitoring), decision: Some(&decision), execution: Some(&execution), strangers: None };
+    let (_, failed) = judged(&spec, &[], hops);
+    assert_eq!(words(&failed), [("Ready", "False", "Forbidden"), ("Reconciling", "True", "ProgressingWithRetry")]);
+    assert_eq!(failed.summary.as_ref().map(|summary| summary.target.as_str()), Some("Deployment/web"));
+    let (_, missing) = judged(&spec, &[], Hops { execution: None, ..hops });
+    assert_eq!(words(&missing), [("Ready", "Unknown", "Starting"), ("Reconciling", "True", "Starting")]);
+    assert!(!same_edges(&failed, &missing) && same_edges(&failed, &failed));
+}

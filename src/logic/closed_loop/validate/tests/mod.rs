@@ -1,0 +1,4 @@
+//! Tests of what holds of a loop as a whole.
+
+mod assessment;
+mod chain;
