@@ -1,5 +1,7 @@
-//! The rooms keep to themselves: which may use which, and which crates stay out of which, read off the sources.
+//! The rooms keep to themselves: which may use which, which crates stay out of which, and that no folders or files use each
+//! other in a circle. All of it is read off the sources.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -154,6 +156,221 @@ fn used_rooms(code: &str) -> Vec<String> {
             }
         })
         .collect()
+}
+
+/// Folders of `src/logic` that every other folder of it may use, and that must use none of the others.
+const SHARED_LOGIC: [&str; 3] = ["facts", "world", "expression"];
+
+/// Files of the shared folders that still use another folder, and which one. Take an entry out with the use; add none.
+const STILL_USED: [(&str, &str); 3] = [
+    // ClaimantKind, which says of an autoscaler of what kind it is.
+    ("facts/rival", "closed_loop"),
+    ("world/rivals", "closed_loop"),
+    // Ledger, by which the world tells whom a change wakes.
+    ("world/wakes", "workload_action"),
+];
+
+/// Uses of folders and files: who uses whom, with a file that shows it.
+type Uses = BTreeMap<String, BTreeMap<String, PathBuf>>;
+
+fn idents(path: &str) -> Vec<String> {
+    path.split("::").map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect()
+}
+
+/// The paths of a `use`, braces resolved: `a::{b, c::{d, e}}` is three paths.
+fn use_paths(tree: &str) -> Vec<Vec<String>> {
+    let Some((head, rest)) = tree.split_once('{') else {
+        return vec![idents(tree.split(" as ").next().unwrap_or_default())];
+    };
+    let inner = rest.rsplit_once('}').map_or(rest, |(inner, _)| inner);
+    let (mut depth, mut parts) = (0, vec![String::new()]);
+    for character in inner.chars() {
+        match character {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                parts.push(String::new());
+                continue;
+            }
+            _ => {}
+        }
+        parts.last_mut().unwrap().push(character);
+    }
+    let nested = parts.iter().filter(|part| !part.trim().is_empty()).flat_map(|part| use_paths(part));
+    nested.map(|path| idents(head).into_iter().chain(path).collect()).collect()
+}
+
+/// Every path of the code: those of each `use`, and those that stand in expressions and types.
+fn paths(code: &str) -> Vec<Vec<String>> {
+    let mut all = Vec::new();
+    for (at, _) in code.match_indices("use ") {
+        let starts = code[..at].chars().next_back().is_none_or(|c| !c.is_alphanumeric() && c != '_');
+        if starts {
+            all.extend(use_paths(code[at + 4..].split(';').next().unwrap_or_default()));
+        }
+    }
+    let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    let words = code.split(|c: char| !is_path(c)).filter(|word| word.contains("::") && !word.ends_with("::"));
+    all.extend(words.map(idents));
+    all
+}
+
+/// The module of a file, from the crate on.
+fn module(path: &Path) -> Vec<String> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let inside = path.strip_prefix(source).unwrap().with_extension("");
+    let parts = inside.iter().map(|part| part.to_str().unwrap().to_owned()).filter(|part| part != "mod");
+    std::iter::once("crate".to_owned()).chain(parts).collect()
+}
+
+/// Whether a module has this child.
+fn has_child(module: &[String], child: &str) -> bool {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(module[1..].iter().collect::<PathBuf>());
+    folder.join(format!("{child}.rs")).is_file() || folder.join(child).join("mod.rs").is_file()
+}
+
+/// A path of a file, from the crate on; none where it leads to another crate, or to something that a `use` has brought in.
+fn resolved(file: &[String], path: &[String]) -> Option<Vec<String>> {
+    match path.first()?.as_str() {
+        "crate" => Some(path.to_vec()),
+        "self" => Some([file, &path[1..]].concat()),
+        "super" => {
+            let above = path.iter().take_while(|part| *part == "super").count();
+            Some([&file[..file.len().checked_sub(above)?], &path[above..]].concat())
+        }
+        first if has_child(file, first) => Some([file, path].concat()),
+        _ => None,
+    }
+}
+
+/// Which child of this module a path leads to; `mod` where it is something of the module itself.
+fn child(parent: &[String], path: &[String]) -> Option<String> {
+    let rest = path.strip_prefix(parent)?;
+    Some(rest.first().filter(|child| has_child(parent, child)).map_or("mod", String::as_str).to_owned())
+}
+
+/// Who uses whom among the folders and files directly within this folder of `src`.
+fn uses_within(folder: &str) -> Uses {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(folder);
+    let parent: Vec<String> = std::iter::once("crate").chain(folder.split('/')).map(str::to_owned).collect();
+    let mut uses = Uses::new();
+    for path in sources(&root) {
+        let file = module(&path);
+        let user = child(&parent, &file).unwrap();
+        for used in paths(&code(&path)).iter().filter_map(|path| child(&parent, &resolved(&file, path)?)) {
+            if used != user {
+                uses.entry(user.clone()).or_default().entry(used).or_insert_with(|| path.clone());
+            }
+        }
+    }
+    uses
+}
+
+/// Names on a way from this one back to itself, if there is one.
+fn circle(uses: &Uses) -> Option<Vec<String>> {
+    fn walk(uses: &Uses, way: &mut Vec<String>, done: &mut BTreeSet<String>) -> bool {
+        let at = way.last().cloned().unwrap();
+        for next in uses.get(&at).into_iter().flat_map(BTreeMap::keys) {
+            if let Some(first) = way.iter().position(|passed| passed == next) {
+                way.drain(..first);
+                way.push(next.clone());
+                return true;
+            }
+            way.push(next.clone());
+            if !done.contains(next) && walk(uses, way, done) {
+                return true;
+            }
+            way.pop();
+        }
+        done.insert(at);
+        false
+    }
+    let mut done = BTreeSet::new();
+    uses.keys().find_map(|start| {
+        let mut way = vec![start.clone()];
+        (!done.contains(start) && walk(uses, &mut way, &mut done)).then_some(way)
+    })
+}
+
+#[track_caller]
+fn assert_no_circle(folder: &str, uses: &Uses) {
+    if let Some(way) = circle(uses) {
+        let by: Vec<String> =
+            way.windows(2).map(|pair| format!("{} in {}", pair[1], uses[&pair[0]][&pair[1]].display())).collect();
+        panic!("circle in src/{folder}: {}\nused: {}", way.join(" -> "), by.join("\nused: "));
+    }
+}
+
+#[test]
+fn folders_of_logic_know_only_the_shared_ones() {
+    let logic = ["crate", "logic"].map(str::to_owned);
+    let is_folder =
+        |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("src/logic").join(name).join("mod.rs").is_file();
+    let (mut uses, mut still, mut wrong) = (Uses::new(), BTreeSet::new(), BTreeSet::new());
+    for path in room("logic") {
+        let file = module(&path);
+        let (name, Some(user)) = (file[2..].join("/"), child(&logic, &file)) else { continue };
+        for used in paths(&code(&path)).iter().filter_map(|path| child(&logic, &resolved(&file, path)?)) {
+            if let Some(known) = STILL_USED.iter().find(|known| **known == (name.as_str(), used.as_str())) {
+                still.insert(*known);
+            } else if used != user {
+                if is_folder(&used) && !SHARED_LOGIC.contains(&used.as_str()) {
+                    wrong.insert((name.clone(), used.clone()));
+                }
+                uses.entry(user.clone()).or_default().entry(used).or_insert_with(|| path.clone());
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "a folder of logic may use {SHARED_LOGIC:?} and no other: {wrong:?}");
+    assert_no_circle("logic", &uses);
+    assert_eq!(still.len(), STILL_USED.len(), "only these are used still, take out the others: {still:?}");
+}
+
+#[test]
+fn nothing_of_closed_loop_uses_each_other_in_a_circle() {
+    let closed_loop = "logic/closed_loop";
+    assert_no_circle(closed_loop, &uses_within(closed_loop));
+    let folders = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(closed_loop)).unwrap();
+    let folders = folders.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir() && !path.ends_with("tests"));
+    let mut count = 0;
+    for folder in folders {
+        let name = format!("{closed_loop}/{}", folder.file_name().unwrap().to_str().unwrap());
+        assert_no_circle(&name, &uses_within(&name));
+        count += 1;
+    }
+    assert!(count >= 7, "only {count} folders were looked at");
+}
+
+#[test]
+fn circles_are_seen() {
+    let uses = |pairs: &[(&str, &str)]| {
+        let mut uses = Uses::new();
+        for (user, used) in pairs {
+            uses.entry((*user).to_owned()).or_default().insert((*used).to_owned(), PathBuf::new());
+        }
+        uses
+    };
+    assert_eq!(circle(&uses(&[("a", "b"), ("a", "c"), ("b", "c")])), None);
+    assert_eq!(circle(&uses(&[("a", "b"), ("b", "a")])), Some(idents("a::b::a")));
+    assert_eq!(circle(&uses(&[("a", "b"), ("b", "c"), ("c", "d"), ("d", "b")])), Some(idents("b::c::d::b")));
+}
+
+#[test]
+fn paths_are_read_wherever_they_stand() {
+    let found = paths("pub use a::{b, c::{d as e, f}};\nlet x = super::super::g::h(crate::i::J);");
+    for expected in ["a::b", "a::c::d", "a::c::f", "super::super::g::h", "crate::i::J"] {
+        assert!(found.contains(&idents(expected)), "{expected} in {found:?}");
+    }
+    let file = idents("crate::logic::closed_loop::decision::decide");
+    assert_eq!(
+        resolved(&file, &idents("super::super::rung::words")),
+        Some(idents("crate::logic::closed_loop::rung::words"))
+    );
+    assert_eq!(resolved(&idents("crate::logic"), &idents("facts::Key")), Some(idents("crate::logic::facts::Key")));
+    assert_eq!(resolved(&file, &idents("serde_json::Value")), None);
+    let decision = idents("crate::logic::closed_loop::decision");
+    assert_eq!(child(&decision, &idents("crate::logic::closed_loop::decision::Input")), Some("mod".to_owned()));
+    assert_eq!(child(&decision, &file), Some("decide".to_owned()));
 }
 
 #[test]

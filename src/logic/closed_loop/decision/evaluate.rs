@@ -3,14 +3,14 @@
 
 use jiff::Timestamp;
 
-use super::decide::{Input, Rules};
 use super::history::past;
 use super::ladder::{Ladder, Turn};
 use super::order::{Candidate, Known, order};
+use super::rules::{Input, Rules};
 use super::schedule;
 use crate::api::closed_loop::LoopMode;
 use crate::api::closed_loop::reasons::LoopReason;
-use crate::api::decision::{Chosen, Counter, DecisionStatus, Direction, LadderState, Rejected};
+use crate::api::decision::{Chosen, DecisionStatus, Direction, LadderState, Rejected};
 use crate::api::monitoring::AlarmState;
 use crate::logic::closed_loop::common::clock;
 use crate::logic::closed_loop::rung;
@@ -33,10 +33,6 @@ impl Pass {
 }
 
 impl Rules {
-    pub(super) fn known<'a>(&'a self, counters: &'a [Counter], input: Input<'a>) -> Known<'a> {
-        Known { rank: &self.rank, values: &input.monitoring.values, counters }
-    }
-
     /// Whether an alarm that was held back would be served now, though nothing new was measured.
     pub(super) fn released(&self, status: &DecisionStatus, input: Input) -> bool {
         self.held_back(status, input).any(|(_, weighed)| weighed.is_ok())

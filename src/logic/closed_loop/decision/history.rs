@@ -3,7 +3,7 @@
 //! With a Decision no more is kept of that than its limits ask for. Where the policy was changed since and asks for more, the
 //! decisions that are still shown tell of it.
 
-use super::decide::Rules;
+use super::rules::Rules;
 use crate::api::decision::{Act, DecisionStatus, Entry, Outcome};
 use crate::logic::closed_loop::rung;
 

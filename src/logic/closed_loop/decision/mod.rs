@@ -2,6 +2,7 @@
 //!
 //! | file | what it decides |
 //! |---|---|
+//! | `rules` | how the loop decides, read from its spec; the types that the other files share |
 //! | `order` | which alarm comes first |
 //! | `ladder` | which rung of its ladder is next |
 //! | `limits`, `schedule` | whether an action is held back: by the time between two, by a budget, by a calendar |
@@ -16,10 +17,12 @@ mod history;
 pub mod ladder;
 pub mod limits;
 pub mod order;
+pub mod rules;
 pub mod schedule;
 pub mod settlement;
 
 #[cfg(test)]
 mod tests;
 
-pub use decide::{Decided, Executor, Input, Rules};
+pub use decide::Decided;
+pub use rules::{Executor, Input, Rules};

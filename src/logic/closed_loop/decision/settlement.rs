@@ -5,8 +5,8 @@
 
 use jiff::Timestamp;
 
-use super::decide::{Executor, Rules};
 use super::ladder;
+use super::rules::{Executor, Rules};
 use crate::api::closed_loop::LoopMode;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::decision::{Act, Chosen, Counter, DecisionStatus, Direction, Entry, Outcome};

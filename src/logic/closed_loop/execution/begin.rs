@@ -3,9 +3,11 @@
 use jiff::SignedDuration;
 
 use super::end::{ended, record};
-use super::goal::{self, NoGoal};
-use super::{Do, Job, LoopSeen, Next, Seen, Thing, action_name, event_id, resize, undone, unseen, words};
-use crate::api::closed_loop::action::{Rung, Tune};
+use super::identity::{action_name, event_id};
+use super::texts::{quantity_words, words};
+use super::types::{Do, Job, LoopSeen, Next, Seen, Stop, Thing, unseen};
+use super::{goal, resize, undone};
+use crate::api::closed_loop::action::Tune;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::decision::Chosen;
 use crate::api::execution::{Claim, ClaimedPod, ExecutionState, ExecutionStatus, Goal, Quantities};
@@ -28,23 +30,6 @@ struct Plan {
     pods: Vec<ClaimedPod>,
     thing: Option<Thing>,
     lasts: SignedDuration,
-}
-
-/// Why nothing will.
-pub enum Stop {
-    Limited(String),
-    Failed(LoopReason, String),
-    /// The target has to be looked at in another way.
-    Look,
-}
-
-impl From<NoGoal> for Stop {
-    fn from(none: NoGoal) -> Self {
-        match none {
-            NoGoal::Limited(message) => Self::Limited(message),
-            NoGoal::Impossible(message) => Self::Failed(LoopReason::SpecInvalid, message),
-        }
-    }
 }
 
 /// Claims the decision, or ends it at once where nothing can be done.
@@ -190,20 +175,4 @@ fn tuned(job: &Job, chosen: &Chosen, tune: &Tune, other: &LoopSeen) -> Result<Pl
 fn same(a: &Number, b: &Number) -> bool {
     use crate::logic::quantity::number;
     matches!((number(a.as_str()), number(b.as_str())), (Ok(a), Ok(b)) if (a - b).abs() < 1e-9)
-}
-
-/// `request 512Mi, limit 1Gi`.
-pub fn quantity_words(quantities: &Quantities) -> String {
-    let part = |name: &str, value: &Option<Number>| value.as_ref().map(|value| format!("{name} {}", value.as_str()));
-    let parts: Vec<String> =
-        [part("request", &quantities.request), part("limit", &quantities.limit)].into_iter().flatten().collect();
-    parts.join(", ")
-}
-
-/// Whether the rung is one that only this loop's own word can tell the end of.
-pub fn cannot_be_looked_at(rung: &Rung) -> bool {
-    match Do::from(rung) {
-        Do::Webhook(_) => true,
-        Do::Scale(_) | Do::Resize(_) | Do::Action(_) | Do::Patch(_) | Do::Tune(_) | Do::Nothing => false,
-    }
 }

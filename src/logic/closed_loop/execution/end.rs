@@ -2,8 +2,8 @@
 
 use jiff::SignedDuration;
 
-use super::resume::done_words;
-use super::{Effect, Job, Next};
+use super::texts::done_words;
+use super::types::{Acted, Effect, Job, Next};
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::execution::{ExecutionState, ExecutionStatus, Left};
 use crate::logic::closed_loop::common::{later, micros};
@@ -12,23 +12,6 @@ use crate::logic::closed_loop::rung;
 
 /// How soon an effect that did not get through is tried again.
 const RETRY: SignedDuration = SignedDuration::from_secs(2);
-
-/// What came of an effect.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Acted {
-    /// It was accepted; the value that there is now, where it is known.
-    Done(Option<String>),
-    /// Its precondition did not hold.
-    Conflict,
-    /// The target is gone.
-    NotFound(String),
-    /// The loop's account may not do it; the message names verb and resource.
-    Forbidden(String),
-    /// It was refused for good.
-    Refused(String),
-    /// Nobody knows: no answer, or an answer to try again.
-    Unclear(String),
-}
 
 /// What to do after an effect of this claim.
 #[must_use]

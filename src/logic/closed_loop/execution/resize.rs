@@ -3,14 +3,13 @@
 //! The claim names the pods with their generations. While a pod's generation is that of the claim nobody has written its
 //! spec since, we or others; so one that was set back is never resized a second time by the same decision.
 
-use super::{Effect, Job, PodChange, PodSeen, ResizeSeen, Thing, words};
+use super::goal;
+use super::texts::{quantity_words, words};
+use super::types::{Effect, Job, PodChange, PodSeen, ResizeSeen, Stand, Stop, Thing};
 use crate::api::closed_loop::action::{Bounds, Resize};
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::execution::{CLAIMED_PODS, Claim, ClaimedPod, Quantities};
 use crate::api::scalars::Number;
-use crate::logic::closed_loop::execution::begin::{Stop, quantity_words};
-use crate::logic::closed_loop::execution::goal;
-use crate::logic::closed_loop::execution::resume::Stand;
 
 /// What the pods are to be, from the one that is furthest behind.
 pub struct Aim {

@@ -3,9 +3,10 @@
 use jiff::SignedDuration;
 use serde_json::Value;
 
-use super::begin::cannot_be_looked_at;
 use super::end::{ended, record};
-use super::{ActionEnd, Do, Effect, Job, LoopSeen, Next, Seen, Sent, Thing, resize, unseen, words};
+use super::resize;
+use super::texts::{done_words, words};
+use super::types::{ActionEnd, Do, Effect, Job, LoopSeen, Next, Seen, Sent, Stand, Thing, cannot_be_looked_at, unseen};
 use crate::api::closed_loop::action::{ActionTemplate, Tune};
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::closed_loop::tunable::{TunedThreshold, Tuning};
@@ -20,24 +21,6 @@ const POLL: SignedDuration = SignedDuration::from_secs(1);
 /// Seconds for which a WorkloadAction that has ended is kept. No less than a claim may last, so that one that is not there
 /// any more is never taken for one that was never made.
 const ACTION_TTL: i32 = 3600;
-
-/// How the world stands to a claim.
-pub enum Stand {
-    /// It is as it was: nothing has happened.
-    Before(Effect),
-    /// It is as it is to be.
-    Reached(String),
-    /// It is neither.
-    Overtaken(String),
-    /// It is under way.
-    Under(String),
-    /// It has ended otherwise.
-    Failed(String),
-    /// What became of it cannot be known.
-    Lost(String),
-    /// Something else has to be looked at.
-    Look,
-}
 
 /// The next step of this claim.
 pub fn resume(job: &Job, claim: &Claim) -> Next {
@@ -122,13 +105,6 @@ fn stand(job: &Job, claim: &Claim, seen: &Seen) -> Stand {
     }
 }
 
-impl Stand {
-    /// A claim that somebody has edited so that it says nothing.
-    pub fn unreadable() -> Self {
-        Self::Lost("its record was changed by somebody else".into())
-    }
-}
-
 /// While the generation is that of the claim, no spec was written since, by us or others.
 fn by_generation(job: &Job, claim: &Claim, thing: &Thing, reached: bool, there: &str, effect: Effect) -> Stand {
     if claim.uid.as_deref() != Some(&thing.uid) {
@@ -141,15 +117,6 @@ fn by_generation(job: &Job, claim: &Claim, thing: &Thing, reached: bool, there: 
         return Stand::Reached(done_words(job));
     }
     Stand::Overtaken(format!("{} was changed by somebody else; it is at {there}", words(&job.spec.target)))
-}
-
-/// `changed Deployment/web from 3 to 4`.
-pub fn done_words(job: &Job) -> String {
-    let after = job.status.after.as_deref().unwrap_or("what was decided");
-    match &job.status.before {
-        Some(before) => format!("changed {} from {before} to {after}", words(&job.spec.target)),
-        None => format!("did: {after}"),
-    }
 }
 
 fn action(job: &Job, claim: &Claim, template: &ActionTemplate, found: Option<&ActionEnd>) -> Stand {

@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 
-use super::{Job, Seen, Thing};
+use super::types::{Job, Seen, Thing};
 use crate::api::decision::Chosen;
 use crate::api::execution::{ExecutionStatus, Left, Undone};
 use crate::logic::closed_loop::common::{micros, since};

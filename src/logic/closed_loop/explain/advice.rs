@@ -2,7 +2,7 @@
 
 use kube::ResourceExt;
 
-use super::Subject;
+use super::subject::Subject;
 use crate::api::closed_loop::LoopMode;
 use crate::api::closed_loop::metric::Metric;
 use crate::api::closed_loop::reasons::LoopReason;

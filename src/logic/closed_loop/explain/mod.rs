@@ -4,33 +4,23 @@
 
 mod advice;
 mod layout;
+mod subject;
 
 #[cfg(test)]
 mod tests;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
-use crate::api::closed_loop::ClosedLoop;
 use crate::api::closed_loop::metric::{Metric, Side};
-use crate::api::decision::{Decision, DecisionStatus, Entry, LimitState};
-use crate::api::execution::{Execution, ExecutionState, ExecutionStatus};
-use crate::api::monitoring::{AlarmState, Monitoring, MonitoringStatus, Refused};
+use crate::api::decision::{Decision, Entry, LimitState};
+use crate::api::execution::ExecutionState;
+use crate::api::monitoring::{AlarmState, MonitoringStatus, Refused};
 use crate::logic::closed_loop::decision::{Executor, settlement};
 use crate::logic::closed_loop::tuning::effective_policy::declared_rank;
 use crate::logic::closed_loop::validate::names;
 use layout::{paragraph, table};
-
-/// A loop and its children, as far as they are there.
-#[derive(Clone, Copy, Debug)]
-pub struct Subject<'a> {
-    pub parent: &'a ClosedLoop,
-    pub monitoring: Option<&'a Monitoring>,
-    pub decision: Option<&'a Decision>,
-    pub execution: Option<&'a Execution>,
-    pub now: Timestamp,
-}
+pub use subject::Subject;
 
 /// The explanation: lines of at most 120 columns, names and commands aside that are longer than that.
 #[must_use]
@@ -51,29 +41,6 @@ pub fn explain(subject: &Subject) -> String {
         text.extend(command.map(|command| format!("     {command}\n")));
     }
     text
-}
-
-impl Subject<'_> {
-    fn watched(&self) -> Option<&MonitoringStatus> {
-        self.monitoring?.status.as_ref()
-    }
-
-    fn decided(&self) -> Option<&DecisionStatus> {
-        self.decision?.status.as_ref()
-    }
-
-    fn executed(&self) -> Option<&ExecutionStatus> {
-        self.execution?.status.as_ref()
-    }
-
-    /// The metrics with the levels that hold now: tuned, where the Monitoring is there.
-    fn metrics(&self) -> &[Metric] {
-        self.monitoring.map_or(&self.parent.spec.metrics, |monitoring| &monitoring.spec.metrics)
-    }
-
-    fn condition(&self, kind: &str) -> Option<&Condition> {
-        self.parent.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == kind)
-    }
 }
 
 fn head(subject: &Subject) -> String {

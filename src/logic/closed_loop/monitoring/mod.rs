@@ -4,15 +4,19 @@
 //! |---|---|
 //! | `tag` | which sample counts |
 //! | `level` | which alarm a value raises |
+//! | `watch` | what is watched, read from the spec; the types that the other files share |
 //! | `observe` | the next status |
-//! | `status_texts` | its words and conditions, and when it is worth a write |
+//! | `changes` | whether that is worth a write |
+//! | `status_texts` | its message and conditions |
 
+mod changes;
 pub mod level;
-pub mod observe;
+mod observe;
 mod status_texts;
 pub mod tag;
+pub mod watch;
 
 #[cfg(test)]
 mod tests;
 
-pub use observe::{Around, Got, LastServedFound, Measurement, News, Point, Seen, Watch};
+pub use watch::{Around, Got, LastServedFound, Measurement, News, Point, Seen, Watch};

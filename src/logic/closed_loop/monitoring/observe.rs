@@ -3,165 +3,26 @@
 //! Decides which sample counts, what is known of each metric, which alarm stands, and when that is worth a write. Must not
 //! know what is done about an alarm, nor where a value came from.
 
-use std::collections::BTreeMap;
+use jiff::Timestamp;
 
-use jiff::{SignedDuration, Timestamp};
-
+use super::changes::standing;
 use super::level::{Levels, Stand, Then, Value};
-use super::status_texts::{health, message, standing, summary};
-use super::tag::{self, Refusal, Ways};
-use crate::api::closed_loop::Trace;
+use super::status_texts::{health, message, summary};
+use super::tag::{self, Refusal};
+use super::watch::{Around, Measurement, NO_MORE, NOT_YET, News, Seen, Watch};
 use crate::api::closed_loop::metric::Side;
 use crate::api::closed_loop::reasons::LoopReason;
-use crate::api::monitoring::{AlarmState, LastServed, MonitoringSpec, MonitoringStatus, Reading, UnknownMetric};
-use crate::api::sample::{Sample, Tag};
+use crate::api::monitoring::{AlarmState, MonitoringStatus, Reading, UnknownMetric};
+use crate::api::sample::Tag;
 use crate::api::scalars::Number;
-use crate::logic::closed_loop::common::{Fault, micros, shown, since, span};
+use crate::logic::closed_loop::common::{micros, shown, since};
 use crate::logic::closed_loop::conditions::Health;
 use crate::logic::quantity;
-
-/// How often the sources are asked where the spec does not say.
-const DEFAULT_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
 
 /// The longest reason why a value is unknown, in characters.
 const MAX_WHY: usize = 400;
 
-/// Nobody has said yet why there is no value.
-pub(super) const NOT_YET: &str = "no value has come yet";
-
-/// Values no longer come, and nobody says why.
-pub(super) const NO_MORE: &str = "no value has come for too long";
-
-/// What is watched, read.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Watch {
-    metrics: Vec<(String, Levels)>,
-    /// Key in a pushed sample, by metric.
-    keys: Vec<(String, String)>,
-    ways: Ways,
-    /// How often the sources are asked.
-    pub interval: SignedDuration,
-    pub(super) trace: Trace,
-    paused: bool,
-}
-
-/// What came of asking for one metric: a value, or why there is none.
-pub type Got = Result<Point, String>;
-
-/// A value, as it came.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Point {
-    /// The value.
-    pub value: String,
-    /// When it was measured, where its source says so. Default: with the rest of the measurement.
-    pub at: Option<Timestamp>,
-}
-
-impl From<String> for Point {
-    fn from(value: String) -> Self {
-        Self { value, at: None }
-    }
-}
-
-/// What was measured at one moment: of each metric that was asked for, the value or why there is none.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Measurement {
-    /// When its sender measured it, RFC 3339. None: we asked for it, now.
-    pub pushed: Option<String>,
-    /// What came of it. A metric that was not asked for is left out, and keeps its last value for a while.
-    pub values: BTreeMap<String, Got>,
-    /// What the rule LastServed found, for each metric with a source `loop`.
-    pub last_served: Vec<(String, LastServedFound)>,
-}
-
-/// See [`crate::logic::closed_loop::tuning::last_served`].
-pub type LastServedFound = LastServed;
-
-/// What is new.
-#[derive(Clone, Copy, Debug)]
-pub enum News<'a> {
-    /// Something was measured.
-    Measured(&'a Measurement),
-    /// Only time has passed.
-    Time,
-}
-
-/// What comes of it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Seen {
-    /// The next status.
-    pub status: MonitoringStatus,
-    /// It is worth a write.
-    pub write: bool,
-    /// There is something new to decide about.
-    pub fresh: bool,
-}
-
-/// Where the loop's other hops are.
-#[derive(Clone, Copy, Debug)]
-pub struct Around<'a> {
-    /// The last tag that any hop of the loop has seen: a hop that forgot takes up there.
-    pub last: Option<&'a Tag>,
-    /// The time.
-    pub now: Timestamp,
-}
-
 impl Watch {
-    /// Reads the spec.
-    ///
-    /// # Errors
-    ///
-    /// A number or duration cannot be read.
-    pub fn parse(spec: &MonitoringSpec) -> Result<Self, Fault> {
-        let interval = match &spec.interval {
-            Some(interval) => span("interval", Some(interval))?,
-            None => DEFAULT_INTERVAL,
-        };
-        let mut metrics = Vec::new();
-        let mut keys = Vec::new();
-        for metric in &spec.metrics {
-            metrics.push((metric.name.clone(), Levels::parse(metric, interval)?));
-            if let Some(push) = &metric.source.push {
-                keys.push((metric.name.clone(), push.key.clone().unwrap_or_else(|| metric.name.clone())));
-            }
-        }
-        let ways = if keys.is_empty() || keys.len() == metrics.len() { Ways::One } else { Ways::Both };
-        Ok(Self { metrics, keys, ways, interval, trace: spec.trace, paused: spec.paused })
-    }
-
-    /// What a pushed sample says: every metric that is pushed is asked for.
-    #[must_use]
-    pub fn pushed(&self, sample: &Sample) -> Measurement {
-        let value = |key: &str| match sample.values.get(key) {
-            Some(value) => Ok(Point::from(value.clone())),
-            None => Err(format!("the sample has no {key}")),
-        };
-        Measurement {
-            pushed: Some(sample.time.clone()),
-            values: self.keys.iter().map(|(metric, key)| (metric.clone(), value(key))).collect(),
-            last_served: Vec::new(),
-        }
-    }
-
-    /// Whether a pushed sample may be news, beside the status as it is stored and the last tag that any hop has seen. For who
-    /// has just started: later, each other sample is.
-    #[must_use]
-    pub fn may_be_news(&self, stored: &MonitoringStatus, sample: &Sample, around: Around) -> bool {
-        let last = tag::latest([stored.tag.as_ref(), around.last]);
-        match tag::next(last, &sample.time, self.ways, around.now) {
-            Ok(_) | Err(Refusal::FromFuture | Refusal::Unreadable) => true,
-            Err(Refusal::Repeated) => tag::is_after(last, stored.tag.as_ref()),
-            Err(Refusal::OutOfOrder) => false,
-        }
-    }
-
-    /// When time alone raises an alarm that is pending.
-    #[must_use]
-    pub fn ripe(&self, status: &MonitoringStatus) -> Option<Timestamp> {
-        let levels = |name: &str| self.metrics.iter().find(|(metric, _)| metric == name).map(|(_, levels)| levels);
-        status.pending.iter().filter_map(|alarm| levels(&alarm.metric)?.ripe(alarm.side, alarm.since.0)).min()
-    }
-
     /// The next status.
     #[must_use]
     pub fn observe(&self, before: &MonitoringStatus, news: News, around: Around) -> Seen {

@@ -1,0 +1,43 @@
+//! What is explained: a loop and its children, as they were read.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use crate::api::closed_loop::ClosedLoop;
+use crate::api::closed_loop::metric::Metric;
+use crate::api::decision::{Decision, DecisionStatus};
+use crate::api::execution::{Execution, ExecutionStatus};
+use crate::api::monitoring::{Monitoring, MonitoringStatus};
+
+/// A loop and its children, as far as they are there.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    pub parent: &'a ClosedLoop,
+    pub monitoring: Option<&'a Monitoring>,
+    pub decision: Option<&'a Decision>,
+    pub execution: Option<&'a Execution>,
+    pub now: Timestamp,
+}
+
+impl Subject<'_> {
+    pub fn watched(&self) -> Option<&MonitoringStatus> {
+        self.monitoring?.status.as_ref()
+    }
+
+    pub fn decided(&self) -> Option<&DecisionStatus> {
+        self.decision?.status.as_ref()
+    }
+
+    pub fn executed(&self) -> Option<&ExecutionStatus> {
+        self.execution?.status.as_ref()
+    }
+
+    /// The metrics with the levels that hold now: tuned, where the Monitoring is there.
+    pub fn metrics(&self) -> &[Metric] {
+        self.monitoring.map_or(&self.parent.spec.metrics, |monitoring| &monitoring.spec.metrics)
+    }
+
+    pub fn condition(&self, kind: &str) -> Option<&Condition> {
+        self.parent.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == kind)
+    }
+}

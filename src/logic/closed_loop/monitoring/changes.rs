@@ -1,0 +1,73 @@
+//! When a status of the first hop is worth a write, and what of it there is to decide about.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::watch::{NO_MORE, NOT_YET, Watch};
+use crate::api::closed_loop::Trace;
+use crate::api::closed_loop::metric::Side;
+use crate::api::monitoring::{MonitoringStatus, UnknownMetric};
+use crate::logic::closed_loop::common::{HEARTBEAT, since};
+use crate::logic::closed_loop::conditions;
+
+/// How often it is told that a value is unknown for another reason: a server's words may differ each time.
+const WORDS: SignedDuration = SignedDuration::from_secs(15);
+
+impl Watch {
+    /// Whether others have to hear of it now.
+    pub(super) fn worth_a_write(
+        &self,
+        before: &MonitoringStatus,
+        after: &MonitoringStatus,
+        fresh: bool,
+        now: Timestamp,
+    ) -> bool {
+        let traced = match self.trace {
+            Trace::EverySample => fresh,
+            Trace::OnChange => false,
+        };
+        let rested = |span| before.heartbeat.as_ref().is_none_or(|last| since(last, now) >= span);
+        traced
+            || edges(before) != edges(after)
+            || !conditions::alike(&before.conditions, &after.conditions)
+            || finding(before) != finding(after)
+            // A flood of bad samples is shown, but not at its own pace.
+            || (before.refused != after.refused && rested(self.interval))
+            || (reasons(before) != reasons(after) && (first_told(before, after) || rested(WORDS)))
+            || rested(HEARTBEAT)
+    }
+}
+
+/// What of a status is worth a write when it changes: which alarms stand and how, and what is unknown.
+fn edges(status: &MonitoringStatus) -> impl PartialEq + '_ {
+    let pending: Vec<(&str, Side)> = status.pending.iter().map(|alarm| (alarm.metric.as_str(), alarm.side)).collect();
+    let unknown: Vec<&str> = status.unknown.iter().map(|unknown| unknown.metric.as_str()).collect();
+    (standing(status), pending, unknown, status.message.as_deref())
+}
+
+/// Why each unknown metric is.
+fn reasons(status: &MonitoringStatus) -> Vec<&str> {
+    status.unknown.iter().map(|unknown| unknown.message.as_str()).collect()
+}
+
+/// Somebody says why a value is unknown, where before nobody did.
+fn first_told(before: &MonitoringStatus, after: &MonitoringStatus) -> bool {
+    let told = |unknown: &UnknownMetric| unknown.message != NOT_YET && unknown.message != NO_MORE;
+    before.unknown.iter().filter(|old| !told(old)).any(|old| {
+        let mut all = after.unknown.iter();
+        all.any(|new| new.metric == old.metric && told(new))
+    })
+}
+
+/// What of a status there is to decide about.
+pub(super) fn standing(status: &MonitoringStatus) -> Vec<(&str, Side, bool, bool)> {
+    let alarms = status.alarms.iter();
+    alarms.map(|alarm| (alarm.metric.as_str(), alarm.side, alarm.unknown, alarm.held)).collect()
+}
+
+fn finding(status: &MonitoringStatus) -> Vec<(&str, Option<&str>, &[String])> {
+    status
+        .last_served
+        .iter()
+        .map(|found| (found.metric.as_str(), found.least_served.as_deref(), found.rank.as_slice()))
+        .collect()
+}

@@ -1,0 +1,152 @@
+//! What is watched, read from the spec; what is measured, and what comes of it.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::level::Levels;
+use super::tag::{self, Refusal, Ways};
+use crate::api::closed_loop::Trace;
+use crate::api::monitoring::{LastServed, MonitoringSpec, MonitoringStatus};
+use crate::api::sample::{Sample, Tag};
+use crate::logic::closed_loop::common::{Fault, span};
+
+/// How often the sources are asked where the spec does not say.
+const DEFAULT_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
+
+/// Nobody has said yet why there is no value.
+pub(super) const NOT_YET: &str = "no value has come yet";
+
+/// Values no longer come, and nobody says why.
+pub(super) const NO_MORE: &str = "no value has come for too long";
+
+/// What is watched, read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Watch {
+    pub(super) metrics: Vec<(String, Levels)>,
+    /// Key in a pushed sample, by metric.
+    keys: Vec<(String, String)>,
+    pub(super) ways: Ways,
+    /// How often the sources are asked.
+    pub interval: SignedDuration,
+    pub(super) trace: Trace,
+    pub(super) paused: bool,
+}
+
+/// What came of asking for one metric: a value, or why there is none.
+pub type Got = Result<Point, String>;
+
+/// A value, as it came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Point {
+    /// The value.
+    pub value: String,
+    /// When it was measured, where its source says so. Default: with the rest of the measurement.
+    pub at: Option<Timestamp>,
+}
+
+impl From<String> for Point {
+    fn from(value: String) -> Self {
+        Self { value, at: None }
+    }
+}
+
+/// What was measured at one moment: of each metric that was asked for, the value or why there is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Measurement {
+    /// When its sender measured it, RFC 3339. None: we asked for it, now.
+    pub pushed: Option<String>,
+    /// What came of it. A metric that was not asked for is left out, and keeps its last value for a while.
+    pub values: BTreeMap<String, Got>,
+    /// What the rule LastServed found, for each metric with a source `loop`.
+    pub last_served: Vec<(String, LastServedFound)>,
+}
+
+/// See [`crate::logic::closed_loop::tuning::last_served`].
+pub type LastServedFound = LastServed;
+
+/// What is new.
+#[derive(Clone, Copy, Debug)]
+pub enum News<'a> {
+    /// Something was measured.
+    Measured(&'a Measurement),
+    /// Only time has passed.
+    Time,
+}
+
+/// What comes of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Seen {
+    /// The next status.
+    pub status: MonitoringStatus,
+    /// It is worth a write.
+    pub write: bool,
+    /// There is something new to decide about.
+    pub fresh: bool,
+}
+
+/// Where the loop's other hops are.
+#[derive(Clone, Copy, Debug)]
+pub struct Around<'a> {
+    /// The last tag that any hop of the loop has seen: a hop that forgot takes up there.
+    pub last: Option<&'a Tag>,
+    /// The time.
+    pub now: Timestamp,
+}
+
+impl Watch {
+    /// Reads the spec.
+    ///
+    /// # Errors
+    ///
+    /// A number or duration cannot be read.
+    pub fn parse(spec: &MonitoringSpec) -> Result<Self, Fault> {
+        let interval = match &spec.interval {
+            Some(interval) => span("interval", Some(interval))?,
+            None => DEFAULT_INTERVAL,
+        };
+        let mut metrics = Vec::new();
+        let mut keys = Vec::new();
+        for metric in &spec.metrics {
+            metrics.push((metric.name.clone(), Levels::parse(metric, interval)?));
+            if let Some(push) = &metric.source.push {
+                keys.push((metric.name.clone(), push.key.clone().unwrap_or_else(|| metric.name.clone())));
+            }
+        }
+        let ways = if keys.is_empty() || keys.len() == metrics.len() { Ways::One } else { Ways::Both };
+        Ok(Self { metrics, keys, ways, interval, trace: spec.trace, paused: spec.paused })
+    }
+
+    /// What a pushed sample says: every metric that is pushed is asked for.
+    #[must_use]
+    pub fn pushed(&self, sample: &Sample) -> Measurement {
+        let value = |key: &str| match sample.values.get(key) {
+            Some(value) => Ok(Point::from(value.clone())),
+            None => Err(format!("the sample has no {key}")),
+        };
+        Measurement {
+            pushed: Some(sample.time.clone()),
+            values: self.keys.iter().map(|(metric, key)| (metric.clone(), value(key))).collect(),
+            last_served: Vec::new(),
+        }
+    }
+
+    /// Whether a pushed sample may be news, beside the status as it is stored and the last tag that any hop has seen. For who
+    /// has just started: later, each other sample is.
+    #[must_use]
+    pub fn may_be_news(&self, stored: &MonitoringStatus, sample: &Sample, around: Around) -> bool {
+        let last = tag::latest([stored.tag.as_ref(), around.last]);
+        match tag::next(last, &sample.time, self.ways, around.now) {
+            Ok(_) | Err(Refusal::FromFuture | Refusal::Unreadable) => true,
+            Err(Refusal::Repeated) => tag::is_after(last, stored.tag.as_ref()),
+            Err(Refusal::OutOfOrder) => false,
+        }
+    }
+
+    /// When time alone raises an alarm that is pending.
+    #[must_use]
+    pub fn ripe(&self, status: &MonitoringStatus) -> Option<Timestamp> {
+        let levels = |name: &str| self.metrics.iter().find(|(metric, _)| metric == name).map(|(_, levels)| levels);
+        status.pending.iter().filter_map(|alarm| levels(&alarm.metric)?.ripe(alarm.side, alarm.since.0)).min()
+    }
+}
