@@ -3,20 +3,22 @@
 //! One file for each group of kinds, each with the conversion from the API's own type. Caches hold facts, not objects, so
 //! that ten thousand pods fit into a few megabytes; planners read facts, so that a simulated cluster can drive them.
 
+mod autoscaler;
+mod ledger;
 mod node;
 mod pod;
-mod rival;
 mod workload;
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
+pub use autoscaler::{AutoscalerFact, AutoscalerKind, Controls, HpaFact, ScaledObjectFact, VpaFact};
+pub use ledger::Ledger;
 pub use node::NodeFact;
 pub use pod::{Marks, PodFact, Requests, Trouble, requests};
-pub use rival::{Grip, RivalFact};
 pub use workload::{
-    BudgetFact, DeploymentFact, Owner, ReceiptFact, ScaleFact, ScalerFact, ServiceFact, SetFact, holder, replicas_owner,
+    BudgetFact, DeploymentFact, Owner, ReceiptFact, ScaleFact, ServiceFact, SetFact, holder, replicas_owner,
 };
 
 /// Namespace and name; the namespace of a node is empty.

@@ -22,8 +22,8 @@ pub struct NodeFact {
     pub terminating: bool,
 }
 
-impl From<&Node> for NodeFact {
-    fn from(node: &Node) -> Self {
+impl From<Node> for NodeFact {
+    fn from(node: Node) -> Self {
         let spec = node.spec.as_ref();
         let status = node.status.as_ref();
         let size = |name: &str| status.and_then(|status| status.allocatable.as_ref()).and_then(|map| map.get(name));

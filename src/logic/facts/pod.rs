@@ -108,8 +108,8 @@ impl PodFact {
     }
 }
 
-impl From<&Pod> for PodFact {
-    fn from(pod: &Pod) -> Self {
+impl From<Pod> for PodFact {
+    fn from(pod: Pod) -> Self {
         let meta = &pod.metadata;
         let spec = pod.spec.as_ref();
         let status = pod.status.as_ref();
@@ -250,6 +250,6 @@ mod tests {
                 "state": {"waiting": {"reason": waiting}}}]},
         }))
         .expect("a pod");
-        assert_eq!(PodFact::from(&pod).trouble.map(|trouble| trouble.reason), reason);
+        assert_eq!(PodFact::from(pod).trouble.map(|trouble| trouble.reason), reason);
     }
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::{PodTemplateSpec, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
@@ -71,8 +70,8 @@ impl DeploymentFact {
     }
 }
 
-impl From<&Deployment> for DeploymentFact {
-    fn from(deployment: &Deployment) -> Self {
+impl From<Deployment> for DeploymentFact {
+    fn from(deployment: Deployment) -> Self {
         let meta = &deployment.metadata;
         let status = deployment.status.as_ref();
         Self {
@@ -105,8 +104,8 @@ pub struct SetFact {
     pub template: Option<Arc<PodTemplateSpec>>,
 }
 
-impl From<&ReplicaSet> for SetFact {
-    fn from(set: &ReplicaSet) -> Self {
+impl From<ReplicaSet> for SetFact {
+    fn from(set: ReplicaSet) -> Self {
         let meta = &set.metadata;
         let spec = set.spec.as_ref();
         let scale = scale(meta, spec.and_then(|spec| spec.replicas));
@@ -189,8 +188,8 @@ impl BudgetFact {
     }
 }
 
-impl From<&PodDisruptionBudget> for BudgetFact {
-    fn from(budget: &PodDisruptionBudget) -> Self {
+impl From<PodDisruptionBudget> for BudgetFact {
+    fn from(budget: PodDisruptionBudget) -> Self {
         let status = budget.status.as_ref();
         let seen = status.and_then(|status| status.observed_generation).unwrap_or(0);
         let current = seen >= budget.metadata.generation.unwrap_or(0);
@@ -213,30 +212,11 @@ pub struct ServiceFact {
     pub selector: BTreeMap<String, String>,
 }
 
-impl From<&Service> for ServiceFact {
-    fn from(service: &Service) -> Self {
+impl From<Service> for ServiceFact {
+    fn from(service: Service) -> Self {
         Self {
             id: (&service.metadata).into(),
             selector: service.spec.as_ref().and_then(|spec| spec.selector.clone()).unwrap_or_default(),
-        }
-    }
-}
-
-/// What is read of a HorizontalPodAutoscaler (KEDA's ScaledObject makes one of these).
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ScalerFact {
-    pub id: Identity,
-    pub target_kind: String,
-    pub target_name: String,
-}
-
-impl From<&HorizontalPodAutoscaler> for ScalerFact {
-    fn from(scaler: &HorizontalPodAutoscaler) -> Self {
-        let target = scaler.spec.as_ref().map(|spec| &spec.scale_target_ref);
-        Self {
-            id: (&scaler.metadata).into(),
-            target_kind: target.map(|target| target.kind.clone()).unwrap_or_default(),
-            target_name: target.map(|target| target.name.clone()).unwrap_or_default(),
         }
     }
 }
@@ -249,8 +229,8 @@ pub struct ReceiptFact {
     pub outcome: Option<String>,
 }
 
-impl From<&WorkloadActionReceipt> for ReceiptFact {
-    fn from(receipt: &WorkloadActionReceipt) -> Self {
+impl From<WorkloadActionReceipt> for ReceiptFact {
+    fn from(receipt: WorkloadActionReceipt) -> Self {
         Self {
             id: (&receipt.metadata).into(),
             action_uid: receipt.spec.action_uid.clone(),

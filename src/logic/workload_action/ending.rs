@@ -12,9 +12,9 @@ use crate::logic::facts::{Identity, ReceiptFact, ScaleFact, SetFact};
 
 use super::context::Context;
 use super::effect::{Effect, Next, Scalable, ScalableKind};
-use super::ledger::Ledger;
 use super::report::{self, State};
 use super::{NOTHING, identity, record};
+use crate::logic::facts::Ledger;
 
 /// All slots have ended.
 pub fn conclude(ctx: &Context) -> Next {

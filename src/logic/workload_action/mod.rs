@@ -7,7 +7,6 @@
 pub mod effect;
 pub mod identity;
 pub mod janitor;
-pub mod ledger;
 
 mod admission;
 mod carry_through;

@@ -8,9 +8,9 @@ use crate::logic::world::World;
 
 use super::context::{Context, Work};
 use super::effect::{Effect, Next, PodChange, Refusal, RefusalKind};
-use super::ledger::Ledger;
 use super::slot::{self, Turn};
 use super::{Limits, NOTHING, QUEUE_PACE, already_executed, record, wait, with_slots};
+use crate::logic::facts::Ledger;
 
 /// How long to wait after a refusal that only somebody else can lift.
 const REFUSED_PACE: SignedDuration = SignedDuration::from_secs(10);

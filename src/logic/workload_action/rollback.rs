@@ -9,10 +9,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::context::Verb;
 use super::effect::Effect;
-use super::ledger::Ledger;
 use super::scope::Scope;
 use super::set::Pods;
 use super::slot::{Turn, View};
+use crate::logic::facts::Ledger;
 
 /// How often a slot is begun anew after a change from outside undid it.
 const MOST_ATTEMPTS: i32 = 5;

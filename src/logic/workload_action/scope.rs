@@ -9,7 +9,7 @@ use crate::logic::facts::{DeploymentFact, Key, Owner, PodFact, SetFact};
 use crate::logic::world::World;
 
 use super::effect::{Scalable, ScalableKind};
-use super::ledger::Ledger;
+use crate::logic::facts::Ledger;
 
 /// Why an action cannot begin, and whether that may be a matter of moments (the object may just have been made).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,8 +161,8 @@ impl<'a> Scope<'a> {
         let WorkloadRef { kind, name, .. } = self.workload();
         let namespace = &self.set.id.key.namespace;
         let scaler = world
-            .scaler_of(namespace, &kind, &name)
-            .map(|scaler| format!("HorizontalPodAutoscaler {}", scaler.id.key.name));
+            .replica_scaler_of(namespace, &kind, &name)
+            .map(|scaler| format!("{} {}", scaler.kind.as_str(), scaler.id.key.name));
         scaler.or_else(|| self.scale().owned_by.as_ref().map(|manager| format!("field manager {manager}")))
     }
 

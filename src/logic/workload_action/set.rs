@@ -11,8 +11,8 @@ use crate::api::workload_action::status::{Slot, Step};
 use crate::logic::facts::{Key, PodFact, SetFact};
 use crate::logic::world::World;
 
-use super::ledger::Ledger;
 use super::scope::Scope;
+use crate::logic::facts::Ledger;
 
 /// How much older than the action a pod may be and still count as young. Covers differences between the clocks of
 /// several API servers, which write the creation times that are compared.

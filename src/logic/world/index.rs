@@ -7,8 +7,8 @@ use crate::api::workload_action::WorkloadAction;
 use crate::api::workload_action::status::Step;
 use crate::logic::facts::{Key, PodFact, Requests, SetFact};
 
+use super::Fact;
 use super::expressions::Expressions;
-use super::{Fact, Wakes};
 
 /// How many waiting actions look again when one ends: enough that no turn is wasted, few enough that a long queue costs
 /// nothing.
@@ -97,7 +97,7 @@ impl Index {
     }
 
     /// The actions that should look again when this pod changes: the one that marked it, and those that work on its set.
-    pub fn concerned_by_pod(&self, pod: &PodFact) -> Wakes {
+    pub fn concerned_by_pod(&self, pod: &PodFact) -> Vec<Key> {
         let marker = pod.marks.slot.as_deref().and_then(|slot| self.action_of(slot));
         let set = pod.controller.iter().flat_map(|owner| self.actions_on(&owner.uid));
         set.chain(marker).cloned().collect()
@@ -144,7 +144,7 @@ impl Index {
     }
 
     /// Returns the waiting actions that may have their turn now that this one ended.
-    pub fn action(&mut self, old: Option<&WorkloadAction>, new: Option<&WorkloadAction>) -> Wakes {
+    pub fn action(&mut self, old: Option<&WorkloadAction>, new: Option<&WorkloadAction>) -> Vec<Key> {
         self.expressions.action(old.filter(|action| is_running(action)), new.filter(|action| is_running(action)));
         if let Some(action) = old {
             let key = action.id().key;
@@ -175,7 +175,7 @@ impl Index {
         if working_slots(old) > working_slots(new) {
             return self.waiting.iter().take(WOKEN_AT_AN_END).cloned().collect();
         }
-        Wakes::new()
+        Vec::new()
     }
 }
 

@@ -38,7 +38,7 @@ impl World {
     /// The open slots of these actions, and of those whose slots are about to be recorded.
     fn slots_among<'a>(&'a self, recorded: impl Iterator<Item = &'a Key>) -> impl Iterator<Item = (&'a Key, &'a Slot)> {
         let keys = recorded.filter(|key| !self.is_reserved(key)).chain(self.reserved.keys());
-        keys.filter_map(|key| Some((key, self.actions.get(key)?)))
+        keys.filter_map(|key| Some((key, self.tables.actions.get(key)?)))
             .flat_map(|(key, action)| self.slots_of(key, action).map(move |slot| (key, slot)))
     }
 

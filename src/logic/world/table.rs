@@ -1,18 +1,10 @@
 //! One kind's facts, by key, and which of two versions wins.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use kube::Resource;
-
-use crate::api::closed_loop::ClosedLoop;
-use crate::api::decision::Decision;
-use crate::api::execution::Execution;
-use crate::api::monitoring::Monitoring;
-use crate::api::workload_action::WorkloadAction;
-use crate::logic::facts::{
-    BudgetFact, DeploymentFact, Identity, Key, NodeFact, PodFact, ReceiptFact, ScalerFact, ServiceFact, SetFact,
-};
+use super::list::Listing;
+use crate::logic::facts::{Identity, Key};
 
 /// Where a fact comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,40 +16,16 @@ pub enum Source {
 }
 
 /// A fact that a [`Table`] can hold.
-pub trait Fact: Clone + PartialEq {
-    /// Which object it speaks of, and in which version.
+pub trait Fact: Clone + PartialEq + Send + Sync + 'static {
+    /// Name of its kind, in metrics, logs and [`Wakes`](super::Wakes).
+    const KIND: &'static str;
+    /// Which object it describes, and in which version.
     fn id(&self) -> Identity;
     /// Its version, to be changed.
-    fn version(&mut self) -> &mut String;
+    fn version_mut(&mut self) -> &mut String;
+    /// Drops what nobody reads.
+    fn slim(&mut self) {}
 }
-
-macro_rules! plain_facts {
-    ($($fact:ty),*) => {
-        $(impl Fact for $fact {
-            fn id(&self) -> Identity {
-                self.id.clone()
-            }
-            fn version(&mut self) -> &mut String {
-                &mut self.id.version
-            }
-        })*
-    };
-}
-plain_facts!(PodFact, NodeFact, SetFact, DeploymentFact, BudgetFact, ServiceFact, ScalerFact, ReceiptFact);
-
-macro_rules! whole_objects {
-    ($($kind:ty),*) => {
-        $(impl Fact for $kind {
-            fn id(&self) -> Identity {
-                self.meta().into()
-            }
-            fn version(&mut self) -> &mut String {
-                self.metadata.resource_version.get_or_insert_default()
-            }
-        })*
-    };
-}
-whole_objects!(WorkloadAction, ClosedLoop, Monitoring, Decision, Execution);
 
 /// What became of a fact.
 #[derive(Debug)]
@@ -78,26 +46,11 @@ impl<T> Change<T> {
     }
 }
 
-/// Those of the known objects that a whole list of one namespace, or of all, does not name. What is newer than the list
-/// stays: we wrote it ourselves since, and the watch that follows the list tells what became of it.
-pub fn vanished(
-    known: Vec<Identity>,
-    namespace: Option<&str>,
-    listed: &HashSet<Key>,
-    version: u64,
-) -> impl Iterator<Item = Identity> {
-    known
-        .into_iter()
-        .filter(move |id| namespace.is_none_or(|namespace| id.key.namespace == namespace))
-        .filter(move |id| id.order() <= version && !listed.contains(&id.key))
-        .map(move |id| Identity { version: version.to_string(), ..id })
-}
-
 /// Whether nothing but the version is new.
 fn alike<T: Fact>(old: &T, new: &mut T) -> bool {
-    let version = std::mem::replace(new.version(), old.id().version);
+    let version = std::mem::replace(new.version_mut(), old.id().version);
     let alike = old == new;
-    *new.version() = version;
+    *new.version_mut() = version;
     alike
 }
 
@@ -110,11 +63,21 @@ pub struct Table<T> {
     seen: HashMap<String, u64>,
     /// Objects (uid by key) that a request of ours found gone, until the watch tells so.
     gone: HashMap<Key, String>,
+    /// Objects whose version is known from answers to our own requests and was not yet told by the watch.
+    unconfirmed: BTreeSet<Key>,
+    /// Objects whose last version does not parse: what they say is not known.
+    unreadable: BTreeSet<Key>,
 }
 
 impl<T> Default for Table<T> {
     fn default() -> Self {
-        Self { items: BTreeMap::new(), seen: HashMap::new(), gone: HashMap::new() }
+        Self {
+            items: BTreeMap::new(),
+            seen: HashMap::new(),
+            gone: HashMap::new(),
+            unconfirmed: BTreeSet::new(),
+            unreadable: BTreeSet::new(),
+        }
     }
 }
 
@@ -138,12 +101,61 @@ impl<T: Fact> Table<T> {
         self.items.len()
     }
 
-    pub fn identities(&self) -> Vec<Identity> {
-        self.items.values().map(|item| item.id()).collect()
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Every fact with its key, by key.
+    pub fn iter(&self) -> impl Iterator<Item = (&Key, &Arc<T>)> {
+        self.items.iter()
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.items.keys()
+    }
+
+    /// Whether the last version of some object does not parse.
+    pub fn has_unreadable(&self) -> bool {
+        !self.unreadable.is_empty()
+    }
+
+    /// The object's newest version does not parse; what is known of an earlier one stays.
+    pub fn unreadable(&mut self, key: Key) {
+        self.unreadable.insert(key);
+    }
+
+    /// The objects of one namespace, or of all, that only answers to our own requests told of in their version. After a
+    /// list the watch may never tell of them: they were written, and deleted, before the list was taken.
+    pub fn unconfirmed(&self, namespace: Option<&str>) -> Vec<Identity> {
+        let keys = self.unconfirmed.iter().filter(|key| namespace.is_none_or(|namespace| key.namespace == namespace));
+        keys.filter_map(|key| self.items.get(key)).map(|item| item.id()).collect()
+    }
+
+    /// A list is about to be asked for; see [`Listing`].
+    pub(super) fn begin_list(&self, namespace: Option<&str>) -> Listing<T> {
+        let within = |key: &&Key| namespace.is_none_or(|namespace| key.namespace == namespace);
+        let known = self.items.iter().filter(|(key, _)| within(key));
+        let known = known.map(|(key, item)| (key.clone(), item.id().version)).collect();
+        let gone = self.gone.iter().filter(|(key, _)| within(key)).map(|(key, uid)| (key.clone(), uid.clone()));
+        Listing::new(namespace.map(str::to_owned), known, gone.collect())
+    }
+
+    /// The objects that a whole list did not have and that are gone for certain, each as it was known when the list was
+    /// asked for. What has changed since stays: the list may be older.
+    pub(super) fn vanished(&mut self, list: &Listing<T>) -> Vec<Identity> {
+        let within = |key: &Key| list.namespace.as_ref().is_none_or(|namespace| key.namespace == *namespace);
+        self.unreadable.retain(|key| !within(key));
+        self.unreadable.extend(list.unreadable.iter().cloned());
+        // The list is younger than those answers: what they found gone cannot come back.
+        self.gone.retain(|key, uid| list.gone.get(key) != Some(uid));
+        let unlisted = list.known.iter().filter(|(key, _)| !list.has(key));
+        let same =
+            |(key, version): (&Key, &String)| Some(self.items.get(key)?.id()).filter(|id| id.version == *version);
+        unlisted.filter_map(same).collect()
     }
 
     /// The watch has told of everything in this namespace up to this version.
-    pub fn see(&mut self, namespace: &str, version: u64) {
+    fn see(&mut self, namespace: &str, version: u64) {
         match self.seen.get_mut(namespace) {
             Some(seen) => *seen = version.max(*seen),
             None => {
@@ -158,13 +170,17 @@ impl<T: Fact> Table<T> {
 
     /// Takes in a fact, unless something newer is known.
     pub fn put(&mut self, mut fact: T, source: Source) -> Change<T> {
+        fact.slim();
         let id = fact.id();
         let old = self.items.get(&id.key).cloned();
         match source {
             // The watch is past this version and knows no such object: it told of its deletion.
             Source::Own if old.is_none() && id.order() <= self.seen_in(&id.key.namespace) => return Change::None,
             Source::Own => {}
-            Source::Watch => self.see(&id.key.namespace, id.order()),
+            Source::Watch => {
+                self.see(&id.key.namespace, id.order());
+                self.unreadable.remove(&id.key);
+            }
         }
         // Also of another object of that name: the answer about one that is deleted may come after the watch told of the
         // one made in its place.
@@ -174,6 +190,15 @@ impl<T: Fact> Table<T> {
         // We know that it is gone; the watch still tells of earlier times.
         if self.gone.get(&id.key).is_some_and(|uid| *uid == id.uid) {
             return Change::None;
+        }
+        match source {
+            Source::Watch => {
+                self.unconfirmed.remove(&id.key);
+            }
+            Source::Own if old.as_ref().is_none_or(|old| old.id().version != id.version) => {
+                self.unconfirmed.insert(id.key.clone());
+            }
+            Source::Own => {}
         }
         let told = old.as_ref().is_some_and(|old| alike(&**old, &mut fact));
         if told && old.as_ref().is_some_and(|old| old.id().version == id.version) {
@@ -188,6 +213,7 @@ impl<T: Fact> Table<T> {
     /// Takes out an object that the watch reported deleted.
     pub fn take(&mut self, id: &Identity) -> Change<T> {
         self.see(&id.key.namespace, id.order());
+        self.unreadable.remove(&id.key);
         if id.version.is_empty() {
             // What the watch has told of already needs no remembering.
             if self.items.get(&id.key).is_some_and(|item| item.id().uid == id.uid) {
@@ -199,7 +225,10 @@ impl<T: Fact> Table<T> {
         match self.items.get(&id.key) {
             // Deleted and made again under the same name, and we heard of the new one first (from our own write).
             Some(item) if item.id().uid != id.uid && item.id().order() > id.order() => Change::None,
-            Some(_) => Change::Sides(self.items.remove(&id.key), None),
+            Some(_) => {
+                self.unconfirmed.remove(&id.key);
+                Change::Sides(self.items.remove(&id.key), None)
+            }
             None => Change::None,
         }
     }
@@ -208,6 +237,7 @@ impl<T: Fact> Table<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::logic::facts::PodFact;
 
     fn pod(namespace: &str, name: &str, uid: &str, version: u64) -> PodFact {
         PodFact {

@@ -1,81 +1,75 @@
-//! Who is to look again when something has changed.
+//! Which objects a change concerns, by the kind that is to be reconciled again.
 
-use super::table::{Change, Fact};
-use super::{Wakes, World};
-use crate::api::marks;
-use crate::api::workload_action::WorkloadAction;
-use crate::logic::facts::{BudgetFact, DeploymentFact, Key, NodeFact, PodFact, SetFact};
-use crate::logic::workload_action::ledger::Ledger;
+use std::collections::BTreeSet;
 
-/// What a change means to the index and to the actions.
-impl World {
-    pub(super) fn pod_changed(&mut self, change: &Change<PodFact>) -> Wakes {
-        let Some((old, new)) = change.sides() else { return Wakes::new() };
-        self.index.pod(old, new);
-        [old, new].into_iter().flatten().flat_map(|pod| self.index.concerned_by_pod(pod)).collect()
+use super::table::Fact;
+use crate::logic::facts::Key;
+
+/// Objects that are to be looked at again: the kind's name, as [`Fact::KIND`] has it, and the key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wakes(BTreeSet<(&'static str, Key)>);
+
+impl Wakes {
+    /// Nobody.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::default()
     }
 
-    pub(super) fn node_changed(&mut self, change: &Change<NodeFact>) -> Wakes {
-        let Some((old, new)) = change.sides() else { return Wakes::new() };
-        let Some(node) = new.or(old) else { return Wakes::new() };
-        self.slots_to(&node.id.key.name).map(|(action, _)| action.clone()).collect()
+    /// One object of this kind.
+    #[must_use]
+    pub fn one<F: Fact>(key: Key) -> Self {
+        Self([(F::KIND, key)].into())
     }
 
-    pub(super) fn set_changed(&mut self, change: &Change<SetFact>) -> Wakes {
-        let Some((old, new)) = change.sides() else { return Wakes::new() };
-        self.index.set(old, new);
-        let Some(set) = new.or(old) else { return Wakes::new() };
-        let at_work = self.index.actions_on(&set.id.uid).cloned();
-        // The Deployment controller copies the ledger to the set whenever it gets round to it, also when the action has
-        // ended and cleaned up already.
-        let ledger = Ledger::parse(set.scale.ledger.as_deref());
-        let has = |action: &WorkloadAction| {
-            let mut slots = action.status.iter().flat_map(|status| &status.slots);
-            ledger.as_ref().is_some_and(|ledger| slots.any(|slot| slot.id == ledger.slot))
-        };
-        let copied = ledger.iter().flat_map(|_| self.actions.values().filter(|action| has(action)));
-        at_work.chain(copied.map(|action| action.id().key)).collect()
+    /// These objects of this kind.
+    #[must_use]
+    pub fn all<F: Fact>(keys: impl IntoIterator<Item = Key>) -> Self {
+        Self(keys.into_iter().map(|key| (F::KIND, key)).collect())
     }
 
-    pub(super) fn deployment_changed(&mut self, change: &Change<DeploymentFact>) -> Wakes {
-        let Some((old, new)) = change.sides() else { return Wakes::new() };
-        let Some(deployment) = new.or(old) else { return Wakes::new() };
-        let sets: Vec<String> = self.sets_of(&deployment.id.uid).map(|set| set.id.uid.clone()).collect();
-        sets.iter().flat_map(|uid| self.index.actions_on(uid)).cloned().collect()
+    /// These too.
+    #[must_use]
+    pub fn and(mut self, others: Self) -> Self {
+        self.extend(others);
+        self
     }
 
-    pub(super) fn budget_changed(&mut self, change: &Change<BudgetFact>) -> Wakes {
-        let Some((old, new)) = change.sides() else { return Wakes::new() };
-        let Some(budget) = new.or(old) else { return Wakes::new() };
-        let namespace = &budget.id.key.namespace;
-        let guarded = |set: &str| {
-            let set = self.set(&Key::new(namespace.clone(), set.to_owned()));
-            set.is_some_and(|set| budget.guards(namespace, &set.selector.labels))
-        };
-        self.slots_at_work()
-            .filter(|(action, slot)| action.namespace == *namespace && guarded(&slot.replica_set.name))
-            .map(|(action, _)| action.clone())
-            .collect()
+    /// Adds others.
+    pub fn extend(&mut self, others: Self) {
+        self.0.extend(others.0);
     }
 
-    pub(super) fn action_changed(&mut self, change: &Change<WorkloadAction>) -> Wakes {
-        let Some((old, new)) = change.sides() else { return Wakes::new() };
-        let mut wakes = self.index.action(old, new);
-        wakes.extend(new.or(old).map(|action| action.id().key));
-        wakes
+    /// All but this object: the one that is being reconciled goes on anyway.
+    #[must_use]
+    pub fn without<F: Fact>(mut self, key: &Key) -> Self {
+        self.0.retain(|(kind, one)| *kind != F::KIND || one != key);
+        self
+    }
+
+    /// The keys of one kind, in their order.
+    pub fn of<F: Fact>(&self) -> impl Iterator<Item = &Key> {
+        self.0.iter().filter(|(kind, _)| *kind == F::KIND).map(|(_, key)| key)
+    }
+
+    /// Whether it concerns nobody.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many objects it concerns.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
     }
 }
 
-/// The loop that made the action.
-#[must_use]
-pub fn maker(action: &WorkloadAction) -> Option<Key> {
-    let name = action.metadata.labels.as_ref()?.get(marks::LOOP)?;
-    Some(Key::new(action.metadata.namespace.clone().unwrap_or_default(), name.clone()))
-}
+impl IntoIterator for Wakes {
+    type Item = (&'static str, Key);
+    type IntoIter = std::collections::btree_set::IntoIter<Self::Item>;
 
-/// The loop that made the action, where the action has ended.
-#[must_use]
-pub fn maker_of_ended(action: &WorkloadAction) -> Option<Key> {
-    action.status.as_ref()?.finished_at.as_ref()?;
-    maker(action)
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
 }

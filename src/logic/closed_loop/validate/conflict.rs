@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::api::closed_loop::{ClosedLoopSpec, LoopMode, TargetRef};
 use crate::logic::closed_loop::rung;
-use crate::logic::facts::RivalFact;
+use crate::logic::facts::{AutoscalerFact, AutoscalerKind};
 
 /// Who acts on something.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,18 +54,28 @@ impl ClaimantKind {
     }
 }
 
+impl From<AutoscalerKind> for ClaimantKind {
+    fn from(kind: AutoscalerKind) -> Self {
+        match kind {
+            AutoscalerKind::ScaledObject => Self::ScaledObject,
+            AutoscalerKind::HorizontalPodAutoscaler => Self::HorizontalPodAutoscaler,
+            AutoscalerKind::VerticalPodAutoscaler => Self::VerticalPodAutoscaler,
+        }
+    }
+}
+
 impl Claimant {
     /// An autoscaler, as far as it is in the way of a loop that acts on these dimensions.
     #[must_use]
-    pub fn rival(fact: &RivalFact, dimensions: &[String]) -> Self {
+    pub fn autoscaler(fact: &AutoscalerFact, dimensions: &[String]) -> Self {
         Self {
-            kind: fact.kind,
+            kind: fact.kind.into(),
             name: fact.id.key.name.clone(),
             uid: fact.id.uid.clone(),
             // Its age does not matter.
             created: Timestamp::UNIX_EPOCH,
             target: fact.target.clone(),
-            dimensions: dimensions.iter().filter(|one| fact.grip.holds(one)).cloned().collect(),
+            dimensions: dimensions.iter().filter(|one| fact.controls.holds(one)).cloned().collect(),
         }
     }
 }

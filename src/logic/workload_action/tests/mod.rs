@@ -19,10 +19,10 @@ use super::effect::{NewReceipt, PodChange};
 use super::*;
 use crate::api::workload_action::{Disruption, WorkloadActionSpec};
 use crate::logic::facts::{
-    BudgetFact, DeploymentFact, Identity, Marks, NodeFact, Owner, PodFact, ReceiptFact, Requests, ScaleFact,
-    ScalerFact, Selector, SetFact,
+    BudgetFact, DeploymentFact, Identity, Marks, NodeFact, Owner, PodFact, ReceiptFact, Requests, ScaleFact, Selector,
+    SetFact,
 };
-use crate::logic::world::{Object, Source};
+use crate::logic::world::{Indexed, Source};
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 const NAMESPACE: &str = "shop";
@@ -44,9 +44,9 @@ fn labels(hash: bool) -> BTreeMap<String, String> {
     labels
 }
 
-fn budget(allowed: i32, healthy: i32) -> impl FnOnce(Identity) -> Object {
+fn budget(allowed: i32, healthy: i32) -> impl FnOnce(Identity) -> BudgetFact {
     let selector = Some(Selector { labels: labels(false), ..Selector::default() });
-    move |id| Object::Budget(BudgetFact { id, selector, allowed, healthy, pods: Some(healthy) })
+    move |id| BudgetFact { id, selector, allowed, healthy, pods: Some(healthy) }
 }
 
 impl Stage {
@@ -57,15 +57,13 @@ impl Stage {
             stage.put_node(node, |_| {});
         }
         stage.put(
-            |id| {
-                Object::Deployment(DeploymentFact {
-                    id,
-                    scale: ScaleFact { replicas: 3, ..ScaleFact::default() },
-                    status_replicas: 3,
-                    updated_replicas: 3,
-                    revision: Some("1".into()),
-                    ..DeploymentFact::default()
-                })
+            |id| DeploymentFact {
+                id,
+                scale: ScaleFact { replicas: 3, ..ScaleFact::default() },
+                status_replicas: 3,
+                updated_replicas: 3,
+                revision: Some("1".into()),
+                ..DeploymentFact::default()
             },
             "web",
         );
@@ -81,7 +79,7 @@ impl Stage {
         Identity { key: Key::new(NAMESPACE, name), uid: format!("uid-{name}"), version: self.version.to_string() }
     }
 
-    fn put(&mut self, make: impl FnOnce(Identity) -> Object, name: &str) {
+    fn put<F: Indexed>(&mut self, make: impl FnOnce(Identity) -> F, name: &str) {
         let id = self.id(name);
         self.world.apply(make(id), Source::Watch);
     }
@@ -93,7 +91,7 @@ impl Stage {
         let mut node = NodeFact { id, ready: true, allocatable, pod_capacity: 3, ..NodeFact::default() };
         node.labels.insert("disk".into(), if name == "d" { "ssd" } else { "hdd" }.into());
         change(&mut node);
-        self.world.apply(Object::Node(node), Source::Watch);
+        self.world.apply(node, Source::Watch);
     }
 
     fn put_set(&mut self, replicas: i32) {
@@ -102,16 +100,14 @@ impl Stage {
             spec: Some(PodSpec::default()),
         };
         self.put(
-            |id| {
-                Object::Set(SetFact {
-                    id,
-                    scale: ScaleFact { replicas, ..ScaleFact::default() },
-                    controller: Some(Owner { kind: "Deployment".into(), name: "web".into(), uid: "uid-web".into() }),
-                    selector: Selector { labels: labels(true), ..Selector::default() },
-                    revision: Some("1".into()),
-                    template: Some(Arc::new(template)),
-                    ..SetFact::default()
-                })
+            |id| SetFact {
+                id,
+                scale: ScaleFact { replicas, ..ScaleFact::default() },
+                controller: Some(Owner { kind: "Deployment".into(), name: "web".into(), uid: "uid-web".into() }),
+                selector: Selector { labels: labels(true), ..Selector::default() },
+                revision: Some("1".into()),
+                template: Some(Arc::new(template)),
+                ..SetFact::default()
             },
             "web-h1",
         );
@@ -129,14 +125,14 @@ impl Stage {
             ..PodFact::default()
         };
         change(&mut pod);
-        self.world.apply(Object::Pod(pod), Source::Watch);
+        self.world.apply(pod, Source::Watch);
     }
 
     fn change_pod(&mut self, name: &str, change: impl FnOnce(&mut PodFact)) {
         let mut pod = self.world.pod(&Key::new(NAMESPACE, name)).expect("the pod is there").clone();
         pod.id.version = self.id(name).version;
         change(&mut pod);
-        self.world.apply(Object::Pod(pod), Source::Watch);
+        self.world.apply(pod, Source::Watch);
     }
 
     /// Puts an action with this spec (YAML as a user writes it).
@@ -153,7 +149,7 @@ impl Stage {
     fn put_action(&mut self, mut action: WorkloadAction) {
         self.version += 1;
         action.metadata.resource_version = Some(self.version.to_string());
-        self.world.apply(Object::Action(Box::new(action)), Source::Watch);
+        self.world.apply(action, Source::Watch);
     }
 
     fn action(&self, name: &str) -> WorkloadAction {
@@ -196,10 +192,7 @@ impl Stage {
                     action.metadata.finalizers = Some(finalizers);
                 }
                 Next::Do(Effect::WriteReceipt(NewReceipt { key, spec })) => {
-                    self.put(
-                        |id| Object::Receipt(ReceiptFact { id, action_uid: spec.action_uid, outcome: None }),
-                        &key.name,
-                    );
+                    self.put(|id| ReceiptFact { id, action_uid: spec.action_uid, outcome: None }, &key.name);
                     continue;
                 }
                 Next::Wait { report: Some(status), .. } => action.status = Some(*status),

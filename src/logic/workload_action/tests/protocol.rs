@@ -47,7 +47,7 @@ fn a_move_goes_step_by_step() {
     assert!(matches!(stage.settle("go"), Next::Wait { until: Some(_), .. }), "waits until the surplus goes");
     assert!(stage.action("go").status.is_some_and(|status| status.slots[0].evicting), "recorded before it is sent");
     let gone = stage.id("web-new");
-    stage.world.remove(crate::logic::world::Kind::Pod, &gone);
+    stage.world.remove::<PodFact>(&gone);
     stage.put(budget(1, 5), "budget");
     assert!(matches!(stage.settle("go"), Next::Wait { until: Some(_), .. }), "four pods serve, five are counted");
     stage.put(budget(1, 4), "budget");
@@ -57,7 +57,7 @@ fn a_move_goes_step_by_step() {
     stage.now += SignedDuration::from_secs(3);
     assert!(matches!(stage.settle("go"), Next::Do(Effect::Evict { .. })), "does not wait for ever");
     let gone = stage.id("web-a");
-    stage.world.remove(crate::logic::world::Kind::Pod, &gone);
+    stage.world.remove::<PodFact>(&gone);
     assert_eq!(stage.settle("go"), Next::Wait { until: None, report: None });
     assert_eq!(stage.ready("go").1, "Succeeded");
     assert_eq!(stage.action("go").metadata.finalizers, Some(vec![]));
@@ -79,19 +79,19 @@ fn a_number_is_not_lowered_just_after_the_watches_broke_off() {
     stage.put_pod("web-new", "b", |pod| pod.marks = mark(marks::ROLE_SURPLUS));
     stage.settle("less");
     let broke = stage.now;
-    stage.world.broke_off(broke);
+    PodFact::interrupted(&mut stage.world, broke);
     let Next::Wait { until, .. } = stage.settle("less") else { panic!("waits") };
     assert_eq!(until, Some(broke + SignedDuration::from_secs(15)));
     assert_eq!(stage.ready("less").1, "WatchesBroken");
     stage.now += SignedDuration::from_secs(10);
-    stage.world.broke_off(stage.now);
+    PodFact::interrupted(&mut stage.world, stage.now);
     stage.now += SignedDuration::from_secs(10);
     assert!(matches!(stage.settle("less"), Next::Wait { .. }), "they broke again meanwhile");
     stage.now += SignedDuration::from_secs(5);
     assert!(matches!(stage.settle("less"), Next::Do(Effect::Scale { replicas: 2, .. })));
-    stage.world.broke_off(stage.now);
+    PodFact::interrupted(&mut stage.world, stage.now);
     stage.now += SignedDuration::from_secs(50);
-    stage.world.broke_off(stage.now);
+    PodFact::interrupted(&mut stage.world, stage.now);
     assert!(matches!(stage.settle("less"), Next::Do(Effect::Scale { .. })), "not for ever");
 }
 
@@ -112,7 +112,7 @@ fn a_budget_without_room_holds_the_old_pod_back() {
     let Next::Do(Effect::DeleteReceipt { receipt }) = stage.settle("less") else {
         panic!("nothing ran: no receipt stays")
     };
-    stage.world.remove(crate::logic::world::Kind::Receipt, &receipt);
+    stage.world.remove::<ReceiptFact>(&receipt);
     stage.settle("less");
     let (ready, reason, message) = stage.ready("less");
     assert_eq!((ready.as_str(), reason.as_str()), ("False", "BudgetBlocked"), "{message}");

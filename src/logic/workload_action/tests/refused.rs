@@ -1,6 +1,8 @@
 //! What cannot be done, and what is not done twice.
 
 use super::*;
+use crate::api::closed_loop::TargetRef;
+use crate::logic::facts::{AutoscalerFact, AutoscalerKind, Controls, HpaFact};
 
 #[rstest]
 #[case::no_workload(json!({"move": {"workload": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "wep"}, "to": {"nodeName": "d"}}}), Reason::WorkloadNotFound, "no Deployment wep")]
@@ -43,8 +45,14 @@ fn what_cannot_be_done_is_refused_with_advice(
     assert!(action.status.is_some_and(|status| status.conditions.iter().any(|one| one.type_ == "Stalled")));
 }
 
+fn hpa(id: Identity) -> HpaFact {
+    let target = TargetRef { api_version: "apps/v1".into(), kind: "Deployment".into(), name: "web".into() };
+    let kind = AutoscalerKind::HorizontalPodAutoscaler;
+    HpaFact(AutoscalerFact { id, kind, target, controls: Controls::Replicas })
+}
+
 #[rstest]
-#[case::autoscaler(|stage: &mut Stage| stage.put(|id| Object::Scaler(ScalerFact { id, target_kind: "Deployment".into(), target_name: "web".into() }), "hpa"))]
+#[case::autoscaler(|stage: &mut Stage| stage.put(hpa, "hpa"))]
 fn replicas_that_somebody_owns_are_left_alone(#[case] own: fn(&mut Stage)) {
     let create = json!({"create": {"workload": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "to": {"nodeName": "d"}}});
     let mut stage = Stage::new();
@@ -76,7 +84,7 @@ fn the_receipt_of_a_loops_action_goes_with_it_and_a_users_stays() {
         action.status = Some(finished);
         let receipt = identity::receipt_name(&action);
         stage.put_action(action);
-        stage.put(|id| Object::Receipt(ReceiptFact { id, action_uid: "uid-go".into(), outcome: None }), &receipt);
+        stage.put(|id| ReceiptFact { id, action_uid: "uid-go".into(), outcome: None }, &receipt);
         assert!(matches!(stage.next("go"), Next::Wait { until: Some(_), .. }));
         stage.now += SignedDuration::from_secs(60);
         let effect = stage.effect("go");
@@ -98,7 +106,7 @@ fn the_receipt_goes_beside_the_admission_and_is_taken_back_should_the_action_not
         action.metadata.finalizers = Some(vec![marks::FINALIZER.into()]);
         stage.put_action(action.clone());
         let Effect::Admit { receipt: Some(receipt), .. } = stage.effect("go") else { panic!("no receipt") };
-        let fact = |id| Object::Receipt(ReceiptFact { id, action_uid: receipt.spec.action_uid, outcome: None });
+        let fact = |id| ReceiptFact { id, action_uid: receipt.spec.action_uid, outcome: None };
         stage.put(fact, &receipt.key.name);
         // The admission itself did not come about.
         assert!(matches!(stage.effect("go"), Effect::Admit { receipt: None, .. }));
@@ -108,7 +116,7 @@ fn the_receipt_goes_beside_the_admission_and_is_taken_back_should_the_action_not
         let Next::Do(Effect::DeleteReceipt { receipt }) = next else { panic!("{next:?}") };
         let ended = stage.action("go").status.is_some_and(|status| status.finished_at.is_some());
         assert!(ended || stage.action("go").metadata.deletion_timestamp.is_some(), "it can begin no more");
-        stage.world.remove(crate::logic::world::Kind::Receipt, &receipt);
+        stage.world.remove::<ReceiptFact>(&receipt);
         assert!(matches!(stage.settle("go"), Next::Wait { until: None, report: None }));
         assert!(stage.action("go").metadata.finalizers.unwrap_or_default().is_empty());
     }
@@ -119,7 +127,7 @@ fn an_action_that_ran_before_does_nothing() {
     let mut stage = Stage::new();
     stage.act("go", move_web(json!({"nodeName": "d"})));
     let receipt = identity::receipt_name(&stage.action("go"));
-    stage.put(|id| Object::Receipt(ReceiptFact { id, action_uid: "another".into(), outcome: None }), &receipt);
+    stage.put(|id| ReceiptFact { id, action_uid: "another".into(), outcome: None }, &receipt);
     assert_eq!(stage.settle("go"), Next::Wait { until: None, report: None });
     let (ready, reason, message) = stage.ready("go");
     assert_eq!((ready.as_str(), reason.as_str()), ("True", "AlreadyExecuted"));

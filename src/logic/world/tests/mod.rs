@@ -1,14 +1,18 @@
 //! The world under random histories: indexes equal what a scan of the facts would give, and old news changes nothing.
 
+mod lists;
+
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
 use crate::api::targets::WorkloadRef;
+use crate::api::workload_action::WorkloadAction;
 use crate::api::workload_action::status::Step;
-use crate::logic::facts::{Marks, Owner};
+use crate::logic::facts::{Marks, Owner, PodFact, Requests};
 
 /// One thing that happens to one of a few pods.
 #[derive(Clone, Debug)]
@@ -42,6 +46,13 @@ fn pod(number: u8, version: u64) -> PodFact {
     PodFact { id, ..PodFact::default() }
 }
 
+/// A list that is asked for and answered at once.
+fn list(world: &mut World, namespace: Option<&str>, pods: impl IntoIterator<Item = PodFact>) {
+    let mut list = world.begin_list::<PodFact>(namespace);
+    pods.into_iter().for_each(|pod| list.add(pod));
+    world.end_list(list);
+}
+
 fn play(events: Vec<Event>) -> World {
     let mut world = World::default();
     let mut version = 10;
@@ -61,14 +72,14 @@ fn play(events: Vec<Event>) -> World {
                     finished,
                     ..pod(number, version)
                 };
-                world.apply(Object::Pod(fact), Source::Watch);
+                world.apply(fact, Source::Watch);
             }
             Event::Gone { pod: number } => {
-                world.remove(Kind::Pod, &pod(number, version).id);
+                world.remove::<PodFact>(&pod(number, version).id);
             }
             Event::Own { pod: number, node, behind } => {
                 let fact = PodFact { node: Some(format!("node{node}")), ..pod(number, version - behind) };
-                world.apply(Object::Pod(fact), Source::Own);
+                world.apply(fact, Source::Own);
             }
             Event::Relist { keep } => {
                 let kept: BTreeMap<Key, PodFact> = keep
@@ -76,8 +87,7 @@ fn play(events: Vec<Event>) -> World {
                     .filter_map(|number| world.pod(&pod(*number, 0).id.key))
                     .map(|pod| (pod.id.key.clone(), pod.clone()))
                     .collect();
-                let kept = kept.into_values().map(Object::Pod).collect();
-                world.replace(Kind::Pod, None, kept, &version.to_string());
+                list(&mut world, None, kept.into_values());
             }
         }
     }
@@ -88,7 +98,7 @@ proptest! {
     #[test]
     fn indexes_equal_a_scan(events in events()) {
         let world = play(events);
-        let all: Vec<&PodFact> = world.pods.values().map(Arc::as_ref).collect();
+        let all: Vec<&PodFact> = world.table::<PodFact>().values().map(Arc::as_ref).collect();
         for number in 0..4 {
             let node = format!("node{number}");
             let there = all.iter().filter(|pod| pod.node.as_ref() == Some(&node) && !pod.finished);
@@ -110,9 +120,9 @@ proptest! {
     #[test]
     fn what_is_gone_stays_gone(at in 20..100_u64, behind in 1..19_u64) {
         let mut world = World::default();
-        world.apply(Object::Pod(pod(1, at - behind)), Source::Watch);
-        world.remove(Kind::Pod, &pod(1, at).id);
-        world.apply(Object::Pod(pod(1, at - behind)), Source::Own);
+        world.apply(pod(1, at - behind), Source::Watch);
+        world.remove::<PodFact>(&pod(1, at).id);
+        world.apply(pod(1, at - behind), Source::Own);
         prop_assert!(world.pod(&pod(1, 0).id.key).is_none());
     }
 
@@ -120,10 +130,10 @@ proptest! {
     #[test]
     fn own_writes_are_seen(at in 20..100_u64, ahead in 1..19_u64) {
         let mut world = World::default();
-        world.apply(Object::Pod(pod(1, at)), Source::Watch);
+        world.apply(pod(1, at), Source::Watch);
         let written = PodFact { node: Some("mine".into()), ..pod(1, at + ahead) };
-        world.apply(Object::Pod(written), Source::Own);
-        world.apply(Object::Pod(pod(1, at + ahead - 1)), Source::Watch);
+        world.apply(written, Source::Own);
+        world.apply(pod(1, at + ahead - 1), Source::Watch);
         prop_assert_eq!(world.pod(&pod(1, 0).id.key).and_then(|pod| pod.node.as_deref()), Some("mine"));
     }
 }
@@ -166,8 +176,8 @@ proptest! {
             let (slots, ended) = known.clone().unwrap_or_default();
             let action = action(*number, version + 10, &slots, ended);
             match known {
-                Some(_) => world.apply(Object::Action(Box::new(action)), Source::Watch),
-                None => world.remove(Kind::Action, &action.id()),
+                Some(_) => world.apply(action, Source::Watch),
+                None => world.remove::<WorkloadAction>(&action.id()),
             };
         }
         let scan = |is_it: &dyn Fn(&Slot) -> bool| {
@@ -196,40 +206,4 @@ proptest! {
         let running = world.actions().filter(|action| action.status.as_ref().is_some_and(|one| one.finished_at.is_none()));
         prop_assert_eq!(world.running().count(), running.count());
     }
-}
-
-fn placed(namespace: &str, name: &str, version: u64) -> Object {
-    let id = Identity { key: Key::new(namespace, name), uid: name.into(), version: version.to_string() };
-    Object::Pod(PodFact { id, ..PodFact::default() })
-}
-
-fn names(world: &World) -> Vec<String> {
-    let mut names: Vec<String> = world.pods.values().map(|pod| pod.id.key.to_string()).collect();
-    names.sort();
-    names
-}
-
-#[test]
-fn a_new_list_takes_out_what_it_does_not_have() {
-    let mut world = World::default();
-    world.replace(Kind::Pod, None, vec![placed("a", "one", 1), placed("b", "two", 2)], "5");
-    world.replace(Kind::Pod, None, vec![placed("a", "one", 1)], "9");
-    assert_eq!(names(&world), ["a/one"]);
-}
-
-#[test]
-fn a_list_of_one_namespace_leaves_the_others_alone() {
-    let mut world = World::default();
-    world.replace(Kind::Pod, Some("a"), vec![placed("a", "one", 1)], "5");
-    world.replace(Kind::Pod, Some("b"), vec![placed("b", "two", 2)], "6");
-    world.replace(Kind::Pod, Some("a"), vec![], "7");
-    assert_eq!(names(&world), ["b/two"]);
-}
-
-#[test]
-fn what_we_wrote_after_the_list_was_taken_stays() {
-    let mut world = World::default();
-    world.apply(placed("a", "ours", 12), Source::Own);
-    world.replace(Kind::Pod, None, vec![placed("a", "one", 1)], "10");
-    assert_eq!(names(&world), ["a/one", "a/ours"]);
 }

@@ -1,4 +1,4 @@
-//! What is read of autoscalers that may act on a loop's target.
+//! What is read of autoscalers: which object each writes, and which part of it.
 
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use kube::ResourceExt;
@@ -6,7 +6,6 @@ use kube::ResourceExt;
 use super::Identity;
 use crate::api::closed_loop::TargetRef;
 use crate::api::foreign::{ContainerPolicy, ForeignTarget, ScaledObject, VerticalPodAutoscaler};
-use crate::logic::closed_loop::validate::conflict::ClaimantKind;
 
 /// Annotation by which KEDA is told not to scale.
 const PAUSED: &str = "autoscaling.keda.sh/paused";
@@ -14,26 +13,76 @@ const PAUSED: &str = "autoscaling.keda.sh/paused";
 /// Annotation by which KEDA is told to hold a number of replicas.
 const PAUSED_AT: &str = "autoscaling.keda.sh/paused-replicas";
 
-/// An autoscaler.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RivalFact {
-    pub id: Identity,
-    pub kind: ClaimantKind,
-    pub target: TargetRef,
-    pub grip: Grip,
+/// Which kind of autoscaler.
+// In this order they are named: a ScaledObject before the HorizontalPodAutoscaler that KEDA makes for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum AutoscalerKind {
+    ScaledObject,
+    HorizontalPodAutoscaler,
+    VerticalPodAutoscaler,
 }
+
+impl AutoscalerKind {
+    /// The kind's name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ScaledObject => "ScaledObject",
+            Self::HorizontalPodAutoscaler => "HorizontalPodAutoscaler",
+            Self::VerticalPodAutoscaler => "VerticalPodAutoscaler",
+        }
+    }
+}
+
+/// An autoscaler of any kind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AutoscalerFact {
+    pub id: Identity,
+    pub kind: AutoscalerKind,
+    pub target: TargetRef,
+    pub controls: Controls,
+}
+
+/// A HorizontalPodAutoscaler.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HpaFact(pub AutoscalerFact);
+
+/// A ScaledObject of KEDA.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScaledObjectFact(pub AutoscalerFact);
+
+/// A VerticalPodAutoscaler.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VpaFact(pub AutoscalerFact);
+
+macro_rules! is_an_autoscaler {
+    ($($fact:ty),*) => {
+        $(impl std::ops::Deref for $fact {
+            type Target = AutoscalerFact;
+            fn deref(&self) -> &AutoscalerFact {
+                &self.0
+            }
+        }
+        impl std::ops::DerefMut for $fact {
+            fn deref_mut(&mut self) -> &mut AutoscalerFact {
+                &mut self.0
+            }
+        })*
+    };
+}
+is_an_autoscaler!(HpaFact, ScaledObjectFact, VpaFact);
 
 /// What an autoscaler writes.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Grip {
+pub enum Controls {
     Nothing,
     Replicas,
     /// Requests and limits of containers: these policies, the one named `*` for all others.
     Resources(Vec<ContainerPolicy>),
 }
 
-impl Grip {
-    /// Whether it writes this dimension of its target; see [`crate::logic::closed_loop::rung::dimension`].
+impl Controls {
+    /// Whether it writes this dimension of its target: `replicas`, or `container/resource`.
     #[must_use]
     pub fn holds(&self, dimension: &str) -> bool {
         match self {
@@ -60,42 +109,42 @@ fn target(target: &ForeignTarget) -> TargetRef {
     }
 }
 
-impl From<&HorizontalPodAutoscaler> for RivalFact {
-    fn from(scaler: &HorizontalPodAutoscaler) -> Self {
+impl From<HorizontalPodAutoscaler> for HpaFact {
+    fn from(scaler: HorizontalPodAutoscaler) -> Self {
         let scaled = scaler.spec.as_ref().map(|spec| spec.scale_target_ref.clone()).unwrap_or_default();
         let scaled = ForeignTarget { api_version: scaled.api_version, kind: Some(scaled.kind), name: scaled.name };
-        Self {
+        Self(AutoscalerFact {
             id: (&scaler.metadata).into(),
-            kind: ClaimantKind::HorizontalPodAutoscaler,
+            kind: AutoscalerKind::HorizontalPodAutoscaler,
             target: target(&scaled),
-            grip: Grip::Replicas,
-        }
+            controls: Controls::Replicas,
+        })
     }
 }
 
-impl From<&ScaledObject> for RivalFact {
-    fn from(scaler: &ScaledObject) -> Self {
+impl From<ScaledObject> for ScaledObjectFact {
+    fn from(scaler: ScaledObject) -> Self {
         let says = |annotation: &str| scaler.annotations().get(annotation).map(String::as_str);
         let paused = says(PAUSED) == Some("true") && says(PAUSED_AT).is_none();
-        Self {
+        Self(AutoscalerFact {
             id: (&scaler.metadata).into(),
-            kind: ClaimantKind::ScaledObject,
+            kind: AutoscalerKind::ScaledObject,
             target: target(&scaler.spec.scale_target_ref),
-            grip: if paused { Grip::Nothing } else { Grip::Replicas },
-        }
+            controls: if paused { Controls::Nothing } else { Controls::Replicas },
+        })
     }
 }
 
-impl From<&VerticalPodAutoscaler> for RivalFact {
-    fn from(scaler: &VerticalPodAutoscaler) -> Self {
+impl From<VerticalPodAutoscaler> for VpaFact {
+    fn from(scaler: VerticalPodAutoscaler) -> Self {
         let off = scaler.spec.update_policy.update_mode.as_deref() == Some("Off");
         let policies = scaler.spec.resource_policy.container_policies.clone();
-        Self {
+        Self(AutoscalerFact {
             id: (&scaler.metadata).into(),
-            kind: ClaimantKind::VerticalPodAutoscaler,
+            kind: AutoscalerKind::VerticalPodAutoscaler,
             target: target(&scaler.spec.target_ref),
-            grip: if off { Grip::Nothing } else { Grip::Resources(policies) },
-        }
+            controls: if off { Controls::Nothing } else { Controls::Resources(policies) },
+        })
     }
 }
 
@@ -106,10 +155,10 @@ mod tests {
 
     use super::*;
 
-    fn vertical(spec: Value) -> RivalFact {
+    fn vertical(spec: Value) -> AutoscalerFact {
         let object = json!({"apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler",
             "metadata": {"name": "vpa"}, "spec": spec});
-        (&serde_json::from_value::<VerticalPodAutoscaler>(object).unwrap()).into()
+        VpaFact::from(serde_json::from_value::<VerticalPodAutoscaler>(object).unwrap()).0
     }
 
     #[rstest]
@@ -120,9 +169,9 @@ mod tests {
     #[case(json!({"resourcePolicy": {"containerPolicies": [{"containerName": "side", "mode": "Off"}]}}), &["app/cpu", "app/memory"])]
     fn a_vertical_autoscaler_holds_what_its_policies_say(#[case] mut spec: Value, #[case] held: &[&str]) {
         spec["targetRef"] = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
-        let rival = vertical(spec);
+        let scaler = vertical(spec);
         let all = ["app/cpu", "app/memory", "replicas", "placement"];
-        let holds: Vec<&str> = all.into_iter().filter(|one| rival.grip.holds(one)).collect();
+        let holds: Vec<&str> = all.into_iter().filter(|one| scaler.controls.holds(one)).collect();
         assert_eq!(holds, held);
     }
 
@@ -134,8 +183,8 @@ mod tests {
         let object = json!({"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject",
             "metadata": {"name": "so", "annotations": annotations},
             "spec": {"scaleTargetRef": {"name": "web"}, "triggers": []}});
-        let rival: RivalFact = (&serde_json::from_value::<ScaledObject>(object).unwrap()).into();
-        assert_eq!((rival.target.kind.as_str(), rival.grip.holds("replicas")), ("Deployment", held));
-        assert!(!rival.grip.holds("app/cpu"));
+        let scaler = ScaledObjectFact::from(serde_json::from_value::<ScaledObject>(object).unwrap()).0;
+        assert_eq!((scaler.target.kind.as_str(), scaler.controls.holds("replicas")), ("Deployment", held));
+        assert!(!scaler.controls.holds("app/cpu"));
     }
 }

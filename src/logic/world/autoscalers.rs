@@ -1,0 +1,49 @@
+//! Autoscalers of every kind, held once for all who ask.
+
+use super::{Indexed, Wakes, World};
+use crate::api::closed_loop::ClosedLoop;
+use crate::logic::facts::{AutoscalerFact, HpaFact, ScaledObjectFact, VpaFact};
+
+macro_rules! autoscalers {
+    ($($fact:ty),*) => {
+        $(impl Indexed for $fact {
+            fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Wakes {
+                world.autoscaler_changed(old.map(|fact| &**fact), new.map(|fact| &**fact))
+            }
+        })*
+    };
+}
+autoscalers!(HpaFact, ScaledObjectFact, VpaFact);
+
+impl World {
+    /// The loops on its target may be in conflict with it now, or no longer.
+    fn autoscaler_changed(&self, old: Option<&AutoscalerFact>, new: Option<&AutoscalerFact>) -> Wakes {
+        let essence = |fact: Option<&AutoscalerFact>| fact.map(|fact| (fact.target.clone(), fact.controls.clone()));
+        if essence(old) == essence(new) {
+            return Wakes::none();
+        }
+        let sides = [old, new].into_iter().flatten();
+        let loops = sides.flat_map(|fact| self.loops_on(&fact.id.key.namespace, &fact.target.name));
+        Wakes::all::<ClosedLoop>(loops)
+    }
+
+    /// Every autoscaler on a target of this name in this namespace, whatever the target's kind.
+    pub fn autoscalers_on<'a>(
+        &'a self,
+        namespace: &'a str,
+        target: &'a str,
+    ) -> impl Iterator<Item = &'a AutoscalerFact> {
+        let tables = &self.tables;
+        let scaled_objects = tables.scaled_objects.within(namespace).map(|fact| &***fact);
+        let hpas = tables.hpas.within(namespace).map(|fact| &***fact);
+        let vpas = tables.vpas.within(namespace).map(|fact| &***fact);
+        scaled_objects.chain(hpas).chain(vpas).filter(move |fact| fact.target.name == target)
+    }
+
+    /// The autoscaler that writes the replicas of this workload.
+    #[must_use]
+    pub fn replica_scaler_of(&self, namespace: &str, kind: &str, name: &str) -> Option<&AutoscalerFact> {
+        let mut all = self.tables.hpas.within(namespace).map(|fact| &***fact);
+        all.find(|fact| fact.target.kind == kind && fact.target.name == name)
+    }
+}

@@ -1,0 +1,192 @@
+//! Pods, nodes, workloads, budgets and Services: what a change of each means, and what planners ask of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::{Indexed, Wakes, World};
+use crate::api::workload_action::WorkloadAction;
+use crate::logic::facts::{BudgetFact, DeploymentFact, Key, Ledger, NodeFact, PodFact, Requests, ServiceFact, SetFact};
+
+/// Actions to be looked at again.
+fn actions(keys: impl IntoIterator<Item = Key>) -> Wakes {
+    Wakes::all::<WorkloadAction>(keys)
+}
+
+impl Indexed for PodFact {
+    fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Wakes {
+        world.index.pod(old, new);
+        actions([old, new].into_iter().flatten().flat_map(|pod| world.index.concerned_by_pod(pod)))
+    }
+
+    fn interrupted(world: &mut World, at: Timestamp) {
+        world.broke_off(at);
+    }
+}
+
+impl Indexed for NodeFact {
+    fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Wakes {
+        let Some(node) = new.or(old) else { return Wakes::none() };
+        actions(world.slots_to(&node.id.key.name).map(|(action, _)| action.clone()))
+    }
+}
+
+impl Indexed for SetFact {
+    fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Wakes {
+        world.index.set(old, new);
+        let Some(set) = new.or(old) else { return Wakes::none() };
+        let at_work = world.index.actions_on(&set.id.uid).cloned();
+        // The Deployment controller copies the ledger to the set whenever it gets round to it, also when the action has
+        // ended and cleaned up already.
+        let ledger = Ledger::parse(set.scale.ledger.as_deref());
+        let has = |action: &WorkloadAction| {
+            let mut slots = action.status.iter().flat_map(|status| &status.slots);
+            ledger.as_ref().is_some_and(|ledger| slots.any(|slot| slot.id == ledger.slot))
+        };
+        let copied = ledger.iter().flat_map(|_| world.tables.actions.iter().filter(|(_, action)| has(action)));
+        actions(at_work.chain(copied.map(|(key, _)| key.clone())))
+    }
+
+    fn interrupted(world: &mut World, at: Timestamp) {
+        world.broke_off(at);
+    }
+}
+
+impl Indexed for DeploymentFact {
+    fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Wakes {
+        let Some(deployment) = new.or(old) else { return Wakes::none() };
+        let sets = world.sets_of(&deployment.id.uid).map(|set| &set.id.uid);
+        actions(sets.flat_map(|uid| world.index.actions_on(uid)).cloned())
+    }
+
+    fn interrupted(world: &mut World, at: Timestamp) {
+        world.broke_off(at);
+    }
+}
+
+impl Indexed for BudgetFact {
+    fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Wakes {
+        let Some(budget) = new.or(old) else { return Wakes::none() };
+        let namespace = &budget.id.key.namespace;
+        let guarded = |set: &str| {
+            let set = world.set(&Key::new(namespace.clone(), set.to_owned()));
+            set.is_some_and(|set| budget.guards(namespace, &set.selector.labels))
+        };
+        let slots = world.slots_at_work();
+        let guarded = slots.filter(|(action, slot)| action.namespace == *namespace && guarded(&slot.replica_set.name));
+        actions(guarded.map(|(action, _)| action.clone()))
+    }
+}
+
+impl Indexed for ServiceFact {
+    fn changed(_world: &mut World, _old: Option<&Self>, _new: Option<&Self>) -> Wakes {
+        Wakes::none()
+    }
+}
+
+/// What planners ask.
+impl World {
+    /// A watch of workloads or their pods broke off: those of other controllers may have, too.
+    fn broke_off(&mut self, at: Timestamp) {
+        self.broken = self.broken.max(Some(at));
+    }
+
+    /// When one last did.
+    #[must_use]
+    pub fn broken_off(&self) -> Option<Timestamp> {
+        self.broken
+    }
+
+    #[must_use]
+    pub fn pod(&self, key: &Key) -> Option<&PodFact> {
+        self.tables.pods.get(key).map(Arc::as_ref)
+    }
+
+    #[must_use]
+    pub fn node(&self, name: &str) -> Option<&NodeFact> {
+        self.tables.nodes.get(&Key::new("", name)).map(Arc::as_ref)
+    }
+
+    /// Every node, by name.
+    pub fn nodes(&self) -> impl Iterator<Item = &NodeFact> {
+        self.tables.nodes.values().map(Arc::as_ref)
+    }
+
+    #[must_use]
+    pub fn set(&self, key: &Key) -> Option<&SetFact> {
+        self.tables.sets.get(key).map(Arc::as_ref)
+    }
+
+    #[must_use]
+    pub fn deployment(&self, key: &Key) -> Option<&DeploymentFact> {
+        self.tables.deployments.get(key).map(Arc::as_ref)
+    }
+
+    /// Every ReplicaSet, by key.
+    pub fn sets(&self) -> impl Iterator<Item = &SetFact> {
+        self.tables.sets.values().map(Arc::as_ref)
+    }
+
+    /// Every Deployment, by key.
+    pub fn deployments(&self) -> impl Iterator<Item = &DeploymentFact> {
+        self.tables.deployments.values().map(Arc::as_ref)
+    }
+
+    /// The ReplicaSets that this Deployment controls, by name.
+    pub fn sets_of(&self, deployment_uid: &str) -> impl Iterator<Item = &SetFact> {
+        self.index.sets_of(deployment_uid).filter_map(|key| self.set(key))
+    }
+
+    /// The pods that this ReplicaSet controls, by name; ended and ending ones too.
+    pub fn pods_of(&self, set_uid: &str) -> impl Iterator<Item = &PodFact> {
+        self.index.pods_of(set_uid).filter_map(|key| self.pod(key))
+    }
+
+    /// The pods that bear this slot's mark.
+    pub fn pods_marked(&self, slot: &str) -> impl Iterator<Item = &PodFact> {
+        self.index.marked_by(slot).filter_map(|key| self.pod(key))
+    }
+
+    /// The pods that bear some slot's mark.
+    pub fn marked_pods(&self) -> impl Iterator<Item = &PodFact> {
+        self.index.marked().filter_map(|key| self.pod(key))
+    }
+
+    /// How many pods are bound to this node, and what they request; ended ones do not count.
+    #[must_use]
+    pub fn usage(&self, node: &str) -> (i64, Requests) {
+        self.index.usage(node)
+    }
+
+    /// The budgets that guard a pod with these labels.
+    pub fn budgets_for<'a>(
+        &'a self,
+        namespace: &'a str,
+        labels: &'a BTreeMap<String, String>,
+    ) -> impl Iterator<Item = &'a BudgetFact> {
+        self.tables.budgets.within(namespace).map(Arc::as_ref).filter(move |budget| budget.guards(namespace, labels))
+    }
+
+    /// How many pods this budget guards, and how many of them serve.
+    #[must_use]
+    pub fn guarded(&self, budget: &BudgetFact) -> (usize, usize) {
+        let namespace = &budget.id.key.namespace;
+        let pods = self.tables.pods.within(namespace).filter(|pod| budget.guards(namespace, &pod.labels));
+        pods.fold((0, 0), |(all, serving), pod| (all + 1, serving + usize::from(pod.is_ready())))
+    }
+
+    /// Whether a Service or a budget that selects pods with these labels does so by this one.
+    #[must_use]
+    pub fn selects_by(&self, namespace: &str, labels: &BTreeMap<String, String>, label: &str) -> bool {
+        let service = |service: &Arc<ServiceFact>| {
+            service.selector.contains_key(label)
+                && service.selector.iter().all(|(key, value)| labels.get(key) == Some(value))
+        };
+        let budget = |budget: &Arc<BudgetFact>| {
+            budget.guards(namespace, labels)
+                && budget.selector.as_ref().is_some_and(|selector| selector.mentions(label))
+        };
+        self.tables.services.within(namespace).any(service) || self.tables.budgets.within(namespace).any(budget)
+    }
+}

@@ -1,0 +1,100 @@
+//! What the world holds: one table for each kind that is read.
+//!
+//! A kind costs one line here, and an impl of [`Indexed`](super::Indexed) that tells what a change of it means.
+
+use kube::Resource;
+
+use super::World;
+use super::table::{Fact, Table};
+use crate::api::closed_loop::ClosedLoop;
+use crate::api::decision::Decision;
+use crate::api::execution::Execution;
+use crate::api::monitoring::Monitoring;
+use crate::api::workload_action::WorkloadAction;
+use crate::logic::facts::{
+    BudgetFact, DeploymentFact, HpaFact, Identity, NodeFact, PodFact, ReceiptFact, ScaledObjectFact, ServiceFact,
+    SetFact, VpaFact,
+};
+
+/// A fact that the world holds.
+pub trait Stored: Fact {
+    /// Its table.
+    fn table(world: &World) -> &Table<Self>;
+    /// Its table, to be changed.
+    fn table_mut(world: &mut World) -> &mut Table<Self>;
+}
+
+macro_rules! tables {
+    (facts { $($fact:ident: $type:ty = $kind:literal,)* } objects { $($object:ident: $whole:ty = $name:literal,)* }) => {
+        /// Every table.
+        #[derive(Debug, Default)]
+        pub struct Tables {
+            $(pub $fact: Table<$type>,)*
+            $(pub $object: Table<$whole>,)*
+        }
+
+        impl Tables {
+            /// How many objects of each kind are known.
+            pub fn counts(&self) -> Vec<(&'static str, usize)> {
+                vec![$(($kind, self.$fact.len()),)* $(($name, self.$object.len()),)*]
+            }
+        }
+
+        $(impl Fact for $type {
+            const KIND: &'static str = $kind;
+            fn id(&self) -> Identity {
+                self.id.clone()
+            }
+            fn version_mut(&mut self) -> &mut String {
+                &mut self.id.version
+            }
+        })*
+
+        $(impl Fact for $whole {
+            const KIND: &'static str = $name;
+            fn id(&self) -> Identity {
+                self.meta().into()
+            }
+            fn version_mut(&mut self) -> &mut String {
+                self.metadata.resource_version.get_or_insert_default()
+            }
+            fn slim(&mut self) {
+                self.metadata.managed_fields = None;
+            }
+        })*
+
+        tables!(@stored $($fact: $type,)* $($object: $whole,)*);
+    };
+    (@stored $($field:ident: $type:ty,)*) => {
+        $(impl Stored for $type {
+            fn table(world: &World) -> &Table<Self> {
+                &world.tables.$field
+            }
+            fn table_mut(world: &mut World) -> &mut Table<Self> {
+                &mut world.tables.$field
+            }
+        })*
+    };
+}
+
+tables! {
+    facts {
+        pods: PodFact = "Pod",
+        nodes: NodeFact = "Node",
+        sets: SetFact = "ReplicaSet",
+        deployments: DeploymentFact = "Deployment",
+        budgets: BudgetFact = "PodDisruptionBudget",
+        services: ServiceFact = "Service",
+        hpas: HpaFact = "HorizontalPodAutoscaler",
+        scaled_objects: ScaledObjectFact = "ScaledObject",
+        vpas: VpaFact = "VerticalPodAutoscaler",
+        receipts: ReceiptFact = "WorkloadActionReceipt",
+    }
+    objects {
+        actions: WorkloadAction = "WorkloadAction",
+        loops: ClosedLoop = "ClosedLoop",
+        monitorings: Monitoring = "Monitoring",
+        decisions: Decision = "Decision",
+        executions: Execution = "Execution",
+    }
+}

@@ -1,0 +1,255 @@
+//! Lists that come at any moment: between two of our requests, or between a request and its answer. In the end the world
+//! knows what the API server has, and nothing else.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// What happens next, to one of a few pods where it names one.
+#[derive(Clone, Debug)]
+enum Happens {
+    /// Others make, change or delete a pod.
+    Made(u8),
+    Changed(u8),
+    Deleted(u8),
+    /// A request of ours is carried out; its answer is on its way.
+    WeMake(u8),
+    WeChange(u8),
+    WeDelete(u8),
+    /// The oldest answer arrives.
+    Answer,
+    /// The watch tells the next event.
+    Hear,
+    /// The watch breaks, and what it has not told is lost: a list is needed.
+    Break,
+    /// The list is asked for; the server takes it; its answer is complete.
+    Ask,
+    Take,
+    Complete,
+}
+
+fn happenings() -> impl Strategy<Value = Vec<Happens>> {
+    let pod = || 0..3_u8;
+    let one = prop_oneof![
+        2 => pod().prop_map(Happens::Made),
+        2 => pod().prop_map(Happens::Changed),
+        2 => pod().prop_map(Happens::Deleted),
+        2 => pod().prop_map(Happens::WeMake),
+        2 => pod().prop_map(Happens::WeChange),
+        2 => pod().prop_map(Happens::WeDelete),
+        6 => Just(Happens::Answer),
+        4 => Just(Happens::Hear),
+        1 => Just(Happens::Break),
+        3 => Just(Happens::Ask),
+        3 => Just(Happens::Take),
+        3 => Just(Happens::Complete),
+    ];
+    prop::collection::vec(one, 0..80)
+}
+
+/// What a request of ours came to.
+enum Answer {
+    Is(PodFact),
+    Gone(Identity),
+}
+
+/// How far the watch is.
+enum Watch {
+    Broken,
+    Asked(Listing<PodFact>),
+    Taken(Listing<PodFact>, Vec<PodFact>, usize),
+    /// It has told of the server's log up to here.
+    Follows(usize),
+}
+
+/// The API server with one client, us.
+struct Scene {
+    world: World,
+    there: BTreeMap<Key, PodFact>,
+    /// Each change: the pod as it is, or as it was when it was deleted.
+    log: Vec<(PodFact, bool)>,
+    version: u64,
+    answers: VecDeque<Answer>,
+    watch: Watch,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let answers = VecDeque::new();
+        Self {
+            world: World::default(),
+            there: BTreeMap::new(),
+            log: Vec::new(),
+            version: 10,
+            answers,
+            watch: Watch::Broken,
+        }
+    }
+
+    fn put(&mut self, pod: PodFact) -> PodFact {
+        self.there.insert(pod.id.key.clone(), pod.clone());
+        self.log.push((pod.clone(), true));
+        pod
+    }
+
+    fn make(&mut self, number: u8) -> Option<PodFact> {
+        self.version += 1;
+        let new = pod(number, self.version);
+        let id = Identity { uid: format!("u{}", self.version), ..new.id };
+        (!self.there.contains_key(&id.key)).then(|| self.put(PodFact { id, ..PodFact::default() }))
+    }
+
+    fn change(&mut self, number: u8) -> Option<PodFact> {
+        let mut known = self.there.get(&pod(number, 0).id.key)?.clone();
+        self.version += 1;
+        known.id.version = self.version.to_string();
+        known.node = Some(self.version.to_string());
+        Some(self.put(known))
+    }
+
+    fn delete(&mut self, number: u8) -> Option<Identity> {
+        let mut last = self.there.remove(&pod(number, 0).id.key)?;
+        self.version += 1;
+        let id = last.id.clone();
+        last.id.version = self.version.to_string();
+        self.log.push((last, false));
+        Some(id)
+    }
+
+    fn step(&mut self, happens: &Happens) {
+        match *happens {
+            Happens::Made(number) => drop(self.make(number)),
+            Happens::Changed(number) => drop(self.change(number)),
+            Happens::Deleted(number) => drop(self.delete(number)),
+            Happens::WeMake(number) => {
+                let answer = self.make(number).map(Answer::Is);
+                self.answers.extend(answer);
+            }
+            Happens::WeChange(number) => {
+                let answer = self.change(number).map(Answer::Is);
+                self.answers.extend(answer);
+            }
+            Happens::WeDelete(number) => {
+                let gone = self.delete(number).map(|id| Answer::Gone(Identity { version: String::new(), ..id }));
+                self.answers.extend(gone);
+            }
+            Happens::Answer => match self.answers.pop_front() {
+                Some(Answer::Is(pod)) => drop(self.world.apply(pod, Source::Own)),
+                Some(Answer::Gone(id)) => drop(self.world.remove::<PodFact>(&id)),
+                None => {}
+            },
+            Happens::Hear => drop(self.hear()),
+            Happens::Break => self.watch = Watch::Broken,
+            Happens::Ask | Happens::Take | Happens::Complete => self.list(happens),
+        }
+    }
+
+    fn list(&mut self, happens: &Happens) {
+        self.watch = match (std::mem::replace(&mut self.watch, Watch::Broken), happens) {
+            (Watch::Broken, Happens::Ask) => Watch::Asked(self.world.begin_list::<PodFact>(None)),
+            (Watch::Asked(list), Happens::Take) => {
+                Watch::Taken(list, self.there.values().cloned().collect(), self.log.len())
+            }
+            (Watch::Taken(mut list, pods, at), Happens::Complete) => {
+                pods.into_iter().for_each(|pod| list.add(pod));
+                self.world.end_list(list);
+                Watch::Follows(at)
+            }
+            (watch, _) => watch,
+        };
+    }
+
+    fn hear(&mut self) -> bool {
+        let Watch::Follows(at) = &mut self.watch else { return false };
+        let Some((pod, is_there)) = self.log.get(*at) else { return false };
+        *at += 1;
+        match is_there {
+            true => self.world.apply(pod.clone(), Source::Watch),
+            false => self.world.remove::<PodFact>(&pod.id),
+        };
+        true
+    }
+
+    /// Nothing more happens: what is under way ends, and what nobody confirmed is looked up.
+    fn rest(&mut self) {
+        for happens in [Happens::Ask, Happens::Take, Happens::Complete] {
+            self.list(&happens);
+        }
+        while !self.answers.is_empty() {
+            self.step(&Happens::Answer);
+        }
+        while self.hear() {}
+        for id in self.world.table::<PodFact>().unconfirmed(None) {
+            match self.there.get(&id.key) {
+                Some(pod) => self.world.apply(pod.clone(), Source::Own),
+                None => self.world.remove::<PodFact>(&Identity { version: String::new(), ..id }),
+            };
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn in_the_end_the_world_has_what_the_server_has(happenings in happenings()) {
+        let mut scene = Scene::new();
+        happenings.iter().for_each(|one| scene.step(one));
+        scene.rest();
+        let known: Vec<&PodFact> = scene.world.table::<PodFact>().values().map(Arc::as_ref).collect();
+        prop_assert_eq!(known, scene.there.values().collect::<Vec<_>>());
+    }
+}
+
+fn placed(namespace: &str, name: &str, version: u64) -> PodFact {
+    let id = Identity { key: Key::new(namespace, name), uid: name.into(), version: version.to_string() };
+    PodFact { id, ..PodFact::default() }
+}
+
+fn names(world: &World) -> Vec<String> {
+    world.table::<PodFact>().keys().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_new_list_takes_out_what_it_does_not_have() {
+    let mut world = World::default();
+    list(&mut world, None, [placed("a", "one", 1), placed("b", "two", 2)]);
+    list(&mut world, None, [placed("a", "one", 1)]);
+    assert_eq!(names(&world), ["a/one"]);
+}
+
+#[test]
+fn a_list_of_one_namespace_leaves_the_others_alone() {
+    let mut world = World::default();
+    list(&mut world, Some("a"), [placed("a", "one", 1)]);
+    list(&mut world, Some("b"), [placed("b", "two", 2)]);
+    list(&mut world, Some("a"), []);
+    assert_eq!(names(&world), ["b/two"]);
+}
+
+#[test]
+fn what_we_write_while_a_list_is_under_way_stays_and_is_looked_up() {
+    let mut world = World::default();
+    let mut under_way = world.begin_list::<PodFact>(None);
+    under_way.add(placed("a", "one", 1));
+    world.apply(placed("a", "ours", 12), Source::Own);
+    world.end_list(under_way);
+    assert_eq!(names(&world), ["a/one", "a/ours"]);
+    let unconfirmed = world.table::<PodFact>().unconfirmed(None);
+    assert_eq!(unconfirmed.iter().map(|id| id.key.to_string()).collect::<Vec<_>>(), ["a/ours"]);
+}
+
+#[test]
+fn an_object_that_does_not_parse_keeps_what_is_known_of_it() {
+    let mut world = World::default();
+    list(&mut world, None, [placed("a", "one", 1)]);
+    let mut under_way = world.begin_list::<PodFact>(None);
+    under_way.add_unreadable(Key::new("a", "one"));
+    world.end_list(under_way);
+    assert_eq!(names(&world), ["a/one"]);
+    assert!(world.table::<PodFact>().has_unreadable());
+    list(&mut world, None, [placed("a", "one", 1)]);
+    assert!(!world.table::<PodFact>().has_unreadable());
+}
