@@ -7,30 +7,32 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::events::Reporter;
 use kube::{Client, Config};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
-use crate::caches::{self, Caches, Listener};
+use crate::caches;
 use crate::clients::address::{self, Names};
 use crate::clients::web::Web;
 use crate::controllers::closed_loop::{self, ClosedLoops};
-use crate::controllers::events::{self, Events};
-use crate::controllers::queue::Queue;
-use crate::controllers::workload_action::{self, State, WorkloadActions};
-use crate::controllers::{Controller, Run, run as run_controller};
+use crate::controllers::workload_action::{self, WorkloadActions};
 use crate::http::{self, Served};
-use crate::lease::{Elector, KubeLeases, Lost, Timings};
-use crate::logic::facts::{Identity, Key};
-use crate::logic::world::Wakes;
-use crate::logic::world::loops::Loops;
+use crate::logic::world::Stored;
 use crate::metrics::Metrics;
+use crate::runtime::context::Context;
+use crate::runtime::events;
+use crate::runtime::lease::{Elector, KubeLeases, Lost, Timings};
+use crate::runtime::run::{Controller, Run, run as run_controller};
+use crate::runtime::store::Store;
+use crate::runtime::watch::{self, Feeds};
+use crate::runtime::writer::Writer;
 use crate::settings::Settings;
 
 /// Which cluster to talk to, and as whom.
@@ -76,22 +78,6 @@ pub enum Error {
 /// How long the last events may take to be sent.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// What waits to be looked at, for each controller.
-#[derive(Default)]
-struct Queues {
-    actions: Arc<Queue<Key>>,
-    loops: Arc<Queue<Key>>,
-}
-
-impl Listener for Queues {
-    fn wake_actions(&self, actions: Wakes) {
-        self.actions.wake(actions);
-    }
-    fn wake_loops(&self, loops: Wakes) {
-        self.loops.wake(loops);
-    }
-}
-
 /// Runs the operator until SIGTERM or SIGINT.
 ///
 /// # Errors
@@ -103,18 +89,20 @@ pub async fn run(options: Options, settings: Settings) -> Result<(), Error> {
     let web = Arc::new(Web::new(Names::new(rules(&config, &settings), address::system)));
     let client = client(config)?;
     let metrics = Metrics::new();
-    let queues = Arc::new(Queues::default());
+    let store = Store::default();
     // Watches and health outlive the work: they end after the drain.
     let ended = CancellationToken::new();
     let listener =
         TcpListener::bind(options.bind).await.map_err(|source| Error::Bind { address: options.bind, source })?;
-    let caches = Caches::start(&client, &cache_options(&options, &settings), queues.clone(), &metrics, &ended);
-    let served = Served { sync: caches.sync(), metrics: metrics.clone() };
+    let watched = watch_options(&options, &settings);
+    let mut feeds = Feeds::new(&client, watched, store.clone(), metrics.clone(), ended.clone());
+    caches::feed(&mut feeds);
+    let served = Served { ready: feeds.ready(), store: store.clone(), metrics: metrics.clone() };
     let server = tokio::spawn(http::serve(listener, served, ended.clone()));
     info!(identity = options.identity, address = %options.bind, version = env!("CARGO_PKG_VERSION"), "started");
 
     let mut elector = elector(&client, &settings, &options.identity, &namespace);
-    let parts = Parts { client, web, settings, metrics, queues, caches, stop, identity: options.identity };
+    let parts = Parts { client, web, settings, metrics, store, feeds, stop, identity: options.identity };
     let result = parts.lead(&mut elector).await;
     if result.is_ok() {
         elector.release().await;
@@ -137,8 +125,8 @@ struct Parts {
     web: Arc<Web>,
     settings: Settings,
     metrics: Metrics,
-    queues: Arc<Queues>,
-    caches: Caches,
+    store: Store,
+    feeds: Feeds,
     stop: CancellationToken,
     identity: String,
 }
@@ -146,12 +134,12 @@ struct Parts {
 impl Parts {
     /// Waits for caches and lease, then acts until it is stopped, and has drained; or until the lease is lost.
     async fn lead(&self, elector: &mut Elector<KubeLeases>) -> Result<(), Error> {
-        let sync = self.caches.sync();
+        let ready = self.feeds.ready();
         tokio::select! {
             biased;
             () = self.stop.cancelled() => return Ok(()),
             () = async {
-                sync.ready().await;
+                ready.ready().await;
                 info!("caches filled");
                 elector.acquire().await;
             } => {}
@@ -159,10 +147,8 @@ impl Parts {
         self.metrics.leader.set(1);
         let leader = CancellationToken::new();
         let _fence = leader.clone().drop_guard();
-        let (of_actions, actions_sender) = self.start_events(WorkloadActions::NAME, &leader);
-        let (of_loops, loops_sender) = self.start_events(ClosedLoops::NAME, &leader);
-        let work =
-            async { tokio::join!(self.work(of_actions, leader.clone()), self.work_on_loops(of_loops, leader.clone())) };
+        let term = Term { parts: self, leader: leader.clone(), tasks: JoinSet::new(), senders: JoinSet::new() };
+        let (mut work, mut senders) = term.start_all();
         let result = tokio::select! {
             biased;
             // No draining: another replica may act already.
@@ -170,82 +156,78 @@ impl Parts {
                 leader.cancel();
                 Err(Error::Lease(lost))
             }
-            ((), ()) = work => Ok(()),
+            () = async { while work.join_next().await.is_some() {} } => Ok(()),
         };
         self.metrics.leader.set(0);
         if result.is_ok() {
             leader.cancel();
             // Late events are lost, and that is all there is to it.
-            let _ = tokio::time::timeout(LAST_WORDS, async { tokio::join!(actions_sender, loops_sender) }).await;
+            let sent = async { while senders.join_next().await.is_some() {} };
+            let _ = tokio::time::timeout(LAST_WORDS, sent).await;
         }
         result
     }
+}
 
-    /// The controller of actions and its janitor, until they are stopped and have drained.
-    async fn work(&self, events: Events, leader: CancellationToken) {
-        let controller = Arc::new(WorkloadActions {
-            client: self.client.clone(),
-            world: self.caches.world.clone(),
-            sync: self.caches.sync(),
-            queue: Arc::clone(&self.queues.actions),
-            limits: self.settings.limits(),
-            timeout: self.settings.request_timeout(),
-            resync: Duration::from_secs(self.settings.workload_actions.resync_seconds),
-            metrics: self.metrics.clone(),
-            events,
-            leader,
-            stop: self.stop.clone(),
-            state: State::default(),
+/// The controllers of one leader term.
+struct Term<'a> {
+    parts: &'a Parts,
+    leader: CancellationToken,
+    tasks: JoinSet<()>,
+    /// Of events.
+    senders: JoinSet<()>,
+}
+
+impl Term<'_> {
+    /// Starts every controller. Returns what runs them, until they are stopped and have drained, and what sends their events.
+    fn start_all(mut self) -> (JoinSet<()>, JoinSet<()>) {
+        let Parts { settings, web, .. } = self.parts;
+        let resync = Duration::from_secs(settings.workload_actions.resync_seconds);
+        let limits = settings.limits();
+        let actions = self.start(settings.workload_actions.concurrency, |ctx| WorkloadActions {
+            ctx,
+            limits,
+            resync,
+            state: workload_action::State::default(),
         });
+        self.tasks.spawn(workload_action::run_janitor(actions));
+        self.start(settings.closed_loops.concurrency, |ctx| ClosedLoops {
+            ctx,
+            patchable: settings.patchable_kinds(),
+            web: Arc::clone(web),
+            request_timeout: Duration::from_secs(settings.outbound.timeout_seconds),
+            state: closed_loop::State::new(settings.outbound.concurrency),
+        });
+        (self.tasks, self.senders)
+    }
+
+    /// Starts one controller, with every object of its kind to be looked at.
+    fn start<C: Controller>(&mut self, concurrency: usize, make: impl FnOnce(Context) -> C) -> Arc<C> {
+        let parts = self.parts;
+        let controller = Arc::new(make(self.context(C::NAME)));
         // First open, then wake all there are: what comes in between is woken by both.
-        let queue = &self.queues.actions;
+        let queue = parts.store.queue::<C::Kind>();
         queue.open();
-        let known: Wakes = self
-            .caches
-            .world
-            .read(|world| world.actions().map(|action| Identity::from(&action.metadata).key).collect());
-        queue.wake(known);
-        let run = self.run(self.settings.workload_actions.concurrency);
-        let janitor = workload_action::run_janitor(Arc::clone(&controller));
-        tokio::join!(run_controller(controller, Arc::clone(queue), run), janitor);
+        queue.add(parts.store.read(|world| C::Kind::table(world).keys().cloned().collect::<Vec<_>>()));
+        let run = Run { concurrency, metrics: parts.metrics.clone(), stop: parts.stop.clone() };
+        self.tasks.spawn(run_controller(Arc::clone(&controller), queue, run));
+        controller
     }
 
-    /// The controller of loops, until it is stopped and has drained.
-    async fn work_on_loops(&self, events: Events, leader: CancellationToken) {
-        let queue = &self.queues.loops;
-        let controller = Arc::new(ClosedLoops {
-            client: self.client.clone(),
-            loops: self.caches.loops.clone(),
-            rivals: self.caches.rivals.clone(),
-            world: self.caches.world.clone(),
-            queue: Arc::clone(queue),
-            actions: Arc::clone(&self.queues.actions),
-            timeout: self.settings.request_timeout(),
-            clock: jiff::Timestamp::now,
-            patchable: self.settings.patchable_kinds(),
-            metrics: self.metrics.clone(),
+    fn context(&mut self, controller: &str) -> Context {
+        let Parts { client, settings, metrics, store, stop, identity, .. } = self.parts;
+        let (events, sender) = events::line(metrics);
+        let from = Reporter { controller: format!("ganglion/{controller}"), instance: Some(identity.clone()) };
+        let timeout = settings.request_timeout();
+        self.senders.spawn(sender.run(client.clone(), from, timeout, self.leader.clone()));
+        Context {
+            store: store.clone(),
+            writer: Writer::new(client.clone(), timeout, self.leader.clone(), metrics.clone()),
             events,
-            leader,
-            stop: self.stop.clone(),
-            web: Arc::clone(&self.web),
-            patience: Duration::from_secs(self.settings.outbound.timeout_seconds),
-            state: closed_loop::State::new(self.settings.outbound.concurrency),
-        });
-        queue.open();
-        queue.wake(self.caches.loops.read(Loops::keys));
-        run_controller(controller, Arc::clone(queue), self.run(self.settings.closed_loops.concurrency)).await;
-    }
-
-    fn run(&self, concurrency: usize) -> Run {
-        Run { concurrency, metrics: self.metrics.clone(), stop: self.stop.clone() }
-    }
-
-    fn start_events(&self, controller: &str, stop: &CancellationToken) -> (Events, JoinHandle<()>) {
-        let (events, sender) = events::line(&self.metrics);
-        let from = Reporter { controller: format!("ganglion/{controller}"), instance: Some(self.identity.clone()) };
-        let timeout = self.settings.request_timeout();
-        let sender = sender.run(self.client.clone(), from, timeout, stop.clone());
-        (events, tokio::spawn(sender))
+            metrics: metrics.clone(),
+            clock: Timestamp::now,
+            stop: stop.clone(),
+        }
     }
 }
 
@@ -283,10 +265,10 @@ pub fn client(config: Config) -> Result<Client, Error> {
     Client::try_from(config).map_err(|error| Error::Client(Box::new(error)))
 }
 
-fn cache_options(options: &Options, settings: &Settings) -> caches::Options {
+fn watch_options(options: &Options, settings: &Settings) -> watch::Options {
     // A page of a list is the largest thing that is asked for.
     let timeout = settings.request_timeout().max(Duration::from_secs(30));
-    caches::Options { namespaces: options.watch_namespaces.clone(), timeout }
+    watch::Options { namespaces: options.watch_namespaces.clone(), timeout }
 }
 
 fn elector(client: &Client, settings: &Settings, identity: &str, namespace: &str) -> Elector<KubeLeases> {

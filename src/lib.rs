@@ -4,12 +4,12 @@
 //!
 //! ```text
 //! main -> cli -> { app, logic, api }
-//! app         -> { controllers, http, clients, caches, lease, telemetry }
-//! controllers -> { logic, api, clients (traits), caches, metrics, kube }
-//! http        -> { logic, api, caches, metrics }
+//! app         -> { controllers, http, clients, caches, runtime, settings }
+//! controllers -> { logic, api, clients, runtime, metrics, kube }
+//! http        -> { logic, api, runtime, metrics }
 //! clients     -> { logic (plain facts), metrics }
-//! caches      -> { logic (facts and world), api, metrics, kube }
-//! lease       -> { metrics, kube }
+//! caches      -> { logic (facts and world), api, runtime }
+//! runtime     -> { logic (facts and world), metrics, kube }   no kind of ours
 //! logic       -> { api, API types }              no client, tokio, http, tracing, env, clock
 //! api         -> serde, schemars, kube derive    nothing of ours
 //! ```
@@ -23,8 +23,8 @@ pub mod cli;
 pub mod clients;
 pub mod controllers;
 pub mod http;
-pub mod lease;
 pub mod logic;
 pub mod metrics;
+pub mod runtime;
 pub mod settings;
 pub mod telemetry;

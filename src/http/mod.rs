@@ -13,8 +13,10 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::caches::Synced;
-use crate::metrics::Metrics;
+use crate::logic::world::World;
+use crate::metrics::{KindLabel, Metrics};
+use crate::runtime::store::Store;
+use crate::runtime::watch::Readiness;
 
 /// How long connections may take to end once the process stops.
 const GOODBYE: Duration = Duration::from_secs(2);
@@ -22,7 +24,8 @@ const GOODBYE: Duration = Duration::from_secs(2);
 /// What requests are answered from.
 #[derive(Clone)]
 pub struct Served {
-    pub sync: Synced,
+    pub ready: Readiness,
+    pub store: Store,
     pub metrics: Metrics,
 }
 
@@ -59,7 +62,7 @@ async fn healthz() -> &'static str {
 
 /// The caches are filled. A replica that stands by is ready, too.
 async fn readyz(State(served): State<Served>) -> (StatusCode, &'static str) {
-    if served.sync.is_ready() {
+    if served.ready.is_ready() {
         (StatusCode::OK, "ok\n")
     } else {
         (StatusCode::SERVICE_UNAVAILABLE, "caches are not filled\n")
@@ -67,7 +70,10 @@ async fn readyz(State(served): State<Served>) -> (StatusCode, &'static str) {
 }
 
 async fn metrics(State(served): State<Served>) -> Response {
-    served.sync.measure();
+    for (kind, count) in served.store.read(World::counts) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        served.metrics.cache_objects.get_or_create(&KindLabel { kind }).set(count);
+    }
     if let Some(bytes) = resident_memory() {
         served.metrics.memory.set(bytes);
     }

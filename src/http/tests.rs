@@ -1,7 +1,5 @@
 //! The routes over a real socket, as a kubelet or Prometheus would ask.
 
-use std::sync::Arc;
-
 use kube::Client;
 use kube::client::Body;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -9,27 +7,22 @@ use tokio::net::TcpStream;
 use tower_test::mock;
 
 use super::*;
-use crate::caches::{Caches, Listener, Options};
-use crate::logic::world::Wakes;
-
-struct Nobody;
-impl Listener for Nobody {
-    fn wake_actions(&self, _: Wakes) {}
-    fn wake_loops(&self, _: Wakes) {}
-}
+use crate::runtime::watch::{Feeds, Options};
 
 /// A server whose caches never fill.
-async fn started() -> (std::net::SocketAddr, CancellationToken, tokio::task::JoinHandle<()>, Caches) {
+async fn started() -> (std::net::SocketAddr, CancellationToken, tokio::task::JoinHandle<()>, Feeds) {
     let (idle, _) = mock::pair::<http_::Request<Body>, http_::Response<Body>>();
     let metrics = Metrics::new();
     let stop = CancellationToken::new();
     let options = Options { namespaces: vec![], timeout: Duration::from_secs(1) };
-    let caches = Caches::start(&Client::new(idle, "default"), &options, Arc::new(Nobody), &metrics, &stop);
+    let store = Store::default();
+    let mut feeds = Feeds::new(&Client::new(idle, "default"), options, store.clone(), metrics.clone(), stop.clone());
+    crate::caches::feed(&mut feeds);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let served = Served { sync: caches.sync(), metrics };
+    let served = Served { ready: feeds.ready(), store, metrics };
     let server = tokio::spawn(serve(listener, served, stop.clone()));
-    (address, stop, server, caches)
+    (address, stop, server, feeds)
 }
 
 use ::http as http_;

@@ -26,19 +26,19 @@ pub struct Assessed {
 struct Near {
     parent: Arc<ClosedLoop>,
     loops: Vec<Arc<ClosedLoop>>,
-    rivals: Vec<Claimant>,
+    autoscalers: Vec<Claimant>,
 }
 
 impl Near {
     fn of(ctx: &ClosedLoops, pass: &Pass) -> Self {
         let parent = Arc::clone(&pass.family.parent);
         let target = &parent.spec.target;
-        let loops = ctx.loops.read(|loops| loops.around(&pass.key, &target.name));
-        let rivals = ctx.rivals.read(|rivals| {
-            let on_it = rivals.on(&pass.key.namespace, &target.name);
-            on_it.map(|rival| Claimant::rival(rival, &dimensions(&parent.spec))).collect()
+        let loops = ctx.ctx.store.read(|world| world.loops_around(&pass.key, &target.name));
+        let autoscalers = ctx.ctx.store.read(|world| {
+            let on_it = world.autoscalers_on(&pass.key.namespace, &target.name);
+            on_it.map(|fact| Claimant::autoscaler(fact, &dimensions(&parent.spec))).collect()
         });
-        Self { parent, loops, rivals }
+        Self { parent, loops, autoscalers }
     }
 
     fn is(&self, other: &Self) -> bool {
@@ -46,7 +46,7 @@ impl Near {
         Arc::ptr_eq(&self.parent, &other.parent)
             && self.loops.len() == other.loops.len()
             && self.loops.iter().zip(&other.loops).all(same)
-            && self.rivals == other.rivals
+            && self.autoscalers == other.autoscalers
     }
 }
 
@@ -84,7 +84,7 @@ impl Around {
         Self {
             links: loops().filter_map(|one| Some((one.name_any(), Link::of(&one.spec).ok()?))).collect(),
             me: claimant(&near.parent),
-            others: loops().map(|one| claimant(one)).chain(near.rivals.iter().cloned()).collect(),
+            others: loops().map(|one| claimant(one)).chain(near.autoscalers.iter().cloned()).collect(),
         }
     }
 
@@ -96,7 +96,7 @@ impl Around {
             links: &self.links,
             me: &self.me,
             others: &self.others,
-            now: ctx.now(),
+            now: ctx.ctx.now(),
         }
     }
 }

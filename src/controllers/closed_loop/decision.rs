@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use super::memory::Held;
-use super::objects::{self, Precondition};
+use super::objects;
 use super::{ClosedLoops, Pass};
 use crate::api::decision::DecisionStatus;
-use crate::controllers::error::Error;
 use crate::logic::closed_loop::decision::{Decided, Executor, Input, Rules};
+use crate::runtime::error::Error;
+use crate::runtime::writer::Precondition;
 
 /// Decides about what monitoring saw, and takes over what became of the last decision; the latter alone is no write.
 ///
@@ -23,7 +24,7 @@ pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, rules: &Rules) -> Result<()
         executor: execution.as_deref().and_then(Executor::of),
         written: object.status.as_ref().unwrap_or(&nothing),
         generation: object.metadata.generation.unwrap_or(0),
-        now: ctx.now(),
+        now: ctx.ctx.now(),
     };
     let Decided { status, write, again } = rules.decide(&before, input);
     pass.memory.again = again;

@@ -6,7 +6,7 @@ use kube::Resource;
 use super::Pass;
 use crate::api::closed_loop::{ClosedLoop, ClosedLoopStatus};
 use crate::api::execution::{ExecutionState, ExecutionStatus};
-use crate::controllers::events::{Told, reference};
+use crate::runtime::events::{Told, reference};
 
 /// The loop, as the subject of an event.
 pub fn subject(pass: &Pass) -> ObjectReference {

@@ -7,14 +7,15 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 
-use super::objects::{self, Precondition};
+use super::objects;
 use super::target::{self, Actor};
 use super::{ClosedLoops, Pass, events};
 use crate::api::closed_loop::action::Rung;
 use crate::api::execution::{Claim, Execution, ExecutionSpec, ExecutionStatus};
-use crate::controllers::error::Error;
 use crate::logic::closed_loop::execution::{Acted, Effect, Job, Next, Seen, Sent, after, next};
 use crate::logic::closed_loop::validate::assessment::Assessment;
+use crate::runtime::error::Error;
+use crate::runtime::writer::Precondition;
 
 /// Steps of one pass; then others get their turn.
 const STEPS: usize = 16;
@@ -49,17 +50,17 @@ pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment) ->
             tag: decision.tag.as_ref(),
             seen: seen.as_ref(),
             sent,
-            now: ctx.now(),
+            now: ctx.ctx.now(),
         };
         let step = match next(&job) {
             Next::Act(effect) => {
-                if ctx.is_over() {
+                if ctx.ctx.is_over() {
                     return Ok(());
                 }
                 sent = Sent::Maybe;
                 let acted = act(ctx, pass, job.spec, &effect).await?;
                 // Limits count from when it was done, and the answer may have taken its time.
-                after(&Job { now: ctx.now(), ..job }, &effect, &acted)
+                after(&Job { now: ctx.ctx.now(), ..job }, &effect, &acted)
             }
             step => step,
         };
@@ -83,7 +84,7 @@ pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment) ->
             }
         }
     }
-    pass.again(ctx.now().checked_add(RESTLESS).unwrap_or(Timestamp::MAX));
+    pass.again(ctx.ctx.now().checked_add(RESTLESS).unwrap_or(Timestamp::MAX));
     Ok(())
 }
 
@@ -112,11 +113,11 @@ async fn record(ctx: &ClosedLoops, pass: &mut Pass, object: &Execution, status: 
     let nothing = ExecutionStatus::default();
     let before = object.status.as_ref().unwrap_or(&nothing);
     let Some(told) = events::of_execution(before, status) else { return Ok(()) };
-    let now = ctx.now();
+    let now = ctx.ctx.now();
     let rests = |last: Timestamp| now.duration_since(last) < EVENTS;
     if told.warning || !pass.memory.boasted.is_some_and(rests) {
         pass.memory.boasted = (!told.warning).then_some(now).or(pass.memory.boasted);
-        ctx.events.tell(events::subject(pass), told);
+        ctx.ctx.events.tell(events::subject(pass), told);
     }
     Ok(())
 }

@@ -30,18 +30,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kube::Client;
-use tokio_util::sync::CancellationToken;
 
-use crate::caches::{Shared, SharedLoops, SharedRivals};
+use crate::api::closed_loop::ClosedLoop;
 use crate::clients::web::Web;
-use crate::controllers::error::Error;
-use crate::controllers::events::Events;
-use crate::controllers::queue::Queue;
-use crate::controllers::{Again, Controller, Outcome};
 use crate::logic::facts::Key;
 use crate::logic::world::loops::Family;
-use crate::metrics::{Metrics, ReasonLabel};
+use crate::metrics::ReasonLabel;
+use crate::runtime::context::Context;
+use crate::runtime::error::Error;
+use crate::runtime::run::{Again, Controller, Outcome};
 use memory::Memory;
 use sources::Polls;
 use target::Kinds;
@@ -51,31 +48,13 @@ const JITTER: Duration = Duration::from_millis(50);
 
 /// Everything the controller works with.
 pub struct ClosedLoops {
-    pub client: Client,
-    pub loops: SharedLoops,
-    /// The autoscalers that may act on a loop's target.
-    pub rivals: SharedRivals,
-    /// For the ReplicaSets and the WorkloadActions.
-    pub world: Shared,
-    pub queue: Arc<Queue<Key>>,
-    /// The queue of WorkloadActions, for those that loops make.
-    pub actions: Arc<Queue<Key>>,
-    /// How long one request may take.
-    pub timeout: Duration,
+    pub ctx: Context,
     /// For servers that users name.
     pub web: Arc<Web>,
     /// How long one of those may take.
-    pub patience: Duration,
-    /// What time it is; a simulation has its own.
-    pub clock: fn() -> Timestamp,
+    pub request_timeout: Duration,
     /// The kinds of which fields may be changed, as `group/Kind`.
     pub patchable: Vec<String>,
-    pub metrics: Metrics,
-    pub events: Events,
-    /// Cancelled when this replica must not act any more.
-    pub leader: CancellationToken,
-    /// Cancelled when passes should come to an end.
-    pub stop: CancellationToken,
     pub state: State,
 }
 
@@ -121,11 +100,11 @@ impl Pass {
 }
 
 impl Controller for ClosedLoops {
-    type Key = Key;
+    type Kind = ClosedLoop;
     const NAME: &'static str = "closed-loop";
 
     async fn reconcile(self: Arc<Self>, key: Key) -> Outcome {
-        let Some(family) = self.loops.read(|loops| loops.family(&key)) else {
+        let Some(family) = self.ctx.store.read(|world| world.family(&key)) else {
             self.state.memories().remove(&key);
             self.state.polls.forget(&key);
             return Ok(Again::OnChange);
@@ -140,14 +119,14 @@ impl Controller for ClosedLoops {
         let (due, stirred) = (pass.due, pass.stirred);
         self.state.memories().insert(pass.key, pass.memory);
         if let Err(error) = &done {
-            self.metrics.api_errors.get_or_create(&ReasonLabel { reason: error.reason() }).inc();
+            self.ctx.metrics.api_errors.get_or_create(&ReasonLabel { reason: error.reason() }).inc();
         }
         done?;
         if stirred {
             return Ok(Again::After(Duration::ZERO));
         }
         Ok(due.map_or(Again::OnChange, |at| {
-            let left = Duration::try_from(at.duration_since(self.now())).unwrap_or(Duration::ZERO);
+            let left = Duration::try_from(at.duration_since(self.ctx.now())).unwrap_or(Duration::ZERO);
             Again::After(left + JITTER.mul_f64(fastrand::f64()))
         }))
     }
@@ -161,7 +140,7 @@ impl ClosedLoops {
         if let Some((watch, rules)) = assessment.stages.as_ref().filter(|_| pass.memory.strangers.is_none()) {
             execution::hop(self, pass, assessment).await?;
             let known = monitoring::hop(self, pass, assessment, watch).await?;
-            if self.is_over() {
+            if self.ctx.is_over() {
                 return Ok(());
             }
             if !known {
@@ -173,25 +152,5 @@ impl ClosedLoops {
             self.state.polls.forget(&pass.key);
         }
         parent::report(self, pass, &assessed).await
-    }
-
-    fn now(&self) -> Timestamp {
-        (self.clock)()
-    }
-
-    /// Nothing new is begun any more.
-    fn is_over(&self) -> bool {
-        self.leader.is_cancelled() || self.stop.is_cancelled()
-    }
-
-    /// A request, bounded in time, with its error classified.
-    async fn timed<T>(&self, call: impl Future<Output = kube::Result<T>>) -> Result<T, Error> {
-        if self.leader.is_cancelled() {
-            return Err(Error::NotLeader);
-        }
-        match tokio::time::timeout(self.timeout, call).await {
-            Ok(answer) => Ok(answer?),
-            Err(_) => Err(Error::Timeout(self.timeout)),
-        }
     }
 }

@@ -8,14 +8,13 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::memory::Held;
-use super::objects::{self, Precondition};
+use super::objects;
 use super::sources::{self, Turn};
 use super::{ClosedLoops, Pass};
 use crate::api::closed_loop::source::LoopHistory;
 use crate::api::decision::DecisionStatus;
 use crate::api::monitoring::{Monitoring, MonitoringStatus};
 use crate::api::sample::{Sample, Tag};
-use crate::controllers::error::Error;
 use crate::logic::closed_loop::decision::Executor;
 use crate::logic::closed_loop::decision::settlement;
 use crate::logic::closed_loop::monitoring::tag;
@@ -24,6 +23,8 @@ use crate::logic::closed_loop::tuning::{effective_policy, last_served};
 use crate::logic::closed_loop::validate::assessment::Assessment;
 use crate::logic::facts::Key;
 use crate::logic::world::loops::Family;
+use crate::runtime::error::Error;
+use crate::runtime::writer::Precondition;
 
 /// Takes what is new, and writes what is worth it. False as long as the sources have not answered for the first time, or while
 /// there is no Monitoring: then there is nothing to decide on.
@@ -43,7 +44,7 @@ pub async fn hop(
         pass.memory.unclear = false;
     }
     let Some(object) = pass.family.monitoring.clone() else { return Ok(false) };
-    let now = ctx.now();
+    let now = ctx.ctx.now();
     let put_back = pass.memory.monitoring.is_ahead_of(&object);
     let memory = &pass.memory.monitoring;
     let before = if put_back { Arc::clone(memory.now()) } else { memory.of(&object) };
@@ -176,8 +177,8 @@ fn asked(ctx: &ClosedLoops, pass: &Pass, object: &Arc<Monitoring>, before: &Moni
     for (metric, source) in sources {
         let name = source.name.as_deref().unwrap_or(target);
         let key = Key::new(pass.key.namespace.clone(), name);
-        let family = ctx.loops.read(|loops| loops.family(&key));
-        let Some((rank, status)) = family.and_then(|family| decided(family, ctx.now())) else {
+        let family = ctx.ctx.store.read(|world| world.family(&key));
+        let Some((rank, status)) = family.and_then(|family| decided(family, ctx.ctx.now())) else {
             values.insert(metric.clone(), Err(format!("there is no loop {name} that decides")));
             continue;
         };

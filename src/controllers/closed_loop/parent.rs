@@ -13,16 +13,17 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::assessed::Assessed;
-use super::objects::{self, Kind, Precondition};
+use super::objects::{self, Kind};
 use super::{ClosedLoops, Pass, events};
 use crate::api::closed_loop::{ClosedLoop, ClosedLoopStatus};
 use crate::api::decision::{Decision, DecisionSpec};
 use crate::api::execution::{Execution, ExecutionSpec};
 use crate::api::marks;
 use crate::api::monitoring::{Monitoring, MonitoringSpec};
-use crate::controllers::error::Error;
 use crate::logic::closed_loop::validate::assessment::{self, Hops, Trouble};
-use crate::logic::world::loops::{Family, is_owned};
+use crate::logic::world::loops::is_owned;
+use crate::runtime::error::Error;
+use crate::runtime::writer::Precondition;
 
 /// The least time between two writes of the loop's status that only tell of another decision: the hops tell of each.
 const SUMMARY: SignedDuration = SignedDuration::from_secs(10);
@@ -50,7 +51,6 @@ pub async fn keep(ctx: &ClosedLoops, pass: &mut Pass) -> Result<Arc<Assessed>, E
 /// A child of a loop.
 trait Child: Kind + HasSpec<Spec: Serialize + Clone + PartialEq> {
     fn make(name: &str, spec: Self::Spec) -> Self;
-    fn find(family: &Family) -> Option<Arc<Self>>;
     /// What of the spec is the loop's.
     fn ours(&self) -> Self::Spec {
         self.spec().clone()
@@ -64,9 +64,6 @@ trait Child: Kind + HasSpec<Spec: Serialize + Clone + PartialEq> {
 impl Child for Monitoring {
     fn make(name: &str, spec: MonitoringSpec) -> Self {
         Self::new(name, spec)
-    }
-    fn find(family: &Family) -> Option<Arc<Self>> {
-        family.monitoring.clone()
     }
     fn ours(&self) -> MonitoringSpec {
         MonitoringSpec { sample: None, ..self.spec.clone() }
@@ -82,23 +79,17 @@ impl Child for Decision {
     fn make(name: &str, spec: DecisionSpec) -> Self {
         Self::new(name, spec)
     }
-    fn find(family: &Family) -> Option<Arc<Self>> {
-        family.decision.clone()
-    }
 }
 
 impl Child for Execution {
     fn make(name: &str, spec: ExecutionSpec) -> Self {
         Self::new(name, spec)
     }
-    fn find(family: &Family) -> Option<Arc<Self>> {
-        family.execution.clone()
-    }
 }
 
 /// Makes one child, or makes it again what it is to be.
 async fn child<K: Child>(ctx: &ClosedLoops, pass: &mut Pass, spec: &K::Spec) -> Result<(), Error> {
-    let Some(family) = ctx.loops.read(|loops| loops.family(&pass.key)) else { return Ok(()) };
+    let Some(family) = ctx.ctx.store.read(|world| world.family(&pass.key)) else { return Ok(()) };
     let parent = family.parent.uid().unwrap_or_default();
     let wanted = || {
         let mut wanted = K::make(&pass.key.name, spec.clone());
@@ -131,11 +122,11 @@ async fn child<K: Child>(ctx: &ClosedLoops, pass: &mut Pass, spec: &K::Spec) -> 
     body["metadata"]["labels"] = json!(wanted.labels());
     body["metadata"]["ownerReferences"] = json!(wanted.owner_references());
     body["spec"] = json!(spec);
-    objects::keep(ctx, pass, &*found, &Patch::Apply(body)).await?;
+    objects::keep::<K>(ctx, pass, &Patch::Apply(body)).await?;
     // What others have added is not ours to leave out, by the rules of server-side apply: it has to be taken away.
     let Some(applied) = K::find(&pass.family) else { return Ok(()) };
     match difference(&json!(applied.ours()), &json!(spec)) {
-        Some(patch) => objects::keep(ctx, pass, &*applied, &Patch::Merge(json!({"spec": patch}))).await,
+        Some(patch) => objects::keep::<K>(ctx, pass, &Patch::Merge(json!({"spec": patch}))).await,
         None => Ok(()),
     }
 }
@@ -200,7 +191,7 @@ pub async fn report(ctx: &ClosedLoops, pass: &mut Pass, assessed: &Assessed) -> 
     objects::record(ctx, pass, &*parent, &status, Precondition::Uid).await?;
     pass.memory.told = Some(now);
     if let Some(told) = events::of_loop(&stored, &status) {
-        ctx.events.tell(events::subject(pass), told);
+        ctx.ctx.events.tell(events::subject(pass), told);
     }
     // Another loop may have tuned this one between our reading and our writing.
     let tuned = pass.family.parent.status.as_ref().map(|status| status.tuning.as_slice()).unwrap_or_default();

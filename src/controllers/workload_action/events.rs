@@ -5,8 +5,8 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::api::workload_action::{WorkloadAction, WorkloadActionStatus};
-use crate::controllers::events::{Told, reference};
 use crate::logic::facts::Identity;
+use crate::runtime::events::{Told, reference};
 
 /// The action, as the subject of an event.
 pub fn subject(action: &Identity) -> ObjectReference {

@@ -5,12 +5,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use tracing::{info, warn};
 
 use super::{WorkloadActions, act};
+use crate::api::workload_action::WorkloadAction;
+use crate::logic::facts::ReceiptFact;
 use crate::logic::workload_action::effect::Effect;
 use crate::logic::workload_action::janitor::Leftovers;
+use crate::logic::world::World;
 use crate::metrics::ReasonLabel;
 
 /// Time between two rounds while nothing is left over.
@@ -19,10 +21,10 @@ const ROUND: Duration = Duration::from_secs(60);
 /// Makes rounds until the controller is stopped.
 pub async fn run(controller: Arc<WorkloadActions>) {
     let mut leftovers = Leftovers::default();
-    while !controller.stop.is_cancelled() {
+    while !controller.ctx.stop.is_cancelled() {
         let pause = round(&controller, &mut leftovers).await;
         tokio::select! {
-            () = controller.stop.cancelled() => return,
+            () = controller.ctx.stop.cancelled() => return,
             () = tokio::time::sleep(pause) => {}
         }
     }
@@ -31,20 +33,25 @@ pub async fn run(controller: Arc<WorkloadActions>) {
 /// One round; returns the time until the next.
 async fn round(controller: &WorkloadActions, leftovers: &mut Leftovers) -> Duration {
     // An action that does not parse may have any slot: nothing can be called left over then.
-    if controller.sync.has_unreadable() {
+    if controller.ctx.store.read(has_unreadable) {
         warn!("janitor rests: some object of ours does not parse");
         return ROUND;
     }
-    let now = Timestamp::now();
-    let (effects, again) = controller.world.read(|world| leftovers.sweep(world, now));
+    let now = controller.ctx.now();
+    let (effects, again) = controller.ctx.store.read(|world| leftovers.sweep(world, now));
     for effect in effects {
-        if controller.stop.is_cancelled() {
+        if controller.ctx.stop.is_cancelled() {
             break;
         }
         clean(controller, &effect).await;
     }
     let until = again.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO));
     until.map_or(ROUND, |until| until.clamp(Duration::from_millis(100), ROUND))
+}
+
+/// Some action or receipt does not parse, so that what it says is not known.
+fn has_unreadable(world: &World) -> bool {
+    world.table::<WorkloadAction>().has_unreadable() || world.table::<ReceiptFact>().has_unreadable()
 }
 
 async fn clean(controller: &WorkloadActions, effect: &Effect) {
@@ -56,5 +63,5 @@ async fn clean(controller: &WorkloadActions, effect: &Effect) {
             "failed"
         }
     };
-    controller.metrics.janitor.get_or_create(&ReasonLabel { reason: outcome }).inc();
+    controller.ctx.metrics.janitor.get_or_create(&ReasonLabel { reason: outcome }).inc();
 }

@@ -4,6 +4,7 @@
 //! nothing about replicas: that is `logic::workload_action`. Keeps nothing that a crash must not lose.
 
 mod act;
+mod error;
 mod events;
 mod janitor;
 mod newcomer;
@@ -11,25 +12,21 @@ mod waits;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use jiff::Timestamp;
-use kube::Client;
-use tokio_util::sync::CancellationToken;
+use jiff::{SignedDuration, Timestamp};
 use tracing::{debug, info};
 
-use crate::api::workload_action::WorkloadActionStatus;
-use crate::caches::{Shared, Synced};
-use crate::controllers::error::Error;
-use crate::controllers::events::Events;
-use crate::controllers::queue::Queue;
-use crate::controllers::{Again, Controller, Outcome};
+use crate::api::workload_action::{WorkloadAction, WorkloadActionStatus};
 use crate::logic::facts::Key;
 use crate::logic::workload_action::effect::{Effect, Next, Refusal, RefusalKind};
 use crate::logic::workload_action::{Limits, next, refused};
-use crate::logic::world::{Source, Wakes};
-use crate::metrics::{Metrics, ReasonLabel};
-use act::Done;
+use crate::metrics::ReasonLabel;
+use crate::runtime::context::Context;
+use crate::runtime::error::Error;
+use crate::runtime::run::{Again, Controller, Outcome};
+use crate::runtime::store::Store;
+use error::ActError;
 pub use janitor::run as run_janitor;
 use waits::Waits;
 
@@ -41,25 +38,14 @@ const SURPRISES: usize = 4;
 
 /// How long a right must be missing to be believed so: an API server that has just started answers before it has read its
 /// roles.
-const DOUBT: Duration = Duration::from_secs(10);
+const DOUBT: SignedDuration = SignedDuration::from_secs(10);
 
 /// Everything the controller works with.
 pub struct WorkloadActions {
-    pub client: Client,
-    pub world: Shared,
-    pub sync: Synced,
-    pub queue: Arc<Queue<Key>>,
+    pub ctx: Context,
     pub limits: Limits,
-    /// How long one request may take.
-    pub timeout: Duration,
     /// How often an action that has not ended is looked at though nothing changed.
     pub resync: Duration,
-    pub metrics: Metrics,
-    pub events: Events,
-    /// Cancelled when this replica must not act any more.
-    pub leader: CancellationToken,
-    /// Cancelled when passes should come to an end.
-    pub stop: CancellationToken,
     pub state: State,
 }
 
@@ -68,16 +54,16 @@ pub struct WorkloadActions {
 pub struct State {
     waits: Mutex<Waits>,
     /// Since when an action's effects are forbidden.
-    forbidden: Mutex<HashMap<Key, Instant>>,
+    forbidden: Mutex<HashMap<Key, Timestamp>>,
     /// The effects that no answer came for.
     unanswered: Mutex<HashMap<Key, Effect>>,
 }
 
 impl State {
     /// Whether a right may be missing only because the API server has just started.
-    fn doubts(&self, key: &Key) -> bool {
+    fn doubts(&self, key: &Key, now: Timestamp) -> bool {
         let mut forbidden = self.forbidden.lock().unwrap_or_else(PoisonError::into_inner);
-        forbidden.entry(key.clone()).or_insert_with(Instant::now).elapsed() < DOUBT
+        now.duration_since(*forbidden.entry(key.clone()).or_insert(now)) < DOUBT
     }
 
     fn trusts(&self, key: &Key) {
@@ -90,7 +76,7 @@ impl State {
 }
 
 impl Controller for WorkloadActions {
-    type Key = Key;
+    type Kind = WorkloadAction;
     const NAME: &'static str = "workload-action";
 
     async fn reconcile(self: Arc<Self>, key: Key) -> Outcome {
@@ -98,7 +84,7 @@ impl Controller for WorkloadActions {
         self.look_up(&key).await?;
         let mut step = self.plan(&key);
         for _ in 0..STEPS {
-            if self.stop.is_cancelled() {
+            if self.ctx.stop.is_cancelled() {
                 return Ok(Again::OnChange);
             }
             let effect = match step {
@@ -140,14 +126,14 @@ enum Rest {
 impl WorkloadActions {
     /// Asks the planner.
     fn plan(&self, key: &Key) -> Next {
-        self.world.read(|world| next(key, world, Timestamp::now(), &self.limits))
+        self.ctx.store.read(|world| next(key, world, self.ctx.now(), &self.limits))
     }
 
     /// Plans an admission again with the world to itself, and reserves in it what the admission takes up, so that no two
     /// take the same place while their writes are under way.
-    async fn admit(&self, key: &Key) -> Result<(), (Effect, Error)> {
-        let planned = self.world.write(|world| {
-            let Next::Do(effect @ Effect::Admit { .. }) = next(key, world, Timestamp::now(), &self.limits) else {
+    async fn admit(&self, key: &Key) -> Result<(), (Effect, ActError)> {
+        let planned = self.ctx.store.write(|world| {
+            let Next::Do(effect @ Effect::Admit { .. }) = next(key, world, self.ctx.now(), &self.limits) else {
                 // Somebody was quicker; the pass goes on with what is true now.
                 return None;
             };
@@ -157,7 +143,7 @@ impl WorkloadActions {
             Some(effect)
         });
         let Some(effect) = planned else { return Ok(()) };
-        let _reservation = Reservation { world: &self.world, key };
+        let _reservation = Reservation { store: &self.ctx.store, key };
         let (admitted, ()) = tokio::join!(self.perform(&effect), self.write_receipt_of(&effect));
         admitted.map_err(|error| (effect, error))
     }
@@ -169,26 +155,21 @@ impl WorkloadActions {
         let effect = Effect::WriteReceipt(receipt.clone());
         if let Err(error) = self.perform(&effect).await {
             debug!(on = %receipt.key, %error, "the receipt was not written beside the admission");
-            if let Ok(done) = act::look_again(self, &effect).await {
-                self.take_in(done);
-            }
+            // Where that fails too, the next plan asks for the receipt again.
+            let _ = act::look_again(self, &effect).await;
         }
     }
 
     /// Does one thing, and takes what came of it into the world before anything else is planned.
-    async fn perform(&self, effect: &Effect) -> Result<(), Error> {
-        if self.leader.is_cancelled() {
-            return Err(Error::NotLeader);
-        }
+    async fn perform(&self, effect: &Effect) -> Result<(), ActError> {
         let before = self.status_of(effect);
-        let done = act::act(self, effect).await?;
-        self.take_in(done);
+        act::act(self, effect).await?;
         let on = act::target(effect);
         info!(effect = act::name(effect), on = %on, slot = act::slot(effect), "done");
         if let Effect::Record { action, status } | Effect::Admit { action, status, .. } = effect
             && let Some(told) = events::told(before.as_ref(), status)
         {
-            self.events.tell(events::subject(action), told);
+            self.ctx.events.tell(events::subject(action), told);
         }
         Ok(())
     }
@@ -196,43 +177,33 @@ impl WorkloadActions {
     /// The status that an effect is about to write over.
     fn status_of(&self, effect: &Effect) -> Option<WorkloadActionStatus> {
         let (Effect::Record { action, .. } | Effect::Admit { action, .. }) = effect else { return None };
-        self.world.read(|world| world.action(&action.key).and_then(|known| known.status.clone()))
-    }
-
-    /// The answer to our own write is a fact at once. Other actions that it concerns are woken; ours goes on anyway.
-    fn take_in(&self, done: Done) {
-        let wakes = match done {
-            Done::Changed(object) => self.world.write(|world| world.apply(*object, Source::Own)),
-            Done::Gone(kind, id) => self.world.write(|world| world.remove(kind, &id)),
-            Done::Nothing => Wakes::new(),
-        };
-        self.queue.wake(wakes);
+        self.ctx.store.read(|world| world.action(&action.key).and_then(|known| known.status.clone()))
     }
 
     /// What follows from a failure: another plan, or the end of the pass.
-    async fn failed(&self, key: &Key, pass: &mut Pass, effect: &Effect, error: Error) -> Result<Next, Error> {
-        self.metrics.api_errors.get_or_create(&ReasonLabel { reason: error.reason() }).inc();
+    async fn failed(&self, key: &Key, pass: &mut Pass, effect: &Effect, error: ActError) -> Result<Next, Error> {
+        self.ctx.metrics.api_errors.get_or_create(&ReasonLabel { reason: error.reason() }).inc();
         debug!(effect = act::name(effect), on = %act::target(effect), %error, "effect did not happen");
         match error {
-            Error::Refused(refusal) if refusal.kind == RefusalKind::Forbidden && self.state.doubts(key) => {
-                Err(Error::Doubtful(refusal))
+            ActError::Refused(refusal)
+                if refusal.kind == RefusalKind::Forbidden && self.state.doubts(key, self.ctx.now()) =>
+            {
+                Err(Error::Doubtful(refusal.message))
             }
-            Error::Refused(refusal) if !pass.refused && !is_own_record(effect) => {
+            ActError::Refused(refusal) if !pass.refused && !is_own_record(effect) => {
                 pass.refused = true;
                 Ok(self.after_refusal(key, effect, &refusal))
             }
-            Error::Conflict(_) | Error::Exists(_) | Error::Gone(_) if pass.surprises < SURPRISES => {
+            ActError::Request(Error::Conflict(_) | Error::Exists(_) | Error::Gone(_)) if pass.surprises < SURPRISES => {
                 pass.surprises += 1;
-                let done = act::look_again(self, effect).await?;
-                self.take_in(done);
+                act::look_again(self, effect).await?;
                 Ok(self.plan(key))
             }
-            error => {
-                if error.leaves_open() {
-                    self.state.unanswered().insert(key.clone(), effect.clone());
-                }
+            ActError::Request(error) if error.leaves_open() => {
+                self.state.unanswered().insert(key.clone(), effect.clone());
                 Err(error)
             }
+            error => Err(error.into()),
         }
     }
 
@@ -242,21 +213,21 @@ impl WorkloadActions {
         let Some(effect) = self.state.unanswered().get(key).cloned() else { return Ok(()) };
         match act::look_again(self, &effect).await {
             // It may not be read, and will not be told later either.
-            Err(Error::Refused(_)) => {}
-            done => self.take_in(done?),
+            Err(Error::Forbidden(_) | Error::Denied(_)) => {}
+            done => drop(done?),
         }
         self.state.unanswered().remove(key);
         Ok(())
     }
 
     fn after_refusal(&self, key: &Key, effect: &Effect, refusal: &Refusal) -> Next {
-        let now = Timestamp::now();
-        self.world.read(|world| refused(key, world, now, effect, refusal))
+        let now = self.ctx.now();
+        self.ctx.store.read(|world| refused(key, world, now, effect, refusal))
     }
 
     /// How to wait. A report is written only when the same wait has lasted a moment: most are over before.
     fn wait(&self, key: &Key, until: Option<Timestamp>, report: Option<Box<WorkloadActionStatus>>) -> Rest {
-        let known = self.world.read(|world| world.action(key).cloned());
+        let known = self.ctx.store.read(|world| world.action(key).cloned());
         let mut waits = self.state.waits.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(action) = known else {
             waits.forget(key);
@@ -264,13 +235,13 @@ impl WorkloadActions {
             return Rest::Until(Again::OnChange);
         };
         let unfinished = action.status.as_ref().is_none_or(|status| status.finished_at.is_none());
-        let now = Timestamp::now();
+        let now = self.ctx.now();
         let pause = waits::pause(now, until, unfinished.then_some(self.resync), fastrand::f64());
         let Some(status) = report.filter(|report| Some(&**report) != action.status.as_ref()) else {
             waits.forget(key);
             return Rest::Until(pause.map_or(Again::OnChange, Again::After));
         };
-        match waits.patience(key, &status, Instant::now()) {
+        match waits.patience(key, &status, now) {
             Some(left) => Rest::Until(Again::After(pause.map_or(left, |pause| pause.min(left)))),
             None => Rest::Report(Box::new(Effect::Record { action: (&action.metadata).into(), status })),
         }
@@ -279,13 +250,13 @@ impl WorkloadActions {
 
 /// Ends with the write that it is for, however that ends.
 struct Reservation<'a> {
-    world: &'a Shared,
+    store: &'a Store,
     key: &'a Key,
 }
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        self.world.write(|world| world.release(self.key));
+        self.store.write(|world| world.release(self.key));
     }
 }
 

@@ -20,15 +20,14 @@ use tokio::time::{Instant, sleep_until};
 
 use super::ClosedLoops;
 use super::target::account::Account;
-use crate::api::closed_loop::TargetRef;
 use crate::api::closed_loop::source::Source;
+use crate::api::closed_loop::{ClosedLoop, TargetRef};
 use crate::api::monitoring::MonitoringSpec;
-use crate::controllers::error::Error;
 use crate::logic::closed_loop::monitoring::Got;
 use crate::logic::closed_loop::validate::names::{DEFAULT_ACCOUNT, is_name};
 use crate::logic::facts::Key;
-use crate::logic::workload_action::effect::RefusalKind;
 use crate::metrics::SourceLabels;
+use crate::runtime::error::Error;
 
 /// What a poll gave, by metric.
 type Answer = BTreeMap<String, Got>;
@@ -134,8 +133,8 @@ pub fn turn(ctx: &Arc<ClosedLoops>, key: &Key, spec: &MonitoringSpec, interval: 
 
 /// Asks, tells, and waits for the next time; until the loop asks something else, or nobody may ask any more.
 async fn poll(ctx: Arc<ClosedLoops>, question: Arc<Question>) {
-    let interval = Duration::try_from(question.interval).unwrap_or(ctx.patience);
-    let within = interval.min(ctx.patience);
+    let interval = Duration::try_from(question.interval).unwrap_or(ctx.request_timeout);
+    let within = interval.min(ctx.request_timeout);
     let asking = async {
         loop {
             let next = Instant::now() + interval;
@@ -146,14 +145,14 @@ async fn poll(ctx: Arc<ClosedLoops>, question: Arc<Question>) {
             }) else {
                 return;
             };
-            ctx.queue.wake([question.key.clone()]);
+            ctx.ctx.store.queue::<ClosedLoop>().add([question.key.clone()]);
             sleep_until(next).await;
         }
     };
     tokio::select! {
         biased;
-        () = ctx.leader.cancelled() => {}
-        () = ctx.stop.cancelled() => {}
+        () = ctx.ctx.writer.fenced() => {}
+        () = ctx.ctx.stop.cancelled() => {}
         () = asking => {}
     }
 }
@@ -169,7 +168,7 @@ async fn ask(ctx: &ClosedLoops, question: &Question, within: Duration) -> Answer
         let got = tokio::time::timeout(within, one(ctx, question, source, within)).await;
         let got = got.unwrap_or_else(|_| late("no answer"));
         let outcome = if got.is_ok() { "ok" } else { "unknown" };
-        ctx.metrics.sources.get_or_create(&SourceLabels { source: word(source), outcome }).inc();
+        ctx.ctx.metrics.sources.get_or_create(&SourceLabels { source: word(source), outcome }).inc();
         (name.clone(), got)
     });
     join_all(asked).await.into_iter().collect()
@@ -188,7 +187,7 @@ async fn one(ctx: &ClosedLoops, question: &Question, source: &Source, within: Du
     let asker = Asker {
         ctx,
         account: Account {
-            client: ctx.client.clone(),
+            client: ctx.ctx.writer.client(),
             namespace: question.key.namespace.clone(),
             name: question.account.clone().unwrap_or_else(|| DEFAULT_ACCOUNT.to_owned()),
         },
@@ -212,9 +211,7 @@ impl Asker<'_> {
     /// Why an object could not be read, in words.
     async fn words(&self, what: &str, error: Error) -> String {
         match error {
-            Error::Refused(refusal) if refusal.kind == RefusalKind::Forbidden => {
-                self.account.words(self.ctx, &refusal.message).await
-            }
+            Error::Forbidden(words) => self.account.words(self.ctx, &words).await,
             Error::Gone(_) => format!("there is no {what} in namespace {}", self.account.namespace),
             Error::Unavailable(error) => match *error {
                 kube::Error::Api(status) => {

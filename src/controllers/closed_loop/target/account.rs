@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::api::marks;
 use crate::controllers::closed_loop::ClosedLoops;
-use crate::controllers::error::Error;
+use crate::runtime::error::Error;
 
 /// The header that says as whom a request is made.
 const HEADER: &str = "impersonate-user";
@@ -122,14 +122,14 @@ impl Account {
     ) -> Result<T, Error> {
         let user = format!("system:serviceaccount:{}:{}", self.namespace, self.name);
         request.headers_mut().insert(HEADER, user.parse().map_err(malformed)?);
-        ctx.timed(self.client.request(request)).await
+        ctx.ctx.writer.call(self.client.request(request)).await
     }
 
     /// What to say where the API server refused for want of a right: its own words name account, verb and resource.
     pub async fn words(&self, ctx: &ClosedLoops, refused: &str) -> String {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &self.namespace);
         let Self { namespace, name, .. } = self;
-        match ctx.timed(accounts.get_opt(name)).await {
+        match ctx.ctx.writer.call(accounts.get_opt(name)).await {
             Ok(None) => format!("there is no service account {name} in namespace {namespace}: {refused}"),
             Ok(Some(_)) | Err(_) => {
                 format!("grant service account {name} this verb on this resource in namespace {namespace}: {refused}")

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kube::{Api, Resource};
+use kube::Resource;
 use serde_json::json;
 
 use super::Actor;
@@ -11,11 +11,11 @@ use crate::api::execution::{Claim, Execution};
 use crate::api::marks;
 use crate::api::workload_action::{WorkloadAction, WorkloadActionSpec};
 use crate::controllers::closed_loop::ClosedLoops;
-use crate::controllers::error::Error;
 use crate::logic::closed_loop::execution::{ActionEnd, Seen};
 use crate::logic::facts::Key;
+use crate::logic::world::Source;
 use crate::logic::world::loops::is_owned;
-use crate::logic::world::{Object, Source};
+use crate::runtime::error::Error;
 
 /// How the claimed action is. Before there is a claim there is no action either.
 ///
@@ -26,13 +26,13 @@ pub async fn look(ctx: &ClosedLoops, actor: &Actor, claim: Option<&Claim>) -> Re
         return Ok(Seen::WorkloadAction(None));
     };
     let key = Key::new(actor.loop_key.namespace.clone(), name.clone());
-    let known = ctx.world.read(|world| world.action(&key).cloned());
+    let known = ctx.ctx.store.read(|world| world.action(&key).cloned());
     // That the watch has not told of it does not mean that it is not there.
     let found = match known {
         Some(known) => known,
         None => {
-            let api: Api<WorkloadAction> = Api::namespaced(ctx.client.clone(), &key.namespace);
-            match ctx.timed(api.get_opt(name)).await? {
+            let api = ctx.ctx.writer.api::<WorkloadAction>(&key.namespace);
+            match ctx.ctx.writer.call(api.get_opt(name)).await? {
                 Some(found) => take_in(ctx, found),
                 None => return Ok(Seen::WorkloadAction(None)),
             }
@@ -82,9 +82,7 @@ pub async fn act(
 }
 
 /// What the API server told of an action is a fact at once, for the actions' own controller too.
-fn take_in(ctx: &ClosedLoops, mut action: WorkloadAction) -> Arc<WorkloadAction> {
-    action.metadata.managed_fields = None;
-    let object = Object::Action(Box::new(action.clone()));
-    ctx.actions.wake(ctx.world.write(|world| world.apply(object, Source::Own)));
+fn take_in(ctx: &ClosedLoops, action: WorkloadAction) -> Arc<WorkloadAction> {
+    ctx.ctx.store.apply(action.clone(), Source::Own);
     Arc::new(action)
 }

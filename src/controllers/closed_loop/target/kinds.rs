@@ -7,8 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 
 use crate::api::closed_loop::TargetRef;
 use crate::controllers::closed_loop::ClosedLoops;
-use crate::controllers::error::Error;
 use crate::logic::closed_loop::execution::Seen;
+use crate::runtime::error::Error;
 
 /// How long what was asked holds: a CRD may come, go, or get a scale subresource.
 const HOLDS: SignedDuration = SignedDuration::from_mins(5);
@@ -49,15 +49,15 @@ pub async fn find(ctx: &ClosedLoops, target: &TargetRef) -> Result<Option<Place>
         return Ok(Some(place));
     }
     let id = (target.api_version.clone(), target.kind.clone());
-    let now = ctx.now();
+    let now = ctx.ctx.now();
     let known = ctx.state.kinds().get(&id).filter(|(asked, _)| now.duration_since(*asked) < HOLDS).cloned();
     if let Some((_, place)) = known {
         return Ok(place);
     }
     let list = if target.api_version.contains('/') {
-        ctx.timed(ctx.client.list_api_group_resources(&target.api_version)).await
+        ctx.ctx.writer.call(ctx.ctx.writer.client().list_api_group_resources(&target.api_version)).await
     } else {
-        ctx.timed(ctx.client.list_core_api_resources(&target.api_version)).await
+        ctx.ctx.writer.call(ctx.ctx.writer.client().list_core_api_resources(&target.api_version)).await
     };
     let place = match list {
         Ok(list) => place(target, &list),

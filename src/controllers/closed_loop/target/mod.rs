@@ -19,17 +19,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{ClosedLoops, Pass, objects};
+use super::{ClosedLoops, Pass};
 use crate::api::closed_loop::TargetRef;
 use crate::api::closed_loop::action::Rung;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::decision::DecisionStatus;
 use crate::api::execution::{Claim, ExecutionSpec};
-use crate::controllers::error::Error;
 use crate::logic::closed_loop::execution::{Acted, Effect, Seen, Thing};
 use crate::logic::closed_loop::validate::names::DEFAULT_ACCOUNT;
 use crate::logic::facts::Key;
-use crate::logic::workload_action::effect::{Refusal, RefusalKind};
+use crate::runtime::error::Error;
 use account::Account;
 pub use kinds::Kinds;
 
@@ -61,7 +60,7 @@ impl Actor {
             loop_key: pass.key.clone(),
             uid: pass.family.execution.as_ref().and_then(|object| object.uid()).unwrap_or_default(),
             target: spec.target.clone(),
-            account: Account { client: ctx.client.clone(), namespace: pass.key.namespace.clone(), name },
+            account: Account { client: ctx.ctx.writer.client(), namespace: pass.key.namespace.clone(), name },
             decision: Arc::clone(pass.memory.decision.now()),
             doubt: pass.memory.forbidden,
         }
@@ -71,14 +70,14 @@ impl Actor {
     ///
     /// # Errors
     /// It has not been missing for long enough to be believed.
-    async fn forbidden(&mut self, ctx: &ClosedLoops, refusal: &Refusal) -> Result<String, Error> {
-        let now = ctx.now();
+    async fn forbidden(&mut self, ctx: &ClosedLoops, refused: &str) -> Result<String, Error> {
+        let now = ctx.ctx.now();
         let since = self.doubt.filter(|since| now.duration_since(*since) < BELIEF).unwrap_or(now);
         self.doubt = Some(since);
         if now.duration_since(since) < DOUBT {
-            return Err(Error::Doubtful(refusal.clone()));
+            return Err(Error::Doubtful(refused.to_owned()));
         }
-        Ok(self.account.words(ctx, &refusal.message).await)
+        Ok(self.account.words(ctx, refused).await)
     }
 }
 
@@ -108,9 +107,7 @@ pub async fn look(ctx: &ClosedLoops, actor: &mut Actor, rung: &Rung, claim: Opti
     match looked {
         // That it may be looked at says nothing of whether it may be changed: a doubt stays.
         Ok(seen) => Ok(seen),
-        Err(Error::Refused(refusal)) if refusal.kind == RefusalKind::Forbidden => {
-            actor.forbidden(ctx, &refusal).await.map(Seen::Forbidden)
-        }
+        Err(Error::Forbidden(refused)) => actor.forbidden(ctx, &refused).await.map(Seen::Forbidden),
         Err(Error::Gone(_)) => {
             let TargetRef { kind, name, .. } = &actor.target;
             Ok(Seen::NotFound(format!("there is no {kind} {name} in namespace {}", actor.loop_key.namespace)))
@@ -142,20 +139,22 @@ fn tests_of(thing: &Thing) -> Vec<Value> {
 pub async fn act(ctx: &ClosedLoops, actor: &mut Actor, effect: &Effect) -> Result<Acted, Error> {
     let done = match effect {
         Effect::Scale { target, replicas } => {
-            objects::counted(ctx, "ScaleTarget", scale::act(ctx, actor, target, *replicas)).await
+            ctx.ctx.writer.counted("ScaleTarget", scale::act(ctx, actor, target, *replicas)).await
         }
-        Effect::Tune { uid, tuning } => objects::counted(ctx, "Tune", tune::act(ctx, actor, uid, tuning)).await,
-        Effect::Create { name, spec } => objects::counted(ctx, "MakeAction", action::act(ctx, actor, name, spec)).await,
+        Effect::Tune { uid, tuning } => ctx.ctx.writer.counted("Tune", tune::act(ctx, actor, uid, tuning)).await,
+        Effect::Create { name, spec } => {
+            ctx.ctx.writer.counted("MakeAction", action::act(ctx, actor, name, spec)).await
+        }
         Effect::Resize { pods, container, resource } => {
-            objects::counted(ctx, "ResizePods", resize::act(ctx, actor, pods, container, *resource)).await
+            ctx.ctx.writer.counted("ResizePods", resize::act(ctx, actor, pods, container, *resource)).await
         }
         Effect::Template { target, index, container, resource, from, to } => {
             let change = (*resource, from, to);
             let done = resize::act_on_template(ctx, actor, target, *index, container, change);
-            objects::counted(ctx, "ResizeTemplate", done).await
+            ctx.ctx.writer.counted("ResizeTemplate", done).await
         }
         Effect::Patch { target, path, value } => {
-            objects::counted(ctx, "PatchField", patch::act(ctx, actor, target, path, value)).await
+            ctx.ctx.writer.counted("PatchField", patch::act(ctx, actor, target, path, value)).await
         }
         // Nothing of it is the API server's to say.
         Effect::Send { id, webhook } => return Ok(webhook::act(ctx, actor, id, webhook).await),
@@ -163,10 +162,8 @@ pub async fn act(ctx: &ClosedLoops, actor: &mut Actor, effect: &Effect) -> Resul
     let acted = match done {
         Ok(there) => Acted::Done(there),
         Err(Error::NotLeader) => return Err(Error::NotLeader),
-        Err(Error::Refused(refusal)) if refusal.kind == RefusalKind::Forbidden => {
-            return actor.forbidden(ctx, &refusal).await.map(Acted::Forbidden);
-        }
-        Err(Error::Refused(refusal)) => Acted::Refused(refusal.message),
+        Err(Error::Forbidden(refused)) => return actor.forbidden(ctx, &refused).await.map(Acted::Forbidden),
+        Err(Error::Denied(message)) => Acted::Refused(message),
         Err(Error::Conflict(_) | Error::Exists(_)) => Acted::Conflict,
         Err(Error::Gone(words)) => Acted::NotFound(words),
         Err(

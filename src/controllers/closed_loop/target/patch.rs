@@ -8,9 +8,9 @@ use super::{Actor, kinds, tests_of, thing};
 use crate::api::closed_loop::TargetRef;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::controllers::closed_loop::ClosedLoops;
-use crate::controllers::error::Error;
 use crate::logic::closed_loop::execution::{Seen, Thing};
 use crate::logic::facts::holder;
+use crate::runtime::error::Error;
 
 /// The field's value.
 ///

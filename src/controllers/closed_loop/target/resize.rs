@@ -16,9 +16,9 @@ use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::execution::Quantities;
 use crate::api::scalars::Number;
 use crate::controllers::closed_loop::ClosedLoops;
-use crate::controllers::error::Error;
 use crate::logic::closed_loop::execution::{Pending, PodChange, PodSeen, ResizeSeen, Seen, Thing};
 use crate::logic::closed_loop::rung;
+use crate::runtime::error::Error;
 
 /// The workload's pods, as far as they have the container.
 ///
@@ -36,7 +36,8 @@ pub async fn look(ctx: &ClosedLoops, actor: &Actor, resize: &Resize) -> Result<S
     };
     let target = thing(&workload.metadata);
     let pods: ObjectList<Pod> = actor.account.list(ctx, &pods_url(actor), &selector).await?;
-    let sets: Vec<String> = ctx.world.read(|world| world.sets_of(&target.uid).map(|set| set.id.uid.clone()).collect());
+    let sets: Vec<String> =
+        ctx.ctx.store.read(|world| world.sets_of(&target.uid).map(|set| set.id.uid.clone()).collect());
     let owned = |owner: &OwnerReference| {
         owner.controller == Some(true) && (owner.uid == target.uid || sets.contains(&owner.uid))
     };

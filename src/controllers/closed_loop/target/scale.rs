@@ -10,10 +10,10 @@ use crate::api::closed_loop::TargetRef;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::execution::Claim;
 use crate::controllers::closed_loop::ClosedLoops;
-use crate::controllers::error::Error;
 use crate::logic::closed_loop::execution::{Seen, Thing};
 use crate::logic::facts::{DeploymentFact, Key, holder, replicas_owner};
-use crate::logic::world::{Object, Source};
+use crate::logic::world::Source;
+use crate::runtime::error::Error;
 
 /// How often the target and its scale are read until both are of one version.
 const READS: usize = 5;
@@ -65,7 +65,7 @@ fn known(ctx: &ClosedLoops, actor: &Actor) -> Option<DeploymentFact> {
     let TargetRef { api_version, kind, name, .. } = &actor.target;
     let key = Key::new(actor.loop_key.namespace.clone(), name.clone());
     let is_deployment = api_version == "apps/v1" && kind == "Deployment";
-    ctx.world.read(|world| world.deployment(&key).filter(|_| is_deployment).cloned())
+    ctx.ctx.store.read(|world| world.deployment(&key).filter(|_| is_deployment).cloned())
 }
 
 fn owned(target: &TargetRef, manager: &str) -> Seen {
@@ -108,5 +108,5 @@ fn take_in(ctx: &ClosedLoops, actor: &Actor, thing: &Thing, scale: &Scale) {
     known.id.version = version;
     known.scale.replicas = replicas;
     known.scale.written_by = None;
-    ctx.actions.wake(ctx.world.write(|world| world.apply(Object::Deployment(known), Source::Own)));
+    ctx.ctx.store.apply(known, Source::Own);
 }

@@ -1,6 +1,5 @@
 //! Another loop's policy: this loop's own entry in that one's `status.tuning`.
 
-use kube::api::Patch;
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
@@ -10,16 +9,15 @@ use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::closed_loop::tunable::Tuning;
 use crate::api::marks;
 use crate::controllers::closed_loop::ClosedLoops;
-use crate::controllers::closed_loop::objects::{self, Kind};
-use crate::controllers::error::Error;
-use crate::controllers::writes::applying;
 use crate::logic::closed_loop::execution::{LoopSeen, Seen};
 use crate::logic::closed_loop::tuning::effective_policy;
-use crate::logic::facts::Key;
+use crate::logic::facts::{Identity, Key};
 use crate::logic::world::Source;
+use crate::runtime::error::Error;
+use crate::runtime::writer::Precondition;
 
 fn api(ctx: &ClosedLoops, actor: &Actor) -> Api<ClosedLoop> {
-    Api::namespaced(ctx.client.clone(), &actor.loop_key.namespace)
+    Api::namespaced(ctx.ctx.writer.client(), &actor.loop_key.namespace)
 }
 
 /// The loop that is tuned.
@@ -27,9 +25,9 @@ fn api(ctx: &ClosedLoops, actor: &Actor) -> Api<ClosedLoop> {
 /// # Errors
 /// It could not be read.
 pub async fn look(ctx: &ClosedLoops, actor: &Actor) -> Result<Seen, Error> {
-    let other = ctx.timed(api(ctx, actor).get(&actor.target.name)).await?;
+    let other = ctx.ctx.writer.call(api(ctx, actor).get(&actor.target.name)).await?;
     let status = other.status.clone().unwrap_or_default();
-    let now = ctx.now();
+    let now = ctx.ctx.now();
     let held = effective_policy::effective(&other.spec, &status.tuning, status.effective.as_ref(), now);
     let policy = match held {
         Ok(policy) => policy,
@@ -60,12 +58,10 @@ pub async fn look(ctx: &ClosedLoops, actor: &Actor) -> Result<Seen, Error> {
 /// It did not happen, or nobody knows.
 pub async fn act(ctx: &ClosedLoops, actor: &Actor, uid: &str, tuning: &Tuning) -> Result<Option<String>, Error> {
     let key = Key::new(actor.loop_key.namespace.clone(), actor.target.name.clone());
-    let mut body = objects::apply_body::<ClosedLoop>(Some(uid), &key);
-    body["status"] = json!({"tuning": [tuning]});
     let manager = format!("{}/{}", marks::EXECUTION_MANAGER, actor.loop_key.name);
-    let params = applying(&manager);
-    let tuned = ctx.timed(api(ctx, actor).patch_status(&key.name, &params, &Patch::Apply(&body))).await?;
-    let wakes = ctx.loops.write(|loops| loops.apply(tuned.object(), Source::Own));
-    ctx.queue.wake(wakes);
+    let id = Identity { key, uid: uid.to_owned(), version: String::new() };
+    let status = json!({"tuning": [tuning]});
+    let tuned = ctx.ctx.writer.apply_status::<ClosedLoop>(&manager, &id, Precondition::Uid, &status).await?;
+    ctx.ctx.store.apply(tuned, Source::Own);
     Ok(None)
 }

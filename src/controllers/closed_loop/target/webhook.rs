@@ -21,7 +21,7 @@ const MEDIA: &str = "application/cloudevents+json; charset=utf-8";
 /// it arrived.
 pub async fn act(ctx: &ClosedLoops, actor: &Actor, id: &str, webhook: &Webhook) -> Acted {
     let asker = Asker { ctx, account: actor.account.clone() };
-    let call = match asker.call(&webhook.url, webhook.auth.as_ref(), webhook.ca.as_ref(), ctx.patience).await {
+    let call = match asker.call(&webhook.url, webhook.auth.as_ref(), webhook.ca.as_ref(), ctx.request_timeout).await {
         Ok(call) => call,
         Err(words) => return Acted::Refused(format!("it was not sent: {words}")),
     };

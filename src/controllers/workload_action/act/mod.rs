@@ -7,47 +7,55 @@ mod pods;
 mod receipts;
 mod workloads;
 
-use std::fmt::Debug;
-use std::future::Future;
 use std::time::Instant;
 
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
 use kube::api::{DeleteParams, Patch, Preconditions};
-use kube::{Api, Resource};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::WorkloadActions;
+use super::error::ActError;
 use crate::api::marks;
 use crate::api::receipt::WorkloadActionReceipt;
 use crate::api::workload_action::WorkloadAction;
-use crate::controllers::error::{Class, Error};
-use crate::controllers::writes::changing;
-use crate::logic::facts::{Identity, Key};
-use crate::logic::workload_action::effect::{Effect, PodChange, Scalable, ScalableKind};
-use crate::logic::world::{Kind, Object};
+use crate::logic::facts::{DeploymentFact, Identity, Key, PodFact, ReceiptFact, SetFact};
+use crate::logic::workload_action::effect::{Effect, PodChange, ScalableKind};
+use crate::logic::world::{Indexed, Source};
+use crate::runtime::error::{Class, Error};
+use crate::runtime::writer::Kube;
 
-/// What an effect left behind.
-#[derive(Debug)]
+/// What became of the object that an effect was about. The store knows it already, and whom it concerns is woken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
-    /// The object as it is now.
-    Changed(Box<Object>),
-    /// The object is not there any more; its identity bears no version, since no watch told so.
-    Gone(Kind, Identity),
-    /// Nothing that is known here.
-    Nothing,
+    /// It is there.
+    Changed,
+    /// It is not there any more.
+    Gone,
 }
 
-impl Done {
-    fn changed(object: Object) -> Self {
-        Self::Changed(Box::new(object))
-    }
+/// Takes in the object of an answer.
+fn changed<F: Indexed>(ctx: &WorkloadActions, fact: F) -> Done {
+    ctx.ctx.store.apply(fact, Source::Own);
+    Done::Changed
+}
 
-    fn gone(kind: Kind, id: &Identity) -> Self {
-        Self::Gone(kind, Identity { version: String::new(), ..id.clone() })
+/// Takes out an object that a request found gone. Its identity bears no version, since no watch told so.
+fn gone<F: Indexed>(ctx: &WorkloadActions, id: &Identity) -> Done {
+    ctx.ctx.store.remove::<F>(&Identity { version: String::new(), ..id.clone() });
+    Done::Gone
+}
+
+/// What came of a write to an object: taken in, or taken out.
+fn written<K: Kube, F: Indexed + From<K>>(
+    ctx: &WorkloadActions,
+    id: &Identity,
+    answer: Result<K, Error>,
+) -> Result<Done, ActError> {
+    match answer {
+        Err(Error::Gone(_)) => Ok(gone::<F>(ctx, id)),
+        answer => Ok(changed(ctx, F::from(answer?))),
     }
 }
 
@@ -115,7 +123,7 @@ pub fn target(effect: &Effect) -> &Key {
 ///
 /// # Errors
 /// Whatever kept it from happening, classified.
-pub async fn act(ctx: &WorkloadActions, effect: &Effect) -> Result<Done, Error> {
+pub async fn act(ctx: &WorkloadActions, effect: &Effect) -> Result<Done, ActError> {
     let begun = Instant::now();
     let done = match effect {
         Effect::Record { action, status } | Effect::Admit { action, status, .. } => {
@@ -138,16 +146,16 @@ pub async fn act(ctx: &WorkloadActions, effect: &Effect) -> Result<Done, Error> 
         Effect::ClearLedger { workload } => workloads::clear_ledger(ctx, workload).await,
     };
     let outcome = match &done {
-        Ok(Done::Changed(_) | Done::Nothing) => "ok",
-        Ok(Done::Gone(..)) => "gone",
-        Err(Error::Refused(_)) => "refused",
-        Err(Error::Conflict(_) | Error::Exists(_)) => "conflict",
-        Err(error) => match error.class() {
+        Ok(Done::Changed) => "ok",
+        Ok(Done::Gone) => "gone",
+        Err(ActError::Refused(_)) => "refused",
+        Err(ActError::Request(Error::Conflict(_) | Error::Exists(_))) => "conflict",
+        Err(ActError::Request(error)) => match error.class() {
             Class::Terminal => "failed",
             Class::Retry | Class::After(_) => "retry",
         },
     };
-    ctx.metrics.effect(name(effect), outcome, begun.elapsed());
+    ctx.ctx.metrics.effect(name(effect), outcome, begun.elapsed());
     done
 }
 
@@ -156,84 +164,43 @@ pub async fn act(ctx: &WorkloadActions, effect: &Effect) -> Result<Done, Error> 
 /// # Errors
 /// The read did not succeed.
 pub async fn look_again(ctx: &WorkloadActions, effect: &Effect) -> Result<Done, Error> {
+    let named = |key: &Key| Identity { key: key.clone(), ..Identity::default() };
     match effect {
         Effect::Record { action, .. }
         | Effect::Admit { action, .. }
         | Effect::AddFinalizer { action, .. }
         | Effect::RemoveFinalizer { action, .. }
-        | Effect::DeleteAction { action } => read::<WorkloadAction>(ctx, Kind::Action, action, actions::object).await,
+        | Effect::DeleteAction { action } => read::<WorkloadAction, WorkloadAction>(ctx, action).await,
         Effect::FailReceipt { receipt } | Effect::DeleteReceipt { receipt } => {
-            read::<WorkloadActionReceipt>(ctx, Kind::Receipt, receipt, receipts::object).await
+            read::<WorkloadActionReceipt, ReceiptFact>(ctx, receipt).await
         }
-        Effect::WriteReceipt(new) => {
-            let id = Identity { key: new.key.clone(), ..Identity::default() };
-            read::<WorkloadActionReceipt>(ctx, Kind::Receipt, &id, receipts::object).await
-        }
-        Effect::CreatePod(new) => {
-            let id = Identity { key: new.key.clone(), ..Identity::default() };
-            read::<Pod>(ctx, Kind::Pod, &id, pods::object).await
-        }
+        Effect::WriteReceipt(new) => read::<WorkloadActionReceipt, ReceiptFact>(ctx, &named(&new.key)).await,
+        Effect::CreatePod(new) => read::<Pod, PodFact>(ctx, &named(&new.key)).await,
         Effect::ChangePod { pod, .. } | Effect::Evict { pod } | Effect::DeletePod { pod } => {
-            read::<Pod>(ctx, Kind::Pod, pod, pods::object).await
+            read::<Pod, PodFact>(ctx, pod).await
         }
         Effect::Scale { workload, .. } | Effect::ClearLedger { workload } => match workload.kind {
-            ScalableKind::Deployment => {
-                read::<Deployment>(ctx, Kind::Deployment, &workload.id, workloads::deployment).await
-            }
-            ScalableKind::ReplicaSet => read::<ReplicaSet>(ctx, Kind::Set, &workload.id, workloads::set).await,
+            ScalableKind::Deployment => read::<Deployment, DeploymentFact>(ctx, &workload.id).await,
+            ScalableKind::ReplicaSet => read::<ReplicaSet, SetFact>(ctx, &workload.id).await,
         },
     }
 }
 
-async fn read<K: Kube>(
-    ctx: &WorkloadActions,
-    kind: Kind,
-    id: &Identity,
-    object: fn(K) -> Object,
-) -> Result<Done, Error> {
-    let found = timed(ctx, api::<K>(ctx, id).get_opt(&id.key.name)).await?;
-    Ok(found.map_or_else(|| Done::gone(kind, id), |found| Done::changed(object(found))))
+async fn read<K: Kube, F: Indexed + From<K>>(ctx: &WorkloadActions, id: &Identity) -> Result<Done, Error> {
+    let found = ctx.ctx.writer.get::<K>(&id.key).await?;
+    Ok(found.map_or_else(|| gone::<F>(ctx, id), |found| changed(ctx, F::from(found))))
 }
-
-/// What every kind here is.
-trait Kube: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug {}
-impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug> Kube for K {}
 
 fn api<K: Kube>(ctx: &WorkloadActions, id: &Identity) -> Api<K> {
-    Api::namespaced(ctx.client.clone(), &id.key.namespace)
-}
-
-/// A request, bounded in time, with its error classified.
-async fn timed<T>(ctx: &WorkloadActions, call: impl Future<Output = kube::Result<T>>) -> Result<T, Error> {
-    match tokio::time::timeout(ctx.timeout, call).await {
-        Ok(answer) => Ok(answer?),
-        Err(_) => Err(Error::Timeout(ctx.timeout)),
-    }
+    ctx.ctx.writer.api(&id.key.namespace)
 }
 
 /// A merge patch under our name. Its body carries uid and version, which the API server then insists on.
 async fn merge<K: Kube>(ctx: &WorkloadActions, id: &Identity, patch: &Value) -> Result<K, Error> {
-    patch_by(ctx, id, &Patch::Merge(patch)).await
-}
-
-async fn patch_by<K: Kube, P: Serialize + Debug>(
-    ctx: &WorkloadActions,
-    id: &Identity,
-    patch: &Patch<P>,
-) -> Result<K, Error> {
-    let params = changing(marks::MANAGER);
-    timed(ctx, api::<K>(ctx, id).patch(&id.key.name, &params, patch)).await
+    ctx.ctx.writer.patch(marks::MANAGER, &id.key, &Patch::Merge(patch)).await
 }
 
 /// Only the object of this uid.
 fn only(id: &Identity) -> DeleteParams {
     DeleteParams::default().preconditions(Preconditions { uid: Some(id.uid.clone()), resource_version: None })
-}
-
-/// Kind of a workload, as the world calls it.
-fn kind_of(workload: &Scalable) -> Kind {
-    match workload.kind {
-        ScalableKind::Deployment => Kind::Deployment,
-        ScalableKind::ReplicaSet => Kind::Set,
-    }
 }

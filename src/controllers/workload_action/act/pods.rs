@@ -6,69 +6,67 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta, 
 use kube::api::PostParams;
 use kube::core::Status;
 
-use super::{Done, WorkloadActions, api, merge, only, patch_by, timed};
+use super::{Done, WorkloadActions, api, changed, gone, merge, only, written};
 use crate::api::marks;
-use crate::controllers::error::{Error, retry_after};
+use crate::controllers::workload_action::error::ActError;
 use crate::controllers::workload_action::newcomer;
 use crate::logic::facts::{Identity, PodFact};
 use crate::logic::workload_action::effect::{NewPod, Patch, PodChange, RefusalKind};
-use crate::logic::world::{Kind, Object, Source};
+use crate::runtime::error::{Error, retry_after};
 
 /// Makes a newcomer. A pod of its name that bears the slot's mark is the one: an answer of ours got lost.
-pub async fn create(ctx: &WorkloadActions, new: &NewPod) -> Result<Done, Error> {
-    let template = ctx.world.read(|world| world.set(&new.set).and_then(|set| set.template.clone()));
+pub async fn create(ctx: &WorkloadActions, new: &NewPod) -> Result<Done, ActError> {
+    let template = ctx.ctx.store.read(|world| world.set(&new.set).and_then(|set| set.template.clone()));
     let Some(template) = template else {
         let words = format!("ReplicaSet {} has no template to make a pod from; it is gone or scaled to zero", new.set);
-        return Err(Error::refused(RefusalKind::Gone, words));
+        return Err(ActError::refused(RefusalKind::Gone, words));
     };
     let pod = newcomer::pod(&template, new);
-    let id = Identity { key: new.key.clone(), ..Identity::default() };
-    let api = api::<Pod>(ctx, &id);
-    let params = PostParams { field_manager: Some(marks::MANAGER.to_owned()), ..PostParams::default() };
-    let words = match timed(ctx, api.create(&params, &pod)).await {
-        Ok(made) => return Ok(Done::changed(object(made))),
+    let words = match ctx.ctx.writer.create(marks::MANAGER, &new.key.namespace, &pod).await {
+        Ok(made) => return Ok(changed(ctx, PodFact::from(made))),
         Err(Error::Exists(words)) => words,
         // Not the pod but its namespace.
-        Err(Error::Gone(words)) => return Err(Error::refused(RefusalKind::Gone, words)),
-        Err(error) => return Err(error),
+        Err(Error::Gone(words)) => return Err(ActError::refused(RefusalKind::Gone, words)),
+        Err(error) => return Err(error.into()),
     };
-    let found = PodFact::from(&timed(ctx, api.get(&new.key.name)).await?);
-    if found.is_marked_by(&new.slot) {
-        return Ok(Done::changed(Object::Pod(found)));
-    }
-    ctx.world.write(|world| world.apply(Object::Pod(found), Source::Own));
-    Err(Error::refused(RefusalKind::Taken, words))
+    let api = ctx.ctx.writer.api::<Pod>(&new.key.namespace);
+    let found = PodFact::from(ctx.ctx.writer.call(api.get(&new.key.name)).await?);
+    let is_ours = found.is_marked_by(&new.slot);
+    let done = changed(ctx, found);
+    if is_ours { Ok(done) } else { Err(ActError::refused(RefusalKind::Taken, words)) }
 }
 
 /// Changes labels, owner and marks, only if what was planned on is still so.
-pub async fn change(ctx: &WorkloadActions, pod: &Identity, change: &PodChange) -> Result<Done, Error> {
-    let written = match change.patch(pod) {
+pub async fn change(ctx: &WorkloadActions, pod: &Identity, change: &PodChange) -> Result<Done, ActError> {
+    let answer = match change.patch(pod) {
         Patch::Merge(patch) => merge::<Pod>(ctx, pod, &patch).await,
         Patch::Json(patch) => {
             let patch = serde_json::from_value(patch).map_err(|error| Error::Malformed(error.to_string()))?;
-            patch_by::<Pod, ()>(ctx, pod, &kube::api::Patch::Json(patch)).await
+            ctx.ctx.writer.patch(marks::MANAGER, &pod.key, &kube::api::Patch::Json::<()>(patch)).await
         }
     };
-    match written {
-        Err(Error::Gone(_)) => Ok(Done::gone(Kind::Pod, pod)),
-        written => Ok(Done::changed(object(written?))),
-    }
+    written::<Pod, PodFact>(ctx, pod, answer)
 }
 
 /// Evicts the pod, so that budgets hold, only if it is still of this uid.
-pub async fn evict(ctx: &WorkloadActions, pod: &Identity) -> Result<Done, Error> {
+pub async fn evict(ctx: &WorkloadActions, pod: &Identity) -> Result<Done, ActError> {
     let body = eviction(pod);
     let (api, params) = (api::<Pod>(ctx, pod), PostParams::default());
     let call = api.create_subresource::<_, Status>("eviction", &pod.key.name, &params, &body);
-    match tokio::time::timeout(ctx.timeout, call).await {
-        Err(_) => Err(Error::Timeout(ctx.timeout)),
-        Ok(Ok(_)) => Ok(ending(ctx, pod)),
-        Ok(Err(kube::Error::Api(status))) => match eviction_refused(&status) {
+    // Its refusals have a meaning of their own, which the classification of errors does not know.
+    let answer = ctx.ctx.writer.call(async {
+        match call.await {
+            Err(kube::Error::Api(status)) => Ok(Err(status)),
+            answer => answer.map(Ok),
+        }
+    });
+    match answer.await? {
+        Ok(_) => Ok(ending(ctx, pod)),
+        Err(status) => match eviction_refused(&status) {
             Some(error) => Err(error),
-            None if status.code == 404 => Ok(Done::gone(Kind::Pod, pod)),
-            None => Err(kube::Error::Api(status).into()),
+            None if status.code == 404 => Ok(gone::<PodFact>(ctx, pod)),
+            None => Err(Error::from(kube::Error::Api(status)).into()),
         },
-        Ok(Err(error)) => Err(error.into()),
     }
 }
 
@@ -89,41 +87,38 @@ fn eviction(pod: &Identity) -> Eviction {
 }
 
 /// What an eviction's own ways of saying no mean; None for what any request may be told.
-fn eviction_refused(status: &Status) -> Option<Error> {
+fn eviction_refused(status: &Status) -> Option<ActError> {
     let causes = || status.details.iter().flat_map(|details| &details.causes);
     match status.code {
         429 if causes().any(|cause| cause.reason == "DisruptionBudget") => {
             let words = causes().map(|cause| cause.message.as_str()).find(|words| !words.is_empty());
-            Some(Error::refused(RefusalKind::Budget, words.unwrap_or(&status.message)))
+            Some(ActError::refused(RefusalKind::Budget, words.unwrap_or(&status.message)))
         }
-        429 => Some(Error::Throttled(retry_after(status))),
+        429 => Some(Error::Throttled(retry_after(status)).into()),
         500 if status.message.contains("more than one PodDisruptionBudget") => {
-            Some(Error::refused(RefusalKind::Budgets, status.message.as_str()))
+            Some(ActError::refused(RefusalKind::Budgets, status.message.as_str()))
         }
         _ => None,
     }
 }
 
 /// Deletes the pod, only if it is still of this uid.
-pub async fn delete(ctx: &WorkloadActions, pod: &Identity) -> Result<Done, Error> {
+pub async fn delete(ctx: &WorkloadActions, pod: &Identity) -> Result<Done, ActError> {
     let api = api::<Pod>(ctx, pod);
-    match timed(ctx, api.delete(&pod.key.name, &only(pod))).await {
+    match ctx.ctx.writer.call(api.delete(&pod.key.name, &only(pod))).await {
         Ok(_) => Ok(ending(ctx, pod)),
-        Err(Error::Gone(_)) => Ok(Done::gone(Kind::Pod, pod)),
-        Err(error) => Err(error),
+        Err(Error::Gone(_)) => Ok(gone::<PodFact>(ctx, pod)),
+        Err(error) => Err(error.into()),
     }
 }
 
 /// The pod as it was known, but on its way out: the answer does not say of which version it is now.
 fn ending(ctx: &WorkloadActions, pod: &Identity) -> Done {
-    let known = ctx.world.read(|world| world.pod(&pod.key).filter(|known| known.id.uid == pod.uid).cloned());
-    known.map_or(Done::Nothing, |known| Done::changed(Object::Pod(PodFact { terminating: true, ..known })))
-}
-
-/// The pod as a fact.
-#[expect(clippy::needless_pass_by_value, reason = "the shape that every kind's conversion has here")]
-pub fn object(pod: Pod) -> Object {
-    Object::Pod((&pod).into())
+    let known = ctx.ctx.store.read(|world| world.pod(&pod.key).filter(|known| known.id.uid == pod.uid).cloned());
+    if let Some(known) = known {
+        changed(ctx, PodFact { terminating: true, ..known });
+    }
+    Done::Changed
 }
 
 #[cfg(test)]

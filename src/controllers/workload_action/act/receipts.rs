@@ -1,20 +1,19 @@
 //! Writes to WorkloadActionReceipts.
 
-use kube::api::{ObjectMeta, PostParams};
+use kube::api::ObjectMeta;
 use serde_json::json;
 
-use super::{Done, WorkloadActions, api, merge, only, timed};
+use super::{Done, WorkloadActions, api, changed, gone, merge, only, written};
 use crate::api::marks;
 use crate::api::receipt::WorkloadActionReceipt;
-use crate::controllers::error::Error;
-use crate::logic::facts::Identity;
+use crate::controllers::workload_action::error::ActError;
+use crate::logic::facts::{Identity, ReceiptFact};
 use crate::logic::workload_action::effect::{NewReceipt, RefusalKind};
-use crate::logic::world::{Kind, Object, Source};
+use crate::runtime::error::Error;
 
 /// Makes the receipt. One that is there already is as good if the same action wrote it; else the action ran before.
-pub async fn write(ctx: &WorkloadActions, new: &NewReceipt) -> Result<Done, Error> {
+pub async fn write(ctx: &WorkloadActions, new: &NewReceipt) -> Result<Done, ActError> {
     let NewReceipt { key, spec } = new;
-    let id = Identity { key: key.clone(), ..Identity::default() };
     let receipt = WorkloadActionReceipt {
         metadata: ObjectMeta {
             namespace: Some(key.namespace.clone()),
@@ -23,47 +22,33 @@ pub async fn write(ctx: &WorkloadActions, new: &NewReceipt) -> Result<Done, Erro
         },
         spec: spec.clone(),
     };
-    let api = api::<WorkloadActionReceipt>(ctx, &id);
-    let params = PostParams { field_manager: Some(marks::MANAGER.to_owned()), ..PostParams::default() };
-    let words = match timed(ctx, api.create(&params, &receipt)).await {
-        Ok(written) => return Ok(Done::changed(object(written))),
+    let words = match ctx.ctx.writer.create(marks::MANAGER, &key.namespace, &receipt).await {
+        Ok(made) => return Ok(changed(ctx, ReceiptFact::from(made))),
         Err(Error::Exists(words)) => words,
-        Err(Error::Gone(words)) => return Err(Error::refused(RefusalKind::Gone, words)),
-        Err(error) => return Err(error),
+        Err(Error::Gone(words)) => return Err(ActError::refused(RefusalKind::Gone, words)),
+        Err(error) => return Err(error.into()),
     };
-    let found = timed(ctx, api.get(&key.name)).await?;
+    let api = ctx.ctx.writer.api::<WorkloadActionReceipt>(&key.namespace);
+    let found = ctx.ctx.writer.call(api.get(&key.name)).await?;
     let same = found.spec.action_uid == spec.action_uid;
-    let found = object(found);
-    if same {
-        return Ok(Done::changed(found));
-    }
-    ctx.world.write(|world| world.apply(found, Source::Own));
-    Err(Error::refused(RefusalKind::Taken, words))
+    let done = changed(ctx, ReceiptFact::from(found));
+    if same { Ok(done) } else { Err(ActError::refused(RefusalKind::Taken, words)) }
 }
 
 /// Notes that the action did not fully succeed.
-pub async fn fail(ctx: &WorkloadActions, receipt: &Identity) -> Result<Done, Error> {
+pub async fn fail(ctx: &WorkloadActions, receipt: &Identity) -> Result<Done, ActError> {
     let patch = json!({
         "metadata": {"uid": receipt.uid, "resourceVersion": receipt.version},
         "spec": {"outcome": "Failed"},
     });
-    match merge::<WorkloadActionReceipt>(ctx, receipt, &patch).await {
-        Err(Error::Gone(_)) => Ok(Done::gone(Kind::Receipt, receipt)),
-        written => Ok(Done::changed(object(written?))),
-    }
+    written::<WorkloadActionReceipt, ReceiptFact>(ctx, receipt, merge(ctx, receipt, &patch).await)
 }
 
 /// Takes the receipt back.
-pub async fn delete(ctx: &WorkloadActions, receipt: &Identity) -> Result<Done, Error> {
+pub async fn delete(ctx: &WorkloadActions, receipt: &Identity) -> Result<Done, ActError> {
     let api = api::<WorkloadActionReceipt>(ctx, receipt);
-    match timed(ctx, api.delete(&receipt.key.name, &only(receipt))).await {
-        Ok(_) | Err(Error::Gone(_)) => Ok(Done::gone(Kind::Receipt, receipt)),
-        Err(error) => Err(error),
+    match ctx.ctx.writer.call(api.delete(&receipt.key.name, &only(receipt))).await {
+        Ok(_) | Err(Error::Gone(_)) => Ok(gone::<ReceiptFact>(ctx, receipt)),
+        Err(error) => Err(error.into()),
     }
-}
-
-/// The receipt as a fact.
-#[expect(clippy::needless_pass_by_value, reason = "the shape that every kind's conversion has here")]
-pub fn object(receipt: WorkloadActionReceipt) -> Object {
-    Object::Receipt((&receipt).into())
 }

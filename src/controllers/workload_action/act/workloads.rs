@@ -3,11 +3,11 @@
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use serde_json::{Value, json};
 
-use super::{Done, WorkloadActions, kind_of, merge};
+use super::{Done, WorkloadActions, merge, written};
 use crate::api::marks;
-use crate::controllers::error::Error;
+use crate::controllers::workload_action::error::ActError;
+use crate::logic::facts::{DeploymentFact, SetFact};
 use crate::logic::workload_action::effect::{Scalable, ScalableKind};
-use crate::logic::world::Object;
 
 /// Writes replicas and ledger, only if the workload is still of the version that was planned on.
 pub async fn scale(
@@ -15,14 +15,14 @@ pub async fn scale(
     workload: &Scalable,
     replicas: i32,
     ledger: Option<&str>,
-) -> Result<Done, Error> {
+) -> Result<Done, ActError> {
     let mut patch = ledger_patch(workload, ledger);
     patch["spec"] = json!({ "replicas": replicas });
     write(ctx, workload, &patch).await
 }
 
 /// Takes the ledger off.
-pub async fn clear_ledger(ctx: &WorkloadActions, workload: &Scalable) -> Result<Done, Error> {
+pub async fn clear_ledger(ctx: &WorkloadActions, workload: &Scalable) -> Result<Done, ActError> {
     write(ctx, workload, &ledger_patch(workload, None)).await
 }
 
@@ -32,25 +32,10 @@ fn ledger_patch(workload: &Scalable, ledger: Option<&str>) -> Value {
     }})
 }
 
-async fn write(ctx: &WorkloadActions, workload: &Scalable, patch: &Value) -> Result<Done, Error> {
-    let written = match workload.kind {
-        ScalableKind::Deployment => merge::<Deployment>(ctx, &workload.id, patch).await.map(deployment),
-        ScalableKind::ReplicaSet => merge::<ReplicaSet>(ctx, &workload.id, patch).await.map(set),
-    };
-    match written {
-        Err(Error::Gone(_)) => Ok(Done::gone(kind_of(workload), &workload.id)),
-        written => Ok(Done::changed(written?)),
+async fn write(ctx: &WorkloadActions, workload: &Scalable, patch: &Value) -> Result<Done, ActError> {
+    let id = &workload.id;
+    match workload.kind {
+        ScalableKind::Deployment => written::<Deployment, DeploymentFact>(ctx, id, merge(ctx, id, patch).await),
+        ScalableKind::ReplicaSet => written::<ReplicaSet, SetFact>(ctx, id, merge(ctx, id, patch).await),
     }
-}
-
-/// The Deployment as a fact.
-#[expect(clippy::needless_pass_by_value, reason = "the shape that every kind's conversion has here")]
-pub fn deployment(deployment: Deployment) -> Object {
-    Object::Deployment((&deployment).into())
-}
-
-/// The ReplicaSet as a fact.
-#[expect(clippy::needless_pass_by_value, reason = "the shape that every kind's conversion has here")]
-pub fn set(set: ReplicaSet) -> Object {
-    Object::Set((&set).into())
 }

@@ -6,10 +6,9 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::receipt::WorkloadActionReceiptSpec;
-use crate::controllers::error::Class;
 use crate::logic::facts::{Identity, SetFact};
 use crate::logic::workload_action::effect::{Claimable, NewReceipt, PodChange, RefusalKind, Scalable, ScalableKind};
-use crate::logic::world::Object;
+use crate::runtime::error::Class;
 use scripted::{action, ended, key, new_pod, pod_id, pod_json, scripted, status};
 
 const STATUS: &str = "PATCH /apis/ganglion.dev/v1alpha1/namespaces/shop/workloadactions/go/status?&force=true&fieldManager=ganglion%2Fworkload-action%2Fstatus&fieldValidation=Ignore";
@@ -23,7 +22,8 @@ async fn a_status_is_applied_under_our_name_for_one_version_and_is_known_at_once
     let body = api.body(0);
     assert_eq!(body["metadata"], json!({"namespace": "shop", "name": "go", "uid": "u1", "resourceVersion": "1"}));
     assert_eq!(body["status"]["conditions"][0]["observedGeneration"], 1);
-    let version = api.controller.world.read(|world| world.action(&key()).unwrap().metadata.resource_version.clone());
+    let version =
+        api.controller.ctx.store.read(|world| world.action(&key()).unwrap().metadata.resource_version.clone());
     assert_eq!(version.as_deref(), Some("2"));
 }
 
@@ -52,7 +52,7 @@ async fn an_action_that_is_gone_is_left_alone() {
     let api = scripted([status(404, "NotFound", "gone")]);
     api.knows_action(action("1"));
     assert_eq!(api.reconcile().await.unwrap(), Again::OnChange);
-    assert!(api.controller.world.read(|world| world.action(&key()).is_none()));
+    assert!(api.controller.ctx.store.read(|world| world.action(&key()).is_none()));
     assert_eq!(api.reconcile().await.unwrap(), Again::OnChange);
     assert_eq!(api.asked().len(), 1);
 }
@@ -93,7 +93,7 @@ async fn what_an_unanswered_request_did_is_looked_up_before_anything_else_is_pla
 async fn without_the_lease_nothing_is_sent() {
     let api = scripted([]);
     api.knows_action(action("1"));
-    api.controller.leader.cancel();
+    api.leader.cancel();
     assert_eq!(api.reconcile().await.unwrap_err().reason(), "NotLeader");
     assert_eq!(api.asked().len(), 0);
 }
@@ -102,7 +102,7 @@ async fn without_the_lease_nothing_is_sent() {
 async fn once_stopped_no_step_begins() {
     let api = scripted([]);
     api.knows_action(action("1"));
-    api.controller.stop.cancel();
+    api.controller.ctx.stop.cancel();
     assert_eq!(api.reconcile().await.unwrap(), Again::OnChange);
     assert_eq!(api.asked().len(), 0);
 }
@@ -165,12 +165,12 @@ async fn a_pod_is_marked_whatever_its_kubelet_writes_unless_what_counts_has_chan
     ] {
         assert!(body.as_array().unwrap().contains(&condition), "{condition} in {body}");
     }
-    assert!(matches!(api.perform(&effect).await, Err(Error::Conflict(_))));
+    assert!(matches!(api.perform(&effect).await, Err(ActError::Request(Error::Conflict(_)))));
 }
 
-fn set() -> Object {
+fn set() -> SetFact {
     let id = Identity { key: Key::new("shop", "web"), uid: "r1".into(), version: "1".into() };
-    Object::Set(SetFact { id, template: Some(Arc::default()), ..SetFact::default() })
+    SetFact { id, template: Some(Arc::default()), ..SetFact::default() }
 }
 
 #[tokio::test]
@@ -185,7 +185,7 @@ async fn a_newcomer_that_exists_is_taken_if_it_is_ours_and_refused_if_not() {
         let api = scripted([exists(), (200, pod_json(other))]);
         api.knows(set());
         let error = api.perform(&Effect::CreatePod(new_pod())).await.unwrap_err();
-        assert!(matches!(&error, Error::Refused(refusal) if refusal.kind == RefusalKind::Taken), "{error}");
+        assert!(matches!(&error, ActError::Refused(refusal) if refusal.kind == RefusalKind::Taken), "{error}");
         assert!(api.pod().is_some(), "that it is there is known from now on");
     }
 }
@@ -195,7 +195,7 @@ async fn no_newcomer_without_a_template_and_none_in_a_vanished_namespace() {
     let api = scripted([status(404, "NotFound", "namespaces \"shop\" not found")]);
     for _ in 0..2 {
         let error = api.perform(&Effect::CreatePod(new_pod())).await.unwrap_err();
-        assert!(matches!(&error, Error::Refused(refusal) if refusal.kind == RefusalKind::Gone), "{error}");
+        assert!(matches!(&error, ActError::Refused(refusal) if refusal.kind == RefusalKind::Gone), "{error}");
         api.knows(set());
     }
     assert_eq!(api.asked().len(), 1, "the first was not even sent");
@@ -223,7 +223,7 @@ async fn a_receipt_beside_an_admission_is_known_also_where_its_answer_was_lost()
         let api = scripted(answers.clone());
         api.controller.write_receipt_of(&effect).await;
         assert_eq!(api.asked().len(), answers.len());
-        assert!(api.controller.world.read(|world| world.receipt(&Key::new("shop", "go-1")).is_some()));
+        assert!(api.controller.ctx.store.read(|world| world.receipt(&Key::new("shop", "go-1")).is_some()));
     }
 }
 
@@ -234,7 +234,7 @@ async fn a_receipt_that_exists_is_as_good_only_if_the_same_action_wrote_it() {
         let api = scripted([status(409, "AlreadyExists", "exists"), (200, receipt(uid))]);
         let result = api.perform(&effect).await;
         assert_eq!(result.is_err(), taken);
-        let known = api.controller.world.read(|world| world.receipt(&Key::new("shop", "go-1")).cloned());
+        let known = api.controller.ctx.store.read(|world| world.receipt(&Key::new("shop", "go-1")).cloned());
         assert_eq!(known.unwrap().action_uid, uid, "what is there is known either way");
     }
 }
@@ -263,7 +263,7 @@ async fn replicas_and_ledger_go_in_one_patch_for_one_version() {
         api.body(1),
         json!({"metadata": {"uid": "d1", "resourceVersion": "8", "annotations": {"ganglion.dev/ledger": null}}})
     );
-    let known = api.controller.world.read(|world| world.deployment(&Key::new("shop", "web")).cloned());
+    let known = api.controller.ctx.store.read(|world| world.deployment(&Key::new("shop", "web")).cloned());
     assert_eq!(known.unwrap().scale.replicas, 4);
 }
 
@@ -273,16 +273,16 @@ async fn an_answer_wakes_the_other_actions_that_it_concerns() {
     api.knows_action(action("1"));
     api.reconcile().await.unwrap();
     // Ours is in there too: it was not being worked on as far as this queue knows.
-    assert!(!api.controller.queue.is_empty());
+    assert!(!api.controller.ctx.store.queue::<WorkloadAction>().is_empty());
 }
 
 #[tokio::test]
 async fn a_reservation_ends_with_the_write_that_it_is_for() {
     let api = scripted([]);
-    let world = &api.controller.world;
-    world.write(|world| world.reserve(&key(), vec![]));
-    let reservation = Reservation { world, key: &key() };
-    assert!(world.read(|world| world.is_reserved(&key())));
+    let store = &api.controller.ctx.store;
+    store.write(|world| world.reserve(&key(), vec![]));
+    let reservation = Reservation { store, key: &key() };
+    assert!(store.read(|world| world.is_reserved(&key())));
     drop(reservation);
-    assert!(!world.read(|world| world.is_reserved(&key())));
+    assert!(!store.read(|world| world.is_reserved(&key())));
 }

@@ -5,16 +5,19 @@ use std::sync::Mutex as StdMutex;
 
 use http::{Request, Response};
 use http_body_util::BodyExt;
+use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 use tower_test::mock;
 
 use super::super::*;
-use crate::api::workload_action::WorkloadAction;
-use crate::caches::{Caches, Listener, Options};
 use crate::logic::facts::{Identity, PodFact};
 use crate::logic::workload_action::effect::NewPod;
-use crate::logic::world::Object;
+use crate::logic::world::{Indexed, Source};
+use crate::metrics::Metrics;
+use crate::runtime::events;
+use crate::runtime::writer::Writer;
 
 /// One request as it came: method, path with query, body.
 #[derive(Clone, Debug)]
@@ -26,13 +29,8 @@ pub struct Seen {
 /// An API server that gives the answers of a script, in order, whatever is asked; past its end it is silent.
 pub struct Scripted {
     pub controller: Arc<WorkloadActions>,
+    pub leader: CancellationToken,
     seen: Arc<StdMutex<Vec<Seen>>>,
-}
-
-struct Nobody;
-impl Listener for Nobody {
-    fn wake_actions(&self, _: Wakes) {}
-    fn wake_loops(&self, _: Wakes) {}
 }
 
 pub fn scripted(answers: impl IntoIterator<Item = (u16, Value)>) -> Scripted {
@@ -56,32 +54,24 @@ pub fn scripted(answers: impl IntoIterator<Item = (u16, Value)>) -> Scripted {
             }
         }
     });
-    Scripted { controller: controller(Client::new(service, "default")), seen }
+    let leader = CancellationToken::new();
+    Scripted { controller: controller(Client::new(service, "default"), leader.clone()), leader, seen }
 }
 
-fn controller(client: Client) -> Arc<WorkloadActions> {
+fn controller(client: Client, leader: CancellationToken) -> Arc<WorkloadActions> {
     let metrics = Metrics::new();
-    let (idle, _) = mock::pair::<Request<Body>, Response<Body>>();
-    let options = Options { namespaces: vec![], timeout: Duration::from_secs(1) };
-    let stop = CancellationToken::new();
-    let caches = Caches::start(&Client::new(idle, "default"), &options, Arc::new(Nobody), &metrics, &stop);
-    let (events, _) = crate::controllers::events::line(&metrics);
-    let queue = Arc::new(Queue::default());
-    queue.open();
-    Arc::new(WorkloadActions {
-        client,
-        world: Shared::default(),
-        sync: caches.sync(),
-        queue,
-        limits: Limits::default(),
-        timeout: Duration::from_secs(10),
-        resync: Duration::from_secs(300),
+    let store = Store::default();
+    store.queue::<WorkloadAction>().open();
+    let ctx = Context {
+        store,
+        writer: Writer::new(client, Duration::from_secs(10), leader, metrics.clone()),
+        events: events::line(&metrics).0,
         metrics,
-        events,
-        leader: CancellationToken::new(),
-        stop,
-        state: State::default(),
-    })
+        clock: Timestamp::now,
+        stop: CancellationToken::new(),
+    };
+    let resync = Duration::from_secs(300);
+    Arc::new(WorkloadActions { ctx, limits: Limits::default(), resync, state: State::default() })
 }
 
 pub fn key() -> Key {
@@ -131,29 +121,29 @@ pub fn new_pod() -> NewPod {
 }
 
 impl Scripted {
-    pub fn knows(&self, object: Object) {
-        self.controller.world.write(|world| world.apply(object, Source::Watch));
+    pub fn knows<F: Indexed>(&self, fact: F) {
+        self.controller.ctx.store.write(|world| world.apply(fact, Source::Watch));
     }
 
     pub fn knows_action(&self, action: Value) {
         let action: WorkloadAction = serde_json::from_value(action).unwrap();
-        self.knows(Object::Action(Box::new(action)));
+        self.knows(action);
     }
 
     pub fn knows_pod(&self) {
-        self.knows(Object::Pod(PodFact { id: pod_id(), ..PodFact::default() }));
+        self.knows(PodFact { id: pod_id(), ..PodFact::default() });
     }
 
     pub async fn reconcile(&self) -> Outcome {
         Arc::clone(&self.controller).reconcile(key()).await
     }
 
-    pub async fn perform(&self, effect: &Effect) -> Result<(), Error> {
+    pub async fn perform(&self, effect: &Effect) -> Result<(), ActError> {
         self.controller.perform(effect).await
     }
 
     pub fn pod(&self) -> Option<PodFact> {
-        self.controller.world.read(|world| world.pod(&pod_id().key).cloned())
+        self.controller.ctx.store.read(|world| world.pod(&pod_id().key).cloned())
     }
 
     pub fn asked(&self) -> Vec<String> {

@@ -17,13 +17,13 @@ struct Scripted {
 }
 
 impl Controller for Scripted {
-    type Key = String;
+    type Kind = crate::logic::facts::PodFact;
     const NAME: &'static str = "scripted";
 
-    async fn reconcile(self: Arc<Self>, key: String) -> Outcome {
+    async fn reconcile(self: Arc<Self>, key: Key) -> Outcome {
         let count = {
             let mut passes = self.passes.lock().unwrap();
-            passes.push((key, Instant::now()));
+            passes.push((key.name, Instant::now()));
             passes.len()
         };
         let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
@@ -36,7 +36,7 @@ impl Controller for Scripted {
 
 struct Running {
     controller: Arc<Scripted>,
-    queue: Arc<Queue<String>>,
+    queue: Arc<Queue>,
     run: Run,
     task: tokio::task::JoinHandle<()>,
 }
@@ -58,7 +58,7 @@ fn start(concurrency: usize, takes: u64, script: impl Fn(usize) -> Outcome + Sen
 
 impl Running {
     fn wake(&self, keys: &[&str]) {
-        self.queue.wake(keys.iter().map(|key| (*key).to_owned()));
+        self.queue.add(keys.iter().map(|key| Key::new("n", *key)));
     }
 
     fn passes(&self) -> usize {

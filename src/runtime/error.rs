@@ -1,4 +1,4 @@
-//! What can go wrong in a controller, and what that means: try again, when, or never.
+//! What can go wrong with a request or a pass, and what that means: try again, when, or never.
 //!
 //! Owns the reading of the API server's refusals. Nothing else in the controllers looks at HTTP codes, evictions aside.
 
@@ -6,8 +6,6 @@ use std::time::Duration;
 
 use kube::core::Status;
 use thiserror::Error;
-
-use crate::logic::workload_action::effect::{Refusal, RefusalKind};
 
 /// What to do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,12 +45,15 @@ pub enum Error {
     /// The object, or its namespace, is not there.
     #[error("not found: {0}")]
     Gone(String),
-    /// The API server said no, and will say so again.
-    #[error("refused: {}", .0.message)]
-    Refused(Refusal),
+    /// A right is missing.
+    #[error("forbidden: {0}")]
+    Forbidden(String),
+    /// Its content was refused: by validation, admission, or a quota.
+    #[error("denied: {0}")]
+    Denied(String),
     /// A right is missing, or the API server has just started and not read its roles yet.
-    #[error("forbidden, or not allowed yet: {}", .0.message)]
-    Doubtful(Refusal),
+    #[error("forbidden, or not allowed yet: {0}")]
+    Doubtful(String),
     /// The API server asks for time.
     #[error("the API server asks to wait for {0:?}")]
     Throttled(Duration),
@@ -75,7 +76,9 @@ impl Error {
     #[must_use]
     pub fn class(&self) -> Class {
         match self {
-            Self::NotLeader | Self::Refused(_) | Self::Malformed(_) | Self::Broken => Class::Terminal,
+            Self::NotLeader | Self::Forbidden(_) | Self::Denied(_) | Self::Malformed(_) | Self::Broken => {
+                Class::Terminal
+            }
             Self::Conflict(_)
             | Self::Exists(_)
             | Self::Gone(_)
@@ -100,19 +103,14 @@ impl Error {
             Self::Conflict(_) => "Conflict",
             Self::Exists(_) => "AlreadyExists",
             Self::Gone(_) => "NotFound",
-            Self::Refused(refusal) | Self::Doubtful(refusal) => refusal.kind.reason().as_str(),
+            Self::Forbidden(_) | Self::Doubtful(_) => "Forbidden",
+            Self::Denied(_) => "Denied",
             Self::Throttled(_) => "Throttled",
             Self::Timeout(_) => "Timeout",
             Self::Unavailable(_) => "Unavailable",
             Self::Malformed(_) => "Malformed",
             Self::Broken => "Broken",
         }
-    }
-
-    /// A refusal of this kind.
-    #[must_use]
-    pub fn refused(kind: RefusalKind, message: impl Into<String>) -> Self {
-        Self::Refused(Refusal { kind, message: message.into() })
     }
 }
 
@@ -134,9 +132,9 @@ fn from_status(status: Box<Status>) -> Error {
         409 if status.reason == "AlreadyExists" => Error::Exists(words),
         409 => Error::Conflict(words),
         429 => Error::Throttled(retry_after(&status)),
-        403 if is_missing_right(&words) => Error::refused(RefusalKind::Forbidden, words),
+        403 if is_missing_right(&words) => Error::Forbidden(words),
         422 if is_failed_test(&status) => Error::Conflict(words),
-        400 | 403 | 413 | 422 => Error::refused(RefusalKind::Denied, words),
+        400 | 403 | 413 | 422 => Error::Denied(words),
         _ => Error::Unavailable(Box::new(kube::Error::Api(status))),
     }
 }
@@ -175,10 +173,10 @@ mod tests {
         let right = "pods is forbidden: User \"system:serviceaccount:a:b\" cannot create resource \"pods\" in API group \"\" in the namespace \"c\"";
         let webhook = "admission webhook \"a.b.c\" denied the request: no";
         for (code, reason, message, expected) in [
-            (403, "Forbidden", quota, "PodRefused"),
+            (403, "Forbidden", quota, "Denied"),
             (403, "Forbidden", right, "Forbidden"),
-            (400, "BadRequest", webhook, "PodRefused"),
-            (422, "Invalid", "spec.containers: Required value", "PodRefused"),
+            (400, "BadRequest", webhook, "Denied"),
+            (422, "Invalid", "spec.containers: Required value", "Denied"),
             (422, "Invalid", "the server rejected our request due to an error in our request", "Conflict"),
             (404, "NotFound", "pods \"a\" not found", "NotFound"),
             (409, "AlreadyExists", "pods \"a\" already exists", "AlreadyExists"),

@@ -1,0 +1,39 @@
+//! The list of the kinds that are watched, each with the fact that is kept of it. Whom a change wakes stands with the fact's
+//! table, in `logic::world`.
+
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+
+use crate::api::closed_loop::ClosedLoop;
+use crate::api::decision::Decision;
+use crate::api::execution::Execution;
+use crate::api::foreign::{ScaledObject, VerticalPodAutoscaler};
+use crate::api::monitoring::Monitoring;
+use crate::api::receipt::WorkloadActionReceipt;
+use crate::api::workload_action::WorkloadAction;
+use crate::logic::facts::{
+    BudgetFact, DeploymentFact, HpaFact, NodeFact, PodFact, ReceiptFact, ScaledObjectFact, ServiceFact, SetFact,
+    VpaFact,
+};
+use crate::runtime::watch::Feeds;
+
+/// Starts the watch of every kind.
+pub fn feed(feeds: &mut Feeds) {
+    feeds.cluster::<Node, NodeFact>();
+    feeds.namespaced::<Pod, PodFact>();
+    feeds.namespaced::<ReplicaSet, SetFact>();
+    feeds.namespaced::<Deployment, DeploymentFact>();
+    feeds.namespaced::<PodDisruptionBudget, BudgetFact>();
+    feeds.namespaced::<Service, ServiceFact>();
+    feeds.namespaced::<HorizontalPodAutoscaler, HpaFact>();
+    feeds.optional::<ScaledObject, ScaledObjectFact>();
+    feeds.optional::<VerticalPodAutoscaler, VpaFact>();
+    feeds.namespaced::<WorkloadAction, WorkloadAction>();
+    feeds.namespaced::<WorkloadActionReceipt, ReceiptFact>();
+    feeds.namespaced::<ClosedLoop, ClosedLoop>();
+    feeds.namespaced::<Monitoring, Monitoring>();
+    feeds.namespaced::<Decision, Decision>();
+    feeds.namespaced::<Execution, Execution>();
+}

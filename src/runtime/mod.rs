@@ -1,0 +1,23 @@
+//! What any controller stands on. Knows no kind of ours.
+//!
+//! | file | what it owns |
+//! |---|---|
+//! | `run`, `queue`, `backoff` | passes over objects: which, when, how many at once, what after a failure |
+//! | `watch`, `guard` | feeds of objects, converted to facts |
+//! | `store` | the world behind its lock, and whom a change wakes |
+//! | `context` | what all controllers work with |
+//! | `writer`, `error` | requests: time limit, leader fence, field managers; what an answer means |
+//! | `events` | Kubernetes Events |
+//! | `lease` | leader election |
+
+pub mod backoff;
+pub mod context;
+pub mod error;
+pub mod events;
+pub mod guard;
+pub mod lease;
+pub mod queue;
+pub mod run;
+pub mod store;
+pub mod watch;
+pub mod writer;

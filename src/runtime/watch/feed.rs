@@ -1,0 +1,275 @@
+//! One watch of one kind: what each of its events means to the store, and how it recovers.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use kube::api::GetParams;
+use kube::core::Request;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Resource};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tracing::{debug, warn};
+
+use super::Watched;
+use super::ready::Awaited;
+use crate::logic::facts::{Identity, Key};
+use crate::logic::world::{Indexed, Listing, Source};
+use crate::metrics::{KindLabel, Metrics, WatchLabels};
+use crate::runtime::guard::Guard;
+use crate::runtime::store::Store;
+
+/// Seconds that the server keeps one watch open. kube takes a watch for dead five seconds later.
+const WATCH_SECONDS: u32 = 145;
+
+/// Objects in one page of a list. What a page takes while it is turned into facts is several times its text, and an
+/// allocator does not easily give it back.
+const PAGE: u32 = 250;
+
+/// Backoff between two attempts: first and longest pause.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
+
+/// How often it is looked whether a kind of others is installed now.
+const LOOK: Duration = Duration::from_secs(15);
+
+/// One watch of objects `K`, which are kept as facts `F`.
+pub struct Feed<K, F> {
+    api: Api<Guard<K>>,
+    namespace: Option<String>,
+    timeout: Duration,
+    store: Store,
+    metrics: Metrics,
+    awaited: Awaited,
+    /// Failures in a row.
+    failures: u32,
+    /// What the list now under way has told so far.
+    list: Option<Listing<F>>,
+    /// Looks up what no watch has confirmed.
+    look_up: JoinSet<()>,
+}
+
+/// Why a watcher is given up, and another one begun.
+enum GivenUp {
+    /// It has no use any more.
+    Broken,
+    /// The API server has no such kind (404), or we may not look (403).
+    NotThere(u16),
+}
+
+impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
+    pub fn new(
+        api: Api<Guard<K>>,
+        namespace: Option<String>,
+        timeout: Duration,
+        store: Store,
+        metrics: Metrics,
+        awaited: Awaited,
+    ) -> Self {
+        let look_up = JoinSet::new();
+        Self { api, namespace, timeout, store, metrics, awaited, failures: 0, list: None, look_up }
+    }
+
+    /// Watches until it is dropped.
+    pub async fn run(mut self) {
+        loop {
+            if let GivenUp::NotThere(_) = self.follow().await {
+                self.back_off().await;
+            }
+        }
+    }
+
+    /// Watches whenever the kind is installed. That it is not is nothing to report; that we may not look is reported once.
+    pub async fn run_while_installed(mut self) {
+        let mut complained = false;
+        loop {
+            let GivenUp::NotThere(code) = self.follow().await else { continue };
+            let nothing = self.store.read(|world| world.begin_list::<F>(self.namespace.as_deref()));
+            self.store.end_list(nothing);
+            self.synced();
+            if code == 403 && !complained {
+                complained = true;
+                warn!(kind = F::KIND, "objects of this kind are not looked at: list and watch are not granted");
+            }
+            sleep(LOOK.mul_f64(1.0 + 0.2 * fastrand::f64())).await;
+        }
+    }
+
+    /// Follows one watcher until another one is needed.
+    async fn follow(&mut self) -> GivenUp {
+        let config = watcher::Config { page_size: Some(PAGE), ..watcher::Config::default() }.timeout(WATCH_SECONDS);
+        let mut events = pin!(watcher(self.api.clone(), config));
+        self.list = None;
+        loop {
+            // Once it follows the changes, the watcher itself bounds the silence.
+            let next = match self.list {
+                Some(_) => timeout(self.timeout, events.next()).await,
+                None => Ok(events.next().await),
+            };
+            match next {
+                Ok(Some(Ok(event))) => self.take_in(event),
+                Ok(Some(Err(error))) => {
+                    if let Some(given_up) = self.failed(&error).await {
+                        return given_up;
+                    }
+                }
+                Ok(None) => return GivenUp::Broken,
+                Err(_) => {
+                    self.report("timeout", &format!("no answer within {:?}", self.timeout));
+                    self.back_off().await;
+                    return GivenUp::Broken;
+                }
+            }
+        }
+    }
+
+    fn take_in(&mut self, event: Event<Guard<K>>) {
+        match event {
+            Event::Init => self.list = Some(self.store.read(|world| world.begin_list::<F>(self.namespace.as_deref()))),
+            Event::InitApply(object) => {
+                let read = self.fact(object);
+                let Some(list) = &mut self.list else { return };
+                match read {
+                    Ok(fact) => list.add(fact),
+                    Err(key) => list.add_unreadable(key),
+                }
+            }
+            Event::InitDone => {
+                self.failures = 0;
+                if let Some(list) = self.list.take() {
+                    self.store.end_list(list);
+                }
+                self.synced();
+                self.look_up_unconfirmed();
+            }
+            Event::Apply(object) => {
+                self.failures = 0;
+                match self.fact(object) {
+                    Ok(fact) => self.store.apply(fact, Source::Watch),
+                    Err(key) => self.store.write(|world| world.unreadable::<F>(key)),
+                }
+            }
+            Event::Delete(object) => self.store.remove::<F>(&Identity::from(object.meta())),
+        }
+    }
+
+    /// The fact of an object, or the key of one that does not parse.
+    fn fact(&self, object: Guard<K>) -> Result<F, Key> {
+        let key = Identity::from(object.meta()).key;
+        object.0.map(F::from).map_err(|invalid| {
+            let (ns, name, error) = (&key.namespace, &key.name, invalid.error);
+            warn!(kind = F::KIND, ns, name, error, "object does not parse");
+            self.metrics.unreadable.get_or_create(&KindLabel { kind: F::KIND }).inc();
+            key
+        })
+    }
+
+    /// The first list is there, or there is none.
+    fn synced(&mut self) {
+        if self.awaited.ready() {
+            debug!(kind = F::KIND, namespace = self.namespace, "cache filled");
+        }
+    }
+
+    /// What our own requests told of while the list was under way is read, now and when every request of before the list has
+    /// been answered: the watch that follows the list does not tell of what was deleted before it.
+    fn look_up_unconfirmed(&mut self) {
+        let look_up = LookUp { api: self.api.clone(), store: self.store.clone(), timeout: self.timeout };
+        let namespace = self.namespace.clone();
+        self.look_up.abort_all();
+        self.look_up.spawn(async move {
+            look_up.all::<F>(namespace.as_deref()).await;
+            sleep(look_up.timeout).await;
+            look_up.all::<F>(namespace.as_deref()).await;
+        });
+    }
+
+    /// Waits a moment. The watcher may have to be given up.
+    async fn failed(&mut self, error: &watcher::Error) -> Option<GivenUp> {
+        let given_up = match code(error) {
+            Some(code @ (403 | 404)) => Some(GivenUp::NotThere(code)),
+            // kube would ask for the same version again.
+            Some(410) if matches!(error, watcher::Error::WatchStartFailed(_)) => Some(GivenUp::Broken),
+            _ => None,
+        };
+        self.report(reason(error), &error.to_string());
+        if !matches!(given_up, Some(GivenUp::NotThere(_))) {
+            self.back_off().await;
+        }
+        given_up
+    }
+
+    fn report(&self, reason: &'static str, error: &str) {
+        self.metrics.watch_restarts.get_or_create(&WatchLabels { kind: F::KIND, reason }).inc();
+        self.store.write(|world| F::interrupted(world, Timestamp::now()));
+        if matches!(reason, "expired" | "not_there") {
+            debug!(kind = F::KIND, namespace = self.namespace, error, "watch ended");
+        } else {
+            warn!(kind = F::KIND, namespace = self.namespace, error, "watch failed, trying again");
+        }
+    }
+
+    async fn back_off(&mut self) {
+        let longest = BACKOFF.0.saturating_mul(2_u32.saturating_pow(self.failures.min(16))).min(BACKOFF.1);
+        self.failures = self.failures.saturating_add(1);
+        sleep(longest.mul_f64(0.5 + 0.5 * fastrand::f64())).await;
+    }
+}
+
+/// The HTTP code of an error, where the API server gave one.
+fn code(error: &watcher::Error) -> Option<u16> {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchFailed(kube::Error::Api(status))
+        | watcher::Error::WatchError(status) => Some(status.code),
+        watcher::Error::InitialListFailed(_)
+        | watcher::Error::WatchStartFailed(_)
+        | watcher::Error::WatchFailed(_)
+        | watcher::Error::NoResourceVersion => None,
+    }
+}
+
+/// The word for metrics.
+fn reason(error: &watcher::Error) -> &'static str {
+    match (error, code(error)) {
+        (watcher::Error::NoResourceVersion, _) => "no_version",
+        (_, Some(410)) => "expired",
+        (_, Some(403)) => "forbidden",
+        (_, Some(404)) => "not_there",
+        (_, Some(_)) => "refused",
+        (_, None) => "connection",
+    }
+}
+
+/// Reads objects of which only answers to our own requests have told.
+struct LookUp<K> {
+    api: Api<Guard<K>>,
+    store: Store,
+    timeout: Duration,
+}
+
+impl<K: Watched> LookUp<K> {
+    async fn all<F: Indexed + From<K>>(&self, namespace: Option<&str>) {
+        for id in self.store.read(|world| world.table::<F>().unconfirmed(namespace)) {
+            match timeout(self.timeout, self.one(&id)).await {
+                Ok(Ok(Some(Guard(Ok(found))))) => self.store.apply(F::from(found), Source::Own),
+                Ok(Ok(None)) => self.store.remove::<F>(&Identity { version: String::new(), ..id }),
+                // The watch tells what does not parse. What cannot be read now is looked up after the next list.
+                Ok(Ok(Some(Guard(Err(_)))) | Err(_)) | Err(_) => {}
+            }
+        }
+    }
+
+    async fn one(&self, id: &Identity) -> kube::Result<Option<Guard<K>>> {
+        let namespace = Some(id.key.namespace.as_str()).filter(|namespace| !namespace.is_empty());
+        let request = Request::new(K::url_path(&(), namespace)).get(&id.key.name, &GetParams::default());
+        let request = request.map_err(kube::Error::BuildRequest)?;
+        match self.api.clone().into_client().request(request).await {
+            Ok(found) => Ok(Some(found)),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! Feeds: one `kube::runtime::watcher` for each kind (and watched namespace), converted to slim facts at the edge, kept in the
+//! store.
+//!
+//! Owns the backoff of each watch, the time limits, what a whole list takes out, and whether all lists have come. Which
+//! kinds there are stands in `caches`.
+
+mod feed;
+mod pace;
+mod ready;
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::guard::Guard;
+use super::store::Store;
+use crate::logic::world::Indexed;
+use crate::metrics::Metrics;
+use feed::Feed;
+pub use ready::Readiness;
+
+/// An object that can be watched.
+pub trait Watched: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + 'static {}
+impl<K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + 'static> Watched for K {}
+
+/// What the watches need to know.
+#[derive(Clone)]
+pub struct Options {
+    /// Watch only these namespaces; all when empty. Objects of no namespace are watched either way.
+    pub namespaces: Vec<String>,
+    /// How long the answer to one request may take.
+    pub timeout: Duration,
+}
+
+/// Every watch of the process. Dropped, they end.
+pub struct Feeds {
+    client: Client,
+    options: Options,
+    store: Store,
+    ready: Readiness,
+    metrics: Metrics,
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+impl Feeds {
+    /// No watch yet. They run until `stop`.
+    #[must_use]
+    pub fn new(client: &Client, options: Options, store: Store, metrics: Metrics, stop: CancellationToken) -> Self {
+        let client = pace::paced(client.clone());
+        Self { client, options, store, ready: Readiness::default(), metrics, stop, tasks: JoinSet::new() }
+    }
+
+    /// Tells whether every watch has delivered its first list.
+    #[must_use]
+    pub fn ready(&self) -> Readiness {
+        self.ready.clone()
+    }
+
+    /// Watches a kind that is in no namespace.
+    pub fn cluster<K: Watched + Resource<Scope = ClusterResourceScope>, F: Indexed + From<K>>(&mut self) {
+        let feed = self.feed::<K, F>(Api::all(self.client.clone()), None);
+        self.spawn(feed.run());
+    }
+
+    /// Watches a kind.
+    pub fn namespaced<K: Watched + Resource<Scope = NamespaceResourceScope>, F: Indexed + From<K>>(&mut self) {
+        for (api, namespace) in self.places() {
+            let feed = self.feed::<K, F>(api, namespace);
+            self.spawn(feed.run());
+        }
+    }
+
+    /// Watches a kind of others, while it is installed: it may come and go at any time.
+    pub fn optional<K: Watched + Resource<Scope = NamespaceResourceScope>, F: Indexed + From<K>>(&mut self) {
+        for (api, namespace) in self.places() {
+            let feed = self.feed::<K, F>(api, namespace);
+            self.spawn(feed.run_while_installed());
+        }
+    }
+
+    /// Returns when every watch has ended, which they do on `stop`.
+    pub async fn ended(&mut self) {
+        while self.tasks.join_next().await.is_some() {}
+    }
+
+    fn places<K: Watched + Resource<Scope = NamespaceResourceScope>>(&self) -> Vec<(Api<Guard<K>>, Option<String>)> {
+        if self.options.namespaces.is_empty() {
+            return vec![(Api::all(self.client.clone()), None)];
+        }
+        let one = |namespace: &String| (Api::namespaced(self.client.clone(), namespace), Some(namespace.clone()));
+        self.options.namespaces.iter().map(one).collect()
+    }
+
+    fn feed<K: Watched, F: Indexed + From<K>>(&self, api: Api<Guard<K>>, namespace: Option<String>) -> Feed<K, F> {
+        let (store, metrics) = (self.store.clone(), self.metrics.clone());
+        Feed::new(api, namespace, self.options.timeout, store, metrics, self.ready.expect_one())
+    }
+
+    fn spawn(&mut self, feed: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.tasks.spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = feed => {}
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

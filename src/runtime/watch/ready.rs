@@ -1,0 +1,55 @@
+//! Whether the first list of every watch has come.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::Notify;
+
+/// Tells whether every watch has delivered its first list; cheap to clone.
+#[derive(Clone, Default)]
+pub struct Readiness(Arc<State>);
+
+#[derive(Default)]
+struct State {
+    awaited: AtomicUsize,
+    changed: Notify,
+}
+
+impl Readiness {
+    /// Every watch has delivered its first list.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.0.awaited.load(Ordering::Acquire) == 0
+    }
+
+    /// Returns when every watch has delivered its first list.
+    pub async fn ready(&self) {
+        loop {
+            let changed = self.0.changed.notified();
+            if self.is_ready() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// One more watch is awaited, until what is returned is told to be ready.
+    pub(super) fn expect_one(&self) -> Awaited {
+        self.0.awaited.fetch_add(1, Ordering::AcqRel);
+        Awaited(Some(self.clone()))
+    }
+}
+
+/// One watch that is awaited.
+pub(super) struct Awaited(Option<Readiness>);
+
+impl Awaited {
+    /// Its first list has come. True the first time.
+    pub fn ready(&mut self) -> bool {
+        let Some(all) = self.0.take() else { return false };
+        if all.0.awaited.fetch_sub(1, Ordering::AcqRel) == 1 {
+            all.0.changed.notify_waiters();
+        }
+        true
+    }
+}

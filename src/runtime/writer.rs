@@ -1,0 +1,196 @@
+//! How every controller asks the API server: each request bounded in time, its error classified, and none sent once another
+//! replica may act.
+//!
+//! The API server is not asked to warn of unknown fields: it would parse each body a second time for that, and what we send
+//! is made from the same types as the schema.
+
+use std::borrow::Cow;
+use std::fmt::Debug;
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::NamespaceResourceScope;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::error::Error;
+use crate::logic::facts::{Identity, Key};
+use crate::metrics::Metrics;
+
+/// A kind of objects in namespaces, as requests need it.
+pub trait Kube: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug {}
+impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug> Kube for K {}
+
+/// See the module. Cheap to clone.
+#[derive(Clone)]
+pub struct Writer {
+    client: Client,
+    /// How long one request may take.
+    timeout: Duration,
+    /// Cancelled when this replica must not act any more.
+    leader: CancellationToken,
+    metrics: Metrics,
+}
+
+impl Writer {
+    /// A writer for as long as this replica holds the lease.
+    #[must_use]
+    pub fn new(client: Client, timeout: Duration, leader: CancellationToken, metrics: Metrics) -> Self {
+        Self { client, timeout, leader, metrics }
+    }
+
+    /// The client, for requests that [`Writer::call`] then bounds.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// The objects of a kind in this namespace.
+    #[must_use]
+    pub fn api<K: Kube>(&self, namespace: &str) -> Api<K> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    /// This replica must not act any more.
+    #[must_use]
+    pub fn is_fenced(&self) -> bool {
+        self.leader.is_cancelled()
+    }
+
+    /// Returns when this replica must not act any more.
+    pub async fn fenced(&self) {
+        self.leader.cancelled().await;
+    }
+
+    /// Sends a request.
+    ///
+    /// # Errors
+    /// It was refused, no answer came in time, or this replica must not act any more; then it was not sent.
+    pub async fn call<T>(&self, call: impl Future<Output = kube::Result<T>>) -> Result<T, Error> {
+        if self.is_fenced() {
+            return Err(Error::NotLeader);
+        }
+        match tokio::time::timeout(self.timeout, call).await {
+            Ok(answer) => Ok(answer?),
+            Err(_) => Err(Error::Timeout(self.timeout)),
+        }
+    }
+
+    /// Counts and times a write. `effect` is its name in metrics and logs.
+    ///
+    /// # Errors
+    /// Those of the write.
+    pub async fn counted<T>(
+        &self,
+        effect: &'static str,
+        write: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let begun = Instant::now();
+        let done = write.await;
+        let outcome = done.as_ref().map_or_else(|error| error.class().word(), |_| "ok");
+        self.metrics.effect(effect, outcome, begun.elapsed());
+        if done.is_ok() {
+            info!(effect, "done");
+        }
+        done
+    }
+
+    /// Reads an object; None where there is none.
+    ///
+    /// # Errors
+    /// It could not be read.
+    pub async fn get<K: Kube>(&self, key: &Key) -> Result<Option<K>, Error> {
+        self.call(self.api::<K>(&key.namespace).get_opt(&key.name)).await
+    }
+
+    /// Makes an object, under this field manager.
+    ///
+    /// # Errors
+    /// It was not made, or nobody knows.
+    pub async fn create<K: Kube + Serialize>(&self, manager: &str, namespace: &str, object: &K) -> Result<K, Error> {
+        let params = PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() };
+        self.call(self.api::<K>(namespace).create(&params, object)).await
+    }
+
+    /// Changes an object, under this field manager. An apply takes over what others hold.
+    ///
+    /// # Errors
+    /// It was not changed, or nobody knows.
+    pub async fn patch<K: Kube>(
+        &self,
+        manager: &str,
+        key: &Key,
+        patch: &Patch<impl Serialize + Debug>,
+    ) -> Result<K, Error> {
+        let params = match patch {
+            Patch::Apply(_) => applying(manager),
+            _ => changing(manager),
+        };
+        self.call(self.api::<K>(&key.namespace).patch(&key.name, &params, patch)).await
+    }
+
+    /// Applies a status, under this field manager.
+    ///
+    /// # Errors
+    /// It was not written, or nobody knows.
+    pub async fn apply_status<K: Kube>(
+        &self,
+        manager: &str,
+        object: &Identity,
+        precondition: Precondition,
+        status: &(impl Serialize + Debug),
+    ) -> Result<K, Error> {
+        let Key { namespace, name } = &object.key;
+        let version = (precondition == Precondition::Version).then_some(object.version.as_str());
+        let uid = (!object.uid.is_empty()).then_some(object.uid.as_str());
+        let metadata = Head { namespace, name, uid, resource_version: version };
+        let body = StatusBody { api_version: K::api_version(&()), kind: K::kind(&()), metadata, status };
+        let api = self.api::<K>(namespace);
+        self.call(api.patch_status(name, &applying(manager), &Patch::Apply(&body))).await
+    }
+}
+
+/// Whether a write insists on the version that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precondition {
+    /// Only this object: what others write beside it does not matter.
+    Uid,
+    /// Only this version of it.
+    Version,
+}
+
+/// The body of a status that is applied.
+#[derive(Serialize, Debug)]
+#[serde(rename_all = "camelCase")]
+struct StatusBody<'a, S> {
+    api_version: Cow<'static, str>,
+    kind: Cow<'static, str>,
+    metadata: Head<'a>,
+    status: &'a S,
+}
+
+/// Which object it is for.
+#[derive(Serialize, Debug)]
+#[serde(rename_all = "camelCase")]
+struct Head<'a> {
+    namespace: &'a str,
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uid: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource_version: Option<&'a str>,
+}
+
+/// Server-side apply under this name, whoever else holds the fields.
+fn applying(manager: &str) -> PatchParams {
+    PatchParams::apply(manager).force().validation_ignore()
+}
+
+/// Any other patch under this name.
+fn changing(manager: &str) -> PatchParams {
+    PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() }.validation_ignore()
+}
