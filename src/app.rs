@@ -228,8 +228,8 @@ impl Parts {
             leader,
             stop: self.stop.clone(),
             web: Arc::clone(&self.web),
-            patience: Duration::from_secs(self.settings.outbound.timeout_seconds),
-            state: closed_loop::State::new(self.settings.outbound.concurrency),
+            request_timeout: Duration::from_secs(self.settings.outbound.timeout_seconds),
+            state: closed_loop::ControllerMemory::new(self.settings.outbound.concurrency),
         });
         queue.open();
         queue.wake(self.caches.loops.read(Loops::keys));

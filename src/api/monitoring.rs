@@ -8,7 +8,7 @@ use super::closed_loop::metric::{Metric, Side};
 use super::closed_loop::reasons::LoopReason;
 use super::closed_loop::{TargetRef, Trace};
 use super::sample::{Sample, Tag};
-use super::scalars::{Number, Span};
+use super::scalars::{DurationText, Number};
 
 /// What a loop watches, with the levels that hold after tuning. Made and written by the closed-loop controller; only
 /// `sample` belongs to the sender of samples.
@@ -40,7 +40,7 @@ pub struct MonitoringSpec {
     pub metrics: Vec<Metric>,
     /// How often the sources are asked. Default: 15s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub interval: Option<Span>,
+    pub interval: Option<DurationText>,
     /// When the status is written. Default: OnChange.
     #[serde(default)]
     pub trace: Trace,

@@ -8,28 +8,28 @@ use kube::ResourceExt;
 
 use super::{ClosedLoops, Pass};
 use crate::api::closed_loop::{ClosedLoop, ClosedLoopStatus};
-use crate::logic::closed_loop::validate::assessment::{Assessment, Case, assess};
-use crate::logic::closed_loop::validate::chain::Link;
+use crate::logic::closed_loop::validate::assessment::{Assessment, AssessmentInput, assess};
+use crate::logic::closed_loop::validate::chain::LoopLink;
 use crate::logic::closed_loop::validate::conflict::{Claimant, ClaimantKind, dimensions};
 use crate::logic::closed_loop::validate::support;
 
 /// What a loop was found to be, beside all that it was judged by.
 #[derive(Debug)]
 pub struct Assessed {
-    near: Near,
-    pub around: Around,
+    neighbours: Neighbours,
+    pub relations: LoopRelations,
     pub assessment: Assessment,
 }
 
 /// What there is around a loop, itself included.
 #[derive(Debug)]
-struct Near {
+struct Neighbours {
     parent: Arc<ClosedLoop>,
     loops: Vec<Arc<ClosedLoop>>,
     rivals: Vec<Claimant>,
 }
 
-impl Near {
+impl Neighbours {
     fn of(ctx: &ClosedLoops, pass: &Pass) -> Self {
         let parent = Arc::clone(&pass.family.parent);
         let target = &parent.spec.target;
@@ -54,42 +54,42 @@ impl Assessed {
     /// As it was found before, where nothing has changed that it was judged by: most passes are about a sample. What others
     /// have tuned ends with time.
     pub fn of(ctx: &ClosedLoops, pass: &Pass) -> Arc<Self> {
-        let near = Near::of(ctx, pass);
-        let tuned = near.parent.status.as_ref().is_some_and(|status| !status.tuning.is_empty());
+        let neighbours = Neighbours::of(ctx, pass);
+        let tuned = neighbours.parent.status.as_ref().is_some_and(|status| !status.tuning.is_empty());
         match &pass.memory.assessed {
-            Some(known) if !tuned && known.near.is(&near) => Arc::clone(known),
-            _ => Arc::new(Self::anew(ctx, pass, near)),
+            Some(known) if !tuned && known.neighbours.is(&neighbours) => Arc::clone(known),
+            _ => Arc::new(Self::anew(ctx, pass, neighbours)),
         }
     }
 
-    fn anew(ctx: &ClosedLoops, pass: &Pass, near: Near) -> Self {
-        let around = Around::of(&near);
-        let status = near.parent.status.clone().unwrap_or_default();
-        let assessment = assess(&around.case(ctx, pass, &status));
-        Self { near, around, assessment }
+    fn anew(ctx: &ClosedLoops, pass: &Pass, neighbours: Neighbours) -> Self {
+        let relations = LoopRelations::of(&neighbours);
+        let status = neighbours.parent.status.clone().unwrap_or_default();
+        let assessment = assess(&relations.case(ctx, pass, &status));
+        Self { neighbours, relations, assessment }
     }
 }
 
 /// The same, as the assessment takes it.
 #[derive(Debug)]
-pub struct Around {
-    links: BTreeMap<String, Link>,
+pub struct LoopRelations {
+    links: BTreeMap<String, LoopLink>,
     me: Claimant,
     others: Vec<Claimant>,
 }
 
-impl Around {
-    fn of(near: &Near) -> Self {
-        let loops = || near.loops.iter();
+impl LoopRelations {
+    fn of(neighbours: &Neighbours) -> Self {
+        let loops = || neighbours.loops.iter();
         Self {
-            links: loops().filter_map(|one| Some((one.name_any(), Link::of(&one.spec).ok()?))).collect(),
-            me: claimant(&near.parent),
-            others: loops().map(|one| claimant(one)).chain(near.rivals.iter().cloned()).collect(),
+            links: loops().filter_map(|one| Some((one.name_any(), LoopLink::of(&one.spec).ok()?))).collect(),
+            me: claimant(&neighbours.parent),
+            others: loops().map(|one| claimant(one)).chain(neighbours.rivals.iter().cloned()).collect(),
         }
     }
 
-    pub fn case<'a>(&'a self, ctx: &ClosedLoops, pass: &'a Pass, status: &'a ClosedLoopStatus) -> Case<'a> {
-        Case {
+    pub fn case<'a>(&'a self, ctx: &ClosedLoops, pass: &'a Pass, status: &'a ClosedLoopStatus) -> AssessmentInput<'a> {
+        AssessmentInput {
             name: &pass.key.name,
             spec: &pass.family.parent.spec,
             status,

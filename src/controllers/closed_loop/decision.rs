@@ -2,23 +2,23 @@
 
 use std::sync::Arc;
 
-use super::memory::Held;
+use super::memory::StatusCache;
 use super::objects::{self, Precondition};
 use super::{ClosedLoops, Pass};
 use crate::api::decision::DecisionStatus;
 use crate::controllers::error::Error;
-use crate::logic::closed_loop::decision::{Decided, Executor, Input, Rules};
+use crate::logic::closed_loop::decision::{Decided, DecisionInput, DecisionRules, Executor};
 
 /// Decides about what monitoring saw, and takes over what became of the last decision; the latter alone is no write.
 ///
 /// # Errors
 /// The write did not succeed; then nothing was decided.
-pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, rules: &Rules) -> Result<(), Error> {
+pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, rules: &DecisionRules) -> Result<(), Error> {
     let Some(object) = pass.family.decision.clone() else { return Ok(()) };
     let before = pass.memory.decision.of(&object);
     let execution = pass.family.execution.clone();
     let nothing = DecisionStatus::default();
-    let input = Input {
+    let input = DecisionInput {
         monitoring: pass.memory.monitoring.now(),
         executor: execution.as_deref().and_then(Executor::of),
         written: object.status.as_ref().unwrap_or(&nothing),
@@ -36,7 +36,7 @@ pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, rules: &Rules) -> Result<()
     match &pass.family.decision {
         Some(stored) => pass.memory.decision.keep(stored, (!write).then(|| Arc::new(status))),
         // It was deleted meanwhile, and what was decided with it.
-        None => pass.memory.decision = Held::default(),
+        None => pass.memory.decision = StatusCache::default(),
     }
     Ok(())
 }

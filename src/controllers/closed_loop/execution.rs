@@ -13,7 +13,9 @@ use super::{ClosedLoops, Pass, events};
 use crate::api::closed_loop::action::Rung;
 use crate::api::execution::{Claim, Execution, ExecutionSpec, ExecutionStatus};
 use crate::controllers::error::Error;
-use crate::logic::closed_loop::execution::{Acted, Effect, Job, Next, Seen, Sent, after, next};
+use crate::logic::closed_loop::execution::{
+    EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, Sent, TargetState, after_effect, next_step,
+};
 use crate::logic::closed_loop::validate::assessment::Assessment;
 
 /// Steps of one pass; then others get their turn.
@@ -30,7 +32,7 @@ const EVENTS: SignedDuration = SignedDuration::from_mins(1);
 /// # Errors
 /// A write, or a look at the target, did not succeed.
 pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment) -> Result<(), Error> {
-    let mut seen: Option<Seen> = None;
+    let mut seen: Option<TargetState> = None;
     let mut sent = Sent::Maybe;
     let name = pass.key.name.clone();
     let nothing = ExecutionStatus::default();
@@ -39,7 +41,7 @@ pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment) ->
         let status = object.status.as_ref().unwrap_or(&nothing);
         let decision = Arc::clone(pass.memory.decision.now());
         let uid = object.uid().unwrap_or_default();
-        let job = Job {
+        let job = ExecutionContext {
             spec: &assessment.children.execution,
             status,
             uid: &uid,
@@ -51,30 +53,30 @@ pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment) ->
             sent,
             now: ctx.now(),
         };
-        let step = match next(&job) {
-            Next::Act(effect) => {
+        let step = match next_step(&job) {
+            ExecutionStep::Act(effect) => {
                 if ctx.is_over() {
                     return Ok(());
                 }
                 sent = Sent::Maybe;
                 let acted = act(ctx, pass, job.spec, &effect).await?;
                 // Limits count from when it was done, and the answer may have taken its time.
-                after(&Job { now: ctx.now(), ..job }, &effect, &acted)
+                after_effect(&ExecutionContext { now: ctx.now(), ..job }, &effect, &acted)
             }
             step => step,
         };
         match step {
-            Next::Nothing => return Ok(()),
-            Next::Wait(at) => {
+            ExecutionStep::Nothing => return Ok(()),
+            ExecutionStep::Wait(at) => {
                 pass.again(at);
                 return Ok(());
             }
-            Next::Record(new) => {
+            ExecutionStep::Record(new) => {
                 let claims = new.claim.is_some() && new.claim != status.claim;
                 record(ctx, pass, &object, &new).await?;
                 sent = if claims { Sent::NotYet } else { Sent::Maybe };
             }
-            Next::Look | Next::Act(_) => {
+            ExecutionStep::Look | ExecutionStep::Act(_) => {
                 let rung = status.claim.as_ref().map(|claim| &claim.action);
                 let Some(rung) = rung.or(decision.chosen.as_ref().map(|chosen| &chosen.action)) else {
                     return Ok(());
@@ -93,14 +95,19 @@ async fn look(
     spec: &ExecutionSpec,
     rung: &Rung,
     claim: Option<&Claim>,
-) -> Result<Seen, Error> {
+) -> Result<TargetState, Error> {
     let mut actor = Actor::of(ctx, pass, spec);
     let seen = target::look(ctx, &mut actor, rung, claim).await;
     pass.memory.forbidden = actor.doubt;
     seen
 }
 
-async fn act(ctx: &ClosedLoops, pass: &mut Pass, spec: &ExecutionSpec, effect: &Effect) -> Result<Acted, Error> {
+async fn act(
+    ctx: &ClosedLoops,
+    pass: &mut Pass,
+    spec: &ExecutionSpec,
+    effect: &ExecutionEffect,
+) -> Result<EffectResult, Error> {
     let mut actor = Actor::of(ctx, pass, spec);
     let acted = target::act(ctx, &mut actor, effect).await;
     pass.memory.forbidden = actor.doubt;
@@ -114,8 +121,8 @@ async fn record(ctx: &ClosedLoops, pass: &mut Pass, object: &Execution, status: 
     let Some(told) = events::of_execution(before, status) else { return Ok(()) };
     let now = ctx.now();
     let rests = |last: Timestamp| now.duration_since(last) < EVENTS;
-    if told.warning || !pass.memory.boasted.is_some_and(rests) {
-        pass.memory.boasted = (!told.warning).then_some(now).or(pass.memory.boasted);
+    if told.warning || !pass.memory.last_event_at.is_some_and(rests) {
+        pass.memory.last_event_at = (!told.warning).then_some(now).or(pass.memory.last_event_at);
         ctx.events.tell(events::subject(pass), told);
     }
     Ok(())

@@ -19,8 +19,8 @@ use crate::logic::closed_loop::monitoring::tag;
 pub struct Memory {
     /// What the loop was last found to be.
     pub assessed: Option<Arc<Assessed>>,
-    pub monitoring: Held<Monitoring>,
-    pub decision: Held<Decision>,
+    pub monitoring: StatusCache<Monitoring>,
+    pub decision: StatusCache<Decision>,
     /// The sample that was taken, or refused, last.
     pub sample: Option<Sample>,
     /// What was watched when the levels were last looked at.
@@ -34,27 +34,27 @@ pub struct Memory {
     /// When the loop's own status was last written.
     pub told: Option<Timestamp>,
     /// When an event last told of what was done.
-    pub boasted: Option<Timestamp>,
+    pub last_event_at: Option<Timestamp>,
     /// Since when a right is missing.
     pub forbidden: Option<Timestamp>,
     /// What is in the way of the loop's children.
-    pub strangers: Option<String>,
+    pub not_owned: Option<String>,
 }
 
 /// A status as it is, beside the stored object from whose status it grew.
 #[derive(Debug)]
-pub struct Held<K: HasStatus> {
+pub struct StatusCache<K: HasStatus> {
     stored: Option<Arc<K>>,
     now: Arc<K::Status>,
 }
 
-impl<K: HasStatus<Status: Default>> Default for Held<K> {
+impl<K: HasStatus<Status: Default>> Default for StatusCache<K> {
     fn default() -> Self {
         Self { stored: None, now: Arc::default() }
     }
 }
 
-impl<K: HasStatus<Status: Clone + PartialEq + Default> + ResourceExt> Held<K> {
+impl<K: HasStatus<Status: Clone + PartialEq + Default> + ResourceExt> StatusCache<K> {
     /// The status as it is: what was not written, unless somebody has written another one meanwhile.
     pub fn of(&self, object: &Arc<K>) -> Arc<K::Status> {
         match object.status() {
@@ -79,7 +79,7 @@ impl<K: HasStatus<Status: Clone + PartialEq + Default> + ResourceExt> Held<K> {
     }
 }
 
-impl Held<Monitoring> {
+impl StatusCache<Monitoring> {
     /// The stored status is not of the last sample that is known here of this object: a request of a process that has ended
     /// since has landed late, be it under the same number, or somebody has put the status back.
     pub fn is_ahead_of(&self, object: &Arc<Monitoring>) -> bool {
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn what_was_not_written_counts_only_beside_what_it_grew_from() {
-        let mut held = Held::default();
+        let mut held = StatusCache::default();
         let unwritten = object("a", 2).status.clone().map(Arc::new);
         held.keep(&object("a", 1), unwritten);
         assert_eq!(held.of(&object("a", 1)).seq, Some(2));
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_status_that_was_put_back_is_told_from_one_that_was_written_later() {
-        let mut held = Held::default();
+        let mut held = StatusCache::default();
         assert!(!held.is_ahead_of(&monitoring("a", 1, 1)), "nothing is known");
         let unwritten = monitoring("a", 4, 4).status.clone().map(Arc::new);
         held.keep(&monitoring("a", 3, 3), unwritten);

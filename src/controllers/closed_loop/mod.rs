@@ -65,7 +65,7 @@ pub struct ClosedLoops {
     /// For servers that users name.
     pub web: Arc<Web>,
     /// How long one of those may take.
-    pub patience: Duration,
+    pub request_timeout: Duration,
     /// What time it is; a simulation has its own.
     pub clock: fn() -> Timestamp,
     /// The kinds of which fields may be changed, as `group/Kind`.
@@ -76,17 +76,17 @@ pub struct ClosedLoops {
     pub leader: CancellationToken,
     /// Cancelled when passes should come to an end.
     pub stop: CancellationToken,
-    pub state: State,
+    pub state: ControllerMemory,
 }
 
 /// What the controller keeps between two passes; a crash may lose it.
-pub struct State {
+pub struct ControllerMemory {
     memories: Mutex<HashMap<Key, Memory>>,
     kinds: Mutex<Kinds>,
     polls: Polls,
 }
 
-impl State {
+impl ControllerMemory {
     /// So many loops may wait for their sources at the same time.
     #[must_use]
     pub fn new(polls: usize) -> Self {
@@ -110,7 +110,7 @@ struct Pass {
     /// The earliest time at which there is something to do again.
     due: Option<Timestamp>,
     /// The answer to a write showed that somebody else has changed something: the watch may not tell of it any more.
-    stirred: bool,
+    changed_by_others: bool,
 }
 
 impl Pass {
@@ -135,15 +135,15 @@ impl Controller for ClosedLoops {
             return Ok(Again::OnChange);
         }
         let memory = self.state.memories().remove(&key).unwrap_or_default();
-        let mut pass = Pass { key, family: family.own(), memory, due: None, stirred: false };
+        let mut pass = Pass { key, family: family.own(), memory, due: None, changed_by_others: false };
         let done = self.hops(&mut pass).await;
-        let (due, stirred) = (pass.due, pass.stirred);
+        let (due, changed_by_others) = (pass.due, pass.changed_by_others);
         self.state.memories().insert(pass.key, pass.memory);
         if let Err(error) = &done {
             self.metrics.api_errors.get_or_create(&ReasonLabel { reason: error.reason() }).inc();
         }
         done?;
-        if stirred {
+        if changed_by_others {
             return Ok(Again::After(Duration::ZERO));
         }
         Ok(due.map_or(Again::OnChange, |at| {
@@ -158,7 +158,7 @@ impl ClosedLoops {
     async fn hops(self: &Arc<Self>, pass: &mut Pass) -> Result<(), Error> {
         let assessed = parent::keep(self, pass).await?;
         let assessment = &assessed.assessment;
-        if let Some((watch, rules)) = assessment.stages.as_ref().filter(|_| pass.memory.strangers.is_none()) {
+        if let Some((watch, rules)) = assessment.stages.as_ref().filter(|_| pass.memory.not_owned.is_none()) {
             execution::hop(self, pass, assessment).await?;
             let known = monitoring::hop(self, pass, assessment, watch).await?;
             if self.is_over() {

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::memory::Held;
+use super::memory::StatusCache;
 use super::objects::{self, Precondition};
-use super::sources::{self, Turn};
+use super::sources::{self, PollState};
 use super::{ClosedLoops, Pass};
 use crate::api::closed_loop::source::LoopHistory;
 use crate::api::decision::DecisionStatus;
@@ -19,7 +19,9 @@ use crate::controllers::error::Error;
 use crate::logic::closed_loop::decision::Executor;
 use crate::logic::closed_loop::decision::settlement;
 use crate::logic::closed_loop::monitoring::tag;
-use crate::logic::closed_loop::monitoring::{Around, Got, Measurement, News, Seen, Watch};
+use crate::logic::closed_loop::monitoring::{
+    Measurement, MonitoringRules, Observation, ObserveContext, ObserveTrigger, SourceResult,
+};
 use crate::logic::closed_loop::tuning::{effective_policy, last_served};
 use crate::logic::closed_loop::validate::assessment::Assessment;
 use crate::logic::facts::Key;
@@ -34,7 +36,7 @@ pub async fn hop(
     ctx: &Arc<ClosedLoops>,
     pass: &mut Pass,
     assessment: &Assessment,
-    watch: &Watch,
+    watch: &MonitoringRules,
 ) -> Result<bool, Error> {
     // The write insists on no version, since senders write beside it: it must not start from what an earlier one, whose
     // answer did not come, may have left behind.
@@ -49,19 +51,19 @@ pub async fn hop(
     let before = if put_back { Arc::clone(memory.now()) } else { memory.of(&object) };
     let anew = pass.memory.watched.as_ref() != Some(&assessment.children.monitoring);
     // What time alone lets through is looked at when it is due, so that nothing is done about what is stale by then.
-    let due = [watch.ripe(&before), pass.memory.again].into_iter().flatten().min().is_some_and(|due| due <= now);
+    let due = [watch.raises_at(&before), pass.memory.again].into_iter().flatten().min().is_some_and(|due| due <= now);
     let last = last_tag(pass);
-    let around = Around { last: last.as_ref(), now };
+    let around = ObserveContext { last: last.as_ref(), now };
     let sample = new_sample(pass, &object, watch, &before, around);
     let (answer, pause) = match sources::turn(ctx, &pass.key, &assessment.children.monitoring, watch.interval) {
-        Turn::Waits => {
+        PollState::Waits => {
             pass.memory.monitoring.keep(&object, Some(before));
             pass.again(later(Some(now), watch.interval));
             return Ok(false);
         }
         // An answer wakes the loop; the pause is for the case that none comes.
-        Turn::Goes(answer) => (answer, watch.interval * 2),
-        Turn::NoSources => {
+        PollState::Goes(answer) => (answer, watch.interval * 2),
+        PollState::NoSources => {
             let ticked = later(pass.memory.looked, watch.interval) <= now;
             (ticked.then(BTreeMap::new), watch.interval)
         }
@@ -69,15 +71,15 @@ pub async fn hop(
     let ticked = answer.is_some();
     let answer = answer.and_then(|answer| answered(ctx, pass, &object, &before, answer));
     let pushed = sample.as_ref().map(|sample| watch.pushed(sample));
-    let mut news: Vec<News> = answer.iter().chain(&pushed).map(News::Measured).collect();
+    let mut news: Vec<ObserveTrigger> = answer.iter().chain(&pushed).map(ObserveTrigger::Measured).collect();
     if news.is_empty() && (ticked || anew || due || put_back) {
-        news.push(News::Time);
+        news.push(ObserveTrigger::Time);
     }
-    let mut seen: Option<Seen> = None;
+    let mut seen: Option<Observation> = None;
     for one in &news {
         let status = seen.as_ref().map_or(&*before, |seen| &seen.status);
         let next = watch.observe(status, *one, around);
-        seen = Some(Seen { write: next.write || seen.is_some_and(|seen| seen.write), ..next });
+        seen = Some(Observation { write: next.write || seen.is_some_and(|seen| seen.write), ..next });
     }
     let next = seen.map_or((before, false), |seen| (Arc::new(seen.status), seen.write || put_back));
     keep(ctx, pass, &object, next).await?;
@@ -91,7 +93,7 @@ pub async fn hop(
         pass.memory.looked = Some(now);
     }
     pass.again(later(pass.memory.looked, pause).max(now));
-    if let Some(ripe) = watch.ripe(pass.memory.monitoring.now()) {
+    if let Some(ripe) = watch.raises_at(pass.memory.monitoring.now()) {
         pass.again(ripe);
     }
     Ok(true)
@@ -111,7 +113,7 @@ async fn keep(
     }
     match &pass.family.monitoring {
         Some(stored) => pass.memory.monitoring.keep(stored, (!write).then_some(status)),
-        None => pass.memory.monitoring = Held::default(),
+        None => pass.memory.monitoring = StatusCache::default(),
     }
     Ok(())
 }
@@ -121,9 +123,9 @@ async fn keep(
 fn new_sample(
     pass: &Pass,
     object: &Monitoring,
-    watch: &Watch,
+    watch: &MonitoringRules,
     before: &MonitoringStatus,
-    around: Around,
+    around: ObserveContext,
 ) -> Option<Sample> {
     let is_new = |sample: &&Sample| match &pass.memory.sample {
         Some(known) => known != *sample,
@@ -151,7 +153,7 @@ fn answered(
     pass: &Pass,
     object: &Arc<Monitoring>,
     before: &MonitoringStatus,
-    answer: BTreeMap<String, Got>,
+    answer: BTreeMap<String, SourceResult>,
 ) -> Option<Measurement> {
     let loops = asked(ctx, pass, object, before);
     if answer.is_empty() {
@@ -171,7 +173,7 @@ fn asked(ctx: &ClosedLoops, pass: &Pass, object: &Arc<Monitoring>, before: &Moni
         return None;
     }
     let target = object.spec.target.as_ref().map(|target| target.name.as_str()).unwrap_or_default();
-    let mut values: BTreeMap<String, Got> = BTreeMap::new();
+    let mut values: BTreeMap<String, SourceResult> = BTreeMap::new();
     let mut found = Vec::new();
     for (metric, source) in sources {
         let name = source.name.as_deref().unwrap_or(target);
@@ -183,7 +185,7 @@ fn asked(ctx: &ClosedLoops, pass: &Pass, object: &Arc<Monitoring>, before: &Moni
         };
         let known = before.last_served.iter().find(|known| &known.metric == metric);
         let window = source.window.map_or(last_served::DEFAULT_WINDOW, i64::from);
-        let one = last_served::find(metric, known, &rank, &status, window);
+        let one = last_served::find_least_served(metric, known, &rank, &status, window);
         values.insert(metric.clone(), Ok(last_served::imbalance(&one).to_string().into()));
         found.push((metric.clone(), one));
     }
@@ -199,5 +201,5 @@ fn decided(family: Family, now: Timestamp) -> Option<(Vec<String>, DecisionStatu
     let status = family.parent.status.clone().unwrap_or_default();
     let policy = effective_policy::effective(&family.parent.spec, &status.tuning, status.effective.as_ref(), now);
     let rank = policy.map_or_else(|_| decision.spec.rank.clone(), |policy| policy.rank);
-    Some((rank, settlement::told(decision.status.as_ref()?, executor, now)))
+    Some((rank, settlement::with_outcome(decision.status.as_ref()?, executor, now)))
 }

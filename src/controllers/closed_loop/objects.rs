@@ -23,7 +23,7 @@ use crate::logic::world::Source;
 use crate::logic::world::loops::{LoopKind, LoopObject};
 
 /// One of the four kinds.
-pub trait Kind:
+pub trait LoopResource:
     Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
     + Serialize
     + DeserializeOwned
@@ -43,7 +43,7 @@ pub trait Kind:
 
 macro_rules! kinds {
     ($($kind:ident => $word:ident, $manager:ident;)*) => {
-        $(impl Kind for $kind {
+        $(impl LoopResource for $kind {
             const KIND: LoopKind = LoopKind::$word;
             const STATUS_MANAGER: &'static str = marks::$manager;
             const EFFECTS: (&'static str, &'static str) =
@@ -71,12 +71,12 @@ pub enum Precondition {
     Version,
 }
 
-fn api<K: Kind>(ctx: &ClosedLoops, key: &Key) -> Api<K> {
+fn api<K: LoopResource>(ctx: &ClosedLoops, key: &Key) -> Api<K> {
     Api::namespaced(ctx.client.clone(), &key.namespace)
 }
 
 /// Writes a status by server-side apply.
-pub async fn record<K: Kind>(
+pub async fn record<K: LoopResource>(
     ctx: &ClosedLoops,
     pass: &mut Pass,
     object: &K,
@@ -95,7 +95,7 @@ pub async fn record<K: Kind>(
     match written {
         Ok(answer) => {
             // Only a status was written: whatever else is new came from others.
-            pass.stirred |= answer.meta().generation != object.meta().generation;
+            pass.changed_by_others |= answer.meta().generation != object.meta().generation;
             take_in(ctx, pass, answer)
         }
         Err(error) => Err(surprised::<K>(ctx, pass, error).await),
@@ -103,7 +103,7 @@ pub async fn record<K: Kind>(
 }
 
 /// Makes a child. One of that name that is there already is looked at by the next pass.
-pub async fn create<K: Kind>(ctx: &ClosedLoops, pass: &mut Pass, child: &K) -> Result<(), Error> {
+pub async fn create<K: LoopResource>(ctx: &ClosedLoops, pass: &mut Pass, child: &K) -> Result<(), Error> {
     let params = PostParams { field_manager: Some(marks::LOOP_MANAGER.to_owned()), ..PostParams::default() };
     let api = api::<K>(ctx, &pass.key);
     match counted(ctx, K::EFFECTS.0, ctx.timed(api.create(&params, child))).await {
@@ -113,7 +113,12 @@ pub async fn create<K: Kind>(ctx: &ClosedLoops, pass: &mut Pass, child: &K) -> R
 }
 
 /// Changes a child's spec and marks: by server-side apply, or by a merge patch where another has added to it.
-pub async fn keep<K: Kind>(ctx: &ClosedLoops, pass: &mut Pass, child: &K, patch: &Patch<Value>) -> Result<(), Error> {
+pub async fn keep<K: LoopResource>(
+    ctx: &ClosedLoops,
+    pass: &mut Pass,
+    child: &K,
+    patch: &Patch<Value>,
+) -> Result<(), Error> {
     let params = match patch {
         Patch::Apply(_) => applying(marks::LOOP_MANAGER),
         _ => changing(marks::LOOP_MANAGER),
@@ -126,7 +131,7 @@ pub async fn keep<K: Kind>(ctx: &ClosedLoops, pass: &mut Pass, child: &K, patch:
 }
 
 /// The head of what is applied.
-pub fn apply_body<K: Kind>(uid: Option<&str>, key: &Key) -> Value {
+pub fn apply_body<K: LoopResource>(uid: Option<&str>, key: &Key) -> Value {
     json!({
         "apiVersion": K::api_version(&()),
         "kind": K::kind(&()),
@@ -136,7 +141,7 @@ pub fn apply_body<K: Kind>(uid: Option<&str>, key: &Key) -> Value {
 
 /// The answer to a write of ours is a fact at once. Other loops that it concerns are woken; ours goes on anyway, unless it was
 /// deleted meanwhile: of that nothing was to be done any more.
-fn take_in<K: Kind>(ctx: &ClosedLoops, pass: &mut Pass, answer: K) -> Result<(), Error> {
+fn take_in<K: LoopResource>(ctx: &ClosedLoops, pass: &mut Pass, answer: K) -> Result<(), Error> {
     let (mut wakes, family) = ctx.loops.write(|loops| {
         let wakes = loops.apply(answer.object(), Source::Own);
         (wakes, loops.family(&pass.key))
@@ -148,7 +153,7 @@ fn take_in<K: Kind>(ctx: &ClosedLoops, pass: &mut Pass, answer: K) -> Result<(),
 }
 
 /// The object is not as it was known: it is looked at, so that the next pass starts from what there is.
-async fn surprised<K: Kind>(ctx: &ClosedLoops, pass: &mut Pass, error: Error) -> Error {
+async fn surprised<K: LoopResource>(ctx: &ClosedLoops, pass: &mut Pass, error: Error) -> Error {
     match error {
         Error::Conflict(_) | Error::Exists(_) | Error::Gone(_) => refresh::<K>(ctx, pass).await.err().unwrap_or(error),
         error => error,
@@ -159,7 +164,7 @@ async fn surprised<K: Kind>(ctx: &ClosedLoops, pass: &mut Pass, error: Error) ->
 ///
 /// # Errors
 /// It could not be read.
-pub async fn refresh<K: Kind>(ctx: &ClosedLoops, pass: &mut Pass) -> Result<(), Error> {
+pub async fn refresh<K: LoopResource>(ctx: &ClosedLoops, pass: &mut Pass) -> Result<(), Error> {
     match ctx.timed(api::<K>(ctx, &pass.key).get_opt(&pass.key.name)).await? {
         Some(found) => take_in(ctx, pass, found)?,
         None => {
@@ -171,7 +176,7 @@ pub async fn refresh<K: Kind>(ctx: &ClosedLoops, pass: &mut Pass) -> Result<(), 
     Ok(())
 }
 
-fn known_uid<K: Kind>(pass: &Pass) -> String {
+fn known_uid<K: LoopResource>(pass: &Pass) -> String {
     let family = &pass.family;
     let uid = match K::KIND {
         LoopKind::Loop => family.parent.uid(),

@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::assessed::Assessed;
-use super::objects::{self, Kind, Precondition};
+use super::objects::{self, LoopResource, Precondition};
 use super::{ClosedLoops, Pass, events};
 use crate::api::closed_loop::{ClosedLoop, ClosedLoopStatus};
 use crate::api::decision::{Decision, DecisionSpec};
@@ -21,7 +21,7 @@ use crate::api::execution::{Execution, ExecutionSpec};
 use crate::api::marks;
 use crate::api::monitoring::{Monitoring, MonitoringSpec};
 use crate::controllers::error::Error;
-use crate::logic::closed_loop::validate::assessment::{self, Hops, Trouble};
+use crate::logic::closed_loop::validate::assessment::{self, ChildStatuses, LoopProblem};
 use crate::logic::world::loops::{Family, is_owned};
 
 /// The least time between two writes of the loop's status that only tell of another decision: the hops tell of each.
@@ -35,7 +35,7 @@ pub async fn keep(ctx: &ClosedLoops, pass: &mut Pass) -> Result<Arc<Assessed>, E
     let assessed = Assessed::of(ctx, pass);
     pass.memory.assessed = Some(Arc::clone(&assessed));
     let assessment = &assessed.assessment;
-    pass.memory.strangers = None;
+    pass.memory.not_owned = None;
     if let Some(until) = &assessment.effective.until {
         pass.again(until.0);
     }
@@ -48,7 +48,7 @@ pub async fn keep(ctx: &ClosedLoops, pass: &mut Pass) -> Result<Arc<Assessed>, E
 }
 
 /// A child of a loop.
-trait Child: Kind + HasSpec<Spec: Serialize + Clone + PartialEq> {
+trait Child: LoopResource + HasSpec<Spec: Serialize + Clone + PartialEq> {
     fn make(name: &str, spec: Self::Spec) -> Self;
     fn find(family: &Family) -> Option<Arc<Self>>;
     /// What of the spec is the loop's.
@@ -118,7 +118,7 @@ async fn child<K: Child>(ctx: &ClosedLoops, pass: &mut Pass, spec: &K::Spec) -> 
                 K::kind(&()),
                 pass.key.name
             );
-            pass.memory.strangers.get_or_insert(words);
+            pass.memory.not_owned.get_or_insert(words);
         }
         return Ok(());
     }
@@ -173,14 +173,14 @@ pub async fn report(ctx: &ClosedLoops, pass: &mut Pass, assessed: &Assessed) -> 
     let parent = Arc::clone(&pass.family.parent);
     let tuning = parent.status.as_ref().map(|status| status.tuning.clone()).unwrap_or_default();
     let stored = ClosedLoopStatus { tuning: Vec::new(), ..parent.status.clone().unwrap_or_default() };
-    let case = assessed.around.case(ctx, pass, &stored);
+    let case = assessed.relations.case(ctx, pass, &stored);
     let now = case.now;
     let family = &pass.family;
-    let hops = Hops {
+    let hops = ChildStatuses {
         monitoring: family.monitoring.as_ref().and_then(|object| object.status.as_ref()),
         decision: family.decision.as_ref().and_then(|object| object.status.as_ref()),
         execution: family.execution.as_ref().and_then(|object| object.status.as_ref()),
-        strangers: pass.memory.strangers.as_deref(),
+        not_owned: pass.memory.not_owned.as_deref(),
     };
     let status = assessment::status(&case, assessment, hops, parent.metadata.generation.unwrap_or(0));
     if assessment::same_edges(&stored, &status) {
@@ -193,7 +193,7 @@ pub async fn report(ctx: &ClosedLoops, pass: &mut Pass, assessed: &Assessed) -> 
             return Ok(());
         }
     }
-    let trouble = assessment.trouble.as_ref().map(Trouble::words);
+    let trouble = assessment.problem.as_ref().map(LoopProblem::message);
     if let Some(words) = trouble.filter(|_| !assessment::same_edges(&stored, &status)) {
         tracing::info!(words, "loop does not act");
     }
@@ -204,7 +204,7 @@ pub async fn report(ctx: &ClosedLoops, pass: &mut Pass, assessed: &Assessed) -> 
     }
     // Another loop may have tuned this one between our reading and our writing.
     let tuned = pass.family.parent.status.as_ref().map(|status| status.tuning.as_slice()).unwrap_or_default();
-    pass.stirred |= tuned != tuning;
+    pass.changed_by_others |= tuned != tuning;
     Ok(())
 }
 

@@ -24,14 +24,14 @@ use crate::api::closed_loop::TargetRef;
 use crate::api::closed_loop::source::Source;
 use crate::api::monitoring::MonitoringSpec;
 use crate::controllers::error::Error;
-use crate::logic::closed_loop::monitoring::Got;
+use crate::logic::closed_loop::monitoring::SourceResult;
 use crate::logic::closed_loop::validate::names::{DEFAULT_ACCOUNT, is_name};
 use crate::logic::facts::Key;
 use crate::logic::workload_action::effect::RefusalKind;
 use crate::metrics::SourceLabels;
 
 /// What a poll gave, by metric.
-type Answer = BTreeMap<String, Got>;
+type Answer = BTreeMap<String, SourceResult>;
 
 /// The polls of all loops.
 pub struct Polls {
@@ -41,7 +41,7 @@ pub struct Polls {
 
 /// Asks the sources of one loop, again and again.
 struct Poll {
-    question: Arc<Question>,
+    question: Arc<PollRequest>,
     task: JoinHandle<()>,
     answer: Option<Answer>,
     /// There has been an answer.
@@ -55,7 +55,7 @@ impl Drop for Poll {
 }
 
 /// What is asked, as whom, how often.
-struct Question {
+struct PollRequest {
     key: Key,
     metrics: Vec<(String, Source)>,
     account: Option<String>,
@@ -64,7 +64,7 @@ struct Question {
 }
 
 /// How it is with a loop's sources.
-pub enum Turn {
+pub enum PollState {
     /// Nobody has to be asked.
     NoSources,
     /// There is no answer yet since the loop, or what it asks, is known: what was known before is not to be decided on.
@@ -82,7 +82,7 @@ fn asked(spec: &MonitoringSpec) -> impl Iterator<Item = (&String, &Source)> {
     all.filter(move |metric| asks(&metric.source)).map(|metric| (&metric.name, &metric.source))
 }
 
-impl Question {
+impl PollRequest {
     fn is_of(&self, spec: &MonitoringSpec, interval: SignedDuration) -> bool {
         self.interval == interval
             && self.account == spec.service_account_name
@@ -108,19 +108,19 @@ impl Polls {
 }
 
 /// Takes what the loop's sources have answered. From the first call on they are asked.
-pub fn turn(ctx: &Arc<ClosedLoops>, key: &Key, spec: &MonitoringSpec, interval: SignedDuration) -> Turn {
+pub fn turn(ctx: &Arc<ClosedLoops>, key: &Key, spec: &MonitoringSpec, interval: SignedDuration) -> PollState {
     let mut polls = ctx.state.polls.all();
     if asked(spec).next().is_none() {
         polls.remove(key);
-        return Turn::NoSources;
+        return PollState::NoSources;
     }
     let known = polls.get_mut(key).filter(|poll| poll.question.is_of(spec, interval) && !poll.task.is_finished());
     if let Some(poll) = known {
         let answer = poll.answer.take();
         poll.known |= answer.is_some();
-        return if poll.known { Turn::Goes(answer) } else { Turn::Waits };
+        return if poll.known { PollState::Goes(answer) } else { PollState::Waits };
     }
-    let question = Arc::new(Question {
+    let question = Arc::new(PollRequest {
         key: key.clone(),
         metrics: asked(spec).map(|(name, source)| (name.clone(), source.clone())).collect(),
         account: spec.service_account_name.clone(),
@@ -129,13 +129,13 @@ pub fn turn(ctx: &Arc<ClosedLoops>, key: &Key, spec: &MonitoringSpec, interval: 
     });
     let task = tokio::spawn(poll(Arc::clone(ctx), Arc::clone(&question)));
     polls.insert(key.clone(), Poll { question, task, answer: None, known: false });
-    Turn::Waits
+    PollState::Waits
 }
 
 /// Asks, tells, and waits for the next time; until the loop asks something else, or nobody may ask any more.
-async fn poll(ctx: Arc<ClosedLoops>, question: Arc<Question>) {
-    let interval = Duration::try_from(question.interval).unwrap_or(ctx.patience);
-    let within = interval.min(ctx.patience);
+async fn poll(ctx: Arc<ClosedLoops>, question: Arc<PollRequest>) {
+    let interval = Duration::try_from(question.interval).unwrap_or(ctx.request_timeout);
+    let within = interval.min(ctx.request_timeout);
     let asking = async {
         loop {
             let next = Instant::now() + interval;
@@ -159,7 +159,7 @@ async fn poll(ctx: Arc<ClosedLoops>, question: Arc<Question>) {
 }
 
 /// Asks all sources at once; one that fails or hangs is alone with that.
-async fn ask(ctx: &ClosedLoops, question: &Question, within: Duration) -> Answer {
+async fn ask(ctx: &ClosedLoops, question: &PollRequest, within: Duration) -> Answer {
     let late = |what: &str| Err(format!("{what} within {} s", within.as_secs_f64()));
     let Ok(_turn) = tokio::time::timeout(within, ctx.state.polls.turns.acquire()).await else {
         let all = question.metrics.iter();
@@ -184,8 +184,8 @@ fn word(source: &Source) -> &'static str {
     }
 }
 
-async fn one(ctx: &ClosedLoops, question: &Question, source: &Source, within: Duration) -> Got {
-    let asker = Asker {
+async fn one(ctx: &ClosedLoops, question: &PollRequest, source: &Source, within: Duration) -> SourceResult {
+    let asker = SourceReader {
         ctx,
         account: Account {
             client: ctx.client.clone(),
@@ -203,12 +203,12 @@ async fn one(ctx: &ClosedLoops, question: &Question, source: &Source, within: Du
 }
 
 /// Who asks: the operator, and for objects the loop's own account.
-pub struct Asker<'a> {
+pub struct SourceReader<'a> {
     pub ctx: &'a ClosedLoops,
     pub account: Account,
 }
 
-impl Asker<'_> {
+impl SourceReader<'_> {
     /// Why an object could not be read, in words.
     async fn words(&self, what: &str, error: Error) -> String {
         match error {

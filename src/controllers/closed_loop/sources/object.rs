@@ -2,16 +2,16 @@
 
 use serde_json::Value;
 
-use super::{Asker, name};
+use super::{SourceReader, name};
 use crate::api::closed_loop::TargetRef;
 use crate::api::closed_loop::source::ObjectField;
-use crate::controllers::closed_loop::target::account::Path;
+use crate::controllers::closed_loop::target::account::ObjectPath;
 use crate::controllers::closed_loop::target::kinds;
-use crate::logic::closed_loop::monitoring::Got;
+use crate::logic::closed_loop::monitoring::SourceResult;
 use crate::logic::closed_loop::sources::document::{self, Text};
 
 /// The value.
-pub async fn read(asker: &Asker<'_>, source: &ObjectField) -> Got {
+pub async fn read(asker: &SourceReader<'_>, source: &ObjectField) -> SourceResult {
     let ObjectField { api_version, kind, name: object, .. } = source;
     let id = TargetRef { api_version: api_version.clone(), kind: kind.clone(), name: object.clone() };
     let object = asker.object(&id).await?;
@@ -23,7 +23,7 @@ pub async fn read(asker: &Asker<'_>, source: &ObjectField) -> Got {
     Ok(found?.into())
 }
 
-impl Asker<'_> {
+impl SourceReader<'_> {
     /// Any object of the loop's namespace.
     pub async fn object(&self, id: &TargetRef) -> Result<Value, String> {
         let TargetRef { api_version, kind, name: object } = id;
@@ -37,7 +37,7 @@ impl Asker<'_> {
             Err(error) => return Err(self.words(&what, error).await),
         };
         let url = place.url(&self.account.namespace);
-        match self.account.get(self.ctx, Path { url: &url, name: name(object)?, subresource: None }).await {
+        match self.account.get(self.ctx, ObjectPath { url: &url, name: name(object)?, subresource: None }).await {
             Ok(found) => Ok(found),
             Err(error) => Err(self.words(&what, error).await),
         }

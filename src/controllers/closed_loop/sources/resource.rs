@@ -5,14 +5,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{ObjectList, Selector};
 use serde_json::Value;
 
-use super::Asker;
+use super::SourceReader;
 use crate::api::closed_loop::TargetRef;
 use crate::api::closed_loop::source::ResourceUse;
-use crate::logic::closed_loop::monitoring::Got;
+use crate::logic::closed_loop::monitoring::SourceResult;
 use crate::logic::closed_loop::sources::usage::{self, PodMetricsList};
 
 /// The value.
-pub async fn read(asker: &Asker<'_>, source: &ResourceUse, target: Option<&TargetRef>) -> Got {
+pub async fn read(asker: &SourceReader<'_>, source: &ResourceUse, target: Option<&TargetRef>) -> SourceResult {
     let selector = match (&source.pod_labels, target) {
         (Some(labels), _) => labels.clone().into_iter().collect(),
         (None, Some(target)) => selector(target, &asker.object(target).await?)?,

@@ -6,28 +6,28 @@ use std::time::Duration;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 
-use super::{Asker, name};
+use super::{SourceReader, name};
 use crate::api::closed_loop::source::{Auth as AuthRef, CaRef, Http, KeyRef, Prometheus};
 use crate::clients::web::{Auth, Call};
 use crate::clients::{json, prometheus as client};
-use crate::controllers::closed_loop::target::account::Path;
-use crate::logic::closed_loop::monitoring::{Got, Point};
+use crate::controllers::closed_loop::target::account::ObjectPath;
+use crate::logic::closed_loop::monitoring::{SourceResult, SourceValue};
 
 /// The value of a query.
-pub async fn prometheus(asker: &Asker<'_>, source: &Prometheus, within: Duration) -> Got {
+pub async fn prometheus(asker: &SourceReader<'_>, source: &Prometheus, within: Duration) -> SourceResult {
     let call = asker.call(&source.url, source.auth.as_ref(), source.ca.as_ref(), within).await?;
     let found = client::instant(&asker.ctx.web, &call, &source.query).await.map_err(|error| error.to_string())?;
-    Ok(Point { value: found.value, at: Some(found.at) })
+    Ok(SourceValue { value: found.value, at: Some(found.at) })
 }
 
 /// A number in a document.
-pub async fn http(asker: &Asker<'_>, source: &Http, within: Duration) -> Got {
+pub async fn http(asker: &SourceReader<'_>, source: &Http, within: Duration) -> SourceResult {
     let call = asker.call(&source.url, source.auth.as_ref(), source.ca.as_ref(), within).await?;
     let found = json::number(&asker.ctx.web, &call, &source.path).await.map_err(|error| error.to_string())?;
     Ok(found.into())
 }
 
-impl Asker<'_> {
+impl SourceReader<'_> {
     /// The request, with what it takes to be let in. Secrets are read anew each time: who takes one away, or the right to
     /// read it, is obeyed at once.
     ///
@@ -70,7 +70,7 @@ impl Asker<'_> {
 
     async fn secret_data(&self, secret: &str) -> Result<BTreeMap<String, ByteString>, String> {
         let url = format!("/api/v1/namespaces/{}/secrets", self.account.namespace);
-        let path = Path { url: &url, name: name(secret)?, subresource: None };
+        let path = ObjectPath { url: &url, name: name(secret)?, subresource: None };
         match self.account.get::<Secret>(self.ctx, path).await {
             Ok(found) => Ok(found.data.unwrap_or_default()),
             Err(error) => Err(self.words(&format!("Secret {secret}"), error).await),
@@ -79,7 +79,7 @@ impl Asker<'_> {
 
     async fn config(&self, key: &KeyRef) -> Result<Vec<u8>, String> {
         let url = format!("/api/v1/namespaces/{}/configmaps", self.account.namespace);
-        let path = Path { url: &url, name: name(&key.name)?, subresource: None };
+        let path = ObjectPath { url: &url, name: name(&key.name)?, subresource: None };
         let found = match self.account.get::<ConfigMap>(self.ctx, path).await {
             Ok(found) => found,
             Err(error) => return Err(self.words(&format!("ConfigMap {}", key.name), error).await),

@@ -27,7 +27,7 @@ pub struct Account {
 
 /// Where an object is, and which part of it is meant.
 #[derive(Clone, Copy, Debug)]
-pub struct Path<'a> {
+pub struct ObjectPath<'a> {
     /// Path of its kind in its namespace.
     pub url: &'a str,
     pub name: &'a str,
@@ -39,7 +39,7 @@ impl Account {
     ///
     /// # Errors
     /// The request did not succeed.
-    pub async fn get<T: DeserializeOwned>(&self, ctx: &ClosedLoops, path: Path<'_>) -> Result<T, Error> {
+    pub async fn get<T: DeserializeOwned>(&self, ctx: &ClosedLoops, path: ObjectPath<'_>) -> Result<T, Error> {
         let (request, params) = (Request::new(path.url), kube::api::GetParams::default());
         let request = match path.subresource {
             Some(subresource) => request.get_subresource(subresource, path.name),
@@ -65,7 +65,7 @@ impl Account {
     pub async fn merge<T: DeserializeOwned>(
         &self,
         ctx: &ClosedLoops,
-        path: Path<'_>,
+        path: ObjectPath<'_>,
         body: &Value,
     ) -> Result<T, Error> {
         self.patch(ctx, path, &Patch::Merge(body)).await
@@ -78,7 +78,7 @@ impl Account {
     pub async fn json<T: DeserializeOwned>(
         &self,
         ctx: &ClosedLoops,
-        path: Path<'_>,
+        path: ObjectPath<'_>,
         patch: &[Value],
     ) -> Result<T, Error> {
         let patch = serde_json::from_value(patch.into()).map_err(malformed)?;
@@ -88,7 +88,7 @@ impl Account {
     async fn patch<T: DeserializeOwned>(
         &self,
         ctx: &ClosedLoops,
-        path: Path<'_>,
+        path: ObjectPath<'_>,
         patch: &Patch<impl Serialize + Debug>,
     ) -> Result<T, Error> {
         let params = PatchParams { field_manager: Some(marks::EXECUTION_MANAGER.to_owned()), ..PatchParams::default() };

@@ -12,7 +12,7 @@ use crate::api::marks;
 use crate::api::workload_action::{WorkloadAction, WorkloadActionSpec};
 use crate::controllers::closed_loop::ClosedLoops;
 use crate::controllers::error::Error;
-use crate::logic::closed_loop::execution::{ActionEnd, Seen};
+use crate::logic::closed_loop::execution::{ActionProgress, TargetState};
 use crate::logic::facts::Key;
 use crate::logic::world::loops::is_owned;
 use crate::logic::world::{Object, Source};
@@ -21,9 +21,9 @@ use crate::logic::world::{Object, Source};
 ///
 /// # Errors
 /// It could not be read.
-pub async fn look(ctx: &ClosedLoops, actor: &Actor, claim: Option<&Claim>) -> Result<Seen, Error> {
+pub async fn look(ctx: &ClosedLoops, actor: &Actor, claim: Option<&Claim>) -> Result<TargetState, Error> {
     let Some(name) = claim.and_then(|claim| claim.goal.workload_action.as_ref()) else {
-        return Ok(Seen::WorkloadAction(None));
+        return Ok(TargetState::WorkloadAction(None));
     };
     let key = Key::new(actor.loop_key.namespace.clone(), name.clone());
     let known = ctx.world.read(|world| world.action(&key).cloned());
@@ -34,25 +34,25 @@ pub async fn look(ctx: &ClosedLoops, actor: &Actor, claim: Option<&Claim>) -> Re
             let api: Api<WorkloadAction> = Api::namespaced(ctx.client.clone(), &key.namespace);
             match ctx.timed(api.get_opt(name)).await? {
                 Some(found) => take_in(ctx, found),
-                None => return Ok(Seen::WorkloadAction(None)),
+                None => return Ok(TargetState::WorkloadAction(None)),
             }
         }
     };
     if !is_owned(found.metadata.owner_references.as_ref(), &actor.uid) {
         let words = format!("WorkloadAction {name} is there and not this loop's");
-        return Ok(Seen::Unfit(LoopReason::NotOwned, words));
+        return Ok(TargetState::Unfit(LoopReason::NotOwned, words));
     }
-    Ok(Seen::WorkloadAction(Some(end(&found))))
+    Ok(TargetState::WorkloadAction(Some(end(&found))))
 }
 
-fn end(action: &WorkloadAction) -> ActionEnd {
-    let Some(status) = &action.status else { return ActionEnd::Running("was made".to_owned()) };
+fn end(action: &WorkloadAction) -> ActionProgress {
+    let Some(status) = &action.status else { return ActionProgress::Running("was made".to_owned()) };
     let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
     let words = ready.map_or_else(|| "was made".to_owned(), |ready| format!("{}: {}", ready.reason, ready.message));
     match (&status.finished_at, ready) {
-        (None, _) => ActionEnd::Running(words),
-        (Some(_), Some(ready)) if ready.status == "True" => ActionEnd::Succeeded(words),
-        (Some(_), _) => ActionEnd::Failed(words),
+        (None, _) => ActionProgress::Running(words),
+        (Some(_), Some(ready)) if ready.status == "True" => ActionProgress::Succeeded(words),
+        (Some(_), _) => ActionProgress::Failed(words),
     }
 }
 

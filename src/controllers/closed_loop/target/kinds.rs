@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use crate::api::closed_loop::TargetRef;
 use crate::controllers::closed_loop::ClosedLoops;
 use crate::controllers::error::Error;
-use crate::logic::closed_loop::execution::Seen;
+use crate::logic::closed_loop::execution::TargetState;
 
 /// How long what was asked holds: a CRD may come, go, or get a scale subresource.
 const HOLDS: SignedDuration = SignedDuration::from_mins(5);
@@ -87,8 +87,8 @@ fn plain(target: &TargetRef) -> Option<Place> {
 }
 
 /// What is said of a target whose kind the API server does not know.
-pub fn unknown(target: &TargetRef) -> Seen {
-    Seen::NotFound(unknown_words(target))
+pub fn unknown(target: &TargetRef) -> TargetState {
+    TargetState::NotFound(unknown_words(target))
 }
 
 /// The same, where something was about to be done to it.

@@ -26,7 +26,7 @@ use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::decision::DecisionStatus;
 use crate::api::execution::{Claim, ExecutionSpec};
 use crate::controllers::error::Error;
-use crate::logic::closed_loop::execution::{Acted, Effect, Seen, Thing};
+use crate::logic::closed_loop::execution::{EffectResult, ExecutionEffect, ObjectVersion, TargetState};
 use crate::logic::closed_loop::validate::names::DEFAULT_ACCOUNT;
 use crate::logic::facts::Key;
 use crate::logic::workload_action::effect::{Refusal, RefusalKind};
@@ -86,7 +86,12 @@ impl Actor {
 ///
 /// # Errors
 /// It could not be looked at now.
-pub async fn look(ctx: &ClosedLoops, actor: &mut Actor, rung: &Rung, claim: Option<&Claim>) -> Result<Seen, Error> {
+pub async fn look(
+    ctx: &ClosedLoops,
+    actor: &mut Actor,
+    rung: &Rung,
+    claim: Option<&Claim>,
+) -> Result<TargetState, Error> {
     let looked = if rung.scale.is_some() {
         scale::look(ctx, actor, claim).await
     } else if rung.tune.is_some() {
@@ -98,9 +103,9 @@ pub async fn look(ctx: &ClosedLoops, actor: &mut Actor, rung: &Rung, claim: Opti
     } else if let Some(field) = &rung.patch {
         patch::look(ctx, actor, &field.path).await
     } else if rung.webhook.is_some() {
-        Ok(Seen::Nothing)
+        Ok(TargetState::Nothing)
     } else {
-        Ok(Seen::Unfit(
+        Ok(TargetState::Unfit(
             LoopReason::NotSupported,
             "this version of the operator does not support what was decided".to_owned(),
         ))
@@ -109,19 +114,19 @@ pub async fn look(ctx: &ClosedLoops, actor: &mut Actor, rung: &Rung, claim: Opti
         // That it may be looked at says nothing of whether it may be changed: a doubt stays.
         Ok(seen) => Ok(seen),
         Err(Error::Refused(refusal)) if refusal.kind == RefusalKind::Forbidden => {
-            actor.forbidden(ctx, &refusal).await.map(Seen::Forbidden)
+            actor.forbidden(ctx, &refusal).await.map(TargetState::Forbidden)
         }
         Err(Error::Gone(_)) => {
             let TargetRef { kind, name, .. } = &actor.target;
-            Ok(Seen::NotFound(format!("there is no {kind} {name} in namespace {}", actor.loop_key.namespace)))
+            Ok(TargetState::NotFound(format!("there is no {kind} {name} in namespace {}", actor.loop_key.namespace)))
         }
         Err(error) => Err(error),
     }
 }
 
 /// An object, as far as preconditions need it.
-fn thing(meta: &ObjectMeta) -> Thing {
-    Thing {
+fn thing(meta: &ObjectMeta) -> ObjectVersion {
+    ObjectVersion {
         uid: meta.uid.clone().unwrap_or_default(),
         generation: meta.generation.unwrap_or(0),
         version: meta.resource_version.clone().unwrap_or_default(),
@@ -130,7 +135,7 @@ fn thing(meta: &ObjectMeta) -> Thing {
 }
 
 /// The first operations of a JSON patch that changes exactly this generation of the object.
-fn tests_of(thing: &Thing) -> Vec<Value> {
+fn tests_of(thing: &ObjectVersion) -> Vec<Value> {
     let test = |path: &str, value: Value| json!({"op": "test", "path": path, "value": value});
     vec![test("/metadata/uid", json!(thing.uid)), test("/metadata/generation", json!(thing.generation))]
 }
@@ -139,36 +144,40 @@ fn tests_of(thing: &Thing) -> Vec<Value> {
 ///
 /// # Errors
 /// A right is missing, and may not be.
-pub async fn act(ctx: &ClosedLoops, actor: &mut Actor, effect: &Effect) -> Result<Acted, Error> {
+pub async fn act(ctx: &ClosedLoops, actor: &mut Actor, effect: &ExecutionEffect) -> Result<EffectResult, Error> {
     let done = match effect {
-        Effect::Scale { target, replicas } => {
+        ExecutionEffect::Scale { target, replicas } => {
             objects::counted(ctx, "ScaleTarget", scale::act(ctx, actor, target, *replicas)).await
         }
-        Effect::Tune { uid, tuning } => objects::counted(ctx, "Tune", tune::act(ctx, actor, uid, tuning)).await,
-        Effect::Create { name, spec } => objects::counted(ctx, "MakeAction", action::act(ctx, actor, name, spec)).await,
-        Effect::Resize { pods, container, resource } => {
+        ExecutionEffect::Tune { uid, tuning } => {
+            objects::counted(ctx, "Tune", tune::act(ctx, actor, uid, tuning)).await
+        }
+        ExecutionEffect::Create { name, spec } => {
+            objects::counted(ctx, "MakeAction", action::act(ctx, actor, name, spec)).await
+        }
+        ExecutionEffect::Resize { pods, container, resource } => {
             objects::counted(ctx, "ResizePods", resize::act(ctx, actor, pods, container, *resource)).await
         }
-        Effect::Template { target, index, container, resource, from, to } => {
+        ExecutionEffect::Template { target, index, container, resource, from, to } => {
             let change = (*resource, from, to);
             let done = resize::act_on_template(ctx, actor, target, *index, container, change);
             objects::counted(ctx, "ResizeTemplate", done).await
         }
-        Effect::Patch { target, path, value } => {
+        ExecutionEffect::Patch { target, path, value } => {
             objects::counted(ctx, "PatchField", patch::act(ctx, actor, target, path, value)).await
         }
         // Nothing of it is the API server's to say.
-        Effect::Send { id, webhook } => return Ok(webhook::act(ctx, actor, id, webhook).await),
+        ExecutionEffect::Send { id, webhook } => return Ok(webhook::act(ctx, actor, id, webhook).await),
     };
     let acted = match done {
-        Ok(there) => Acted::Done(there),
+        Ok(there) => EffectResult::Done(there),
         Err(Error::NotLeader) => return Err(Error::NotLeader),
         Err(Error::Refused(refusal)) if refusal.kind == RefusalKind::Forbidden => {
-            return actor.forbidden(ctx, &refusal).await.map(Acted::Forbidden);
+            return actor.forbidden(ctx, &refusal).await.map(EffectResult::Forbidden);
         }
-        Err(Error::Refused(refusal)) => Acted::Refused(refusal.message),
-        Err(Error::Conflict(_) | Error::Exists(_)) => Acted::Conflict,
-        Err(Error::Gone(words)) => Acted::NotFound(words),
+        Err(Error::Refused(refusal)) => EffectResult::Refused(refusal.message),
+        Err(Error::Conflict(_) | Error::Exists(_)) => EffectResult::Conflict,
+        Err(Error::Gone(words)) => EffectResult::NotFound(words),
         Err(
             error @ (Error::Doubtful(_)
             | Error::Throttled(_)
@@ -176,7 +185,7 @@ pub async fn act(ctx: &ClosedLoops, actor: &mut Actor, effect: &Effect) -> Resul
             | Error::Unavailable(_)
             | Error::Malformed(_)
             | Error::Broken),
-        ) => Acted::Unclear(error.to_string()),
+        ) => EffectResult::Unclear(error.to_string()),
     };
     actor.doubt = None;
     Ok(acted)

@@ -3,20 +3,20 @@
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
-use super::account::Path;
+use super::account::ObjectPath;
 use super::{Actor, kinds, tests_of, thing};
 use crate::api::closed_loop::TargetRef;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::controllers::closed_loop::ClosedLoops;
 use crate::controllers::error::Error;
-use crate::logic::closed_loop::execution::{Seen, Thing};
+use crate::logic::closed_loop::execution::{ObjectVersion, TargetState};
 use crate::logic::facts::holder;
 
 /// The field's value.
 ///
 /// # Errors
 /// It could not be read.
-pub async fn look(ctx: &ClosedLoops, actor: &Actor, path: &str) -> Result<Seen, Error> {
+pub async fn look(ctx: &ClosedLoops, actor: &Actor, path: &str) -> Result<TargetState, Error> {
     let target = &actor.target;
     if !is_allowed(ctx, target) {
         let words = format!(
@@ -24,13 +24,13 @@ pub async fn look(ctx: &ClosedLoops, actor: &Actor, path: &str) -> Result<Seen, 
             target.kind,
             name(target),
         );
-        return Ok(Seen::Unfit(LoopReason::NotSupported, words));
+        return Ok(TargetState::Unfit(LoopReason::NotSupported, words));
     }
     let Some(place) = kinds::find(ctx, target).await? else { return Ok(kinds::unknown(target)) };
     let url = place.url(&actor.loop_key.namespace);
     let object: DynamicObject =
-        actor.account.get(ctx, Path { url: &url, name: &target.name, subresource: None }).await?;
-    let unfit = |words: String| Ok(Seen::Unfit(LoopReason::NotScalable, words));
+        actor.account.get(ctx, ObjectPath { url: &url, name: &target.name, subresource: None }).await?;
+    let unfit = |words: String| Ok(TargetState::Unfit(LoopReason::NotScalable, words));
     if object.metadata.generation.is_none() {
         return unfit(format!("objects of kind {} bear no generation, by which a change could be told", target.kind));
     }
@@ -41,7 +41,7 @@ pub async fn look(ctx: &ClosedLoops, actor: &Actor, path: &str) -> Result<Seen, 
     let value = object.data.pointer(&pointer(path)).cloned();
     let fields = object.metadata.managed_fields.as_deref().unwrap_or_default();
     let by = holder(fields, &path.split('.').collect::<Vec<_>>());
-    Ok(Seen::Field(Thing { by, ..thing(&object.metadata) }, value))
+    Ok(TargetState::Field(ObjectVersion { by, ..thing(&object.metadata) }, value))
 }
 
 fn is_allowed(ctx: &ClosedLoops, target: &TargetRef) -> bool {
@@ -67,7 +67,7 @@ fn pointer(path: &str) -> String {
 pub async fn act(
     ctx: &ClosedLoops,
     actor: &Actor,
-    target: &Thing,
+    target: &ObjectVersion,
     path: &str,
     value: &Value,
 ) -> Result<Option<String>, Error> {
@@ -77,7 +77,7 @@ pub async fn act(
     // To a list, `add` would add one more.
     let in_list = path.rsplit('.').next().is_some_and(|last| last.parse::<usize>().is_ok());
     patch.push(json!({"op": if in_list { "replace" } else { "add" }, "path": pointer(path), "value": value}));
-    let place = Path { url: &url, name: &actor.target.name, subresource: None };
+    let place = ObjectPath { url: &url, name: &actor.target.name, subresource: None };
     let object: DynamicObject = actor.account.json(ctx, place, &patch).await?;
     Ok(object.data.pointer(&pointer(path)).map(Value::to_string))
 }

@@ -10,10 +10,10 @@ use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::closed_loop::tunable::Tuning;
 use crate::api::marks;
 use crate::controllers::closed_loop::ClosedLoops;
-use crate::controllers::closed_loop::objects::{self, Kind};
+use crate::controllers::closed_loop::objects::{self, LoopResource};
 use crate::controllers::error::Error;
 use crate::controllers::writes::applying;
-use crate::logic::closed_loop::execution::{LoopSeen, Seen};
+use crate::logic::closed_loop::execution::{TargetState, TunedLoop};
 use crate::logic::closed_loop::tuning::effective_policy;
 use crate::logic::facts::Key;
 use crate::logic::world::Source;
@@ -26,7 +26,7 @@ fn api(ctx: &ClosedLoops, actor: &Actor) -> Api<ClosedLoop> {
 ///
 /// # Errors
 /// It could not be read.
-pub async fn look(ctx: &ClosedLoops, actor: &Actor) -> Result<Seen, Error> {
+pub async fn look(ctx: &ClosedLoops, actor: &Actor) -> Result<TargetState, Error> {
     let other = ctx.timed(api(ctx, actor).get(&actor.target.name)).await?;
     let status = other.status.clone().unwrap_or_default();
     let now = ctx.now();
@@ -34,7 +34,10 @@ pub async fn look(ctx: &ClosedLoops, actor: &Actor) -> Result<Seen, Error> {
     let policy = match held {
         Ok(policy) => policy,
         Err(fault) => {
-            return Ok(Seen::Unfit(LoopReason::NotTunable, format!("ClosedLoop {}: {fault}", actor.target.name)));
+            return Ok(TargetState::Unfit(
+                LoopReason::NotTunable,
+                format!("ClosedLoop {}: {fault}", actor.target.name),
+            ));
         }
     };
     let ttl = other
@@ -45,7 +48,7 @@ pub async fn look(ctx: &ClosedLoops, actor: &Actor) -> Result<Seen, Error> {
         .unwrap_or(effective_policy::DEFAULT_TTL);
     let mut mine = status.tuning.into_iter().filter(|tuning| tuning.by == actor.loop_key.name);
     let mine = mine.find(|tuning| now.duration_since(tuning.at.0) < ttl);
-    Ok(Seen::Loop(Box::new(LoopSeen {
+    Ok(TargetState::Loop(Box::new(TunedLoop {
         uid: other.uid().unwrap_or_default(),
         tunable: other.spec.tunable,
         rank: policy.rank,

@@ -5,15 +5,18 @@ use serde_json::Value;
 
 use super::end::{ended, record};
 use super::resize;
-use super::texts::{done_words, words};
-use super::types::{ActionEnd, Do, Effect, Job, LoopSeen, Next, Seen, Sent, Stand, Thing, cannot_be_looked_at, unseen};
+use super::texts::{done_text, target_text};
+use super::types::{
+    ActionProgress, ClaimProgress, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, RungAction, Sent,
+    TargetState, TunedLoop, cannot_be_verified, lookup_failure,
+};
 use crate::api::closed_loop::action::{ActionTemplate, Tune};
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::closed_loop::tunable::{TunedThreshold, Tuning};
 use crate::api::execution::{Claim, ExecutionState, ExecutionStatus};
 use crate::api::targets::WorkloadRef;
 use crate::api::workload_action::{Create, Delete, Move, WorkloadActionSpec};
-use crate::logic::closed_loop::common::{later, micros};
+use crate::logic::closed_loop::common::{later, micro_time};
 
 /// How often pods are looked at until their kubelets have done what was asked.
 const POLL: SignedDuration = SignedDuration::from_secs(1);
@@ -23,40 +26,40 @@ const POLL: SignedDuration = SignedDuration::from_secs(1);
 const ACTION_TTL: i32 = 3600;
 
 /// The next step of this claim.
-pub fn resume(job: &Job, claim: &Claim) -> Next {
+pub fn resume(job: &ExecutionContext, claim: &Claim) -> ExecutionStep {
     let end = |state, reason, message: &str| ended(job, claim.seq, state, reason, message);
-    if cannot_be_looked_at(&claim.action) && job.sent == Sent::Maybe {
+    if cannot_be_verified(&claim.action) && job.sent == Sent::Maybe {
         let message = "it may have been sent when the operator ended; it is not sent again";
         return end(ExecutionState::Lost, LoopReason::Lost, message);
     }
-    let Some(seen) = job.seen else { return Next::Look };
-    if let Some((reason, message)) = unseen(seen) {
+    let Some(seen) = job.seen else { return ExecutionStep::Look };
+    if let Some((reason, message)) = lookup_failure(seen) {
         return end(ExecutionState::Failed, reason, message);
     }
-    match stand(job, claim, seen) {
-        Stand::Look => Next::Look,
-        Stand::Reached(message) => end(ExecutionState::Done, LoopReason::Done, &message),
-        Stand::Overtaken(message) => end(ExecutionState::Overtaken, LoopReason::Overtaken, &message),
-        Stand::Failed(message) => end(ExecutionState::Failed, LoopReason::Failed, &message),
-        Stand::Lost(message) => end(ExecutionState::Lost, LoopReason::Lost, &message),
-        Stand::Before(_) if job.now >= claim.deadline.0 => {
+    match progress(job, claim, seen) {
+        ClaimProgress::Look => ExecutionStep::Look,
+        ClaimProgress::Done(message) => end(ExecutionState::Done, LoopReason::Done, &message),
+        ClaimProgress::Overtaken(message) => end(ExecutionState::Overtaken, LoopReason::Overtaken, &message),
+        ClaimProgress::Failed(message) => end(ExecutionState::Failed, LoopReason::Failed, &message),
+        ClaimProgress::Lost(message) => end(ExecutionState::Lost, LoopReason::Lost, &message),
+        ClaimProgress::NotStarted(_) if job.now >= claim.deadline.0 => {
             end(ExecutionState::Failed, LoopReason::TimedOut, "it could not be done in time")
         }
-        Stand::Under(message) if job.now >= claim.deadline.0 => {
+        ClaimProgress::Running(message) if job.now >= claim.deadline.0 => {
             end(ExecutionState::Failed, LoopReason::TimedOut, &format!("it did not end in time: {message}"))
         }
-        Stand::Before(effect) => Next::Act(Box::new(effect)),
-        Stand::Under(message) => under_way(job, claim, message),
+        ClaimProgress::NotStarted(effect) => ExecutionStep::Act(Box::new(effect)),
+        ClaimProgress::Running(message) => under_way(job, claim, message),
     }
 }
 
-fn under_way(job: &Job, claim: &Claim, message: String) -> Next {
+fn under_way(job: &ExecutionContext, claim: &Claim, message: String) -> ExecutionStep {
     let begun = job.status.state == Some(ExecutionState::Executing);
     // Of pods nobody tells us; the end of a WorkloadAction wakes the loop.
     let asks = claim.action.resize.is_some();
     if begun && (!asks || job.status.message.as_ref() == Some(&message)) {
         let soon = later(job.now, POLL);
-        return Next::Wait(if asks { soon.min(claim.deadline.0) } else { claim.deadline.0 });
+        return ExecutionStep::Wait(if asks { soon.min(claim.deadline.0) } else { claim.deadline.0 });
     }
     let status = ExecutionStatus {
         state: Some(ExecutionState::Executing),
@@ -67,73 +70,98 @@ fn under_way(job: &Job, claim: &Claim, message: String) -> Next {
     record(job, status)
 }
 
-fn stand(job: &Job, claim: &Claim, seen: &Seen) -> Stand {
-    match (Do::from(&claim.action), seen) {
-        (Do::Scale(_), Seen::Scale(thing, now)) => {
-            let Some(goal) = claim.goal.replicas else { return Stand::unreadable() };
-            let effect = Effect::Scale { target: thing.clone(), replicas: goal };
+fn progress(job: &ExecutionContext, claim: &Claim, seen: &TargetState) -> ClaimProgress {
+    match (RungAction::from(&claim.action), seen) {
+        (RungAction::Scale(_), TargetState::Scale(thing, now)) => {
+            let Some(goal) = claim.goal.replicas else { return ClaimProgress::tampered() };
+            let effect = ExecutionEffect::Scale { target: thing.clone(), replicas: goal };
             by_generation(job, claim, thing, *now == goal, &now.to_string(), effect)
         }
-        (Do::Patch(patch), Seen::Field(thing, now)) => {
+        (RungAction::Patch(patch), TargetState::Field(thing, now)) => {
             let goal = claim.goal.value.as_deref().and_then(|goal| serde_json::from_str::<Value>(goal).ok());
-            let Some(goal) = goal else { return Stand::unreadable() };
+            let Some(goal) = goal else { return ClaimProgress::tampered() };
             let there = now.as_ref().map_or_else(|| "unset".into(), ToString::to_string);
             let reached = now.as_ref() == Some(&goal);
-            let effect = Effect::Patch { target: thing.clone(), path: patch.path.clone(), value: goal };
+            let effect = ExecutionEffect::Patch { target: thing.clone(), path: patch.path.clone(), value: goal };
             by_generation(job, claim, thing, reached, &there, effect)
         }
-        (Do::Resize(resize), Seen::Resources(seen)) => resize::stand(job, claim, resize, seen),
-        (Do::Action(template), Seen::WorkloadAction(found)) => action(job, claim, template, found.as_ref()),
-        (Do::Webhook(webhook), Seen::Nothing) => match &claim.goal.event {
-            Some(id) => Stand::Before(Effect::Send { id: id.clone(), webhook: webhook.clone() }),
-            None => Stand::unreadable(),
+        (RungAction::Resize(resize), TargetState::Resources(seen)) => resize::progress(job, claim, resize, seen),
+        (RungAction::WorkloadAction(template), TargetState::WorkloadAction(found)) => {
+            action(job, claim, template, found.as_ref())
+        }
+        (RungAction::Webhook(webhook), TargetState::Nothing) => match &claim.goal.event {
+            Some(id) => ClaimProgress::NotStarted(ExecutionEffect::Send { id: id.clone(), webhook: webhook.clone() }),
+            None => ClaimProgress::tampered(),
         },
-        (Do::Tune(tune), Seen::Loop(other)) => tuned(job, claim, tune, other),
-        (Do::Nothing, _) => Stand::unreadable(),
+        (RungAction::Tune(tune), TargetState::Loop(other)) => tuned(job, claim, tune, other),
+        (RungAction::Nothing, _) => ClaimProgress::tampered(),
         (
-            Do::Scale(_) | Do::Patch(_) | Do::Resize(_) | Do::Action(_) | Do::Webhook(_) | Do::Tune(_),
-            Seen::Scale(..)
-            | Seen::Resources(..)
-            | Seen::Field(..)
-            | Seen::WorkloadAction(_)
-            | Seen::Loop(_)
-            | Seen::Nothing
-            | Seen::NotFound(_)
-            | Seen::Unfit(..)
-            | Seen::Forbidden(_),
-        ) => Stand::Look,
+            RungAction::Scale(_)
+            | RungAction::Patch(_)
+            | RungAction::Resize(_)
+            | RungAction::WorkloadAction(_)
+            | RungAction::Webhook(_)
+            | RungAction::Tune(_),
+            TargetState::Scale(..)
+            | TargetState::Resources(..)
+            | TargetState::Field(..)
+            | TargetState::WorkloadAction(_)
+            | TargetState::Loop(_)
+            | TargetState::Nothing
+            | TargetState::NotFound(_)
+            | TargetState::Unfit(..)
+            | TargetState::Forbidden(_),
+        ) => ClaimProgress::Look,
     }
 }
 
 /// While the generation is that of the claim, no spec was written since, by us or others.
-fn by_generation(job: &Job, claim: &Claim, thing: &Thing, reached: bool, there: &str, effect: Effect) -> Stand {
+fn by_generation(
+    job: &ExecutionContext,
+    claim: &Claim,
+    thing: &ObjectVersion,
+    reached: bool,
+    there: &str,
+    effect: ExecutionEffect,
+) -> ClaimProgress {
     if claim.uid.as_deref() != Some(&thing.uid) {
-        return Stand::Overtaken(format!("{} was made anew", words(&job.spec.target)));
+        return ClaimProgress::Overtaken(format!("{} was made anew", target_text(&job.spec.target)));
     }
     if claim.generation == Some(thing.generation) {
-        return Stand::Before(effect);
+        return ClaimProgress::NotStarted(effect);
     }
     if reached {
-        return Stand::Reached(done_words(job));
+        return ClaimProgress::Done(done_text(job));
     }
-    Stand::Overtaken(format!("{} was changed by somebody else; it is at {there}", words(&job.spec.target)))
+    ClaimProgress::Overtaken(format!(
+        "{} was changed by somebody else; it is at {there}",
+        target_text(&job.spec.target)
+    ))
 }
 
-fn action(job: &Job, claim: &Claim, template: &ActionTemplate, found: Option<&ActionEnd>) -> Stand {
-    let Some(name) = &claim.goal.workload_action else { return Stand::unreadable() };
+fn action(
+    job: &ExecutionContext,
+    claim: &Claim,
+    template: &ActionTemplate,
+    found: Option<&ActionProgress>,
+) -> ClaimProgress {
+    let Some(name) = &claim.goal.workload_action else { return ClaimProgress::tampered() };
     match found {
-        Some(ActionEnd::Running(message)) => Stand::Under(format!("WorkloadAction {name}: {message}")),
-        Some(ActionEnd::Succeeded(message)) => Stand::Reached(format!("WorkloadAction {name}: {message}")),
-        Some(ActionEnd::Failed(message)) => Stand::Failed(format!("WorkloadAction {name}: {message}")),
+        Some(ActionProgress::Running(message)) => ClaimProgress::Running(format!("WorkloadAction {name}: {message}")),
+        Some(ActionProgress::Succeeded(message)) => ClaimProgress::Done(format!("WorkloadAction {name}: {message}")),
+        Some(ActionProgress::Failed(message)) => ClaimProgress::Failed(format!("WorkloadAction {name}: {message}")),
         None if job.status.state == Some(ExecutionState::Executing) => {
-            Stand::Lost(format!("WorkloadAction {name} was deleted before its end was seen"))
+            ClaimProgress::Lost(format!("WorkloadAction {name} was deleted before its end was seen"))
         }
-        None => Stand::Before(Effect::Create { name: name.clone(), spec: Box::new(action_spec(job, template)) }),
+        None => ClaimProgress::NotStarted(ExecutionEffect::Create {
+            name: name.clone(),
+            spec: Box::new(action_spec(job, template)),
+        }),
     }
 }
 
 /// The WorkloadAction that a rung means, about the loop's target.
-fn action_spec(job: &Job, template: &ActionTemplate) -> WorkloadActionSpec {
+fn action_spec(job: &ExecutionContext, template: &ActionTemplate) -> WorkloadActionSpec {
     let target = &job.spec.target;
     let workload =
         WorkloadRef { api_version: target.api_version.clone(), kind: target.kind.clone(), name: target.name.clone() };
@@ -162,14 +190,14 @@ fn action_spec(job: &Job, template: &ActionTemplate) -> WorkloadActionSpec {
     }
 }
 
-fn tuned(job: &Job, claim: &Claim, tune: &Tune, other: &LoopSeen) -> Stand {
+fn tuned(job: &ExecutionContext, claim: &Claim, tune: &Tune, other: &TunedLoop) -> ClaimProgress {
     if claim.uid.as_deref() != Some(&other.uid) {
-        return Stand::Overtaken(format!("{} was made anew", words(&job.spec.target)));
+        return ClaimProgress::Overtaken(format!("{} was made anew", target_text(&job.spec.target)));
     }
-    let message = tuning_words(claim, tune, job);
+    let message = tuning_text(claim, tune, job);
     match other.mine.as_ref().filter(|mine| mine.uid == job.uid) {
-        Some(mine) if mine.seq == claim.seq => return Stand::Reached(message),
-        Some(mine) if mine.seq > claim.seq => return Stand::Overtaken("a later decision has tuned it".into()),
+        Some(mine) if mine.seq == claim.seq => return ClaimProgress::Done(message),
+        Some(mine) if mine.seq > claim.seq => return ClaimProgress::Overtaken("a later decision has tuned it".into()),
         Some(_) | None => {}
     }
     let kept = other.mine.clone();
@@ -177,7 +205,7 @@ fn tuned(job: &Job, claim: &Claim, tune: &Tune, other: &LoopSeen) -> Stand {
         by: job.loop_name.to_owned(),
         uid: job.uid.to_owned(),
         seq: claim.seq,
-        at: micros(claim.at.0),
+        at: micro_time(claim.at.0),
         rank: kept.as_ref().and_then(|kept| kept.rank.clone()),
         thresholds: kept.map(|kept| kept.thresholds).unwrap_or_default(),
         message: Some(message),
@@ -189,11 +217,11 @@ fn tuned(job: &Job, claim: &Claim, tune: &Tune, other: &LoopSeen) -> Stand {
         tuning.thresholds.retain(|tuned| tuned.path != threshold.path);
         tuning.thresholds.push(TunedThreshold { path: threshold.path.clone(), value: value.clone() });
     }
-    Stand::Before(Effect::Tune { uid: other.uid.clone(), tuning })
+    ClaimProgress::NotStarted(ExecutionEffect::Tune { uid: other.uid.clone(), tuning })
 }
 
 /// `Increase rank memory`.
-fn tuning_words(claim: &Claim, tune: &Tune, job: &Job) -> String {
+fn tuning_text(claim: &Claim, tune: &Tune, job: &ExecutionContext) -> String {
     if let Some(threshold) = &tune.threshold {
         return format!("Change {} to {}", threshold.path, job.status.after.as_deref().unwrap_or_default());
     }

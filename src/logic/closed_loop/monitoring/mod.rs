@@ -19,4 +19,7 @@ pub mod watch;
 #[cfg(test)]
 mod tests;
 
-pub use watch::{Around, Got, LastServedFound, Measurement, News, Point, Seen, Watch};
+pub use watch::{
+    LastServedFound, Measurement, MonitoringRules, Observation, ObserveContext, ObserveTrigger, SourceResult,
+    SourceValue,
+};

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use super::level::Levels;
-use super::tag::{self, Refusal, Ways};
+use super::tag::{self, Delivery, SampleRefusal};
 use crate::api::closed_loop::Trace;
 use crate::api::monitoring::{LastServed, MonitoringSpec, MonitoringStatus};
 use crate::api::sample::{Sample, Tag};
-use crate::logic::closed_loop::common::{Fault, span};
+use crate::logic::closed_loop::common::{FieldError, duration};
 
 /// How often the sources are asked where the spec does not say.
 const DEFAULT_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
@@ -22,11 +22,11 @@ pub(super) const NO_MORE: &str = "no value has come for too long";
 
 /// What is watched, read.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Watch {
+pub struct MonitoringRules {
     pub(super) metrics: Vec<(String, Levels)>,
     /// Key in a pushed sample, by metric.
     keys: Vec<(String, String)>,
-    pub(super) ways: Ways,
+    pub(super) ways: Delivery,
     /// How often the sources are asked.
     pub interval: SignedDuration,
     pub(super) trace: Trace,
@@ -34,18 +34,18 @@ pub struct Watch {
 }
 
 /// What came of asking for one metric: a value, or why there is none.
-pub type Got = Result<Point, String>;
+pub type SourceResult = Result<SourceValue, String>;
 
 /// A value, as it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Point {
+pub struct SourceValue {
     /// The value.
     pub value: String,
     /// When it was measured, where its source says so. Default: with the rest of the measurement.
     pub at: Option<Timestamp>,
 }
 
-impl From<String> for Point {
+impl From<String> for SourceValue {
     fn from(value: String) -> Self {
         Self { value, at: None }
     }
@@ -57,7 +57,7 @@ pub struct Measurement {
     /// When its sender measured it, RFC 3339. None: we asked for it, now.
     pub pushed: Option<String>,
     /// What came of it. A metric that was not asked for is left out, and keeps its last value for a while.
-    pub values: BTreeMap<String, Got>,
+    pub values: BTreeMap<String, SourceResult>,
     /// What the rule LastServed found, for each metric with a source `loop`.
     pub last_served: Vec<(String, LastServedFound)>,
 }
@@ -67,7 +67,7 @@ pub type LastServedFound = LastServed;
 
 /// What is new.
 #[derive(Clone, Copy, Debug)]
-pub enum News<'a> {
+pub enum ObserveTrigger<'a> {
     /// Something was measured.
     Measured(&'a Measurement),
     /// Only time has passed.
@@ -76,7 +76,7 @@ pub enum News<'a> {
 
 /// What comes of it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Seen {
+pub struct Observation {
     /// The next status.
     pub status: MonitoringStatus,
     /// It is worth a write.
@@ -87,22 +87,22 @@ pub struct Seen {
 
 /// Where the loop's other hops are.
 #[derive(Clone, Copy, Debug)]
-pub struct Around<'a> {
+pub struct ObserveContext<'a> {
     /// The last tag that any hop of the loop has seen: a hop that forgot takes up there.
     pub last: Option<&'a Tag>,
     /// The time.
     pub now: Timestamp,
 }
 
-impl Watch {
+impl MonitoringRules {
     /// Reads the spec.
     ///
     /// # Errors
     ///
     /// A number or duration cannot be read.
-    pub fn parse(spec: &MonitoringSpec) -> Result<Self, Fault> {
+    pub fn parse(spec: &MonitoringSpec) -> Result<Self, FieldError> {
         let interval = match &spec.interval {
-            Some(interval) => span("interval", Some(interval))?,
+            Some(interval) => duration("interval", Some(interval))?,
             None => DEFAULT_INTERVAL,
         };
         let mut metrics = Vec::new();
@@ -113,7 +113,7 @@ impl Watch {
                 keys.push((metric.name.clone(), push.key.clone().unwrap_or_else(|| metric.name.clone())));
             }
         }
-        let ways = if keys.is_empty() || keys.len() == metrics.len() { Ways::One } else { Ways::Both };
+        let ways = if keys.is_empty() || keys.len() == metrics.len() { Delivery::Uniform } else { Delivery::Mixed };
         Ok(Self { metrics, keys, ways, interval, trace: spec.trace, paused: spec.paused })
     }
 
@@ -121,7 +121,7 @@ impl Watch {
     #[must_use]
     pub fn pushed(&self, sample: &Sample) -> Measurement {
         let value = |key: &str| match sample.values.get(key) {
-            Some(value) => Ok(Point::from(value.clone())),
+            Some(value) => Ok(SourceValue::from(value.clone())),
             None => Err(format!("the sample has no {key}")),
         };
         Measurement {
@@ -134,19 +134,19 @@ impl Watch {
     /// Whether a pushed sample may be news, beside the status as it is stored and the last tag that any hop has seen. For who
     /// has just started: later, each other sample is.
     #[must_use]
-    pub fn may_be_news(&self, stored: &MonitoringStatus, sample: &Sample, around: Around) -> bool {
+    pub fn may_be_news(&self, stored: &MonitoringStatus, sample: &Sample, around: ObserveContext) -> bool {
         let last = tag::latest([stored.tag.as_ref(), around.last]);
-        match tag::next(last, &sample.time, self.ways, around.now) {
-            Ok(_) | Err(Refusal::FromFuture | Refusal::Unreadable) => true,
-            Err(Refusal::Repeated) => tag::is_after(last, stored.tag.as_ref()),
-            Err(Refusal::OutOfOrder) => false,
+        match tag::for_pushed(last, &sample.time, self.ways, around.now) {
+            Ok(_) | Err(SampleRefusal::FromFuture | SampleRefusal::Unreadable) => true,
+            Err(SampleRefusal::Repeated) => tag::is_after(last, stored.tag.as_ref()),
+            Err(SampleRefusal::OutOfOrder) => false,
         }
     }
 
     /// When time alone raises an alarm that is pending.
     #[must_use]
-    pub fn ripe(&self, status: &MonitoringStatus) -> Option<Timestamp> {
+    pub fn raises_at(&self, status: &MonitoringStatus) -> Option<Timestamp> {
         let levels = |name: &str| self.metrics.iter().find(|(metric, _)| metric == name).map(|(_, levels)| levels);
-        status.pending.iter().filter_map(|alarm| levels(&alarm.metric)?.ripe(alarm.side, alarm.since.0)).min()
+        status.pending.iter().filter_map(|alarm| levels(&alarm.metric)?.raises_at(alarm.side, alarm.since.0)).min()
     }
 }

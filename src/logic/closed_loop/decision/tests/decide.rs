@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::decision::Outcome;
 use crate::api::execution::{ExecutionState, ExecutionStatus};
-use crate::logic::closed_loop::decision::{Executor, Input, Rules};
+use crate::logic::closed_loop::decision::{DecisionInput, DecisionRules, Executor};
 use crate::logic::closed_loop::tests::bench::{Loop, at, demo, spec, up_and_down};
 
 const LOW: [(&str, &str); 2] = [("cpu", "2"), ("memory", "40")];
@@ -189,8 +189,9 @@ fn a_blocked_loop_decides_nothing_and_says_why() {
     spec.blocked = Some("HorizontalPodAutoscaler web acts on replicas".into());
     let idle = ExecutionStatus { seq: Some(0), ..ExecutionStatus::default() };
     let executor = Some(Executor { uid: "exe", status: &idle });
-    let input = Input { monitoring: &this.monitoring, executor, written: &this.decision, generation: 1, now: at(0) };
-    this.decision = Rules::parse(&spec).unwrap().decide(&this.decision, input).status;
+    let input =
+        DecisionInput { monitoring: &this.monitoring, executor, written: &this.decision, generation: 1, now: at(0) };
+    this.decision = DecisionRules::parse(&spec).unwrap().decide(&this.decision, input).status;
     assert_eq!(reasons(&this)[0], ("cpu", LoopReason::Blocked));
     assert_eq!((this.decision.seq, counters(&this, "cpu")), (0, (1, 0, 0)));
 }
@@ -287,8 +288,8 @@ fn an_unknown_value_lowers_nothing() {
 /// A Decision alone, with an Execution that is what the test says.
 fn alone(this: &mut Loop, execution: &ExecutionStatus, uid: &str, second: i64) {
     let children = this.children(at(second));
-    let rules = Rules::parse(&children.decision).unwrap();
-    let input = Input {
+    let rules = DecisionRules::parse(&children.decision).unwrap();
+    let input = DecisionInput {
         monitoring: &this.monitoring,
         executor: Some(Executor { uid, status: execution }),
         written: &this.decision,
@@ -329,7 +330,7 @@ fn a_decision_made_anew_goes_on_with_the_numbers() {
 fn a_decision_made_anew_keeps_the_dwell(#[case] state: ExecutionState) {
     let mut this = monitored(0);
     this.spec.policy = Some(serde_json::from_value(json!({"dwell": "60s"})).unwrap());
-    let since = Some(crate::logic::closed_loop::common::micros(at(-30)));
+    let since = Some(crate::logic::closed_loop::common::micro_time(at(-30)));
     let execution = ExecutionStatus { seq: Some(17), state: Some(state), since, ..ExecutionStatus::default() };
     alone(&mut this, &execution, "exe", 0);
     assert_eq!((this.decision.seq, reasons(&this)[0]), (17, ("cpu", LoopReason::Dwell)));
