@@ -20,7 +20,7 @@ use tracing::{error, info};
 use crate::caches::{self, Caches, Listener};
 use crate::clients::address::{self, Names};
 use crate::clients::web::Web;
-use crate::controllers::closed_loop::{self, ClosedLoops};
+use crate::controllers::closed_loop::{self, ClosedLoopController};
 use crate::controllers::events::{self, Events};
 use crate::controllers::queue::Queue;
 use crate::controllers::workload_action::{self, State, WorkloadActions};
@@ -160,7 +160,7 @@ impl Parts {
         let leader = CancellationToken::new();
         let _fence = leader.clone().drop_guard();
         let (of_actions, actions_sender) = self.start_events(WorkloadActions::NAME, &leader);
-        let (of_loops, loops_sender) = self.start_events(ClosedLoops::NAME, &leader);
+        let (of_loops, loops_sender) = self.start_events(ClosedLoopController::NAME, &leader);
         let work =
             async { tokio::join!(self.work(of_actions, leader.clone()), self.work_on_loops(of_loops, leader.clone())) };
         let result = tokio::select! {
@@ -213,7 +213,7 @@ impl Parts {
     /// The controller of loops, until it is stopped and has drained.
     async fn work_on_loops(&self, events: Events, leader: CancellationToken) {
         let queue = &self.queues.loops;
-        let controller = Arc::new(ClosedLoops {
+        let controller = Arc::new(ClosedLoopController {
             client: self.client.clone(),
             loops: self.caches.loops.clone(),
             rivals: self.caches.rivals.clone(),

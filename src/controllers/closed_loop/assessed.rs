@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kube::ResourceExt;
 
-use super::{ClosedLoops, Pass};
+use super::{ClosedLoopController, Pass};
 use crate::api::closed_loop::{ClosedLoop, ClosedLoopStatus};
 use crate::logic::closed_loop::validate::assessment::{Assessment, AssessmentInput, assess};
 use crate::logic::closed_loop::validate::chain::LoopLink;
@@ -30,7 +30,7 @@ struct Neighbours {
 }
 
 impl Neighbours {
-    fn of(ctx: &ClosedLoops, pass: &Pass) -> Self {
+    fn of(ctx: &ClosedLoopController, pass: &Pass) -> Self {
         let parent = Arc::clone(&pass.family.parent);
         let target = &parent.spec.target;
         let loops = ctx.loops.read(|loops| loops.around(&pass.key, &target.name));
@@ -53,7 +53,7 @@ impl Neighbours {
 impl Assessed {
     /// As it was found before, where nothing has changed that it was judged by: most passes are about a sample. What others
     /// have tuned ends with time.
-    pub fn of(ctx: &ClosedLoops, pass: &Pass) -> Arc<Self> {
+    pub fn of(ctx: &ClosedLoopController, pass: &Pass) -> Arc<Self> {
         let neighbours = Neighbours::of(ctx, pass);
         let tuned = neighbours.parent.status.as_ref().is_some_and(|status| !status.tuning.is_empty());
         match &pass.memory.assessed {
@@ -62,7 +62,7 @@ impl Assessed {
         }
     }
 
-    fn anew(ctx: &ClosedLoops, pass: &Pass, neighbours: Neighbours) -> Self {
+    fn anew(ctx: &ClosedLoopController, pass: &Pass, neighbours: Neighbours) -> Self {
         let relations = LoopRelations::of(&neighbours);
         let status = neighbours.parent.status.clone().unwrap_or_default();
         let assessment = assess(&relations.case(ctx, pass, &status));
@@ -88,7 +88,12 @@ impl LoopRelations {
         }
     }
 
-    pub fn case<'a>(&'a self, ctx: &ClosedLoops, pass: &'a Pass, status: &'a ClosedLoopStatus) -> AssessmentInput<'a> {
+    pub fn case<'a>(
+        &'a self,
+        ctx: &ClosedLoopController,
+        pass: &'a Pass,
+        status: &'a ClosedLoopStatus,
+    ) -> AssessmentInput<'a> {
         AssessmentInput {
             name: &pass.key.name,
             spec: &pass.family.parent.spec,

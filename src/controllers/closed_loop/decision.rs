@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::memory::StatusCache;
 use super::objects::{self, Precondition};
-use super::{ClosedLoops, Pass};
+use super::{ClosedLoopController, Pass};
 use crate::api::decision::DecisionStatus;
 use crate::controllers::error::Error;
 use crate::logic::closed_loop::decision::{Decided, DecisionInput, DecisionRules, Executor};
@@ -13,7 +13,7 @@ use crate::logic::closed_loop::decision::{Decided, DecisionInput, DecisionRules,
 ///
 /// # Errors
 /// The write did not succeed; then nothing was decided.
-pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, rules: &DecisionRules) -> Result<(), Error> {
+pub async fn hop(ctx: &ClosedLoopController, pass: &mut Pass, rules: &DecisionRules) -> Result<(), Error> {
     let Some(object) = pass.family.decision.clone() else { return Ok(()) };
     let before = pass.memory.decision.of(&object);
     let execution = pass.family.execution.clone();

@@ -9,7 +9,7 @@ use kube::ResourceExt;
 
 use super::objects::{self, Precondition};
 use super::target::{self, Actor};
-use super::{ClosedLoops, Pass, events};
+use super::{ClosedLoopController, Pass, events};
 use crate::api::closed_loop::action::Rung;
 use crate::api::execution::{Claim, Execution, ExecutionSpec, ExecutionStatus};
 use crate::controllers::error::Error;
@@ -31,7 +31,7 @@ const EVENTS: SignedDuration = SignedDuration::from_mins(1);
 ///
 /// # Errors
 /// A write, or a look at the target, did not succeed.
-pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment) -> Result<(), Error> {
+pub async fn hop(ctx: &ClosedLoopController, pass: &mut Pass, assessment: &Assessment) -> Result<(), Error> {
     let mut seen: Option<TargetState> = None;
     let mut sent = Sent::Maybe;
     let name = pass.key.name.clone();
@@ -41,7 +41,7 @@ pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment) ->
         let status = object.status.as_ref().unwrap_or(&nothing);
         let decision = Arc::clone(pass.memory.decision.now());
         let uid = object.uid().unwrap_or_default();
-        let job = ExecutionContext {
+        let context = ExecutionContext {
             spec: &assessment.children.execution,
             status,
             uid: &uid,
@@ -53,15 +53,15 @@ pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment) ->
             sent,
             now: ctx.now(),
         };
-        let step = match next_step(&job) {
+        let step = match next_step(&context) {
             ExecutionStep::Act(effect) => {
                 if ctx.is_over() {
                     return Ok(());
                 }
                 sent = Sent::Maybe;
-                let acted = act(ctx, pass, job.spec, &effect).await?;
+                let acted = act(ctx, pass, context.spec, &effect).await?;
                 // Limits count from when it was done, and the answer may have taken its time.
-                after_effect(&ExecutionContext { now: ctx.now(), ..job }, &effect, &acted)
+                after_effect(&ExecutionContext { now: ctx.now(), ..context }, &effect, &acted)
             }
             step => step,
         };
@@ -81,7 +81,7 @@ pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment) ->
                 let Some(rung) = rung.or(decision.chosen.as_ref().map(|chosen| &chosen.action)) else {
                     return Ok(());
                 };
-                seen = Some(look(ctx, pass, job.spec, rung, status.claim.as_ref()).await?);
+                seen = Some(look(ctx, pass, context.spec, rung, status.claim.as_ref()).await?);
             }
         }
     }
@@ -90,7 +90,7 @@ pub async fn hop(ctx: &ClosedLoops, pass: &mut Pass, assessment: &Assessment) ->
 }
 
 async fn look(
-    ctx: &ClosedLoops,
+    ctx: &ClosedLoopController,
     pass: &mut Pass,
     spec: &ExecutionSpec,
     rung: &Rung,
@@ -103,7 +103,7 @@ async fn look(
 }
 
 async fn act(
-    ctx: &ClosedLoops,
+    ctx: &ClosedLoopController,
     pass: &mut Pass,
     spec: &ExecutionSpec,
     effect: &ExecutionEffect,
@@ -114,7 +114,12 @@ async fn act(
     acted
 }
 
-async fn record(ctx: &ClosedLoops, pass: &mut Pass, object: &Execution, status: &ExecutionStatus) -> Result<(), Error> {
+async fn record(
+    ctx: &ClosedLoopController,
+    pass: &mut Pass,
+    object: &Execution,
+    status: &ExecutionStatus,
+) -> Result<(), Error> {
     objects::record(ctx, pass, object, status, Precondition::Version).await?;
     let nothing = ExecutionStatus::default();
     let before = object.status.as_ref().unwrap_or(&nothing);

@@ -50,7 +50,7 @@ use target::Kinds;
 const JITTER: Duration = Duration::from_millis(50);
 
 /// Everything the controller works with.
-pub struct ClosedLoops {
+pub struct ClosedLoopController {
     pub client: Client,
     pub loops: SharedLoops,
     /// The autoscalers that may act on a loop's target.
@@ -120,7 +120,7 @@ impl Pass {
     }
 }
 
-impl Controller for ClosedLoops {
+impl Controller for ClosedLoopController {
     type Key = Key;
     const NAME: &'static str = "closed-loop";
 
@@ -153,7 +153,7 @@ impl Controller for ClosedLoops {
     }
 }
 
-impl ClosedLoops {
+impl ClosedLoopController {
     /// The hops in their order. What was begun is brought to its end first, and what was decided is begun at once.
     async fn hops(self: &Arc<Self>, pass: &mut Pass) -> Result<(), Error> {
         let assessed = parent::keep(self, pass).await?;

@@ -10,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::memory::StatusCache;
 use super::objects::{self, Precondition};
 use super::sources::{self, PollState};
-use super::{ClosedLoops, Pass};
+use super::{ClosedLoopController, Pass};
 use crate::api::closed_loop::source::LoopHistory;
 use crate::api::decision::DecisionStatus;
 use crate::api::monitoring::{Monitoring, MonitoringStatus};
@@ -33,7 +33,7 @@ use crate::logic::world::loops::Family;
 /// # Errors
 /// The write did not succeed; nothing is taken as seen then.
 pub async fn hop(
-    ctx: &Arc<ClosedLoops>,
+    ctx: &Arc<ClosedLoopController>,
     pass: &mut Pass,
     assessment: &Assessment,
     watch: &MonitoringRules,
@@ -101,7 +101,7 @@ pub async fn hop(
 
 /// Writes the status where it is worth it, and keeps it either way.
 async fn keep(
-    ctx: &ClosedLoops,
+    ctx: &ClosedLoopController,
     pass: &mut Pass,
     object: &Monitoring,
     (status, write): (Arc<MonitoringStatus>, bool),
@@ -149,7 +149,7 @@ fn last_tag(pass: &Pass) -> Option<Tag> {
 
 /// What was asked for, with what other loops say; none where nobody is asked.
 fn answered(
-    ctx: &ClosedLoops,
+    ctx: &ClosedLoopController,
     pass: &Pass,
     object: &Arc<Monitoring>,
     before: &MonitoringStatus,
@@ -165,7 +165,12 @@ fn answered(
 }
 
 /// What the other loops say of the metrics that ask for it; none where no metric does.
-fn asked(ctx: &ClosedLoops, pass: &Pass, object: &Arc<Monitoring>, before: &MonitoringStatus) -> Option<Measurement> {
+fn asked(
+    ctx: &ClosedLoopController,
+    pass: &Pass,
+    object: &Arc<Monitoring>,
+    before: &MonitoringStatus,
+) -> Option<Measurement> {
     let metrics = object.spec.metrics.iter();
     let sources: Vec<(&String, &LoopHistory)> =
         metrics.filter_map(|metric| Some((&metric.name, metric.source.loop_.as_ref()?))).collect();

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tracing::info;
 
-use super::{ClosedLoops, Pass};
+use super::{ClosedLoopController, Pass};
 use crate::api::closed_loop::ClosedLoop;
 use crate::api::decision::Decision;
 use crate::api::execution::Execution;
@@ -71,13 +71,13 @@ pub enum Precondition {
     Version,
 }
 
-fn api<K: LoopResource>(ctx: &ClosedLoops, key: &Key) -> Api<K> {
+fn api<K: LoopResource>(ctx: &ClosedLoopController, key: &Key) -> Api<K> {
     Api::namespaced(ctx.client.clone(), &key.namespace)
 }
 
 /// Writes a status by server-side apply.
 pub async fn record<K: LoopResource>(
-    ctx: &ClosedLoops,
+    ctx: &ClosedLoopController,
     pass: &mut Pass,
     object: &K,
     status: &(impl Serialize + Debug),
@@ -103,7 +103,7 @@ pub async fn record<K: LoopResource>(
 }
 
 /// Makes a child. One of that name that is there already is looked at by the next pass.
-pub async fn create<K: LoopResource>(ctx: &ClosedLoops, pass: &mut Pass, child: &K) -> Result<(), Error> {
+pub async fn create<K: LoopResource>(ctx: &ClosedLoopController, pass: &mut Pass, child: &K) -> Result<(), Error> {
     let params = PostParams { field_manager: Some(marks::LOOP_MANAGER.to_owned()), ..PostParams::default() };
     let api = api::<K>(ctx, &pass.key);
     match counted(ctx, K::EFFECTS.0, ctx.timed(api.create(&params, child))).await {
@@ -114,7 +114,7 @@ pub async fn create<K: LoopResource>(ctx: &ClosedLoops, pass: &mut Pass, child: 
 
 /// Changes a child's spec and marks: by server-side apply, or by a merge patch where another has added to it.
 pub async fn keep<K: LoopResource>(
-    ctx: &ClosedLoops,
+    ctx: &ClosedLoopController,
     pass: &mut Pass,
     child: &K,
     patch: &Patch<Value>,
@@ -141,7 +141,7 @@ pub fn apply_body<K: LoopResource>(uid: Option<&str>, key: &Key) -> Value {
 
 /// The answer to a write of ours is a fact at once. Other loops that it concerns are woken; ours goes on anyway, unless it was
 /// deleted meanwhile: of that nothing was to be done any more.
-fn take_in<K: LoopResource>(ctx: &ClosedLoops, pass: &mut Pass, answer: K) -> Result<(), Error> {
+fn take_in<K: LoopResource>(ctx: &ClosedLoopController, pass: &mut Pass, answer: K) -> Result<(), Error> {
     let (mut wakes, family) = ctx.loops.write(|loops| {
         let wakes = loops.apply(answer.object(), Source::Own);
         (wakes, loops.family(&pass.key))
@@ -153,7 +153,7 @@ fn take_in<K: LoopResource>(ctx: &ClosedLoops, pass: &mut Pass, answer: K) -> Re
 }
 
 /// The object is not as it was known: it is looked at, so that the next pass starts from what there is.
-async fn surprised<K: LoopResource>(ctx: &ClosedLoops, pass: &mut Pass, error: Error) -> Error {
+async fn surprised<K: LoopResource>(ctx: &ClosedLoopController, pass: &mut Pass, error: Error) -> Error {
     match error {
         Error::Conflict(_) | Error::Exists(_) | Error::Gone(_) => refresh::<K>(ctx, pass).await.err().unwrap_or(error),
         error => error,
@@ -164,7 +164,7 @@ async fn surprised<K: LoopResource>(ctx: &ClosedLoops, pass: &mut Pass, error: E
 ///
 /// # Errors
 /// It could not be read.
-pub async fn refresh<K: LoopResource>(ctx: &ClosedLoops, pass: &mut Pass) -> Result<(), Error> {
+pub async fn refresh<K: LoopResource>(ctx: &ClosedLoopController, pass: &mut Pass) -> Result<(), Error> {
     match ctx.timed(api::<K>(ctx, &pass.key).get_opt(&pass.key.name)).await? {
         Some(found) => take_in(ctx, pass, found)?,
         None => {
@@ -189,7 +189,7 @@ fn known_uid<K: LoopResource>(pass: &Pass) -> String {
 
 /// A write, counted and timed.
 pub async fn counted<T>(
-    ctx: &ClosedLoops,
+    ctx: &ClosedLoopController,
     effect: &'static str,
     write: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {

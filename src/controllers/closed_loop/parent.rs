@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 
 use super::assessed::Assessed;
 use super::objects::{self, LoopResource, Precondition};
-use super::{ClosedLoops, Pass, events};
+use super::{ClosedLoopController, Pass, events};
 use crate::api::closed_loop::{ClosedLoop, ClosedLoopStatus};
 use crate::api::decision::{Decision, DecisionSpec};
 use crate::api::execution::{Execution, ExecutionSpec};
@@ -31,7 +31,7 @@ const SUMMARY: SignedDuration = SignedDuration::from_secs(10);
 ///
 /// # Errors
 /// A write did not succeed.
-pub async fn keep(ctx: &ClosedLoops, pass: &mut Pass) -> Result<Arc<Assessed>, Error> {
+pub async fn keep(ctx: &ClosedLoopController, pass: &mut Pass) -> Result<Arc<Assessed>, Error> {
     let assessed = Assessed::of(ctx, pass);
     pass.memory.assessed = Some(Arc::clone(&assessed));
     let assessment = &assessed.assessment;
@@ -97,7 +97,7 @@ impl Child for Execution {
 }
 
 /// Makes one child, or makes it again what it is to be.
-async fn child<K: Child>(ctx: &ClosedLoops, pass: &mut Pass, spec: &K::Spec) -> Result<(), Error> {
+async fn child<K: Child>(ctx: &ClosedLoopController, pass: &mut Pass, spec: &K::Spec) -> Result<(), Error> {
     let Some(family) = ctx.loops.read(|loops| loops.family(&pass.key)) else { return Ok(()) };
     let parent = family.parent.uid().unwrap_or_default();
     let wanted = || {
@@ -168,7 +168,7 @@ fn difference(from: &Value, to: &Value) -> Option<Value> {
 ///
 /// # Errors
 /// The write did not succeed.
-pub async fn report(ctx: &ClosedLoops, pass: &mut Pass, assessed: &Assessed) -> Result<(), Error> {
+pub async fn report(ctx: &ClosedLoopController, pass: &mut Pass, assessed: &Assessed) -> Result<(), Error> {
     let assessment = &assessed.assessment;
     let parent = Arc::clone(&pass.family.parent);
     let tuning = parent.status.as_ref().map(|status| status.tuning.clone()).unwrap_or_default();

@@ -18,7 +18,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
-use super::ClosedLoops;
+use super::ClosedLoopController;
 use super::target::account::Account;
 use crate::api::closed_loop::TargetRef;
 use crate::api::closed_loop::source::Source;
@@ -108,7 +108,7 @@ impl Polls {
 }
 
 /// Takes what the loop's sources have answered. From the first call on they are asked.
-pub fn turn(ctx: &Arc<ClosedLoops>, key: &Key, spec: &MonitoringSpec, interval: SignedDuration) -> PollState {
+pub fn turn(ctx: &Arc<ClosedLoopController>, key: &Key, spec: &MonitoringSpec, interval: SignedDuration) -> PollState {
     let mut polls = ctx.state.polls.all();
     if asked(spec).next().is_none() {
         polls.remove(key);
@@ -133,7 +133,7 @@ pub fn turn(ctx: &Arc<ClosedLoops>, key: &Key, spec: &MonitoringSpec, interval: 
 }
 
 /// Asks, tells, and waits for the next time; until the loop asks something else, or nobody may ask any more.
-async fn poll(ctx: Arc<ClosedLoops>, question: Arc<PollRequest>) {
+async fn poll(ctx: Arc<ClosedLoopController>, question: Arc<PollRequest>) {
     let interval = Duration::try_from(question.interval).unwrap_or(ctx.request_timeout);
     let within = interval.min(ctx.request_timeout);
     let asking = async {
@@ -159,7 +159,7 @@ async fn poll(ctx: Arc<ClosedLoops>, question: Arc<PollRequest>) {
 }
 
 /// Asks all sources at once; one that fails or hangs is alone with that.
-async fn ask(ctx: &ClosedLoops, question: &PollRequest, within: Duration) -> Answer {
+async fn ask(ctx: &ClosedLoopController, question: &PollRequest, within: Duration) -> Answer {
     let late = |what: &str| Err(format!("{what} within {} s", within.as_secs_f64()));
     let Ok(_turn) = tokio::time::timeout(within, ctx.state.polls.turns.acquire()).await else {
         let all = question.metrics.iter();
@@ -184,7 +184,7 @@ fn word(source: &Source) -> &'static str {
     }
 }
 
-async fn one(ctx: &ClosedLoops, question: &PollRequest, source: &Source, within: Duration) -> SourceResult {
+async fn one(ctx: &ClosedLoopController, question: &PollRequest, source: &Source, within: Duration) -> SourceResult {
     let asker = SourceReader {
         ctx,
         account: Account {
@@ -204,7 +204,7 @@ async fn one(ctx: &ClosedLoops, question: &PollRequest, source: &Source, within:
 
 /// Who asks: the operator, and for objects the loop's own account.
 pub struct SourceReader<'a> {
-    pub ctx: &'a ClosedLoops,
+    pub ctx: &'a ClosedLoopController,
     pub account: Account,
 }
 

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::api::marks;
-use crate::controllers::closed_loop::ClosedLoops;
+use crate::controllers::closed_loop::ClosedLoopController;
 use crate::controllers::error::Error;
 
 /// The header that says as whom a request is made.
@@ -39,7 +39,7 @@ impl Account {
     ///
     /// # Errors
     /// The request did not succeed.
-    pub async fn get<T: DeserializeOwned>(&self, ctx: &ClosedLoops, path: ObjectPath<'_>) -> Result<T, Error> {
+    pub async fn get<T: DeserializeOwned>(&self, ctx: &ClosedLoopController, path: ObjectPath<'_>) -> Result<T, Error> {
         let (request, params) = (Request::new(path.url), kube::api::GetParams::default());
         let request = match path.subresource {
             Some(subresource) => request.get_subresource(subresource, path.name),
@@ -52,7 +52,12 @@ impl Account {
     ///
     /// # Errors
     /// The request did not succeed.
-    pub async fn list<T: DeserializeOwned>(&self, ctx: &ClosedLoops, url: &str, labels: &str) -> Result<T, Error> {
+    pub async fn list<T: DeserializeOwned>(
+        &self,
+        ctx: &ClosedLoopController,
+        url: &str,
+        labels: &str,
+    ) -> Result<T, Error> {
         let request = Request::new(url).list(&ListParams::default().labels(labels));
         self.send(ctx, request.map_err(malformed)?).await
     }
@@ -64,7 +69,7 @@ impl Account {
     /// The request did not succeed.
     pub async fn merge<T: DeserializeOwned>(
         &self,
-        ctx: &ClosedLoops,
+        ctx: &ClosedLoopController,
         path: ObjectPath<'_>,
         body: &Value,
     ) -> Result<T, Error> {
@@ -77,7 +82,7 @@ impl Account {
     /// The request did not succeed.
     pub async fn json<T: DeserializeOwned>(
         &self,
-        ctx: &ClosedLoops,
+        ctx: &ClosedLoopController,
         path: ObjectPath<'_>,
         patch: &[Value],
     ) -> Result<T, Error> {
@@ -87,7 +92,7 @@ impl Account {
 
     async fn patch<T: DeserializeOwned>(
         &self,
-        ctx: &ClosedLoops,
+        ctx: &ClosedLoopController,
         path: ObjectPath<'_>,
         patch: &Patch<impl Serialize + Debug>,
     ) -> Result<T, Error> {
@@ -106,7 +111,7 @@ impl Account {
     /// The request did not succeed.
     pub async fn create<T: Serialize + DeserializeOwned>(
         &self,
-        ctx: &ClosedLoops,
+        ctx: &ClosedLoopController,
         url: &str,
         object: &T,
     ) -> Result<T, Error> {
@@ -117,7 +122,7 @@ impl Account {
 
     async fn send<T: DeserializeOwned>(
         &self,
-        ctx: &ClosedLoops,
+        ctx: &ClosedLoopController,
         mut request: http::Request<Vec<u8>>,
     ) -> Result<T, Error> {
         let user = format!("system:serviceaccount:{}:{}", self.namespace, self.name);
@@ -126,7 +131,7 @@ impl Account {
     }
 
     /// What to say where the API server refused for want of a right: its own words name account, verb and resource.
-    pub async fn words(&self, ctx: &ClosedLoops, refused: &str) -> String {
+    pub async fn words(&self, ctx: &ClosedLoopController, refused: &str) -> String {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &self.namespace);
         let Self { namespace, name, .. } = self;
         match ctx.timed(accounts.get_opt(name)).await {

@@ -10,7 +10,7 @@ use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::execution::{Claim, Execution};
 use crate::api::marks;
 use crate::api::workload_action::{WorkloadAction, WorkloadActionSpec};
-use crate::controllers::closed_loop::ClosedLoops;
+use crate::controllers::closed_loop::ClosedLoopController;
 use crate::controllers::error::Error;
 use crate::logic::closed_loop::execution::{ActionProgress, TargetState};
 use crate::logic::facts::Key;
@@ -21,7 +21,7 @@ use crate::logic::world::{Object, Source};
 ///
 /// # Errors
 /// It could not be read.
-pub async fn look(ctx: &ClosedLoops, actor: &Actor, claim: Option<&Claim>) -> Result<TargetState, Error> {
+pub async fn look(ctx: &ClosedLoopController, actor: &Actor, claim: Option<&Claim>) -> Result<TargetState, Error> {
     let Some(name) = claim.and_then(|claim| claim.goal.workload_action.as_ref()) else {
         return Ok(TargetState::WorkloadAction(None));
     };
@@ -61,7 +61,7 @@ fn end(action: &WorkloadAction) -> ActionProgress {
 /// # Errors
 /// It did not happen, one of that name is there, or nobody knows.
 pub async fn act(
-    ctx: &ClosedLoops,
+    ctx: &ClosedLoopController,
     actor: &Actor,
     name: &str,
     spec: &WorkloadActionSpec,
@@ -82,7 +82,7 @@ pub async fn act(
 }
 
 /// What the API server told of an action is a fact at once, for the actions' own controller too.
-fn take_in(ctx: &ClosedLoops, mut action: WorkloadAction) -> Arc<WorkloadAction> {
+fn take_in(ctx: &ClosedLoopController, mut action: WorkloadAction) -> Arc<WorkloadAction> {
     action.metadata.managed_fields = None;
     let object = Object::Action(Box::new(action.clone()));
     ctx.actions.wake(ctx.world.write(|world| world.apply(object, Source::Own)));

@@ -6,7 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 
 use crate::api::closed_loop::TargetRef;
-use crate::controllers::closed_loop::ClosedLoops;
+use crate::controllers::closed_loop::ClosedLoopController;
 use crate::controllers::error::Error;
 use crate::logic::closed_loop::execution::TargetState;
 
@@ -44,7 +44,7 @@ pub type Kinds = HashMap<(String, String), (Timestamp, Option<Place>)>;
 ///
 /// # Errors
 /// The API server could not be asked.
-pub async fn find(ctx: &ClosedLoops, target: &TargetRef) -> Result<Option<Place>, Error> {
+pub async fn find(ctx: &ClosedLoopController, target: &TargetRef) -> Result<Option<Place>, Error> {
     if let Some(place) = plain(target) {
         return Ok(Some(place));
     }

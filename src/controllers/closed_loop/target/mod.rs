@@ -19,7 +19,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-use super::{ClosedLoops, Pass, objects};
+use super::{ClosedLoopController, Pass, objects};
 use crate::api::closed_loop::TargetRef;
 use crate::api::closed_loop::action::Rung;
 use crate::api::closed_loop::reasons::LoopReason;
@@ -55,7 +55,7 @@ pub struct Actor {
 }
 
 impl Actor {
-    pub fn of(ctx: &ClosedLoops, pass: &Pass, spec: &ExecutionSpec) -> Self {
+    pub fn of(ctx: &ClosedLoopController, pass: &Pass, spec: &ExecutionSpec) -> Self {
         let name = spec.service_account_name.clone().unwrap_or_else(|| DEFAULT_ACCOUNT.to_owned());
         Self {
             loop_key: pass.key.clone(),
@@ -71,7 +71,7 @@ impl Actor {
     ///
     /// # Errors
     /// It has not been missing for long enough to be believed.
-    async fn forbidden(&mut self, ctx: &ClosedLoops, refusal: &Refusal) -> Result<String, Error> {
+    async fn forbidden(&mut self, ctx: &ClosedLoopController, refusal: &Refusal) -> Result<String, Error> {
         let now = ctx.now();
         let since = self.doubt.filter(|since| now.duration_since(*since) < BELIEF).unwrap_or(now);
         self.doubt = Some(since);
@@ -87,7 +87,7 @@ impl Actor {
 /// # Errors
 /// It could not be looked at now.
 pub async fn look(
-    ctx: &ClosedLoops,
+    ctx: &ClosedLoopController,
     actor: &mut Actor,
     rung: &Rung,
     claim: Option<&Claim>,
@@ -130,7 +130,7 @@ fn thing(meta: &ObjectMeta) -> ObjectVersion {
         uid: meta.uid.clone().unwrap_or_default(),
         generation: meta.generation.unwrap_or(0),
         version: meta.resource_version.clone().unwrap_or_default(),
-        by: None,
+        written_by: None,
     }
 }
 
@@ -144,7 +144,11 @@ fn tests_of(thing: &ObjectVersion) -> Vec<Value> {
 ///
 /// # Errors
 /// A right is missing, and may not be.
-pub async fn act(ctx: &ClosedLoops, actor: &mut Actor, effect: &ExecutionEffect) -> Result<EffectResult, Error> {
+pub async fn act(
+    ctx: &ClosedLoopController,
+    actor: &mut Actor,
+    effect: &ExecutionEffect,
+) -> Result<EffectResult, Error> {
     let done = match effect {
         ExecutionEffect::Scale { target, replicas } => {
             objects::counted(ctx, "ScaleTarget", scale::act(ctx, actor, target, *replicas)).await

@@ -7,7 +7,7 @@ use super::account::ObjectPath;
 use super::{Actor, kinds, tests_of, thing};
 use crate::api::closed_loop::TargetRef;
 use crate::api::closed_loop::reasons::LoopReason;
-use crate::controllers::closed_loop::ClosedLoops;
+use crate::controllers::closed_loop::ClosedLoopController;
 use crate::controllers::error::Error;
 use crate::logic::closed_loop::execution::{ObjectVersion, TargetState};
 use crate::logic::facts::holder;
@@ -16,7 +16,7 @@ use crate::logic::facts::holder;
 ///
 /// # Errors
 /// It could not be read.
-pub async fn look(ctx: &ClosedLoops, actor: &Actor, path: &str) -> Result<TargetState, Error> {
+pub async fn look(ctx: &ClosedLoopController, actor: &Actor, path: &str) -> Result<TargetState, Error> {
     let target = &actor.target;
     if !is_allowed(ctx, target) {
         let words = format!(
@@ -41,10 +41,10 @@ pub async fn look(ctx: &ClosedLoops, actor: &Actor, path: &str) -> Result<Target
     let value = object.data.pointer(&pointer(path)).cloned();
     let fields = object.metadata.managed_fields.as_deref().unwrap_or_default();
     let by = holder(fields, &path.split('.').collect::<Vec<_>>());
-    Ok(TargetState::Field(ObjectVersion { by, ..thing(&object.metadata) }, value))
+    Ok(TargetState::Field(ObjectVersion { written_by: by, ..thing(&object.metadata) }, value))
 }
 
-fn is_allowed(ctx: &ClosedLoops, target: &TargetRef) -> bool {
+fn is_allowed(ctx: &ClosedLoopController, target: &TargetRef) -> bool {
     let name = name(target);
     ctx.patchable.contains(&name)
 }
@@ -65,7 +65,7 @@ fn pointer(path: &str) -> String {
 /// # Errors
 /// It did not happen, or nobody knows.
 pub async fn act(
-    ctx: &ClosedLoops,
+    ctx: &ClosedLoopController,
     actor: &Actor,
     target: &ObjectVersion,
     path: &str,

@@ -15,7 +15,7 @@ use crate::api::closed_loop::action::{Resize, Resource};
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::execution::Quantities;
 use crate::api::scalars::Number;
-use crate::controllers::closed_loop::ClosedLoops;
+use crate::controllers::closed_loop::ClosedLoopController;
 use crate::controllers::error::Error;
 use crate::logic::closed_loop::execution::{
     ObjectVersion, PendingResize, PodResize, PodResources, ResizeTarget, TargetState,
@@ -26,7 +26,7 @@ use crate::logic::closed_loop::rung;
 ///
 /// # Errors
 /// They could not be read.
-pub async fn look(ctx: &ClosedLoops, actor: &Actor, resize: &Resize) -> Result<TargetState, Error> {
+pub async fn look(ctx: &ClosedLoopController, actor: &Actor, resize: &Resize) -> Result<TargetState, Error> {
     let target = &actor.target;
     let Some(place) = kinds::find(ctx, target).await? else { return Ok(kinds::unknown(target)) };
     let url = place.url(&actor.loop_key.namespace);
@@ -112,7 +112,7 @@ fn template(workload: &DynamicObject, resize: &Resize) -> Option<(usize, Quantit
 /// # Errors
 /// One of them was not resized, or nobody knows.
 pub async fn act(
-    ctx: &ClosedLoops,
+    ctx: &ClosedLoopController,
     actor: &Actor,
     pods: &[PodResize],
     container: &str,
@@ -133,7 +133,7 @@ pub async fn act(
 /// # Errors
 /// It did not happen, or nobody knows.
 pub async fn act_on_template(
-    ctx: &ClosedLoops,
+    ctx: &ClosedLoopController,
     actor: &Actor,
     target: &ObjectVersion,
     index: usize,

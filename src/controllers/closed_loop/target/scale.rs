@@ -9,7 +9,7 @@ use super::{Actor, kinds, thing};
 use crate::api::closed_loop::TargetRef;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::execution::Claim;
-use crate::controllers::closed_loop::ClosedLoops;
+use crate::controllers::closed_loop::ClosedLoopController;
 use crate::controllers::error::Error;
 use crate::logic::closed_loop::execution::{ObjectVersion, TargetState};
 use crate::logic::facts::{DeploymentFact, Key, holder, replicas_owner};
@@ -23,14 +23,19 @@ const READS: usize = 5;
 ///
 /// # Errors
 /// They could not be read.
-pub async fn look(ctx: &ClosedLoops, actor: &Actor, claim: Option<&Claim>) -> Result<TargetState, Error> {
+pub async fn look(ctx: &ClosedLoopController, actor: &Actor, claim: Option<&Claim>) -> Result<TargetState, Error> {
     let target = &actor.target;
     if let Some(known) = known(ctx, actor).filter(|_| claim.is_none()) {
         let (id, scale) = (known.id, known.scale);
         return Ok(match &scale.owned_by {
             Some(manager) => owned(target, manager),
             None => TargetState::Scale(
-                ObjectVersion { uid: id.uid, generation: known.generation, version: id.version, by: scale.written_by },
+                ObjectVersion {
+                    uid: id.uid,
+                    generation: known.generation,
+                    version: id.version,
+                    written_by: scale.written_by,
+                },
                 scale.replicas,
             ),
         });
@@ -47,7 +52,7 @@ pub async fn look(ctx: &ClosedLoops, actor: &Actor, claim: Option<&Claim>) -> Re
             return Ok(owned(target, &manager));
         }
         let fields = object.metadata.managed_fields.as_deref().unwrap_or_default();
-        let thing = ObjectVersion { by: holder(fields, &["spec", "replicas"]), ..thing(&object.metadata) };
+        let thing = ObjectVersion { written_by: holder(fields, &["spec", "replicas"]), ..thing(&object.metadata) };
         if place.plain {
             return Ok(TargetState::Scale(thing, replicas(&object)));
         }
@@ -61,7 +66,7 @@ pub async fn look(ctx: &ClosedLoops, actor: &Actor, claim: Option<&Claim>) -> Re
 }
 
 /// The target as its watch told of it; only of Deployments all is known that is needed.
-fn known(ctx: &ClosedLoops, actor: &Actor) -> Option<DeploymentFact> {
+fn known(ctx: &ClosedLoopController, actor: &Actor) -> Option<DeploymentFact> {
     let TargetRef { api_version, kind, name, .. } = &actor.target;
     let key = Key::new(actor.loop_key.namespace.clone(), name.clone());
     let is_deployment = api_version == "apps/v1" && kind == "Deployment";
@@ -85,7 +90,7 @@ fn replicas(object: &DynamicObject) -> i32 {
 /// # Errors
 /// It did not happen, or nobody knows.
 pub async fn act(
-    ctx: &ClosedLoops,
+    ctx: &ClosedLoopController,
     actor: &Actor,
     thing: &ObjectVersion,
     replicas: i32,
@@ -104,7 +109,7 @@ pub async fn act(
 }
 
 /// The answer is a fact at once: the next look may come before the watch tells of it.
-fn take_in(ctx: &ClosedLoops, actor: &Actor, thing: &ObjectVersion, scale: &Scale) {
+fn take_in(ctx: &ClosedLoopController, actor: &Actor, thing: &ObjectVersion, scale: &Scale) {
     let Some(mut known) = known(ctx, actor).filter(|known| known.id.uid == thing.uid) else { return };
     let Some(version) = scale.metadata.resource_version.clone() else { return };
     let replicas = scale.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0);

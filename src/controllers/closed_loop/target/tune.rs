@@ -9,7 +9,7 @@ use crate::api::closed_loop::ClosedLoop;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::closed_loop::tunable::Tuning;
 use crate::api::marks;
-use crate::controllers::closed_loop::ClosedLoops;
+use crate::controllers::closed_loop::ClosedLoopController;
 use crate::controllers::closed_loop::objects::{self, LoopResource};
 use crate::controllers::error::Error;
 use crate::controllers::writes::applying;
@@ -18,7 +18,7 @@ use crate::logic::closed_loop::tuning::effective_policy;
 use crate::logic::facts::Key;
 use crate::logic::world::Source;
 
-fn api(ctx: &ClosedLoops, actor: &Actor) -> Api<ClosedLoop> {
+fn api(ctx: &ClosedLoopController, actor: &Actor) -> Api<ClosedLoop> {
     Api::namespaced(ctx.client.clone(), &actor.loop_key.namespace)
 }
 
@@ -26,7 +26,7 @@ fn api(ctx: &ClosedLoops, actor: &Actor) -> Api<ClosedLoop> {
 ///
 /// # Errors
 /// It could not be read.
-pub async fn look(ctx: &ClosedLoops, actor: &Actor) -> Result<TargetState, Error> {
+pub async fn look(ctx: &ClosedLoopController, actor: &Actor) -> Result<TargetState, Error> {
     let other = ctx.timed(api(ctx, actor).get(&actor.target.name)).await?;
     let status = other.status.clone().unwrap_or_default();
     let now = ctx.now();
@@ -61,7 +61,12 @@ pub async fn look(ctx: &ClosedLoops, actor: &Actor) -> Result<TargetState, Error
 ///
 /// # Errors
 /// It did not happen, or nobody knows.
-pub async fn act(ctx: &ClosedLoops, actor: &Actor, uid: &str, tuning: &Tuning) -> Result<Option<String>, Error> {
+pub async fn act(
+    ctx: &ClosedLoopController,
+    actor: &Actor,
+    uid: &str,
+    tuning: &Tuning,
+) -> Result<Option<String>, Error> {
     let key = Key::new(actor.loop_key.namespace.clone(), actor.target.name.clone());
     let mut body = objects::apply_body::<ClosedLoop>(Some(uid), &key);
     body["status"] = json!({"tuning": [tuning]});

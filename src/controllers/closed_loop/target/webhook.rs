@@ -6,7 +6,7 @@ use super::Actor;
 use crate::api::closed_loop::action::Webhook;
 use crate::api::decision::DecisionStatus;
 use crate::clients;
-use crate::controllers::closed_loop::ClosedLoops;
+use crate::controllers::closed_loop::ClosedLoopController;
 use crate::controllers::closed_loop::sources::SourceReader;
 use crate::logic::closed_loop::execution::EffectResult;
 use crate::logic::closed_loop::rung;
@@ -19,7 +19,7 @@ const MEDIA: &str = "application/cloudevents+json; charset=utf-8";
 
 /// Sends the event, with the secrets that the loop's own account may read. An answer that does not come leaves open whether
 /// it arrived.
-pub async fn act(ctx: &ClosedLoops, actor: &Actor, id: &str, webhook: &Webhook) -> EffectResult {
+pub async fn act(ctx: &ClosedLoopController, actor: &Actor, id: &str, webhook: &Webhook) -> EffectResult {
     let asker = SourceReader { ctx, account: actor.account.clone() };
     let call = match asker.call(&webhook.url, webhook.auth.as_ref(), webhook.ca.as_ref(), ctx.request_timeout).await {
         Ok(call) => call,

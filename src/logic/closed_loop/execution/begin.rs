@@ -35,28 +35,30 @@ struct ClaimPlan {
 }
 
 /// Claims the decision, or ends it at once where nothing can be done.
-pub fn begin(job: &ExecutionContext, chosen: &Chosen, seen: &TargetState) -> ExecutionStep {
+pub fn begin(context: &ExecutionContext, chosen: &Chosen, seen: &TargetState) -> ExecutionStep {
     if let Some((reason, message)) = lookup_failure(seen) {
-        return ended(job, chosen.seq, ExecutionState::Failed, reason, message);
+        return ended(context, chosen.seq, ExecutionState::Failed, reason, message);
     }
-    let status = undone::with_reverts(job, chosen, seen);
-    let job = &ExecutionContext { status: &status, ..*job };
-    if let Some(why) = undone::conflict(&status, &target_text(&job.spec.target)) {
-        return ended(job, chosen.seq, ExecutionState::Failed, LoopReason::FieldConflict, &why);
+    let status = undone::with_reverts(context, chosen, seen);
+    let context = &ExecutionContext { status: &status, ..*context };
+    if let Some(why) = undone::conflict(&status, &target_text(&context.spec.target)) {
+        return ended(context, chosen.seq, ExecutionState::Failed, LoopReason::FieldConflict, &why);
     }
-    match plan(job, chosen, seen) {
-        Ok(plan) => claim(job, chosen, plan),
+    match plan(context, chosen, seen) {
+        Ok(plan) => claim(context, chosen, plan),
         Err(NoPlan::Look) => ExecutionStep::Look,
-        Err(NoPlan::Limited(message)) => ended(job, chosen.seq, ExecutionState::Limited, LoopReason::Limited, &message),
-        Err(NoPlan::Failed(reason, message)) => ended(job, chosen.seq, ExecutionState::Failed, reason, &message),
+        Err(NoPlan::Limited(message)) => {
+            ended(context, chosen.seq, ExecutionState::Limited, LoopReason::Limited, &message)
+        }
+        Err(NoPlan::Failed(reason, message)) => ended(context, chosen.seq, ExecutionState::Failed, reason, &message),
     }
 }
 
-fn claim(job: &ExecutionContext, chosen: &Chosen, plan: ClaimPlan) -> ExecutionStep {
+fn claim(context: &ExecutionContext, chosen: &Chosen, plan: ClaimPlan) -> ExecutionStep {
     let claim = Claim {
         seq: chosen.seq,
-        at: micro_time(job.now),
-        deadline: micro_time(later(job.now, plan.lasts)),
+        at: micro_time(context.now),
+        deadline: micro_time(later(context.now, plan.lasts)),
         action: chosen.action.clone(),
         goal: plan.goal,
         was: plan.was,
@@ -65,12 +67,14 @@ fn claim(job: &ExecutionContext, chosen: &Chosen, plan: ClaimPlan) -> ExecutionS
         pods: plan.pods,
     };
     let message = match &plan.before {
-        Some(before) => format!("is about to change {} from {before} to {}", target_text(&job.spec.target), plan.after),
+        Some(before) => {
+            format!("is about to change {} from {before} to {}", target_text(&context.spec.target), plan.after)
+        }
         None => format!("is about to do: {}", plan.after),
     };
     let status = ExecutionStatus {
         seq: Some(chosen.seq),
-        tag: job.tag.cloned(),
+        tag: context.tag.cloned(),
         state: Some(ExecutionState::Claimed),
         reason: Some(LoopReason::Claimed),
         message: Some(message),
@@ -78,12 +82,12 @@ fn claim(job: &ExecutionContext, chosen: &Chosen, plan: ClaimPlan) -> ExecutionS
         after: Some(plan.after),
         effective: None,
         claim: Some(claim),
-        ..job.status.clone()
+        ..context.status.clone()
     };
-    record(job, status)
+    record(context, status)
 }
 
-fn plan(job: &ExecutionContext, chosen: &Chosen, seen: &TargetState) -> Result<ClaimPlan, NoPlan> {
+fn plan(context: &ExecutionContext, chosen: &Chosen, seen: &TargetState) -> Result<ClaimPlan, NoPlan> {
     let soon = |goal, before, after, thing: Option<&ObjectVersion>| {
         Ok(ClaimPlan { goal, before, after, was: None, pods: Vec::new(), thing: thing.cloned(), lasts: EFFECT_TIMEOUT })
     };
@@ -94,7 +98,7 @@ fn plan(job: &ExecutionContext, chosen: &Chosen, seen: &TargetState) -> Result<C
             soon(goal, Some(now.to_string()), replicas.to_string(), Some(thing))
         }
         (RungAction::Resize(resize), TargetState::Resources(seen)) => {
-            let resized = resize::plan(job, resize, seen, chosen.unknown)?;
+            let resized = resize::plan(context, resize, seen, chosen.unknown)?;
             let (before, after) = (quantities_text(&resized.was), quantities_text(&resized.goal));
             let goal = Goal { quantities: Some(resized.goal), ..Goal::default() };
             let plan = soon(goal, Some(before), after, Some(&seen.target))?;
@@ -107,17 +111,17 @@ fn plan(job: &ExecutionContext, chosen: &Chosen, seen: &TargetState) -> Result<C
             soon(goal, Some(before), value, Some(thing))
         }
         (RungAction::WorkloadAction(_), TargetState::WorkloadAction(_)) => {
-            let name = action_name(job.loop_name, job.uid, chosen.seq);
+            let name = action_name(context.loop_name, context.uid, chosen.seq);
             let after = format!("WorkloadAction {name}");
             let goal = Goal { workload_action: Some(name), ..Goal::default() };
             Ok(ClaimPlan { lasts: ACTION_TIMEOUT, ..soon(goal, None, after, None)? })
         }
         (RungAction::Webhook(_), TargetState::Nothing) => {
-            let id = event_id(job.uid, chosen.seq);
+            let id = event_id(context.uid, chosen.seq);
             let after = format!("event {id}");
             soon(Goal { event: Some(id), ..Goal::default() }, None, after, None)
         }
-        (RungAction::Tune(tune), TargetState::Loop(other)) => tuned(job, chosen, tune, other),
+        (RungAction::Tune(tune), TargetState::Loop(other)) => tuned(context, chosen, tune, other),
         (RungAction::Nothing, _) => Err(NoPlan::Failed(LoopReason::SpecInvalid, "the rung says nothing to do".into())),
         (
             RungAction::Scale(_)
@@ -139,13 +143,13 @@ fn plan(job: &ExecutionContext, chosen: &Chosen, seen: &TargetState) -> Result<C
     }
 }
 
-fn tuned(job: &ExecutionContext, chosen: &Chosen, tune: &Tune, other: &TunedLoop) -> Result<ClaimPlan, NoPlan> {
+fn tuned(context: &ExecutionContext, chosen: &Chosen, tune: &Tune, other: &TunedLoop) -> Result<ClaimPlan, NoPlan> {
     let refuse = |what: &str| {
         let message =
-            format!("{} does not let this loop change {what}: see its spec.tunable", target_text(&job.spec.target));
+            format!("{} does not let this loop change {what}: see its spec.tunable", target_text(&context.spec.target));
         NoPlan::Failed(LoopReason::NotTunable, message)
     };
-    let tunable = other.tunable.as_ref().filter(|tunable| tunable.by.iter().any(|name| name == job.loop_name));
+    let tunable = other.tunable.as_ref().filter(|tunable| tunable.by.iter().any(|name| name == context.loop_name));
     let tunable = tunable.ok_or_else(|| refuse("anything"))?;
     let plan = |goal, before: String, after: String| ClaimPlan {
         goal,

@@ -15,8 +15,8 @@ const RETRY: SignedDuration = SignedDuration::from_secs(2);
 
 /// What to do after an effect of this claim.
 #[must_use]
-pub fn after_effect(job: &ExecutionContext, effect: &ExecutionEffect, acted: &EffectResult) -> ExecutionStep {
-    let seq = job.status.claim.as_ref().map(|claim| claim.seq).or(job.status.seq).unwrap_or(0);
+pub fn after_effect(context: &ExecutionContext, effect: &ExecutionEffect, acted: &EffectResult) -> ExecutionStep {
+    let seq = context.status.claim.as_ref().map(|claim| claim.seq).or(context.status.seq).unwrap_or(0);
     match (acted, effect) {
         // Made is not done, and asked for is not given: what is seen is this execution's end.
         (
@@ -31,76 +31,86 @@ pub fn after_effect(job: &ExecutionContext, effect: &ExecutionEffect, acted: &Ef
                 | ExecutionEffect::Template { .. }
                 | ExecutionEffect::Patch { .. }
                 | ExecutionEffect::Create { .. }
-                | ExecutionEffect::Send { .. } => done_text(job),
+                | ExecutionEffect::Send { .. } => done_text(context),
             };
-            let mut status = end(job, seq, ExecutionState::Done, LoopReason::Done, &message);
+            let mut status = end(context, seq, ExecutionState::Done, LoopReason::Done, &message);
             status.effective = there.clone().or(status.effective);
-            record(job, status)
+            record(context, status)
         }
-        (EffectResult::Unclear(message), ExecutionEffect::Send { .. }) => {
-            ended(job, seq, ExecutionState::Lost, LoopReason::Lost, &format!("it may have been received: {message}"))
-        }
+        (EffectResult::Unclear(message), ExecutionEffect::Send { .. }) => ended(
+            context,
+            seq,
+            ExecutionState::Lost,
+            LoopReason::Lost,
+            &format!("it may have been received: {message}"),
+        ),
         (EffectResult::Conflict, _) => ExecutionStep::Look,
         (EffectResult::NotFound(message), _) => {
-            ended(job, seq, ExecutionState::Failed, LoopReason::TargetNotFound, message)
+            ended(context, seq, ExecutionState::Failed, LoopReason::TargetNotFound, message)
         }
         (EffectResult::Forbidden(message), _) => {
-            ended(job, seq, ExecutionState::Failed, LoopReason::Forbidden, message)
+            ended(context, seq, ExecutionState::Failed, LoopReason::Forbidden, message)
         }
-        (EffectResult::Refused(message), _) => ended(job, seq, ExecutionState::Failed, LoopReason::Failed, message),
-        (EffectResult::Unclear(_), _) => ExecutionStep::Wait(later(job.now, RETRY)),
+        (EffectResult::Refused(message), _) => ended(context, seq, ExecutionState::Failed, LoopReason::Failed, message),
+        (EffectResult::Unclear(_), _) => ExecutionStep::Wait(later(context.now, RETRY)),
     }
 }
 
 /// The first status of an Execution: from now on it may be given decisions.
-pub fn first(job: &ExecutionContext) -> ExecutionStep {
+pub fn first(context: &ExecutionContext) -> ExecutionStep {
     let status = ExecutionStatus {
         seq: Some(0),
         state: Some(ExecutionState::Idle),
         reason: Some(LoopReason::Idle),
         message: Some("nothing was decided yet".into()),
-        since: Some(micro_time(job.now)),
-        ..job.status.clone()
+        since: Some(micro_time(context.now)),
+        ..context.status.clone()
     };
-    record(job, status)
+    record(context, status)
 }
 
 /// Says, once, why nothing is begun.
-pub fn blocked(job: &ExecutionContext, why: &str) -> ExecutionStep {
-    if job.status.reason == Some(LoopReason::Blocked) && job.status.message.as_deref() == Some(why) {
+pub fn blocked(context: &ExecutionContext, why: &str) -> ExecutionStep {
+    if context.status.reason == Some(LoopReason::Blocked) && context.status.message.as_deref() == Some(why) {
         return ExecutionStep::Nothing;
     }
     let status =
-        ExecutionStatus { reason: Some(LoopReason::Blocked), message: Some(why.to_owned()), ..job.status.clone() };
-    record(job, status)
+        ExecutionStatus { reason: Some(LoopReason::Blocked), message: Some(why.to_owned()), ..context.status.clone() };
+    record(context, status)
 }
 
 /// The decision has ended so.
 pub fn ended(
-    job: &ExecutionContext,
+    context: &ExecutionContext,
     seq: i64,
     state: ExecutionState,
     reason: LoopReason,
     message: &str,
 ) -> ExecutionStep {
-    record(job, end(job, seq, state, reason, message))
+    record(context, end(context, seq, state, reason, message))
 }
 
-fn end(job: &ExecutionContext, seq: i64, state: ExecutionState, reason: LoopReason, message: &str) -> ExecutionStatus {
-    let claimed = job.status.claim.as_ref().is_some_and(|claim| claim.seq == seq);
-    let old = job.status.clone();
+fn end(
+    context: &ExecutionContext,
+    seq: i64,
+    state: ExecutionState,
+    reason: LoopReason,
+    message: &str,
+) -> ExecutionStatus {
+    let claimed = context.status.claim.as_ref().is_some_and(|claim| claim.seq == seq);
+    let old = context.status.clone();
     // What was never claimed has no before and after, whatever the decision before it had.
     let (before, after) = if claimed { (old.before.clone(), old.after.clone()) } else { (None, None) };
-    let tag = if claimed { old.tag.clone() } else { job.tag.cloned() };
+    let tag = if claimed { old.tag.clone() } else { context.tag.cloned() };
     let effective = if state == ExecutionState::Done { after.clone() } else { None };
-    let left = if state == ExecutionState::Done { left(job).or(old.left.clone()) } else { old.left.clone() };
+    let left = if state == ExecutionState::Done { left(context).or(old.left.clone()) } else { old.left.clone() };
     ExecutionStatus {
         tag,
         seq: Some(seq),
         state: Some(state),
         reason: Some(reason),
         message: Some(message.chars().take(1024).collect()),
-        since: Some(micro_time(job.now)),
+        since: Some(micro_time(context.now)),
         before,
         after,
         effective,
@@ -111,25 +121,25 @@ fn end(job: &ExecutionContext, seq: i64, state: ExecutionState, reason: LoopReas
 }
 
 /// What the change left behind, of the kinds whose field somebody may take back.
-fn left(job: &ExecutionContext) -> Option<Left> {
-    let action = &job.status.claim.as_ref()?.action;
+fn left(context: &ExecutionContext) -> Option<Left> {
+    let action = &context.status.claim.as_ref()?.action;
     let kept = action.scale.is_some() || action.patch.is_some();
     Some(Left {
         dimension: rung::dimension(action),
-        before: job.status.before.clone()?,
-        after: job.status.after.clone()?,
+        before: context.status.before.clone()?,
+        after: context.status.after.clone()?,
     })
     .filter(|_| kept)
 }
 
 /// A status with its conditions.
-pub fn record(job: &ExecutionContext, mut status: ExecutionStatus) -> ExecutionStep {
-    if status.state != job.status.state || status.seq != job.status.seq {
-        status.since = Some(micro_time(job.now));
+pub fn record(context: &ExecutionContext, mut status: ExecutionStatus) -> ExecutionStep {
+    if status.state != context.status.state || status.seq != context.status.seq {
+        status.since = Some(micro_time(context.now));
     }
-    status.observed_generation = Some(job.generation);
-    let stamp = Stamp { generation: job.generation, now: job.now };
-    status.conditions = conditions::summary(&job.status.conditions, &health(&status), stamp);
+    status.observed_generation = Some(context.generation);
+    let stamp = Stamp { generation: context.generation, now: context.now };
+    status.conditions = conditions::summary(&context.status.conditions, &health(&status), stamp);
     ExecutionStep::Record(Box::new(status))
 }
 

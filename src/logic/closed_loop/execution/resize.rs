@@ -21,7 +21,12 @@ pub struct ResizePlan {
 }
 
 /// Chooses the goal, and the pods that are not there yet: at most [`CLAIMED_PODS`], the furthest behind first.
-pub fn plan(job: &ExecutionContext, resize: &Resize, seen: &ResizeTarget, unknown: bool) -> Result<ResizePlan, NoPlan> {
+pub fn plan(
+    context: &ExecutionContext,
+    resize: &Resize,
+    seen: &ResizeTarget,
+    unknown: bool,
+) -> Result<ResizePlan, NoPlan> {
     let raises = goal::raises(resize)?;
     let mut pods: Vec<(i64, &PodResources)> = Vec::new();
     for pod in &seen.pods {
@@ -33,7 +38,7 @@ pub fn plan(job: &ExecutionContext, resize: &Resize, seen: &ResizeTarget, unknow
     });
     let Some((_, last)) = pods.first() else {
         let message =
-            format!("{} has no pod that runs a container {}", target_text(&job.spec.target), resize.container);
+            format!("{} has no pod that runs a container {}", target_text(&context.spec.target), resize.container);
         return Err(NoPlan::Failed(LoopReason::NotScalable, message));
     };
     let was = last.wants.clone();
@@ -70,10 +75,10 @@ fn change(resize: &Resize, pod: &PodResources, was: &Quantities, goal: &Quantiti
 }
 
 /// How the pods stand to the claim.
-pub fn progress(job: &ExecutionContext, claim: &Claim, resize: &Resize, seen: &ResizeTarget) -> ClaimProgress {
+pub fn progress(context: &ExecutionContext, claim: &Claim, resize: &Resize, seen: &ResizeTarget) -> ClaimProgress {
     let (Some(goal), Some(was)) = (&claim.goal.quantities, &claim.was) else { return ClaimProgress::tampered() };
     if claim.uid.as_deref() != Some(&seen.target.uid) {
-        return ClaimProgress::Overtaken(format!("{} was made anew", target_text(&job.spec.target)));
+        return ClaimProgress::Overtaken(format!("{} was made anew", target_text(&context.spec.target)));
     }
     let mut changes = Vec::new();
     let mut done = Vec::new();
@@ -107,14 +112,14 @@ pub fn progress(job: &ExecutionContext, claim: &Claim, resize: &Resize, seen: &R
             [] => "its pods were replaced meanwhile".to_owned(),
             changed_by_others => format!("{} changed by somebody else", changed_by_others.join(", ")),
         };
-        return ClaimProgress::Overtaken(format!("{}: {why}", target_text(&job.spec.target)));
+        return ClaimProgress::Overtaken(format!("{}: {why}", target_text(&context.spec.target)));
     }
-    kubelet_progress(job, resize, &done, &changed_by_others, was, goal)
+    kubelet_progress(context, resize, &done, &changed_by_others, was, goal)
 }
 
 /// How far the kubelets are.
 fn kubelet_progress(
-    job: &ExecutionContext,
+    context: &ExecutionContext,
     resize: &Resize,
     pods: &[&PodResources],
     changed_by_others: &[String],
@@ -137,7 +142,7 @@ fn kubelet_progress(
         return ClaimProgress::Running(format!("{done} of {all} pods have it; pod {name} does not yet{why}"));
     }
     let (before, after) = (quantities_text(was), quantities_text(goal));
-    let target = target_text(&job.spec.target);
+    let target = target_text(&context.spec.target);
     let mut message = format!("changed {} of {target} from {before} to {after} in {all} pods", resize.container);
     match resize.template {
         Some(true) => message.push_str(", and in the template"),

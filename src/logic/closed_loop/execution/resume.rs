@@ -26,56 +26,56 @@ const POLL: SignedDuration = SignedDuration::from_secs(1);
 const ACTION_TTL: i32 = 3600;
 
 /// The next step of this claim.
-pub fn resume(job: &ExecutionContext, claim: &Claim) -> ExecutionStep {
-    let end = |state, reason, message: &str| ended(job, claim.seq, state, reason, message);
-    if cannot_be_verified(&claim.action) && job.sent == Sent::Maybe {
+pub fn resume(context: &ExecutionContext, claim: &Claim) -> ExecutionStep {
+    let end = |state, reason, message: &str| ended(context, claim.seq, state, reason, message);
+    if cannot_be_verified(&claim.action) && context.sent == Sent::Maybe {
         let message = "it may have been sent when the operator ended; it is not sent again";
         return end(ExecutionState::Lost, LoopReason::Lost, message);
     }
-    let Some(seen) = job.seen else { return ExecutionStep::Look };
+    let Some(seen) = context.seen else { return ExecutionStep::Look };
     if let Some((reason, message)) = lookup_failure(seen) {
         return end(ExecutionState::Failed, reason, message);
     }
-    match progress(job, claim, seen) {
+    match progress(context, claim, seen) {
         ClaimProgress::Look => ExecutionStep::Look,
         ClaimProgress::Done(message) => end(ExecutionState::Done, LoopReason::Done, &message),
         ClaimProgress::Overtaken(message) => end(ExecutionState::Overtaken, LoopReason::Overtaken, &message),
         ClaimProgress::Failed(message) => end(ExecutionState::Failed, LoopReason::Failed, &message),
         ClaimProgress::Lost(message) => end(ExecutionState::Lost, LoopReason::Lost, &message),
-        ClaimProgress::NotStarted(_) if job.now >= claim.deadline.0 => {
+        ClaimProgress::NotStarted(_) if context.now >= claim.deadline.0 => {
             end(ExecutionState::Failed, LoopReason::TimedOut, "it could not be done in time")
         }
-        ClaimProgress::Running(message) if job.now >= claim.deadline.0 => {
+        ClaimProgress::Running(message) if context.now >= claim.deadline.0 => {
             end(ExecutionState::Failed, LoopReason::TimedOut, &format!("it did not end in time: {message}"))
         }
         ClaimProgress::NotStarted(effect) => ExecutionStep::Act(Box::new(effect)),
-        ClaimProgress::Running(message) => under_way(job, claim, message),
+        ClaimProgress::Running(message) => under_way(context, claim, message),
     }
 }
 
-fn under_way(job: &ExecutionContext, claim: &Claim, message: String) -> ExecutionStep {
-    let begun = job.status.state == Some(ExecutionState::Executing);
+fn under_way(context: &ExecutionContext, claim: &Claim, message: String) -> ExecutionStep {
+    let begun = context.status.state == Some(ExecutionState::Executing);
     // Of pods nobody tells us; the end of a WorkloadAction wakes the loop.
     let asks = claim.action.resize.is_some();
-    if begun && (!asks || job.status.message.as_ref() == Some(&message)) {
-        let soon = later(job.now, POLL);
+    if begun && (!asks || context.status.message.as_ref() == Some(&message)) {
+        let soon = later(context.now, POLL);
         return ExecutionStep::Wait(if asks { soon.min(claim.deadline.0) } else { claim.deadline.0 });
     }
     let status = ExecutionStatus {
         state: Some(ExecutionState::Executing),
         reason: Some(LoopReason::Executing),
         message: Some(message),
-        ..job.status.clone()
+        ..context.status.clone()
     };
-    record(job, status)
+    record(context, status)
 }
 
-fn progress(job: &ExecutionContext, claim: &Claim, seen: &TargetState) -> ClaimProgress {
+fn progress(context: &ExecutionContext, claim: &Claim, seen: &TargetState) -> ClaimProgress {
     match (RungAction::from(&claim.action), seen) {
         (RungAction::Scale(_), TargetState::Scale(thing, now)) => {
             let Some(goal) = claim.goal.replicas else { return ClaimProgress::tampered() };
             let effect = ExecutionEffect::Scale { target: thing.clone(), replicas: goal };
-            by_generation(job, claim, thing, *now == goal, &now.to_string(), effect)
+            by_generation(context, claim, thing, *now == goal, &now.to_string(), effect)
         }
         (RungAction::Patch(patch), TargetState::Field(thing, now)) => {
             let goal = claim.goal.value.as_deref().and_then(|goal| serde_json::from_str::<Value>(goal).ok());
@@ -83,17 +83,17 @@ fn progress(job: &ExecutionContext, claim: &Claim, seen: &TargetState) -> ClaimP
             let there = now.as_ref().map_or_else(|| "unset".into(), ToString::to_string);
             let reached = now.as_ref() == Some(&goal);
             let effect = ExecutionEffect::Patch { target: thing.clone(), path: patch.path.clone(), value: goal };
-            by_generation(job, claim, thing, reached, &there, effect)
+            by_generation(context, claim, thing, reached, &there, effect)
         }
-        (RungAction::Resize(resize), TargetState::Resources(seen)) => resize::progress(job, claim, resize, seen),
+        (RungAction::Resize(resize), TargetState::Resources(seen)) => resize::progress(context, claim, resize, seen),
         (RungAction::WorkloadAction(template), TargetState::WorkloadAction(found)) => {
-            action(job, claim, template, found.as_ref())
+            action(context, claim, template, found.as_ref())
         }
         (RungAction::Webhook(webhook), TargetState::Nothing) => match &claim.goal.event {
             Some(id) => ClaimProgress::NotStarted(ExecutionEffect::Send { id: id.clone(), webhook: webhook.clone() }),
             None => ClaimProgress::tampered(),
         },
-        (RungAction::Tune(tune), TargetState::Loop(other)) => tuned(job, claim, tune, other),
+        (RungAction::Tune(tune), TargetState::Loop(other)) => tuned(context, claim, tune, other),
         (RungAction::Nothing, _) => ClaimProgress::tampered(),
         (
             RungAction::Scale(_)
@@ -117,7 +117,7 @@ fn progress(job: &ExecutionContext, claim: &Claim, seen: &TargetState) -> ClaimP
 
 /// While the generation is that of the claim, no spec was written since, by us or others.
 fn by_generation(
-    job: &ExecutionContext,
+    context: &ExecutionContext,
     claim: &Claim,
     thing: &ObjectVersion,
     reached: bool,
@@ -125,22 +125,22 @@ fn by_generation(
     effect: ExecutionEffect,
 ) -> ClaimProgress {
     if claim.uid.as_deref() != Some(&thing.uid) {
-        return ClaimProgress::Overtaken(format!("{} was made anew", target_text(&job.spec.target)));
+        return ClaimProgress::Overtaken(format!("{} was made anew", target_text(&context.spec.target)));
     }
     if claim.generation == Some(thing.generation) {
         return ClaimProgress::NotStarted(effect);
     }
     if reached {
-        return ClaimProgress::Done(done_text(job));
+        return ClaimProgress::Done(done_text(context));
     }
     ClaimProgress::Overtaken(format!(
         "{} was changed by somebody else; it is at {there}",
-        target_text(&job.spec.target)
+        target_text(&context.spec.target)
     ))
 }
 
 fn action(
-    job: &ExecutionContext,
+    context: &ExecutionContext,
     claim: &Claim,
     template: &ActionTemplate,
     found: Option<&ActionProgress>,
@@ -150,19 +150,19 @@ fn action(
         Some(ActionProgress::Running(message)) => ClaimProgress::Running(format!("WorkloadAction {name}: {message}")),
         Some(ActionProgress::Succeeded(message)) => ClaimProgress::Done(format!("WorkloadAction {name}: {message}")),
         Some(ActionProgress::Failed(message)) => ClaimProgress::Failed(format!("WorkloadAction {name}: {message}")),
-        None if job.status.state == Some(ExecutionState::Executing) => {
+        None if context.status.state == Some(ExecutionState::Executing) => {
             ClaimProgress::Lost(format!("WorkloadAction {name} was deleted before its end was seen"))
         }
         None => ClaimProgress::NotStarted(ExecutionEffect::Create {
             name: name.clone(),
-            spec: Box::new(action_spec(job, template)),
+            spec: Box::new(action_spec(context, template)),
         }),
     }
 }
 
 /// The WorkloadAction that a rung means, about the loop's target.
-fn action_spec(job: &ExecutionContext, template: &ActionTemplate) -> WorkloadActionSpec {
-    let target = &job.spec.target;
+fn action_spec(context: &ExecutionContext, template: &ActionTemplate) -> WorkloadActionSpec {
+    let target = &context.spec.target;
     let workload =
         WorkloadRef { api_version: target.api_version.clone(), kind: target.kind.clone(), name: target.name.clone() };
     WorkloadActionSpec {
@@ -190,20 +190,20 @@ fn action_spec(job: &ExecutionContext, template: &ActionTemplate) -> WorkloadAct
     }
 }
 
-fn tuned(job: &ExecutionContext, claim: &Claim, tune: &Tune, other: &TunedLoop) -> ClaimProgress {
+fn tuned(context: &ExecutionContext, claim: &Claim, tune: &Tune, other: &TunedLoop) -> ClaimProgress {
     if claim.uid.as_deref() != Some(&other.uid) {
-        return ClaimProgress::Overtaken(format!("{} was made anew", target_text(&job.spec.target)));
+        return ClaimProgress::Overtaken(format!("{} was made anew", target_text(&context.spec.target)));
     }
-    let message = tuning_text(claim, tune, job);
-    match other.mine.as_ref().filter(|mine| mine.uid == job.uid) {
+    let message = tuning_text(claim, tune, context);
+    match other.mine.as_ref().filter(|mine| mine.uid == context.uid) {
         Some(mine) if mine.seq == claim.seq => return ClaimProgress::Done(message),
         Some(mine) if mine.seq > claim.seq => return ClaimProgress::Overtaken("a later decision has tuned it".into()),
         Some(_) | None => {}
     }
     let kept = other.mine.clone();
     let mut tuning = Tuning {
-        by: job.loop_name.to_owned(),
-        uid: job.uid.to_owned(),
+        by: context.loop_name.to_owned(),
+        uid: context.uid.to_owned(),
         seq: claim.seq,
         at: micro_time(claim.at.0),
         rank: kept.as_ref().and_then(|kept| kept.rank.clone()),
@@ -221,12 +221,12 @@ fn tuned(job: &ExecutionContext, claim: &Claim, tune: &Tune, other: &TunedLoop) 
 }
 
 /// `Increase rank memory`.
-fn tuning_text(claim: &Claim, tune: &Tune, job: &ExecutionContext) -> String {
+fn tuning_text(claim: &Claim, tune: &Tune, context: &ExecutionContext) -> String {
     if let Some(threshold) = &tune.threshold {
-        return format!("Change {} to {}", threshold.path, job.status.after.as_deref().unwrap_or_default());
+        return format!("Change {} to {}", threshold.path, context.status.after.as_deref().unwrap_or_default());
     }
     // The metric that went up is the first one that stands elsewhere than before.
-    let before: Vec<&str> = job.status.before.as_deref().unwrap_or_default().split(',').collect();
+    let before: Vec<&str> = context.status.before.as_deref().unwrap_or_default().split(',').collect();
     let rank = claim.goal.rank.as_deref().unwrap_or_default();
     let raised = rank.iter().zip(before).find(|(now, before)| now.as_str() != *before).map(|(now, _)| now.as_str());
     format!("Increase rank {}", raised.unwrap_or_default())

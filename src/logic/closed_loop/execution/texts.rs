@@ -11,10 +11,10 @@ pub fn target_text(target: &TargetRef) -> String {
 }
 
 /// `changed Deployment/web from 3 to 4`.
-pub fn done_text(job: &ExecutionContext) -> String {
-    let after = job.status.after.as_deref().unwrap_or("what was decided");
-    match &job.status.before {
-        Some(before) => format!("changed {} from {before} to {after}", target_text(&job.spec.target)),
+pub fn done_text(context: &ExecutionContext) -> String {
+    let after = context.status.after.as_deref().unwrap_or("what was decided");
+    match &context.status.before {
+        Some(before) => format!("changed {} from {before} to {after}", target_text(&context.spec.target)),
         None => format!("did: {after}"),
     }
 }

@@ -52,7 +52,7 @@ pub struct ObjectVersion {
     /// The resourceVersion.
     pub version: String,
     /// Who wrote what is looked at last, where it was not a loop.
-    pub by: Option<String>,
+    pub written_by: Option<String>,
 }
 
 /// The target, as the rung needs it.

@@ -16,9 +16,9 @@ const MOST: usize = 3;
 const WITHIN: SignedDuration = SignedDuration::from_mins(10);
 
 /// The status with what was taken back since the last change; what is long ago is forgotten.
-pub fn with_reverts(job: &ExecutionContext, chosen: &Chosen, seen: &TargetState) -> ExecutionStatus {
-    let mut status = job.status.clone();
-    status.undone.retain(|undone| elapsed(&undone.at, job.now) < WITHIN);
+pub fn with_reverts(context: &ExecutionContext, chosen: &Chosen, seen: &TargetState) -> ExecutionStatus {
+    let mut status = context.status.clone();
+    status.undone.retain(|undone| elapsed(&undone.at, context.now) < WITHIN);
     let dimension = rung::dimension(&chosen.action);
     let Some(left) = status.left.take_if(|left| left.dimension == dimension) else { return status };
     let (thing, now) = match seen {
@@ -26,10 +26,10 @@ pub fn with_reverts(job: &ExecutionContext, chosen: &Chosen, seen: &TargetState)
         TargetState::Field(thing, value) => (thing, value.as_ref().map(ToString::to_string).unwrap_or_default()),
         _ => return status,
     };
-    if let ObjectVersion { by: Some(by), .. } = thing
+    if let ObjectVersion { written_by: Some(by), .. } = thing
         && is_reverted(&left, &now)
     {
-        status.undone.push(Undone { at: micro_time(job.now), by: by.clone() });
+        status.undone.push(Undone { at: micro_time(context.now), by: by.clone() });
         let surplus = status.undone.len().saturating_sub(MOST);
         status.undone.drain(..surplus);
     }

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::watch::{MonitoringRules, NO_MORE, NOT_YET};
+use super::rules::{MonitoringRules, NO_MORE, NOT_YET};
 use crate::api::closed_loop::Trace;
 use crate::api::closed_loop::metric::Side;
 use crate::api::monitoring::{MonitoringStatus, UnknownMetric};

@@ -7,9 +7,9 @@ use jiff::Timestamp;
 
 use super::changes::alarm_states;
 use super::level::{AlarmStage, Levels, MetricState, WhenMissing};
+use super::rules::{Measurement, MonitoringRules, NO_MORE, NOT_YET, Observation, ObserveContext, ObserveTrigger};
 use super::status_texts::{health, message, summary};
 use super::tag::{self, SampleRefusal};
-use super::watch::{Measurement, MonitoringRules, NO_MORE, NOT_YET, Observation, ObserveContext, ObserveTrigger};
 use crate::api::closed_loop::metric::Side;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::monitoring::{AlarmState, MonitoringStatus, Reading, UnknownMetric};
@@ -25,17 +25,17 @@ const MAX_WHY: usize = 400;
 impl MonitoringRules {
     /// The next status.
     #[must_use]
-    pub fn observe(&self, before: &MonitoringStatus, news: ObserveTrigger, around: ObserveContext) -> Observation {
-        let last = tag::latest([before.tag.as_ref(), around.last]);
+    pub fn observe(&self, before: &MonitoringStatus, trigger: ObserveTrigger, context: ObserveContext) -> Observation {
+        let last = tag::latest([before.tag.as_ref(), context.last]);
         let mut status = before.clone();
         if self.paused {
-            return paused(before, around);
+            return paused(before, context);
         }
-        let measured = match news {
+        let measured = match trigger {
             ObserveTrigger::Time => None,
             ObserveTrigger::Measured(measurement) => match &measurement.pushed {
-                None => Some((measurement, tag::for_polled(last, around.now))),
-                Some(time) => match tag::for_pushed(last, time, self.ways, around.now) {
+                None => Some((measurement, tag::for_polled(last, context.now))),
+                Some(time) => match tag::for_pushed(last, time, self.ways, context.now) {
                     Ok(tag) => Some((measurement, tag)),
                     // The later hops have gone by it, but it was not worth a write, and so was lost with the process.
                     Err(SampleRefusal::Repeated) if tag::is_after(last, before.tag.as_ref()) => {
@@ -52,22 +52,22 @@ impl MonitoringRules {
             self.store_values(&mut status, measurement, tag);
         }
         self.drop_unwatched(&mut status);
-        self.expire_values(&mut status, around.now);
-        let known = self.evaluate_alarms(&mut status, around.now);
+        self.expire_values(&mut status, context.now);
+        let known = self.evaluate_alarms(&mut status, context.now);
         status.message = Some(message(&status.alarms));
-        status.conditions = summary(before, &health(&status, known), around.now);
+        status.conditions = summary(before, &health(&status, known), context.now);
         // Alarms that come or go, or rest on what is missing, are news though no sample came.
         let alarms_changed = alarm_states(before) != alarm_states(&status)
             || status.alarms.iter().any(|alarm| alarm.unknown && !alarm.held);
         let fresh = measured.is_some() || alarms_changed;
         status.tag = match measured {
             Some((_, tag)) => Some(tag),
-            None if alarms_changed => Some(tag::without_sample(last, around.now)),
+            None if alarms_changed => Some(tag::without_sample(last, context.now)),
             None => last.cloned(),
         };
-        let write = self.worth_a_write(before, &status, fresh, around.now);
+        let write = self.worth_a_write(before, &status, fresh, context.now);
         if write {
-            status.heartbeat = Some(micro_time(around.now));
+            status.heartbeat = Some(micro_time(context.now));
         } else {
             // What was not told is news the next time too.
             for old in &before.unknown {
@@ -227,13 +227,13 @@ fn count_refusal(status: &mut MonitoringStatus, refusal: SampleRefusal) {
 }
 
 /// A paused loop sees nothing, and so has no alarm.
-fn paused(before: &MonitoringStatus, around: ObserveContext) -> Observation {
+fn paused(before: &MonitoringStatus, context: ObserveContext) -> Observation {
     let health = Health::Good(LoopReason::Paused, "the loop is paused".into());
     let status = MonitoringStatus {
         message: Some("Paused".into()),
         alarms: Vec::new(),
         pending: Vec::new(),
-        conditions: summary(before, &health, around.now),
+        conditions: summary(before, &health, context.now),
         ..before.clone()
     };
     let write = &status != before;

@@ -233,7 +233,7 @@ impl Loop {
             uid: "target".into(),
             generation: self.generation,
             version: self.generation.to_string(),
-            by: None,
+            written_by: None,
         }
     }
 

@@ -91,7 +91,7 @@ impl World {
         }
         let version = self.target.to_string();
         TargetState::Scale(
-            ObjectVersion { uid: "t".into(), generation: self.generation, version, by: None },
+            ObjectVersion { uid: "t".into(), generation: self.generation, version, written_by: None },
             self.replicas,
         )
     }

@@ -27,7 +27,7 @@ fn memory(request: &str) -> Quantities {
 fn pod(name: &str, has: &str) -> PodResources {
     PodResources {
         name: name.into(),
-        thing: ObjectVersion { uid: name.into(), generation: 1, version: "1".into(), by: None },
+        thing: ObjectVersion { uid: name.into(), generation: 1, version: "1".into(), written_by: None },
         index: 0,
         wants: memory(has),
         has: Some(memory(has)),
@@ -51,7 +51,7 @@ impl Stage {
             status: ExecutionStatus { seq: Some(0), ..ExecutionStatus::default() },
             chosen: serde_json::from_value(chosen).unwrap(),
             seen: ResizeTarget {
-                target: ObjectVersion { uid: "web".into(), generation: 1, version: "1".into(), by: None },
+                target: ObjectVersion { uid: "web".into(), generation: 1, version: "1".into(), written_by: None },
                 template: Some((0, memory("256Mi"))),
                 pods: pods.iter().map(|(name, has)| pod(name, has)).collect(),
             },

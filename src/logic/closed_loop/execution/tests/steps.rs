@@ -23,7 +23,7 @@ struct Bench {
 }
 
 fn thing(generation: i64) -> ObjectVersion {
-    ObjectVersion { uid: "t".into(), generation, version: (generation * 10).to_string(), by: None }
+    ObjectVersion { uid: "t".into(), generation, version: (generation * 10).to_string(), written_by: None }
 }
 
 impl Bench {
@@ -332,7 +332,7 @@ fn rounds(by: Option<&str>, pause: i64) -> Vec<Option<LoopReason>> {
     let mut reasons = Vec::new();
     for round in 0..5 {
         bench.chosen.seq = round + 1;
-        let looked = TargetState::Scale(ObjectVersion { by: by.map(Into::into), ..thing(generation) }, now);
+        let looked = TargetState::Scale(ObjectVersion { written_by: by.map(Into::into), ..thing(generation) }, now);
         let step = next_step(&bench.job(Some(&looked), Sent::Maybe, round * pause));
         bench.recorded(step);
         if bench.status.claim.is_some() {

@@ -59,11 +59,8 @@ pub struct Measurement {
     /// What came of it. A metric that was not asked for is left out, and keeps its last value for a while.
     pub values: BTreeMap<String, SourceResult>,
     /// What the rule LastServed found, for each metric with a source `loop`.
-    pub last_served: Vec<(String, LastServedFound)>,
+    pub last_served: Vec<(String, LastServed)>,
 }
-
-/// See [`crate::logic::closed_loop::tuning::last_served`].
-pub type LastServedFound = LastServed;
 
 /// What is new.
 #[derive(Clone, Copy, Debug)]
@@ -134,9 +131,9 @@ impl MonitoringRules {
     /// Whether a pushed sample may be news, beside the status as it is stored and the last tag that any hop has seen. For who
     /// has just started: later, each other sample is.
     #[must_use]
-    pub fn may_be_news(&self, stored: &MonitoringStatus, sample: &Sample, around: ObserveContext) -> bool {
-        let last = tag::latest([stored.tag.as_ref(), around.last]);
-        match tag::for_pushed(last, &sample.time, self.ways, around.now) {
+    pub fn may_be_news(&self, stored: &MonitoringStatus, sample: &Sample, context: ObserveContext) -> bool {
+        let last = tag::latest([stored.tag.as_ref(), context.last]);
+        match tag::for_pushed(last, &sample.time, self.ways, context.now) {
             Ok(_) | Err(SampleRefusal::FromFuture | SampleRefusal::Unreadable) => true,
             Err(SampleRefusal::Repeated) => tag::is_after(last, stored.tag.as_ref()),
             Err(SampleRefusal::OutOfOrder) => false,
