@@ -21,12 +21,17 @@ use tracing::{error, info};
 use crate::caches;
 use crate::clients::address::{self, Names};
 use crate::clients::web::Web;
-use crate::controllers::closed_loop::{self, ClosedLoops};
+use crate::controllers::closed_loop::{ClosedLoopController, ClosedLoopMemory};
+use crate::controllers::decision::{DecisionController, DecisionMemory};
+use crate::controllers::execution::{ExecutionController, ExecutionMemory};
+use crate::controllers::monitoring::{MonitoringController, MonitoringMemory};
+use crate::controllers::outbound::{Gate, Outbound};
 use crate::controllers::workload_action::{self, WorkloadActions};
 use crate::http::{self, Served};
 use crate::logic::world::Stored;
 use crate::metrics::Metrics;
 use crate::runtime::context::Context;
+use crate::runtime::discovery::Discovery;
 use crate::runtime::events;
 use crate::runtime::lease::{Elector, KubeLeases, Lost, Timings};
 use crate::runtime::run::{Controller, Run, run as run_controller};
@@ -147,7 +152,13 @@ impl Parts {
         self.metrics.leader.set(1);
         let leader = CancellationToken::new();
         let _fence = leader.clone().drop_guard();
-        let term = Term { parts: self, leader: leader.clone(), tasks: JoinSet::new(), senders: JoinSet::new() };
+        let term = Term {
+            parts: self,
+            leader: leader.clone(),
+            tasks: JoinSet::new(),
+            senders: JoinSet::new(),
+            name: term_name(),
+        };
         let (mut work, mut senders) = term.start_all();
         let result = tokio::select! {
             biased;
@@ -169,6 +180,11 @@ impl Parts {
     }
 }
 
+/// A name for a leader term, as good as unique.
+fn term_name() -> Arc<str> {
+    (0..8).map(|_| fastrand::alphanumeric().to_ascii_lowercase()).collect::<String>().into()
+}
+
 /// The controllers of one leader term.
 struct Term<'a> {
     parts: &'a Parts,
@@ -176,6 +192,8 @@ struct Term<'a> {
     tasks: JoinSet<()>,
     /// Of events.
     senders: JoinSet<()>,
+    /// What statuses call it.
+    name: Arc<str>,
 }
 
 impl Term<'_> {
@@ -191,12 +209,27 @@ impl Term<'_> {
             state: workload_action::State::default(),
         });
         self.tasks.spawn(workload_action::run_janitor(actions));
-        self.start(settings.closed_loops.concurrency, |ctx| ClosedLoops {
-            ctx,
-            patchable: settings.patchable_kinds(),
+        let loops = settings.closed_loops.concurrency;
+        let outbound = Arc::new(Outbound {
             web: Arc::clone(web),
             request_timeout: Duration::from_secs(settings.outbound.timeout_seconds),
-            state: closed_loop::State::new(settings.outbound.concurrency),
+            gate: Gate::new(settings.outbound.concurrency),
+        });
+        let discovery = Arc::new(Discovery::default());
+        self.start(loops, |ctx| ClosedLoopController { ctx, memory: ClosedLoopMemory::default() });
+        self.start(loops, |ctx| MonitoringController {
+            ctx,
+            outbound: Arc::clone(&outbound),
+            discovery: Arc::clone(&discovery),
+            memory: MonitoringMemory::default(),
+        });
+        self.start(loops, |ctx| DecisionController { ctx, memory: DecisionMemory::default() });
+        self.start(loops, |ctx| ExecutionController {
+            ctx,
+            outbound,
+            discovery,
+            patchable: settings.patchable_kinds(),
+            memory: ExecutionMemory::default(),
         });
         (self.tasks, self.senders)
     }
@@ -226,6 +259,7 @@ impl Term<'_> {
             events,
             metrics: metrics.clone(),
             clock: Timestamp::now,
+            term: Arc::clone(&self.name),
             stop: stop.clone(),
         }
     }

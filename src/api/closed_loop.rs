@@ -12,7 +12,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::scalars::Span;
+use super::scalars::DurationText;
 use action::LoopAction;
 use metric::Metric;
 use policy::Policy;
@@ -65,7 +65,7 @@ pub struct ClosedLoopSpec {
     /// How often the sources are asked and the levels looked at, 1s to 24h. Pushed samples are looked at as they come.
     /// Default: 15s.
     #[serde(default = "default_interval")]
-    pub interval: Span,
+    pub interval: DurationText,
     /// OnChange writes a child's status when an alarm or a decision changes. EverySample writes every sample's tag, to watch
     /// it travel. Default: OnChange.
     #[serde(default)]
@@ -96,7 +96,7 @@ pub struct ClosedLoopSpec {
     pub approve: Option<i64>,
 }
 
-fn default_interval() -> Span {
+fn default_interval() -> DurationText {
     "15s".into()
 }
 

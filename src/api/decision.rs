@@ -120,6 +120,10 @@ pub struct DecisionStatus {
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub history: Vec<Entry>,
+    /// The leader term in which this was written: each time that a replica of the operator takes the lease, another one
+    /// begins. A decision of an earlier term is carried out once it was confirmed in this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub term: Option<String>,
     /// When this status was last written. How the last decision ended, and what is counted besides, is written with the next
     /// decision, or five minutes after the last write; until then Execution's status tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -8,7 +8,7 @@ use super::closed_loop::metric::{Metric, Side};
 use super::closed_loop::reasons::LoopReason;
 use super::closed_loop::{TargetRef, Trace};
 use super::sample::{Sample, Tag};
-use super::scalars::{Number, Span};
+use super::scalars::{DurationText, Number};
 
 /// What a loop watches, with the levels that hold after tuning. Made and written by the closed-loop controller; only
 /// `sample` belongs to the sender of samples.
@@ -40,7 +40,7 @@ pub struct MonitoringSpec {
     pub metrics: Vec<Metric>,
     /// How often the sources are asked. Default: 15s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub interval: Option<Span>,
+    pub interval: Option<DurationText>,
     /// When the status is written. Default: OnChange.
     #[serde(default)]
     pub trace: Trace,
@@ -97,6 +97,14 @@ pub struct MonitoringStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["metric".into()]))]
     pub last_served: Vec<LastServed>,
+    /// Number of the last decision that had ended when the last sample came: what was measured before a decision took effect
+    /// is not decided about once more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<i64>,
+    /// The leader term in which this was written: each time that a replica of the operator takes the lease, another one
+    /// begins. Decisions rest on what was written in their own term.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub term: Option<String>,
     /// When this status was last written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heartbeat: Option<MicroTime>,

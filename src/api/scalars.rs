@@ -15,7 +15,7 @@ pub struct Number(pub String);
 /// A duration such as `15s`, `500ms` or `1h30m`, as Go writes it.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[serde(transparent)]
-pub struct Span(pub String);
+pub struct DurationText(pub String);
 
 impl Number {
     /// The text, as it was written.
@@ -25,7 +25,7 @@ impl Number {
     }
 }
 
-impl Span {
+impl DurationText {
     /// The text, as it was written.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -39,7 +39,7 @@ impl From<&str> for Number {
     }
 }
 
-impl From<&str> for Span {
+impl From<&str> for DurationText {
     fn from(text: &str) -> Self {
         Self(text.to_owned())
     }
@@ -64,13 +64,13 @@ impl JsonSchema for Number {
     }
 }
 
-impl JsonSchema for Span {
+impl JsonSchema for DurationText {
     fn inline_schema() -> bool {
         true
     }
 
     fn schema_name() -> Cow<'static, str> {
-        "Span".into()
+        "DurationText".into()
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {

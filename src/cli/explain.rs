@@ -12,7 +12,7 @@ use crate::api::decision::Decision;
 use crate::api::execution::Execution;
 use crate::api::monitoring::Monitoring;
 use crate::app;
-use crate::logic::closed_loop::explain::{Subject, explain as text};
+use crate::logic::closed_loop::explain::{ExplainedLoop, explain as text};
 
 /// Options of `explain`.
 #[derive(Args, Debug, Clone)]
@@ -75,7 +75,7 @@ pub async fn explain(explain: Explain) -> Result<(), Error> {
     let monitoring = child::<Monitoring>(Api::namespaced(client.clone(), &namespace), &parent).await?;
     let decision = child::<Decision>(Api::namespaced(client.clone(), &namespace), &parent).await?;
     let execution = child::<Execution>(Api::namespaced(client, &namespace), &parent).await?;
-    let subject = Subject {
+    let subject = ExplainedLoop {
         parent: &parent,
         monitoring: monitoring.as_ref(),
         decision: decision.as_ref(),

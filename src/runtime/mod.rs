@@ -7,11 +7,14 @@
 //! | `store` | the world behind its lock, and whom a change wakes |
 //! | `context` | what all controllers work with |
 //! | `writer`, `error` | requests: time limit, leader fence, field managers; what an answer means |
+//! | `account`, `discovery` | requests as a service account; where the objects of any kind are |
 //! | `events` | Kubernetes Events |
 //! | `lease` | leader election |
 
+pub mod account;
 pub mod backoff;
 pub mod context;
+pub mod discovery;
 pub mod error;
 pub mod events;
 pub mod guard;

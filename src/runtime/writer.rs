@@ -14,6 +14,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
@@ -133,7 +134,7 @@ impl Writer {
         self.call(self.api::<K>(&key.namespace).patch(&key.name, &params, patch)).await
     }
 
-    /// Applies a status, under this field manager.
+    /// Applies a status, under this field manager, whatever else is new in the object: several may write parts of it.
     ///
     /// # Errors
     /// It was not written, or nobody knows.
@@ -141,29 +142,47 @@ impl Writer {
         &self,
         manager: &str,
         object: &Identity,
-        precondition: Precondition,
+        status: &(impl Serialize + Debug),
+    ) -> Result<K, Error> {
+        let body = StatusBody::of::<K>(object, None, status);
+        let api = self.api::<K>(&object.key.namespace);
+        self.call(api.patch_status(&object.key.name, &applying(manager), &Patch::Apply(&body))).await
+    }
+
+    /// Replaces the status of exactly this version of the object. Cheaper for the API server than an apply, and a request that
+    /// arrives after the next write is refused.
+    ///
+    /// # Errors
+    /// It was not written, or nobody knows.
+    pub async fn replace_status<K: Kube>(
+        &self,
+        manager: &str,
+        object: &Identity,
         status: &(impl Serialize + Debug),
     ) -> Result<K, Error> {
         let Key { namespace, name } = &object.key;
-        let version = (precondition == Precondition::Version).then_some(object.version.as_str());
-        let uid = (!object.uid.is_empty()).then_some(object.uid.as_str());
-        let metadata = Head { namespace, name, uid, resource_version: version };
-        let body = StatusBody { api_version: K::api_version(&()), kind: K::kind(&()), metadata, status };
-        let api = self.api::<K>(namespace);
-        self.call(api.patch_status(name, &applying(manager), &Patch::Apply(&body))).await
+        let body = StatusBody::of::<K>(object, Some(&object.version), status);
+        let body = serde_json::to_vec(&body).map_err(|error| Error::Malformed(error.to_string()))?;
+        let manager = manager.replace('/', "%2F");
+        let path = K::url_path(&(), Some(namespace));
+        let uri = format!("{path}/{name}/status?fieldManager={manager}&fieldValidation=Ignore");
+        let request = http::Request::put(uri).header(http::header::CONTENT_TYPE, "application/json").body(body);
+        let request = request.map_err(|error| Error::Malformed(error.to_string()))?;
+        self.call(self.client.request(request)).await
+    }
+
+    /// Changes a status by a JSON patch, with its conditions inside.
+    ///
+    /// # Errors
+    /// It was not written, or nobody knows.
+    pub async fn patch_status<K: Kube>(&self, manager: &str, key: &Key, patch: &[Value]) -> Result<K, Error> {
+        let patch = serde_json::from_value(patch.into()).map_err(|error| Error::Malformed(error.to_string()))?;
+        let api = self.api::<K>(&key.namespace);
+        self.call(api.patch_status(&key.name, &changing(manager), &Patch::Json::<()>(patch))).await
     }
 }
 
-/// Whether a write insists on the version that was read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Precondition {
-    /// Only this object: what others write beside it does not matter.
-    Uid,
-    /// Only this version of it.
-    Version,
-}
-
-/// The body of a status that is applied.
+/// The body of a status that is written.
 #[derive(Serialize, Debug)]
 #[serde(rename_all = "camelCase")]
 struct StatusBody<'a, S> {
@@ -179,10 +198,21 @@ struct StatusBody<'a, S> {
 struct Head<'a> {
     namespace: &'a str,
     name: &'a str,
+    /// Only this object.
     #[serde(skip_serializing_if = "Option::is_none")]
     uid: Option<&'a str>,
+    /// Only this version of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     resource_version: Option<&'a str>,
+}
+
+impl<'a, S> StatusBody<'a, S> {
+    fn of<K: Kube>(object: &'a Identity, version: Option<&'a str>, status: &'a S) -> Self {
+        let uid = Some(object.uid.as_str()).filter(|uid| !uid.is_empty());
+        let Key { namespace, name } = &object.key;
+        let metadata = Head { namespace, name, uid, resource_version: version };
+        Self { api_version: K::api_version(&()), kind: K::kind(&()), metadata, status }
+    }
 }
 
 /// Server-side apply under this name, whoever else holds the fields.

@@ -158,7 +158,7 @@ pub async fn told(world: &World, name: &str) -> Result<DecisionStatus> {
     // The Decision first: what the Execution has done since is about it, or about a later one.
     let decision = world.api::<Decision>().get(name).await?.status.unwrap_or_default();
     let execution = world.api::<Execution>().get(name).await?;
-    Ok(settlement::told(&decision, Executor::of(&execution), Timestamp::now()))
+    Ok(settlement::with_outcome(&decision, Executor::of(&execution), Timestamp::now()))
 }
 
 /// Waits until this is so of what was decided, with what became of it.

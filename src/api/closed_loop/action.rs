@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::metric::Side;
 use super::policy::Window;
 use super::source::{Auth, CaRef};
-use crate::api::scalars::{Number, Span};
+use crate::api::scalars::{DurationText, Number};
 use crate::api::targets::{NodeSource, Target};
 use crate::api::workload_action::Disruption;
 
@@ -24,7 +24,7 @@ pub struct LoopAction {
     /// Time after which the effect of such an action can be judged; until then it is not done again. One that had none by
     /// then gives way to the next rung. Default: 0s, and effects are not judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub settle: Option<Span>,
+    pub settle: Option<DurationText>,
     /// What can be done, best first: the next one is tried when one is exhausted or had no effect. 1 to 8.
     #[schemars(length(min = 1, max = 8))]
     pub ladder: Vec<Rung>,

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::source::Source;
-use crate::api::scalars::{Number, Span};
+use crate::api::scalars::{DurationText, Number};
 
 /// One value that the loop watches.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
@@ -47,7 +47,7 @@ pub struct Level {
     pub clear: Option<Number>,
     /// How long the value must stay beyond `raise` before the alarm stands, such as `30s`. Default: 0s.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
-    pub for_: Option<Span>,
+    pub for_: Option<DurationText>,
 }
 
 /// A value to be met.
@@ -61,7 +61,7 @@ pub struct Equal {
     pub within: Option<Number>,
     /// How long the value must stay before the alarm stands, such as `30s`. Default: 0s.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
-    pub for_: Option<Span>,
+    pub for_: Option<DurationText>,
 }
 
 /// What holds when no value comes. Until then, and with Hold, an alarm stays as it is and nothing is done for it; no
@@ -74,7 +74,7 @@ pub struct Equal {
 pub struct Missing {
     /// How old the last value may be, such as `45s`. Default: three intervals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<Span>,
+    pub after: Option<DurationText>,
     /// Hold: the alarm stays as it is and nothing is done for it. Assume: `value` is taken instead. Alarm: the alarm
     /// `Missing` stands, which actions can be `on`. Default: Hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -6,7 +6,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::scalars::{Number, Span};
+use crate::api::scalars::{DurationText, Number};
 
 /// How one action is chosen for each iteration, and how often there may be one.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
@@ -37,7 +37,7 @@ pub struct Policy {
     pub expression: Option<String>,
     /// Least time between two actions of the loop, such as `60s`. Default: 0s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dwell: Option<Span>,
+    pub dwell: Option<DurationText>,
     /// At most so many actions in a time. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
@@ -63,7 +63,7 @@ pub struct Budget {
     #[schemars(range(min = 0, max = 60))]
     pub max: i32,
     /// In which time, such as `10m`.
-    pub per: Span,
+    pub per: DurationText,
 }
 
 /// When actions that go up and actions that go down follow one another.
@@ -74,7 +74,7 @@ pub struct Oscillation {
     #[schemars(range(min = 1, max = 30))]
     pub reversals: i32,
     /// In which time, such as `15m`.
-    pub per: Span,
+    pub per: DurationText,
     /// Damp: capacity is not lowered until there are fewer; raising goes on. Freeze: nothing is done until then. Default:
     /// Damp.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -96,7 +96,7 @@ pub struct Limit {
     pub during: Vec<Window>,
     /// Least time between two actions while it holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dwell: Option<Span>,
+    pub dwell: Option<DurationText>,
     /// At most so many actions in a time while it holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
@@ -115,7 +115,7 @@ pub struct Window {
     #[schemars(length(min = 1, max = 64))]
     pub time_zone: Option<String>,
     /// How long it lasts, such as `10h`.
-    pub duration: Span,
+    pub duration: DurationText,
 }
 
 /// See [`Policy::select`].

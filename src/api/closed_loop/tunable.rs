@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::scalars::{Number, Span};
+use crate::api::scalars::{DurationText, Number};
 
 /// What other loops may change, and how far.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
@@ -24,7 +24,7 @@ pub struct Tunable {
     pub thresholds: Option<Vec<TunableThreshold>>,
     /// How long a change holds unless it is made again, such as `24h`. Default: 24h.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ttl: Option<Span>,
+    pub ttl: Option<DurationText>,
 }
 
 /// How far a level may be changed.

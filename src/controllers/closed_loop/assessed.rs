@@ -6,39 +6,40 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kube::ResourceExt;
 
-use super::{ClosedLoops, Pass};
 use crate::api::closed_loop::{ClosedLoop, ClosedLoopStatus};
-use crate::logic::closed_loop::validate::assessment::{Assessment, Case, assess};
-use crate::logic::closed_loop::validate::chain::Link;
+use crate::logic::closed_loop::validate::assessment::{Assessment, AssessmentInput, assess};
+use crate::logic::closed_loop::validate::chain::LoopLink;
 use crate::logic::closed_loop::validate::conflict::{Claimant, ClaimantKind, dimensions};
 use crate::logic::closed_loop::validate::support;
+use crate::logic::facts::Key;
+use crate::runtime::context::Context;
 
 /// What a loop was found to be, beside all that it was judged by.
 #[derive(Debug)]
 pub struct Assessed {
-    near: Near,
-    pub around: Around,
+    neighbours: Neighbours,
+    pub relations: LoopRelations,
     pub assessment: Assessment,
 }
 
 /// What there is around a loop, itself included.
 #[derive(Debug)]
-struct Near {
+struct Neighbours {
     parent: Arc<ClosedLoop>,
     loops: Vec<Arc<ClosedLoop>>,
     autoscalers: Vec<Claimant>,
 }
 
-impl Near {
-    fn of(ctx: &ClosedLoops, pass: &Pass) -> Self {
-        let parent = Arc::clone(&pass.family.parent);
+impl Neighbours {
+    fn of(ctx: &Context, key: &Key, parent: &Arc<ClosedLoop>) -> Self {
         let target = &parent.spec.target;
-        let loops = ctx.ctx.store.read(|world| world.loops_around(&pass.key, &target.name));
-        let autoscalers = ctx.ctx.store.read(|world| {
-            let on_it = world.autoscalers_on(&pass.key.namespace, &target.name);
-            on_it.map(|fact| Claimant::autoscaler(fact, &dimensions(&parent.spec))).collect()
+        let acts_on = dimensions(&parent.spec);
+        let (loops, autoscalers) = ctx.store.read(|world| {
+            let autoscalers = world.autoscalers_on(&key.namespace, &target.name);
+            let autoscalers = autoscalers.map(|fact| Claimant::autoscaler(fact, &acts_on)).collect();
+            (world.loops_around(key, &target.name), autoscalers)
         });
-        Self { parent, loops, autoscalers }
+        Self { parent: Arc::clone(parent), loops, autoscalers }
     }
 
     fn is(&self, other: &Self) -> bool {
@@ -53,50 +54,55 @@ impl Near {
 impl Assessed {
     /// As it was found before, where nothing has changed that it was judged by: most passes are about a sample. What others
     /// have tuned ends with time.
-    pub fn of(ctx: &ClosedLoops, pass: &Pass) -> Arc<Self> {
-        let near = Near::of(ctx, pass);
-        let tuned = near.parent.status.as_ref().is_some_and(|status| !status.tuning.is_empty());
-        match &pass.memory.assessed {
-            Some(known) if !tuned && known.near.is(&near) => Arc::clone(known),
-            _ => Arc::new(Self::anew(ctx, pass, near)),
+    pub fn of(ctx: &Context, key: &Key, parent: &Arc<ClosedLoop>, known: Option<&Arc<Self>>) -> Arc<Self> {
+        let neighbours = Neighbours::of(ctx, key, parent);
+        let tuned = neighbours.parent.status.as_ref().is_some_and(|status| !status.tuning.is_empty());
+        match known {
+            Some(known) if !tuned && known.neighbours.is(&neighbours) => Arc::clone(known),
+            _ => Arc::new(Self::anew(neighbours, ctx.now())),
         }
     }
 
-    fn anew(ctx: &ClosedLoops, pass: &Pass, near: Near) -> Self {
-        let around = Around::of(&near);
-        let status = near.parent.status.clone().unwrap_or_default();
-        let assessment = assess(&around.case(ctx, pass, &status));
-        Self { near, around, assessment }
+    fn anew(neighbours: Neighbours, now: Timestamp) -> Self {
+        let relations = LoopRelations::of(&neighbours);
+        let status = neighbours.parent.status.clone().unwrap_or_default();
+        let assessment = assess(&relations.case(&neighbours.parent, &status, now));
+        Self { neighbours, relations, assessment }
     }
 }
 
 /// The same, as the assessment takes it.
 #[derive(Debug)]
-pub struct Around {
-    links: BTreeMap<String, Link>,
+pub struct LoopRelations {
+    links: BTreeMap<String, LoopLink>,
     me: Claimant,
     others: Vec<Claimant>,
 }
 
-impl Around {
-    fn of(near: &Near) -> Self {
-        let loops = || near.loops.iter();
+impl LoopRelations {
+    fn of(neighbours: &Neighbours) -> Self {
+        let loops = || neighbours.loops.iter();
         Self {
-            links: loops().filter_map(|one| Some((one.name_any(), Link::of(&one.spec).ok()?))).collect(),
-            me: claimant(&near.parent),
-            others: loops().map(|one| claimant(one)).chain(near.autoscalers.iter().cloned()).collect(),
+            links: loops().filter_map(|one| Some((one.name_any(), LoopLink::of(&one.spec).ok()?))).collect(),
+            me: claimant(&neighbours.parent),
+            others: loops().map(|one| claimant(one)).chain(neighbours.autoscalers.iter().cloned()).collect(),
         }
     }
 
-    pub fn case<'a>(&'a self, ctx: &ClosedLoops, pass: &'a Pass, status: &'a ClosedLoopStatus) -> Case<'a> {
-        Case {
-            name: &pass.key.name,
-            spec: &pass.family.parent.spec,
+    pub fn case<'a>(
+        &'a self,
+        parent: &'a ClosedLoop,
+        status: &'a ClosedLoopStatus,
+        now: Timestamp,
+    ) -> AssessmentInput<'a> {
+        AssessmentInput {
+            name: parent.metadata.name.as_deref().unwrap_or_default(),
+            spec: &parent.spec,
             status,
             links: &self.links,
             me: &self.me,
             others: &self.others,
-            now: ctx.ctx.now(),
+            now,
         }
     }
 }

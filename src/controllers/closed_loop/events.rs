@@ -1,68 +1,22 @@
-//! What is told of a loop: how each of its decisions ended, and that it does not act. On change only.
+//! Events of a loop: that it does not act. On change only.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 
-use super::Pass;
 use crate::api::closed_loop::{ClosedLoop, ClosedLoopStatus};
-use crate::api::execution::{ExecutionState, ExecutionStatus};
 use crate::runtime::events::{Told, reference};
 
 /// The loop, as the subject of an event.
-pub fn subject(pass: &Pass) -> ObjectReference {
-    reference::<ClosedLoop>(&pass.family.parent.meta().into())
-}
-
-/// How a decision ended, where this status says so first. That a limit left nothing to do, or that the same thing failed
-/// again, is no news.
-pub fn of_execution(before: &ExecutionStatus, after: &ExecutionStatus) -> Option<Told> {
-    let same = (before.state, before.reason, &before.message) == (after.state, after.reason, &after.message);
-    if after.claim.is_some() || (same && before.claim.is_none()) {
-        return None;
-    }
-    let warning = match after.state? {
-        ExecutionState::Done => false,
-        ExecutionState::Failed | ExecutionState::Overtaken | ExecutionState::Lost => true,
-        ExecutionState::Idle | ExecutionState::Claimed | ExecutionState::Executing | ExecutionState::Limited => {
-            return None;
-        }
-    };
-    let reason = after.reason.map(|reason| reason.as_str().to_owned())?;
-    Some(Told { warning, reason, note: after.message.clone().unwrap_or_default() })
+pub fn subject(parent: &ClosedLoop) -> ObjectReference {
+    reference::<ClosedLoop>(&parent.meta().into())
 }
 
 /// That the loop does not act, where this status says so first.
-pub fn of_loop(before: &ClosedLoopStatus, after: &ClosedLoopStatus) -> Option<Told> {
+pub fn told(before: &ClosedLoopStatus, after: &ClosedLoopStatus) -> Option<Told> {
     let found = |status: &ClosedLoopStatus| {
         status.conditions.iter().find(|one| matches!(one.type_.as_str(), "Stalled" | "Conflict")).cloned()
     };
     let new = found(after)?;
     let known = found(before).is_some_and(|old| (old.reason, old.message) == (new.reason.clone(), new.message.clone()));
     (!known).then_some(Told { warning: true, reason: new.reason, note: new.message })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::{Value, json};
-
-    fn told(before: Value, after: Value) -> Option<(String, bool)> {
-        let status = |value| serde_json::from_value(value).unwrap();
-        of_execution(&status(before), &status(after)).map(|told| (told.reason, told.warning))
-    }
-
-    #[test]
-    fn each_end_is_told_once_and_the_same_failure_once() {
-        let idle = || json!({"seq": 0, "state": "Idle", "reason": "Idle"});
-        let done = |seq: i64| json!({"seq": seq, "state": "Done", "reason": "Done", "message": "changed"});
-        let failed = |seq: i64| json!({"seq": seq, "state": "Failed", "reason": "Forbidden", "message": "grant it"});
-        let mut claimed = json!({"seq": 2, "state": "Claimed", "reason": "Claimed"});
-        claimed["claim"] = json!({"seq": 2, "at": "2026-11-18T08:26:40.000000Z", "goal": {}, "do": {},
-            "deadline": "2026-11-18T08:26:40.000000Z"});
-        assert_eq!(told(idle(), claimed.clone()), None);
-        assert_eq!(told(claimed, done(2)), Some(("Done".into(), false)));
-        assert_eq!(told(idle(), failed(1)), Some(("Forbidden".into(), true)));
-        assert_eq!(told(failed(1), failed(2)), None);
-        assert_eq!(told(done(2), json!({"seq": 3, "state": "Limited", "reason": "Limited"})), None);
-    }
 }

@@ -1,6 +1,6 @@
 //! The specs of a loop's children: to each what its stage needs, with the policy that holds.
 
-use super::tuning::effective_policy::Policy;
+use super::tuning::effective_policy::EffectivePolicy;
 use crate::api::closed_loop::{ClosedLoopSpec, LoopMode};
 use crate::api::decision::DecisionSpec;
 use crate::api::execution::ExecutionSpec;
@@ -17,7 +17,7 @@ pub struct Children {
 
 /// What the children are to be. `blocked` says why the loop may not act, where it may not.
 #[must_use]
-pub fn children(spec: &ClosedLoopSpec, policy: &Policy, blocked: Option<String>) -> Children {
+pub fn children(spec: &ClosedLoopSpec, policy: &EffectivePolicy, blocked: Option<String>) -> Children {
     let paused = match spec.mode {
         LoopMode::Paused => true,
         LoopMode::Auto | LoopMode::DryRun | LoopMode::Approve => false,

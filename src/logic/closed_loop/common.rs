@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use thiserror::Error;
 
-use crate::api::scalars::{Number, Span};
+use crate::api::scalars::{DurationText, Number};
 use crate::logic::closed_loop::duration;
 use crate::logic::quantity;
 
@@ -14,14 +14,14 @@ pub const HEARTBEAT: SignedDuration = SignedDuration::from_mins(5);
 /// A field of a spec that cannot be read though the schema let it through.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{field}: {problem}")]
-pub struct Fault {
+pub struct FieldError {
     /// Which field.
     pub field: String,
     /// What is wrong, and what would be right.
     pub problem: String,
 }
 
-impl Fault {
+impl FieldError {
     /// This is wrong with that field.
     pub fn new(field: impl Into<String>, problem: impl std::fmt::Display) -> Self {
         Self { field: field.into(), problem: problem.to_string() }
@@ -33,8 +33,8 @@ impl Fault {
 /// # Errors
 ///
 /// It is no number.
-pub fn number(field: &str, text: &Number) -> Result<f64, Fault> {
-    quantity::number(text.as_str()).map_err(|error| Fault::new(field, error))
+pub fn number(field: &str, text: &Number) -> Result<f64, FieldError> {
+    quantity::number(text.as_str()).map_err(|error| FieldError::new(field, error))
 }
 
 /// Reads a duration of the spec; unset is none.
@@ -42,9 +42,9 @@ pub fn number(field: &str, text: &Number) -> Result<f64, Fault> {
 /// # Errors
 ///
 /// It is no duration.
-pub fn span(field: &str, text: Option<&Span>) -> Result<SignedDuration, Fault> {
+pub fn duration(field: &str, text: Option<&DurationText>) -> Result<SignedDuration, FieldError> {
     text.map_or(Ok(SignedDuration::ZERO), |text| {
-        duration::parse(text.as_str()).map_err(|error| Fault::new(field, error))
+        duration::parse(text.as_str()).map_err(|error| FieldError::new(field, error))
     })
 }
 
@@ -56,19 +56,19 @@ pub fn later(time: Timestamp, span: SignedDuration) -> Timestamp {
 
 /// How long it is since then; negative where that lies ahead.
 #[must_use]
-pub fn since(then: &MicroTime, now: Timestamp) -> SignedDuration {
+pub fn elapsed(then: &MicroTime, now: Timestamp) -> SignedDuration {
     now.duration_since(then.0)
 }
 
 /// The time as it is written, so that what is remembered equals what was decided on.
 #[must_use]
-pub fn micros(time: Timestamp) -> MicroTime {
+pub fn micro_time(time: Timestamp) -> MicroTime {
     MicroTime(Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time))
 }
 
 /// A number as it is shown: at most three decimals, none where there are none.
 #[must_use]
-pub fn shown(value: f64) -> Number {
+pub fn number_text(value: f64) -> Number {
     // As many digits as a number in a status may have.
     if value.abs() >= 1e18 {
         return Number(format!("{:.3e}", value.clamp(-9e98, 9e98)));
@@ -80,6 +80,6 @@ pub fn shown(value: f64) -> Number {
 
 /// A time in a message.
 #[must_use]
-pub fn clock(time: Timestamp) -> String {
+pub fn time_text(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

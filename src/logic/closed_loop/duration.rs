@@ -8,7 +8,7 @@ const MAX_HOURS: i128 = 24 * 36_525;
 
 /// Why a text is no duration.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum SpanError {
+pub enum DurationError {
     /// Not of the form.
     #[error("{text:?} is no duration: write numbers with units h, m, s or ms, such as 15s or 1h30m")]
     Form { text: String },
@@ -22,9 +22,9 @@ pub enum SpanError {
 /// # Errors
 ///
 /// When the text is no duration, or one of more than a hundred years.
-pub fn parse(text: &str) -> Result<SignedDuration, SpanError> {
-    let form = || SpanError::Form { text: text.chars().take(40).collect() };
-    let too_long = || SpanError::TooLong { text: text.chars().take(40).collect() };
+pub fn parse(text: &str) -> Result<SignedDuration, DurationError> {
+    let form = || DurationError::Form { text: text.chars().take(40).collect() };
+    let too_long = || DurationError::TooLong { text: text.chars().take(40).collect() };
     if text.is_empty() {
         return Err(form());
     }
@@ -101,12 +101,12 @@ mod tests {
     #[case(".s")]
     #[case("1111111111111111111s")]
     fn refuses_the_rest(#[case] text: &str) {
-        assert!(matches!(parse(text), Err(SpanError::Form { .. })), "{text}");
+        assert!(matches!(parse(text), Err(DurationError::Form { .. })), "{text}");
     }
 
     #[test]
     fn bounds_what_it_reads() {
-        assert!(matches!(parse("999999h999999h"), Err(SpanError::TooLong { .. })));
+        assert!(matches!(parse("999999h999999h"), Err(DurationError::TooLong { .. })));
     }
 
     proptest! {

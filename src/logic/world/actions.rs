@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Fact, Indexed, Wakes, World};
-use crate::api::closed_loop::ClosedLoop;
+use crate::api::execution::Execution;
 use crate::api::marks;
 use crate::api::workload_action::WorkloadAction;
 use crate::logic::expression::{Expression, ExpressionError};
@@ -13,9 +13,9 @@ impl Indexed for WorkloadAction {
     fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Wakes {
         let waiting = world.index.action(old, new);
         let this = new.or(old).map(|action| action.id().key);
-        // The loop that made it waits for its end.
+        // The Execution that made it waits for its end.
         let made = new.map_or_else(|| old.and_then(loop_of), loop_of_ended);
-        Wakes::all::<Self>(waiting.into_iter().chain(this)).and(Wakes::all::<ClosedLoop>(made))
+        Wakes::all::<Self>(waiting.into_iter().chain(this)).and(Wakes::all::<Execution>(made))
     }
 }
 

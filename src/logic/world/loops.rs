@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Resource;
 
 use super::{Fact, Indexed, Wakes, World};
 use crate::api::closed_loop::ClosedLoop;
@@ -45,9 +46,11 @@ pub fn is_owned(owners: Option<&Vec<OwnerReference>>, uid: &str) -> bool {
 }
 
 impl Indexed for ClosedLoop {
-    /// The loop itself; where its spec changed, also those that it may be in conflict with, or in one chain.
+    /// The loop itself; where its spec changed, also those that it may be in conflict with, or in one chain. Its children's
+    /// controllers where it comes, goes, or is made anew.
     fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Wakes {
-        let wakes = loop_of(old, new);
+        let Some(key) = new.or(old).map(|object| object.id().key) else { return Wakes::none() };
+        let wakes = if is_another(old, new) { family(&key) } else { Wakes::one::<Self>(key) };
         if old.map(|old| &old.spec) == new.map(|new| &new.spec) {
             return wakes;
         }
@@ -61,19 +64,43 @@ impl Indexed for ClosedLoop {
 }
 
 macro_rules! children {
-    ($($kind:ty),*) => {
+    ($($kind:ty => $($reader:ty),*;)*) => {
         $(impl Indexed for $kind {
+            /// Its own controller, the loop, which keeps its spec and reports its status, and where the status changed, the
+            /// hops that read it.
             fn changed(_world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Wakes {
-                loop_of(old, new)
+                let Some(key) = new.or(old).map(|object| object.id().key) else { return Wakes::none() };
+                if is_another(old, new) {
+                    return family(&key);
+                }
+                let wakes = Wakes::one::<Self>(key.clone()).and(Wakes::one::<ClosedLoop>(key.clone()));
+                if old.map(|old| &old.status) == new.map(|new| &new.status) {
+                    return wakes;
+                }
+                wakes$(.and(Wakes::one::<$reader>(key.clone())))*
             }
         })*
     };
 }
-children!(Monitoring, Decision, Execution);
+children! {
+    Monitoring => Decision;
+    Decision => Execution;
+    Execution => Decision;
+}
 
-/// The loop of this name.
-fn loop_of<F: Fact>(old: Option<&F>, new: Option<&F>) -> Wakes {
-    Wakes::all::<ClosedLoop>(new.or(old).map(|object| object.id().key))
+/// The loop of this name and its children.
+fn family(key: &Key) -> Wakes {
+    let children = Wakes::one::<Monitoring>(key.clone()).and(Wakes::one::<Decision>(key.clone()));
+    Wakes::one::<ClosedLoop>(key.clone()).and(children).and(Wakes::one::<Execution>(key.clone()))
+}
+
+/// It came, went, is going, is another object of that name, or belongs to somebody else.
+fn is_another<K: Resource>(old: Option<&K>, new: Option<&K>) -> bool {
+    let essence = |object: &K| {
+        let meta = object.meta();
+        (meta.uid.clone(), meta.deletion_timestamp.clone(), meta.owner_references.clone())
+    };
+    old.map(essence) != new.map(essence)
 }
 
 /// What it acts on is a loop.

@@ -265,7 +265,7 @@ impl Book {
     /// Served is what was done.
     fn counted(&self, api: &Api, status: &DecisionStatus) -> Result<(), Violation> {
         let execution = api.get(Sort::Execution, "web").map(|object| parsed::<Execution>(object));
-        let told = settlement::told(status, execution.as_ref().and_then(Executor::of), now());
+        let told = settlement::with_outcome(status, execution.as_ref().and_then(Executor::of), now());
         let served: i64 = told.counters.iter().map(|counter| counter.served).sum();
         let done = i64::try_from(self.effects.len()).unwrap_or(0) + self.granted;
         if served > done {

@@ -10,7 +10,7 @@ use futures::FutureExt;
 use ganglion::caches::{Shared, SharedLoops, SharedRivals};
 use ganglion::clients::address::{self, Names, Rules};
 use ganglion::clients::web::Web;
-use ganglion::controllers::closed_loop::{ClosedLoops, State};
+use ganglion::controllers::closed_loop::{ClosedLoopController, ControllerMemory};
 use ganglion::controllers::error::Class;
 use ganglion::controllers::events;
 use ganglion::controllers::queue::Queue;
@@ -56,7 +56,7 @@ enum Watch {
 }
 
 pub struct Process {
-    controller: Arc<ClosedLoops>,
+    controller: Arc<ClosedLoopController>,
     handle: Handle<Request<Body>, Response<Body>>,
     passes: JoinSet<(Key, Outcome)>,
     pub pending: Vec<Pending>,
@@ -70,7 +70,7 @@ impl Process {
         let (service, handle) = pair::<Request<Body>, Response<Body>>();
         let queue = Arc::new(Queue::default());
         queue.open();
-        let controller = Arc::new(ClosedLoops {
+        let controller = Arc::new(ClosedLoopController {
             client: Client::new(service, NAMESPACE),
             loops: SharedLoops::default(),
             world: Shared::default(),
@@ -80,7 +80,7 @@ impl Process {
             timeout: Duration::from_secs(10),
             // Nothing here asks a server.
             web: Arc::new(Web::new(Names::new(Rules::default(), address::system))),
-            patience: Duration::from_secs(10),
+            request_timeout: Duration::from_secs(10),
             clock: now,
             patchable: Vec::new(),
             // Nobody reads them.
@@ -88,7 +88,7 @@ impl Process {
             metrics: metrics.clone(),
             leader: CancellationToken::new(),
             stop: CancellationToken::new(),
-            state: State::new(1),
+            state: ControllerMemory::new(1),
         });
         Self {
             controller,

@@ -60,7 +60,7 @@ pub fn truth(api: &Api) -> Result<(), Violation> {
     }
     let decision: Decision = parsed(object(api, Sort::Decision, "web")?);
     let stored = decision.status.unwrap_or_default();
-    let told = settlement::told(&stored, Executor::of(&execution), now());
+    let told = settlement::with_outcome(&stored, Executor::of(&execution), now());
     if told.chosen.as_ref().is_some_and(|chosen| chosen.outcome.is_none()) {
         return violation("Unfinished", format!("{:?}", told.chosen));
     }

@@ -9,11 +9,10 @@ use crate::api::workload_action::{WorkloadAction, WorkloadActionStatus};
 use crate::controllers::workload_action::error::ActError;
 use crate::logic::facts::Identity;
 use crate::runtime::error::Error;
-use crate::runtime::writer::Precondition;
 
-/// Writes the status by server-side apply, only if the action is still of the version that was planned on.
+/// Replaces the status, only if the action is still of the version that was planned on.
 pub async fn record(ctx: &WorkloadActions, action: &Identity, status: &WorkloadActionStatus) -> Result<Done, ActError> {
-    let answer = ctx.ctx.writer.apply_status(marks::STATUS_MANAGER, action, Precondition::Version, status).await;
+    let answer = ctx.ctx.writer.replace_status(marks::STATUS_MANAGER, action, status).await;
     written::<WorkloadAction, WorkloadAction>(ctx, action, answer)
 }
 

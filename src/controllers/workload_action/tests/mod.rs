@@ -11,10 +11,10 @@ use crate::logic::workload_action::effect::{Claimable, NewReceipt, PodChange, Re
 use crate::runtime::error::Class;
 use scripted::{action, ended, key, new_pod, pod_id, pod_json, scripted, status};
 
-const STATUS: &str = "PATCH /apis/ganglion.dev/v1alpha1/namespaces/shop/workloadactions/go/status?&force=true&fieldManager=ganglion%2Fworkload-action%2Fstatus&fieldValidation=Ignore";
+const STATUS: &str = "PUT /apis/ganglion.dev/v1alpha1/namespaces/shop/workloadactions/go/status?fieldManager=ganglion%2Fworkload-action%2Fstatus&fieldValidation=Ignore";
 
 #[tokio::test]
-async fn a_status_is_applied_under_our_name_for_one_version_and_is_known_at_once() {
+async fn a_status_is_replaced_under_our_name_for_one_version_and_is_known_at_once() {
     let api = scripted([(200, ended("2"))]);
     api.knows_action(action("1"));
     assert_eq!(api.reconcile().await.unwrap(), Again::OnChange);

@@ -68,6 +68,7 @@ fn controller(client: Client, leader: CancellationToken) -> Arc<WorkloadActions>
         events: events::line(&metrics).0,
         metrics,
         clock: Timestamp::now,
+        term: "term".into(),
         stop: CancellationToken::new(),
     };
     let resync = Duration::from_secs(300);

@@ -7,18 +7,18 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::evaluate::{Pass, hold};
-use super::history::past;
+use super::evaluate::{Rejection, hold_message};
+use super::history::past_actions;
 use super::ladder::Ladder;
-use super::order::{Known, order};
-use super::rules::{Input, Rules};
-use super::settlement::{counter, recover, settle, withdraw};
+use super::order::{OrderContext, order};
+use super::rules::{DecisionInput, DecisionRules};
+use super::settlement::{counter, is_taken_up, recover, settle, withdraw};
 use crate::api::closed_loop::metric::Side;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::closed_loop::{LoopMode, Trace};
 use crate::api::decision::{ACTS_LIMIT, Act, Chosen, DecisionStatus, Entry, Outcome, REJECTED_LIMIT};
 use crate::api::monitoring::AlarmState;
-use crate::logic::closed_loop::common::{HEARTBEAT, micros, shown, since};
+use crate::logic::closed_loop::common::{HEARTBEAT, elapsed, micro_time, number_text};
 use crate::logic::closed_loop::conditions::{self, Health, Stamp};
 use crate::logic::closed_loop::monitoring::tag;
 use crate::logic::closed_loop::rung;
@@ -34,13 +34,24 @@ pub struct Decided {
     pub again: Option<Timestamp>,
 }
 
-impl Rules {
+/// The sample was taken after the last decision took effect; one from before does not show it.
+fn shows_effect(status: &DecisionStatus, input: DecisionInput) -> bool {
+    let (Some(chosen), Some(executor)) = (&status.chosen, input.executor) else { return true };
+    let ended = executor.status.claim.is_none() && is_taken_up(chosen, executor);
+    !ended || input.monitoring.ended >= Some(chosen.seq)
+}
+
+fn is_open(status: &DecisionStatus) -> bool {
+    status.chosen.as_ref().is_some_and(|chosen| chosen.outcome.is_none())
+}
+
+impl DecisionRules {
     /// The next status.
     #[must_use]
-    pub fn decide(&self, before: &DecisionStatus, input: Input) -> Decided {
+    pub fn decide(&self, before: &DecisionStatus, input: DecisionInput) -> Decided {
         let mut status = before.clone();
         recover(&mut status, input.executor);
-        let fresh = tag::is_after(input.monitoring.tag.as_ref(), status.tag.as_ref());
+        let fresh = tag::is_after(input.monitoring.tag.as_ref(), status.tag.as_ref()) && shows_effect(&status, input);
         settle(self, &mut status, input.executor, input.now);
         withdraw(self, &mut status, input.executor, fresh.then_some(input.monitoring.alarms.as_slice()));
         if self.mode == LoopMode::Paused {
@@ -50,20 +61,23 @@ impl Rules {
             status.tag.clone_from(&input.monitoring.tag);
             self.iterate(&mut status, input);
         } else {
-            self.reword(&mut status, input);
+            self.update_reasons(&mut status, input);
         }
-        status.limits = self.limits.state(&past(self, &status), input.now);
+        status.limits = self.limits.state(&past_actions(self, &status), input.now);
         status.observed_generation = Some(input.generation);
         let stamp = Stamp { generation: input.generation, now: input.now };
         status.conditions = conditions::summary(&before.conditions, &self.health(&status), stamp);
         let traced = fresh && self.trace == Trace::EverySample;
-        let rested = before.heartbeat.as_ref().is_none_or(|last| since(last, input.now) >= HEARTBEAT);
-        let late = rested && tally(input.written) != tally(&status);
-        let write = traced || late || edges(before) != edges(&status);
+        let rested = before.heartbeat.as_ref().is_none_or(|last| elapsed(last, input.now) >= HEARTBEAT);
+        let late = rested && counts(input.written) != counts(&status);
+        // One that another leader made is carried out once it is confirmed.
+        let unconfirmed = is_open(&status) && input.written.term.as_deref() != Some(input.term);
+        let write = traced || late || unconfirmed || edges(before) != edges(&status);
         if write {
-            status.heartbeat = Some(micros(input.now));
+            status.term = Some(input.term.to_owned());
+            status.heartbeat = Some(micro_time(input.now));
         }
-        let again = self.release(&status, input);
+        let again = self.next_release(&status, input);
         Decided { status, write, again }
     }
 
@@ -81,7 +95,7 @@ impl Rules {
     }
 
     /// One iteration: at most one action.
-    fn iterate(&self, status: &mut DecisionStatus, input: Input) {
+    fn iterate(&self, status: &mut DecisionStatus, input: DecisionInput) {
         let alarms = &input.monitoring.alarms;
         status
             .ladders
@@ -92,13 +106,13 @@ impl Rules {
         let mut chosen = None;
         for candidate in order(&self.selection, alarms, known) {
             let alarm = candidate.alarm;
-            if self.doing(&alarm.metric, alarm.side).is_some() {
+            if self.action_for(&alarm.metric, alarm.side).is_some() {
                 let counter = counter(&mut status.counters, &alarm.metric);
                 counter.wanted = counter.wanted.saturating_add(1);
             }
-            match self.weigh(status, candidate, chosen.is_some(), known, input) {
+            match self.evaluate(status, candidate, chosen.is_some(), known, input) {
                 Ok(rung) => chosen = Some((alarm, rung)),
-                Err(pass) => reject(status, alarm, pass),
+                Err(rejection) => reject(status, alarm, rejection),
             }
         }
         status.message = Some(match chosen {
@@ -106,7 +120,7 @@ impl Rules {
                 self.choose(status, alarm, rung, known, input);
                 self.announcement(&alarm.metric)
             }
-            None => hold(&status.rejected),
+            None => hold_message(&status.rejected),
         });
     }
 
@@ -119,12 +133,19 @@ impl Rules {
     }
 
     /// Records the choice, with all that later decisions need of it.
-    fn choose(&self, status: &mut DecisionStatus, alarm: &AlarmState, index: usize, known: Known, input: Input) {
+    fn choose(
+        &self,
+        status: &mut DecisionStatus,
+        alarm: &AlarmState,
+        index: usize,
+        known: OrderContext,
+        input: DecisionInput,
+    ) {
         let Some(action) = self.rung(&alarm.metric, alarm.side, index).cloned() else { return };
         let executor = input.executor.map(|executor| executor.uid.to_owned()).unwrap_or_default();
         let last = input.executor.and_then(|executor| executor.status.seq).unwrap_or(0);
         status.seq = status.seq.max(last).saturating_add(1);
-        let at = micros(input.now);
+        let at = micro_time(input.now);
         let dry = self.mode == LoopMode::DryRun;
         let outcome = dry.then_some(Outcome::DryRun);
         let value = known.value(&alarm.metric);
@@ -150,7 +171,7 @@ impl Rules {
             at: at.clone(),
             metric: alarm.metric.clone(),
             side: alarm.side,
-            value: value.map(shown),
+            value: value.map(number_text),
             rung: index,
             action: rung::words(&action),
             outcome,
@@ -182,13 +203,13 @@ impl Rules {
 
 const NO_LADDER: Ladder = Ladder { rungs: 0, settle: SignedDuration::ZERO, side: Side::Low };
 
-fn reject(status: &mut DecisionStatus, alarm: &AlarmState, pass: Pass) {
-    if pass.limit {
+fn reject(status: &mut DecisionStatus, alarm: &AlarmState, rejection: Rejection) {
+    if rejection.limit {
         let counter = counter(&mut status.counters, &alarm.metric);
         counter.limited = counter.limited.saturating_add(1);
     }
     if status.rejected.len() < REJECTED_LIMIT {
-        status.rejected.push(pass.rejects(alarm));
+        status.rejected.push(rejection.reported(alarm));
     }
 }
 
@@ -207,6 +228,6 @@ fn edges(status: &DecisionStatus) -> impl PartialEq + '_ {
 }
 
 /// What of a status is written with the next edge, or the heartbeat: how the last decision ended, and what is counted.
-fn tally(status: &DecisionStatus) -> impl PartialEq + '_ {
+fn counts(status: &DecisionStatus) -> impl PartialEq + '_ {
     (status.chosen.as_ref().map(|chosen| chosen.outcome), &status.counters, &status.ladders)
 }

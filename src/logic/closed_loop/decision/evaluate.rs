@@ -3,20 +3,20 @@
 
 use jiff::Timestamp;
 
-use super::history::past;
-use super::ladder::{Ladder, Turn};
-use super::order::{Candidate, Known, order};
-use super::rules::{Input, Rules};
+use super::history::past_actions;
+use super::ladder::{Ladder, LadderStep};
+use super::order::{Candidate, OrderContext, order};
+use super::rules::{DecisionInput, DecisionRules};
 use super::schedule;
 use crate::api::closed_loop::LoopMode;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::decision::{Chosen, DecisionStatus, Direction, LadderState, Rejected};
 use crate::api::monitoring::AlarmState;
-use crate::logic::closed_loop::common::clock;
+use crate::logic::closed_loop::common::time_text;
 use crate::logic::closed_loop::rung;
 
 /// Why an alarm is passed over.
-pub struct Pass {
+pub struct Rejection {
     pub reason: LoopReason,
     pub message: String,
     /// It counts as limited.
@@ -25,33 +25,33 @@ pub struct Pass {
     pub until: Option<Timestamp>,
 }
 
-impl Pass {
+impl Rejection {
     /// What is told of it.
-    pub fn rejects(self, alarm: &AlarmState) -> Rejected {
+    pub fn reported(self, alarm: &AlarmState) -> Rejected {
         Rejected { metric: alarm.metric.clone(), side: alarm.side, reason: self.reason, message: self.message }
     }
 }
 
-impl Rules {
+impl DecisionRules {
     /// Whether an alarm that was held back would be served now, though nothing new was measured.
-    pub(super) fn released(&self, status: &DecisionStatus, input: Input) -> bool {
-        self.held_back(status, input).any(|(_, weighed)| weighed.is_ok())
+    pub(super) fn released(&self, status: &DecisionStatus, input: DecisionInput) -> bool {
+        self.held_back(status, input).any(|(_, evaluated)| evaluated.is_ok())
     }
 
     /// When the first of those that are held back may be served.
-    pub(super) fn release(&self, status: &DecisionStatus, input: Input) -> Option<Timestamp> {
-        self.held_back(status, input).filter_map(|(_, weighed)| weighed.err()?.until).min()
+    pub(super) fn next_release(&self, status: &DecisionStatus, input: DecisionInput) -> Option<Timestamp> {
+        self.held_back(status, input).filter_map(|(_, evaluated)| evaluated.err()?.until).min()
     }
 
     /// Says what holds back now those that are held back still: the first reason may be over while there is another. It is
     /// no iteration, so nothing is counted, and nothing chosen: who was served waits for the next sample.
-    pub(super) fn reword(&self, status: &mut DecisionStatus, input: Input) {
-        let still = |(alarm, weighed): (&AlarmState, Result<usize, Pass>)| {
-            let pass = weighed.err().filter(|pass| may_pass(pass.reason))?;
-            Some(pass.rejects(alarm))
+    pub(super) fn update_reasons(&self, status: &mut DecisionStatus, input: DecisionInput) {
+        let still = |(alarm, evaluated): (&AlarmState, Result<usize, Rejection>)| {
+            let rejection = evaluated.err().filter(|rejection| may_expire(rejection.reason))?;
+            Some(rejection.reported(alarm))
         };
         let held: Vec<Rejected> = self.held_back(status, input).filter_map(still).collect();
-        let told = hold(&status.rejected);
+        let told = hold_message(&status.rejected);
         for new in held {
             let mut rejected = status.rejected.iter_mut();
             if let Some(old) = rejected.find(|old| old.metric == new.metric && old.side == new.side) {
@@ -59,7 +59,7 @@ impl Rules {
             }
         }
         if status.message.as_ref() == Some(&told) {
-            status.message = Some(hold(&status.rejected));
+            status.message = Some(hold_message(&status.rejected));
         }
     }
 
@@ -67,36 +67,36 @@ impl Rules {
     fn held_back<'a>(
         &'a self,
         status: &'a DecisionStatus,
-        input: Input<'a>,
-    ) -> impl Iterator<Item = (&'a AlarmState, Result<usize, Pass>)> + 'a {
+        input: DecisionInput<'a>,
+    ) -> impl Iterator<Item = (&'a AlarmState, Result<usize, Rejection>)> + 'a {
         // What another one has seen since is not known here.
         let same = status.tag == input.monitoring.tag && self.mode != LoopMode::Paused;
         let alarms = if same { input.monitoring.alarms.as_slice() } else { &[] };
         let known = self.known(&status.counters, input);
         let was_held = |alarm: &AlarmState| {
             let mut rejected = status.rejected.iter();
-            rejected.any(|one| one.metric == alarm.metric && one.side == alarm.side && may_pass(one.reason))
+            rejected.any(|one| one.metric == alarm.metric && one.side == alarm.side && may_expire(one.reason))
         };
         let candidates = order(&self.selection, alarms, known).into_iter();
         candidates
             .filter(move |candidate| was_held(candidate.alarm))
-            .map(move |candidate| (candidate.alarm, self.weigh(status, candidate, false, known, input)))
+            .map(move |candidate| (candidate.alarm, self.evaluate(status, candidate, false, known, input)))
     }
 
     /// The rung to take for this alarm, or why none is.
-    pub(super) fn weigh(
+    pub(super) fn evaluate(
         &self,
         status: &DecisionStatus,
         candidate: Candidate,
         taken: bool,
-        known: Known,
-        input: Input,
-    ) -> Result<usize, Pass> {
+        known: OrderContext,
+        input: DecisionInput,
+    ) -> Result<usize, Rejection> {
         let alarm = candidate.alarm;
         let refuse =
-            |reason, message: &str| Err(Pass { reason, message: message.to_owned(), limit: false, until: None });
-        let limit = |reason, message, until| Err(Pass { reason, message, limit: true, until });
-        let Some(doing) = self.doing(&alarm.metric, alarm.side) else {
+            |reason, message: &str| Err(Rejection { reason, message: message.to_owned(), limit: false, until: None });
+        let limit = |reason, message, until| Err(Rejection { reason, message, limit: true, until });
+        let Some(action) = self.action_for(&alarm.metric, alarm.side) else {
             return refuse(LoopReason::NoAction, "no action is declared for it");
         };
         if candidate.refused {
@@ -121,26 +121,26 @@ impl Rules {
         if input.executor.is_none_or(|executor| executor.status.seq.is_none()) && self.mode != LoopMode::DryRun {
             return refuse(LoopReason::NoExecutor, "the loop's Execution is not there yet");
         }
-        if !schedule::any_holds(&doing.windows, input.now) {
+        if !schedule::any_holds(&action.windows, input.now) {
             return limit(LoopReason::OutsideWindow, "its action is not done at this time".into(), None);
         }
-        let ladder = Ladder { rungs: doing.rungs.len(), settle: doing.settle, side: alarm.side };
-        let rung = match ladder.turn(ladder_state(status, alarm), known.value(&alarm.metric), input.now) {
-            Turn::Climb(rung) => rung,
-            Turn::Settling(until) => {
-                let message = format!("its last action settles until {}", clock(until));
-                return Err(Pass { reason: LoopReason::Settling, message, limit: false, until: Some(until) });
+        let ladder = Ladder { rungs: action.rungs.len(), settle: action.settle, side: alarm.side };
+        let rung = match ladder.next_step(ladder_state(status, alarm), known.value(&alarm.metric), input.now) {
+            LadderStep::Climb(rung) => rung,
+            LadderStep::Settling(until) => {
+                let message = format!("its last action settles until {}", time_text(until));
+                return Err(Rejection { reason: LoopReason::Settling, message, limit: false, until: Some(until) });
             }
-            Turn::Exhausted(until) => {
-                let message = format!("no rung of its ladder is left; again at {}", clock(until));
+            LadderStep::Exhausted(until) => {
+                let message = format!("no rung of its ladder is left; again at {}", time_text(until));
                 return limit(LoopReason::Exhausted, message, Some(until));
             }
         };
-        let direction = doing.rungs.get(rung).map(rung::direction).unwrap_or_default();
+        let direction = action.rungs.get(rung).map(rung::direction).unwrap_or_default();
         if alarm.unknown && direction == Direction::Lower {
             return refuse(LoopReason::UnknownValue, "its value is not known, and its action lowers capacity");
         }
-        match self.limits.held(&past(self, status), direction, input.now) {
+        match self.limits.held(&past_actions(self, status), direction, input.now) {
             Some(held) => limit(held.reason, held.message, held.until),
             None => Ok(rung),
         }
@@ -148,13 +148,13 @@ impl Rules {
 }
 
 /// The message where nothing was chosen.
-pub fn hold(rejected: &[Rejected]) -> String {
+pub fn hold_message(rejected: &[Rejected]) -> String {
     rejected.first().map_or_else(|| "No Event".into(), |first| format!("Hold {}: {}", first.metric, first.message))
 }
 
 /// Whether an alarm that was passed over for this waits for a time, or for somebody to let it through. What was outranked, or
 /// came while another decision was carried out, waits for the next sample: that one tells of the effect.
-fn may_pass(reason: LoopReason) -> bool {
+fn may_expire(reason: LoopReason) -> bool {
     matches!(
         reason,
         LoopReason::Dwell
@@ -173,7 +173,7 @@ fn ladder_state<'a>(status: &'a DecisionStatus, alarm: &AlarmState) -> Option<&'
     status.ladders.iter().find(|state| state.metric == alarm.metric && state.side == alarm.side)
 }
 
-fn in_flight(open: &Chosen) -> Pass {
+fn in_flight(open: &Chosen) -> Rejection {
     let (reason, message) = match open.mode {
         LoopMode::Approve => (
             LoopReason::AwaitsApproval,
@@ -183,5 +183,5 @@ fn in_flight(open: &Chosen) -> Pass {
             (LoopReason::InFlight, format!("decision {} is being carried out", open.seq))
         }
     };
-    Pass { reason, message, limit: false, until: None }
+    Rejection { reason, message, limit: false, until: None }
 }

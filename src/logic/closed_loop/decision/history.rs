@@ -3,13 +3,13 @@
 //! With a Decision no more is kept of that than its limits ask for. Where the policy was changed since and asks for more, the
 //! decisions that are still shown tell of it.
 
-use super::rules::Rules;
+use super::rules::DecisionRules;
 use crate::api::decision::{Act, DecisionStatus, Entry, Outcome};
 use crate::logic::closed_loop::rung;
 
 /// The past actions, the oldest first.
 #[must_use]
-pub fn past(rules: &Rules, status: &DecisionStatus) -> Vec<Act> {
+pub fn past_actions(rules: &DecisionRules, status: &DecisionStatus) -> Vec<Act> {
     let is_kept = |entry: &Entry| status.acts.iter().any(|act| act.seq == entry.seq);
     let came_to_something = |entry: &Entry| entry.outcome != Some(Outcome::Limited);
     let told = status.history.iter().filter(|entry| came_to_something(entry) && !is_kept(entry));
@@ -19,7 +19,7 @@ pub fn past(rules: &Rules, status: &DecisionStatus) -> Vec<Act> {
 }
 
 /// An entry's action. Of one whose rung is gone it is only known that there was one.
-fn act(rules: &Rules, entry: &Entry) -> Act {
+fn act(rules: &DecisionRules, entry: &Entry) -> Act {
     let rung = usize::try_from(entry.rung).ok().and_then(|index| rules.rung(&entry.metric, entry.side, index));
     Act {
         seq: entry.seq,

@@ -4,18 +4,18 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::api::closed_loop::metric::Side;
 use crate::api::decision::LadderState;
-use crate::logic::closed_loop::common::{later, micros, shown};
+use crate::logic::closed_loop::common::{later, micro_time, number_text};
 use crate::logic::quantity;
 
 /// How long a ladder that has come to its bounds is left alone: others may make room meanwhile.
-pub const FULL_REST: SignedDuration = SignedDuration::from_mins(5);
+pub const LIMITED_PAUSE: SignedDuration = SignedDuration::from_mins(5);
 
 /// How long a ladder whose last rung failed is left alone: somebody may grant the right that it lacked.
-pub const FAILED_REST: SignedDuration = SignedDuration::from_mins(1);
+pub const FAILED_PAUSE: SignedDuration = SignedDuration::from_mins(1);
 
 /// Whose turn it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
+pub enum LadderStep {
     /// This rung, from 0.
     Climb(usize),
     /// The last action's effect cannot be judged before then.
@@ -38,19 +38,19 @@ pub struct Ladder {
 impl Ladder {
     /// Whose turn it is.
     #[must_use]
-    pub fn turn(&self, state: Option<&LadderState>, value: Option<f64>, now: Timestamp) -> Turn {
-        let Some(state) = state else { return Turn::Climb(0) };
+    pub fn next_step(&self, state: Option<&LadderState>, value: Option<f64>, now: Timestamp) -> LadderStep {
+        let Some(state) = state else { return LadderStep::Climb(0) };
         if let Some(until) = &state.exhausted_until {
-            return if until.0 > now { Turn::Exhausted(until.0) } else { Turn::Climb(0) };
+            return if until.0 > now { LadderStep::Exhausted(until.0) } else { LadderStep::Climb(0) };
         }
         // A policy that has fewer rungs now begins anew where the old rung is gone.
         let rung = usize::try_from(state.rung).ok().filter(|rung| *rung < self.rungs).unwrap_or(0);
         match &state.judge_at {
-            Some(at) if at.0 > now => Turn::Settling(at.0),
+            Some(at) if at.0 > now => LadderStep::Settling(at.0),
             Some(_) if !self.helped(state, value) && rung.saturating_add(1) < self.rungs => {
-                Turn::Climb(rung.saturating_add(1))
+                LadderStep::Climb(rung.saturating_add(1))
             }
-            Some(_) | None => Turn::Climb(rung),
+            Some(_) | None => LadderStep::Climb(rung),
         }
     }
 
@@ -73,8 +73,8 @@ impl Ladder {
             metric: metric.to_owned(),
             side: self.side,
             rung: i32::try_from(rung).unwrap_or(0),
-            judge_at: (!self.settle.is_zero()).then(|| micros(later(now, self.settle))),
-            value: value.map(shown),
+            judge_at: (!self.settle.is_zero()).then(|| micro_time(later(now, self.settle))),
+            value: value.map(number_text),
             exhausted_until: None,
         }
     }
@@ -90,7 +90,7 @@ impl Ladder {
             rung: if left { i32::try_from(next).unwrap_or(0) } else { 0 },
             judge_at: None,
             value: None,
-            exhausted_until: (!left).then(|| micros(until)),
+            exhausted_until: (!left).then(|| micro_time(until)),
         }
     }
 }

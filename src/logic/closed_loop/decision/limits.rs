@@ -7,16 +7,16 @@ use super::schedule::{self, Calendar};
 use crate::api::closed_loop::policy::{self, Calm, Oscillation, Policy};
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::decision::{Act, Direction, LimitState};
-use crate::logic::closed_loop::common::{Fault, clock, later, micros, since, span};
+use crate::logic::closed_loop::common::{FieldError, duration, elapsed, later, micro_time, time_text};
 
 /// So many of the last actions are kept however old they are: the last one, and the one before, should it come to nothing.
 const LAST_FEW: usize = 2;
 
 /// The limits of a policy, read.
 #[derive(Clone, Debug, Default)]
-pub struct Limits {
+pub struct PolicyLimits {
     all: Vec<Limit>,
-    oscillation: Option<Restless>,
+    oscillation: Option<OscillationLimit>,
 }
 
 /// A dwell and a budget, and when they hold.
@@ -36,7 +36,7 @@ struct Budget {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Restless {
+struct OscillationLimit {
     reversals: usize,
     per: SignedDuration,
     then: Calm,
@@ -44,31 +44,31 @@ struct Restless {
 
 /// Why an action is held back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct LimitHold {
     pub reason: LoopReason,
     pub message: String,
     /// Until when, where that is known.
     pub until: Option<Timestamp>,
 }
 
-impl Limits {
+impl PolicyLimits {
     /// Reads the policy.
     ///
     /// # Errors
     ///
     /// A duration or window cannot be read.
-    pub fn parse(policy: &Policy) -> Result<Self, Fault> {
+    pub fn parse(policy: &Policy) -> Result<Self, FieldError> {
         let mut all = vec![Limit {
             name: String::new(),
             windows: Vec::new(),
-            dwell: span("policy.dwell", policy.dwell.as_ref())?,
+            dwell: duration("policy.dwell", policy.dwell.as_ref())?,
             budget: policy.budget.as_ref().map(|budget| Budget::parse("policy.budget", budget)).transpose()?,
         }];
         for limit in policy.limits.iter().flatten() {
             let field = format!("policy.limits[{}]", limit.name);
             all.push(Limit {
                 windows: schedule::parse(&format!("{field}.during"), Some(&limit.during))?,
-                dwell: span(&format!("{field}.dwell"), limit.dwell.as_ref())?,
+                dwell: duration(&format!("{field}.dwell"), limit.dwell.as_ref())?,
                 budget: limit
                     .budget
                     .as_ref()
@@ -77,12 +77,12 @@ impl Limits {
                 name: limit.name.clone(),
             });
         }
-        Ok(Self { all, oscillation: policy.oscillation.as_ref().map(Restless::parse).transpose()? })
+        Ok(Self { all, oscillation: policy.oscillation.as_ref().map(OscillationLimit::parse).transpose()? })
     }
 
     /// What holds an action of this direction back, if anything does.
     #[must_use]
-    pub fn held(&self, acts: &[Act], direction: Direction, now: Timestamp) -> Option<Held> {
+    pub fn held(&self, acts: &[Act], direction: Direction, now: Timestamp) -> Option<LimitHold> {
         let restless = self.oscillation.and_then(|oscillation| oscillation.held(acts, direction, now));
         restless.or_else(|| self.at(now).find_map(|limit| limit.held(acts, now)))
     }
@@ -93,9 +93,9 @@ impl Limits {
         let dwell = self.at(now).filter_map(|limit| limit.dwells(acts, now)).max();
         let left = self.at(now).filter_map(|limit| limit.budget).map(|budget| budget.left(acts, now)).min();
         let calm = self.oscillation.and_then(|oscillation| Some((oscillation.then, oscillation.until(acts, now)?)));
-        let until = |kind| calm.filter(|(then, _)| *then == kind).map(|(_, until)| micros(until));
+        let until = |kind| calm.filter(|(then, _)| *then == kind).map(|(_, until)| micro_time(until));
         let state = LimitState {
-            dwell_until: dwell.map(micros),
+            dwell_until: dwell.map(micro_time),
             budget_left: left.map(|left| i32::try_from(left).unwrap_or(i32::MAX)),
             damped_until: until(Calm::Damp),
             frozen_until: until(Calm::Freeze),
@@ -109,7 +109,7 @@ impl Limits {
     pub fn forget(&self, acts: &mut Vec<Act>, now: Timestamp) {
         let spans = self.all.iter().flat_map(|limit| [Some(limit.dwell), limit.budget.map(|budget| budget.per)]);
         let longest = spans.chain([self.oscillation.map(|oscillation| oscillation.per)]).flatten().max();
-        let is_old = |act: &Act| since(&act.at, now) >= longest.unwrap_or_default();
+        let is_old = |act: &Act| elapsed(&act.at, now) >= longest.unwrap_or_default();
         let turns = |act: &Act| act.direction != Direction::Neither;
         let mut kept: Vec<Act> = Vec::new();
         for (age, act) in acts.drain(..).rev().enumerate() {
@@ -129,17 +129,17 @@ impl Limits {
 }
 
 impl Limit {
-    fn held(&self, acts: &[Act], now: Timestamp) -> Option<Held> {
+    fn held(&self, acts: &[Act], now: Timestamp) -> Option<LimitHold> {
         let whose = if self.name.is_empty() { String::new() } else { format!(" (limit {})", self.name) };
         if let Some(until) = self.dwells(acts, now) {
-            let message = format!("the time between two actions lasts until {}{whose}", clock(until));
-            return Some(Held { reason: LoopReason::Dwell, message, until: Some(until) });
+            let message = format!("the time between two actions lasts until {}{whose}", time_text(until));
+            return Some(LimitHold { reason: LoopReason::Dwell, message, until: Some(until) });
         }
         let budget = self.budget.filter(|budget| budget.left(acts, now) == 0)?;
         let until = budget.until(acts, now);
-        let when = until.map(|until| format!(" until {}", clock(until))).unwrap_or_default();
+        let when = until.map(|until| format!(" until {}", time_text(until))).unwrap_or_default();
         let message = format!("all {} actions of the budget are used up{when}{whose}", budget.max);
-        Some(Held { reason: LoopReason::Budget, message, until })
+        Some(LimitHold { reason: LoopReason::Budget, message, until })
     }
 
     fn dwells(&self, acts: &[Act], now: Timestamp) -> Option<Timestamp> {
@@ -150,8 +150,8 @@ impl Limit {
 }
 
 impl Budget {
-    fn parse(field: &str, budget: &policy::Budget) -> Result<Self, Fault> {
-        let per = span(&format!("{field}.per"), Some(&budget.per))?;
+    fn parse(field: &str, budget: &policy::Budget) -> Result<Self, FieldError> {
+        let per = duration(&format!("{field}.per"), Some(&budget.per))?;
         Ok(Self { max: usize::try_from(budget.max).unwrap_or(0), per })
     }
 
@@ -168,20 +168,20 @@ impl Budget {
     }
 
     fn recent(self, acts: &[Act], now: Timestamp) -> impl Iterator<Item = Timestamp> {
-        acts.iter().filter(move |act| since(&act.at, now) < self.per).map(|act| act.at.0)
+        acts.iter().filter(move |act| elapsed(&act.at, now) < self.per).map(|act| act.at.0)
     }
 }
 
-impl Restless {
-    fn parse(oscillation: &Oscillation) -> Result<Self, Fault> {
+impl OscillationLimit {
+    fn parse(oscillation: &Oscillation) -> Result<Self, FieldError> {
         Ok(Self {
             reversals: usize::try_from(oscillation.reversals).unwrap_or(1).max(1),
-            per: span("policy.oscillation.per", Some(&oscillation.per))?,
+            per: duration("policy.oscillation.per", Some(&oscillation.per))?,
             then: oscillation.then.unwrap_or_default(),
         })
     }
 
-    fn held(self, acts: &[Act], direction: Direction, now: Timestamp) -> Option<Held> {
+    fn held(self, acts: &[Act], direction: Direction, now: Timestamp) -> Option<LimitHold> {
         let until = self.until(acts, now)?;
         let (reason, what) = match (self.then, direction) {
             (Calm::Freeze, Direction::Raise | Direction::Lower | Direction::Neither) => {
@@ -190,9 +190,12 @@ impl Restless {
             (Calm::Damp, Direction::Lower) => (LoopReason::Damped, "capacity is not lowered"),
             (Calm::Damp, Direction::Raise | Direction::Neither) => return None,
         };
-        let message =
-            format!("its actions undid one another {} times or more: {what} until {}", self.reversals, clock(until));
-        Some(Held { reason, message, until: Some(until) })
+        let message = format!(
+            "its actions undid one another {} times or more: {what} until {}",
+            self.reversals,
+            time_text(until)
+        );
+        Some(LimitHold { reason, message, until: Some(until) })
     }
 
     /// Until when there are too many reversals.

@@ -25,4 +25,4 @@ pub mod settlement;
 mod tests;
 
 pub use decide::Decided;
-pub use rules::{Executor, Input, Rules};
+pub use rules::{DecisionInput, DecisionRules, Executor};

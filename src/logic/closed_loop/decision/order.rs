@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::api::closed_loop::policy::{Policy, Select};
 use crate::api::decision::Counter;
 use crate::api::monitoring::{AlarmState, Reading};
-use crate::logic::closed_loop::common::{Fault, number};
+use crate::logic::closed_loop::common::{FieldError, number};
 use crate::logic::expression::{MetricView, Score};
 use crate::logic::quantity;
 
@@ -36,12 +36,12 @@ impl Selection {
     /// # Errors
     ///
     /// A weight or the expression cannot be read.
-    pub fn parse(policy: &Policy) -> Result<Self, Fault> {
+    pub fn parse(policy: &Policy) -> Result<Self, FieldError> {
         match policy.select.unwrap_or_default() {
             Select::Rank => Ok(Self::Rank),
             Select::Weighted => {
                 let weights = policy.weights.iter().flatten();
-                let read = |(name, weight)| -> Result<(String, f64), Fault> {
+                let read = |(name, weight)| -> Result<(String, f64), FieldError> {
                     let name: &String = name;
                     Ok((name.clone(), number(&format!("policy.weights[{name}]"), weight)?))
                 };
@@ -49,7 +49,7 @@ impl Selection {
             }
             Select::Expression => {
                 let text = policy.expression.as_deref().unwrap_or_default();
-                Score::parse(text).map(Self::Expression).map_err(|error| Fault::new("policy.expression", error))
+                Score::parse(text).map(Self::Expression).map_err(|error| FieldError::new("policy.expression", error))
             }
         }
     }
@@ -57,7 +57,7 @@ impl Selection {
 
 /// What the order depends on besides the alarms.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
+pub struct OrderContext<'a> {
     /// All metrics, the most important first.
     pub rank: &'a [String],
     /// The last value of each.
@@ -66,7 +66,7 @@ pub struct Known<'a> {
     pub counters: &'a [Counter],
 }
 
-impl Known<'_> {
+impl OrderContext<'_> {
     fn place(&self, metric: &str) -> usize {
         self.rank.iter().position(|name| name == metric).unwrap_or(self.rank.len())
     }
@@ -95,7 +95,7 @@ impl Known<'_> {
 
 /// The alarms in the order in which they are looked at.
 #[must_use]
-pub fn order<'a>(selection: &Selection, alarms: &'a [AlarmState], known: Known) -> Vec<Candidate<'a>> {
+pub fn order<'a>(selection: &Selection, alarms: &'a [AlarmState], known: OrderContext) -> Vec<Candidate<'a>> {
     let mut scored: Vec<(Option<f64>, &AlarmState)> =
         alarms.iter().map(|alarm| (score(selection, alarm, known), alarm)).collect();
     let place = |alarm: &AlarmState| (known.place(&alarm.metric), alarm.metric.clone(), alarm.side);
@@ -113,7 +113,7 @@ fn descending(a: Option<f64>, b: Option<f64>) -> Ordering {
     }
 }
 
-fn score(selection: &Selection, alarm: &AlarmState, known: Known) -> Option<f64> {
+fn score(selection: &Selection, alarm: &AlarmState, known: OrderContext) -> Option<f64> {
     match selection {
         Selection::Rank => Some(0.0),
         // An alarm without a measure is as far beyond as can be said in one word: wholly.

@@ -1,12 +1,12 @@
 //! How a loop decides, read from its spec, and what a decision is made of.
 //!
-//! Each file of this folder that is one step of a decision adds its methods to [`Rules`].
+//! Each file of this folder that is one step of a decision adds its methods to [`DecisionRules`].
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::ladder::Ladder;
-use super::limits::Limits;
-use super::order::{Known, Selection};
+use super::limits::PolicyLimits;
+use super::order::{OrderContext, Selection};
 use super::schedule::{self, Calendar};
 use crate::api::closed_loop::action::{Alarm, Rung};
 use crate::api::closed_loop::metric::Side;
@@ -14,27 +14,27 @@ use crate::api::closed_loop::{LoopMode, Trace};
 use crate::api::decision::{Counter, DecisionSpec, DecisionStatus};
 use crate::api::execution::{Execution, ExecutionStatus};
 use crate::api::monitoring::MonitoringStatus;
-use crate::logic::closed_loop::common::{Fault, span};
+use crate::logic::closed_loop::common::{FieldError, duration};
 
 /// How many decisions are kept where the spec does not say.
 const HISTORY: i32 = 10;
 
 /// How a loop decides, read.
 #[derive(Clone, Debug)]
-pub struct Rules {
+pub struct DecisionRules {
     pub(super) mode: LoopMode,
     pub(super) trace: Trace,
     pub(super) blocked: Option<String>,
     pub(super) rank: Vec<String>,
     pub(super) selection: Selection,
-    pub(super) limits: Limits,
-    actions: Vec<Doing>,
+    pub(super) limits: PolicyLimits,
+    actions: Vec<AlarmAction>,
     pub(super) history: usize,
 }
 
 /// What is done about one alarm, read.
 #[derive(Clone, Debug)]
-pub(super) struct Doing {
+pub(super) struct AlarmAction {
     pub(super) when: Alarm,
     pub(super) settle: SignedDuration,
     pub(super) rungs: Vec<Rung>,
@@ -58,7 +58,7 @@ impl<'a> Executor<'a> {
 
 /// What a decision is made of.
 #[derive(Clone, Copy, Debug)]
-pub struct Input<'a> {
+pub struct DecisionInput<'a> {
     /// What monitoring saw.
     pub monitoring: &'a MonitoringStatus,
     /// The next hop, where it is there and has been seen by its controller.
@@ -67,24 +67,26 @@ pub struct Input<'a> {
     pub written: &'a DecisionStatus,
     /// Generation of the Decision.
     pub generation: i64,
+    /// This leader term.
+    pub term: &'a str,
     /// The time.
     pub now: Timestamp,
 }
 
-impl Rules {
+impl DecisionRules {
     /// Reads the spec.
     ///
     /// # Errors
     ///
     /// A number, duration, window or expression cannot be read.
-    pub fn parse(spec: &DecisionSpec) -> Result<Self, Fault> {
+    pub fn parse(spec: &DecisionSpec) -> Result<Self, FieldError> {
         let policy = spec.policy.clone().unwrap_or_default();
         let mut actions = Vec::new();
         for action in &spec.actions {
             let field = format!("actions[{} {}]", action.when.side, action.when.metric);
-            actions.push(Doing {
+            actions.push(AlarmAction {
                 when: action.when.clone(),
-                settle: span(&format!("{field}.settle"), action.settle.as_ref())?,
+                settle: duration(&format!("{field}.settle"), action.settle.as_ref())?,
                 rungs: action.ladder.clone(),
                 windows: schedule::parse(&format!("{field}.during"), action.during.as_ref())?,
             });
@@ -96,26 +98,26 @@ impl Rules {
             blocked: spec.blocked.clone(),
             rank: spec.rank.clone(),
             selection: Selection::parse(&policy)?,
-            limits: Limits::parse(&policy)?,
+            limits: PolicyLimits::parse(&policy)?,
             actions,
             history: usize::try_from(history).unwrap_or(10),
         })
     }
 
-    pub(super) fn doing(&self, metric: &str, side: Side) -> Option<&Doing> {
-        self.actions.iter().find(|doing| doing.when.metric == metric && doing.when.side == side)
+    pub(super) fn action_for(&self, metric: &str, side: Side) -> Option<&AlarmAction> {
+        self.actions.iter().find(|action| action.when.metric == metric && action.when.side == side)
     }
 
     pub(super) fn ladder(&self, metric: &str, side: Side) -> Option<Ladder> {
-        let doing = self.doing(metric, side)?;
-        Some(Ladder { rungs: doing.rungs.len(), settle: doing.settle, side })
+        let action = self.action_for(metric, side)?;
+        Some(Ladder { rungs: action.rungs.len(), settle: action.settle, side })
     }
 
     pub(super) fn rung(&self, metric: &str, side: Side, rung: usize) -> Option<&Rung> {
-        self.doing(metric, side)?.rungs.get(rung)
+        self.action_for(metric, side)?.rungs.get(rung)
     }
 
-    pub(super) fn known<'a>(&'a self, counters: &'a [Counter], input: Input<'a>) -> Known<'a> {
-        Known { rank: &self.rank, values: &input.monitoring.values, counters }
+    pub(super) fn known<'a>(&'a self, counters: &'a [Counter], input: DecisionInput<'a>) -> OrderContext<'a> {
+        OrderContext { rank: &self.rank, values: &input.monitoring.values, counters }
     }
 }

@@ -8,7 +8,7 @@ use jiff::tz::{TimeZone, TimeZoneDatabase};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::api::closed_loop::policy::Window;
-use crate::logic::closed_loop::common::{Fault, span};
+use crate::logic::closed_loop::common::{FieldError, duration};
 
 /// A window, read.
 #[derive(Clone, Debug)]
@@ -24,10 +24,10 @@ impl Calendar {
     /// # Errors
     ///
     /// The fields, the zone or the duration cannot be read.
-    pub fn parse(field: &str, window: &Window) -> Result<Self, Fault> {
+    pub fn parse(field: &str, window: &Window) -> Result<Self, FieldError> {
         let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
         let cron = parser.parse(&window.cron).map_err(|error| {
-            Fault::new(
+            FieldError::new(
                 format!("{field}.cron"),
                 format!("{:?} is no cron pattern of five fields, such as 0 8 * * MON-FRI: {error}", window.cron),
             )
@@ -35,15 +35,15 @@ impl Calendar {
         let zone = match &window.time_zone {
             None => TimeZone::UTC,
             Some(name) => TimeZoneDatabase::bundled().get(name).map_err(|_| {
-                Fault::new(
+                FieldError::new(
                     format!("{field}.timeZone"),
                     format!("{name:?} is no time zone: write its IANA name, such as Europe/Berlin"),
                 )
             })?,
         };
-        let lasts = span(&format!("{field}.duration"), Some(&window.duration))?;
+        let lasts = duration(&format!("{field}.duration"), Some(&window.duration))?;
         if lasts.is_zero() {
-            return Err(Fault::new(format!("{field}.duration"), "a window of no length never holds"));
+            return Err(FieldError::new(format!("{field}.duration"), "a window of no length never holds"));
         }
         Ok(Self { cron, zone, lasts })
     }
@@ -64,7 +64,7 @@ impl Calendar {
 /// # Errors
 ///
 /// One of them cannot be read.
-pub fn parse(field: &str, windows: Option<&Vec<Window>>) -> Result<Vec<Calendar>, Fault> {
+pub fn parse(field: &str, windows: Option<&Vec<Window>>) -> Result<Vec<Calendar>, FieldError> {
     let windows = windows.into_iter().flatten().enumerate();
     windows.map(|(index, window)| Calendar::parse(&format!("{field}[{index}]"), window)).collect()
 }

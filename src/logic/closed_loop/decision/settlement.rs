@@ -6,30 +6,30 @@
 use jiff::Timestamp;
 
 use super::ladder;
-use super::rules::{Executor, Rules};
+use super::rules::{DecisionRules, Executor};
 use crate::api::closed_loop::LoopMode;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::decision::{Act, Chosen, Counter, DecisionStatus, Direction, Entry, Outcome};
 use crate::api::execution::{ExecutionState, ExecutionStatus};
 use crate::api::monitoring::AlarmState;
-use crate::logic::closed_loop::common::{later, micros};
+use crate::logic::closed_loop::common::{later, micro_time};
 use crate::logic::closed_loop::monitoring::tag;
 
 /// The status with what became of the last decision, as the Execution tells it: what everybody goes by who reads a Decision,
 /// since that is only written with the next decision or the heartbeat. Asked again, it answers the same.
 #[must_use]
-pub fn told(status: &DecisionStatus, executor: Option<Executor>, now: Timestamp) -> DecisionStatus {
+pub fn with_outcome(status: &DecisionStatus, executor: Option<Executor>, now: Timestamp) -> DecisionStatus {
     let mut status = status.clone();
-    take_over(&mut status, executor, now);
+    take_outcome(&mut status, executor, now);
     status
 }
 
 /// Takes over what became of the last decision, for the decisions to come.
-pub fn settle(rules: &Rules, status: &mut DecisionStatus, executor: Option<Executor>, now: Timestamp) {
-    let Some(End { chosen, outcome, at }) = take_over(status, executor, now) else { return };
+pub fn settle(rules: &DecisionRules, status: &mut DecisionStatus, executor: Option<Executor>, now: Timestamp) {
+    let Some(Conclusion { chosen, outcome, at }) = take_outcome(status, executor, now) else { return };
     let rest = match outcome {
-        Outcome::Limited => ladder::FULL_REST,
-        Outcome::Failed => ladder::FAILED_REST,
+        Outcome::Limited => ladder::LIMITED_PAUSE,
+        Outcome::Failed => ladder::FAILED_PAUSE,
         Outcome::Served | Outcome::Overtaken | Outcome::Lost | Outcome::DryRun | Outcome::Withdrawn => return,
     };
     if let Some(ladder) = rules.ladder(&chosen.metric, chosen.side) {
@@ -54,19 +54,19 @@ pub fn recover(status: &mut DecisionStatus, executor: Option<Executor>) {
 }
 
 /// How a decision ended, and when.
-struct End {
+struct Conclusion {
     chosen: Chosen,
     outcome: Outcome,
     at: Timestamp,
 }
 
 /// Notes how the last decision ended, where it has and that is not noted yet.
-fn take_over(status: &mut DecisionStatus, executor: Option<Executor>, now: Timestamp) -> Option<End> {
+fn take_outcome(status: &mut DecisionStatus, executor: Option<Executor>, now: Timestamp) -> Option<Conclusion> {
     let chosen = status.chosen.clone()?;
     match chosen.outcome {
         None => {}
         // It was taken back while it was being taken up: then it stands after all.
-        Some(Outcome::Withdrawn) if executor.is_some_and(|executor| taken_up(&chosen, executor)) => {
+        Some(Outcome::Withdrawn) if executor.is_some_and(|executor| is_taken_up(&chosen, executor)) => {
             mark(status, chosen.seq, None);
         }
         Some(
@@ -81,10 +81,11 @@ fn take_over(status: &mut DecisionStatus, executor: Option<Executor>, now: Times
     }
     let outcome = executor.and_then(|executor| outcome(&chosen, executor))?;
     let at = conclude(status, &chosen, outcome, executor, now);
-    Some(End { chosen, outcome, at })
+    Some(Conclusion { chosen, outcome, at })
 }
 
-fn taken_up(chosen: &Chosen, executor: Executor) -> bool {
+/// The Execution has taken up this decision.
+pub fn is_taken_up(chosen: &Chosen, executor: Executor) -> bool {
     executor.uid == chosen.executor && executor.status.seq == Some(chosen.seq)
 }
 
@@ -118,7 +119,7 @@ fn conclude(
     executor: Option<Executor>,
     now: Timestamp,
 ) -> Timestamp {
-    let done = executor.filter(|executor| taken_up(chosen, *executor)).map(|executor| executor.status);
+    let done = executor.filter(|executor| is_taken_up(chosen, *executor)).map(|executor| executor.status);
     let at = done.and_then(|done| done.since.as_ref()).map_or(now, |since| since.0).max(chosen.at.0);
     let effect = done.and_then(|done| match (&done.before, &done.after) {
         (Some(before), Some(after)) => Some(format!("{before} -> {after}")),
@@ -127,14 +128,14 @@ fn conclude(
     });
     mark(status, chosen.seq, Some(outcome));
     if let Some(entry) = entry(status, chosen.seq) {
-        (entry.effect, entry.ended) = (effect, (at > entry.at.0).then(|| micros(at)));
+        (entry.effect, entry.ended) = (effect, (at > entry.at.0).then(|| micro_time(at)));
     }
     match outcome {
         Outcome::Served => {
             let counter = counter(&mut status.counters, &chosen.metric);
             counter.served = counter.served.saturating_add(1);
-            counter.last_served = Some(micros(at));
-            dated(status, chosen, at);
+            counter.last_served = Some(micro_time(at));
+            date_actions(status, chosen, at);
         }
         Outcome::Limited => {
             let counter = counter(&mut status.counters, &chosen.metric);
@@ -143,16 +144,16 @@ fn conclude(
             status.acts.retain(|act| act.seq != chosen.seq);
         }
         Outcome::Failed | Outcome::Overtaken | Outcome::Lost | Outcome::DryRun | Outcome::Withdrawn => {
-            dated(status, chosen, at);
+            date_actions(status, chosen, at);
         }
     }
     at
 }
 
 /// Limits count from when it was done, which may be long after it was decided.
-fn dated(status: &mut DecisionStatus, chosen: &Chosen, at: Timestamp) {
+fn date_actions(status: &mut DecisionStatus, chosen: &Chosen, at: Timestamp) {
     for act in status.acts.iter_mut().filter(|act| act.seq == chosen.seq) {
-        act.at = micros(at);
+        act.at = micro_time(at);
     }
 }
 
@@ -173,9 +174,14 @@ fn entry(status: &mut DecisionStatus, seq: i64) -> Option<&mut Entry> {
 
 /// Takes back a decision that nobody has begun and that is not wanted any more: its alarm is over, its rung is gone, or the
 /// mode is another one.
-pub fn withdraw(rules: &Rules, status: &mut DecisionStatus, executor: Option<Executor>, alarms: Option<&[AlarmState]>) {
+pub fn withdraw(
+    rules: &DecisionRules,
+    status: &mut DecisionStatus,
+    executor: Option<Executor>,
+    alarms: Option<&[AlarmState]>,
+) {
     let Some(chosen) = status.chosen.clone().filter(|chosen| chosen.outcome.is_none()) else { return };
-    if executor.is_some_and(|executor| taken_up(&chosen, executor)) {
+    if executor.is_some_and(|executor| is_taken_up(&chosen, executor)) {
         return;
     }
     let stands = alarms

@@ -2,11 +2,11 @@
 
 use jiff::SignedDuration;
 
-use super::texts::done_words;
-use super::types::{Acted, Effect, Job, Next};
+use super::texts::done_text;
+use super::types::{EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep};
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::execution::{ExecutionState, ExecutionStatus, Left};
-use crate::logic::closed_loop::common::{later, micros};
+use crate::logic::closed_loop::common::{later, micro_time};
 use crate::logic::closed_loop::conditions::{self, Health, Stamp};
 use crate::logic::closed_loop::rung;
 
@@ -15,79 +15,102 @@ const RETRY: SignedDuration = SignedDuration::from_secs(2);
 
 /// What to do after an effect of this claim.
 #[must_use]
-pub fn after(job: &Job, effect: &Effect, acted: &Acted) -> Next {
-    let seq = job.status.claim.as_ref().map(|claim| claim.seq).or(job.status.seq).unwrap_or(0);
+pub fn after_effect(context: &ExecutionContext, effect: &ExecutionEffect, acted: &EffectResult) -> ExecutionStep {
+    let seq = context.status.claim.as_ref().map(|claim| claim.seq).or(context.status.seq).unwrap_or(0);
     match (acted, effect) {
         // Made is not done, and asked for is not given: what is seen is this execution's end.
-        (Acted::Done(_), Effect::Create { .. } | Effect::Resize { .. } | Effect::Template { .. }) => Next::Look,
-        (Acted::Done(there), effect) => {
+        (
+            EffectResult::Done(_),
+            ExecutionEffect::Create { .. } | ExecutionEffect::Resize { .. } | ExecutionEffect::Template { .. },
+        ) => ExecutionStep::Look,
+        (EffectResult::Done(there), effect) => {
             let message = match effect {
-                Effect::Tune { tuning, .. } => tuning.message.clone().unwrap_or_default(),
-                Effect::Scale { .. }
-                | Effect::Resize { .. }
-                | Effect::Template { .. }
-                | Effect::Patch { .. }
-                | Effect::Create { .. }
-                | Effect::Send { .. } => done_words(job),
+                ExecutionEffect::Tune { tuning, .. } => tuning.message.clone().unwrap_or_default(),
+                ExecutionEffect::Scale { .. }
+                | ExecutionEffect::Resize { .. }
+                | ExecutionEffect::Template { .. }
+                | ExecutionEffect::Patch { .. }
+                | ExecutionEffect::Create { .. }
+                | ExecutionEffect::Send { .. } => done_text(context),
             };
-            let mut status = end(job, seq, ExecutionState::Done, LoopReason::Done, &message);
+            let mut status = end(context, seq, ExecutionState::Done, LoopReason::Done, &message);
             status.effective = there.clone().or(status.effective);
-            record(job, status)
+            record(context, status)
         }
-        (Acted::Unclear(message), Effect::Send { .. }) => {
-            ended(job, seq, ExecutionState::Lost, LoopReason::Lost, &format!("it may have been received: {message}"))
+        (EffectResult::Unclear(message), ExecutionEffect::Send { .. }) => ended(
+            context,
+            seq,
+            ExecutionState::Lost,
+            LoopReason::Lost,
+            &format!("it may have been received: {message}"),
+        ),
+        (EffectResult::Conflict, _) => ExecutionStep::Look,
+        (EffectResult::NotFound(message), _) => {
+            ended(context, seq, ExecutionState::Failed, LoopReason::TargetNotFound, message)
         }
-        (Acted::Conflict, _) => Next::Look,
-        (Acted::NotFound(message), _) => ended(job, seq, ExecutionState::Failed, LoopReason::TargetNotFound, message),
-        (Acted::Forbidden(message), _) => ended(job, seq, ExecutionState::Failed, LoopReason::Forbidden, message),
-        (Acted::Refused(message), _) => ended(job, seq, ExecutionState::Failed, LoopReason::Failed, message),
-        (Acted::Unclear(_), _) => Next::Wait(later(job.now, RETRY)),
+        (EffectResult::Forbidden(message), _) => {
+            ended(context, seq, ExecutionState::Failed, LoopReason::Forbidden, message)
+        }
+        (EffectResult::Refused(message), _) => ended(context, seq, ExecutionState::Failed, LoopReason::Failed, message),
+        (EffectResult::Unclear(_), _) => ExecutionStep::Wait(later(context.now, RETRY)),
     }
 }
 
 /// The first status of an Execution: from now on it may be given decisions.
-pub fn first(job: &Job) -> Next {
+pub fn first(context: &ExecutionContext) -> ExecutionStep {
     let status = ExecutionStatus {
         seq: Some(0),
         state: Some(ExecutionState::Idle),
         reason: Some(LoopReason::Idle),
         message: Some("nothing was decided yet".into()),
-        since: Some(micros(job.now)),
-        ..job.status.clone()
+        since: Some(micro_time(context.now)),
+        ..context.status.clone()
     };
-    record(job, status)
+    record(context, status)
 }
 
 /// Says, once, why nothing is begun.
-pub fn blocked(job: &Job, why: &str) -> Next {
-    if job.status.reason == Some(LoopReason::Blocked) && job.status.message.as_deref() == Some(why) {
-        return Next::Nothing;
+pub fn blocked(context: &ExecutionContext, why: &str) -> ExecutionStep {
+    if context.status.reason == Some(LoopReason::Blocked) && context.status.message.as_deref() == Some(why) {
+        return ExecutionStep::Nothing;
     }
     let status =
-        ExecutionStatus { reason: Some(LoopReason::Blocked), message: Some(why.to_owned()), ..job.status.clone() };
-    record(job, status)
+        ExecutionStatus { reason: Some(LoopReason::Blocked), message: Some(why.to_owned()), ..context.status.clone() };
+    record(context, status)
 }
 
 /// The decision has ended so.
-pub fn ended(job: &Job, seq: i64, state: ExecutionState, reason: LoopReason, message: &str) -> Next {
-    record(job, end(job, seq, state, reason, message))
+pub fn ended(
+    context: &ExecutionContext,
+    seq: i64,
+    state: ExecutionState,
+    reason: LoopReason,
+    message: &str,
+) -> ExecutionStep {
+    record(context, end(context, seq, state, reason, message))
 }
 
-fn end(job: &Job, seq: i64, state: ExecutionState, reason: LoopReason, message: &str) -> ExecutionStatus {
-    let claimed = job.status.claim.as_ref().is_some_and(|claim| claim.seq == seq);
-    let old = job.status.clone();
+fn end(
+    context: &ExecutionContext,
+    seq: i64,
+    state: ExecutionState,
+    reason: LoopReason,
+    message: &str,
+) -> ExecutionStatus {
+    let claimed = context.status.claim.as_ref().is_some_and(|claim| claim.seq == seq);
+    let old = context.status.clone();
     // What was never claimed has no before and after, whatever the decision before it had.
     let (before, after) = if claimed { (old.before.clone(), old.after.clone()) } else { (None, None) };
-    let tag = if claimed { old.tag.clone() } else { job.tag.cloned() };
+    let tag = if claimed { old.tag.clone() } else { context.tag.cloned() };
     let effective = if state == ExecutionState::Done { after.clone() } else { None };
-    let left = if state == ExecutionState::Done { left(job).or(old.left.clone()) } else { old.left.clone() };
+    let left = if state == ExecutionState::Done { left(context).or(old.left.clone()) } else { old.left.clone() };
     ExecutionStatus {
         tag,
         seq: Some(seq),
         state: Some(state),
         reason: Some(reason),
         message: Some(message.chars().take(1024).collect()),
-        since: Some(micros(job.now)),
+        since: Some(micro_time(context.now)),
         before,
         after,
         effective,
@@ -98,26 +121,26 @@ fn end(job: &Job, seq: i64, state: ExecutionState, reason: LoopReason, message: 
 }
 
 /// What the change left behind, of the kinds whose field somebody may take back.
-fn left(job: &Job) -> Option<Left> {
-    let action = &job.status.claim.as_ref()?.action;
+fn left(context: &ExecutionContext) -> Option<Left> {
+    let action = &context.status.claim.as_ref()?.action;
     let kept = action.scale.is_some() || action.patch.is_some();
     Some(Left {
         dimension: rung::dimension(action),
-        before: job.status.before.clone()?,
-        after: job.status.after.clone()?,
+        before: context.status.before.clone()?,
+        after: context.status.after.clone()?,
     })
     .filter(|_| kept)
 }
 
 /// A status with its conditions.
-pub fn record(job: &Job, mut status: ExecutionStatus) -> Next {
-    if status.state != job.status.state || status.seq != job.status.seq {
-        status.since = Some(micros(job.now));
+pub fn record(context: &ExecutionContext, mut status: ExecutionStatus) -> ExecutionStep {
+    if status.state != context.status.state || status.seq != context.status.seq {
+        status.since = Some(micro_time(context.now));
     }
-    status.observed_generation = Some(job.generation);
-    let stamp = Stamp { generation: job.generation, now: job.now };
-    status.conditions = conditions::summary(&job.status.conditions, &health(&status), stamp);
-    Next::Record(Box::new(status))
+    status.observed_generation = Some(context.generation);
+    let stamp = Stamp { generation: context.generation, now: context.now };
+    status.conditions = conditions::summary(&context.status.conditions, &health(&status), stamp);
+    ExecutionStep::Record(Box::new(status))
 }
 
 fn health(status: &ExecutionStatus) -> Health {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::api::closed_loop::action::{Bounds, PatchField, Resize, Resource, Scale};
 use crate::api::execution::Quantities;
 use crate::api::scalars::Number;
-use crate::logic::closed_loop::common::shown;
+use crate::logic::closed_loop::common::number_text;
 use crate::logic::quantity;
 
 /// Amounts above this are not exact as floats; in bytes it is 8 PiB.
@@ -25,13 +25,13 @@ pub enum NoGoal {
 
 /// What holds of any change of a number.
 #[derive(Clone, Copy, Debug)]
-struct Room {
+struct NumberBounds {
     min: Option<f64>,
     max: Option<f64>,
     may_lower: bool,
 }
 
-impl Room {
+impl NumberBounds {
     /// Where `want` ends up, from `now`; a bound that is not set is what there is now.
     fn bound(self, now: f64, want: f64) -> f64 {
         if want > now {
@@ -45,17 +45,17 @@ impl Room {
     }
 
     fn why(self, now: f64, want: f64) -> String {
-        let at = shown(now).0;
+        let at = number_text(now).0;
         if want > now {
             return self.max.map_or(format!("no max is set, so that {at} stays"), |max| {
-                format!("it is at {at}, and max is {}", shown(max).0)
+                format!("it is at {at}, and max is {}", number_text(max).0)
             });
         }
         if !self.may_lower {
             return format!("the value is not known, so that {at} is not lowered");
         }
         self.min.map_or(format!("no min is set, so that {at} stays"), |min| {
-            format!("it is at {at}, and min is {}", shown(min).0)
+            format!("it is at {at}, and min is {}", number_text(min).0)
         })
     }
 }
@@ -69,10 +69,10 @@ pub fn replicas(scale: &Scale, now: i32, unknown: bool) -> Result<i32, NoGoal> {
     let have = f64::from(now);
     let want = match (scale.by, &scale.factor) {
         (Some(by), _) => have + f64::from(by),
-        (None, Some(factor)) => away(have, have * read("factor", factor)?),
+        (None, Some(factor)) => round_away(have, have * read("factor", factor)?),
         (None, None) => return Err(NoGoal::Impossible("neither by nor factor is set".into())),
     };
-    let room = Room { min: scale.min.map(f64::from), max: scale.max.map(f64::from), may_lower: !unknown };
+    let room = NumberBounds { min: scale.min.map(f64::from), max: scale.max.map(f64::from), may_lower: !unknown };
     let goal = room.bound(have, want).max(0.0);
     // Within the bounds of an i32: it lies between two that are.
     let goal = goal.clamp(0.0, f64::from(i32::MAX)) as i32;
@@ -80,7 +80,7 @@ pub fn replicas(scale: &Scale, now: i32, unknown: bool) -> Result<i32, NoGoal> {
 }
 
 /// Rounds away from what there is, so that a factor always changes something.
-fn away(have: f64, want: f64) -> f64 {
+fn round_away(have: f64, want: f64) -> f64 {
     if want > have { want.ceil() } else { want.floor() }
 }
 
@@ -96,7 +96,7 @@ pub fn quantities(resize: &Resize, now: &Quantities, unknown: bool) -> Result<Qu
     }
     let bound =
         |bound: &Option<Number>, field| bound.as_ref().map(|bound| amount(resize.resource, field, bound)).transpose();
-    let room = Room {
+    let room = NumberBounds {
         min: bound(&resize.min, "min")?.map(|min| min as f64),
         max: bound(&resize.max, "max")?.map(|max| max as f64),
         may_lower: !unknown,
@@ -110,18 +110,18 @@ pub fn quantities(resize: &Resize, now: &Quantities, unknown: bool) -> Result<Qu
     let mut change = |chosen: bool, field, now: &Option<Number>| -> Result<Option<Number>, NoGoal> {
         let Some(text) = now.as_ref().filter(|_| chosen) else { return Ok(now.clone()) };
         let have = amount(resize.resource, field, text)?;
-        let want = away(have as f64, have as f64 * factor);
+        let want = round_away(have as f64, have as f64 * factor);
         let goal = room.bound(have as f64, want) as i64;
         if goal == have {
             why = Some(room.why(have as f64, want));
             return Ok(now.clone());
         }
-        Ok(Some(written(resize.resource, goal)))
+        Ok(Some(amount_text(resize.resource, goal)))
     };
     let request = change(requests, "requests", &now.request)?;
     let limit = change(limits, "limits", &now.limit)?;
     let goal = Quantities { request, limit };
-    fits(resize.resource, &goal)?;
+    check_request_within_limit(resize.resource, &goal)?;
     if goal != *now {
         return Ok(goal);
     }
@@ -145,14 +145,14 @@ pub fn raises(resize: &Resize) -> Result<bool, NoGoal> {
 /// # Errors
 ///
 /// It cannot be read.
-pub fn counted(resize: &Resize, text: Option<&Number>) -> Result<i64, NoGoal> {
+pub fn amount_or_zero(resize: &Resize, text: Option<&Number>) -> Result<i64, NoGoal> {
     text.map_or(Ok(0), |text| amount(resize.resource, &resize.container, text))
 }
 
 /// What a pod is to have that has `now`, where others go from `was` to `goal`: never less than it has on the way up, nor
 /// more on the way down.
 #[must_use]
-pub fn toward(resource: Resource, now: &Quantities, was: &Quantities, goal: &Quantities) -> Quantities {
+pub fn moved_toward(resource: Resource, now: &Quantities, was: &Quantities, goal: &Quantities) -> Quantities {
     let part = |now: &Option<Number>, was: &Option<Number>, goal: &Option<Number>| {
         let read = |text: &Option<Number>| text.as_ref().and_then(|text| amount(resource, "", text).ok());
         let (Some(have), Some(from), Some(to)) = (read(now), read(was), read(goal)) else { return now.clone() };
@@ -167,7 +167,7 @@ pub fn toward(resource: Resource, now: &Quantities, was: &Quantities, goal: &Qua
 
 /// Whether both say the same amounts, however they are written: the API server writes `2000m` as `2`.
 #[must_use]
-pub fn alike(resource: Resource, a: &Quantities, b: &Quantities) -> bool {
+pub fn same_quantities(resource: Resource, a: &Quantities, b: &Quantities) -> bool {
     let same = |a: &Option<Number>, b: &Option<Number>| match (a, b) {
         (Some(a), Some(b)) => match (amount(resource, "", a), amount(resource, "", b)) {
             (Ok(a), Ok(b)) => a == b,
@@ -180,7 +180,7 @@ pub fn alike(resource: Resource, a: &Quantities, b: &Quantities) -> bool {
 }
 
 /// A request above its limit is refused by the API server: say it before it does.
-fn fits(resource: Resource, goal: &Quantities) -> Result<(), NoGoal> {
+fn check_request_within_limit(resource: Resource, goal: &Quantities) -> Result<(), NoGoal> {
     let (Some(request), Some(limit)) = (&goal.request, &goal.limit) else { return Ok(()) };
     if amount(resource, "requests", request)? > amount(resource, "limits", limit)? {
         let message = format!("the request, {}, would be above the limit, {}", request.as_str(), limit.as_str());
@@ -203,7 +203,7 @@ fn amount(resource: Resource, field: &str, text: &Number) -> Result<i64, NoGoal>
 }
 
 /// As a person would write it, in the largest unit that it is a whole number of.
-fn written(resource: Resource, amount: i64) -> Number {
+fn amount_text(resource: Resource, amount: i64) -> Number {
     let (units, rest): (&[(i64, &str)], &str) = match resource {
         Resource::Cpu => (&[(1000, "")], "m"),
         Resource::Memory => (&[(1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")], ""),
@@ -237,9 +237,9 @@ pub fn field(patch: &PatchField, now: Option<&Value>, unknown: bool) -> Result<V
         (None, None) => return Err(NoGoal::Impossible("none of by, factor, to is set".into())),
     };
     let whole = matches!(now, Some(Value::Number(number)) if number.is_i64() || number.is_u64());
-    let want = if whole { away(have, want) } else { want };
+    let want = if whole { round_away(have, want) } else { want };
     let bound = |bound: &Option<Number>, field| bound.as_ref().map(|bound| read(field, bound)).transpose();
-    let room = Room { min: bound(&patch.min, "min")?, max: bound(&patch.max, "max")?, may_lower: !unknown };
+    let room = NumberBounds { min: bound(&patch.min, "min")?, max: bound(&patch.max, "max")?, may_lower: !unknown };
     let goal = room.bound(have, want);
     if (goal - have).abs() < f64::EPSILON {
         return Err(NoGoal::Limited(room.why(have, want)));
@@ -248,7 +248,7 @@ pub fn field(patch: &PatchField, now: Option<&Value>, unknown: bool) -> Result<V
         return Ok(Value::from(goal as i64));
     }
     if matches!(now, Some(Value::String(_))) {
-        return Ok(Value::String(shown(goal).0));
+        return Ok(Value::String(number_text(goal).0));
     }
     serde_json::Number::from_f64(goal)
         .map(Value::Number)

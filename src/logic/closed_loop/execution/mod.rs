@@ -31,9 +31,10 @@ mod undone;
 #[cfg(test)]
 mod tests;
 
-pub use end::after;
+pub use end::after_effect;
 pub use identity::{action_name, event_id};
-pub use step::next;
+pub use step::next_step;
 pub use types::{
-    Acted, ActionEnd, Effect, Job, LoopSeen, Next, Pending, PodChange, PodSeen, ResizeSeen, Seen, Sent, Thing,
+    ActionProgress, EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, PendingResize,
+    PodResize, PodResources, ResizeTarget, Sent, TargetState, TunedLoop,
 };

@@ -4,34 +4,42 @@
 //! spec since, we or others; so one that was set back is never resized a second time by the same decision.
 
 use super::goal;
-use super::texts::{quantity_words, words};
-use super::types::{Effect, Job, PodChange, PodSeen, ResizeSeen, Stand, Stop, Thing};
+use super::texts::{quantities_text, target_text};
+use super::types::{
+    ClaimProgress, ExecutionContext, ExecutionEffect, NoPlan, ObjectVersion, PodResize, PodResources, ResizeTarget,
+};
 use crate::api::closed_loop::action::{Bounds, Resize};
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::execution::{CLAIMED_PODS, Claim, ClaimedPod, Quantities};
 use crate::api::scalars::Number;
 
 /// What the pods are to be, from the one that is furthest behind.
-pub struct Aim {
+pub struct ResizePlan {
     pub was: Quantities,
     pub goal: Quantities,
     pub pods: Vec<ClaimedPod>,
 }
 
 /// Chooses the goal, and the pods that are not there yet: at most [`CLAIMED_PODS`], the furthest behind first.
-pub fn aim(job: &Job, resize: &Resize, seen: &ResizeSeen, unknown: bool) -> Result<Aim, Stop> {
+pub fn plan(
+    context: &ExecutionContext,
+    resize: &Resize,
+    seen: &ResizeTarget,
+    unknown: bool,
+) -> Result<ResizePlan, NoPlan> {
     let raises = goal::raises(resize)?;
-    let mut pods: Vec<(i64, &PodSeen)> = Vec::new();
+    let mut pods: Vec<(i64, &PodResources)> = Vec::new();
     for pod in &seen.pods {
-        pods.push((goal::counted(resize, chosen(resize, &pod.wants))?, pod));
+        pods.push((goal::amount_or_zero(resize, chosen(resize, &pod.wants))?, pod));
     }
     pods.sort_by(|(a, one), (b, other)| {
         let far = if raises { a.cmp(b) } else { b.cmp(a) };
         far.then_with(|| one.name.cmp(&other.name))
     });
     let Some((_, last)) = pods.first() else {
-        let message = format!("{} has no pod that runs a container {}", words(&job.spec.target), resize.container);
-        return Err(Stop::Failed(LoopReason::NotScalable, message));
+        let message =
+            format!("{} has no pod that runs a container {}", target_text(&context.spec.target), resize.container);
+        return Err(NoPlan::Failed(LoopReason::NotScalable, message));
     };
     let was = last.wants.clone();
     let goal = goal::quantities(resize, &was, unknown)?;
@@ -42,7 +50,7 @@ pub fn aim(job: &Job, resize: &Resize, seen: &ResizeSeen, unknown: bool) -> Resu
         generation: pod.thing.generation,
     });
     let pods = claimed.collect();
-    Ok(Aim { was, goal, pods })
+    Ok(ResizePlan { was, goal, pods })
 }
 
 /// The part that tells how far behind a pod is.
@@ -55,9 +63,9 @@ fn chosen<'a>(resize: &Resize, quantities: &'a Quantities) -> Option<&'a Number>
 }
 
 /// What of the pod is to change; none where it is as far as the goal, or farther.
-fn change(resize: &Resize, pod: &PodSeen, was: &Quantities, goal: &Quantities) -> Option<PodChange> {
-    let to = goal::toward(resize.resource, &pod.wants, was, goal);
-    (!goal::alike(resize.resource, &pod.wants, &to)).then(|| PodChange {
+fn change(resize: &Resize, pod: &PodResources, was: &Quantities, goal: &Quantities) -> Option<PodResize> {
+    let to = goal::moved_toward(resize.resource, &pod.wants, was, goal);
+    (!goal::same_quantities(resize.resource, &pod.wants, &to)).then(|| PodResize {
         name: pod.name.clone(),
         thing: pod.thing.clone(),
         index: pod.index,
@@ -67,95 +75,108 @@ fn change(resize: &Resize, pod: &PodSeen, was: &Quantities, goal: &Quantities) -
 }
 
 /// How the pods stand to the claim.
-pub fn stand(job: &Job, claim: &Claim, resize: &Resize, seen: &ResizeSeen) -> Stand {
-    let (Some(goal), Some(was)) = (&claim.goal.quantities, &claim.was) else { return Stand::unreadable() };
+pub fn progress(context: &ExecutionContext, claim: &Claim, resize: &Resize, seen: &ResizeTarget) -> ClaimProgress {
+    let (Some(goal), Some(was)) = (&claim.goal.quantities, &claim.was) else { return ClaimProgress::tampered() };
     if claim.uid.as_deref() != Some(&seen.target.uid) {
-        return Stand::Overtaken(format!("{} was made anew", words(&job.spec.target)));
+        return ClaimProgress::Overtaken(format!("{} was made anew", target_text(&context.spec.target)));
     }
     let mut changes = Vec::new();
     let mut done = Vec::new();
-    let mut strange = Vec::new();
+    let mut changed_by_others = Vec::new();
     for claimed in &claim.pods {
         let Some(pod) = seen.pods.iter().find(|pod| pod.thing.uid == claimed.uid) else { continue };
         match change(resize, pod, was, goal) {
             None => done.push(pod),
             Some(change) if pod.thing.generation == claimed.generation => changes.push(change),
-            Some(_) => strange.push(format!("pod {}", pod.name)),
+            Some(_) => changed_by_others.push(format!("pod {}", pod.name)),
         }
     }
     if !changes.is_empty() {
         let Resize { container, resource, .. } = resize;
-        return Stand::Before(Effect::Resize { pods: changes, container: container.clone(), resource: *resource });
+        return ClaimProgress::NotStarted(ExecutionEffect::Resize {
+            pods: changes,
+            container: container.clone(),
+            resource: *resource,
+        });
     }
     let mut templated = false;
     if resize.template == Some(true) {
         match template(claim, resize, seen, was, goal) {
             Template::There => templated = true,
-            Template::Behind(effect) => return Stand::Before(*effect),
-            Template::Strange => strange.push("the pod template".to_owned()),
+            Template::Behind(effect) => return ClaimProgress::NotStarted(*effect),
+            Template::ChangedByOthers => changed_by_others.push("the pod template".to_owned()),
         }
     }
     if done.is_empty() && !templated {
-        let why = match strange.as_slice() {
+        let why = match changed_by_others.as_slice() {
             [] => "its pods were replaced meanwhile".to_owned(),
-            strange => format!("{} changed by somebody else", strange.join(", ")),
+            changed_by_others => format!("{} changed by somebody else", changed_by_others.join(", ")),
         };
-        return Stand::Overtaken(format!("{}: {why}", words(&job.spec.target)));
+        return ClaimProgress::Overtaken(format!("{}: {why}", target_text(&context.spec.target)));
     }
-    given(job, resize, &done, &strange, was, goal)
+    kubelet_progress(context, resize, &done, &changed_by_others, was, goal)
 }
 
 /// How far the kubelets are.
-fn given(
-    job: &Job,
+fn kubelet_progress(
+    context: &ExecutionContext,
     resize: &Resize,
-    pods: &[&PodSeen],
-    strange: &[String],
+    pods: &[&PodResources],
+    changed_by_others: &[String],
     was: &Quantities,
     goal: &Quantities,
-) -> Stand {
+) -> ClaimProgress {
     let all = pods.len();
     if let Some((pod, pending)) =
         pods.iter().find_map(|pod| Some((pod, pod.pending.as_ref()?))).filter(|(_, p)| p.refused)
     {
-        return Stand::Failed(format!("the kubelet of pod {} does not do it: {}", pod.name, pending.message));
+        return ClaimProgress::Failed(format!("the kubelet of pod {} does not do it: {}", pod.name, pending.message));
     }
-    let has = |pod: &PodSeen| pod.has.as_ref().is_some_and(|has| goal::alike(resize.resource, has, &pod.wants));
-    let waiting: Vec<&&PodSeen> = pods.iter().filter(|pod| !has(pod)).collect();
+    let has = |pod: &PodResources| {
+        pod.has.as_ref().is_some_and(|has| goal::same_quantities(resize.resource, has, &pod.wants))
+    };
+    let waiting: Vec<&&PodResources> = pods.iter().filter(|pod| !has(pod)).collect();
     if let Some(first) = waiting.first() {
         let why = first.pending.as_ref().map(|pending| format!(": {}", pending.message)).unwrap_or_default();
         let (name, done) = (&first.name, all - waiting.len());
-        return Stand::Under(format!("{done} of {all} pods have it; pod {name} does not yet{why}"));
+        return ClaimProgress::Running(format!("{done} of {all} pods have it; pod {name} does not yet{why}"));
     }
-    let (before, after) = (quantity_words(was), quantity_words(goal));
-    let target = words(&job.spec.target);
+    let (before, after) = (quantities_text(was), quantities_text(goal));
+    let target = target_text(&context.spec.target);
     let mut message = format!("changed {} of {target} from {before} to {after} in {all} pods", resize.container);
     match resize.template {
         Some(true) => message.push_str(", and in the template"),
         Some(false) | None => message.push_str("; pods made later begin with what the template says"),
     }
-    if !strange.is_empty() {
-        message.push_str(&format!("; changed by somebody else: {}", strange.join(", ")));
+    if !changed_by_others.is_empty() {
+        message.push_str(&format!("; changed by somebody else: {}", changed_by_others.join(", ")));
     }
-    Stand::Reached(message)
+    ClaimProgress::Done(message)
 }
 
 enum Template {
     There,
-    Behind(Box<Effect>),
-    Strange,
+    Behind(Box<ExecutionEffect>),
+    ChangedByOthers,
 }
 
-fn template(claim: &Claim, resize: &Resize, seen: &ResizeSeen, was: &Quantities, goal: &Quantities) -> Template {
-    let Some((index, now)) = &seen.template else { return Template::Strange };
-    let to = goal::toward(resize.resource, now, was, goal);
-    if goal::alike(resize.resource, now, &to) {
+fn template(claim: &Claim, resize: &Resize, seen: &ResizeTarget, was: &Quantities, goal: &Quantities) -> Template {
+    let Some((index, now)) = &seen.template else { return Template::ChangedByOthers };
+    let to = goal::moved_toward(resize.resource, now, was, goal);
+    if goal::same_quantities(resize.resource, now, &to) {
         return Template::There;
     }
     if claim.generation != Some(seen.target.generation) {
-        return Template::Strange;
+        return Template::ChangedByOthers;
     }
-    let target: Thing = seen.target.clone();
+    let target: ObjectVersion = seen.target.clone();
     let (container, resource) = (resize.container.clone(), resize.resource);
-    Template::Behind(Box::new(Effect::Template { target, index: *index, container, resource, from: now.clone(), to }))
+    Template::Behind(Box::new(ExecutionEffect::Template {
+        target,
+        index: *index,
+        container,
+        resource,
+        from: now.clone(),
+        to,
+    }))
 }

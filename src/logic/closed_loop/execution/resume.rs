@@ -5,15 +5,18 @@ use serde_json::Value;
 
 use super::end::{ended, record};
 use super::resize;
-use super::texts::{done_words, words};
-use super::types::{ActionEnd, Do, Effect, Job, LoopSeen, Next, Seen, Sent, Stand, Thing, cannot_be_looked_at, unseen};
+use super::texts::{done_text, target_text};
+use super::types::{
+    ActionProgress, ClaimProgress, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, RungAction, Sent,
+    TargetState, TunedLoop, cannot_be_verified, lookup_failure,
+};
 use crate::api::closed_loop::action::{ActionTemplate, Tune};
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::closed_loop::tunable::{TunedThreshold, Tuning};
 use crate::api::execution::{Claim, ExecutionState, ExecutionStatus};
 use crate::api::targets::WorkloadRef;
 use crate::api::workload_action::{Create, Delete, Move, WorkloadActionSpec};
-use crate::logic::closed_loop::common::{later, micros};
+use crate::logic::closed_loop::common::{later, micro_time};
 
 /// How often pods are looked at until their kubelets have done what was asked.
 const POLL: SignedDuration = SignedDuration::from_secs(1);
@@ -23,118 +26,153 @@ const POLL: SignedDuration = SignedDuration::from_secs(1);
 const ACTION_TTL: i32 = 3600;
 
 /// The next step of this claim.
-pub fn resume(job: &Job, claim: &Claim) -> Next {
-    let end = |state, reason, message: &str| ended(job, claim.seq, state, reason, message);
-    if cannot_be_looked_at(&claim.action) && job.sent == Sent::Maybe {
+pub fn resume(context: &ExecutionContext, claim: &Claim) -> ExecutionStep {
+    let end = |state, reason, message: &str| ended(context, claim.seq, state, reason, message);
+    if cannot_be_verified(&claim.action) && context.sent == Sent::Maybe {
         let message = "it may have been sent when the operator ended; it is not sent again";
         return end(ExecutionState::Lost, LoopReason::Lost, message);
     }
-    let Some(seen) = job.seen else { return Next::Look };
-    if let Some((reason, message)) = unseen(seen) {
+    if context.sent == Sent::NotYet && !is_wanted(context, claim) {
+        let message = "the decision was taken back before it was carried out: nothing was done";
+        return end(ExecutionState::Overtaken, LoopReason::Withdrawn, message);
+    }
+    let Some(seen) = context.seen else { return ExecutionStep::Look };
+    if let Some((reason, message)) = lookup_failure(seen) {
         return end(ExecutionState::Failed, reason, message);
     }
-    match stand(job, claim, seen) {
-        Stand::Look => Next::Look,
-        Stand::Reached(message) => end(ExecutionState::Done, LoopReason::Done, &message),
-        Stand::Overtaken(message) => end(ExecutionState::Overtaken, LoopReason::Overtaken, &message),
-        Stand::Failed(message) => end(ExecutionState::Failed, LoopReason::Failed, &message),
-        Stand::Lost(message) => end(ExecutionState::Lost, LoopReason::Lost, &message),
-        Stand::Before(_) if job.now >= claim.deadline.0 => {
+    match progress(context, claim, seen) {
+        ClaimProgress::Look => ExecutionStep::Look,
+        ClaimProgress::Done(message) => end(ExecutionState::Done, LoopReason::Done, &message),
+        ClaimProgress::Overtaken(message) => end(ExecutionState::Overtaken, LoopReason::Overtaken, &message),
+        ClaimProgress::Failed(message) => end(ExecutionState::Failed, LoopReason::Failed, &message),
+        ClaimProgress::Lost(message) => end(ExecutionState::Lost, LoopReason::Lost, &message),
+        ClaimProgress::NotStarted(_) if context.now >= claim.deadline.0 => {
             end(ExecutionState::Failed, LoopReason::TimedOut, "it could not be done in time")
         }
-        Stand::Under(message) if job.now >= claim.deadline.0 => {
+        ClaimProgress::Running(message) if context.now >= claim.deadline.0 => {
             end(ExecutionState::Failed, LoopReason::TimedOut, &format!("it did not end in time: {message}"))
         }
-        Stand::Before(effect) => Next::Act(Box::new(effect)),
-        Stand::Under(message) => under_way(job, claim, message),
+        ClaimProgress::NotStarted(effect) => ExecutionStep::Act(Box::new(effect)),
+        ClaimProgress::Running(message) => under_way(context, claim, message),
     }
 }
 
-fn under_way(job: &Job, claim: &Claim, message: String) -> Next {
-    let begun = job.status.state == Some(ExecutionState::Executing);
+/// The decision still stands, as far as it is written: it may have been taken back while it was being claimed.
+fn is_wanted(context: &ExecutionContext, claim: &Claim) -> bool {
+    let stands = context.chosen.is_some_and(|chosen| chosen.seq == claim.seq && chosen.outcome.is_none());
+    stands && !context.spec.paused && context.spec.blocked.is_none()
+}
+
+fn under_way(context: &ExecutionContext, claim: &Claim, message: String) -> ExecutionStep {
+    let begun = context.status.state == Some(ExecutionState::Executing);
     // Of pods nobody tells us; the end of a WorkloadAction wakes the loop.
     let asks = claim.action.resize.is_some();
-    if begun && (!asks || job.status.message.as_ref() == Some(&message)) {
-        let soon = later(job.now, POLL);
-        return Next::Wait(if asks { soon.min(claim.deadline.0) } else { claim.deadline.0 });
+    if begun && (!asks || context.status.message.as_ref() == Some(&message)) {
+        let soon = later(context.now, POLL);
+        return ExecutionStep::Wait(if asks { soon.min(claim.deadline.0) } else { claim.deadline.0 });
     }
     let status = ExecutionStatus {
         state: Some(ExecutionState::Executing),
         reason: Some(LoopReason::Executing),
         message: Some(message),
-        ..job.status.clone()
+        ..context.status.clone()
     };
-    record(job, status)
+    record(context, status)
 }
 
-fn stand(job: &Job, claim: &Claim, seen: &Seen) -> Stand {
-    match (Do::from(&claim.action), seen) {
-        (Do::Scale(_), Seen::Scale(thing, now)) => {
-            let Some(goal) = claim.goal.replicas else { return Stand::unreadable() };
-            let effect = Effect::Scale { target: thing.clone(), replicas: goal };
-            by_generation(job, claim, thing, *now == goal, &now.to_string(), effect)
+fn progress(context: &ExecutionContext, claim: &Claim, seen: &TargetState) -> ClaimProgress {
+    match (RungAction::from(&claim.action), seen) {
+        (RungAction::Scale(_), TargetState::Scale(thing, now)) => {
+            let Some(goal) = claim.goal.replicas else { return ClaimProgress::tampered() };
+            let effect = ExecutionEffect::Scale { target: thing.clone(), replicas: goal };
+            by_generation(context, claim, thing, *now == goal, &now.to_string(), effect)
         }
-        (Do::Patch(patch), Seen::Field(thing, now)) => {
+        (RungAction::Patch(patch), TargetState::Field(thing, now)) => {
             let goal = claim.goal.value.as_deref().and_then(|goal| serde_json::from_str::<Value>(goal).ok());
-            let Some(goal) = goal else { return Stand::unreadable() };
+            let Some(goal) = goal else { return ClaimProgress::tampered() };
             let there = now.as_ref().map_or_else(|| "unset".into(), ToString::to_string);
             let reached = now.as_ref() == Some(&goal);
-            let effect = Effect::Patch { target: thing.clone(), path: patch.path.clone(), value: goal };
-            by_generation(job, claim, thing, reached, &there, effect)
+            let effect = ExecutionEffect::Patch { target: thing.clone(), path: patch.path.clone(), value: goal };
+            by_generation(context, claim, thing, reached, &there, effect)
         }
-        (Do::Resize(resize), Seen::Resources(seen)) => resize::stand(job, claim, resize, seen),
-        (Do::Action(template), Seen::WorkloadAction(found)) => action(job, claim, template, found.as_ref()),
-        (Do::Webhook(webhook), Seen::Nothing) => match &claim.goal.event {
-            Some(id) => Stand::Before(Effect::Send { id: id.clone(), webhook: webhook.clone() }),
-            None => Stand::unreadable(),
+        (RungAction::Resize(resize), TargetState::Resources(seen)) => resize::progress(context, claim, resize, seen),
+        (RungAction::WorkloadAction(template), TargetState::WorkloadAction(found)) => {
+            action(context, claim, template, found.as_ref())
+        }
+        (RungAction::Webhook(webhook), TargetState::Nothing) => match &claim.goal.event {
+            Some(id) => ClaimProgress::NotStarted(ExecutionEffect::Send { id: id.clone(), webhook: webhook.clone() }),
+            None => ClaimProgress::tampered(),
         },
-        (Do::Tune(tune), Seen::Loop(other)) => tuned(job, claim, tune, other),
-        (Do::Nothing, _) => Stand::unreadable(),
+        (RungAction::Tune(tune), TargetState::Loop(other)) => tuned(context, claim, tune, other),
+        (RungAction::Nothing, _) => ClaimProgress::tampered(),
         (
-            Do::Scale(_) | Do::Patch(_) | Do::Resize(_) | Do::Action(_) | Do::Webhook(_) | Do::Tune(_),
-            Seen::Scale(..)
-            | Seen::Resources(..)
-            | Seen::Field(..)
-            | Seen::WorkloadAction(_)
-            | Seen::Loop(_)
-            | Seen::Nothing
-            | Seen::NotFound(_)
-            | Seen::Unfit(..)
-            | Seen::Forbidden(_),
-        ) => Stand::Look,
+            RungAction::Scale(_)
+            | RungAction::Patch(_)
+            | RungAction::Resize(_)
+            | RungAction::WorkloadAction(_)
+            | RungAction::Webhook(_)
+            | RungAction::Tune(_),
+            TargetState::Scale(..)
+            | TargetState::Resources(..)
+            | TargetState::Field(..)
+            | TargetState::WorkloadAction(_)
+            | TargetState::Loop(_)
+            | TargetState::Nothing
+            | TargetState::NotFound(_)
+            | TargetState::Unfit(..)
+            | TargetState::Forbidden(_),
+        ) => ClaimProgress::Look,
     }
 }
 
 /// While the generation is that of the claim, no spec was written since, by us or others.
-fn by_generation(job: &Job, claim: &Claim, thing: &Thing, reached: bool, there: &str, effect: Effect) -> Stand {
+fn by_generation(
+    context: &ExecutionContext,
+    claim: &Claim,
+    thing: &ObjectVersion,
+    reached: bool,
+    there: &str,
+    effect: ExecutionEffect,
+) -> ClaimProgress {
     if claim.uid.as_deref() != Some(&thing.uid) {
-        return Stand::Overtaken(format!("{} was made anew", words(&job.spec.target)));
+        return ClaimProgress::Overtaken(format!("{} was made anew", target_text(&context.spec.target)));
     }
     if claim.generation == Some(thing.generation) {
-        return Stand::Before(effect);
+        return ClaimProgress::NotStarted(effect);
     }
     if reached {
-        return Stand::Reached(done_words(job));
+        return ClaimProgress::Done(done_text(context));
     }
-    Stand::Overtaken(format!("{} was changed by somebody else; it is at {there}", words(&job.spec.target)))
+    ClaimProgress::Overtaken(format!(
+        "{} was changed by somebody else; it is at {there}",
+        target_text(&context.spec.target)
+    ))
 }
 
-fn action(job: &Job, claim: &Claim, template: &ActionTemplate, found: Option<&ActionEnd>) -> Stand {
-    let Some(name) = &claim.goal.workload_action else { return Stand::unreadable() };
+fn action(
+    context: &ExecutionContext,
+    claim: &Claim,
+    template: &ActionTemplate,
+    found: Option<&ActionProgress>,
+) -> ClaimProgress {
+    let Some(name) = &claim.goal.workload_action else { return ClaimProgress::tampered() };
     match found {
-        Some(ActionEnd::Running(message)) => Stand::Under(format!("WorkloadAction {name}: {message}")),
-        Some(ActionEnd::Succeeded(message)) => Stand::Reached(format!("WorkloadAction {name}: {message}")),
-        Some(ActionEnd::Failed(message)) => Stand::Failed(format!("WorkloadAction {name}: {message}")),
-        None if job.status.state == Some(ExecutionState::Executing) => {
-            Stand::Lost(format!("WorkloadAction {name} was deleted before its end was seen"))
+        Some(ActionProgress::Running(message)) => ClaimProgress::Running(format!("WorkloadAction {name}: {message}")),
+        Some(ActionProgress::Succeeded(message)) => ClaimProgress::Done(format!("WorkloadAction {name}: {message}")),
+        Some(ActionProgress::Failed(message)) => ClaimProgress::Failed(format!("WorkloadAction {name}: {message}")),
+        None if context.status.state == Some(ExecutionState::Executing) => {
+            ClaimProgress::Lost(format!("WorkloadAction {name} was deleted before its end was seen"))
         }
-        None => Stand::Before(Effect::Create { name: name.clone(), spec: Box::new(action_spec(job, template)) }),
+        None => ClaimProgress::NotStarted(ExecutionEffect::Create {
+            name: name.clone(),
+            spec: Box::new(action_spec(context, template)),
+        }),
     }
 }
 
 /// The WorkloadAction that a rung means, about the loop's target.
-fn action_spec(job: &Job, template: &ActionTemplate) -> WorkloadActionSpec {
-    let target = &job.spec.target;
+fn action_spec(context: &ExecutionContext, template: &ActionTemplate) -> WorkloadActionSpec {
+    let target = &context.spec.target;
     let workload =
         WorkloadRef { api_version: target.api_version.clone(), kind: target.kind.clone(), name: target.name.clone() };
     WorkloadActionSpec {
@@ -162,22 +200,22 @@ fn action_spec(job: &Job, template: &ActionTemplate) -> WorkloadActionSpec {
     }
 }
 
-fn tuned(job: &Job, claim: &Claim, tune: &Tune, other: &LoopSeen) -> Stand {
+fn tuned(context: &ExecutionContext, claim: &Claim, tune: &Tune, other: &TunedLoop) -> ClaimProgress {
     if claim.uid.as_deref() != Some(&other.uid) {
-        return Stand::Overtaken(format!("{} was made anew", words(&job.spec.target)));
+        return ClaimProgress::Overtaken(format!("{} was made anew", target_text(&context.spec.target)));
     }
-    let message = tuning_words(claim, tune, job);
-    match other.mine.as_ref().filter(|mine| mine.uid == job.uid) {
-        Some(mine) if mine.seq == claim.seq => return Stand::Reached(message),
-        Some(mine) if mine.seq > claim.seq => return Stand::Overtaken("a later decision has tuned it".into()),
+    let message = tuning_text(claim, tune, context);
+    match other.mine.as_ref().filter(|mine| mine.uid == context.uid) {
+        Some(mine) if mine.seq == claim.seq => return ClaimProgress::Done(message),
+        Some(mine) if mine.seq > claim.seq => return ClaimProgress::Overtaken("a later decision has tuned it".into()),
         Some(_) | None => {}
     }
     let kept = other.mine.clone();
     let mut tuning = Tuning {
-        by: job.loop_name.to_owned(),
-        uid: job.uid.to_owned(),
+        by: context.loop_name.to_owned(),
+        uid: context.uid.to_owned(),
         seq: claim.seq,
-        at: micros(claim.at.0),
+        at: micro_time(claim.at.0),
         rank: kept.as_ref().and_then(|kept| kept.rank.clone()),
         thresholds: kept.map(|kept| kept.thresholds).unwrap_or_default(),
         message: Some(message),
@@ -189,16 +227,16 @@ fn tuned(job: &Job, claim: &Claim, tune: &Tune, other: &LoopSeen) -> Stand {
         tuning.thresholds.retain(|tuned| tuned.path != threshold.path);
         tuning.thresholds.push(TunedThreshold { path: threshold.path.clone(), value: value.clone() });
     }
-    Stand::Before(Effect::Tune { uid: other.uid.clone(), tuning })
+    ClaimProgress::NotStarted(ExecutionEffect::Tune { uid: other.uid.clone(), tuning })
 }
 
 /// `Increase rank memory`.
-fn tuning_words(claim: &Claim, tune: &Tune, job: &Job) -> String {
+fn tuning_text(claim: &Claim, tune: &Tune, context: &ExecutionContext) -> String {
     if let Some(threshold) = &tune.threshold {
-        return format!("Change {} to {}", threshold.path, job.status.after.as_deref().unwrap_or_default());
+        return format!("Change {} to {}", threshold.path, context.status.after.as_deref().unwrap_or_default());
     }
     // The metric that went up is the first one that stands elsewhere than before.
-    let before: Vec<&str> = job.status.before.as_deref().unwrap_or_default().split(',').collect();
+    let before: Vec<&str> = context.status.before.as_deref().unwrap_or_default().split(',').collect();
     let rank = claim.goal.rank.as_deref().unwrap_or_default();
     let raised = rank.iter().zip(before).find(|(now, before)| now.as_str() != *before).map(|(now, _)| now.as_str());
     format!("Increase rank {}", raised.unwrap_or_default())

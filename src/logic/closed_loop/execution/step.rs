@@ -1,36 +1,38 @@
 //! The next step of an execution.
 
-use super::types::{Job, Next};
+use super::types::{ExecutionContext, ExecutionStep};
 use super::{begin, end, resume};
 use crate::api::closed_loop::LoopMode;
 use crate::api::decision::Chosen;
 
 /// What to do next.
 #[must_use]
-pub fn next(job: &Job) -> Next {
-    if let Some(claim) = &job.status.claim {
-        return resume::resume(job, claim);
+pub fn next_step(context: &ExecutionContext) -> ExecutionStep {
+    if let Some(claim) = &context.status.claim {
+        return resume::resume(context, claim);
     }
-    let Some(last) = job.status.seq else { return end::first(job) };
-    let Some(chosen) = job.chosen.filter(|chosen| is_due(job, chosen, last)) else { return Next::Nothing };
-    if job.spec.paused {
-        return Next::Nothing;
+    let Some(last) = context.status.seq else { return end::first(context) };
+    let Some(chosen) = context.chosen.filter(|chosen| is_due(context, chosen, last)) else {
+        return ExecutionStep::Nothing;
+    };
+    if context.spec.paused {
+        return ExecutionStep::Nothing;
     }
-    if let Some(why) = &job.spec.blocked {
-        return end::blocked(job, why);
+    if let Some(why) = &context.spec.blocked {
+        return end::blocked(context, why);
     }
     match chosen.mode {
         LoopMode::Auto => {}
-        LoopMode::Approve if job.spec.approve == Some(chosen.seq) => {}
-        LoopMode::Approve | LoopMode::DryRun | LoopMode::Paused => return Next::Nothing,
+        LoopMode::Approve if context.spec.approve == Some(chosen.seq) => {}
+        LoopMode::Approve | LoopMode::DryRun | LoopMode::Paused => return ExecutionStep::Nothing,
     }
-    match job.seen {
-        None => Next::Look,
-        Some(seen) => begin::begin(job, chosen, seen),
+    match context.seen {
+        None => ExecutionStep::Look,
+        Some(seen) => begin::begin(context, chosen, seen),
     }
 }
 
 /// Whether the decision is this Execution's, open, and not taken up yet.
-fn is_due(job: &Job, chosen: &Chosen, last: i64) -> bool {
-    chosen.outcome.is_none() && chosen.executor == job.uid && chosen.seq > last
+fn is_due(context: &ExecutionContext, chosen: &Chosen, last: i64) -> bool {
+    chosen.outcome.is_none() && chosen.executor == context.uid && chosen.seq > last
 }

@@ -15,7 +15,7 @@ use crate::api::workload_action::WorkloadActionSpec;
 
 /// What an execution is made of.
 #[derive(Clone, Copy, Debug)]
-pub struct Job<'a> {
+pub struct ExecutionContext<'a> {
     pub spec: &'a ExecutionSpec,
     pub status: &'a ExecutionStatus,
     /// uid and generation of the Execution.
@@ -28,7 +28,7 @@ pub struct Job<'a> {
     /// The sample that it was about.
     pub tag: Option<&'a Tag>,
     /// The target, where it was looked at after the status was read.
-    pub seen: Option<&'a Seen>,
+    pub seen: Option<&'a TargetState>,
     /// Whether the claim in the status may have been acted on.
     pub sent: Sent,
     pub now: Timestamp,
@@ -45,19 +45,19 @@ pub enum Sent {
 
 /// An object, as far as preconditions need it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Thing {
+pub struct ObjectVersion {
     pub uid: String,
     /// It changes with every change of the spec, and with nothing else.
     pub generation: i64,
     /// The resourceVersion.
     pub version: String,
     /// Who wrote what is looked at last, where it was not a loop.
-    pub by: Option<String>,
+    pub written_by: Option<String>,
 }
 
 /// The target, as the rung needs it.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Seen {
+pub enum TargetState {
     /// It is not there; in words.
     NotFound(String),
     /// It is not what the rung needs, or may not be changed; in words.
@@ -65,34 +65,34 @@ pub enum Seen {
     /// The loop's account may not look at it; the message names verb and resource.
     Forbidden(String),
     /// Its replicas, by its scale subresource.
-    Scale(Thing, i32),
+    Scale(ObjectVersion, i32),
     /// The resource of one container in its pods.
-    Resources(Box<ResizeSeen>),
+    Resources(Box<ResizeTarget>),
     /// The value of the field.
-    Field(Thing, Option<Value>),
+    Field(ObjectVersion, Option<Value>),
     /// The WorkloadAction of this decision; None where it is not there.
-    WorkloadAction(Option<ActionEnd>),
+    WorkloadAction(Option<ActionProgress>),
     /// The loop that is tuned.
-    Loop(Box<LoopSeen>),
+    Loop(Box<TunedLoop>),
     /// There is nothing to look at.
     Nothing,
 }
 
 /// A workload, of which one container's resource is looked at.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ResizeSeen {
-    pub target: Thing,
+pub struct ResizeTarget {
+    pub target: ObjectVersion,
     /// Where the container stands in the pod template, with its resource there.
     pub template: Option<(usize, Quantities)>,
     /// The pods that have the container.
-    pub pods: Vec<PodSeen>,
+    pub pods: Vec<PodResources>,
 }
 
 /// A pod, of which one container's resource is looked at.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct PodSeen {
+pub struct PodResources {
     pub name: String,
-    pub thing: Thing,
+    pub thing: ObjectVersion,
     /// Where the container stands in the pod's list.
     pub index: usize,
     /// What its spec asks for.
@@ -100,12 +100,12 @@ pub struct PodSeen {
     /// What its kubelet has given it; none where it does not tell.
     pub has: Option<Quantities>,
     /// Why its kubelet does not give it what it asks for.
-    pub pending: Option<Pending>,
+    pub pending: Option<PendingResize>,
 }
 
 /// What a kubelet says of a resize that it has not done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pending {
+pub struct PendingResize {
     /// It never will: the node is too small, or the pod is not of a kind that can be resized.
     pub refused: bool,
     pub message: String,
@@ -113,9 +113,9 @@ pub struct Pending {
 
 /// One change of a pod, on the condition that nobody has written its spec since it was looked at.
 #[derive(Clone, Debug, PartialEq)]
-pub struct PodChange {
+pub struct PodResize {
     pub name: String,
-    pub thing: Thing,
+    pub thing: ObjectVersion,
     pub index: usize,
     pub from: Quantities,
     pub to: Quantities,
@@ -123,7 +123,7 @@ pub struct PodChange {
 
 /// How a WorkloadAction is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ActionEnd {
+pub enum ActionProgress {
     Running(String),
     Succeeded(String),
     Failed(String),
@@ -131,7 +131,7 @@ pub enum ActionEnd {
 
 /// A loop that is tuned.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct LoopSeen {
+pub struct TunedLoop {
     pub uid: String,
     pub tunable: Option<Tunable>,
     /// The rank and the metrics that hold.
@@ -143,7 +143,7 @@ pub struct LoopSeen {
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Next {
+pub enum ExecutionStep {
     /// Nothing, until something changes.
     Nothing,
     /// Look at the target and ask again.
@@ -151,22 +151,29 @@ pub enum Next {
     /// Write this status, with the version of the one that was read as precondition, and ask again.
     Record(Box<ExecutionStatus>),
     /// Do this, and hand what came of it to [`after`].
-    Act(Box<Effect>),
+    Act(Box<ExecutionEffect>),
     /// Ask again then.
     Wait(Timestamp),
 }
 
 /// One change of the world. Each has a precondition, or is the same when done twice.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Effect {
+pub enum ExecutionEffect {
     /// Sets the replicas of exactly this version of the target.
-    Scale { target: Thing, replicas: i32 },
+    Scale { target: ObjectVersion, replicas: i32 },
     /// Sets the resource of these pods in place, each only while it is of its generation.
-    Resize { pods: Vec<PodChange>, container: String, resource: Resource },
+    Resize { pods: Vec<PodResize>, container: String, resource: Resource },
     /// Sets the resource in the pod template of exactly this generation of the target.
-    Template { target: Thing, index: usize, container: String, resource: Resource, from: Quantities, to: Quantities },
+    Template {
+        target: ObjectVersion,
+        index: usize,
+        container: String,
+        resource: Resource,
+        from: Quantities,
+        to: Quantities,
+    },
     /// Sets the field of exactly this version of the target.
-    Patch { target: Thing, path: String, value: Value },
+    Patch { target: ObjectVersion, path: String, value: Value },
     /// Makes a WorkloadAction; that it is there already is as good.
     Create { name: String, spec: Box<WorkloadActionSpec> },
     /// Sends an event, once.
@@ -177,7 +184,7 @@ pub enum Effect {
 
 /// What came of an effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Acted {
+pub enum EffectResult {
     /// It was accepted; the value that there is now, where it is known.
     Done(Option<String>),
     /// Its precondition did not hold.
@@ -193,14 +200,14 @@ pub enum Acted {
 }
 
 /// Why nothing will.
-pub enum Stop {
+pub enum NoPlan {
     Limited(String),
     Failed(LoopReason, String),
     /// The target has to be looked at in another way.
     Look,
 }
 
-impl From<NoGoal> for Stop {
+impl From<NoGoal> for NoPlan {
     fn from(none: NoGoal) -> Self {
         match none {
             NoGoal::Limited(message) => Self::Limited(message),
@@ -210,15 +217,15 @@ impl From<NoGoal> for Stop {
 }
 
 /// How the world stands to a claim.
-pub enum Stand {
+pub enum ClaimProgress {
     /// It is as it was: nothing has happened.
-    Before(Effect),
+    NotStarted(ExecutionEffect),
     /// It is as it is to be.
-    Reached(String),
+    Done(String),
     /// It is neither.
     Overtaken(String),
     /// It is under way.
-    Under(String),
+    Running(String),
     /// It has ended otherwise.
     Failed(String),
     /// What became of it cannot be known.
@@ -227,45 +234,45 @@ pub enum Stand {
     Look,
 }
 
-impl Stand {
+impl ClaimProgress {
     /// A claim that somebody has edited so that it says nothing.
-    pub fn unreadable() -> Self {
+    pub fn tampered() -> Self {
         Self::Lost("its record was changed by somebody else".into())
     }
 }
 
 /// Why the target could not be looked at.
-pub fn unseen(seen: &Seen) -> Option<(LoopReason, &str)> {
+pub fn lookup_failure(seen: &TargetState) -> Option<(LoopReason, &str)> {
     match seen {
-        Seen::NotFound(message) => Some((LoopReason::TargetNotFound, message)),
-        Seen::Unfit(reason, message) => Some((*reason, message)),
-        Seen::Forbidden(message) => Some((LoopReason::Forbidden, message)),
-        Seen::Scale(..)
-        | Seen::Resources(..)
-        | Seen::Field(..)
-        | Seen::WorkloadAction(_)
-        | Seen::Loop(_)
-        | Seen::Nothing => None,
+        TargetState::NotFound(message) => Some((LoopReason::TargetNotFound, message)),
+        TargetState::Unfit(reason, message) => Some((*reason, message)),
+        TargetState::Forbidden(message) => Some((LoopReason::Forbidden, message)),
+        TargetState::Scale(..)
+        | TargetState::Resources(..)
+        | TargetState::Field(..)
+        | TargetState::WorkloadAction(_)
+        | TargetState::Loop(_)
+        | TargetState::Nothing => None,
     }
 }
 
 /// The kind of a rung, with what belongs to it.
-pub enum Do<'a> {
+pub enum RungAction<'a> {
     Scale(&'a Scale),
     Resize(&'a Resize),
-    Action(&'a ActionTemplate),
+    WorkloadAction(&'a ActionTemplate),
     Patch(&'a PatchField),
     Webhook(&'a Webhook),
     Tune(&'a Tune),
     Nothing,
 }
 
-impl<'a> From<&'a Rung> for Do<'a> {
+impl<'a> From<&'a Rung> for RungAction<'a> {
     fn from(rung: &'a Rung) -> Self {
         match rung {
             Rung { scale: Some(scale), .. } => Self::Scale(scale),
             Rung { resize: Some(resize), .. } => Self::Resize(resize),
-            Rung { workload_action: Some(template), .. } => Self::Action(template),
+            Rung { workload_action: Some(template), .. } => Self::WorkloadAction(template),
             Rung { patch: Some(patch), .. } => Self::Patch(patch),
             Rung { webhook: Some(webhook), .. } => Self::Webhook(webhook),
             Rung { tune: Some(tune), .. } => Self::Tune(tune),
@@ -277,9 +284,14 @@ impl<'a> From<&'a Rung> for Do<'a> {
 }
 
 /// Whether the rung is one that only this loop's own word can tell the end of.
-pub fn cannot_be_looked_at(rung: &Rung) -> bool {
-    match Do::from(rung) {
-        Do::Webhook(_) => true,
-        Do::Scale(_) | Do::Resize(_) | Do::Action(_) | Do::Patch(_) | Do::Tune(_) | Do::Nothing => false,
+pub fn cannot_be_verified(rung: &Rung) -> bool {
+    match RungAction::from(rung) {
+        RungAction::Webhook(_) => true,
+        RungAction::Scale(_)
+        | RungAction::Resize(_)
+        | RungAction::WorkloadAction(_)
+        | RungAction::Patch(_)
+        | RungAction::Tune(_)
+        | RungAction::Nothing => false,
     }
 }

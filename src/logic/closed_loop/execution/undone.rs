@@ -2,10 +2,10 @@
 
 use jiff::SignedDuration;
 
-use super::types::{Job, Seen, Thing};
+use super::types::{ExecutionContext, ObjectVersion, TargetState};
 use crate::api::decision::Chosen;
 use crate::api::execution::{ExecutionStatus, Left, Undone};
-use crate::logic::closed_loop::common::{micros, since};
+use crate::logic::closed_loop::common::{elapsed, micro_time};
 use crate::logic::closed_loop::rung;
 use crate::logic::quantity;
 
@@ -16,20 +16,20 @@ const MOST: usize = 3;
 const WITHIN: SignedDuration = SignedDuration::from_mins(10);
 
 /// The status with what was taken back since the last change; what is long ago is forgotten.
-pub fn noticed(job: &Job, chosen: &Chosen, seen: &Seen) -> ExecutionStatus {
-    let mut status = job.status.clone();
-    status.undone.retain(|undone| since(&undone.at, job.now) < WITHIN);
+pub fn with_reverts(context: &ExecutionContext, chosen: &Chosen, seen: &TargetState) -> ExecutionStatus {
+    let mut status = context.status.clone();
+    status.undone.retain(|undone| elapsed(&undone.at, context.now) < WITHIN);
     let dimension = rung::dimension(&chosen.action);
     let Some(left) = status.left.take_if(|left| left.dimension == dimension) else { return status };
     let (thing, now) = match seen {
-        Seen::Scale(thing, replicas) => (thing, replicas.to_string()),
-        Seen::Field(thing, value) => (thing, value.as_ref().map(ToString::to_string).unwrap_or_default()),
+        TargetState::Scale(thing, replicas) => (thing, replicas.to_string()),
+        TargetState::Field(thing, value) => (thing, value.as_ref().map(ToString::to_string).unwrap_or_default()),
         _ => return status,
     };
-    if let Thing { by: Some(by), .. } = thing
-        && is_taken_back(&left, &now)
+    if let ObjectVersion { written_by: Some(by), .. } = thing
+        && is_reverted(&left, &now)
     {
-        status.undone.push(Undone { at: micros(job.now), by: by.clone() });
+        status.undone.push(Undone { at: micro_time(context.now), by: by.clone() });
         let surplus = status.undone.len().saturating_sub(MOST);
         status.undone.drain(..surplus);
     }
@@ -37,7 +37,7 @@ pub fn noticed(job: &Job, chosen: &Chosen, seen: &Seen) -> ExecutionStatus {
 }
 
 /// The value went back at least a part of the way that it had come.
-fn is_taken_back(left: &Left, now: &str) -> bool {
+fn is_reverted(left: &Left, now: &str) -> bool {
     let number = |text: &str| quantity::number(text.trim_matches('"')).ok();
     match (number(&left.before), number(&left.after), number(now)) {
         (Some(before), Some(after), Some(now)) if after > before => now < after,

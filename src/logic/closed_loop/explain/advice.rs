@@ -2,7 +2,7 @@
 
 use kube::ResourceExt;
 
-use super::subject::Subject;
+use super::subject::ExplainedLoop;
 use crate::api::closed_loop::LoopMode;
 use crate::api::closed_loop::metric::Metric;
 use crate::api::closed_loop::reasons::LoopReason;
@@ -25,7 +25,7 @@ fn run(words: impl Into<String>, command: String) -> Advice {
 }
 
 /// The most important first. Never none.
-pub fn advice(subject: &Subject) -> Vec<Advice> {
+pub fn advice(subject: &ExplainedLoop) -> Vec<Advice> {
     let mut all: Vec<Advice> = reason(subject).and_then(|reason| remedy(subject, reason)).into_iter().collect();
     let (name, namespace) = names(subject);
     let patch = |spec: &str| format!("kubectl patch loop {name} -n {namespace} --type merge -p '{{\"spec\":{spec}}}'");
@@ -66,7 +66,7 @@ pub fn advice(subject: &Subject) -> Vec<Advice> {
 }
 
 /// The number of the proposal that waits for its approval.
-pub fn proposal(subject: &Subject) -> Option<i64> {
+pub fn proposal(subject: &ExplainedLoop) -> Option<i64> {
     let chosen = subject.decided()?.chosen.as_ref()?;
     let taken_up = subject.executed().is_some_and(|executed| executed.seq == Some(chosen.seq));
     let open = chosen.outcome.is_none() && chosen.mode == LoopMode::Approve && !taken_up;
@@ -74,17 +74,17 @@ pub fn proposal(subject: &Subject) -> Option<i64> {
 }
 
 /// The reason of `Ready`.
-fn reason(subject: &Subject) -> Option<LoopReason> {
+fn reason(subject: &ExplainedLoop) -> Option<LoopReason> {
     let word = serde_json::Value::String(subject.condition("Ready")?.reason.clone());
     serde_json::from_value(word).ok()
 }
 
-fn names(subject: &Subject) -> (String, String) {
+fn names(subject: &ExplainedLoop) -> (String, String) {
     (subject.parent.name_any(), subject.parent.namespace().unwrap_or_default())
 }
 
 /// What would end this.
-fn remedy(subject: &Subject, reason: LoopReason) -> Option<Advice> {
+fn remedy(subject: &ExplainedLoop, reason: LoopReason) -> Option<Advice> {
     let (name, namespace) = names(subject);
     let spec = &subject.parent.spec;
     let account = spec.service_account_name.as_deref().unwrap_or(names::DEFAULT_ACCOUNT);

@@ -20,13 +20,13 @@ use crate::logic::closed_loop::decision::{Executor, settlement};
 use crate::logic::closed_loop::tuning::effective_policy::declared_rank;
 use crate::logic::closed_loop::validate::names;
 use layout::{paragraph, table};
-pub use subject::Subject;
+pub use subject::ExplainedLoop;
 
 /// The explanation: lines of at most 120 columns, names and commands aside that are longer than that.
 #[must_use]
-pub fn explain(subject: &Subject) -> String {
+pub fn explain(subject: &ExplainedLoop) -> String {
     let told = told(subject);
-    let subject = &Subject { decision: told.as_ref(), ..*subject };
+    let subject = &ExplainedLoop { decision: told.as_ref(), ..*subject };
     let mut text = head(subject);
     text.push('\n');
     text.push_str(&history(subject));
@@ -43,7 +43,7 @@ pub fn explain(subject: &Subject) -> String {
     text
 }
 
-fn head(subject: &Subject) -> String {
+fn head(subject: &ExplainedLoop) -> String {
     let (parent, spec) = (subject.parent, &subject.parent.spec);
     let mut text = paragraph(
         "",
@@ -78,7 +78,7 @@ fn head(subject: &Subject) -> String {
 }
 
 /// The decisions that are remembered, the newest last.
-fn history(subject: &Subject) -> String {
+fn history(subject: &ExplainedLoop) -> String {
     let history = subject.decided().map(|decided| decided.history.as_slice()).unwrap_or_default();
     if history.is_empty() {
         return paragraph("", "It has not decided to do anything yet.");
@@ -87,7 +87,7 @@ fn history(subject: &Subject) -> String {
     table(["DECIDED (UTC)", "NO", "ALARM", "VALUE", "LEVEL", "ACTION", "OUTCOME", "EFFECT"], rows)
 }
 
-fn row(subject: &Subject, entry: &Entry) -> [String; 8] {
+fn row(subject: &ExplainedLoop, entry: &Entry) -> [String; 8] {
     let level = level(subject.metrics(), &entry.metric, entry.side);
     [
         clock(entry.at.0),
@@ -102,15 +102,15 @@ fn row(subject: &Subject, entry: &Entry) -> [String; 8] {
 }
 
 /// The Decision with what became of the last decision: it need not tell of that yet where the Execution does.
-fn told(subject: &Subject) -> Option<Decision> {
+fn told(subject: &ExplainedLoop) -> Option<Decision> {
     let mut decision = subject.decision?.clone();
     let executor = subject.execution.and_then(Executor::of);
-    decision.status = decision.status.map(|status| settlement::told(&status, executor, subject.now));
+    decision.status = decision.status.map(|status| settlement::with_outcome(&status, executor, subject.now));
     Some(decision)
 }
 
 /// What a decision without an outcome waits for.
-fn waiting(subject: &Subject, seq: i64) -> String {
+fn waiting(subject: &ExplainedLoop, seq: i64) -> String {
     if advice::proposal(subject) == Some(seq) { "proposed".to_owned() } else { "under way".to_owned() }
 }
 
@@ -126,7 +126,7 @@ fn level(metrics: &[Metric], name: &str, side: Side) -> Option<String> {
 }
 
 /// What was made of the last sample, hop by hop.
-fn last_sample(subject: &Subject) -> String {
+fn last_sample(subject: &ExplainedLoop) -> String {
     let Some(watched) = subject.watched().filter(|watched| watched.tag.is_some()) else {
         return paragraph("", "No sample has come yet.");
     };
@@ -165,7 +165,7 @@ fn last_sample(subject: &Subject) -> String {
     text
 }
 
-fn alarms(subject: &Subject, alarms: &[AlarmState]) -> String {
+fn alarms(subject: &ExplainedLoop, alarms: &[AlarmState]) -> String {
     let words = |alarm: &AlarmState| {
         let level = level(subject.metrics(), &alarm.metric, alarm.side).unwrap_or_default();
         let doubt = if alarm.held || alarm.unknown { ", its value is not known now" } else { "" };
@@ -175,7 +175,7 @@ fn alarms(subject: &Subject, alarms: &[AlarmState]) -> String {
 }
 
 /// The sample that was pushed last, where the status does not tell of it.
-fn newer(subject: &Subject, watched: &MonitoringStatus) -> Option<String> {
+fn newer(subject: &ExplainedLoop, watched: &MonitoringStatus) -> Option<String> {
     let sample = subject.monitoring?.spec.sample.as_ref()?;
     let told = watched.tag.as_ref().map(|tag| tag.time.0);
     let values: Vec<String> = sample.values.iter().map(|(key, value)| format!("{key} {value}")).collect();
@@ -197,7 +197,7 @@ fn refused(refused: &Refused) -> Option<String> {
 }
 
 /// What holds the loop back now.
-fn limits(subject: &Subject) -> String {
+fn limits(subject: &ExplainedLoop) -> String {
     let Some(limits) = subject.decided().and_then(|decided| decided.limits.as_ref()) else { return String::new() };
     let LimitState { dwell_until, budget_left, damped_until, frozen_until } = limits;
     let ahead = |time: &Option<_>, words: &str| {
@@ -217,7 +217,7 @@ fn limits(subject: &Subject) -> String {
 }
 
 /// How the loop is now, in its own words.
-fn now(subject: &Subject) -> String {
+fn now(subject: &ExplainedLoop) -> String {
     let Some(ready) = subject.condition("Ready") else {
         return paragraph("", "Now: the operator has not looked at this loop yet.");
     };

@@ -11,7 +11,7 @@ use crate::api::monitoring::{Monitoring, MonitoringStatus};
 
 /// A loop and its children, as far as they are there.
 #[derive(Clone, Copy, Debug)]
-pub struct Subject<'a> {
+pub struct ExplainedLoop<'a> {
     pub parent: &'a ClosedLoop,
     pub monitoring: Option<&'a Monitoring>,
     pub decision: Option<&'a Decision>,
@@ -19,7 +19,7 @@ pub struct Subject<'a> {
     pub now: Timestamp,
 }
 
-impl Subject<'_> {
+impl ExplainedLoop<'_> {
     pub fn watched(&self) -> Option<&MonitoringStatus> {
         self.monitoring?.status.as_ref()
     }

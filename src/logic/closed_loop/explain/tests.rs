@@ -7,7 +7,7 @@ use crate::api::closed_loop::ClosedLoop;
 use crate::api::decision::Decision;
 use crate::api::execution::Execution;
 use crate::api::monitoring::Monitoring;
-use crate::logic::closed_loop::explain::{Subject, explain};
+use crate::logic::closed_loop::explain::{ExplainedLoop, explain};
 
 /// A loop and its children, as the API server would give them.
 struct Family {
@@ -108,7 +108,7 @@ fn told(family: &Family) -> String {
     let execution: Option<Execution> = serde_json::from_value(family.execution.clone()).unwrap();
     let now: Timestamp = "2026-11-21T10:00:04Z".parse().unwrap();
     let (monitoring, decision, execution) = (monitoring.as_ref(), decision.as_ref(), execution.as_ref());
-    let text = explain(&Subject { parent: &parent, monitoring, decision, execution, now });
+    let text = explain(&ExplainedLoop { parent: &parent, monitoring, decision, execution, now });
     for line in text.lines() {
         assert!(line.chars().count() <= 120 && line.trim_end() == line, "{line:?}");
     }

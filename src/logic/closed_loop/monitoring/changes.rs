@@ -1,38 +1,45 @@
 //! When a status of the first hop is worth a write, and what of it there is to decide about.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 
-use super::watch::{NO_MORE, NOT_YET, Watch};
+use super::rules::{MonitoringRules, NO_MORE, NOT_YET, ObserveContext, SAMPLE_INTERVAL, is_postponed};
 use crate::api::closed_loop::Trace;
 use crate::api::closed_loop::metric::Side;
 use crate::api::monitoring::{MonitoringStatus, UnknownMetric};
-use crate::logic::closed_loop::common::{HEARTBEAT, since};
+use crate::logic::closed_loop::common::{HEARTBEAT, elapsed};
 use crate::logic::closed_loop::conditions;
 
 /// How often it is told that a value is unknown for another reason: a server's words may differ each time.
-const WORDS: SignedDuration = SignedDuration::from_secs(15);
+const REASON_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
 
-impl Watch {
+impl MonitoringRules {
     /// Whether others have to hear of it now.
     pub(super) fn worth_a_write(
         &self,
         before: &MonitoringStatus,
         after: &MonitoringStatus,
         fresh: bool,
-        now: Timestamp,
+        context: ObserveContext,
     ) -> bool {
+        let now = context.now;
         let traced = match self.trace {
             Trace::EverySample => fresh,
             Trace::OnChange => false,
         };
-        let rested = |span| before.heartbeat.as_ref().is_none_or(|last| since(last, now) >= span);
+        // A time ahead of ours is of a clock that was set back since.
+        let rested = |span| {
+            let since = before.heartbeat.as_ref().map(|last| elapsed(last, now));
+            since.is_none_or(|since| !(SignedDuration::ZERO..span).contains(&since))
+        };
         traced
+            || context.written_term != Some(context.term)
+            || (is_postponed(after, context.written) && rested(SAMPLE_INTERVAL))
             || edges(before) != edges(after)
             || !conditions::alike(&before.conditions, &after.conditions)
-            || finding(before) != finding(after)
+            || ranks_found(before) != ranks_found(after)
             // A flood of bad samples is shown, but not at its own pace.
             || (before.refused != after.refused && rested(self.interval))
-            || (reasons(before) != reasons(after) && (first_told(before, after) || rested(WORDS)))
+            || (reasons(before) != reasons(after) && (first_reason(before, after) || rested(REASON_INTERVAL)))
             || rested(HEARTBEAT)
     }
 }
@@ -41,7 +48,7 @@ impl Watch {
 fn edges(status: &MonitoringStatus) -> impl PartialEq + '_ {
     let pending: Vec<(&str, Side)> = status.pending.iter().map(|alarm| (alarm.metric.as_str(), alarm.side)).collect();
     let unknown: Vec<&str> = status.unknown.iter().map(|unknown| unknown.metric.as_str()).collect();
-    (standing(status), pending, unknown, status.message.as_deref())
+    (alarm_states(status), pending, unknown, status.message.as_deref())
 }
 
 /// Why each unknown metric is.
@@ -50,7 +57,7 @@ fn reasons(status: &MonitoringStatus) -> Vec<&str> {
 }
 
 /// Somebody says why a value is unknown, where before nobody did.
-fn first_told(before: &MonitoringStatus, after: &MonitoringStatus) -> bool {
+fn first_reason(before: &MonitoringStatus, after: &MonitoringStatus) -> bool {
     let told = |unknown: &UnknownMetric| unknown.message != NOT_YET && unknown.message != NO_MORE;
     before.unknown.iter().filter(|old| !told(old)).any(|old| {
         let mut all = after.unknown.iter();
@@ -59,12 +66,12 @@ fn first_told(before: &MonitoringStatus, after: &MonitoringStatus) -> bool {
 }
 
 /// What of a status there is to decide about.
-pub(super) fn standing(status: &MonitoringStatus) -> Vec<(&str, Side, bool, bool)> {
+pub(super) fn alarm_states(status: &MonitoringStatus) -> Vec<(&str, Side, bool, bool)> {
     let alarms = status.alarms.iter();
     alarms.map(|alarm| (alarm.metric.as_str(), alarm.side, alarm.unknown, alarm.held)).collect()
 }
 
-fn finding(status: &MonitoringStatus) -> Vec<(&str, Option<&str>, &[String])> {
+fn ranks_found(status: &MonitoringStatus) -> Vec<(&str, Option<&str>, &[String])> {
     status
         .last_served
         .iter()

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::api::closed_loop::metric::{Equal, Level, Metric, MissingThen, Side};
-use crate::logic::closed_loop::common::{Fault, later, number, span};
+use crate::logic::closed_loop::common::{FieldError, duration, later, number};
 
 /// Levels under this count as 0 where a share of the level is taken.
 const SMALL: f64 = 1e-9;
@@ -15,12 +15,12 @@ pub struct Levels {
     /// How old the last value may be.
     pub after: SignedDuration,
     /// What holds then.
-    pub then: Then,
+    pub then: WhenMissing,
 }
 
 /// What holds without a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Then {
+pub enum WhenMissing {
     /// The alarm stays as it is.
     Hold,
     /// This value.
@@ -35,12 +35,12 @@ struct Bound {
     side: Side,
     raise: f64,
     clear: f64,
-    patience: SignedDuration,
+    lasting: SignedDuration,
 }
 
 /// What is known of a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Value {
+pub enum MetricState {
     /// It was read.
     Known(f64),
     /// It is missing, and this is taken instead.
@@ -53,13 +53,13 @@ pub enum Value {
 
 /// How an alarm stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stand {
+pub enum AlarmStage {
     /// There is none.
     Off,
     /// The value is beyond the level since then, not long enough.
     Pending(Timestamp),
     /// The alarm stands; the value went beyond the level then.
-    Standing(Timestamp),
+    Raised(Timestamp),
 }
 
 impl Levels {
@@ -68,7 +68,7 @@ impl Levels {
     /// # Errors
     ///
     /// A number or duration cannot be read.
-    pub fn parse(metric: &Metric, interval: SignedDuration) -> Result<Self, Fault> {
+    pub fn parse(metric: &Metric, interval: SignedDuration) -> Result<Self, FieldError> {
         let name = &metric.name;
         let mut bounds = Vec::new();
         for (side, level) in [(Side::Low, &metric.low), (Side::High, &metric.high)] {
@@ -77,21 +77,21 @@ impl Levels {
             }
         }
         if let Some(equal) = &metric.equal {
-            bounds.push(meeting(name, equal)?);
+            bounds.push(equal_bound(name, equal)?);
         }
         let missing = metric.missing.clone().unwrap_or_default();
         let after = match &missing.after {
-            Some(after) => span(&format!("metrics[{name}].missing.after"), Some(after))?,
+            Some(after) => duration(&format!("metrics[{name}].missing.after"), Some(after))?,
             None => interval.saturating_mul(3),
         };
         let then = match (missing.then.unwrap_or_default(), &missing.value) {
-            (MissingThen::Hold, _) => Then::Hold,
-            (MissingThen::Alarm, _) => Then::Alarm,
+            (MissingThen::Hold, _) => WhenMissing::Hold,
+            (MissingThen::Alarm, _) => WhenMissing::Alarm,
             (MissingThen::Assume, Some(value)) => {
-                Then::Assume(number(&format!("metrics[{name}].missing.value"), value)?)
+                WhenMissing::Assume(number(&format!("metrics[{name}].missing.value"), value)?)
             }
             (MissingThen::Assume, None) => {
-                return Err(Fault::new(format!("metrics[{name}].missing.value"), "then: Assume needs a value"));
+                return Err(FieldError::new(format!("metrics[{name}].missing.value"), "then: Assume needs a value"));
             }
         };
         Ok(Self { bounds, after, then })
@@ -99,42 +99,42 @@ impl Levels {
 
     /// The sides on which there can be an alarm, in the order in which they are named.
     pub fn sides(&self) -> impl Iterator<Item = Side> {
-        let missing = (self.then == Then::Alarm).then_some(Side::Missing);
+        let missing = (self.then == WhenMissing::Alarm).then_some(Side::Missing);
         self.bounds.iter().map(|bound| bound.side).chain(missing)
     }
 
     /// How the alarm of this side stands next.
     #[must_use]
-    pub fn step(&self, side: Side, before: Stand, value: Value, now: Timestamp) -> Stand {
+    pub fn step(&self, side: Side, before: AlarmStage, value: MetricState, now: Timestamp) -> AlarmStage {
         let bound = self.bounds.iter().find(|bound| bound.side == side);
         match (bound, value) {
-            (Some(bound), Value::Known(value) | Value::Assumed(value)) => bound.step(before, value, now),
+            (Some(bound), MetricState::Known(value) | MetricState::Assumed(value)) => bound.step(before, value, now),
             // What is not known is no evidence: neither that the alarm is over, nor that it has lasted.
-            (Some(_), Value::Unknown | Value::Missing) => match before {
-                Stand::Standing(since) => Stand::Standing(since),
-                Stand::Off | Stand::Pending(_) => Stand::Off,
+            (Some(_), MetricState::Unknown | MetricState::Missing) => match before {
+                AlarmStage::Raised(since) => AlarmStage::Raised(since),
+                AlarmStage::Off | AlarmStage::Pending(_) => AlarmStage::Off,
             },
-            (None, Value::Missing) => match before {
-                Stand::Standing(since) => Stand::Standing(since),
-                Stand::Off | Stand::Pending(_) => Stand::Standing(now),
+            (None, MetricState::Missing) => match before {
+                AlarmStage::Raised(since) => AlarmStage::Raised(since),
+                AlarmStage::Off | AlarmStage::Pending(_) => AlarmStage::Raised(now),
             },
-            (None, Value::Known(_) | Value::Assumed(_) | Value::Unknown) => Stand::Off,
+            (None, MetricState::Known(_) | MetricState::Assumed(_) | MetricState::Unknown) => AlarmStage::Off,
         }
     }
 
     /// When a value that stays beyond the level since then has done so for long enough.
     #[must_use]
-    pub fn ripe(&self, side: Side, since: Timestamp) -> Option<Timestamp> {
-        self.bounds.iter().find(|bound| bound.side == side).map(|bound| later(since, bound.patience))
+    pub fn raises_at(&self, side: Side, since: Timestamp) -> Option<Timestamp> {
+        self.bounds.iter().find(|bound| bound.side == side).map(|bound| later(since, bound.lasting))
     }
 
     /// How far the value is beyond the level, as a share of the level; nothing for an alarm without a measure.
     #[must_use]
-    pub fn excess(&self, side: Side, value: Value) -> Option<f64> {
+    pub fn excess(&self, side: Side, value: MetricState) -> Option<f64> {
         let bound = self.bounds.iter().find(|bound| bound.side == side)?;
         let value = match value {
-            Value::Known(value) | Value::Assumed(value) => value,
-            Value::Unknown | Value::Missing => return None,
+            MetricState::Known(value) | MetricState::Assumed(value) => value,
+            MetricState::Unknown | MetricState::Missing => return None,
         };
         let beyond = match side {
             Side::Low => bound.raise - value,
@@ -146,7 +146,7 @@ impl Levels {
     }
 }
 
-fn bound(name: &str, side: Side, level: &Level) -> Result<Bound, Fault> {
+fn bound(name: &str, side: Side, level: &Level) -> Result<Bound, FieldError> {
     let field = format!("metrics[{name}].{}", side.as_str().to_lowercase());
     let raise = number(&format!("{field}.raise"), &level.raise)?;
     let clear = level.clear.as_ref().map_or(Ok(raise), |clear| number(&format!("{field}.clear"), clear))?;
@@ -156,13 +156,16 @@ fn bound(name: &str, side: Side, level: &Level) -> Result<Bound, Fault> {
         Side::Equal | Side::Missing => false,
     };
     if crossed {
-        return Err(Fault::new(format!("{field}.clear"), "it lies beyond raise, so that the alarm would never end"));
+        return Err(FieldError::new(
+            format!("{field}.clear"),
+            "it lies beyond raise, so that the alarm would never end",
+        ));
     }
-    Ok(Bound { side, raise, clear, patience: span(&format!("{field}.for"), level.for_.as_ref())? })
+    Ok(Bound { side, raise, clear, lasting: duration(&format!("{field}.for"), level.for_.as_ref())? })
 }
 
 /// Equal is a level of its own: beyond it is what lies within, and there is no hysteresis.
-fn meeting(name: &str, equal: &Equal) -> Result<Bound, Fault> {
+fn equal_bound(name: &str, equal: &Equal) -> Result<Bound, FieldError> {
     let field = format!("metrics[{name}].equal");
     let to = number(&format!("{field}.to"), &equal.to)?;
     let within = equal.within.as_ref().map_or(Ok(0.0), |within| number(&format!("{field}.within"), within))?;
@@ -170,23 +173,23 @@ fn meeting(name: &str, equal: &Equal) -> Result<Bound, Fault> {
         side: Side::Equal,
         raise: to,
         clear: within.abs(),
-        patience: span(&format!("{field}.for"), equal.for_.as_ref())?,
+        lasting: duration(&format!("{field}.for"), equal.for_.as_ref())?,
     })
 }
 
 impl Bound {
-    fn step(&self, before: Stand, value: f64, now: Timestamp) -> Stand {
+    fn step(&self, before: AlarmStage, value: f64, now: Timestamp) -> AlarmStage {
         match before {
-            Stand::Standing(since) if !self.cleared(value) => Stand::Standing(since),
-            Stand::Standing(_) => Stand::Off,
-            Stand::Off | Stand::Pending(_) if !self.beyond(value) => Stand::Off,
-            Stand::Off => self.begun(now, now),
-            Stand::Pending(since) => self.begun(since, now),
+            AlarmStage::Raised(since) if !self.cleared(value) => AlarmStage::Raised(since),
+            AlarmStage::Raised(_) => AlarmStage::Off,
+            AlarmStage::Off | AlarmStage::Pending(_) if !self.beyond(value) => AlarmStage::Off,
+            AlarmStage::Off => self.stage_since(now, now),
+            AlarmStage::Pending(since) => self.stage_since(since, now),
         }
     }
 
-    fn begun(&self, since: Timestamp, now: Timestamp) -> Stand {
-        if now.duration_since(since) >= self.patience { Stand::Standing(since) } else { Stand::Pending(since) }
+    fn stage_since(&self, since: Timestamp, now: Timestamp) -> AlarmStage {
+        if now.duration_since(since) >= self.lasting { AlarmStage::Raised(since) } else { AlarmStage::Pending(since) }
     }
 
     fn beyond(&self, value: f64) -> bool {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `tag` | which sample counts |
 //! | `level` | which alarm a value raises |
-//! | `watch` | what is watched, read from the spec; the types that the other files share |
+//! | `rules` | what is watched, read from the spec; the types that the other files share |
 //! | `observe` | the next status |
 //! | `changes` | whether that is worth a write |
 //! | `status_texts` | its message and conditions |
@@ -12,11 +12,11 @@
 mod changes;
 pub mod level;
 mod observe;
+pub mod rules;
 mod status_texts;
 pub mod tag;
-pub mod watch;
 
 #[cfg(test)]
 mod tests;
 
-pub use watch::{Around, Got, LastServedFound, Measurement, News, Point, Seen, Watch};
+pub use rules::{Measurement, MonitoringRules, Observation, ObserveContext, ObserveTrigger, SourceResult, SourceValue};

@@ -5,90 +5,94 @@
 
 use jiff::Timestamp;
 
-use super::changes::standing;
-use super::level::{Levels, Stand, Then, Value};
+use super::changes::alarm_states;
+use super::level::{AlarmStage, Levels, MetricState, WhenMissing};
+use super::rules::{Measurement, MonitoringRules, NO_MORE, NOT_YET, Observation, ObserveContext, ObserveTrigger};
 use super::status_texts::{health, message, summary};
-use super::tag::{self, Refusal};
-use super::watch::{Around, Measurement, NO_MORE, NOT_YET, News, Seen, Watch};
+use super::tag::{self, SampleRefusal};
 use crate::api::closed_loop::metric::Side;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::monitoring::{AlarmState, MonitoringStatus, Reading, UnknownMetric};
 use crate::api::sample::Tag;
 use crate::api::scalars::Number;
-use crate::logic::closed_loop::common::{micros, shown, since};
+use crate::logic::closed_loop::common::{elapsed, micro_time, number_text};
 use crate::logic::closed_loop::conditions::Health;
 use crate::logic::quantity;
 
 /// The longest reason why a value is unknown, in characters.
 const MAX_WHY: usize = 400;
 
-impl Watch {
+impl MonitoringRules {
     /// The next status.
     #[must_use]
-    pub fn observe(&self, before: &MonitoringStatus, news: News, around: Around) -> Seen {
-        let last = tag::latest([before.tag.as_ref(), around.last]);
+    pub fn observe(&self, before: &MonitoringStatus, trigger: ObserveTrigger, context: ObserveContext) -> Observation {
+        let last = tag::latest([before.tag.as_ref(), context.last]);
         let mut status = before.clone();
         if self.paused {
-            return paused(before, around);
+            return paused(before, context);
         }
-        let measured = match news {
-            News::Time => None,
-            News::Measured(measurement) => match &measurement.pushed {
-                None => Some((measurement, tag::asked(last, around.now))),
-                Some(time) => match tag::next(last, time, self.ways, around.now) {
+        let measured = match trigger {
+            ObserveTrigger::Time => None,
+            ObserveTrigger::Measured(measurement) => match &measurement.pushed {
+                None => Some((measurement, tag::for_polled(last, context.now))),
+                Some(time) => match tag::for_pushed(last, time, self.ways, context.now) {
                     Ok(tag) => Some((measurement, tag)),
                     // The later hops have gone by it, but it was not worth a write, and so was lost with the process.
-                    Err(Refusal::Repeated) if tag::is_after(last, before.tag.as_ref()) => {
+                    Err(SampleRefusal::Repeated) if tag::is_after(last, before.tag.as_ref()) => {
                         last.map(|last| (measurement, last.clone()))
                     }
                     Err(refusal) => {
-                        refuse(&mut status, refusal);
+                        count_refusal(&mut status, refusal);
                         None
                     }
                 },
             },
         };
         if let Some((measurement, tag)) = &measured {
-            self.take(&mut status, measurement, tag);
+            self.store_values(&mut status, measurement, tag);
         }
-        self.forget(&mut status);
-        self.age(&mut status, around.now);
-        let known = self.judge(&mut status, around.now);
+        self.drop_unwatched(&mut status);
+        self.expire_values(&mut status, context.now);
+        let known = self.evaluate_alarms(&mut status, context.now);
         status.message = Some(message(&status.alarms));
-        status.conditions = summary(before, &health(&status, known), around.now);
+        status.conditions = summary(before, &health(&status, known), context.now);
         // Alarms that come or go, or rest on what is missing, are news though no sample came.
-        let stirred =
-            standing(before) != standing(&status) || status.alarms.iter().any(|alarm| alarm.unknown && !alarm.held);
-        let fresh = measured.is_some() || stirred;
+        let alarms_changed = alarm_states(before) != alarm_states(&status)
+            || status.alarms.iter().any(|alarm| alarm.unknown && !alarm.held);
+        let fresh = measured.is_some() || alarms_changed;
         status.tag = match measured {
             Some((_, tag)) => Some(tag),
-            None if stirred => Some(tag::without_sample(last, around.now)),
+            None if alarms_changed => Some(tag::without_sample(last, context.now)),
             None => last.cloned(),
         };
-        let write = self.worth_a_write(before, &status, fresh, around.now);
+        if fresh {
+            status.ended = context.ended;
+        }
+        let write = self.worth_a_write(before, &status, fresh, context);
         if write {
-            status.heartbeat = Some(micros(around.now));
+            status.term = Some(context.term.to_owned());
+            status.heartbeat = Some(micro_time(context.now));
         } else {
             // What was not told is news the next time too.
             for old in &before.unknown {
                 status.unknown.iter_mut().filter(|new| new.metric == old.metric).for_each(|new| *new = old.clone());
             }
         }
-        Seen { status, write, fresh }
+        Observation { status, write, fresh }
     }
 
     /// Takes over what was measured.
-    fn take(&self, status: &mut MonitoringStatus, measurement: &Measurement, tag: &Tag) {
+    fn store_values(&self, status: &mut MonitoringStatus, measurement: &Measurement, tag: &Tag) {
         for (metric, _) in &self.metrics {
             let Some(got) = measurement.values.get(metric) else { continue };
-            match got.as_ref().map_err(Clone::clone).and_then(|point| Ok((kept(&point.value)?, point.at))) {
+            match got.as_ref().map_err(Clone::clone).and_then(|point| Ok((stored_number(&point.value)?, point.at))) {
                 Ok((value, at)) => {
-                    let at = at.map_or(tag.time.clone(), |at| micros(at.min(tag.time.0)));
+                    let at = at.map_or(tag.time.clone(), |at| micro_time(at.min(tag.time.0)));
                     status.unknown.retain(|unknown| &unknown.metric != metric);
                     status.values.retain(|reading| &reading.metric != metric);
                     status.values.push(Reading { metric: metric.clone(), value, at });
                 }
-                Err(why) => lose(status, metric, &why, &tag.time.0),
+                Err(why) => mark_unknown(status, metric, &why, &tag.time.0),
             }
         }
         for (metric, found) in &measurement.last_served {
@@ -98,7 +102,7 @@ impl Watch {
     }
 
     /// Drops what belongs to metrics that are watched no more, and sorts the rest by their order.
-    fn forget(&self, status: &mut MonitoringStatus) {
+    fn drop_unwatched(&self, status: &mut MonitoringStatus) {
         let place = |name: &str| self.metrics.iter().position(|(metric, _)| metric == name);
         status.values.retain(|reading| place(&reading.metric).is_some());
         status.values.sort_by_key(|reading| place(&reading.metric));
@@ -108,15 +112,15 @@ impl Watch {
     }
 
     /// Values that are too old are not known any more.
-    fn age(&self, status: &mut MonitoringStatus, now: Timestamp) {
+    fn expire_values(&self, status: &mut MonitoringStatus, now: Timestamp) {
         for (metric, levels) in &self.metrics {
             if status.unknown.iter().any(|unknown| &unknown.metric == metric) {
                 continue;
             }
             match status.values.iter().find(|reading| &reading.metric == metric) {
-                None => lose(status, metric, NOT_YET, &now),
-                Some(reading) if since(&reading.at, now) > levels.after => {
-                    lose(status, metric, NO_MORE, &now);
+                None => mark_unknown(status, metric, NOT_YET, &now),
+                Some(reading) if elapsed(&reading.at, now) > levels.after => {
+                    mark_unknown(status, metric, NO_MORE, &now);
                 }
                 Some(_) => {}
             }
@@ -126,7 +130,7 @@ impl Watch {
     }
 
     /// Sets the alarms. Returns how many metrics are known.
-    fn judge(&self, status: &mut MonitoringStatus, now: Timestamp) -> usize {
+    fn evaluate_alarms(&self, status: &mut MonitoringStatus, now: Timestamp) -> usize {
         let (old_alarms, old_pending) = (std::mem::take(&mut status.alarms), std::mem::take(&mut status.pending));
         let find = |list: &[AlarmState], metric: &str, side: Side| {
             list.iter().find(|alarm| alarm.metric == metric && alarm.side == side).map(|alarm| alarm.since.0)
@@ -134,25 +138,25 @@ impl Watch {
         let mut known = 0;
         for (metric, levels) in &self.metrics {
             let value = value(status, metric, levels, now);
-            known += usize::from(matches!(value, Value::Known(_)));
+            known += usize::from(matches!(value, MetricState::Known(_)));
             for side in levels.sides() {
                 let before = match (find(&old_alarms, metric, side), find(&old_pending, metric, side)) {
-                    (Some(since), _) => Stand::Standing(since),
-                    (None, Some(since)) => Stand::Pending(since),
-                    (None, None) => Stand::Off,
+                    (Some(since), _) => AlarmStage::Raised(since),
+                    (None, Some(since)) => AlarmStage::Pending(since),
+                    (None, None) => AlarmStage::Off,
                 };
                 let state = |since| AlarmState {
                     metric: metric.clone(),
                     side,
-                    since: micros(since),
-                    excess: levels.excess(side, value).map(shown),
-                    unknown: !matches!(value, Value::Known(_)),
-                    held: side != Side::Missing && matches!(value, Value::Unknown | Value::Missing),
+                    since: micro_time(since),
+                    excess: levels.excess(side, value).map(number_text),
+                    unknown: !matches!(value, MetricState::Known(_)),
+                    held: side != Side::Missing && matches!(value, MetricState::Unknown | MetricState::Missing),
                 };
                 match levels.step(side, before, value, now) {
-                    Stand::Off => {}
-                    Stand::Pending(since) => status.pending.push(state(since)),
-                    Stand::Standing(since) => status.alarms.push(state(since)),
+                    AlarmStage::Off => {}
+                    AlarmStage::Pending(since) => status.pending.push(state(since)),
+                    AlarmStage::Raised(since) => status.alarms.push(state(since)),
                 }
             }
         }
@@ -161,19 +165,21 @@ impl Watch {
 }
 
 /// What is known of a metric.
-fn value(status: &MonitoringStatus, metric: &str, levels: &Levels, now: Timestamp) -> Value {
+fn value(status: &MonitoringStatus, metric: &str, levels: &Levels, now: Timestamp) -> MetricState {
     let reading = status.values.iter().find(|reading| reading.metric == metric);
     let lost = status.unknown.iter().find(|unknown| unknown.metric == metric);
     match (lost, reading) {
-        (None, Some(reading)) => quantity::number(reading.value.as_str()).map_or(Value::Unknown, Value::Known),
+        (None, Some(reading)) => {
+            quantity::number(reading.value.as_str()).map_or(MetricState::Unknown, MetricState::Known)
+        }
         (lost, reading) => {
             // Without any value yet, the time counts from when it was first missed.
             let from = reading.map(|reading| &reading.at).or(lost.map(|lost| &lost.since));
-            let over = from.is_some_and(|from| since(from, now) > levels.after);
+            let over = from.is_some_and(|from| elapsed(from, now) > levels.after);
             match levels.then {
-                Then::Assume(value) if over => Value::Assumed(value),
-                Then::Alarm if over => Value::Missing,
-                Then::Hold | Then::Assume(_) | Then::Alarm => Value::Unknown,
+                WhenMissing::Assume(value) if over => MetricState::Assumed(value),
+                WhenMissing::Alarm if over => MetricState::Missing,
+                WhenMissing::Hold | WhenMissing::Assume(_) | WhenMissing::Alarm => MetricState::Unknown,
             }
         }
     }
@@ -184,7 +190,7 @@ fn value(status: &MonitoringStatus, metric: &str, levels: &Levels, now: Timestam
 /// # Errors
 ///
 /// The text is no number, or one beyond all measure.
-fn kept(text: &str) -> Result<Number, String> {
+fn stored_number(text: &str) -> Result<Number, String> {
     let number = quantity::number(text).map_err(|error| error.to_string())?;
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
     let rest = text.strip_prefix(['+', '-']).unwrap_or(text);
@@ -204,36 +210,37 @@ fn kept(text: &str) -> Result<Number, String> {
     }
 }
 
-fn lose(status: &mut MonitoringStatus, metric: &str, why: &str, now: &Timestamp) {
+fn mark_unknown(status: &mut MonitoringStatus, metric: &str, why: &str, now: &Timestamp) {
     let message: String = why.chars().take(MAX_WHY).collect();
     match status.unknown.iter_mut().find(|unknown| unknown.metric == metric) {
         Some(unknown) => unknown.message = message,
-        None => status.unknown.push(UnknownMetric { metric: metric.to_owned(), since: micros(*now), message }),
+        None => status.unknown.push(UnknownMetric { metric: metric.to_owned(), since: micro_time(*now), message }),
     }
 }
 
-fn refuse(status: &mut MonitoringStatus, refusal: Refusal) {
+fn count_refusal(status: &mut MonitoringStatus, refusal: SampleRefusal) {
     let refused = status.refused.get_or_insert_default();
     let count = match refusal {
-        Refusal::OutOfOrder => &mut refused.out_of_order,
-        Refusal::Repeated => &mut refused.repeated,
-        Refusal::FromFuture => &mut refused.from_future,
-        Refusal::Unreadable => &mut refused.unreadable,
+        SampleRefusal::OutOfOrder => &mut refused.out_of_order,
+        SampleRefusal::Repeated => &mut refused.repeated,
+        SampleRefusal::FromFuture => &mut refused.from_future,
+        SampleRefusal::Unreadable => &mut refused.unreadable,
     };
     *count = count.saturating_add(1);
     refused.last = Some(refusal.reason());
 }
 
 /// A paused loop sees nothing, and so has no alarm.
-fn paused(before: &MonitoringStatus, around: Around) -> Seen {
+fn paused(before: &MonitoringStatus, context: ObserveContext) -> Observation {
     let health = Health::Good(LoopReason::Paused, "the loop is paused".into());
     let status = MonitoringStatus {
         message: Some("Paused".into()),
         alarms: Vec::new(),
         pending: Vec::new(),
-        conditions: summary(before, &health, around.now),
+        conditions: summary(before, &health, context.now),
+        term: Some(context.term.to_owned()),
         ..before.clone()
     };
     let write = &status != before;
-    Seen { status, write, fresh: false }
+    Observation { status, write, fresh: false }
 }

@@ -6,14 +6,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::sample::Tag;
-use crate::logic::closed_loop::common::{later, micros};
+use crate::logic::closed_loop::common::{later, micro_time};
 
 /// How far a sample may lie in the future: clocks differ.
 pub const MAX_SKEW: SignedDuration = SignedDuration::from_secs(10);
 
 /// Why a sample does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum SampleRefusal {
     /// It is older than the last one.
     OutOfOrder,
     /// It is as old as the last one.
@@ -24,7 +24,7 @@ pub enum Refusal {
     Unreadable,
 }
 
-impl Refusal {
+impl SampleRefusal {
     /// The word for it.
     #[must_use]
     pub fn reason(self) -> LoopReason {
@@ -39,11 +39,11 @@ impl Refusal {
 
 /// How a loop comes by its values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ways {
+pub enum Delivery {
     /// All one way: they are pushed, or asked for.
-    One,
+    Uniform,
     /// Some are pushed, some asked for.
-    Both,
+    Mixed,
 }
 
 /// The tag of a pushed sample, after the last one.
@@ -51,17 +51,17 @@ pub enum Ways {
 /// # Errors
 ///
 /// The sample does not count.
-pub fn next(last: Option<&Tag>, time: &str, ways: Ways, now: Timestamp) -> Result<Tag, Refusal> {
-    let time: Timestamp = time.parse().map_err(|_| Refusal::Unreadable)?;
-    let time = micros(time);
+pub fn for_pushed(last: Option<&Tag>, time: &str, ways: Delivery, now: Timestamp) -> Result<Tag, SampleRefusal> {
+    let time: Timestamp = time.parse().map_err(|_| SampleRefusal::Unreadable)?;
+    let time = micro_time(time);
     if time.0 > later(now, MAX_SKEW) {
-        return Err(Refusal::FromFuture);
+        return Err(SampleRefusal::FromFuture);
     }
     match last.and_then(|last| last_push(last, ways)) {
-        Some(last) if time == *last => Err(Refusal::Repeated),
-        Some(last) if time < *last => Err(Refusal::OutOfOrder),
+        Some(last) if time == *last => Err(SampleRefusal::Repeated),
+        Some(last) if time < *last => Err(SampleRefusal::OutOfOrder),
         Some(_) | None => {
-            let pushed = (ways == Ways::Both).then(|| time.clone());
+            let pushed = (ways == Delivery::Mixed).then(|| time.clone());
             Ok(Tag { time, sequence: after(last), pushed })
         }
     }
@@ -69,8 +69,8 @@ pub fn next(last: Option<&Tag>, time: &str, ways: Ways, now: Timestamp) -> Resul
 
 /// The tag of what was asked for: it always counts, since it is asked for one after another.
 #[must_use]
-pub fn asked(last: Option<&Tag>, now: Timestamp) -> Tag {
-    Tag { time: micros(now), sequence: after(last), pushed: last.and_then(|last| last.pushed.clone()) }
+pub fn for_polled(last: Option<&Tag>, now: Timestamp) -> Tag {
+    Tag { time: micro_time(now), sequence: after(last), pushed: last.and_then(|last| last.pushed.clone()) }
 }
 
 /// The tag of something that happened without a sample, such as a value that stays away. It lies just after the last one, or
@@ -81,7 +81,7 @@ pub fn without_sample(last: Option<&Tag>, now: Timestamp) -> Tag {
         Some(last) => later(last.time.0, SignedDuration::from_micros(1)),
         None => now.checked_sub(MAX_SKEW).unwrap_or(now),
     };
-    Tag { time: micros(time), sequence: after(last), pushed: last.and_then(|last| last.pushed.clone()) }
+    Tag { time: micro_time(time), sequence: after(last), pushed: last.and_then(|last| last.pushed.clone()) }
 }
 
 fn after(last: Option<&Tag>) -> i64 {
@@ -89,10 +89,10 @@ fn after(last: Option<&Tag>) -> i64 {
 }
 
 /// When the last pushed sample was measured, as far as the tag knows.
-fn last_push(last: &Tag, ways: Ways) -> Option<&MicroTime> {
+fn last_push(last: &Tag, ways: Delivery) -> Option<&MicroTime> {
     match ways {
-        Ways::One => Some(last.pushed.as_ref().unwrap_or(&last.time)),
-        Ways::Both => last.pushed.as_ref(),
+        Delivery::Uniform => Some(last.pushed.as_ref().unwrap_or(&last.time)),
+        Delivery::Mixed => last.pushed.as_ref(),
     }
 }
 

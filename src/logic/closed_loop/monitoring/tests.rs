@@ -5,12 +5,14 @@ use serde_json::{Value, json};
 
 use crate::api::monitoring::{MonitoringSpec, MonitoringStatus};
 use crate::api::sample::Tag;
-use crate::logic::closed_loop::common::micros;
-use crate::logic::closed_loop::monitoring::{Around, Got, Measurement, News, Point, Seen, Watch};
+use crate::logic::closed_loop::common::micro_time;
+use crate::logic::closed_loop::monitoring::{
+    Measurement, MonitoringRules, Observation, ObserveContext, ObserveTrigger, SourceResult, SourceValue,
+};
 use crate::logic::closed_loop::tests::bench::{Loop, at, demo, sample};
 
 struct Bench {
-    watch: Watch,
+    watch: MonitoringRules,
     status: MonitoringStatus,
 }
 
@@ -20,17 +22,17 @@ impl Bench {
         metric["name"] = json!("cpu");
         metric["source"] = json!({"push": {}});
         let spec: MonitoringSpec = serde_json::from_value(json!({"interval": "15s", "metrics": [metric]})).unwrap();
-        Self { watch: Watch::parse(&spec).unwrap(), status: MonitoringStatus::default() }
+        Self { watch: MonitoringRules::parse(&spec).unwrap(), status: MonitoringStatus::default() }
     }
 
-    fn step(&mut self, seconds: i64, value: Option<&str>) -> Seen {
-        let around = Around { last: None, now: at(seconds) };
+    fn step(&mut self, seconds: i64, value: Option<&str>) -> Observation {
+        let around = ObserveContext::of(None, at(seconds));
         let seen = match value {
             Some(value) => {
                 let measured = self.watch.pushed(&sample(at(seconds), &[("cpu", value)]));
-                self.watch.observe(&self.status, News::Measured(&measured), around)
+                self.watch.observe(&self.status, ObserveTrigger::Measured(&measured), around)
             }
-            None => self.watch.observe(&self.status, News::Time, around),
+            None => self.watch.observe(&self.status, ObserveTrigger::Time, around),
         };
         self.status = seen.status.clone();
         seen
@@ -74,7 +76,7 @@ fn an_alarm_has_to_stand_for_a_while() {
     let seen = bench.step(56, None);
     assert_eq!(seen.status.message.as_deref(), Some("High cpu"), "time alone is enough");
     assert!(seen.fresh && seen.write);
-    assert_eq!(seen.status.alarms[0].since, micros(at(26)));
+    assert_eq!(seen.status.alarms[0].since, micro_time(at(26)));
 }
 
 #[test]
@@ -135,8 +137,8 @@ fn samples_that_do_not_count_are_counted() {
         let mut sample = sample(at(now), &[("cpu", "2")]);
         sample.time = time.into();
         let measured = bench.watch.pushed(&sample);
-        let around = Around { last: None, now: at(now) };
-        let seen = bench.watch.observe(&bench.status, News::Measured(&measured), around);
+        let around = ObserveContext::of(None, at(now));
+        let seen = bench.watch.observe(&bench.status, ObserveTrigger::Measured(&measured), around);
         bench.status = seen.status;
         seen.fresh
     };
@@ -158,12 +160,12 @@ fn what_stays_away_does_not_outdate_a_sender_whose_clock_is_late() {
     assert_eq!(bench.status.tag, None, "nothing has happened yet");
     assert_eq!(bench.message(46, None), "Missing cpu");
     let measured = bench.watch.pushed(&sample(at(38), &[("cpu", "20")]));
-    let around = Around { last: None, now: at(47) };
-    let seen = bench.watch.observe(&bench.status, News::Measured(&measured), around);
+    let around = ObserveContext::of(None, at(47));
+    let seen = bench.watch.observe(&bench.status, ObserveTrigger::Measured(&measured), around);
     assert_eq!(seen.status.message.as_deref(), Some("No Event"));
     bench.status = seen.status;
     assert_eq!(bench.message(120, None), "Missing cpu");
-    assert!(bench.status.tag.as_ref().unwrap().time < micros(at(39)));
+    assert!(bench.status.tag.as_ref().unwrap().time < micro_time(at(39)));
 }
 
 #[test]
@@ -174,7 +176,8 @@ fn a_flood_of_bad_samples_is_not_written_at_its_own_pace() {
     for millisecond in 0..1000_i64 {
         let now = at(1) + jiff::SignedDuration::from_millis(millisecond * 10);
         let measured = bench.watch.pushed(&sample(at(0), &[("cpu", "20")]));
-        let seen = bench.watch.observe(&bench.status, News::Measured(&measured), Around { last: None, now });
+        let seen =
+            bench.watch.observe(&bench.status, ObserveTrigger::Measured(&measured), ObserveContext::of(None, now));
         writes += usize::from(seen.write);
         bench.status = seen.status;
     }
@@ -191,22 +194,28 @@ fn a_calm_loop_writes_a_heartbeat_and_no_more() {
 #[test]
 fn a_hop_that_forgot_goes_on_where_the_others_are() {
     let mut bench = Bench::new(json!({"low": {"raise": "5"}}));
-    let last = Tag { time: micros(at(10)), sequence: 41, pushed: None };
+    let last = Tag { time: micro_time(at(10)), sequence: 41, pushed: None };
     let measured = bench.watch.pushed(&sample(at(11), &[("cpu", "2")]));
-    let around = Around { last: Some(&last), now: at(11) };
-    let seen = bench.watch.observe(&bench.status, News::Measured(&measured), around);
+    let around = ObserveContext::of(Some(&last), at(11));
+    let seen = bench.watch.observe(&bench.status, ObserveTrigger::Measured(&measured), around);
     assert_eq!(seen.status.tag.unwrap().sequence, 42);
     let measured = bench.watch.pushed(&sample(at(9), &[("cpu", "2")]));
     bench.status = MonitoringStatus::default();
     assert_eq!(
-        bench.watch.observe(&bench.status, News::Measured(&measured), around).status.refused.unwrap().out_of_order,
+        bench
+            .watch
+            .observe(&bench.status, ObserveTrigger::Measured(&measured), around)
+            .status
+            .refused
+            .unwrap()
+            .out_of_order,
         1
     );
 }
 
 /// A loop to which cpu is pushed, and which asks for memory.
 struct Both {
-    watch: Watch,
+    watch: MonitoringRules,
     status: MonitoringStatus,
 }
 
@@ -216,29 +225,30 @@ impl Both {
             {"name": "cpu", "source": {"push": {}}, "low": {"raise": "5"}},
             {"name": "memory", "source": {"http": {"url": "http://a", "path": "a"}}, "low": {"raise": "50"}},
         ]}));
-        Self { watch: Watch::parse(&spec.unwrap()).unwrap(), status: MonitoringStatus::default() }
+        Self { watch: MonitoringRules::parse(&spec.unwrap()).unwrap(), status: MonitoringStatus::default() }
     }
 
-    fn take(&mut self, measured: &Measurement, now: i64) -> Seen {
-        let seen = self.watch.observe(&self.status, News::Measured(measured), Around { last: None, now: at(now) });
+    fn take(&mut self, measured: &Measurement, now: i64) -> Observation {
+        let seen =
+            self.watch.observe(&self.status, ObserveTrigger::Measured(measured), ObserveContext::of(None, at(now)));
         self.status = seen.status.clone();
         seen
     }
 
     /// A sample of then, which comes now.
-    fn push(&mut self, then: i64, now: i64, cpu: &str) -> Seen {
+    fn push(&mut self, then: i64, now: i64, cpu: &str) -> Observation {
         let measured = self.watch.pushed(&sample(at(then), &[("cpu", cpu)]));
         self.take(&measured, now)
     }
 
-    fn ask(&mut self, now: i64, got: Got) -> Seen {
+    fn ask(&mut self, now: i64, got: SourceResult) -> Observation {
         let measured = Measurement { values: [("memory".to_owned(), got)].into(), ..Measurement::default() };
         self.take(&measured, now)
     }
 }
 
-fn point(value: &str) -> Got {
-    Ok(Point::from(value.to_owned()))
+fn point(value: &str) -> SourceResult {
+    Ok(SourceValue::from(value.to_owned()))
 }
 
 #[test]
@@ -247,10 +257,10 @@ fn what_is_pushed_and_what_is_asked_for_have_an_order_each() {
     // The sender's clock is late.
     assert!(both.push(-20, 0, "2").fresh);
     assert_eq!(both.ask(1, point("40")).status.message.as_deref(), Some("Low cpu,Low memory"));
-    assert_eq!(both.status.tag.as_ref().unwrap().time, micros(at(1)));
+    assert_eq!(both.status.tag.as_ref().unwrap().time, micro_time(at(1)));
     assert!(both.push(-18, 2, "20").fresh, "it is younger than the last one that was pushed");
     assert_eq!(both.status.message.as_deref(), Some("Low memory"));
-    assert_eq!(both.status.tag.as_ref().map(|tag| (&tag.time, tag.sequence)), Some((&micros(at(-18)), 3)));
+    assert_eq!(both.status.tag.as_ref().map(|tag| (&tag.time, tag.sequence)), Some((&micro_time(at(-18)), 3)));
 }
 
 #[test]
@@ -271,7 +281,7 @@ fn after_a_restart_a_pushed_sample_is_not_taken_twice() {
     let mut both = Both::new();
     both.push(-60, 0, "2");
     both.ask(1, point("40"));
-    let around = Around { last: None, now: at(2) };
+    let around = ObserveContext::of(None, at(2));
     let fresh = |seconds| both.watch.may_be_news(&both.status, &sample(at(seconds), &[]), around);
     assert!(!fresh(-60) && !fresh(-61) && fresh(-59), "{:?}", both.status.tag);
     assert_eq!(both.push(-60, 2, "2").status.refused.unwrap().repeated, 1);
@@ -281,34 +291,70 @@ fn after_a_restart_a_pushed_sample_is_not_taken_twice() {
     assert_eq!(both.push(-61, 2, "2").status.refused.unwrap().out_of_order, 1);
 }
 
-/// With trace: OnChange a sample that changes no alarm is no write, and yet a decision may rest on it.
+/// A Monitoring that was deleted is made anew, while the Decision knows of its last sample.
 #[test]
-fn after_a_restart_the_sample_that_was_decided_about_is_known_again() {
+fn a_sample_that_was_decided_about_is_known_again_where_the_monitoring_is_made_anew() {
     let mut this = Loop::new("fast", demo(json!({})));
     this.push(at(0), &[("cpu", "2"), ("memory", "60")]);
     this.push(at(40), &[("cpu", "3"), ("memory", "60")]);
     assert_eq!(this.decision.tag.as_ref().unwrap().sequence, 2);
+    this.stored.0 = MonitoringStatus::default();
     this.crash();
-    assert_eq!(this.monitoring.tag.as_ref().unwrap().sequence, 1);
-    let (writes, effects) = (this.writes, this.effects.len());
+    let effects = this.effects.len();
     this.push(at(40), &[("cpu", "3"), ("memory", "60")]);
     this.wait(at(50));
     assert_eq!(this.monitoring.tag, this.decision.tag);
     assert_eq!(this.monitoring.values[0].value.as_str(), "3");
     assert!(!this.monitoring.alarms[0].unknown, "it is ten seconds old");
-    assert_eq!((this.writes, this.effects.len()), (writes, effects), "no second decision about it");
+    assert_eq!(this.effects.len(), effects, "no second decision about it");
+}
+
+/// While an alarm stands the newest sample is shown, at most once a second; a calm one is not.
+#[test]
+fn samples_are_shown_at_a_bounded_rate_while_an_alarm_stands() {
+    let mut this = Loop::new("fast", demo(json!({"dwell": "1h"})));
+    let millis = |millis: i64| at(0) + jiff::SignedDuration::from_millis(millis);
+    this.push(millis(0), &[("cpu", "2"), ("memory", "60")]);
+    this.push(millis(100), &[("cpu", "2"), ("memory", "60")]);
+    let writes = this.writes;
+    for tenth in 2..10 {
+        this.push(millis(100 * tenth), &[("cpu", "2"), ("memory", "60")]);
+    }
+    assert_eq!(this.writes, writes, "not once for each");
+    let due = watch_of(&mut this).next_change(&this.monitoring, this.stored.0.tag.as_ref(), millis(900));
+    assert_eq!(due, Some(millis(1000)));
+    this.wait(millis(1000));
+    assert_eq!(this.stored.0.tag.as_ref().map(|tag| tag.sequence), Some(10), "the newest one");
+    this.push(millis(1100), &[("cpu", "50"), ("memory", "60")]);
+    let writes = this.writes;
+    this.push(millis(9000), &[("cpu", "51"), ("memory", "60")]);
+    assert_eq!(this.writes, writes, "a calm sample is no news");
+}
+
+fn watch_of(this: &mut Loop) -> MonitoringRules {
+    MonitoringRules::parse(&this.children(at(0)).monitoring).unwrap()
+}
+
+/// A value expires at its time, though no sample and no interval comes.
+#[test]
+fn the_next_change_is_told() {
+    let mut bench = Bench::new(json!({"low": {"raise": "5"}, "missing": {"after": "45s"}}));
+    bench.step(0, Some("50"));
+    let expires = at(45) + jiff::SignedDuration::from_micros(1);
+    assert_eq!(bench.watch.next_change(&bench.status, bench.status.tag.as_ref(), at(1)), Some(expires));
+    assert_eq!(bench.watch.next_change(&bench.status, bench.status.tag.as_ref(), expires), None);
 }
 
 #[test]
 fn a_source_says_how_old_its_value_is() {
     let mut both = Both::new();
-    let old = |seconds| Ok(Point { value: "40".into(), at: Some(at(seconds)) });
+    let old = |seconds| Ok(SourceValue { value: "40".into(), at: Some(at(seconds)) });
     both.ask(0, old(0));
     assert!(both.status.unknown.iter().all(|one| one.metric == "cpu"), "{:?}", both.status.unknown);
     both.ask(46, old(0));
     assert!(both.status.unknown.iter().any(|one| one.metric == "memory"), "a stale value is none");
     both.ask(61, old(100));
-    assert_eq!(both.status.values[0].at, micros(at(61)), "no value comes from the future");
+    assert_eq!(both.status.values[0].at, micro_time(at(61)), "no value comes from the future");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use serde::Deserialize;
 
 use crate::api::closed_loop::source::{Aggregate, ResourceName, ResourceUse, UseUnit};
-use crate::logic::closed_loop::monitoring::Point;
+use crate::logic::closed_loop::monitoring::SourceValue;
 use crate::logic::quantity;
 
 /// A list of the kind `PodMetrics` of metrics.k8s.io, as far as it matters here.
@@ -52,7 +52,7 @@ pub fn needs_pods(source: &ResourceUse) -> bool {
 /// # Errors
 ///
 /// There is no such number; why, in words.
-pub fn amount(source: &ResourceUse, used: &PodMetricsList, pods: &[Pod]) -> Result<Point, String> {
+pub fn amount(source: &ResourceUse, used: &PodMetricsList, pods: &[Pod]) -> Result<SourceValue, String> {
     let of = source.of.unwrap_or_default();
     if of == Aggregate::Sum
         && let Some(name) = pods
@@ -84,7 +84,7 @@ pub fn amount(source: &ResourceUse, used: &PodMetricsList, pods: &[Pod]) -> Resu
         Aggregate::Max => values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
         Aggregate::Min => values.iter().copied().fold(f64::INFINITY, f64::min),
     };
-    Ok(Point { value: value.to_string(), at: oldest })
+    Ok(SourceValue { value: value.to_string(), at: oldest })
 }
 
 /// Its containers run, and it is to stay.

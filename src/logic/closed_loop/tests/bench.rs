@@ -13,10 +13,12 @@ use crate::api::monitoring::MonitoringStatus;
 use crate::api::sample::Sample;
 use crate::logic::closed_loop::children::{Children, children};
 use crate::logic::closed_loop::decision::settlement;
-use crate::logic::closed_loop::decision::{Executor, Input, Rules};
-use crate::logic::closed_loop::execution::{self, Acted, Effect, Job, LoopSeen, Next, Seen, Sent, Thing};
+use crate::logic::closed_loop::decision::{DecisionInput, DecisionRules, Executor};
+use crate::logic::closed_loop::execution::{
+    self, EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, Sent, TargetState, TunedLoop,
+};
 use crate::logic::closed_loop::monitoring::tag;
-use crate::logic::closed_loop::monitoring::{Around, Measurement, News, Watch};
+use crate::logic::closed_loop::monitoring::{Measurement, MonitoringRules, ObserveContext, ObserveTrigger};
 use crate::logic::closed_loop::tuning::{effective_policy, last_served};
 
 pub fn at(seconds: i64) -> Timestamp {
@@ -80,7 +82,7 @@ pub struct Loop {
     pub replicas: i32,
     pub generation: i64,
     /// Every effect that there was, with the decision's number.
-    pub effects: Vec<(i64, Effect)>,
+    pub effects: Vec<(i64, ExecutionEffect)>,
     pub writes: usize,
     /// What was written of the first two hops: all that is left after a crash.
     pub stored: (MonitoringStatus, DecisionStatus),
@@ -116,44 +118,53 @@ impl Loop {
     /// One sample through all hops.
     pub fn push(&mut self, now: Timestamp, values: &[(&str, &str)]) {
         let children = self.children(now);
-        let watch = Watch::parse(&children.monitoring).unwrap();
+        let watch = MonitoringRules::parse(&children.monitoring).unwrap();
         let measurement = watch.pushed(&sample(now, values));
-        self.hop(&children, &watch, News::Measured(&measurement), now, None);
+        self.hop(&children, &watch, ObserveTrigger::Measured(&measurement), now, None);
     }
 
     /// Time passes, and no sample comes.
     pub fn wait(&mut self, now: Timestamp) {
         let children = self.children(now);
-        let watch = Watch::parse(&children.monitoring).unwrap();
-        self.hop(&children, &watch, News::Time, now, None);
+        let watch = MonitoringRules::parse(&children.monitoring).unwrap();
+        self.hop(&children, &watch, ObserveTrigger::Time, now, None);
     }
 
     /// One interval of a slow loop.
     pub fn look(&mut self, now: Timestamp, fast: &mut Loop) {
         let children = self.children(now);
-        let watch = Watch::parse(&children.monitoring).unwrap();
+        let watch = MonitoringRules::parse(&children.monitoring).unwrap();
         let rank = fast.children(now).decision.rank;
         let before = self.monitoring.last_served.first();
-        let found = last_served::find("imbalance", before, &rank, &fast.told(now), 10);
+        let found = last_served::find_least_served("imbalance", before, &rank, &fast.told(now), 10);
         let measurement = Measurement {
             pushed: None,
             values: [("imbalance".to_owned(), Ok(last_served::imbalance(&found).to_string().into()))].into(),
             last_served: vec![("imbalance".to_owned(), found)],
         };
-        self.hop(&children, &watch, News::Measured(&measurement), now, Some(fast));
+        self.hop(&children, &watch, ObserveTrigger::Measured(&measurement), now, Some(fast));
     }
 
     pub fn hop(
         &mut self,
         children: &Children,
-        watch: &Watch,
-        news: News,
+        watch: &MonitoringRules,
+        news: ObserveTrigger,
         now: Timestamp,
         mut below: Option<&mut Loop>,
     ) {
         self.execute(children, now, below.as_deref_mut());
         let last = tag::latest([self.decision.tag.as_ref(), self.execution.tag.as_ref()]).cloned();
-        let seen = watch.observe(&self.monitoring, news, Around { last: last.as_ref(), now });
+        let stored = self.stored.0.clone();
+        let context = ObserveContext {
+            last: last.as_ref(),
+            written: stored.tag.as_ref(),
+            written_term: stored.term.as_deref(),
+            ended: self.execution.seq.filter(|_| self.execution.claim.is_none()),
+            term: "term",
+            now,
+        };
+        let seen = watch.observe(&self.monitoring, news, context);
         if seen.write {
             self.writes += 1;
             self.stored.0 = seen.status.clone();
@@ -165,13 +176,20 @@ impl Loop {
 
     /// What was decided, with what became of it.
     pub fn told(&self, now: Timestamp) -> DecisionStatus {
-        settlement::told(&self.decision, Some(Executor { uid: "exe", status: &self.execution }), now)
+        settlement::with_outcome(&self.decision, Some(Executor { uid: "exe", status: &self.execution }), now)
     }
 
     pub fn decide(&mut self, children: &Children, now: Timestamp) {
-        let rules = Rules::parse(&children.decision).unwrap();
+        let rules = DecisionRules::parse(&children.decision).unwrap();
         let executor = Some(Executor { uid: "exe", status: &self.execution });
-        let input = Input { monitoring: &self.monitoring, executor, written: &self.stored.1, generation: 1, now };
+        let input = DecisionInput {
+            monitoring: &self.stored.0,
+            executor,
+            written: &self.stored.1,
+            generation: 1,
+            term: "term",
+            now,
+        };
         let decided = rules.decide(&self.decision, input);
         if decided.write {
             self.writes += 1;
@@ -193,7 +211,7 @@ impl Loop {
             let seen = self.seen(below.as_deref_mut(), now);
             let status = self.execution.clone();
             let decision = self.decision.clone();
-            let job = Job {
+            let job = ExecutionContext {
                 spec: &children.execution,
                 status: &status,
                 uid: "exe",
@@ -205,17 +223,17 @@ impl Loop {
                 sent,
                 now,
             };
-            match execution::next(&job) {
-                Next::Nothing | Next::Wait(_) | Next::Look => return,
-                Next::Record(status) => {
+            match execution::next_step(&job) {
+                ExecutionStep::Nothing | ExecutionStep::Wait(_) | ExecutionStep::Look => return,
+                ExecutionStep::Record(status) => {
                     self.execution = *status;
                     self.writes += 1;
                     sent = Sent::NotYet;
                 }
-                Next::Act(effect) => {
+                ExecutionStep::Act(effect) => {
                     let acted = self.act(&effect, below.as_deref_mut());
                     sent = Sent::Maybe;
-                    if let Next::Record(status) = execution::after(&job, &effect, &acted) {
+                    if let ExecutionStep::Record(status) = execution::after_effect(&job, &effect, &acted) {
                         self.execution = *status;
                         self.writes += 1;
                     }
@@ -225,17 +243,22 @@ impl Loop {
         panic!("execution does not come to rest");
     }
 
-    pub fn thing(&self) -> Thing {
-        Thing { uid: "target".into(), generation: self.generation, version: self.generation.to_string(), by: None }
+    pub fn thing(&self) -> ObjectVersion {
+        ObjectVersion {
+            uid: "target".into(),
+            generation: self.generation,
+            version: self.generation.to_string(),
+            written_by: None,
+        }
     }
 
-    fn seen(&self, below: Option<&mut Loop>, now: Timestamp) -> Seen {
+    fn seen(&self, below: Option<&mut Loop>, now: Timestamp) -> TargetState {
         match below {
-            None => Seen::Scale(self.thing(), self.replicas),
+            None => TargetState::Scale(self.thing(), self.replicas),
             Some(below) => {
                 let policy =
                     effective_policy::effective(&below.spec, &below.tuning, below.shown.as_ref(), now).unwrap();
-                Seen::Loop(Box::new(LoopSeen {
+                TargetState::Loop(Box::new(TunedLoop {
                     uid: "fast".into(),
                     tunable: below.spec.tunable.clone(),
                     rank: policy.rank,
@@ -246,16 +269,16 @@ impl Loop {
         }
     }
 
-    pub fn act(&mut self, effect: &Effect, below: Option<&mut Loop>) -> Acted {
+    pub fn act(&mut self, effect: &ExecutionEffect, below: Option<&mut Loop>) -> EffectResult {
         let seq = self.execution.claim.as_ref().map_or(0, |claim| claim.seq);
         match effect {
-            Effect::Scale { target, replicas } => {
+            ExecutionEffect::Scale { target, replicas } => {
                 if target.generation != self.generation {
-                    return Acted::Conflict;
+                    return EffectResult::Conflict;
                 }
                 (self.replicas, self.generation) = (*replicas, self.generation + 1);
             }
-            Effect::Tune { tuning, .. } => {
+            ExecutionEffect::Tune { tuning, .. } => {
                 let below = below.expect("a loop to tune");
                 below.tuning.retain(|old| old.by != tuning.by);
                 below.tuning.push(tuning.clone());
@@ -263,7 +286,7 @@ impl Loop {
             other => panic!("nothing here does {other:?}"),
         }
         self.effects.push((seq, effect.clone()));
-        Acted::Done(None)
+        EffectResult::Done(None)
     }
 
     /// The metrics in the order in which they were served.

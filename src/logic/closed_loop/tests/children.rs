@@ -6,8 +6,8 @@ use serde_json::json;
 use super::bench::{at, demo};
 use crate::api::closed_loop::LoopMode;
 use crate::logic::closed_loop::children::children;
-use crate::logic::closed_loop::decision::Rules;
-use crate::logic::closed_loop::monitoring::Watch;
+use crate::logic::closed_loop::decision::DecisionRules;
+use crate::logic::closed_loop::monitoring::MonitoringRules;
 use crate::logic::closed_loop::tuning::effective_policy::effective;
 
 #[test]
@@ -25,8 +25,8 @@ fn each_gets_the_policy_that_holds() {
     assert_eq!(all.execution.approve, Some(7));
     assert_eq!(all.execution.blocked.as_ref().map(String::len), Some(1024));
     assert_eq!(all.decision.blocked, all.execution.blocked);
-    Watch::parse(&all.monitoring).unwrap();
-    Rules::parse(&all.decision).unwrap();
+    MonitoringRules::parse(&all.monitoring).unwrap();
+    DecisionRules::parse(&all.decision).unwrap();
 }
 
 #[rstest]

@@ -6,8 +6,8 @@ use serde_json::json;
 use super::bench::{Loop, at, demo, sample, spec};
 use crate::api::decision::DecisionSpec;
 use crate::api::monitoring::{MonitoringSpec, MonitoringStatus};
-use crate::logic::closed_loop::decision::{Executor, Input, Rules};
-use crate::logic::closed_loop::monitoring::{Around, News, Watch};
+use crate::logic::closed_loop::decision::{DecisionInput, DecisionRules, Executor};
+use crate::logic::closed_loop::monitoring::{MonitoringRules, ObserveContext, ObserveTrigger};
 use crate::logic::quantity;
 
 /// A loop that goes up and down, with all limits.
@@ -98,12 +98,12 @@ proptest! {
     fn hysteresis_does_not_chatter(values in prop::collection::vec(0..100_i32, 1..200)) {
         let spec: MonitoringSpec = serde_json::from_value(json!({"metrics": [
             {"name": "a", "source": {"push": {}}, "low": {"raise": "40", "clear": "60"}}]})).unwrap();
-        let watch = Watch::parse(&spec).unwrap();
+        let watch = MonitoringRules::parse(&spec).unwrap();
         let mut status = MonitoringStatus::default();
         let mut stood = false;
         for (second, value) in (0..).zip(values) {
             let measured = watch.pushed(&sample(at(second), &[("a", &value.to_string())]));
-            status = watch.observe(&status, News::Measured(&measured), Around { last: None, now: at(second) }).status;
+            status = watch.observe(&status, ObserveTrigger::Measured(&measured), ObserveContext::of(None, at(second))).status;
             let stands = !status.alarms.is_empty();
             if (40..60).contains(&value) {
                 prop_assert_eq!(stands, stood, "between the levels nothing changes");
@@ -118,14 +118,14 @@ proptest! {
     fn sequences_only_grow(times in prop::collection::vec((-20..40_i64, 0..3_i64), 1..60)) {
         let spec: MonitoringSpec = serde_json::from_value(json!({"metrics": [
             {"name": "a", "source": {"push": {}}, "low": {"raise": "40"}}]})).unwrap();
-        let watch = Watch::parse(&spec).unwrap();
+        let watch = MonitoringRules::parse(&spec).unwrap();
         let mut status = MonitoringStatus::default();
         let mut now = 100;
         for (offset, pause) in times {
             now += pause;
             let before = status.tag.clone();
             let measured = watch.pushed(&sample(at(now + offset), &[("a", "1")]));
-            let seen = watch.observe(&status, News::Measured(&measured), Around { last: None, now: at(now) });
+            let seen = watch.observe(&status, ObserveTrigger::Measured(&measured), ObserveContext::of(None, at(now)));
             if let (Some(old), Some(new)) = (before, &seen.status.tag) {
                 prop_assert!(new.sequence >= old.sequence);
                 prop_assert_eq!(new.sequence > old.sequence, seen.fresh);
@@ -145,7 +145,7 @@ proptest! {
         let mut this = Loop::new("fast", demo(policy[select].clone()));
         this.push(at(0), &[("cpu", "2.5"), ("memory", "25")]);
         let children = this.children(at(1));
-        let rules = Rules::parse(&children.decision).unwrap();
+        let rules = DecisionRules::parse(&children.decision).unwrap();
         let chosen = |shuffled: bool| {
             let mut monitoring = this.monitoring.clone();
             monitoring.tag.as_mut().unwrap().sequence += 1;
@@ -155,7 +155,7 @@ proptest! {
             }
             let executor = Some(Executor { uid: "exe", status: &this.execution });
             let input =
-                Input { monitoring: &monitoring, executor, written: &this.decision, generation: 1, now: at(1) };
+                DecisionInput { monitoring: &monitoring, executor, written: &this.decision, generation: 1, term: "term", now: at(1) };
             rules.decide(&this.decision, input).status.chosen.map(|chosen| chosen.metric)
         };
         prop_assert!(chosen(false).is_some());
@@ -170,10 +170,10 @@ proptest! {
         let metric = json!({"name": "a", "source": {"push": {}}, "low": {"raise": text(0), "clear": text(1), "for": text(2)},
             "missing": {"after": text(3)}});
         if let Ok(spec) = serde_json::from_value::<MonitoringSpec>(json!({"interval": text(4), "metrics": [metric]}))
-            && let Ok(watch) = Watch::parse(&spec)
+            && let Ok(watch) = MonitoringRules::parse(&spec)
         {
             let measured = watch.pushed(&sample(at(0), &[("a", &text(5))]));
-            let _ = watch.observe(&MonitoringStatus::default(), News::Measured(&measured), Around { last: None, now: at(0) });
+            let _ = watch.observe(&MonitoringStatus::default(), ObserveTrigger::Measured(&measured), ObserveContext::of(None, at(0)));
         }
         let spec = json!({
             "rank": ["a", text(6)],
@@ -183,15 +183,16 @@ proptest! {
                 "ladder": [{"scale": {"by": numbers[3], "min": numbers[4], "max": numbers[5]}}, {}]}],
         });
         let spec: DecisionSpec = serde_json::from_value(spec).unwrap();
-        if let Ok(rules) = Rules::parse(&spec) {
+        if let Ok(rules) = DecisionRules::parse(&spec) {
             let mut this = Loop::new("fast", demo(json!({})));
             this.push(at(0), &[("cpu", "2"), ("memory", "40")]);
             this.monitoring.alarms[0].metric = "a".into();
-            let input = Input {
+            let input = DecisionInput {
                 monitoring: &this.monitoring,
                 executor: Some(Executor { uid: "x", status: &this.execution }),
                 written: &this.decision,
                 generation: 1,
+                term: "term",
                 now: at(0),
             };
             let _ = rules.decide(&Default::default(), input);

@@ -10,7 +10,7 @@ use crate::api::closed_loop::metric::Metric;
 use crate::api::closed_loop::status::Effective;
 use crate::api::closed_loop::tunable::{Tunable, TunableThreshold, TunedThreshold, Tuning};
 use crate::api::scalars::Number;
-use crate::logic::closed_loop::common::{Fault, later, micros, number, shown, span};
+use crate::logic::closed_loop::common::{FieldError, duration, later, micro_time, number, number_text};
 use crate::logic::quantity;
 
 /// How long a change holds where the spec does not say.
@@ -21,7 +21,7 @@ const SLACK: f64 = 1e-9;
 
 /// What holds of the policy.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Policy {
+pub struct EffectivePolicy {
     /// All metrics, the most important first.
     pub rank: Vec<String>,
     /// The metrics, with the levels that hold.
@@ -34,11 +34,11 @@ pub struct Policy {
 #[must_use]
 pub fn declared_rank(spec: &ClosedLoopSpec) -> Vec<String> {
     let rank = spec.policy.as_ref().and_then(|policy| policy.rank.as_deref()).unwrap_or_default();
-    completed(rank, spec)
+    complete_rank(rank, spec)
 }
 
 /// The rank with every metric in it once, and nothing else.
-fn completed(rank: &[String], spec: &ClosedLoopSpec) -> Vec<String> {
+fn complete_rank(rank: &[String], spec: &ClosedLoopSpec) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     let declared = || spec.metrics.iter().map(|metric| &metric.name);
     for name in rank.iter().filter(|name| declared().any(|other| other == *name)).chain(declared()) {
@@ -51,10 +51,10 @@ fn completed(rank: &[String], spec: &ClosedLoopSpec) -> Vec<String> {
 
 /// What holds where nobody has tuned anything.
 #[must_use]
-pub fn declared(spec: &ClosedLoopSpec) -> Policy {
+pub fn declared(spec: &ClosedLoopSpec) -> EffectivePolicy {
     let rank = declared_rank(spec);
     let shown = Effective { rank: rank.clone(), ..Effective::default() };
-    Policy { rank, metrics: spec.metrics.clone(), shown }
+    EffectivePolicy { rank, metrics: spec.metrics.clone(), shown }
 }
 
 /// What holds now. `before` is what held last, from which steps are measured.
@@ -67,8 +67,9 @@ pub fn effective(
     tuning: &[Tuning],
     before: Option<&Effective>,
     now: Timestamp,
-) -> Result<Policy, Fault> {
-    let mut policy = Policy { rank: declared_rank(spec), metrics: spec.metrics.clone(), shown: Effective::default() };
+) -> Result<EffectivePolicy, FieldError> {
+    let mut policy =
+        EffectivePolicy { rank: declared_rank(spec), metrics: spec.metrics.clone(), shown: Effective::default() };
     if let Some(tunable) = &spec.tunable {
         let ttl = ttl(tunable)?;
         let mut ranked = false;
@@ -82,20 +83,20 @@ pub fn effective(
             let mut taken = false;
             if let Some(rank) = tuning.rank.as_ref().filter(|_| !ranked) {
                 if tunable.rank {
-                    policy.rank = completed(rank, spec);
+                    policy.rank = complete_rank(rank, spec);
                     (ranked, taken) = (true, true);
                 } else {
                     policy.shown.refused.push(format!("{by}: the rank is not tunable"));
                 }
             }
             for tuned in &tuning.thresholds {
-                match lay(&mut policy, spec, tunable, tuned, before) {
+                match apply_threshold(&mut policy, spec, tunable, tuned, before) {
                     Ok(changed) => taken |= changed,
                     Err(why) => policy.shown.refused.push(format!("{by}: {}: {why}", tuned.path)),
                 }
             }
             if taken {
-                policy.shown.until = policy.shown.until.into_iter().chain([micros(until)]).min();
+                policy.shown.until = policy.shown.until.into_iter().chain([micro_time(until)]).min();
             }
         }
     }
@@ -114,13 +115,13 @@ pub fn effective(
 /// # Errors
 ///
 /// It cannot be read.
-pub fn ttl(tunable: &Tunable) -> Result<SignedDuration, Fault> {
-    tunable.ttl.as_ref().map_or(Ok(DEFAULT_TTL), |ttl| span("tunable.ttl", Some(ttl)))
+pub fn ttl(tunable: &Tunable) -> Result<SignedDuration, FieldError> {
+    tunable.ttl.as_ref().map_or(Ok(DEFAULT_TTL), |ttl| duration("tunable.ttl", Some(ttl)))
 }
 
 /// Lays one level over the spec's; false where a stronger loop has it already.
-fn lay(
-    policy: &mut Policy,
+fn apply_threshold(
+    policy: &mut EffectivePolicy,
     spec: &ClosedLoopSpec,
     tunable: &Tunable,
     tuned: &TunedThreshold,
@@ -134,7 +135,7 @@ fn lay(
     let held = before.and_then(|before| before.thresholds.iter().find(|other| other.path == tuned.path));
     let from = held.map_or(&declared, |held| &held.value);
     let (value, was) = (read(&tuned.value)?, read(from)?);
-    within(bounds, was, value)?;
+    check_bounds(bounds, was, value)?;
     let step = (value - was).abs();
     if step > read(&bounds.max_step)? + SLACK {
         return Err(format!(
@@ -156,11 +157,16 @@ fn lay(
 }
 
 /// A level that is declared outside its bounds may come back step by step, and go no further out.
-fn within(bounds: &TunableThreshold, from: f64, value: f64) -> Result<(), String> {
+fn check_bounds(bounds: &TunableThreshold, from: f64, value: f64) -> Result<(), String> {
     let (min, max) = (read(&bounds.min)?, read(&bounds.max)?);
     let outside = |value: f64| (min - value).max(value - max).max(0.0);
     if outside(value) > outside(from) + SLACK {
-        return Err(format!("{} is not within {} and {}", shown(value).0, bounds.min.as_str(), bounds.max.as_str()));
+        return Err(format!(
+            "{} is not within {} and {}",
+            number_text(value).0,
+            bounds.min.as_str(),
+            bounds.max.as_str()
+        ));
     }
     Ok(())
 }
@@ -170,14 +176,14 @@ fn within(bounds: &TunableThreshold, from: f64, value: f64) -> Result<(), String
 /// # Errors
 ///
 /// It is not tunable, or cannot be read.
-pub fn stepped(tunable: &Tunable, path: &str, now: &Number, by: &Number) -> Result<Number, Fault> {
+pub fn stepped(tunable: &Tunable, path: &str, now: &Number, by: &Number) -> Result<Number, FieldError> {
     let field = |name: &str| format!("tunable.thresholds[{path}].{name}");
-    let bounds = bounds(tunable, path).ok_or_else(|| Fault::new(path, "it is not tunable"))?;
+    let bounds = bounds(tunable, path).ok_or_else(|| FieldError::new(path, "it is not tunable"))?;
     let step = number(&field("maxStep"), &bounds.max_step)?.abs();
     let (min, max) = (number(&field("min"), &bounds.min)?, number(&field("max"), &bounds.max)?);
     let now = number(path, now)?;
     let by = number("by", by)?.max(-step).min(step);
-    Ok(shown((now + by).min(max).max(min).min(now + step).max(now - step)))
+    Ok(number_text((now + by).min(max).max(min).min(now + step).max(now - step)))
 }
 
 /// The tunable bounds of a level.

@@ -12,7 +12,7 @@ pub const DEFAULT_WINDOW: i64 = 10;
 
 /// What is found, given what was found before, the other loop's rank and what it decided.
 #[must_use]
-pub fn find(
+pub fn find_least_served(
     metric: &str,
     before: Option<&LastServed>,
     rank: &[String],
@@ -22,7 +22,7 @@ pub fn find(
     let window = window.max(1);
     let base = base(before, rank, &other.counters);
     let shares: Vec<Share> = rank.iter().map(|name| since_base(name, &base, &other.counters)).collect();
-    let least = least(rank, &shares, &other.counters, window);
+    let least = least_served(rank, &shares, &other.counters, window);
     let found = match (&least, before) {
         (None, _) => Vec::new(),
         // The time after a change is counted from when it was found to be due, not from when it happened.
@@ -46,7 +46,7 @@ pub fn imbalance(found: &LastServed) -> i64 {
 
 /// The rank with this metric one place further up; nothing where it is first already, or not there.
 #[must_use]
-pub fn raised(rank: &[String], metric: &str) -> Option<Vec<String>> {
+pub fn raise_rank(rank: &[String], metric: &str) -> Option<Vec<String>> {
     let place = rank.iter().position(|name| name == metric)?;
     let above = place.checked_sub(1)?;
     let mut rank = rank.to_vec();
@@ -93,7 +93,7 @@ fn since_base(name: &str, base: &[Share], counters: &[Counter]) -> Share {
 /// less, the one served least; of several the one served longest ago, then the one that stands highest. The same one is found
 /// again until it was served, so that it comes to the top; with the lowest of several, two that were never served would
 /// change places for ever.
-fn least(rank: &[String], shares: &[Share], counters: &[Counter], window: i64) -> Option<String> {
+fn least_served(rank: &[String], shares: &[Share], counters: &[Counter], window: i64) -> Option<String> {
     let full = shares.iter().position(|share| share.served >= window)?;
     let most = shares.get(full)?.served;
     let last = |name: &str| {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
-use super::chain::{self, Broken, Link};
+use super::chain::{self, ChainError, LoopLink};
 use super::conflict::{self, Claimant, Conflict};
 use super::{names, support};
 use crate::api::closed_loop::reasons::LoopReason;
@@ -18,10 +18,10 @@ use crate::api::decision::DecisionStatus;
 use crate::api::execution::{ExecutionState, ExecutionStatus};
 use crate::api::monitoring::MonitoringStatus;
 use crate::logic::closed_loop::children::{Children, children};
-use crate::logic::closed_loop::common::Fault;
+use crate::logic::closed_loop::common::FieldError;
 use crate::logic::closed_loop::conditions::{self, Health, Stamp};
-use crate::logic::closed_loop::decision::Rules;
-use crate::logic::closed_loop::monitoring::Watch;
+use crate::logic::closed_loop::decision::DecisionRules;
+use crate::logic::closed_loop::monitoring::MonitoringRules;
 use crate::logic::closed_loop::tuning::effective_policy;
 
 /// The longest name of a loop: its children bear it in a label.
@@ -29,12 +29,12 @@ const MAX_NAME: usize = 63;
 
 /// A loop, and what there is around it.
 #[derive(Clone, Copy, Debug)]
-pub struct Case<'a> {
+pub struct AssessmentInput<'a> {
     pub name: &'a str,
     pub spec: &'a ClosedLoopSpec,
     pub status: &'a ClosedLoopStatus,
     /// Every loop of the namespace, this one included.
-    pub links: &'a BTreeMap<String, Link>,
+    pub links: &'a BTreeMap<String, LoopLink>,
     /// This loop, as somebody who acts on its target.
     pub me: &'a Claimant,
     /// Who else acts in the namespace.
@@ -44,7 +44,7 @@ pub struct Case<'a> {
 
 /// Why a loop does not act.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Trouble {
+pub enum LoopProblem {
     /// The spec has to be changed.
     Spec(LoopReason, String),
     /// Somebody else acts on the same thing.
@@ -56,61 +56,62 @@ pub enum Trouble {
 pub struct Assessment {
     pub children: Children,
     /// What is watched, and how it is decided; none where the spec cannot be read.
-    pub stages: Option<(Watch, Rules)>,
+    pub stages: Option<(MonitoringRules, DecisionRules)>,
     pub effective: Effective,
-    pub trouble: Option<Trouble>,
+    pub problem: Option<LoopProblem>,
     /// In what way the loop is too fast for the one that it tunes.
     pub overlap: Option<String>,
 }
 
 /// Assesses a loop.
 #[must_use]
-pub fn assess(case: &Case) -> Assessment {
+pub fn assess(case: &AssessmentInput) -> Assessment {
     let held = effective_policy::effective(case.spec, &case.status.tuning, case.status.effective.as_ref(), case.now);
     let (policy, unreadable) = match held {
         Ok(policy) => (policy, None),
         Err(fault) => (effective_policy::declared(case.spec), Some(fault)),
     };
     let free = children(case.spec, &policy, None);
-    let read = Watch::parse(&free.monitoring).and_then(|watch| Ok((watch, Rules::parse(&free.decision)?)));
-    let trouble = trouble(case, unreadable.or_else(|| read.as_ref().err().cloned()));
-    let Some(why) = trouble.as_ref().map(Trouble::words) else {
+    let read =
+        MonitoringRules::parse(&free.monitoring).and_then(|watch| Ok((watch, DecisionRules::parse(&free.decision)?)));
+    let problem = find_problem(case, unreadable.or_else(|| read.as_ref().err().cloned()));
+    let Some(why) = problem.as_ref().map(LoopProblem::message) else {
         return Assessment {
             children: free,
             stages: read.ok(),
             effective: policy.shown,
-            trouble,
+            problem,
             overlap: chain::overlap(case.name, case.links),
         };
     };
     let blocked = children(case.spec, &policy, Some(why.to_owned()));
-    let stages = read.ok().and_then(|(watch, _)| Some((watch, Rules::parse(&blocked.decision).ok()?)));
-    Assessment { children: blocked, stages, effective: policy.shown, trouble, overlap: None }
+    let stages = read.ok().and_then(|(watch, _)| Some((watch, DecisionRules::parse(&blocked.decision).ok()?)));
+    Assessment { children: blocked, stages, effective: policy.shown, problem, overlap: None }
 }
 
-fn trouble(case: &Case, unreadable: Option<Fault>) -> Option<Trouble> {
-    let spec = |reason, fault: &dyn std::fmt::Display| Some(Trouble::Spec(reason, fault.to_string()));
+fn find_problem(case: &AssessmentInput, unreadable: Option<FieldError>) -> Option<LoopProblem> {
+    let spec = |reason, fault: &dyn std::fmt::Display| Some(LoopProblem::Spec(reason, fault.to_string()));
     if case.name.len() > MAX_NAME {
-        let fault = Fault::new("metadata.name", format!("a loop's name may have at most {MAX_NAME} characters"));
+        let fault = FieldError::new("metadata.name", format!("a loop's name may have at most {MAX_NAME} characters"));
         return spec(LoopReason::SpecInvalid, &fault);
     }
     if let Err(fault) = support::check(case.spec) {
         return spec(LoopReason::NotSupported, &fault);
     }
-    if let Some(fault) = misnamed(case.spec).or(unreadable).or_else(|| Link::of(case.spec).err()) {
+    if let Some(fault) = misnamed(case.spec).or(unreadable).or_else(|| LoopLink::of(case.spec).err()) {
         return spec(LoopReason::SpecInvalid, &fault);
     }
     match chain::check(case.name, case.links) {
         Ok(()) => {}
-        Err(broken @ Broken::Circle(_)) => return spec(LoopReason::Circle, &broken),
-        Err(broken @ Broken::TooDeep(_)) => return spec(LoopReason::TooDeep, &broken),
+        Err(broken @ ChainError::Circle(_)) => return spec(LoopReason::Circle, &broken),
+        Err(broken @ ChainError::TooDeep(_)) => return spec(LoopReason::TooDeep, &broken),
     }
     let conflict = conflict::find(case.me, case.others)?;
-    Some(Trouble::Conflict(reason_of(&conflict), conflict.to_string()))
+    Some(LoopProblem::Conflict(reason_of(&conflict), conflict.to_string()))
 }
 
 /// The first name that can be no object's: it would lead a request elsewhere.
-fn misnamed(spec: &ClosedLoopSpec) -> Option<Fault> {
+fn misnamed(spec: &ClosedLoopSpec) -> Option<FieldError> {
     let target = &spec.target;
     let account = spec.service_account_name.as_deref().unwrap_or(names::DEFAULT_ACCOUNT);
     let checked = [
@@ -119,17 +120,17 @@ fn misnamed(spec: &ClosedLoopSpec) -> Option<Fault> {
         ("spec.serviceAccountName", account, names::is_name(account)),
     ];
     let (field, text, _) = checked.into_iter().find(|(_, _, good)| !good)?;
-    Some(Fault::new(field, format!("{text:?} can be no object's")))
+    Some(FieldError::new(field, format!("{text:?} can be no object's")))
 }
 
 fn reason_of(conflict: &Conflict) -> LoopReason {
     if conflict.with.is_autoscaler() { LoopReason::AutoscalerConflict } else { LoopReason::LoopConflict }
 }
 
-impl Trouble {
+impl LoopProblem {
     /// What is wrong.
     #[must_use]
-    pub fn words(&self) -> &str {
+    pub fn message(&self) -> &str {
         match self {
             Self::Spec(_, words) | Self::Conflict(_, words) => words,
         }
@@ -138,21 +139,26 @@ impl Trouble {
 
 /// The statuses of the children, as far as they are there.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Hops<'a> {
+pub struct ChildStatuses<'a> {
     pub monitoring: Option<&'a MonitoringStatus>,
     pub decision: Option<&'a DecisionStatus>,
     pub execution: Option<&'a ExecutionStatus>,
     /// Objects of the children's names that are not the loop's.
-    pub strangers: Option<&'a str>,
+    pub not_owned: Option<&'a str>,
 }
 
 /// The loop's next status; its tuning belongs to others, and is left out.
 #[must_use]
-pub fn status(case: &Case, assessment: &Assessment, hops: Hops, generation: i64) -> ClosedLoopStatus {
+pub fn status(
+    case: &AssessmentInput,
+    assessment: &Assessment,
+    hops: ChildStatuses,
+    generation: i64,
+) -> ClosedLoopStatus {
     let stamp = Stamp { generation, now: case.now };
     let old = &case.status.conditions;
     let mut conditions = conditions::summary(old, &health(case, assessment, hops), stamp);
-    if let Some(Trouble::Conflict(reason, message)) = &assessment.trouble {
+    if let Some(LoopProblem::Conflict(reason, message)) = &assessment.problem {
         conditions.push(conditions::condition(old, "Conflict", "True", *reason, message, stamp));
     }
     if let Some(message) = &assessment.overlap {
@@ -173,14 +179,14 @@ pub fn status(case: &Case, assessment: &Assessment, hops: Hops, generation: i64)
     }
 }
 
-fn health(case: &Case, assessment: &Assessment, hops: Hops) -> Health {
-    match &assessment.trouble {
-        Some(Trouble::Spec(reason, message)) => return Health::Stalled(*reason, message.clone()),
-        Some(Trouble::Conflict(reason, message)) => return Health::Retrying(*reason, message.clone()),
+fn health(case: &AssessmentInput, assessment: &Assessment, hops: ChildStatuses) -> Health {
+    match &assessment.problem {
+        Some(LoopProblem::Spec(reason, message)) => return Health::Stalled(*reason, message.clone()),
+        Some(LoopProblem::Conflict(reason, message)) => return Health::Retrying(*reason, message.clone()),
         None => {}
     }
-    if let Some(strangers) = hops.strangers {
-        return Health::Stalled(LoopReason::NotOwned, strangers.to_owned());
+    if let Some(not_owned) = hops.not_owned {
+        return Health::Stalled(LoopReason::NotOwned, not_owned.to_owned());
     }
     if case.spec.mode == LoopMode::Paused {
         return Health::Good(LoopReason::Paused, "the loop is paused".into());
@@ -208,13 +214,15 @@ fn health(case: &Case, assessment: &Assessment, hops: Hops) -> Health {
         Some(ready) if ready.status == "True" => {
             Health::Good(LoopReason::Running, "watches, decides and acts".to_owned())
         }
-        Some(ready) if ready.status == "Unknown" => Health::Working(word(ready), unseen(case, &ready.message)),
-        Some(ready) => Health::Retrying(word(ready), ready.message.clone()),
+        Some(ready) if ready.status == "Unknown" => {
+            Health::Working(reason_of_condition(ready), no_sample_message(case, &ready.message))
+        }
+        Some(ready) => Health::Retrying(reason_of_condition(ready), ready.message.clone()),
     }
 }
 
 /// Why nothing was seen yet, and what to do where samples have to be pushed.
-fn unseen(case: &Case, message: &str) -> String {
+fn no_sample_message(case: &AssessmentInput, message: &str) -> String {
     if case.spec.metrics.iter().all(|metric| metric.source.push.is_none()) {
         return message.to_owned();
     }
@@ -222,7 +230,7 @@ fn unseen(case: &Case, message: &str) -> String {
 }
 
 /// The reason of a condition that one of the hops wrote.
-fn word(condition: &Condition) -> LoopReason {
+fn reason_of_condition(condition: &Condition) -> LoopReason {
     let text = serde_json::Value::String(condition.reason.clone());
     serde_json::from_value(text).unwrap_or(LoopReason::Unknown)
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 
 use crate::api::closed_loop::ClosedLoopSpec;
-use crate::logic::closed_loop::common::{Fault, span};
+use crate::logic::closed_loop::common::{FieldError, duration};
 
 /// How many loops may stand on one another.
 pub const MAX_DEPTH: usize = 3;
@@ -15,7 +15,7 @@ const SLOWER: i32 = 5;
 
 /// What matters of a loop here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Link {
+pub struct LoopLink {
     /// Name of the loop that it tunes.
     pub tunes: Option<String>,
     pub interval: SignedDuration,
@@ -26,14 +26,14 @@ pub struct Link {
 
 /// Why a loop may not act.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Broken {
+pub enum ChainError {
     /// It tunes, by way of others, itself: the names on the way.
     Circle(Vec<String>),
     /// So many loops stand on one another, from it downwards.
     TooDeep(usize),
 }
 
-impl std::fmt::Display for Broken {
+impl std::fmt::Display for ChainError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Circle(names) => write!(f, "the loops tune one another in a circle: {}", names.join(" -> ")),
@@ -44,22 +44,22 @@ impl std::fmt::Display for Broken {
     }
 }
 
-impl Link {
+impl LoopLink {
     /// What matters of this loop.
     ///
     /// # Errors
     ///
     /// A duration cannot be read.
-    pub fn of(spec: &ClosedLoopSpec) -> Result<Self, Fault> {
+    pub fn of(spec: &ClosedLoopSpec) -> Result<Self, FieldError> {
         let mut settle = SignedDuration::ZERO;
         for action in spec.actions.iter().flatten() {
-            settle = settle.max(span("actions.settle", action.settle.as_ref())?);
+            settle = settle.max(duration("actions.settle", action.settle.as_ref())?);
         }
         let dwell = spec.policy.as_ref().and_then(|policy| policy.dwell.as_ref());
         Ok(Self {
             tunes: (spec.target.kind == "ClosedLoop").then(|| spec.target.name.clone()),
-            interval: span("interval", Some(&spec.interval))?,
-            dwell: span("policy.dwell", dwell)?,
+            interval: duration("interval", Some(&spec.interval))?,
+            dwell: duration("policy.dwell", dwell)?,
             settle,
         })
     }
@@ -70,7 +70,7 @@ impl Link {
 /// # Errors
 ///
 /// It stands in a circle, or too high.
-pub fn check(name: &str, loops: &BTreeMap<String, Link>) -> Result<(), Broken> {
+pub fn check(name: &str, loops: &BTreeMap<String, LoopLink>) -> Result<(), ChainError> {
     let mut way = vec![name.to_owned()];
     let mut at = name;
     while let Some(next) = loops.get(at).and_then(|link| link.tunes.as_deref()) {
@@ -78,7 +78,7 @@ pub fn check(name: &str, loops: &BTreeMap<String, Link>) -> Result<(), Broken> {
         way.push(next.to_owned());
         // A circle further down is for those in it; this loop merely stands on it, and may not act either.
         if met {
-            return Err(Broken::Circle(way));
+            return Err(ChainError::Circle(way));
         }
         // A loop that is not there tunes nothing.
         if !loops.contains_key(next) {
@@ -87,12 +87,12 @@ pub fn check(name: &str, loops: &BTreeMap<String, Link>) -> Result<(), Broken> {
         }
         at = next;
     }
-    if way.len() > MAX_DEPTH { Err(Broken::TooDeep(way.len())) } else { Ok(()) }
+    if way.len() > MAX_DEPTH { Err(ChainError::TooDeep(way.len())) } else { Ok(()) }
 }
 
 /// In what way this loop is too fast for the one that it tunes, in words.
 #[must_use]
-pub fn overlap(name: &str, loops: &BTreeMap<String, Link>) -> Option<String> {
+pub fn overlap(name: &str, loops: &BTreeMap<String, LoopLink>) -> Option<String> {
     let slow = loops.get(name)?;
     let below = slow.tunes.as_deref()?;
     let fast = loops.get(below)?;

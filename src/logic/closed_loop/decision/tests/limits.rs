@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::decision::{Act, Direction};
-use crate::logic::closed_loop::common::micros;
-use crate::logic::closed_loop::decision::limits::Limits;
+use crate::logic::closed_loop::common::micro_time;
+use crate::logic::closed_loop::decision::limits::PolicyLimits;
 use crate::logic::closed_loop::tests::bench::{Loop, at, demo, up_and_down};
 
 const DIRECTIONS: [Direction; 3] = [Direction::Raise, Direction::Lower, Direction::Neither];
@@ -20,7 +20,7 @@ fn acts(list: &[(i64, usize, bool)]) -> Vec<Act> {
         let dimension = if *other { "app/memory" } else { "replicas" };
         Act {
             seq: i64::try_from(seq).unwrap(),
-            at: micros(at(time)),
+            at: micro_time(at(time)),
             direction: DIRECTIONS[direction % DIRECTIONS.len()],
             dimension: dimension.to_owned(),
         }
@@ -28,13 +28,13 @@ fn acts(list: &[(i64, usize, bool)]) -> Vec<Act> {
     list.iter().enumerate().map(act).collect()
 }
 
-fn limits(dwell: i64, max: i64, per: i64, reversals: i64, calm: i64) -> Limits {
+fn limits(dwell: i64, max: i64, per: i64, reversals: i64, calm: i64) -> PolicyLimits {
     let policy = json!({
         "dwell": format!("{dwell}s"),
         "budget": {"max": max, "per": format!("{per}s")},
         "oscillation": {"reversals": reversals, "per": format!("{calm}s"), "then": "Freeze"},
     });
-    Limits::parse(&serde_json::from_value(policy).unwrap()).unwrap()
+    PolicyLimits::parse(&serde_json::from_value(policy).unwrap()).unwrap()
 }
 
 proptest! {
@@ -63,7 +63,7 @@ fn a_loop_without_limits_keeps_the_last_two_actions_and_the_last_of_each_dimensi
     let on_memory = [(0, 0, true), (5, 1, true)];
     let on_replicas = [(5, 0, false); 10];
     let mut kept = acts(&[&on_memory[..], &on_replicas].concat());
-    Limits::default().forget(&mut kept, at(100));
+    PolicyLimits::default().forget(&mut kept, at(100));
     assert_eq!(kept.iter().map(|act| act.seq).collect::<Vec<i64>>(), [1, 10, 11]);
 }
 

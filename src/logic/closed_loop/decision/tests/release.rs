@@ -4,7 +4,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::api::closed_loop::reasons::LoopReason;
-use crate::logic::closed_loop::monitoring::Watch;
+use crate::logic::closed_loop::monitoring::MonitoringRules;
 use crate::logic::closed_loop::tests::bench::{Loop, at, demo};
 
 const LOW: [(&str, &str); 2] = [("cpu", "2"), ("memory", "40")];
@@ -138,10 +138,10 @@ fn patience_ends_by_itself() {
     let mut this = known_for(json!({}), "1h");
     this.spec.metrics[0].low.as_mut().unwrap().for_ = Some("30s".into());
     this.push(at(0), &LOW[..1]);
-    let watch = Watch::parse(&this.children(at(0)).monitoring).unwrap();
-    assert_eq!(watch.ripe(&this.monitoring), Some(at(30)));
+    let watch = MonitoringRules::parse(&this.children(at(0)).monitoring).unwrap();
+    assert_eq!(watch.next_change(&this.monitoring, this.stored.0.tag.as_ref(), at(1)), Some(at(30)));
     this.wait(at(29));
     assert_eq!(this.effects.len(), 0);
     this.wait(at(30));
-    assert_eq!((this.effects.len(), watch.ripe(&this.monitoring)), (1, None));
+    assert_eq!((this.effects.len(), this.monitoring.pending.len()), (1, 0));
 }

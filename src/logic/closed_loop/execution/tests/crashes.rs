@@ -5,7 +5,10 @@ use serde_json::{Value, json};
 
 use crate::api::decision::{Chosen, Direction};
 use crate::api::execution::{ExecutionSpec, ExecutionState, ExecutionStatus};
-use crate::logic::closed_loop::execution::{Acted, Effect, Job, Next, Seen, Sent, Thing, after, next};
+use crate::logic::closed_loop::execution::{
+    EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, Sent, TargetState, after_effect,
+    next_step,
+};
 use crate::logic::closed_loop::tests::bench::at;
 use crate::logic::closed_loop::tests::properties::{restless, value};
 
@@ -63,7 +66,7 @@ struct World {
 struct Process {
     status: Option<(ExecutionStatus, u64)>,
     chosen: Option<Chosen>,
-    seen: Option<Seen>,
+    seen: Option<TargetState>,
     sent: bool,
 }
 
@@ -82,27 +85,32 @@ impl World {
         }
     }
 
-    fn look(&self) -> Seen {
+    fn look(&self) -> TargetState {
         if self.chosen.action.webhook.is_some() {
-            return Seen::Nothing;
+            return TargetState::Nothing;
         }
         let version = self.target.to_string();
-        Seen::Scale(Thing { uid: "t".into(), generation: self.generation, version, by: None }, self.replicas)
+        TargetState::Scale(
+            ObjectVersion { uid: "t".into(), generation: self.generation, version, written_by: None },
+            self.replicas,
+        )
     }
 
-    fn act(&mut self, seq: i64, effect: &Effect) -> Acted {
+    fn act(&mut self, seq: i64, effect: &ExecutionEffect) -> EffectResult {
         match effect {
-            Effect::Scale { target, .. } if target.version != self.target.to_string() => return Acted::Conflict,
-            Effect::Scale { replicas, .. } => {
+            ExecutionEffect::Scale { target, .. } if target.version != self.target.to_string() => {
+                return EffectResult::Conflict;
+            }
+            ExecutionEffect::Scale { replicas, .. } => {
                 self.replicas = *replicas;
                 self.generation += 1;
                 self.target += 1;
             }
-            Effect::Send { .. } => {}
+            ExecutionEffect::Send { .. } => {}
             other => panic!("nothing here does {other:?}"),
         }
         self.effects.push((seq, Direction::Raise));
-        Acted::Done(None)
+        EffectResult::Done(None)
     }
 
     fn write(&mut self, process: &mut Process, version: u64, status: ExecutionStatus) -> bool {
@@ -123,7 +131,7 @@ impl World {
         let execution: ExecutionSpec =
             serde_json::from_value(json!({"target": {"apiVersion": "v1", "kind": "K", "name": "n"}})).unwrap();
         let seen = process.seen.clone();
-        let job = Job {
+        let job = ExecutionContext {
             spec: &execution,
             status: &status,
             uid: "exe",
@@ -135,11 +143,11 @@ impl World {
             sent: if process.sent { Sent::NotYet } else { Sent::Maybe },
             now: at(now),
         };
-        match next(&job) {
-            Next::Nothing | Next::Wait(_) => *process = Process::default(),
-            Next::Look => process.seen = Some(self.look()),
-            Next::Record(new) => process.sent = self.write(process, version, *new),
-            Next::Act(effect) => {
+        match next_step(&job) {
+            ExecutionStep::Nothing | ExecutionStep::Wait(_) => *process = Process::default(),
+            ExecutionStep::Look => process.seen = Some(self.look()),
+            ExecutionStep::Record(new) => process.sent = self.write(process, version, *new),
+            ExecutionStep::Act(effect) => {
                 process.sent = false;
                 let seq = status.claim.as_ref().unwrap().seq;
                 let acted = self.act(seq, &effect);
@@ -147,10 +155,10 @@ impl World {
                     *process = Process::default();
                     return;
                 }
-                match after(&job, &effect, &acted) {
-                    Next::Record(new) => drop(self.write(process, version, *new)),
-                    Next::Look => process.seen = Some(self.look()),
-                    Next::Nothing | Next::Wait(_) | Next::Act(_) => {}
+                match after_effect(&job, &effect, &acted) {
+                    ExecutionStep::Record(new) => drop(self.write(process, version, *new)),
+                    ExecutionStep::Look => process.seen = Some(self.look()),
+                    ExecutionStep::Nothing | ExecutionStep::Wait(_) | ExecutionStep::Act(_) => {}
                 }
             }
         }

@@ -7,7 +7,8 @@ use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::decision::Chosen;
 use crate::api::execution::{ExecutionSpec, ExecutionState, ExecutionStatus, Quantities};
 use crate::logic::closed_loop::execution::{
-    Acted, Effect, Job, Next, Pending, PodSeen, ResizeSeen, Seen, Sent, Thing, after, next,
+    EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, PendingResize, PodResources,
+    ResizeTarget, Sent, TargetState, after_effect, next_step,
 };
 use crate::logic::closed_loop::tests::bench::at;
 
@@ -16,17 +17,17 @@ struct Stage {
     spec: ExecutionSpec,
     status: ExecutionStatus,
     chosen: Chosen,
-    seen: ResizeSeen,
+    seen: ResizeTarget,
 }
 
 fn memory(request: &str) -> Quantities {
     Quantities { request: Some(request.into()), limit: None }
 }
 
-fn pod(name: &str, has: &str) -> PodSeen {
-    PodSeen {
+fn pod(name: &str, has: &str) -> PodResources {
+    PodResources {
         name: name.into(),
-        thing: Thing { uid: name.into(), generation: 1, version: "1".into(), by: None },
+        thing: ObjectVersion { uid: name.into(), generation: 1, version: "1".into(), written_by: None },
         index: 0,
         wants: memory(has),
         has: Some(memory(has)),
@@ -49,15 +50,15 @@ impl Stage {
             spec: serde_json::from_value(target).unwrap(),
             status: ExecutionStatus { seq: Some(0), ..ExecutionStatus::default() },
             chosen: serde_json::from_value(chosen).unwrap(),
-            seen: ResizeSeen {
-                target: Thing { uid: "web".into(), generation: 1, version: "1".into(), by: None },
+            seen: ResizeTarget {
+                target: ObjectVersion { uid: "web".into(), generation: 1, version: "1".into(), written_by: None },
                 template: Some((0, memory("256Mi"))),
                 pods: pods.iter().map(|(name, has)| pod(name, has)).collect(),
             },
         }
     }
 
-    fn pod(&mut self, name: &str) -> &mut PodSeen {
+    fn pod(&mut self, name: &str) -> &mut PodResources {
         self.seen.pods.iter_mut().find(|pod| pod.name == name).unwrap()
     }
 
@@ -68,9 +69,9 @@ impl Stage {
         (pod.wants, pod.has) = (memory(wants), Some(memory(wants)));
     }
 
-    fn step(&mut self, second: i64, acted: Option<(&Effect, Acted)>) -> Next {
-        let seen = Seen::Resources(Box::new(self.seen.clone()));
-        let job = Job {
+    fn step(&mut self, second: i64, acted: Option<(&ExecutionEffect, EffectResult)>) -> ExecutionStep {
+        let seen = TargetState::Resources(Box::new(self.seen.clone()));
+        let job = ExecutionContext {
             spec: &self.spec,
             status: &self.status,
             uid: "exe",
@@ -83,10 +84,10 @@ impl Stage {
             now: at(second),
         };
         let step = match acted {
-            Some((effect, acted)) => after(&job, effect, &acted),
-            None => next(&job),
+            Some((effect, acted)) => after_effect(&job, effect, &acted),
+            None => next_step(&job),
         };
-        if let Next::Record(status) = &step {
+        if let ExecutionStep::Record(status) = &step {
             self.status = (**status).clone();
         }
         step
@@ -94,9 +95,9 @@ impl Stage {
 
     /// The next effect, after as many records as it takes.
     #[track_caller]
-    fn effect(&mut self) -> Effect {
+    fn effect(&mut self) -> ExecutionEffect {
         for _ in 0..3 {
-            if let Next::Act(effect) = self.step(0, None) {
+            if let ExecutionStep::Act(effect) = self.step(0, None) {
                 return *effect;
             }
         }
@@ -105,13 +106,13 @@ impl Stage {
 
     #[track_caller]
     fn names(&mut self) -> Vec<String> {
-        let Effect::Resize { pods, .. } = self.effect() else { panic!("not a resize") };
+        let ExecutionEffect::Resize { pods, .. } = self.effect() else { panic!("not a resize") };
         pods.into_iter().map(|pod| format!("{} {}", pod.name, pod.to.request.unwrap().as_str())).collect()
     }
 
     #[track_caller]
     fn ends(&mut self, state: ExecutionState, reason: LoopReason) -> String {
-        assert!(matches!(self.step(1, None), Next::Record(_)));
+        assert!(matches!(self.step(1, None), ExecutionStep::Record(_)));
         assert_eq!((self.status.state, self.status.reason), (Some(state), Some(reason)), "{:?}", self.status.message);
         self.status.message.clone().unwrap_or_default()
     }
@@ -170,7 +171,7 @@ fn the_template_comes_after_the_pods_and_only_while_nobody_wrote_the_workload() 
     let mut stage = Stage::new(with(), &[("a", "256Mi")]);
     stage.effect();
     stage.write("a", "512Mi");
-    let Effect::Template { to, .. } = stage.effect() else { panic!("not the template") };
+    let ExecutionEffect::Template { to, .. } = stage.effect() else { panic!("not the template") };
     assert_eq!(to, memory("512Mi"));
     stage.seen.target.generation = 2;
     stage.seen.template = Some((0, memory("512Mi")));
@@ -191,19 +192,19 @@ fn the_template_comes_after_the_pods_and_only_while_nobody_wrote_the_workload() 
 fn asked_for_is_not_given() {
     let mut stage = Stage::new(rung(json!({})), &[("a", "256Mi")]);
     let effect = stage.effect();
-    assert_eq!(stage.step(0, Some((&effect, Acted::Done(None)))), Next::Look);
+    assert_eq!(stage.step(0, Some((&effect, EffectResult::Done(None)))), ExecutionStep::Look);
     stage.write("a", "512Mi");
     stage.pod("a").has = Some(memory("256Mi"));
     let message = stage.ends(ExecutionState::Executing, LoopReason::Executing);
     assert!(message.contains("0 of 1 pods have it; pod a does not yet"), "{message}");
-    assert_eq!(stage.step(1, None), Next::Wait(at(2)), "nobody tells, so it asks");
-    stage.pod("a").pending = Some(Pending { refused: false, message: "node is full".into() });
+    assert_eq!(stage.step(1, None), ExecutionStep::Wait(at(2)), "nobody tells, so it asks");
+    stage.pod("a").pending = Some(PendingResize { refused: false, message: "node is full".into() });
     assert!(stage.ends(ExecutionState::Executing, LoopReason::Executing).contains("node is full"));
     let mut late = stage.status.clone();
     stage.step(500, None);
     assert_eq!(stage.status.reason, Some(LoopReason::TimedOut));
     std::mem::swap(&mut stage.status, &mut late);
-    stage.pod("a").pending = Some(Pending { refused: true, message: "node is too small".into() });
+    stage.pod("a").pending = Some(PendingResize { refused: true, message: "node is too small".into() });
     assert!(stage.ends(ExecutionState::Failed, LoopReason::Failed).contains("node is too small"));
 }
 

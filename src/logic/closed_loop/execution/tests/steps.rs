@@ -7,9 +7,10 @@ use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::closed_loop::tunable::Tuning;
 use crate::api::decision::Chosen;
 use crate::api::execution::{ExecutionSpec, ExecutionState, ExecutionStatus};
-use crate::logic::closed_loop::common::micros;
+use crate::logic::closed_loop::common::micro_time;
 use crate::logic::closed_loop::execution::{
-    Acted, ActionEnd, Effect, Job, LoopSeen, Next, Seen, Sent, Thing, action_name, after, next,
+    ActionProgress, EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, Sent, TargetState,
+    TunedLoop, action_name, after_effect, next_step,
 };
 use crate::logic::closed_loop::tests::bench::at;
 
@@ -21,8 +22,8 @@ struct Bench {
     chosen: Chosen,
 }
 
-fn thing(generation: i64) -> Thing {
-    Thing { uid: "t".into(), generation, version: (generation * 10).to_string(), by: None }
+fn thing(generation: i64) -> ObjectVersion {
+    ObjectVersion { uid: "t".into(), generation, version: (generation * 10).to_string(), written_by: None }
 }
 
 impl Bench {
@@ -37,8 +38,8 @@ impl Bench {
         }
     }
 
-    fn job<'a>(&'a self, seen: Option<&'a Seen>, sent: Sent, second: i64) -> Job<'a> {
-        Job {
+    fn job<'a>(&'a self, seen: Option<&'a TargetState>, sent: Sent, second: i64) -> ExecutionContext<'a> {
+        ExecutionContext {
             spec: &self.spec,
             status: &self.status,
             uid: "exe",
@@ -52,30 +53,30 @@ impl Bench {
         }
     }
 
-    fn next(&self, seen: &Seen) -> Next {
-        next(&self.job(Some(seen), Sent::Maybe, 0))
+    fn next(&self, seen: &TargetState) -> ExecutionStep {
+        next_step(&self.job(Some(seen), Sent::Maybe, 0))
     }
 
     #[track_caller]
-    fn recorded(&mut self, next: Next) {
-        let Next::Record(status) = next else { panic!("not recorded: {next:?}") };
+    fn recorded(&mut self, next: ExecutionStep) {
+        let ExecutionStep::Record(status) = next else { panic!("not recorded: {next:?}") };
         self.status = *status;
     }
 
     /// Claims, and gives the effect.
     #[track_caller]
-    fn effect(&mut self, seen: &Seen) -> Effect {
+    fn effect(&mut self, seen: &TargetState) -> ExecutionEffect {
         let claim = self.next(seen);
         self.recorded(claim);
         assert_eq!(self.status.state, Some(ExecutionState::Claimed));
-        match next(&self.job(Some(seen), Sent::NotYet, 0)) {
-            Next::Act(effect) => *effect,
+        match next_step(&self.job(Some(seen), Sent::NotYet, 0)) {
+            ExecutionStep::Act(effect) => *effect,
             other => panic!("no effect: {other:?}"),
         }
     }
 
     #[track_caller]
-    fn ends(&mut self, seen: &Seen, state: ExecutionState, reason: LoopReason) {
+    fn ends(&mut self, seen: &TargetState, state: ExecutionState, reason: LoopReason) {
         let next = self.next(seen);
         self.recorded(next);
         assert_eq!((self.status.state, self.status.reason), (Some(state), Some(reason)));
@@ -91,7 +92,7 @@ fn up() -> Value {
 fn a_new_execution_says_that_it_is_there() {
     let mut bench = Bench::new(up());
     bench.status = ExecutionStatus::default();
-    let first = bench.next(&Seen::Scale(thing(1), 3));
+    let first = bench.next(&TargetState::Scale(thing(1), 3));
     bench.recorded(first);
     assert_eq!((bench.status.seq, bench.status.state), (Some(0), Some(ExecutionState::Idle)));
 }
@@ -99,47 +100,49 @@ fn a_new_execution_says_that_it_is_there() {
 #[test]
 fn a_claim_comes_before_the_effect_and_the_result_after() {
     let mut bench = Bench::new(up());
-    let seen = Seen::Scale(thing(1), 3);
-    assert_eq!(next(&bench.job(None, Sent::Maybe, 0)), Next::Look);
+    let seen = TargetState::Scale(thing(1), 3);
+    assert_eq!(next_step(&bench.job(None, Sent::Maybe, 0)), ExecutionStep::Look);
     let effect = bench.effect(&seen);
-    assert_eq!(effect, Effect::Scale { target: thing(1), replicas: 4 });
-    let done = after(&bench.job(Some(&seen), Sent::Maybe, 1), &effect, &Acted::Done(Some("4".into())));
+    assert_eq!(effect, ExecutionEffect::Scale { target: thing(1), replicas: 4 });
+    let done = after_effect(&bench.job(Some(&seen), Sent::Maybe, 1), &effect, &EffectResult::Done(Some("4".into())));
     bench.recorded(done);
     assert_eq!(bench.status.state, Some(ExecutionState::Done));
     assert_eq!(bench.status.message.as_deref(), Some("changed Deployment/web from 3 to 4"));
     assert_eq!(bench.status.effective.as_deref(), Some("4"));
-    assert_eq!(bench.next(&Seen::Scale(thing(2), 4)), Next::Nothing);
+    assert_eq!(bench.next(&TargetState::Scale(thing(2), 4)), ExecutionStep::Nothing);
 }
 
 #[test]
 fn after_a_crash_the_target_is_looked_at() {
     let claimed = || {
         let mut bench = Bench::new(up());
-        bench.effect(&Seen::Scale(thing(1), 3));
+        bench.effect(&TargetState::Scale(thing(1), 3));
         bench
     };
     // Nothing happened; its status alone changed meanwhile.
-    let seen = Seen::Scale(Thing { version: "99".into(), ..thing(1) }, 3);
-    let Next::Act(effect) = claimed().next(&seen) else { panic!("no effect") };
-    assert!(matches!(*effect, Effect::Scale { target: Thing { ref version, .. }, replicas: 4 } if version == "99"));
-    claimed().ends(&Seen::Scale(thing(2), 4), ExecutionState::Done, LoopReason::Done);
+    let seen = TargetState::Scale(ObjectVersion { version: "99".into(), ..thing(1) }, 3);
+    let ExecutionStep::Act(effect) = claimed().next(&seen) else { panic!("no effect") };
+    assert!(
+        matches!(*effect, ExecutionEffect::Scale { target: ObjectVersion { ref version, .. }, replicas: 4 } if version == "99")
+    );
+    claimed().ends(&TargetState::Scale(thing(2), 4), ExecutionState::Done, LoopReason::Done);
     // It happened, and somebody set it back: it is not done again.
-    claimed().ends(&Seen::Scale(thing(3), 3), ExecutionState::Overtaken, LoopReason::Overtaken);
-    claimed().ends(&Seen::Scale(thing(2), 7), ExecutionState::Overtaken, LoopReason::Overtaken);
-    let anew = Seen::Scale(Thing { uid: "other".into(), ..thing(1) }, 3);
+    claimed().ends(&TargetState::Scale(thing(3), 3), ExecutionState::Overtaken, LoopReason::Overtaken);
+    claimed().ends(&TargetState::Scale(thing(2), 7), ExecutionState::Overtaken, LoopReason::Overtaken);
+    let anew = TargetState::Scale(ObjectVersion { uid: "other".into(), ..thing(1) }, 3);
     claimed().ends(&anew, ExecutionState::Overtaken, LoopReason::Overtaken);
-    claimed().ends(&Seen::NotFound("gone".into()), ExecutionState::Failed, LoopReason::TargetNotFound);
+    claimed().ends(&TargetState::NotFound("gone".into()), ExecutionState::Failed, LoopReason::TargetNotFound);
 }
 
 #[rstest]
-#[case(Acted::Forbidden("grant patch deployments/scale".into()), LoopReason::Forbidden)]
-#[case(Acted::NotFound("gone".into()), LoopReason::TargetNotFound)]
-#[case(Acted::Refused("no".into()), LoopReason::Failed)]
-fn what_is_refused_ends(#[case] acted: Acted, #[case] reason: LoopReason) {
+#[case(EffectResult::Forbidden("grant patch deployments/scale".into()), LoopReason::Forbidden)]
+#[case(EffectResult::NotFound("gone".into()), LoopReason::TargetNotFound)]
+#[case(EffectResult::Refused("no".into()), LoopReason::Failed)]
+fn what_is_refused_ends(#[case] acted: EffectResult, #[case] reason: LoopReason) {
     let mut bench = Bench::new(up());
-    let seen = Seen::Scale(thing(1), 3);
+    let seen = TargetState::Scale(thing(1), 3);
     let effect = bench.effect(&seen);
-    let next = after(&bench.job(Some(&seen), Sent::Maybe, 1), &effect, &acted);
+    let next = after_effect(&bench.job(Some(&seen), Sent::Maybe, 1), &effect, &acted);
     bench.recorded(next);
     assert_eq!((bench.status.state, bench.status.reason), (Some(ExecutionState::Failed), Some(reason)));
 }
@@ -147,87 +150,93 @@ fn what_is_refused_ends(#[case] acted: Acted, #[case] reason: LoopReason) {
 #[test]
 fn what_is_unclear_is_tried_until_its_time_is_over() {
     let mut bench = Bench::new(up());
-    let seen = Seen::Scale(thing(1), 3);
+    let seen = TargetState::Scale(thing(1), 3);
     let effect = bench.effect(&seen);
     assert!(matches!(
-        after(&bench.job(Some(&seen), Sent::Maybe, 1), &effect, &Acted::Unclear("?".into())),
-        Next::Wait(_)
+        after_effect(&bench.job(Some(&seen), Sent::Maybe, 1), &effect, &EffectResult::Unclear("?".into())),
+        ExecutionStep::Wait(_)
     ));
-    assert_eq!(after(&bench.job(Some(&seen), Sent::Maybe, 1), &effect, &Acted::Conflict), Next::Look);
-    assert!(matches!(next(&bench.job(Some(&seen), Sent::Maybe, 119)), Next::Act(_)));
-    let late = next(&bench.job(Some(&seen), Sent::Maybe, 120));
+    assert_eq!(
+        after_effect(&bench.job(Some(&seen), Sent::Maybe, 1), &effect, &EffectResult::Conflict),
+        ExecutionStep::Look
+    );
+    assert!(matches!(next_step(&bench.job(Some(&seen), Sent::Maybe, 119)), ExecutionStep::Act(_)));
+    let late = next_step(&bench.job(Some(&seen), Sent::Maybe, 120));
     bench.recorded(late);
     assert_eq!(bench.status.reason, Some(LoopReason::TimedOut));
 }
 
 #[test]
 fn what_may_not_begin_does_not() {
-    let seen = Seen::Scale(thing(1), 3);
+    let seen = TargetState::Scale(thing(1), 3);
     let idle = |edit: &dyn Fn(&mut Bench)| {
         let mut bench = Bench::new(up());
         edit(&mut bench);
         bench.next(&seen)
     };
-    assert_eq!(idle(&|bench| bench.spec.paused = true), Next::Nothing);
-    assert_eq!(idle(&|bench| bench.chosen.executor = "another".into()), Next::Nothing);
-    assert_eq!(idle(&|bench| bench.chosen.seq = 0), Next::Nothing);
-    assert_eq!(idle(&|bench| bench.chosen.mode = serde_json::from_value(json!("DryRun")).unwrap()), Next::Nothing);
+    assert_eq!(idle(&|bench| bench.spec.paused = true), ExecutionStep::Nothing);
+    assert_eq!(idle(&|bench| bench.chosen.executor = "another".into()), ExecutionStep::Nothing);
+    assert_eq!(idle(&|bench| bench.chosen.seq = 0), ExecutionStep::Nothing);
+    assert_eq!(
+        idle(&|bench| bench.chosen.mode = serde_json::from_value(json!("DryRun")).unwrap()),
+        ExecutionStep::Nothing
+    );
     let approve = serde_json::from_value(json!("Approve")).unwrap();
-    assert_eq!(idle(&|bench| bench.chosen.mode = approve), Next::Nothing);
+    assert_eq!(idle(&|bench| bench.chosen.mode = approve), ExecutionStep::Nothing);
     let wrong = |bench: &mut Bench| (bench.chosen.mode, bench.spec.approve) = (approve, Some(2));
-    assert_eq!(idle(&wrong), Next::Nothing);
+    assert_eq!(idle(&wrong), ExecutionStep::Nothing);
     let right = |bench: &mut Bench| (bench.chosen.mode, bench.spec.approve) = (approve, Some(1));
-    assert!(matches!(idle(&right), Next::Record(_)));
+    assert!(matches!(idle(&right), ExecutionStep::Record(_)));
 }
 
 #[test]
 fn what_is_blocked_says_so_once() {
     let mut bench = Bench::new(up());
     bench.spec.blocked = Some("HorizontalPodAutoscaler web".into());
-    let seen = Seen::Scale(thing(1), 3);
+    let seen = TargetState::Scale(thing(1), 3);
     let blocked = bench.next(&seen);
     bench.recorded(blocked);
     assert_eq!((bench.status.reason, bench.status.seq), (Some(LoopReason::Blocked), Some(0)));
-    assert_eq!(bench.next(&seen), Next::Nothing);
+    assert_eq!(bench.next(&seen), ExecutionStep::Nothing);
 }
 
 #[test]
 fn a_claim_is_brought_to_its_end_in_a_paused_loop_too() {
     let mut bench = Bench::new(up());
-    bench.effect(&Seen::Scale(thing(1), 3));
+    bench.effect(&TargetState::Scale(thing(1), 3));
     bench.spec.paused = true;
-    bench.ends(&Seen::Scale(thing(2), 4), ExecutionState::Done, LoopReason::Done);
+    bench.ends(&TargetState::Scale(thing(2), 4), ExecutionState::Done, LoopReason::Done);
 }
 
 #[test]
 fn a_field_is_patched() {
     let rung = json!({"patch": {"path": "spec.rate", "by": "5", "min": "0", "max": "12"}});
     let mut bench = Bench::new(rung);
-    let effect = bench.effect(&Seen::Field(thing(1), Some(json!(10))));
-    assert_eq!(effect, Effect::Patch { target: thing(1), path: "spec.rate".into(), value: json!(12) });
-    bench.ends(&Seen::Field(thing(2), Some(json!(12))), ExecutionState::Done, LoopReason::Done);
+    let effect = bench.effect(&TargetState::Field(thing(1), Some(json!(10))));
+    assert_eq!(effect, ExecutionEffect::Patch { target: thing(1), path: "spec.rate".into(), value: json!(12) });
+    bench.ends(&TargetState::Field(thing(2), Some(json!(12))), ExecutionState::Done, LoopReason::Done);
 }
 
 #[test]
 fn a_workload_action_is_made_once_and_its_end_is_the_end() {
     let rung = json!({"workloadAction": {"move": {"from": {"nodeName": "a"}, "to": {"nodeName": "b"}}}});
-    let none = Seen::WorkloadAction(None);
+    let none = TargetState::WorkloadAction(None);
     let mut bench = Bench::new(rung.clone());
-    let Effect::Create { name, spec } = bench.effect(&none) else { panic!("nothing made") };
+    let ExecutionEffect::Create { name, spec } = bench.effect(&none) else { panic!("nothing made") };
     assert_eq!(name, action_name("slow", "exe", 1));
     assert!(name.starts_with("slow-1-") && name.len() < 64);
     let moved = spec.move_.unwrap();
     assert_eq!(moved.workload.unwrap().name, "web");
-    let running = Seen::WorkloadAction(Some(ActionEnd::Running("Readying".into())));
+    let running = TargetState::WorkloadAction(Some(ActionProgress::Running("Readying".into())));
     let step = bench.next(&running);
     bench.recorded(step);
     assert_eq!(bench.status.state, Some(ExecutionState::Executing));
-    assert!(matches!(bench.next(&running), Next::Wait(_)));
-    let ended = |end| Seen::WorkloadAction(Some(end));
+    assert!(matches!(bench.next(&running), ExecutionStep::Wait(_)));
+    let ended = |end| TargetState::WorkloadAction(Some(end));
     let under_way = bench.status.clone();
-    bench.ends(&ended(ActionEnd::Succeeded("moved".into())), ExecutionState::Done, LoopReason::Done);
+    bench.ends(&ended(ActionProgress::Succeeded("moved".into())), ExecutionState::Done, LoopReason::Done);
     bench.status = under_way.clone();
-    bench.ends(&ended(ActionEnd::Failed("NodeFull".into())), ExecutionState::Failed, LoopReason::Failed);
+    bench.ends(&ended(ActionProgress::Failed("NodeFull".into())), ExecutionState::Failed, LoopReason::Failed);
     bench.status = under_way;
     bench.ends(&none, ExecutionState::Lost, LoopReason::Lost);
 }
@@ -236,22 +245,26 @@ fn a_workload_action_is_made_once_and_its_end_is_the_end() {
 fn an_event_is_never_sent_twice() {
     let rung = json!({"webhook": {"url": "http://a.b"}});
     let mut bench = Bench::new(rung.clone());
-    let Effect::Send { id, .. } = bench.effect(&Seen::Nothing) else { panic!("nothing sent") };
+    let ExecutionEffect::Send { id, .. } = bench.effect(&TargetState::Nothing) else { panic!("nothing sent") };
     assert_eq!(id, "exe/1");
     let claimed = bench.status.clone();
-    bench.ends(&Seen::Nothing, ExecutionState::Lost, LoopReason::Lost);
+    bench.ends(&TargetState::Nothing, ExecutionState::Lost, LoopReason::Lost);
     bench.status = claimed;
-    let effect = Effect::Send { id, webhook: serde_json::from_value(rung["webhook"].clone()).unwrap() };
-    let unclear = after(&bench.job(Some(&Seen::Nothing), Sent::Maybe, 1), &effect, &Acted::Unclear("timeout".into()));
+    let effect = ExecutionEffect::Send { id, webhook: serde_json::from_value(rung["webhook"].clone()).unwrap() };
+    let unclear = after_effect(
+        &bench.job(Some(&TargetState::Nothing), Sent::Maybe, 1),
+        &effect,
+        &EffectResult::Unclear("timeout".into()),
+    );
     bench.recorded(unclear);
     assert_eq!(bench.status.state, Some(ExecutionState::Lost));
 }
 
-fn other(mine: Option<Tuning>) -> LoopSeen {
+fn other(mine: Option<Tuning>) -> TunedLoop {
     let metrics = json!([{"name": "cpu", "source": {"push": {}}, "low": {"raise": "5"}}]);
     let tunable = json!({"by": ["slow"], "rank": true,
         "thresholds": [{"path": "cpu.low.raise", "min": "2", "max": "10", "maxStep": "1"}]});
-    LoopSeen {
+    TunedLoop {
         uid: "fast".into(),
         tunable: serde_json::from_value(tunable).unwrap(),
         rank: vec!["cpu".into(), "memory".into()],
@@ -263,32 +276,34 @@ fn other(mine: Option<Tuning>) -> LoopSeen {
 #[test]
 fn a_loop_is_tuned_with_absolute_values() {
     let mut bench = Bench::new(json!({"tune": {"raiseRank": "LeastServed"}}));
-    let seen = Seen::Loop(Box::new(other(None)));
-    let Effect::Tune { tuning, uid } = bench.effect(&seen) else { panic!("nothing tuned") };
-    assert_eq!((uid.as_str(), tuning.seq, tuning.at.clone()), ("fast", 1, micros(at(0))));
+    let seen = TargetState::Loop(Box::new(other(None)));
+    let ExecutionEffect::Tune { tuning, uid } = bench.effect(&seen) else { panic!("nothing tuned") };
+    assert_eq!((uid.as_str(), tuning.seq, tuning.at.clone()), ("fast", 1, micro_time(at(0))));
     assert_eq!(tuning.rank, Some(vec!["memory".into(), "cpu".into()]));
     assert_eq!(tuning.message.as_deref(), Some("Increase rank memory"));
-    bench.ends(&Seen::Loop(Box::new(other(Some(tuning.clone())))), ExecutionState::Done, LoopReason::Done);
+    bench.ends(&TargetState::Loop(Box::new(other(Some(tuning.clone())))), ExecutionState::Done, LoopReason::Done);
     assert_eq!(bench.status.message.as_deref(), Some("Increase rank memory"));
     // What an Execution before this one tuned is not taken for this one's.
     let mut bench = Bench::new(json!({"tune": {"raiseRank": "LeastServed"}}));
     let before = Tuning { uid: "before".into(), seq: 17, ..tuning.clone() };
-    assert!(matches!(bench.effect(&Seen::Loop(Box::new(other(Some(before))))), Effect::Tune { .. }));
+    assert!(matches!(bench.effect(&TargetState::Loop(Box::new(other(Some(before))))), ExecutionEffect::Tune { .. }));
     // A level beside it keeps the rank.
     let mut bench = Bench::new(json!({"tune": {"threshold": {"path": "cpu.low.raise", "by": "3"}}}));
     bench.chosen.seq = 2;
-    let Effect::Tune { tuning, .. } = bench.effect(&Seen::Loop(Box::new(other(Some(tuning))))) else { panic!() };
+    let ExecutionEffect::Tune { tuning, .. } = bench.effect(&TargetState::Loop(Box::new(other(Some(tuning))))) else {
+        panic!()
+    };
     assert_eq!(tuning.thresholds[0].value.as_str(), "6");
     assert!(tuning.rank.is_some());
 }
 
 #[test]
 fn a_loop_is_tuned_only_where_it_allows_for_it() {
-    let refused = |rung: Value, edit: &dyn Fn(&mut LoopSeen)| {
+    let refused = |rung: Value, edit: &dyn Fn(&mut TunedLoop)| {
         let mut bench = Bench::new(rung);
         let mut other = other(None);
         edit(&mut other);
-        let next = bench.next(&Seen::Loop(Box::new(other)));
+        let next = bench.next(&TargetState::Loop(Box::new(other)));
         bench.recorded(next);
         (bench.status.state, bench.status.reason)
     };
@@ -317,13 +332,13 @@ fn rounds(by: Option<&str>, pause: i64) -> Vec<Option<LoopReason>> {
     let mut reasons = Vec::new();
     for round in 0..5 {
         bench.chosen.seq = round + 1;
-        let looked = Seen::Scale(Thing { by: by.map(Into::into), ..thing(generation) }, now);
-        let step = next(&bench.job(Some(&looked), Sent::Maybe, round * pause));
+        let looked = TargetState::Scale(ObjectVersion { written_by: by.map(Into::into), ..thing(generation) }, now);
+        let step = next_step(&bench.job(Some(&looked), Sent::Maybe, round * pause));
         bench.recorded(step);
         if bench.status.claim.is_some() {
             generation += 1;
-            let done = Seen::Scale(thing(generation), now + 1);
-            let step = next(&bench.job(Some(&done), Sent::Maybe, round * pause));
+            let done = TargetState::Scale(thing(generation), now + 1);
+            let step = next_step(&bench.job(Some(&done), Sent::Maybe, round * pause));
             bench.recorded(step);
         }
         reasons.push(bench.status.reason);

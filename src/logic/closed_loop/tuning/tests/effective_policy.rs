@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::api::closed_loop::ClosedLoopSpec;
 use crate::api::closed_loop::status::Effective;
 use crate::api::closed_loop::tunable::Tuning;
-use crate::logic::closed_loop::common::micros;
+use crate::logic::closed_loop::common::micro_time;
 use crate::logic::closed_loop::tests::bench::{at, demo};
 use crate::logic::closed_loop::tuning::effective_policy::{declared_rank, effective, level, stepped};
 
@@ -28,7 +28,7 @@ fn tuning(by: &str, second: i64, rank: Option<&[&str]>, thresholds: Value) -> Tu
         by: by.into(),
         uid: by.into(),
         seq: 1,
-        at: micros(at(second)),
+        at: micro_time(at(second)),
         rank: rank.map(|rank| rank.iter().map(|name| (*name).into()).collect()),
         thresholds: serde_json::from_value(thresholds).unwrap(),
         message: None,
@@ -49,7 +49,7 @@ fn the_strongest_decides_and_all_expires() {
     ];
     let policy = effective(&spec, &all, None, at(1)).unwrap();
     assert_eq!(policy.rank, ["cpu", "memory"], "what is no metric is left out, what is left out follows");
-    assert_eq!(policy.shown.until, Some(micros(at(3600))));
+    assert_eq!(policy.shown.until, Some(micro_time(at(3600))));
     assert_eq!(effective(&spec, &all, None, at(3600)).unwrap().rank, ["memory", "cpu"]);
 }
 

@@ -6,9 +6,9 @@ use serde_json::json;
 
 use crate::api::decision::{Counter, DecisionStatus};
 use crate::api::monitoring::LastServed;
-use crate::logic::closed_loop::common::micros;
+use crate::logic::closed_loop::common::micro_time;
 use crate::logic::closed_loop::tests::bench::at;
-use crate::logic::closed_loop::tuning::last_served::{find, imbalance, raised};
+use crate::logic::closed_loop::tuning::last_served::{find_least_served, imbalance, raise_rank};
 
 fn rank(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
@@ -21,7 +21,7 @@ fn decided(counters: &[(&str, i64, i64, Option<i64>)]) -> DecisionStatus {
         wanted: *wanted,
         served: *served,
         limited: 0,
-        last_served: last.map(|second| micros(at(second))),
+        last_served: last.map(|second| micro_time(at(second))),
     };
     DecisionStatus { counters: counters.iter().map(counter).collect(), ..DecisionStatus::default() }
 }
@@ -37,7 +37,7 @@ fn decided(counters: &[(&str, i64, i64, Option<i64>)]) -> DecisionStatus {
 #[case(&[("a", 20, 10, Some(9)), ("b", 20, 0, None), ("c", 20, 0, None)], Some("b"))]
 #[case(&[("a", 20, 12, Some(9)), ("b", 20, 12, Some(8))], None)]
 fn finds_who_fell_behind(#[case] counters: &[(&str, i64, i64, Option<i64>)], #[case] expected: Option<&str>) {
-    let found = find("imbalance", None, &rank(&["a", "b", "c"]), &decided(counters), 10);
+    let found = find_least_served("imbalance", None, &rank(&["a", "b", "c"]), &decided(counters), 10);
     assert_eq!(found.least_served.as_deref(), expected);
     assert_eq!(imbalance(&found) > 0, expected.is_some());
 }
@@ -45,10 +45,12 @@ fn finds_who_fell_behind(#[case] counters: &[(&str, i64, i64, Option<i64>)], #[c
 #[test]
 fn what_came_between_finding_and_change_counts_for_the_time_after() {
     let (before, after) = (rank(&["a", "b"]), rank(&["b", "a"]));
-    let found = find("i", None, &before, &decided(&[("a", 10, 10, Some(9)), ("b", 10, 0, None)]), 10);
-    let late = find("i", Some(&found), &before, &decided(&[("a", 13, 13, Some(12)), ("b", 13, 0, None)]), 10);
+    let found = find_least_served("i", None, &before, &decided(&[("a", 10, 10, Some(9)), ("b", 10, 0, None)]), 10);
+    let late =
+        find_least_served("i", Some(&found), &before, &decided(&[("a", 13, 13, Some(12)), ("b", 13, 0, None)]), 10);
     assert_eq!(late.found, found.found);
-    let changed = find("i", Some(&late), &after, &decided(&[("a", 14, 13, Some(12)), ("b", 14, 1, Some(13))]), 10);
+    let changed =
+        find_least_served("i", Some(&late), &after, &decided(&[("a", 14, 13, Some(12)), ("b", 14, 1, Some(13))]), 10);
     let served: Vec<i64> = changed.shares.iter().map(|share| share.served).collect();
     assert_eq!(served, [1, 3]);
 }
@@ -61,16 +63,17 @@ fn a_loop_made_anew_counts_from_nothing() {
         base: serde_json::from_value(json!([{"metric": "a", "wanted": 50, "served": 50}])).unwrap(),
         ..LastServed::default()
     };
-    let found = find("i", Some(&before), &names, &decided(&[("a", 10, 10, Some(9)), ("b", 10, 0, None)]), 10);
+    let found =
+        find_least_served("i", Some(&before), &names, &decided(&[("a", 10, 10, Some(9)), ("b", 10, 0, None)]), 10);
     assert_eq!(found.least_served.as_deref(), Some("b"));
 }
 
 #[test]
 fn a_rank_is_raised_by_one() {
     let names = rank(&["a", "b", "c"]);
-    assert_eq!(raised(&names, "c"), Some(rank(&["a", "c", "b"])));
-    assert_eq!(raised(&names, "a"), None);
-    assert_eq!(raised(&names, "d"), None);
+    assert_eq!(raise_rank(&names, "c"), Some(rank(&["a", "c", "b"])));
+    assert_eq!(raise_rank(&names, "a"), None);
+    assert_eq!(raise_rank(&names, "d"), None);
 }
 
 proptest! {
@@ -87,13 +90,13 @@ proptest! {
                 counter.wanted += 1;
                 if counter.metric == names[0] {
                     counter.served += 1;
-                    counter.last_served = Some(micros(at(second)));
+                    counter.last_served = Some(micro_time(at(second)));
                 }
             }
             if second % pace == 0 {
                 let status = DecisionStatus { counters: counters.clone(), ..DecisionStatus::default() };
-                let found = find("i", state.as_ref(), &names, &status, window);
-                if let Some(rank) = found.least_served.as_ref().and_then(|least| raised(&names, least)) {
+                let found = find_least_served("i", state.as_ref(), &names, &status, window);
+                if let Some(rank) = found.least_served.as_ref().and_then(|least| raise_rank(&names, least)) {
                     names = rank;
                 }
                 state = Some(found);

@@ -9,8 +9,10 @@ use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::closed_loop::{ClosedLoopSpec, ClosedLoopStatus};
 use crate::api::execution::{ExecutionState, ExecutionStatus};
 use crate::logic::closed_loop::tests::bench::{at, demo, spec};
-use crate::logic::closed_loop::validate::assessment::{Assessment, Case, Hops, Trouble, assess, same_edges, status};
-use crate::logic::closed_loop::validate::chain::Link;
+use crate::logic::closed_loop::validate::assessment::{
+    Assessment, AssessmentInput, ChildStatuses, LoopProblem, assess, same_edges, status,
+};
+use crate::logic::closed_loop::validate::chain::LoopLink;
 use crate::logic::closed_loop::validate::conflict::{Claimant, ClaimantKind, dimensions};
 use crate::logic::closed_loop::validate::support;
 
@@ -26,10 +28,11 @@ fn claimant(name: &str, spec: &ClosedLoopSpec) -> Claimant {
 }
 
 /// Assesses the loop `web`, and says how it is once its children are as given.
-fn judged(spec: &ClosedLoopSpec, others: &[Claimant], hops: Hops) -> (Assessment, ClosedLoopStatus) {
+fn judged(spec: &ClosedLoopSpec, others: &[Claimant], hops: ChildStatuses) -> (Assessment, ClosedLoopStatus) {
     let (old, me) = (ClosedLoopStatus::default(), claimant("web", spec));
-    let links: BTreeMap<String, Link> = Link::of(spec).into_iter().map(|link| ("web".to_owned(), link)).collect();
-    let case = Case { name: "web", spec, status: &old, links: &links, me: &me, others, now: at(1) };
+    let links: BTreeMap<String, LoopLink> =
+        LoopLink::of(spec).into_iter().map(|link| ("web".to_owned(), link)).collect();
+    let case = AssessmentInput { name: "web", spec, status: &old, links: &links, me: &me, others, now: at(1) };
     let assessment = assess(&case);
     let status = status(&case, &assessment, hops, 3);
     (assessment, status)
@@ -47,7 +50,7 @@ fn what_cannot_be_done_yet_is_named(#[case] pointer: &str, #[case] member: Value
     *value.pointer_mut(pointer).unwrap() = member;
     let asked = spec(value);
     assert_eq!(support::check(&asked).unwrap_err().field, field);
-    let (assessment, status) = judged(&asked, &[], Hops::default());
+    let (assessment, status) = judged(&asked, &[], ChildStatuses::default());
     assert!(assessment.children.decision.blocked.is_some_and(|why| why.contains(field)));
     assert_eq!(words(&status), [("Ready", "False", "NotSupported"), ("Stalled", "True", "NotSupported")]);
 }
@@ -61,9 +64,9 @@ fn a_name_that_leads_elsewhere_is_refused(#[case] pointer: &str, #[case] name: &
     let mut value = serde_json::to_value(demo(json!({}))).unwrap();
     value["serviceAccountName"] = json!("x");
     *value.pointer_mut(pointer).unwrap() = json!(name);
-    let (assessment, _) = judged(&spec(value), &[], Hops::default());
-    let Some(Trouble::Spec(LoopReason::SpecInvalid, words)) = &assessment.trouble else {
-        panic!("{:?}", assessment.trouble)
+    let (assessment, _) = judged(&spec(value), &[], ChildStatuses::default());
+    let Some(LoopProblem::Spec(LoopReason::SpecInvalid, words)) = &assessment.problem else {
+        panic!("{:?}", assessment.problem)
     };
     assert!(words.starts_with(field), "{words}");
 }
@@ -72,7 +75,7 @@ fn a_name_that_leads_elsewhere_is_refused(#[case] pointer: &str, #[case] name: &
 fn an_autoscaler_is_in_the_way_and_named() {
     let spec = demo(json!({}));
     let scaler = Claimant { kind: ClaimantKind::HorizontalPodAutoscaler, uid: "h".into(), ..claimant("hpa", &spec) };
-    let (assessment, status) = judged(&spec, &[scaler], Hops::default());
+    let (assessment, status) = judged(&spec, &[scaler], ChildStatuses::default());
     let why = assessment.children.execution.blocked.unwrap();
     assert!(why.contains("HorizontalPodAutoscaler hpa acts on replicas"), "{why}");
     assert!(words(&status).contains(&("Conflict", "True", "AutoscalerConflict")), "{status:?}");
@@ -89,12 +92,16 @@ fn a_child_that_failed_shows_in_the_parent() {
         message: Some("grant it".into()),
         ..ExecutionStatus::default()
     };
-    let hops =
-        Hops { monitoring: Some(&monitoring), decision: Some(&decision), execution: Some(&execution), strangers: None };
+    let hops = ChildStatuses {
+        monitoring: Some(&monitoring),
+        decision: Some(&decision),
+        execution: Some(&execution),
+        not_owned: None,
+    };
     let (_, failed) = judged(&spec, &[], hops);
     assert_eq!(words(&failed), [("Ready", "False", "Forbidden"), ("Reconciling", "True", "ProgressingWithRetry")]);
     assert_eq!(failed.summary.as_ref().map(|summary| summary.target.as_str()), Some("Deployment/web"));
-    let (_, missing) = judged(&spec, &[], Hops { execution: None, ..hops });
+    let (_, missing) = judged(&spec, &[], ChildStatuses { execution: None, ..hops });
     assert_eq!(words(&missing), [("Ready", "Unknown", "Starting"), ("Reconciling", "True", "Starting")]);
     assert!(!same_edges(&failed, &missing) && same_edges(&failed, &failed));
 }

@@ -6,11 +6,11 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use crate::logic::closed_loop::tests::bench::{at, demo, seconds, spec};
-use crate::logic::closed_loop::validate::chain::{Broken, Link, check, overlap};
+use crate::logic::closed_loop::validate::chain::{ChainError, LoopLink, check, overlap};
 use crate::logic::closed_loop::validate::conflict::{Claimant, ClaimantKind, dimensions, find};
 
-fn loops(links: &[(&str, Option<&str>)]) -> BTreeMap<String, Link> {
-    let link = |tunes: &Option<&str>| Link { tunes: tunes.map(Into::into), ..Link::default() };
+fn loops(links: &[(&str, Option<&str>)]) -> BTreeMap<String, LoopLink> {
+    let link = |tunes: &Option<&str>| LoopLink { tunes: tunes.map(Into::into), ..LoopLink::default() };
     links.iter().map(|(name, tunes)| ((*name).to_owned(), link(tunes))).collect()
 }
 
@@ -18,7 +18,7 @@ fn loops(links: &[(&str, Option<&str>)]) -> BTreeMap<String, Link> {
 fn three_may_stand_on_one_another() {
     let all = loops(&[("a", None), ("b", Some("a")), ("c", Some("b")), ("d", Some("c"))]);
     assert_eq!(check("c", &all), Ok(()));
-    assert_eq!(check("d", &all), Err(Broken::TooDeep(4)));
+    assert_eq!(check("d", &all), Err(ChainError::TooDeep(4)));
     assert_eq!(check("e", &loops(&[("e", Some("gone"))])), Ok(()));
 }
 
@@ -28,7 +28,7 @@ fn three_may_stand_on_one_another() {
 #[case(&[("a", Some("b")), ("b", Some("a")), ("c", Some("a"))], "c", &["c", "a", "b", "a"])]
 fn circles_are_refused(#[case] links: &[(&str, Option<&str>)], #[case] name: &str, #[case] way: &[&str]) {
     let way = way.iter().map(|name| (*name).to_owned()).collect();
-    assert_eq!(check(name, &loops(links)), Err(Broken::Circle(way)));
+    assert_eq!(check(name, &loops(links)), Err(ChainError::Circle(way)));
 }
 
 #[rstest]
@@ -47,7 +47,7 @@ fn a_slow_loop_has_to_be_slow(#[case] interval: i64, #[case] expected: bool) {
 fn a_link_is_read_off_its_loop() {
     let mut fast = demo(json!({"dwell": "60s"}));
     fast.actions.as_mut().unwrap()[1].settle = Some("90s".into());
-    let link = Link::of(&fast).unwrap();
+    let link = LoopLink::of(&fast).unwrap();
     assert_eq!((link.tunes, link.interval, link.dwell, link.settle), (None, seconds(15), seconds(60), seconds(90)));
 }
 

@@ -10,8 +10,8 @@ use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::execution::{Claim, Execution};
 use crate::api::marks;
 use crate::api::workload_action::{WorkloadAction, WorkloadActionSpec};
-use crate::controllers::closed_loop::ClosedLoops;
-use crate::logic::closed_loop::execution::{ActionEnd, Seen};
+use crate::controllers::execution::ExecutionController;
+use crate::logic::closed_loop::execution::{ActionProgress, TargetState};
 use crate::logic::facts::Key;
 use crate::logic::world::Source;
 use crate::logic::world::loops::is_owned;
@@ -21,38 +21,39 @@ use crate::runtime::error::Error;
 ///
 /// # Errors
 /// It could not be read.
-pub async fn look(ctx: &ClosedLoops, actor: &Actor, claim: Option<&Claim>) -> Result<Seen, Error> {
+pub async fn look(
+    controller: &ExecutionController,
+    actor: &Actor,
+    claim: Option<&Claim>,
+) -> Result<TargetState, Error> {
     let Some(name) = claim.and_then(|claim| claim.goal.workload_action.as_ref()) else {
-        return Ok(Seen::WorkloadAction(None));
+        return Ok(TargetState::WorkloadAction(None));
     };
     let key = Key::new(actor.loop_key.namespace.clone(), name.clone());
-    let known = ctx.ctx.store.read(|world| world.action(&key).cloned());
+    let known = controller.ctx.store.read(|world| world.action(&key).cloned());
     // That the watch has not told of it does not mean that it is not there.
     let found = match known {
         Some(known) => known,
-        None => {
-            let api = ctx.ctx.writer.api::<WorkloadAction>(&key.namespace);
-            match ctx.ctx.writer.call(api.get_opt(name)).await? {
-                Some(found) => take_in(ctx, found),
-                None => return Ok(Seen::WorkloadAction(None)),
-            }
-        }
+        None => match controller.ctx.writer.get::<WorkloadAction>(&key).await? {
+            Some(found) => take_in(controller, found),
+            None => return Ok(TargetState::WorkloadAction(None)),
+        },
     };
     if !is_owned(found.metadata.owner_references.as_ref(), &actor.uid) {
         let words = format!("WorkloadAction {name} is there and not this loop's");
-        return Ok(Seen::Unfit(LoopReason::NotOwned, words));
+        return Ok(TargetState::Unfit(LoopReason::NotOwned, words));
     }
-    Ok(Seen::WorkloadAction(Some(end(&found))))
+    Ok(TargetState::WorkloadAction(Some(end(&found))))
 }
 
-fn end(action: &WorkloadAction) -> ActionEnd {
-    let Some(status) = &action.status else { return ActionEnd::Running("was made".to_owned()) };
+fn end(action: &WorkloadAction) -> ActionProgress {
+    let Some(status) = &action.status else { return ActionProgress::Running("was made".to_owned()) };
     let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
     let words = ready.map_or_else(|| "was made".to_owned(), |ready| format!("{}: {}", ready.reason, ready.message));
     match (&status.finished_at, ready) {
-        (None, _) => ActionEnd::Running(words),
-        (Some(_), Some(ready)) if ready.status == "True" => ActionEnd::Succeeded(words),
-        (Some(_), _) => ActionEnd::Failed(words),
+        (None, _) => ActionProgress::Running(words),
+        (Some(_), Some(ready)) if ready.status == "True" => ActionProgress::Succeeded(words),
+        (Some(_), _) => ActionProgress::Failed(words),
     }
 }
 
@@ -61,7 +62,7 @@ fn end(action: &WorkloadAction) -> ActionEnd {
 /// # Errors
 /// It did not happen, one of that name is there, or nobody knows.
 pub async fn act(
-    ctx: &ClosedLoops,
+    controller: &ExecutionController,
     actor: &Actor,
     name: &str,
     spec: &WorkloadActionSpec,
@@ -76,13 +77,13 @@ pub async fn act(
     }]);
     action.metadata.owner_references = serde_json::from_value(owner).ok();
     let url = WorkloadAction::url_path(&(), Some(namespace));
-    let made = actor.account.create(ctx, &url, &action).await?;
-    take_in(ctx, made);
+    let made = actor.account.create(&url, &action).await?;
+    take_in(controller, made);
     Ok(None)
 }
 
 /// What the API server told of an action is a fact at once, for the actions' own controller too.
-fn take_in(ctx: &ClosedLoops, action: WorkloadAction) -> Arc<WorkloadAction> {
-    ctx.ctx.store.apply(action.clone(), Source::Own);
+fn take_in(controller: &ExecutionController, action: WorkloadAction) -> Arc<WorkloadAction> {
+    controller.ctx.store.apply(action.clone(), Source::Own);
     Arc::new(action)
 }

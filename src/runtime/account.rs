@@ -1,18 +1,17 @@
-//! Requests as a loop's service account: the operator's own connection, with the account named in a header.
+//! Requests as a service account of a namespace: the operator's own connection, with the account named in a header.
 
 use std::fmt::Debug;
 
 use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{GetParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::Request;
-use kube::{Api, Client};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::api::marks;
-use crate::controllers::closed_loop::ClosedLoops;
-use crate::runtime::error::Error;
+use super::error::Error;
+use super::writer::Writer;
+use crate::logic::facts::Key;
 
 /// The header that says as whom a request is made.
 const HEADER: &str = "impersonate-user";
@@ -20,14 +19,16 @@ const HEADER: &str = "impersonate-user";
 /// A service account.
 #[derive(Clone)]
 pub struct Account {
-    pub client: Client,
+    pub writer: Writer,
     pub namespace: String,
     pub name: String,
+    /// Field manager of what it writes.
+    pub manager: &'static str,
 }
 
 /// Where an object is, and which part of it is meant.
 #[derive(Clone, Copy, Debug)]
-pub struct Path<'a> {
+pub struct ObjectPath<'a> {
     /// Path of its kind in its namespace.
     pub url: &'a str,
     pub name: &'a str,
@@ -39,22 +40,22 @@ impl Account {
     ///
     /// # Errors
     /// The request did not succeed.
-    pub async fn get<T: DeserializeOwned>(&self, ctx: &ClosedLoops, path: Path<'_>) -> Result<T, Error> {
-        let (request, params) = (Request::new(path.url), kube::api::GetParams::default());
+    pub async fn get<T: DeserializeOwned>(&self, path: ObjectPath<'_>) -> Result<T, Error> {
+        let (request, params) = (Request::new(path.url), GetParams::default());
         let request = match path.subresource {
             Some(subresource) => request.get_subresource(subresource, path.name),
             None => request.get(path.name, &params),
         };
-        self.send(ctx, request.map_err(malformed)?).await
+        self.send(request.map_err(malformed)?).await
     }
 
     /// Reads the objects of a kind that bear these labels.
     ///
     /// # Errors
     /// The request did not succeed.
-    pub async fn list<T: DeserializeOwned>(&self, ctx: &ClosedLoops, url: &str, labels: &str) -> Result<T, Error> {
+    pub async fn list<T: DeserializeOwned>(&self, url: &str, labels: &str) -> Result<T, Error> {
         let request = Request::new(url).list(&ListParams::default().labels(labels));
-        self.send(ctx, request.map_err(malformed)?).await
+        self.send(request.map_err(malformed)?).await
     }
 
     /// Changes an object, or a subresource, by a merge patch. Its body carries uid and version, on which the API server
@@ -62,74 +63,53 @@ impl Account {
     ///
     /// # Errors
     /// The request did not succeed.
-    pub async fn merge<T: DeserializeOwned>(
-        &self,
-        ctx: &ClosedLoops,
-        path: Path<'_>,
-        body: &Value,
-    ) -> Result<T, Error> {
-        self.patch(ctx, path, &Patch::Merge(body)).await
+    pub async fn merge<T: DeserializeOwned>(&self, path: ObjectPath<'_>, body: &Value) -> Result<T, Error> {
+        self.patch(path, &Patch::Merge(body)).await
     }
 
     /// Changes an object, or a subresource, by a JSON patch, with its conditions inside.
     ///
     /// # Errors
     /// The request did not succeed.
-    pub async fn json<T: DeserializeOwned>(
-        &self,
-        ctx: &ClosedLoops,
-        path: Path<'_>,
-        patch: &[Value],
-    ) -> Result<T, Error> {
+    pub async fn json<T: DeserializeOwned>(&self, path: ObjectPath<'_>, patch: &[Value]) -> Result<T, Error> {
         let patch = serde_json::from_value(patch.into()).map_err(malformed)?;
-        self.patch(ctx, path, &Patch::<()>::Json(patch)).await
+        self.patch(path, &Patch::<()>::Json(patch)).await
     }
 
     async fn patch<T: DeserializeOwned>(
         &self,
-        ctx: &ClosedLoops,
-        path: Path<'_>,
+        path: ObjectPath<'_>,
         patch: &Patch<impl Serialize + Debug>,
     ) -> Result<T, Error> {
-        let params = PatchParams { field_manager: Some(marks::EXECUTION_MANAGER.to_owned()), ..PatchParams::default() };
+        let params = PatchParams { field_manager: Some(self.manager.to_owned()), ..PatchParams::default() };
         let request = Request::new(path.url);
         let request = match path.subresource {
             Some(subresource) => request.patch_subresource(subresource, path.name, &params, patch),
             None => request.patch(path.name, &params, patch),
         };
-        self.send(ctx, request.map_err(malformed)?).await
+        self.send(request.map_err(malformed)?).await
     }
 
     /// Makes an object.
     ///
     /// # Errors
     /// The request did not succeed.
-    pub async fn create<T: Serialize + DeserializeOwned>(
-        &self,
-        ctx: &ClosedLoops,
-        url: &str,
-        object: &T,
-    ) -> Result<T, Error> {
-        let params = PostParams { field_manager: Some(marks::EXECUTION_MANAGER.to_owned()), ..PostParams::default() };
+    pub async fn create<T: Serialize + DeserializeOwned>(&self, url: &str, object: &T) -> Result<T, Error> {
+        let params = PostParams { field_manager: Some(self.manager.to_owned()), ..PostParams::default() };
         let body = serde_json::to_vec(object).map_err(malformed)?;
-        self.send(ctx, Request::new(url).create(&params, body).map_err(malformed)?).await
+        self.send(Request::new(url).create(&params, body).map_err(malformed)?).await
     }
 
-    async fn send<T: DeserializeOwned>(
-        &self,
-        ctx: &ClosedLoops,
-        mut request: http::Request<Vec<u8>>,
-    ) -> Result<T, Error> {
+    async fn send<T: DeserializeOwned>(&self, mut request: http::Request<Vec<u8>>) -> Result<T, Error> {
         let user = format!("system:serviceaccount:{}:{}", self.namespace, self.name);
         request.headers_mut().insert(HEADER, user.parse().map_err(malformed)?);
-        ctx.ctx.writer.call(self.client.request(request)).await
+        self.writer.call(self.writer.client().request(request)).await
     }
 
     /// What to say where the API server refused for want of a right: its own words name account, verb and resource.
-    pub async fn words(&self, ctx: &ClosedLoops, refused: &str) -> String {
-        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &self.namespace);
+    pub async fn words(&self, refused: &str) -> String {
         let Self { namespace, name, .. } = self;
-        match ctx.ctx.writer.call(accounts.get_opt(name)).await {
+        match self.writer.get::<ServiceAccount>(&Key::new(namespace, name)).await {
             Ok(None) => format!("there is no service account {name} in namespace {namespace}: {refused}"),
             Ok(Some(_)) | Err(_) => {
                 format!("grant service account {name} this verb on this resource in namespace {namespace}: {refused}")

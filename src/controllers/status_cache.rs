@@ -1,60 +1,29 @@
-//! What one pass over a loop leaves to the next: statuses that were not worth a write, and what was looked at when.
+//! A status that was not worth a write, kept from one pass to the next by the controller whose object it is.
 //!
-//! All of it may be lost. What was not written is only believed as long as the stored status is the one that it grew from.
+//! It may be lost. It is only believed as long as the stored status is the one that it grew from.
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::core::object::HasStatus;
 
-use super::assessed::Assessed;
-use crate::api::decision::Decision;
-use crate::api::monitoring::{Monitoring, MonitoringSpec};
-use crate::api::sample::Sample;
+use crate::api::monitoring::Monitoring;
 use crate::logic::closed_loop::monitoring::tag;
-
-/// See the module.
-#[derive(Debug, Default)]
-pub struct Memory {
-    /// What the loop was last found to be.
-    pub assessed: Option<Arc<Assessed>>,
-    pub monitoring: Held<Monitoring>,
-    pub decision: Held<Decision>,
-    /// The sample that was taken, or refused, last.
-    pub sample: Option<Sample>,
-    /// What was watched when the levels were last looked at.
-    pub watched: Option<MonitoringSpec>,
-    /// The last write of Monitoring's status has had no answer.
-    pub unclear: bool,
-    /// When they were.
-    pub looked: Option<Timestamp>,
-    /// When time alone lets through an alarm that is held back.
-    pub again: Option<Timestamp>,
-    /// When the loop's own status was last written.
-    pub told: Option<Timestamp>,
-    /// When an event last told of what was done.
-    pub boasted: Option<Timestamp>,
-    /// Since when a right is missing.
-    pub forbidden: Option<Timestamp>,
-    /// What is in the way of the loop's children.
-    pub strangers: Option<String>,
-}
 
 /// A status as it is, beside the stored object from whose status it grew.
 #[derive(Debug)]
-pub struct Held<K: HasStatus> {
+pub struct StatusCache<K: HasStatus> {
     stored: Option<Arc<K>>,
     now: Arc<K::Status>,
 }
 
-impl<K: HasStatus<Status: Default>> Default for Held<K> {
+impl<K: HasStatus<Status: Default>> Default for StatusCache<K> {
     fn default() -> Self {
         Self { stored: None, now: Arc::default() }
     }
 }
 
-impl<K: HasStatus<Status: Clone + PartialEq + Default> + ResourceExt> Held<K> {
+impl<K: HasStatus<Status: Clone + PartialEq + Default> + ResourceExt> StatusCache<K> {
     /// The status as it is: what was not written, unless somebody has written another one meanwhile.
     pub fn of(&self, object: &Arc<K>) -> Arc<K::Status> {
         match object.status() {
@@ -73,15 +42,19 @@ impl<K: HasStatus<Status: Clone + PartialEq + Default> + ResourceExt> Held<K> {
         *self = Self { stored: Some(Arc::clone(object)), now };
     }
 
+    /// The object from whose status it grew.
+    pub fn stored(&self) -> Option<&Arc<K>> {
+        self.stored.as_ref()
+    }
+
     /// As it is.
     pub fn now(&self) -> &Arc<K::Status> {
         &self.now
     }
 }
 
-impl Held<Monitoring> {
-    /// The stored status is not of the last sample that is known here of this object: a request of a process that has ended
-    /// since has landed late, be it under the same number, or somebody has put the status back.
+impl StatusCache<Monitoring> {
+    /// The stored status is not of the last sample that is known here of this object: somebody has put the status back.
     pub fn is_ahead_of(&self, object: &Arc<Monitoring>) -> bool {
         let is_this = self.stored.as_ref().is_some_and(|stored| stored.metadata.uid == object.metadata.uid);
         let (known, stored) = (self.now.tag.as_ref(), object.status.as_ref().and_then(|status| status.tag.as_ref()));
@@ -98,9 +71,11 @@ fn same<K: HasStatus<Status: PartialEq> + ResourceExt>(one: &Arc<K>, other: &Arc
 mod tests {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
+    use jiff::Timestamp;
+
     use super::*;
     use crate::api::execution::{Execution, ExecutionStatus};
-    use crate::api::monitoring::MonitoringStatus;
+    use crate::api::monitoring::{MonitoringSpec, MonitoringStatus};
     use crate::api::sample::Tag;
 
     fn object(uid: &str, seq: i64) -> Arc<Execution> {
@@ -112,7 +87,7 @@ mod tests {
 
     #[test]
     fn what_was_not_written_counts_only_beside_what_it_grew_from() {
-        let mut held = Held::default();
+        let mut held = StatusCache::default();
         let unwritten = object("a", 2).status.clone().map(Arc::new);
         held.keep(&object("a", 1), unwritten);
         assert_eq!(held.of(&object("a", 1)).seq, Some(2));
@@ -132,7 +107,7 @@ mod tests {
 
     #[test]
     fn a_status_that_was_put_back_is_told_from_one_that_was_written_later() {
-        let mut held = Held::default();
+        let mut held = StatusCache::default();
         assert!(!held.is_ahead_of(&monitoring("a", 1, 1)), "nothing is known");
         let unwritten = monitoring("a", 4, 4).status.clone().map(Arc::new);
         held.keep(&monitoring("a", 3, 3), unwritten);

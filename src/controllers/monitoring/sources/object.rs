@@ -2,19 +2,19 @@
 
 use serde_json::Value;
 
-use super::{Asker, name};
+use super::SourceReader;
 use crate::api::closed_loop::TargetRef;
 use crate::api::closed_loop::source::ObjectField;
-use crate::controllers::closed_loop::target::account::Path;
-use crate::controllers::closed_loop::target::kinds;
-use crate::logic::closed_loop::monitoring::Got;
+use crate::controllers::outbound::{name, unread};
+use crate::logic::closed_loop::monitoring::SourceResult;
 use crate::logic::closed_loop::sources::document::{self, Text};
+use crate::runtime::account::ObjectPath;
 
 /// The value.
-pub async fn read(asker: &Asker<'_>, source: &ObjectField) -> Got {
+pub async fn read(reader: &SourceReader<'_>, source: &ObjectField) -> SourceResult {
     let ObjectField { api_version, kind, name: object, .. } = source;
     let id = TargetRef { api_version: api_version.clone(), kind: kind.clone(), name: object.clone() };
-    let object = asker.object(&id).await?;
+    let object = reader.object(&id).await?;
     let found = match (&source.path, &source.condition) {
         (Some(path), _) => document::number(&object, path, Text::Quantity),
         (None, Some(condition)) => document::condition(&object, condition),
@@ -23,7 +23,7 @@ pub async fn read(asker: &Asker<'_>, source: &ObjectField) -> Got {
     Ok(found?.into())
 }
 
-impl Asker<'_> {
+impl SourceReader<'_> {
     /// Any object of the loop's namespace.
     pub async fn object(&self, id: &TargetRef) -> Result<Value, String> {
         let TargetRef { api_version, kind, name: object } = id;
@@ -31,15 +31,15 @@ impl Asker<'_> {
         for part in api_version.split('/') {
             name(part)?;
         }
-        let place = match kinds::find(self.ctx, id).await {
+        let place = match self.controller.discovery.find(&self.controller.ctx, api_version, kind).await {
             Ok(Some(place)) => place,
             Ok(None) => return Err(format!("the API server knows no kind {kind} of namespaces in {api_version}")),
-            Err(error) => return Err(self.words(&what, error).await),
+            Err(error) => return Err(unread(&self.account, &what, error).await),
         };
         let url = place.url(&self.account.namespace);
-        match self.account.get(self.ctx, Path { url: &url, name: name(object)?, subresource: None }).await {
+        match self.account.get(ObjectPath { url: &url, name: name(object)?, subresource: None }).await {
             Ok(found) => Ok(found),
-            Err(error) => Err(self.words(&what, error).await),
+            Err(error) => Err(unread(&self.account, &what, error).await),
         }
     }
 }

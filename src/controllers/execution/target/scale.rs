@@ -4,15 +4,15 @@ use k8s_openapi::api::autoscaling::v1::Scale;
 use kube::api::DynamicObject;
 use serde_json::json;
 
-use super::account::Path;
-use super::{Actor, kinds, thing};
+use super::{Actor, find, no_such_kind, thing, unknown_kind};
 use crate::api::closed_loop::TargetRef;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::execution::Claim;
-use crate::controllers::closed_loop::ClosedLoops;
-use crate::logic::closed_loop::execution::{Seen, Thing};
+use crate::controllers::execution::ExecutionController;
+use crate::logic::closed_loop::execution::{ObjectVersion, TargetState};
 use crate::logic::facts::{DeploymentFact, Key, holder, replicas_owner};
 use crate::logic::world::Source;
+use crate::runtime::account::ObjectPath;
 use crate::runtime::error::Error;
 
 /// How often the target and its scale are read until both are of one version.
@@ -23,55 +23,64 @@ const READS: usize = 5;
 ///
 /// # Errors
 /// They could not be read.
-pub async fn look(ctx: &ClosedLoops, actor: &Actor, claim: Option<&Claim>) -> Result<Seen, Error> {
+pub async fn look(
+    controller: &ExecutionController,
+    actor: &Actor,
+    claim: Option<&Claim>,
+) -> Result<TargetState, Error> {
     let target = &actor.target;
-    if let Some(known) = known(ctx, actor).filter(|_| claim.is_none()) {
+    if let Some(known) = known(controller, actor).filter(|_| claim.is_none()) {
         let (id, scale) = (known.id, known.scale);
         return Ok(match &scale.owned_by {
             Some(manager) => owned(target, manager),
-            None => Seen::Scale(
-                Thing { uid: id.uid, generation: known.generation, version: id.version, by: scale.written_by },
+            None => TargetState::Scale(
+                ObjectVersion {
+                    uid: id.uid,
+                    generation: known.generation,
+                    version: id.version,
+                    written_by: scale.written_by,
+                },
                 scale.replicas,
             ),
         });
     }
-    let Some(place) = kinds::find(ctx, target).await? else { return Ok(kinds::unknown(target)) };
+    let Some(place) = find(controller, target).await? else { return Ok(unknown_kind(target)) };
     if !place.scales {
-        return Ok(Seen::Unfit(LoopReason::NotScalable, format!("{} has no scale subresource", target.kind)));
+        return Ok(TargetState::Unfit(LoopReason::NotScalable, format!("{} has no scale subresource", target.kind)));
     }
     let url = place.url(&actor.loop_key.namespace);
-    let whole = Path { url: &url, name: &target.name, subresource: None };
+    let whole = ObjectPath { url: &url, name: &target.name, subresource: None };
     for _ in 0..READS {
-        let object: DynamicObject = actor.account.get(ctx, whole).await?;
+        let object: DynamicObject = actor.account.get(whole).await?;
         if let Some(manager) = replicas_owner(object.metadata.managed_fields.as_deref().unwrap_or_default()) {
             return Ok(owned(target, &manager));
         }
         let fields = object.metadata.managed_fields.as_deref().unwrap_or_default();
-        let thing = Thing { by: holder(fields, &["spec", "replicas"]), ..thing(&object.metadata) };
+        let thing = ObjectVersion { written_by: holder(fields, &["spec", "replicas"]), ..thing(&object.metadata) };
         if place.plain {
-            return Ok(Seen::Scale(thing, replicas(&object)));
+            return Ok(TargetState::Scale(thing, replicas(&object)));
         }
-        let scale: Scale = actor.account.get(ctx, Path { subresource: Some("scale"), ..whole }).await?;
+        let scale: Scale = actor.account.get(ObjectPath { subresource: Some("scale"), ..whole }).await?;
         // Both of one version: the generation is that of these replicas.
         if scale.metadata.resource_version.as_ref() == Some(&thing.version) {
-            return Ok(Seen::Scale(thing, scale.spec.and_then(|spec| spec.replicas).unwrap_or(0)));
+            return Ok(TargetState::Scale(thing, scale.spec.and_then(|spec| spec.replicas).unwrap_or(0)));
         }
     }
     Err(Error::Conflict(format!("{} {} does not hold still", target.kind, target.name)))
 }
 
 /// The target as its watch told of it; only of Deployments all is known that is needed.
-fn known(ctx: &ClosedLoops, actor: &Actor) -> Option<DeploymentFact> {
+fn known(controller: &ExecutionController, actor: &Actor) -> Option<DeploymentFact> {
     let TargetRef { api_version, kind, name, .. } = &actor.target;
     let key = Key::new(actor.loop_key.namespace.clone(), name.clone());
     let is_deployment = api_version == "apps/v1" && kind == "Deployment";
-    ctx.ctx.store.read(|world| world.deployment(&key).filter(|_| is_deployment).cloned())
+    controller.ctx.store.read(|world| world.deployment(&key).filter(|_| is_deployment).cloned())
 }
 
-fn owned(target: &TargetRef, manager: &str) -> Seen {
+fn owned(target: &TargetRef, manager: &str) -> TargetState {
     let TargetRef { kind, name, .. } = target;
     let words = format!("spec.replicas of {kind} {name} belongs to {manager}: leave it out of what that applies");
-    Seen::Unfit(LoopReason::ReplicasOwnedElsewhere, words)
+    TargetState::Unfit(LoopReason::ReplicasOwnedElsewhere, words)
 }
 
 /// What the object's own spec says; one where it says nothing.
@@ -84,23 +93,28 @@ fn replicas(object: &DynamicObject) -> i32 {
 ///
 /// # Errors
 /// It did not happen, or nobody knows.
-pub async fn act(ctx: &ClosedLoops, actor: &Actor, thing: &Thing, replicas: i32) -> Result<Option<String>, Error> {
+pub async fn act(
+    controller: &ExecutionController,
+    actor: &Actor,
+    thing: &ObjectVersion,
+    replicas: i32,
+) -> Result<Option<String>, Error> {
     let target = &actor.target;
-    let Some(place) = kinds::find(ctx, target).await? else { return Err(kinds::gone(target)) };
+    let Some(place) = find(controller, target).await? else { return Err(no_such_kind(target)) };
     let url = place.url(&actor.loop_key.namespace);
-    let path = Path { url: &url, name: &target.name, subresource: Some("scale") };
+    let path = ObjectPath { url: &url, name: &target.name, subresource: Some("scale") };
     let body = json!({
         "metadata": {"uid": thing.uid, "resourceVersion": thing.version},
         "spec": {"replicas": replicas},
     });
-    let scale: Scale = actor.account.merge(ctx, path, &body).await?;
-    take_in(ctx, actor, thing, &scale);
+    let scale: Scale = actor.account.merge(path, &body).await?;
+    take_in(controller, actor, thing, &scale);
     Ok(scale.spec.and_then(|spec| spec.replicas).map(|replicas| replicas.to_string()))
 }
 
 /// The answer is a fact at once: the next look may come before the watch tells of it.
-fn take_in(ctx: &ClosedLoops, actor: &Actor, thing: &Thing, scale: &Scale) {
-    let Some(mut known) = known(ctx, actor).filter(|known| known.id.uid == thing.uid) else { return };
+fn take_in(controller: &ExecutionController, actor: &Actor, thing: &ObjectVersion, scale: &Scale) {
+    let Some(mut known) = known(controller, actor).filter(|known| known.id.uid == thing.uid) else { return };
     let Some(version) = scale.metadata.resource_version.clone() else { return };
     let replicas = scale.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0);
     // It was changed from exactly this version: nobody else's change is in between.
@@ -108,5 +122,5 @@ fn take_in(ctx: &ClosedLoops, actor: &Actor, thing: &Thing, scale: &Scale) {
     known.id.version = version;
     known.scale.replicas = replicas;
     known.scale.written_by = None;
-    ctx.ctx.store.apply(known, Source::Own);
+    controller.ctx.store.apply(known, Source::Own);
 }

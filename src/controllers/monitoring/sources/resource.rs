@@ -5,35 +5,36 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::{ObjectList, Selector};
 use serde_json::Value;
 
-use super::Asker;
+use super::SourceReader;
 use crate::api::closed_loop::TargetRef;
 use crate::api::closed_loop::source::ResourceUse;
-use crate::logic::closed_loop::monitoring::Got;
+use crate::controllers::outbound::unread;
+use crate::logic::closed_loop::monitoring::SourceResult;
 use crate::logic::closed_loop::sources::usage::{self, PodMetricsList};
 
 /// The value.
-pub async fn read(asker: &Asker<'_>, source: &ResourceUse, target: Option<&TargetRef>) -> Got {
+pub async fn read(reader: &SourceReader<'_>, source: &ResourceUse, target: Option<&TargetRef>) -> SourceResult {
     let selector = match (&source.pod_labels, target) {
         (Some(labels), _) => labels.clone().into_iter().collect(),
-        (None, Some(target)) => selector(target, &asker.object(target).await?)?,
+        (None, Some(target)) => selector(target, &reader.object(target).await?)?,
         (None, None) => return Err("there is no target whose pods are meant: set podLabels".to_owned()),
     };
     if selector.selects_all() {
         return Err("every pod of the namespace would be meant: set podLabels".to_owned());
     }
     let labels = selector.to_string();
-    let account = &asker.account;
+    let account = &reader.account;
     let url = format!("/apis/metrics.k8s.io/v1beta1/namespaces/{}/pods", account.namespace);
-    let used: PodMetricsList = match account.list(asker.ctx, &url, &labels).await {
+    let used: PodMetricsList = match account.list(&url, &labels).await {
         Ok(used) => used,
-        Err(error) => return Err(asker.words("API metrics.k8s.io", error).await),
+        Err(error) => return Err(unread(account, "API metrics.k8s.io", error).await),
     };
     let mut pods = Vec::new();
     if usage::needs_pods(source) {
         let url = format!("/api/v1/namespaces/{}/pods", account.namespace);
-        match account.list::<ObjectList<Pod>>(asker.ctx, &url, &labels).await {
+        match account.list::<ObjectList<Pod>>(&url, &labels).await {
             Ok(found) => pods = found.items,
-            Err(error) => return Err(asker.words("list of pods", error).await),
+            Err(error) => return Err(unread(account, "list of pods", error).await),
         }
     }
     usage::amount(source, &used, &pods)

@@ -9,46 +9,48 @@ use kube::api::{DynamicObject, ObjectList};
 use kube::core::Selector;
 use serde_json::{Value, json};
 
-use super::account::Path;
-use super::{Actor, kinds, thing};
+use super::{Actor, find, no_such_kind, thing, unknown_kind};
 use crate::api::closed_loop::action::{Resize, Resource};
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::execution::Quantities;
 use crate::api::scalars::Number;
-use crate::controllers::closed_loop::ClosedLoops;
-use crate::logic::closed_loop::execution::{Pending, PodChange, PodSeen, ResizeSeen, Seen, Thing};
+use crate::controllers::execution::ExecutionController;
+use crate::logic::closed_loop::execution::{
+    ObjectVersion, PendingResize, PodResize, PodResources, ResizeTarget, TargetState,
+};
 use crate::logic::closed_loop::rung;
+use crate::runtime::account::ObjectPath;
 use crate::runtime::error::Error;
 
 /// The workload's pods, as far as they have the container.
 ///
 /// # Errors
 /// They could not be read.
-pub async fn look(ctx: &ClosedLoops, actor: &Actor, resize: &Resize) -> Result<Seen, Error> {
+pub async fn look(controller: &ExecutionController, actor: &Actor, resize: &Resize) -> Result<TargetState, Error> {
     let target = &actor.target;
-    let Some(place) = kinds::find(ctx, target).await? else { return Ok(kinds::unknown(target)) };
+    let Some(place) = find(controller, target).await? else { return Ok(unknown_kind(target)) };
     let url = place.url(&actor.loop_key.namespace);
     let workload: DynamicObject =
-        actor.account.get(ctx, Path { url: &url, name: &target.name, subresource: None }).await?;
+        actor.account.get(ObjectPath { url: &url, name: &target.name, subresource: None }).await?;
     let Some(selector) = selector(&workload) else {
         let words = format!("{} {} has no selector, by which its pods could be found", target.kind, target.name);
-        return Ok(Seen::Unfit(LoopReason::NotScalable, words));
+        return Ok(TargetState::Unfit(LoopReason::NotScalable, words));
     };
     let target = thing(&workload.metadata);
-    let pods: ObjectList<Pod> = actor.account.list(ctx, &pods_url(actor), &selector).await?;
+    let pods: ObjectList<Pod> = actor.account.list(&pods_url(actor), &selector).await?;
     let sets: Vec<String> =
-        ctx.ctx.store.read(|world| world.sets_of(&target.uid).map(|set| set.id.uid.clone()).collect());
+        controller.ctx.store.read(|world| world.sets_of(&target.uid).map(|set| set.id.uid.clone()).collect());
     let owned = |owner: &OwnerReference| {
         owner.controller == Some(true) && (owner.uid == target.uid || sets.contains(&owner.uid))
     };
-    let mut pods: Vec<PodSeen> = pods
+    let mut pods: Vec<PodResources> = pods
         .into_iter()
         .filter(|pod| pod.metadata.owner_references.iter().flatten().any(owned))
         .filter_map(|pod| pod_seen(&pod, resize))
         .collect();
     pods.sort_by(|one, other| one.name.cmp(&other.name));
     let template = template(&workload, resize);
-    Ok(Seen::Resources(Box::new(ResizeSeen { target, template, pods })))
+    Ok(TargetState::Resources(Box::new(ResizeTarget { target, template, pods })))
 }
 
 fn pods_url(actor: &Actor) -> String {
@@ -66,7 +68,7 @@ fn selector(workload: &DynamicObject) -> Option<String> {
 }
 
 /// The pod, where it runs and has the container.
-fn pod_seen(pod: &Pod, resize: &Resize) -> Option<PodSeen> {
+fn pod_seen(pod: &Pod, resize: &Resize) -> Option<PodResources> {
     let spec = pod.spec.as_ref()?;
     let status = pod.status.as_ref()?;
     if pod.metadata.deletion_timestamp.is_some() || status.phase.as_deref() != Some("Running") {
@@ -76,13 +78,13 @@ fn pod_seen(pod: &Pod, resize: &Resize) -> Option<PodSeen> {
     let told = status.container_statuses.iter().flatten().find(|container| container.name == resize.container);
     let pending =
         status.conditions.iter().flatten().find(|one| one.type_ == "PodResizePending" && one.status == "True");
-    Some(PodSeen {
+    Some(PodResources {
         name: pod.metadata.name.clone()?,
         thing: thing(&pod.metadata),
         index,
         wants: quantities(spec.containers[index].resources.as_ref(), resize.resource),
         has: told.and_then(|container| container.resources.as_ref()).map(|has| quantities(Some(has), resize.resource)),
-        pending: pending.map(|pending| Pending {
+        pending: pending.map(|pending| PendingResize {
             refused: pending.reason.as_deref() == Some("Infeasible"),
             message: pending.message.clone().unwrap_or_default(),
         }),
@@ -111,18 +113,17 @@ fn template(workload: &DynamicObject, resize: &Resize) -> Option<(usize, Quantit
 /// # Errors
 /// One of them was not resized, or nobody knows.
 pub async fn act(
-    ctx: &ClosedLoops,
     actor: &Actor,
-    pods: &[PodChange],
+    pods: &[PodResize],
     container: &str,
     resource: Resource,
 ) -> Result<Option<String>, Error> {
     let url = pods_url(actor);
     for pod in pods {
-        let path = Path { url: &url, name: &pod.name, subresource: Some("resize") };
+        let path = ObjectPath { url: &url, name: &pod.name, subresource: Some("resize") };
         let at = format!("/spec/containers/{}", pod.index);
         let patch = patch(&pod.thing, &at, container, resource, &pod.from, &pod.to);
-        let _: Pod = actor.account.json(ctx, path, &patch).await?;
+        let _: Pod = actor.account.json(path, &patch).await?;
     }
     Ok(None)
 }
@@ -132,26 +133,26 @@ pub async fn act(
 /// # Errors
 /// It did not happen, or nobody knows.
 pub async fn act_on_template(
-    ctx: &ClosedLoops,
+    controller: &ExecutionController,
     actor: &Actor,
-    target: &Thing,
+    target: &ObjectVersion,
     index: usize,
     container: &str,
     change: (Resource, &Quantities, &Quantities),
 ) -> Result<Option<String>, Error> {
-    let Some(place) = kinds::find(ctx, &actor.target).await? else { return Err(kinds::gone(&actor.target)) };
+    let Some(place) = find(controller, &actor.target).await? else { return Err(no_such_kind(&actor.target)) };
     let url = place.url(&actor.loop_key.namespace);
-    let path = Path { url: &url, name: &actor.target.name, subresource: None };
+    let path = ObjectPath { url: &url, name: &actor.target.name, subresource: None };
     let at = format!("/spec/template/spec/containers/{index}");
     let (resource, from, to) = change;
     let patch = patch(target, &at, container, resource, from, to);
-    let _: DynamicObject = actor.account.json(ctx, path, &patch).await?;
+    let _: DynamicObject = actor.account.json(path, &patch).await?;
     Ok(None)
 }
 
 /// The change of one container, on the condition that the spec is of the generation that was looked at.
 fn patch(
-    thing: &Thing,
+    thing: &ObjectVersion,
     at: &str,
     container: &str,
     resource: Resource,

@@ -3,34 +3,34 @@
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
-use super::account::Path;
-use super::{Actor, kinds, tests_of, thing};
+use super::{Actor, find, no_such_kind, tests_of, thing, unknown_kind};
 use crate::api::closed_loop::TargetRef;
 use crate::api::closed_loop::reasons::LoopReason;
-use crate::controllers::closed_loop::ClosedLoops;
-use crate::logic::closed_loop::execution::{Seen, Thing};
+use crate::controllers::execution::ExecutionController;
+use crate::logic::closed_loop::execution::{ObjectVersion, TargetState};
 use crate::logic::facts::holder;
+use crate::runtime::account::ObjectPath;
 use crate::runtime::error::Error;
 
 /// The field's value.
 ///
 /// # Errors
 /// It could not be read.
-pub async fn look(ctx: &ClosedLoops, actor: &Actor, path: &str) -> Result<Seen, Error> {
+pub async fn look(controller: &ExecutionController, actor: &Actor, path: &str) -> Result<TargetState, Error> {
     let target = &actor.target;
-    if !is_allowed(ctx, target) {
+    if !is_allowed(controller, target) {
         let words = format!(
             "fields of kind {} are not patched: setting closedLoops.patchableKinds of the operator does not list {}",
             target.kind,
             name(target),
         );
-        return Ok(Seen::Unfit(LoopReason::NotSupported, words));
+        return Ok(TargetState::Unfit(LoopReason::NotSupported, words));
     }
-    let Some(place) = kinds::find(ctx, target).await? else { return Ok(kinds::unknown(target)) };
+    let Some(place) = find(controller, target).await? else { return Ok(unknown_kind(target)) };
     let url = place.url(&actor.loop_key.namespace);
     let object: DynamicObject =
-        actor.account.get(ctx, Path { url: &url, name: &target.name, subresource: None }).await?;
-    let unfit = |words: String| Ok(Seen::Unfit(LoopReason::NotScalable, words));
+        actor.account.get(ObjectPath { url: &url, name: &target.name, subresource: None }).await?;
+    let unfit = |words: String| Ok(TargetState::Unfit(LoopReason::NotScalable, words));
     if object.metadata.generation.is_none() {
         return unfit(format!("objects of kind {} bear no generation, by which a change could be told", target.kind));
     }
@@ -41,12 +41,12 @@ pub async fn look(ctx: &ClosedLoops, actor: &Actor, path: &str) -> Result<Seen, 
     let value = object.data.pointer(&pointer(path)).cloned();
     let fields = object.metadata.managed_fields.as_deref().unwrap_or_default();
     let by = holder(fields, &path.split('.').collect::<Vec<_>>());
-    Ok(Seen::Field(Thing { by, ..thing(&object.metadata) }, value))
+    Ok(TargetState::Field(ObjectVersion { written_by: by, ..thing(&object.metadata) }, value))
 }
 
-fn is_allowed(ctx: &ClosedLoops, target: &TargetRef) -> bool {
+fn is_allowed(controller: &ExecutionController, target: &TargetRef) -> bool {
     let name = name(target);
-    ctx.patchable.contains(&name)
+    controller.patchable.contains(&name)
 }
 
 /// `apps/Deployment`; a kind of the core group is `/Service`.
@@ -65,19 +65,19 @@ fn pointer(path: &str) -> String {
 /// # Errors
 /// It did not happen, or nobody knows.
 pub async fn act(
-    ctx: &ClosedLoops,
+    controller: &ExecutionController,
     actor: &Actor,
-    target: &Thing,
+    target: &ObjectVersion,
     path: &str,
     value: &Value,
 ) -> Result<Option<String>, Error> {
-    let Some(place) = kinds::find(ctx, &actor.target).await? else { return Err(kinds::gone(&actor.target)) };
+    let Some(place) = find(controller, &actor.target).await? else { return Err(no_such_kind(&actor.target)) };
     let url = place.url(&actor.loop_key.namespace);
     let mut patch = tests_of(target);
     // To a list, `add` would add one more.
     let in_list = path.rsplit('.').next().is_some_and(|last| last.parse::<usize>().is_ok());
     patch.push(json!({"op": if in_list { "replace" } else { "add" }, "path": pointer(path), "value": value}));
-    let place = Path { url: &url, name: &actor.target.name, subresource: None };
-    let object: DynamicObject = actor.account.json(ctx, place, &patch).await?;
+    let place = ObjectPath { url: &url, name: &actor.target.name, subresource: None };
+    let object: DynamicObject = actor.account.json(place, &patch).await?;
     Ok(object.data.pointer(&pointer(path)).map(Value::to_string))
 }

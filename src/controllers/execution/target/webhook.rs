@@ -6,9 +6,9 @@ use super::Actor;
 use crate::api::closed_loop::action::Webhook;
 use crate::api::decision::DecisionStatus;
 use crate::clients;
-use crate::controllers::closed_loop::ClosedLoops;
-use crate::controllers::closed_loop::sources::Asker;
-use crate::logic::closed_loop::execution::Acted;
+use crate::controllers::execution::ExecutionController;
+use crate::controllers::outbound;
+use crate::logic::closed_loop::execution::EffectResult;
 use crate::logic::closed_loop::rung;
 
 /// The kind of event.
@@ -19,18 +19,20 @@ const MEDIA: &str = "application/cloudevents+json; charset=utf-8";
 
 /// Sends the event, with the secrets that the loop's own account may read. An answer that does not come leaves open whether
 /// it arrived.
-pub async fn act(ctx: &ClosedLoops, actor: &Actor, id: &str, webhook: &Webhook) -> Acted {
-    let asker = Asker { ctx, account: actor.account.clone() };
-    let call = match asker.call(&webhook.url, webhook.auth.as_ref(), webhook.ca.as_ref(), ctx.request_timeout).await {
+pub async fn act(controller: &ExecutionController, actor: &Actor, id: &str, webhook: &Webhook) -> EffectResult {
+    let outbound = &controller.outbound;
+    let _place = outbound.gate.enter(&actor.account.namespace).await;
+    let (auth, ca) = (webhook.auth.as_ref(), webhook.ca.as_ref());
+    let call = match outbound::call(&actor.account, &webhook.url, auth, ca, outbound.request_timeout).await {
         Ok(call) => call,
-        Err(words) => return Acted::Refused(format!("it was not sent: {words}")),
+        Err(words) => return EffectResult::Refused(format!("it was not sent: {words}")),
     };
     let body = event(actor, id).to_string().into_bytes();
-    let answer = ctx.web.post(&call, MEDIA, body).await.and_then(clients::web::Answer::good);
+    let answer = outbound.web.post(&call, MEDIA, body).await.and_then(clients::web::Answer::good);
     match answer {
-        Ok(_) => Acted::Done(None),
+        Ok(_) => EffectResult::Done(None),
         Err(error @ (clients::Error::Timeout(_) | clients::Error::Broken(_) | clients::Error::TooLong)) => {
-            Acted::Unclear(error.to_string())
+            EffectResult::Unclear(error.to_string())
         }
         Err(
             error @ (clients::Error::Refused(_)
@@ -39,7 +41,7 @@ pub async fn act(ctx: &ClosedLoops, actor: &Actor, id: &str, webhook: &Webhook) 
             | clients::Error::Redirect(_)
             | clients::Error::Status(_)
             | clients::Error::Answer(_)),
-        ) => Acted::Refused(error.to_string()),
+        ) => EffectResult::Refused(error.to_string()),
     }
 }
 

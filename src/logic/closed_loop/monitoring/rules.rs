@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::level::Levels;
-use super::tag::{self, Refusal, Ways};
+use super::tag::{self, Delivery, SampleRefusal};
 use crate::api::closed_loop::Trace;
 use crate::api::monitoring::{LastServed, MonitoringSpec, MonitoringStatus};
 use crate::api::sample::{Sample, Tag};
-use crate::logic::closed_loop::common::{Fault, span};
+use crate::logic::closed_loop::common::{FieldError, duration, later};
 
 /// How often the sources are asked where the spec does not say.
 const DEFAULT_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
@@ -22,11 +23,11 @@ pub(super) const NO_MORE: &str = "no value has come for too long";
 
 /// What is watched, read.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Watch {
+pub struct MonitoringRules {
     pub(super) metrics: Vec<(String, Levels)>,
     /// Key in a pushed sample, by metric.
     keys: Vec<(String, String)>,
-    pub(super) ways: Ways,
+    pub(super) ways: Delivery,
     /// How often the sources are asked.
     pub interval: SignedDuration,
     pub(super) trace: Trace,
@@ -34,18 +35,18 @@ pub struct Watch {
 }
 
 /// What came of asking for one metric: a value, or why there is none.
-pub type Got = Result<Point, String>;
+pub type SourceResult = Result<SourceValue, String>;
 
 /// A value, as it came.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Point {
+pub struct SourceValue {
     /// The value.
     pub value: String,
     /// When it was measured, where its source says so. Default: with the rest of the measurement.
     pub at: Option<Timestamp>,
 }
 
-impl From<String> for Point {
+impl From<String> for SourceValue {
     fn from(value: String) -> Self {
         Self { value, at: None }
     }
@@ -57,17 +58,14 @@ pub struct Measurement {
     /// When its sender measured it, RFC 3339. None: we asked for it, now.
     pub pushed: Option<String>,
     /// What came of it. A metric that was not asked for is left out, and keeps its last value for a while.
-    pub values: BTreeMap<String, Got>,
+    pub values: BTreeMap<String, SourceResult>,
     /// What the rule LastServed found, for each metric with a source `loop`.
-    pub last_served: Vec<(String, LastServedFound)>,
+    pub last_served: Vec<(String, LastServed)>,
 }
-
-/// See [`crate::logic::closed_loop::tuning::last_served`].
-pub type LastServedFound = LastServed;
 
 /// What is new.
 #[derive(Clone, Copy, Debug)]
-pub enum News<'a> {
+pub enum ObserveTrigger<'a> {
     /// Something was measured.
     Measured(&'a Measurement),
     /// Only time has passed.
@@ -76,7 +74,7 @@ pub enum News<'a> {
 
 /// What comes of it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Seen {
+pub struct Observation {
     /// The next status.
     pub status: MonitoringStatus,
     /// It is worth a write.
@@ -85,24 +83,45 @@ pub struct Seen {
     pub fresh: bool,
 }
 
-/// Where the loop's other hops are.
-#[derive(Clone, Copy, Debug)]
-pub struct Around<'a> {
-    /// The last tag that any hop of the loop has seen: a hop that forgot takes up there.
+/// What is written of the loop's hops, this one included.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ObserveContext<'a> {
+    /// The last tag that any later hop of the loop has seen: a hop that forgot takes up there.
     pub last: Option<&'a Tag>,
+    /// Tag and term of the status as it is stored: what was not worth a write is not in it.
+    pub written: Option<&'a Tag>,
+    pub written_term: Option<&'a str>,
+    /// Number of the last decision, where its execution has ended.
+    pub ended: Option<i64>,
+    /// This leader term.
+    pub term: &'a str,
     /// The time.
     pub now: Timestamp,
 }
 
-impl Watch {
+#[cfg(test)]
+impl<'a> ObserveContext<'a> {
+    /// What is written is of this leader term; of no sample.
+    pub fn of(last: Option<&'a Tag>, now: Timestamp) -> Self {
+        Self { last, written: None, written_term: Some("term"), ended: None, term: "term", now }
+    }
+}
+
+/// The least time between two writes that only show another sample while an alarm stands.
+pub(super) const SAMPLE_INTERVAL: SignedDuration = SignedDuration::from_secs(1);
+
+/// Values expire just after their last moment.
+const MICROSECOND: SignedDuration = SignedDuration::from_micros(1);
+
+impl MonitoringRules {
     /// Reads the spec.
     ///
     /// # Errors
     ///
     /// A number or duration cannot be read.
-    pub fn parse(spec: &MonitoringSpec) -> Result<Self, Fault> {
+    pub fn parse(spec: &MonitoringSpec) -> Result<Self, FieldError> {
         let interval = match &spec.interval {
-            Some(interval) => span("interval", Some(interval))?,
+            Some(interval) => duration("interval", Some(interval))?,
             None => DEFAULT_INTERVAL,
         };
         let mut metrics = Vec::new();
@@ -113,7 +132,7 @@ impl Watch {
                 keys.push((metric.name.clone(), push.key.clone().unwrap_or_else(|| metric.name.clone())));
             }
         }
-        let ways = if keys.is_empty() || keys.len() == metrics.len() { Ways::One } else { Ways::Both };
+        let ways = if keys.is_empty() || keys.len() == metrics.len() { Delivery::Uniform } else { Delivery::Mixed };
         Ok(Self { metrics, keys, ways, interval, trace: spec.trace, paused: spec.paused })
     }
 
@@ -121,7 +140,7 @@ impl Watch {
     #[must_use]
     pub fn pushed(&self, sample: &Sample) -> Measurement {
         let value = |key: &str| match sample.values.get(key) {
-            Some(value) => Ok(Point::from(value.clone())),
+            Some(value) => Ok(SourceValue::from(value.clone())),
             None => Err(format!("the sample has no {key}")),
         };
         Measurement {
@@ -134,19 +153,32 @@ impl Watch {
     /// Whether a pushed sample may be news, beside the status as it is stored and the last tag that any hop has seen. For who
     /// has just started: later, each other sample is.
     #[must_use]
-    pub fn may_be_news(&self, stored: &MonitoringStatus, sample: &Sample, around: Around) -> bool {
-        let last = tag::latest([stored.tag.as_ref(), around.last]);
-        match tag::next(last, &sample.time, self.ways, around.now) {
-            Ok(_) | Err(Refusal::FromFuture | Refusal::Unreadable) => true,
-            Err(Refusal::Repeated) => tag::is_after(last, stored.tag.as_ref()),
-            Err(Refusal::OutOfOrder) => false,
+    pub fn may_be_news(&self, stored: &MonitoringStatus, sample: &Sample, context: ObserveContext) -> bool {
+        let last = tag::latest([stored.tag.as_ref(), context.last]);
+        match tag::for_pushed(last, &sample.time, self.ways, context.now) {
+            Ok(_) | Err(SampleRefusal::FromFuture | SampleRefusal::Unreadable) => true,
+            Err(SampleRefusal::Repeated) => tag::is_after(last, stored.tag.as_ref()),
+            Err(SampleRefusal::OutOfOrder) => false,
         }
     }
 
-    /// When time alone raises an alarm that is pending.
+    /// When time alone changes something, after this time: an alarm that is pending is raised, a value expires or is replaced
+    /// by what is assumed, or a sample that came too soon after the last write is due to be written.
     #[must_use]
-    pub fn ripe(&self, status: &MonitoringStatus) -> Option<Timestamp> {
+    pub fn next_change(&self, status: &MonitoringStatus, written: Option<&Tag>, after: Timestamp) -> Option<Timestamp> {
         let levels = |name: &str| self.metrics.iter().find(|(metric, _)| metric == name).map(|(_, levels)| levels);
-        status.pending.iter().filter_map(|alarm| levels(&alarm.metric)?.ripe(alarm.side, alarm.since.0)).min()
+        let raised =
+            status.pending.iter().filter_map(|alarm| levels(&alarm.metric)?.raises_at(alarm.side, alarm.since.0));
+        let expires = |metric: &str, from: &MicroTime| Some(later(later(from.0, levels(metric)?.after), MICROSECOND));
+        let expired = status.values.iter().filter_map(|reading| expires(&reading.metric, &reading.at));
+        let missing = status.unknown.iter().filter_map(|unknown| expires(&unknown.metric, &unknown.since));
+        let postponed = status.heartbeat.iter().filter(|_| is_postponed(status, written));
+        let postponed = postponed.map(|last| later(last.0, SAMPLE_INTERVAL));
+        raised.chain(expired).chain(missing).chain(postponed).filter(|at| *at > after).min()
     }
+}
+
+/// A sample that should be shown while an alarm stands is not written yet.
+pub(super) fn is_postponed(status: &MonitoringStatus, written: Option<&Tag>) -> bool {
+    !status.alarms.is_empty() && status.tag.as_ref() != written
 }

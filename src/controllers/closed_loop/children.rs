@@ -1,0 +1,187 @@
+//! The specs of a loop's children, made and kept as they are to be.
+//!
+//! A child of its name that is not the loop's is left alone. Never touches `Monitoring.spec.sample`, nor the loop's spec.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::Patch;
+use kube::core::object::HasSpec;
+use kube::{Resource, ResourceExt};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use crate::api::closed_loop::ClosedLoop;
+use crate::api::decision::{Decision, DecisionSpec};
+use crate::api::execution::{Execution, ExecutionSpec};
+use crate::api::marks;
+use crate::api::monitoring::{Monitoring, MonitoringSpec};
+use crate::logic::closed_loop::validate::assessment::Assessment;
+use crate::logic::facts::Key;
+use crate::logic::world::Indexed;
+use crate::logic::world::loops::{Family, is_owned};
+use crate::runtime::context::Context;
+use crate::runtime::error::Error;
+use crate::runtime::writer::Kube;
+
+/// Makes the children what they are to be. Returns what is in the way: objects of their names that are not the loop's.
+///
+/// # Errors
+/// A write did not succeed.
+pub async fn keep(ctx: &Context, key: &Key, family: &Family, assessment: &Assessment) -> Result<Option<String>, Error> {
+    if !assessment.can_have_children(&key.name) {
+        return Ok(None);
+    }
+    let (parent, children) = (&*family.parent, &assessment.children);
+    let monitoring = child(ctx, parent, family.monitoring.as_ref(), &children.monitoring).await?;
+    let decision = child(ctx, parent, family.decision.as_ref(), &children.decision).await?;
+    let execution = child(ctx, parent, family.execution.as_ref(), &children.execution).await?;
+    Ok(monitoring.or(decision).or(execution))
+}
+
+/// A child of a loop.
+trait Child: Kube + Indexed + Serialize + HasSpec<Spec: Serialize + Clone + PartialEq> {
+    /// Name of its writes in metrics and logs.
+    const EFFECT: &'static str;
+    fn make(name: &str, spec: Self::Spec) -> Self;
+    /// What of the spec is the loop's.
+    fn ours(&self) -> Self::Spec {
+        self.spec().clone()
+    }
+    /// Whether that is this.
+    fn is(&self, spec: &Self::Spec) -> bool {
+        self.spec() == spec
+    }
+}
+
+impl Child for Monitoring {
+    const EFFECT: &'static str = "KeepMonitoring";
+
+    fn make(name: &str, spec: MonitoringSpec) -> Self {
+        Self::new(name, spec)
+    }
+    fn ours(&self) -> MonitoringSpec {
+        MonitoringSpec { sample: None, ..self.spec.clone() }
+    }
+    fn is(&self, spec: &MonitoringSpec) -> bool {
+        let MonitoringSpec { metrics, interval, trace, service_account_name, target, paused, sample: _ } = &self.spec;
+        (metrics, interval, trace, paused) == (&spec.metrics, &spec.interval, &spec.trace, &spec.paused)
+            && (service_account_name, target) == (&spec.service_account_name, &spec.target)
+    }
+}
+
+impl Child for Decision {
+    const EFFECT: &'static str = "KeepDecision";
+
+    fn make(name: &str, spec: DecisionSpec) -> Self {
+        Self::new(name, spec)
+    }
+}
+
+impl Child for Execution {
+    const EFFECT: &'static str = "KeepExecution";
+
+    fn make(name: &str, spec: ExecutionSpec) -> Self {
+        Self::new(name, spec)
+    }
+}
+
+/// Makes one child, or makes it again what it is to be. Returns why it cannot.
+async fn child<K: Child>(
+    ctx: &Context,
+    parent: &ClosedLoop,
+    found: Option<&Arc<K>>,
+    spec: &K::Spec,
+) -> Result<Option<String>, Error> {
+    let wanted = wanted::<K>(parent, spec);
+    let name = wanted.name_any();
+    let Some(found) = found else {
+        let namespace = parent.namespace().unwrap_or_default();
+        let made = ctx.writer.create(marks::LOOP_MANAGER, &namespace, &wanted);
+        ctx.write_own::<ClosedLoop, K>(K::EFFECT, &wanted, made).await?;
+        return Ok(None);
+    };
+    if !is_owned(found.meta().owner_references.as_ref(), &parent.uid().unwrap_or_default()) {
+        let words =
+            || format!("{} {name} is there and not this loop's: delete it, or give the loop another name", K::KIND);
+        return Ok((!is_orphan(found.owner_references(), &name)).then(words));
+    }
+    let marked = found.labels().get(marks::LOOP) == Some(&name);
+    if found.meta().deletion_timestamp.is_some() || (marked && found.is(spec)) {
+        return Ok(None);
+    }
+    let body = json!({
+        "apiVersion": K::api_version(&()),
+        "kind": K::kind(&()),
+        "metadata": {
+            "namespace": wanted.namespace(), "name": name, "uid": found.uid(),
+            "labels": wanted.labels(), "ownerReferences": wanted.owner_references(),
+        },
+        "spec": spec,
+    });
+    patch(ctx, &**found, &Patch::Apply(body)).await?;
+    // What others have added is not ours to leave out, by the rules of server-side apply: it has to be taken away.
+    let Some(applied) = ctx.store.read(|world| world.table::<K>().get(&found.id().key).cloned()) else {
+        return Ok(None);
+    };
+    if let Some(change) = difference(&json!(applied.ours()), &json!(spec)) {
+        patch(ctx, &*applied, &Patch::Merge(json!({"spec": change}))).await?;
+    }
+    Ok(None)
+}
+
+fn wanted<K: Child>(parent: &ClosedLoop, spec: &K::Spec) -> K {
+    let name = parent.name_any();
+    let mut wanted = K::make(&name, spec.clone());
+    wanted.meta_mut().namespace = parent.namespace();
+    wanted.meta_mut().labels = Some([(marks::LOOP.to_owned(), name)].into());
+    wanted.meta_mut().owner_references = parent.controller_owner_ref(&()).map(|owner| vec![owner]);
+    wanted
+}
+
+async fn patch<K: Child>(ctx: &Context, child: &K, patch: &Patch<Value>) -> Result<(), Error> {
+    let key = child.id().key;
+    let write = ctx.writer.patch::<K>(marks::LOOP_MANAGER, &key, patch);
+    ctx.write_own::<ClosedLoop, K>(K::EFFECT, child, write).await
+}
+
+/// It belongs to a loop of this name that was there before, and goes by itself.
+fn is_orphan(owners: &[OwnerReference], name: &str) -> bool {
+    owners.iter().any(|owner| owner.kind == ClosedLoop::kind(&()) && owner.name == name)
+}
+
+/// The merge patch that makes one JSON value the other; none where they are the same.
+fn difference(from: &Value, to: &Value) -> Option<Value> {
+    match (from, to) {
+        (Value::Object(from), Value::Object(to)) => {
+            let mut patch = Map::new();
+            for name in from.keys().filter(|name| !to.contains_key(*name)) {
+                patch.insert(name.clone(), Value::Null);
+            }
+            for (name, value) in to {
+                if let Some(change) = difference(from.get(name).unwrap_or(&Value::Null), value) {
+                    patch.insert(name.clone(), change);
+                }
+            }
+            (!patch.is_empty()).then_some(Value::Object(patch))
+        }
+        (from, to) => (from != to).then(|| to.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_difference_takes_away_what_was_added() {
+        for (from, to, expected) in [
+            (json!({"a": 1}), json!({"a": 1}), None),
+            (json!({"a": 1, "b": 2}), json!({"a": 1}), Some(json!({"b": null}))),
+            (json!({"a": {"b": 1, "c": 2}}), json!({"a": {"b": 3}}), Some(json!({"a": {"b": 3, "c": null}}))),
+            (json!({"a": [1, 2]}), json!({"a": [1]}), Some(json!({"a": [1]}))),
+        ] {
+            assert_eq!(difference(&from, &to), expected);
+        }
+    }
+}

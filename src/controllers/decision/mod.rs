@@ -1,0 +1,115 @@
+//! The decision controller, the second hop of a loop: alarms become at most one decision, which counts once it is written.
+//!
+//! | beat | what |
+//! |---|---|
+//! | observe | the Decision, its loop's Monitoring and Execution as they were written |
+//! | plan | `logic::closed_loop::decision` |
+//! | act | nothing: execution does |
+//! | report | `Decision.status`, with the version that was read |
+//!
+//! Decides nothing before monitoring has written in this leader term: what it read was another leader's. A crash may lose all
+//! that is kept here.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+
+use crate::api::decision::{Decision, DecisionSpec, DecisionStatus};
+use crate::api::marks;
+use crate::controllers::status_cache::StatusCache;
+use crate::logic::closed_loop::decision::{Decided, DecisionInput, DecisionRules, Executor};
+use crate::logic::facts::Key;
+use crate::logic::world::Fact;
+use crate::logic::world::loops::Family;
+use crate::runtime::context::Context;
+use crate::runtime::error::Error;
+use crate::runtime::run::{Controller, Outcome};
+
+/// Everything the controller works with.
+pub struct DecisionController {
+    pub ctx: Context,
+    pub memory: DecisionMemory,
+}
+
+/// What is kept between two passes.
+#[derive(Default)]
+pub struct DecisionMemory(Mutex<HashMap<Key, Memory>>);
+
+/// The same, of one Decision.
+#[derive(Default)]
+struct Memory {
+    status: StatusCache<Decision>,
+    /// The spec as it was last read.
+    rules: Option<(DecisionSpec, Arc<DecisionRules>)>,
+}
+
+impl DecisionMemory {
+    fn objects(&self) -> MutexGuard<'_, HashMap<Key, Memory>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Controller for DecisionController {
+    type Kind = Decision;
+    const NAME: &'static str = "decision";
+
+    async fn reconcile(self: Arc<Self>, key: Key) -> Outcome {
+        let mut memory = self.memory.objects().remove(&key).unwrap_or_default();
+        let Some(family) = self.ctx.store.read(|world| world.family(&key)).map(Family::own) else {
+            return self.ctx.finish(Ok(None));
+        };
+        let done = self.decide(family, &mut memory).await;
+        self.memory.objects().insert(key, memory);
+        self.ctx.finish(done)
+    }
+}
+
+impl DecisionController {
+    /// Decides about what monitoring wrote, and takes over what became of the last decision; the latter alone is no write.
+    async fn decide(&self, family: Family, memory: &mut Memory) -> Result<Option<Timestamp>, Error> {
+        let (Some(object), Some(monitoring)) = (family.decision, family.monitoring) else { return Ok(None) };
+        let Some(seen) = monitoring.status.as_ref().filter(|seen| seen.term.as_deref() == Some(&*self.ctx.term)) else {
+            return Ok(None);
+        };
+        // What cannot be read is reported on the loop.
+        let Some(rules) = rules(&object.spec, memory) else { return Ok(None) };
+        if family.parent.metadata.deletion_timestamp.is_some() || self.ctx.is_over() {
+            return Ok(None);
+        }
+        let before = memory.status.of(&object);
+        let nothing = DecisionStatus::default();
+        let input = DecisionInput {
+            monitoring: seen,
+            executor: family.execution.as_deref().and_then(Executor::of),
+            written: object.status.as_ref().unwrap_or(&nothing),
+            generation: object.metadata.generation.unwrap_or(0),
+            term: &self.ctx.term,
+            now: self.ctx.now(),
+        };
+        let Decided { status, write, again } = rules.decide(&before, input);
+        if write {
+            let id = object.id();
+            let write = self.ctx.writer.replace_status::<Decision>(marks::DECISION_STATUS_MANAGER, &id, &status);
+            self.ctx.write_own::<Decision, Decision>("RecordDecision", &*object, write).await?;
+        }
+        // The one that was written, or another one, where it was deleted or changed meanwhile.
+        let stored = self.ctx.store.read(|world| world.table::<Decision>().get(&object.id().key).cloned());
+        match stored {
+            Some(stored) if write => memory.status.keep(&stored, None),
+            Some(_) => memory.status.keep(&object, Some(Arc::new(status))),
+            None => memory.status = StatusCache::default(),
+        }
+        Ok(again)
+    }
+}
+
+/// The rules of this spec; none where it cannot be read.
+fn rules(spec: &DecisionSpec, memory: &mut Memory) -> Option<Arc<DecisionRules>> {
+    if let Some((_, rules)) = memory.rules.as_ref().filter(|(known, _)| known == spec) {
+        return Some(Arc::clone(rules));
+    }
+    let rules = Arc::new(DecisionRules::parse(spec).ok()?);
+    memory.rules = Some((spec.clone(), Arc::clone(&rules)));
+    Some(rules)
+}

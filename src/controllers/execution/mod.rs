@@ -1,0 +1,237 @@
+//! The execution controller, the third hop of a loop: what was decided is claimed, done and recorded.
+//!
+//! | beat | what |
+//! |---|---|
+//! | observe | the Execution, and its loop's Decision as it was written in this leader term |
+//! | plan | `logic::closed_loop::execution` |
+//! | act | the claim, then the effect (`target/`), as the loop's own account; webhooks beside the passes (`webhooks`) |
+//! | report | `Execution.status`, each time with the version that was read: of two processes only one claims a decision |
+//!
+//! A crash may lose all that is kept here.
+
+mod events;
+mod target;
+mod webhooks;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::api::closed_loop::ClosedLoop;
+use crate::api::closed_loop::action::Rung;
+use crate::api::decision::{Decision, DecisionStatus};
+use crate::api::execution::{Claim, Execution, ExecutionStatus};
+use crate::api::marks;
+use crate::controllers::outbound::Outbound;
+use crate::logic::closed_loop::execution::{
+    EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, Sent, TargetState, after_effect, next_step,
+};
+use crate::logic::facts::Key;
+use crate::logic::world::Fact;
+use crate::runtime::context::Context;
+use crate::runtime::discovery::Discovery;
+use crate::runtime::error::Error;
+use crate::runtime::run::{Controller, Outcome};
+use target::Actor;
+use webhooks::Webhooks;
+
+/// Steps of one pass; then others get their turn.
+const STEPS: usize = 16;
+
+/// How long a target that is never as it was looked at is left alone.
+const RESTLESS: SignedDuration = SignedDuration::from_secs(1);
+
+/// The least time between two events that tell of what was done: the Decision's history tells of each.
+const EVENTS: SignedDuration = SignedDuration::from_mins(1);
+
+/// Everything the controller works with.
+pub struct ExecutionController {
+    pub ctx: Context,
+    pub outbound: Arc<Outbound>,
+    pub discovery: Arc<Discovery>,
+    /// The kinds of which fields may be changed, as `group/Kind`.
+    pub patchable: Vec<String>,
+    pub memory: ExecutionMemory,
+}
+
+/// What is kept between two passes.
+#[derive(Default)]
+pub struct ExecutionMemory {
+    objects: Mutex<HashMap<Key, Memory>>,
+    webhooks: Webhooks,
+}
+
+/// The same, of one Execution.
+#[derive(Default)]
+struct Memory {
+    /// When an event last told of what was done.
+    last_event_at: Option<Timestamp>,
+    /// Since when a right is missing.
+    forbidden: Option<Timestamp>,
+}
+
+impl ExecutionMemory {
+    fn objects(&self) -> MutexGuard<'_, HashMap<Key, Memory>> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An Execution of a loop that is there, with what it goes by.
+struct Owned {
+    parent: Arc<ClosedLoop>,
+    execution: Arc<Execution>,
+    decision: Option<Arc<Decision>>,
+}
+
+impl Owned {
+    /// The loop's Decision, as it was last written.
+    fn decision_status(&self) -> Option<&DecisionStatus> {
+        self.decision.as_ref()?.status.as_ref()
+    }
+
+    fn status(&self) -> ExecutionStatus {
+        self.execution.status.clone().unwrap_or_default()
+    }
+}
+
+impl Controller for ExecutionController {
+    type Kind = Execution;
+    const NAME: &'static str = "execution";
+
+    async fn reconcile(self: Arc<Self>, key: Key) -> Outcome {
+        let mut memory = self.memory.objects().remove(&key).unwrap_or_default();
+        let done = self.carry_on(&key, &mut memory).await;
+        if self.owned(&key).is_some() {
+            self.memory.objects().insert(key, memory);
+        } else {
+            self.memory.webhooks.forget(&key);
+        }
+        self.ctx.finish(done)
+    }
+}
+
+impl ExecutionController {
+    /// The Execution of this name, where its loop made it and is not being deleted.
+    fn owned(&self, key: &Key) -> Option<Owned> {
+        let family = self.ctx.store.read(|world| world.family(key))?.own();
+        let alive = family.parent.metadata.deletion_timestamp.is_none();
+        Some(Owned { parent: family.parent, execution: family.execution?, decision: family.decision }).filter(|_| alive)
+    }
+
+    /// Carries on until there is nothing to do; when there is something to do again.
+    async fn carry_on(self: &Arc<Self>, key: &Key, memory: &mut Memory) -> Result<Option<Timestamp>, Error> {
+        let mut seen: Option<TargetState> = None;
+        let mut sent = Sent::Maybe;
+        for _ in 0..STEPS {
+            let Some(owned) = self.owned(key) else { return Ok(None) };
+            let status = owned.status();
+            if self.memory.webhooks.is_under_way(key, &status) {
+                return Ok(None);
+            }
+            let context = self.context(&owned, &status, seen.as_ref(), sent);
+            let step = match self.memory.webhooks.answer(key, &status) {
+                Some((effect, result)) => after_effect(&context, &effect, &result),
+                None => next_step(&context),
+            };
+            let step = match step {
+                ExecutionStep::Act(_) if self.ctx.is_over() => return Ok(None),
+                ExecutionStep::Act(effect) if matches!(*effect, ExecutionEffect::Send { .. }) => {
+                    let actor = Actor::of(self, &owned, memory.forbidden);
+                    webhooks::send(self, key, actor, &status, *effect);
+                    return Ok(None);
+                }
+                ExecutionStep::Act(effect) => {
+                    sent = Sent::Maybe;
+                    let result = self.act(&owned, memory, &effect).await?;
+                    // Limits count from when it was done, and the answer may have taken its time.
+                    after_effect(&ExecutionContext { now: self.ctx.now(), ..context }, &effect, &result)
+                }
+                step => step,
+            };
+            match step {
+                ExecutionStep::Nothing => return Ok(None),
+                ExecutionStep::Wait(at) => return Ok(Some(at)),
+                ExecutionStep::Record(new) => {
+                    let claims = new.claim.is_some() && new.claim != status.claim;
+                    self.record(&owned, memory, &new).await?;
+                    sent = if claims { Sent::NotYet } else { Sent::Maybe };
+                    if claims {
+                        // It may have been taken back at this very moment: what is written now decides.
+                        self.ctx.refresh::<Decision>(&owned.execution.id()).await?;
+                    }
+                }
+                ExecutionStep::Look | ExecutionStep::Act(_) => {
+                    let Some(rung) = rung(&owned, &status) else { return Ok(None) };
+                    seen = Some(self.look(&owned, memory, &rung, status.claim.as_ref()).await?);
+                }
+            }
+        }
+        Ok(self.ctx.now().checked_add(RESTLESS).ok())
+    }
+
+    fn context<'a>(
+        &self,
+        owned: &'a Owned,
+        status: &'a ExecutionStatus,
+        seen: Option<&'a TargetState>,
+        sent: Sent,
+    ) -> ExecutionContext<'a> {
+        let metadata = &owned.execution.metadata;
+        // What another leader decided counts once decision has confirmed it.
+        let decision = owned.decision_status().filter(|decision| decision.term.as_deref() == Some(&*self.ctx.term));
+        ExecutionContext {
+            spec: &owned.execution.spec,
+            status,
+            uid: metadata.uid.as_deref().unwrap_or_default(),
+            generation: metadata.generation.unwrap_or(0),
+            loop_name: metadata.name.as_deref().unwrap_or_default(),
+            chosen: decision.and_then(|decision| decision.chosen.as_ref()),
+            tag: decision.and_then(|decision| decision.tag.as_ref()),
+            seen,
+            sent,
+            now: self.ctx.now(),
+        }
+    }
+
+    async fn look(
+        &self,
+        owned: &Owned,
+        memory: &mut Memory,
+        rung: &Rung,
+        claim: Option<&Claim>,
+    ) -> Result<TargetState, Error> {
+        let mut actor = Actor::of(self, owned, memory.forbidden);
+        let seen = target::look(self, &mut actor, rung, claim).await;
+        memory.forbidden = actor.doubt;
+        seen
+    }
+
+    async fn act(&self, owned: &Owned, memory: &mut Memory, effect: &ExecutionEffect) -> Result<EffectResult, Error> {
+        let mut actor = Actor::of(self, owned, memory.forbidden);
+        let result = target::act(self, &mut actor, effect).await;
+        memory.forbidden = actor.doubt;
+        result
+    }
+
+    async fn record(&self, owned: &Owned, memory: &mut Memory, status: &ExecutionStatus) -> Result<(), Error> {
+        let id = owned.execution.id();
+        let write = self.ctx.writer.replace_status::<Execution>(marks::EXECUTION_STATUS_MANAGER, &id, status);
+        self.ctx.write_own::<Execution, Execution>("RecordExecution", &*owned.execution, write).await?;
+        let Some(told) = events::told(&owned.status(), status) else { return Ok(()) };
+        let now = self.ctx.now();
+        let rests = |last: Timestamp| now.duration_since(last) < EVENTS;
+        if told.warning || !memory.last_event_at.is_some_and(rests) {
+            memory.last_event_at = (!told.warning).then_some(now).or(memory.last_event_at);
+            self.ctx.events.tell(events::subject(&owned.parent), told);
+        }
+        Ok(())
+    }
+}
+
+/// What is being done, or is to be.
+fn rung(owned: &Owned, status: &ExecutionStatus) -> Option<Rung> {
+    let claimed = status.claim.as_ref().map(|claim| &claim.action);
+    let decided = || Some(&owned.decision_status()?.chosen.as_ref()?.action);
+    claimed.or_else(decided).cloned()
+}

@@ -1,0 +1,216 @@
+//! What a loop acts on: looked at and changed as the loop's own account, so that a loop can do no more than that may.
+//!
+//! Owns the translation of requests and answers only. Another loop's tuning is the exception: it is written by the operator,
+//! since that loop's `tunable` says who may.
+
+mod action;
+mod patch;
+mod resize;
+mod scale;
+mod tune;
+pub mod webhook;
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Value, json};
+
+use super::{ExecutionController, Owned};
+use crate::api::closed_loop::TargetRef;
+use crate::api::closed_loop::action::Rung;
+use crate::api::closed_loop::reasons::LoopReason;
+use crate::api::decision::DecisionStatus;
+use crate::api::execution::Claim;
+use crate::api::marks;
+use crate::logic::closed_loop::execution::{EffectResult, ExecutionEffect, ObjectVersion, TargetState};
+use crate::logic::closed_loop::validate::names::DEFAULT_ACCOUNT;
+use crate::logic::facts::Key;
+use crate::logic::world::Fact;
+use crate::runtime::account::Account;
+use crate::runtime::discovery::Place;
+use crate::runtime::error::Error;
+
+/// How long a right must be missing to be believed so: an API server that has just started answers before it has read its
+/// roles.
+const DOUBT: SignedDuration = SignedDuration::from_secs(5);
+
+/// After this time a right that is missing again is doubted anew.
+const BELIEF: SignedDuration = SignedDuration::from_mins(10);
+
+/// Who acts, and on what.
+#[derive(Clone)]
+pub struct Actor {
+    /// The loop's key.
+    loop_key: Key,
+    /// uid of its Execution.
+    uid: String,
+    target: TargetRef,
+    account: Account,
+    /// What was decided.
+    decision: Arc<DecisionStatus>,
+    /// Since when a right is missing.
+    pub doubt: Option<Timestamp>,
+}
+
+impl Actor {
+    pub fn of(controller: &ExecutionController, owned: &Owned, doubt: Option<Timestamp>) -> Self {
+        let spec = &owned.execution.spec;
+        let name = spec.service_account_name.clone().unwrap_or_else(|| DEFAULT_ACCOUNT.to_owned());
+        let id = owned.execution.id();
+        let account = Account {
+            writer: controller.ctx.writer.clone(),
+            namespace: id.key.namespace.clone(),
+            name,
+            manager: marks::EXECUTION_MANAGER,
+        };
+        let decision = Arc::new(owned.decision_status().cloned().unwrap_or_default());
+        Self { loop_key: id.key, uid: id.uid, target: spec.target.clone(), account, decision, doubt }
+    }
+
+    /// What is said of a right that is missing.
+    ///
+    /// # Errors
+    /// It has not been missing for long enough to be believed.
+    async fn forbidden(&mut self, now: Timestamp, refused: &str) -> Result<String, Error> {
+        let since = self.doubt.filter(|since| now.duration_since(*since) < BELIEF).unwrap_or(now);
+        self.doubt = Some(since);
+        if now.duration_since(since) < DOUBT {
+            return Err(Error::Doubtful(refused.to_owned()));
+        }
+        Ok(self.account.words(refused).await)
+    }
+}
+
+/// Where the objects of the target's kind are; none where the API server does not know it.
+async fn find(controller: &ExecutionController, target: &TargetRef) -> Result<Option<Place>, Error> {
+    controller.discovery.find(&controller.ctx, &target.api_version, &target.kind).await
+}
+
+/// What is said of a target whose kind the API server does not know.
+fn unknown_kind(target: &TargetRef) -> TargetState {
+    TargetState::NotFound(unknown_words(target))
+}
+
+/// The same, where something was about to be done to it.
+fn no_such_kind(target: &TargetRef) -> Error {
+    Error::Gone(unknown_words(target))
+}
+
+fn unknown_words(target: &TargetRef) -> String {
+    format!("the API server knows no kind {} in {}", target.kind, target.api_version)
+}
+
+/// Looks at the target, as the rung needs it; `claim` is what was recorded of it already.
+///
+/// # Errors
+/// It could not be looked at now.
+pub async fn look(
+    controller: &ExecutionController,
+    actor: &mut Actor,
+    rung: &Rung,
+    claim: Option<&Claim>,
+) -> Result<TargetState, Error> {
+    let looked = if rung.scale.is_some() {
+        scale::look(controller, actor, claim).await
+    } else if rung.tune.is_some() {
+        tune::look(controller, actor).await
+    } else if rung.workload_action.is_some() {
+        action::look(controller, actor, claim).await
+    } else if let Some(resize) = &rung.resize {
+        resize::look(controller, actor, resize).await
+    } else if let Some(field) = &rung.patch {
+        patch::look(controller, actor, &field.path).await
+    } else if rung.webhook.is_some() {
+        Ok(TargetState::Nothing)
+    } else {
+        Ok(TargetState::Unfit(
+            LoopReason::NotSupported,
+            "this version of the operator does not support what was decided".to_owned(),
+        ))
+    };
+    match looked {
+        // That it may be looked at says nothing of whether it may be changed: a doubt stays.
+        Ok(seen) => Ok(seen),
+        Err(Error::Forbidden(refused)) => {
+            actor.forbidden(controller.ctx.now(), &refused).await.map(TargetState::Forbidden)
+        }
+        Err(Error::Gone(_)) => {
+            let TargetRef { kind, name, .. } = &actor.target;
+            Ok(TargetState::NotFound(format!("there is no {kind} {name} in namespace {}", actor.loop_key.namespace)))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// An object, as far as preconditions need it.
+fn thing(meta: &ObjectMeta) -> ObjectVersion {
+    ObjectVersion {
+        uid: meta.uid.clone().unwrap_or_default(),
+        generation: meta.generation.unwrap_or(0),
+        version: meta.resource_version.clone().unwrap_or_default(),
+        written_by: None,
+    }
+}
+
+/// The first operations of a JSON patch that changes exactly this generation of the object.
+fn tests_of(thing: &ObjectVersion) -> Vec<Value> {
+    let test = |path: &str, value: Value| json!({"op": "test", "path": path, "value": value});
+    vec![test("/metadata/uid", json!(thing.uid)), test("/metadata/generation", json!(thing.generation))]
+}
+
+/// Does it.
+///
+/// # Errors
+/// A right is missing, and may not be.
+pub async fn act(
+    controller: &ExecutionController,
+    actor: &mut Actor,
+    effect: &ExecutionEffect,
+) -> Result<EffectResult, Error> {
+    let writer = &controller.ctx.writer;
+    let done = match effect {
+        ExecutionEffect::Scale { target, replicas } => {
+            writer.counted("ScaleTarget", scale::act(controller, actor, target, *replicas)).await
+        }
+        ExecutionEffect::Tune { uid, tuning } => {
+            writer.counted("Tune", tune::act(controller, actor, uid, tuning)).await
+        }
+        ExecutionEffect::Create { name, spec } => {
+            writer.counted("MakeAction", action::act(controller, actor, name, spec)).await
+        }
+        ExecutionEffect::Resize { pods, container, resource } => {
+            writer.counted("ResizePods", resize::act(actor, pods, container, *resource)).await
+        }
+        ExecutionEffect::Template { target, index, container, resource, from, to } => {
+            let change = (*resource, from, to);
+            let done = resize::act_on_template(controller, actor, target, *index, container, change);
+            writer.counted("ResizeTemplate", done).await
+        }
+        ExecutionEffect::Patch { target, path, value } => {
+            writer.counted("PatchField", patch::act(controller, actor, target, path, value)).await
+        }
+        // Nothing of it is the API server's to say, and it is sent beside the passes.
+        ExecutionEffect::Send { .. } => return Ok(EffectResult::Unclear("it was not sent".to_owned())),
+    };
+    let result = match done {
+        Ok(there) => EffectResult::Done(there),
+        Err(Error::NotLeader) => return Err(Error::NotLeader),
+        Err(Error::Forbidden(refused)) => {
+            return actor.forbidden(controller.ctx.now(), &refused).await.map(EffectResult::Forbidden);
+        }
+        Err(Error::Denied(message)) => EffectResult::Refused(message),
+        Err(Error::Conflict(_) | Error::Exists(_)) => EffectResult::Conflict,
+        Err(Error::Gone(words)) => EffectResult::NotFound(words),
+        Err(
+            error @ (Error::Doubtful(_)
+            | Error::Throttled(_)
+            | Error::Timeout(_)
+            | Error::Unavailable(_)
+            | Error::Malformed(_)
+            | Error::Broken),
+        ) => EffectResult::Unclear(error.to_string()),
+    };
+    actor.doubt = None;
+    Ok(result)
+}

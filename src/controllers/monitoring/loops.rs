@@ -1,0 +1,72 @@
+//! The source `loop`: what another loop decided, as its objects say.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use crate::api::closed_loop::source::LoopHistory;
+use crate::api::decision::DecisionStatus;
+use crate::api::monitoring::{Monitoring, MonitoringStatus};
+use crate::logic::closed_loop::decision::{Executor, settlement};
+use crate::logic::closed_loop::monitoring::{Measurement, SourceResult};
+use crate::logic::closed_loop::tuning::{effective_policy, last_served};
+use crate::logic::facts::Key;
+use crate::logic::world::Fact;
+use crate::logic::world::loops::Family;
+use crate::runtime::context::Context;
+
+/// What was asked for, with what other loops say; none where nobody is asked.
+pub fn answered(
+    ctx: &Context,
+    object: &Monitoring,
+    before: &MonitoringStatus,
+    answer: BTreeMap<String, SourceResult>,
+) -> Option<Measurement> {
+    let loops = asked(ctx, object, before);
+    if answer.is_empty() {
+        return loops;
+    }
+    let mut all = loops.unwrap_or_default();
+    all.values.extend(answer);
+    Some(all)
+}
+
+/// What the other loops say of the metrics that ask for it; none where no metric does.
+fn asked(ctx: &Context, object: &Monitoring, before: &MonitoringStatus) -> Option<Measurement> {
+    let metrics = object.spec.metrics.iter();
+    let sources: Vec<(&String, &LoopHistory)> =
+        metrics.filter_map(|metric| Some((&metric.name, metric.source.loop_.as_ref()?))).collect();
+    if sources.is_empty() {
+        return None;
+    }
+    let target = object.spec.target.as_ref().map(|target| target.name.as_str()).unwrap_or_default();
+    let mut values: BTreeMap<String, SourceResult> = BTreeMap::new();
+    let mut found = Vec::new();
+    for (metric, source) in sources {
+        let name = source.name.as_deref().unwrap_or(target);
+        let key = Key::new(object.id().key.namespace, name);
+        let family = ctx.store.read(|world| world.family(&key));
+        let Some((rank, status)) = family.and_then(|family| decided(family, ctx.now())) else {
+            values.insert(metric.clone(), Err(format!("there is no loop {name} that decides")));
+            continue;
+        };
+        let known = before.last_served.iter().find(|known| &known.metric == metric);
+        let window = source.window.map_or(last_served::DEFAULT_WINDOW, i64::from);
+        let one = last_served::find_least_served(metric, known, &rank, &status, window);
+        values.insert(metric.clone(), Ok(last_served::imbalance(&one).to_string().into()));
+        found.push((metric.clone(), one));
+    }
+    Some(Measurement { pushed: None, values, last_served: found })
+}
+
+/// What a loop decided, and by which rank: the one that holds with what it was told by others, though it may not have taken
+/// that up yet.
+fn decided(family: Family, now: Timestamp) -> Option<(Vec<String>, DecisionStatus)> {
+    let family = family.own();
+    let decision = family.decision?;
+    let executor = family.execution.as_deref().and_then(Executor::of);
+    let status = family.parent.status.clone().unwrap_or_default();
+    let policy = effective_policy::effective(&family.parent.spec, &status.tuning, status.effective.as_ref(), now);
+    let rank = policy.map_or_else(|_| decision.spec.rank.clone(), |policy| policy.rank);
+    Some((rank, settlement::with_outcome(decision.status.as_ref()?, executor, now)))
+}

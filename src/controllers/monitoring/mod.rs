@@ -1,0 +1,244 @@
+//! The monitoring controller, the first hop of a loop: samples that were pushed, what sources answered, and what other loops
+//! decided become alarms.
+//!
+//! | beat | what |
+//! |---|---|
+//! | observe | the Monitoring, what its sources answered beside the passes (`sources/`), other loops' decisions (`loops`) |
+//! | plan | `logic::closed_loop::monitoring` |
+//! | act | nothing |
+//! | report | `Monitoring.status`, on the condition that its tag is the one that was read: senders write the object, too |
+//!
+//! What was not worth a write is kept from pass to pass; a crash may lose it.
+
+mod loops;
+mod sources;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::api::marks;
+use crate::api::monitoring::{Monitoring, MonitoringSpec, MonitoringStatus};
+use crate::api::sample::{Sample, Tag};
+use crate::controllers::outbound::Outbound;
+use crate::controllers::status_cache::StatusCache;
+use crate::logic::closed_loop::decision::Executor;
+use crate::logic::closed_loop::monitoring::tag;
+use crate::logic::closed_loop::monitoring::{MonitoringRules, Observation, ObserveContext, ObserveTrigger};
+use crate::logic::facts::Key;
+use crate::logic::world::Fact;
+use crate::logic::world::loops::Family;
+use crate::runtime::context::Context;
+use crate::runtime::discovery::Discovery;
+use crate::runtime::error::Error;
+use crate::runtime::run::{Controller, Outcome};
+use sources::{PollState, Polls};
+
+/// Everything the controller works with.
+pub struct MonitoringController {
+    pub ctx: Context,
+    pub outbound: Arc<Outbound>,
+    pub discovery: Arc<Discovery>,
+    pub memory: MonitoringMemory,
+}
+
+/// What is kept between two passes.
+#[derive(Default)]
+pub struct MonitoringMemory {
+    objects: Mutex<HashMap<Key, Memory>>,
+    polls: Polls,
+}
+
+/// The same, of one Monitoring.
+#[derive(Default)]
+struct Memory {
+    status: StatusCache<Monitoring>,
+    /// The sample that was taken, or refused, last.
+    sample: Option<Sample>,
+    /// The spec as it was when the levels were last looked at.
+    watched: Option<MonitoringSpec>,
+    /// When the status was last derived from what there is.
+    observed: Option<Timestamp>,
+    /// When the sources' interval last began.
+    looked: Option<Timestamp>,
+}
+
+impl MonitoringMemory {
+    fn objects(&self) -> MutexGuard<'_, HashMap<Key, Memory>> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Controller for MonitoringController {
+    type Kind = Monitoring;
+    const NAME: &'static str = "monitoring";
+
+    async fn reconcile(self: Arc<Self>, key: Key) -> Outcome {
+        let mut memory = self.memory.objects().remove(&key).unwrap_or_default();
+        let alive = |family: &Family| family.parent.metadata.deletion_timestamp.is_none();
+        let family = self.ctx.store.read(|world| world.family(&key)).map(Family::own).filter(alive);
+        let read =
+            family.and_then(|family| Some((MonitoringRules::parse(&family.monitoring.as_ref()?.spec).ok()?, family)));
+        // What cannot be read is reported on the loop.
+        let Some((rules, family)) = read else {
+            self.memory.polls.forget(&key);
+            return self.ctx.finish(Ok(None));
+        };
+        let done = self.observe(&rules, &family, &mut memory).await;
+        self.memory.objects().insert(key, memory);
+        self.ctx.finish(done)
+    }
+}
+
+impl MonitoringController {
+    /// Takes what is new, and writes what is worth it; when there is something to do again. As long as the sources have not
+    /// answered for the first time nothing is written, since there is nothing to decide on.
+    async fn observe(
+        self: &Arc<Self>,
+        rules: &MonitoringRules,
+        family: &Family,
+        memory: &mut Memory,
+    ) -> Result<Option<Timestamp>, Error> {
+        let Some(object) = family.monitoring.clone() else { return Ok(None) };
+        let now = self.ctx.now();
+        let put_back = memory.status.is_ahead_of(&object);
+        let before = if put_back { Arc::clone(memory.status.now()) } else { memory.status.of(&object) };
+        let watched = MonitoringSpec { sample: None, ..object.spec.clone() };
+        let anew = memory.watched.as_ref() != Some(&watched);
+        let context = context(&self.ctx, &object, family, now);
+        let observed = memory.observed.filter(|last| *last <= now).unwrap_or(Timestamp::MIN);
+        let due = rules.next_change(&before, context.written, observed).is_some_and(|due| due <= now);
+        let sample = new_sample(memory, &object, rules, &before, context);
+        let (answer, pause) = match self.memory.polls.turn(self, &object, rules.interval) {
+            PollState::Waits => {
+                memory.status.keep(&object, Some(before));
+                return Ok(Some(later(Some(now), rules.interval)));
+            }
+            // An answer wakes the loop; the pause is for the case that none comes.
+            PollState::Goes(answer) => (answer, rules.interval * 2),
+            PollState::NoSources => {
+                let ticked = later(memory.looked, rules.interval) <= now;
+                (ticked.then(BTreeMap::new), rules.interval)
+            }
+        };
+        let ticked = answer.is_some();
+        let answer = answer.and_then(|answer| loops::answered(&self.ctx, &object, &before, answer));
+        let pushed = sample.as_ref().map(|sample| rules.pushed(sample));
+        let mut triggers: Vec<ObserveTrigger> = answer.iter().chain(&pushed).map(ObserveTrigger::Measured).collect();
+        if triggers.is_empty() && (ticked || anew || due || put_back) {
+            triggers.push(ObserveTrigger::Time);
+        }
+        let (status, write) = observe_all(rules, before, &triggers, context);
+        self.keep(&object, memory, (status, write || put_back)).await?;
+        if !triggers.is_empty() {
+            memory.observed = Some(now);
+        }
+        memory.watched = Some(watched);
+        memory.sample = sample.or(memory.sample.take());
+        // A sample shows the levels as well as time does; but who is asked is asked in time, however many samples come.
+        let only_pushed = object.spec.metrics.iter().all(|metric| metric.source.push.is_some());
+        if ticked || (only_pushed && !triggers.is_empty()) || memory.looked.is_none() {
+            memory.looked = Some(now);
+        }
+        let again = later(memory.looked, pause).max(now);
+        let written = memory.status.stored().and_then(|object| object.status.as_ref()?.tag.as_ref());
+        Ok(rules.next_change(memory.status.now(), written, now).into_iter().chain([again]).min())
+    }
+
+    /// Writes the status where it is worth it, and keeps it either way.
+    async fn keep(
+        &self,
+        object: &Arc<Monitoring>,
+        memory: &mut Memory,
+        (status, write): (Arc<MonitoringStatus>, bool),
+    ) -> Result<(), Error> {
+        if !write {
+            memory.status.keep(object, Some(status));
+            return Ok(());
+        }
+        let id = object.id();
+        let patch = patch(object, &status)?;
+        let write = self.ctx.writer.patch_status::<Monitoring>(marks::MONITORING_STATUS_MANAGER, &id.key, &patch);
+        self.ctx.write_own::<Monitoring, Monitoring>("RecordMonitoring", &**object, write).await?;
+        match self.ctx.store.read(|world| world.table::<Monitoring>().get(&id.key).cloned()) {
+            Some(stored) => memory.status.keep(&stored, None),
+            None => memory.status = StatusCache::default(),
+        }
+        Ok(())
+    }
+}
+
+/// All of it, one after another: the status in the end, and whether it is worth a write.
+fn observe_all(
+    rules: &MonitoringRules,
+    before: Arc<MonitoringStatus>,
+    triggers: &[ObserveTrigger],
+    context: ObserveContext,
+) -> (Arc<MonitoringStatus>, bool) {
+    let mut seen: Option<Observation> = None;
+    for trigger in triggers {
+        let status = seen.as_ref().map_or(&*before, |seen| &seen.status);
+        let next = rules.observe(status, *trigger, context);
+        seen = Some(Observation { write: next.write || seen.is_some_and(|seen| seen.write), ..next });
+    }
+    seen.map_or((before, false), |seen| (Arc::new(seen.status), seen.write))
+}
+
+/// Replaces the status, on the condition that it is of the sample that was read: of a process that has ended a request may
+/// still be on its way.
+fn patch(object: &Monitoring, status: &MonitoringStatus) -> Result<Vec<serde_json::Value>, Error> {
+    use serde_json::json;
+    let malformed = |error: serde_json::Error| Error::Malformed(error.to_string());
+    let test = |path: &str, value: serde_json::Value| json!({"op": "test", "path": path, "value": value});
+    let uid = test("/metadata/uid", json!(object.metadata.uid));
+    let unchanged = match object.status.as_ref().and_then(|status| status.tag.as_ref()) {
+        Some(tag) => test("/status/tag", serde_json::to_value(tag).map_err(malformed)?),
+        // There is nothing yet that a request of another process would change.
+        None => test("/metadata/resourceVersion", json!(object.metadata.resource_version)),
+    };
+    let value = serde_json::to_value(status).map_err(malformed)?;
+    Ok(vec![uid, unchanged, json!({"op": "add", "path": "/status", "value": value})])
+}
+
+/// Where the loop's other hops are, as they were last written.
+fn context<'a>(ctx: &'a Context, object: &'a Monitoring, family: &'a Family, now: Timestamp) -> ObserveContext<'a> {
+    let written = object.status.as_ref();
+    let executor = family.execution.as_deref().and_then(Executor::of);
+    ObserveContext {
+        last: last_tag(family),
+        written: written.and_then(|status| status.tag.as_ref()),
+        written_term: written.and_then(|status| status.term.as_deref()),
+        ended: executor.filter(|executor| executor.status.claim.is_none()).and_then(|executor| executor.status.seq),
+        term: &ctx.term,
+        now,
+    }
+}
+
+/// The sample that was pushed, where it was not taken or refused before. After a restart only the tags can tell: what is
+/// not younger has been looked at.
+fn new_sample(
+    memory: &Memory,
+    object: &Monitoring,
+    rules: &MonitoringRules,
+    before: &MonitoringStatus,
+    context: ObserveContext,
+) -> Option<Sample> {
+    let is_new = |sample: &&Sample| match &memory.sample {
+        Some(known) => known != *sample,
+        None => rules.may_be_news(before, sample, context),
+    };
+    object.spec.sample.as_ref().filter(is_new).cloned()
+}
+
+/// So much later than that; at once where there was nothing yet.
+fn later(time: Option<Timestamp>, span: SignedDuration) -> Timestamp {
+    time.and_then(|time| time.checked_add(span).ok()).unwrap_or(Timestamp::MIN)
+}
+
+/// The last tag that any later hop of the loop has seen.
+fn last_tag(family: &Family) -> Option<&Tag> {
+    let decided = family.decision.as_ref().and_then(|object| object.status.as_ref()?.tag.as_ref());
+    let done = family.execution.as_ref().and_then(|object| object.status.as_ref()?.tag.as_ref());
+    tag::latest([decided, done])
+}

@@ -1,0 +1,214 @@
+//! What loops ask for: each loop's sources are asked together, in a task of their own beside the passes.
+//!
+//! A poll puts its answer here and wakes the loop, whose next pass takes it up: nobody else waits for a source that hangs.
+//! One poll for each loop at a time; all that is kept may be lost. Each source stands in a file of its own and gives a value,
+//! or why there is none, in words.
+
+mod object;
+mod resource;
+mod web;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::join_all;
+use jiff::SignedDuration;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until};
+
+use super::MonitoringController;
+use crate::api::closed_loop::TargetRef;
+use crate::api::closed_loop::source::Source;
+use crate::api::marks;
+use crate::api::monitoring::{Monitoring, MonitoringSpec};
+use crate::logic::closed_loop::monitoring::SourceResult;
+use crate::logic::closed_loop::validate::names::DEFAULT_ACCOUNT;
+use crate::logic::facts::Key;
+use crate::logic::world::Fact;
+use crate::metrics::SourceLabels;
+use crate::runtime::account::Account;
+
+/// What a poll gave, by metric.
+type Answer = BTreeMap<String, SourceResult>;
+
+/// The polls of all loops.
+#[derive(Default)]
+pub struct Polls(Mutex<HashMap<Key, Poll>>);
+
+/// Asks the sources of one loop, again and again.
+struct Poll {
+    question: Arc<PollRequest>,
+    task: JoinHandle<()>,
+    answer: Option<Answer>,
+    /// There has been an answer.
+    known: bool,
+}
+
+impl Drop for Poll {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// What is asked, as whom, how often.
+struct PollRequest {
+    key: Key,
+    metrics: Vec<(String, Source)>,
+    account: Option<String>,
+    target: Option<TargetRef>,
+    interval: SignedDuration,
+}
+
+/// How it is with a loop's sources.
+pub enum PollState {
+    /// Nobody has to be asked.
+    NoSources,
+    /// There is no answer yet since the loop, or what it asks, is known: what was known before is not to be decided on.
+    Waits,
+    /// What is new, if anything.
+    Goes(Option<Answer>),
+}
+
+/// The metrics for which somebody is asked.
+fn asked(spec: &MonitoringSpec) -> impl Iterator<Item = (&String, &Source)> {
+    let all = spec.metrics.iter().filter(|_| !spec.paused);
+    let asks = |source: &Source| {
+        source.prometheus.is_some() || source.http.is_some() || source.object.is_some() || source.resource.is_some()
+    };
+    all.filter(move |metric| asks(&metric.source)).map(|metric| (&metric.name, &metric.source))
+}
+
+impl PollRequest {
+    fn is_of(&self, spec: &MonitoringSpec, interval: SignedDuration) -> bool {
+        self.interval == interval
+            && self.account == spec.service_account_name
+            && self.target == spec.target
+            && self.metrics.iter().map(|(name, source)| (name, source)).eq(asked(spec))
+    }
+}
+
+impl Polls {
+    fn all(&self) -> MutexGuard<'_, HashMap<Key, Poll>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The loop is gone.
+    pub fn forget(&self, key: &Key) {
+        self.all().remove(key);
+    }
+
+    /// Takes what the sources of this Monitoring have answered. From the first call on they are asked.
+    pub fn turn(
+        &self,
+        controller: &Arc<MonitoringController>,
+        object: &Monitoring,
+        interval: SignedDuration,
+    ) -> PollState {
+        let (key, spec) = (object.id().key, &object.spec);
+        let mut polls = self.all();
+        if asked(spec).next().is_none() {
+            polls.remove(&key);
+            return PollState::NoSources;
+        }
+        let known = polls.get_mut(&key).filter(|poll| poll.question.is_of(spec, interval) && !poll.task.is_finished());
+        if let Some(poll) = known {
+            let answer = poll.answer.take();
+            poll.known |= answer.is_some();
+            return if poll.known { PollState::Goes(answer) } else { PollState::Waits };
+        }
+        let question = Arc::new(PollRequest {
+            key: key.clone(),
+            metrics: asked(spec).map(|(name, source)| (name.clone(), source.clone())).collect(),
+            account: spec.service_account_name.clone(),
+            target: spec.target.clone(),
+            interval,
+        });
+        let task = tokio::spawn(poll(Arc::clone(controller), Arc::clone(&question)));
+        polls.insert(key, Poll { question, task, answer: None, known: false });
+        PollState::Waits
+    }
+}
+
+/// Asks, tells, and waits for the next time; until the loop asks something else, or nobody may ask any more.
+async fn poll(controller: Arc<MonitoringController>, question: Arc<PollRequest>) {
+    let timeout = controller.outbound.request_timeout;
+    let interval = Duration::try_from(question.interval).unwrap_or(timeout);
+    let within = interval.min(timeout);
+    let asking = async {
+        loop {
+            let next = Instant::now() + interval;
+            let answer = ask(&controller, &question, within).await;
+            let mine = |poll: &&mut Poll| Arc::ptr_eq(&poll.question, &question);
+            let Some(()) = controller.memory.polls.all().get_mut(&question.key).filter(mine).map(|poll| {
+                poll.answer = Some(answer);
+            }) else {
+                return;
+            };
+            controller.ctx.store.queue::<Monitoring>().add([question.key.clone()]);
+            sleep_until(next).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        () = controller.ctx.writer.fenced() => {}
+        () = controller.ctx.stop.cancelled() => {}
+        () = asking => {}
+    }
+}
+
+/// Asks all sources at once; one that fails or hangs is alone with that.
+async fn ask(controller: &MonitoringController, question: &PollRequest, within: Duration) -> Answer {
+    let late = |what: &str| Err(format!("{what} within {} s", within.as_secs_f64()));
+    let place = controller.outbound.gate.enter(&question.key.namespace);
+    let Ok(_place) = tokio::time::timeout(within, place).await else {
+        let all = question.metrics.iter();
+        return all.map(|(name, _)| (name.clone(), late("too many sources hang: not asked"))).collect();
+    };
+    let asked = question.metrics.iter().map(|(name, source)| async move {
+        let got = tokio::time::timeout(within, one(controller, question, source, within)).await;
+        let got = got.unwrap_or_else(|_| late("no answer"));
+        let outcome = if got.is_ok() { "ok" } else { "unknown" };
+        let labels = SourceLabels { source: word(source), outcome };
+        controller.ctx.metrics.sources.get_or_create(&labels).inc();
+        (name.clone(), got)
+    });
+    join_all(asked).await.into_iter().collect()
+}
+
+fn word(source: &Source) -> &'static str {
+    match source {
+        Source { prometheus: Some(_), .. } => "prometheus",
+        Source { http: Some(_), .. } => "http",
+        Source { object: Some(_), .. } => "object",
+        _ => "resource",
+    }
+}
+
+async fn one(
+    controller: &MonitoringController,
+    question: &PollRequest,
+    source: &Source,
+    within: Duration,
+) -> SourceResult {
+    let account = Account {
+        writer: controller.ctx.writer.clone(),
+        namespace: question.key.namespace.clone(),
+        name: question.account.clone().unwrap_or_else(|| DEFAULT_ACCOUNT.to_owned()),
+        manager: marks::MONITORING_STATUS_MANAGER,
+    };
+    let reader = SourceReader { controller, account };
+    match source {
+        Source { prometheus: Some(source), .. } => web::prometheus(&reader, source, within).await,
+        Source { http: Some(source), .. } => web::http(&reader, source, within).await,
+        Source { object: Some(source), .. } => object::read(&reader, source).await,
+        Source { resource: Some(source), .. } => resource::read(&reader, source, question.target.as_ref()).await,
+        _ => Err("this version of the operator does not support this source".to_owned()),
+    }
+}
+
+/// Who asks: the operator, and for objects the loop's own account.
+pub struct SourceReader<'a> {
+    pub controller: &'a MonitoringController,
+    pub account: Account,
+}

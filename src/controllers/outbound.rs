@@ -1,0 +1,177 @@
+//! Requests to servers that users name: with secrets that an account may read, bounded in number, fair by namespace.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::api::closed_loop::source::{Auth as AuthRef, CaRef, KeyRef};
+use crate::clients::web::{Auth, Call, Web};
+use crate::logic::closed_loop::validate::names::is_name;
+use crate::runtime::account::{Account, ObjectPath};
+use crate::runtime::error::Error;
+
+/// One namespace may hold this part of all places at once.
+const SHARE: usize = 4;
+
+/// What requests to such servers need.
+pub struct Outbound {
+    pub web: Arc<Web>,
+    /// How long one of them may take.
+    pub request_timeout: Duration,
+    pub gate: Gate,
+}
+
+/// How many requests may be under way at once: in all, and for one namespace, so that none can use up what all share.
+pub struct Gate {
+    all: Arc<Semaphore>,
+    each: usize,
+    namespaces: Mutex<HashMap<String, Arc<Semaphore>>>,
+}
+
+/// A place at the gate, until it is dropped.
+pub struct Place {
+    _all: OwnedSemaphorePermit,
+    _each: OwnedSemaphorePermit,
+}
+
+impl Gate {
+    /// So many places in all.
+    #[must_use]
+    pub fn new(places: usize) -> Self {
+        let places = places.clamp(1, Semaphore::MAX_PERMITS);
+        let (all, each) = (Arc::new(Semaphore::new(places)), places.div_ceil(SHARE));
+        Self { all, each, namespaces: Mutex::default() }
+    }
+
+    /// Waits for a place.
+    pub async fn enter(&self, namespace: &str) -> Place {
+        let own = {
+            let mut namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
+            // Of those that nobody uses now.
+            if namespaces.len() > 1024 {
+                namespaces.retain(|_, own| Arc::strong_count(own) > 1);
+            }
+            Arc::clone(namespaces.entry(namespace.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.each))))
+        };
+        // Neither is ever closed.
+        loop {
+            if let (Ok(each), Ok(all)) =
+                (Arc::clone(&own).acquire_owned().await, Arc::clone(&self.all).acquire_owned().await)
+            {
+                return Place { _all: all, _each: each };
+            }
+        }
+    }
+}
+
+/// The request, with what it takes to be let in. Secrets are read anew each time: who takes one away, or the right to read
+/// it, is obeyed at once.
+///
+/// # Errors
+/// In words: what it takes is not there, or may not be read.
+pub async fn call(
+    account: &Account,
+    url: &str,
+    auth: Option<&AuthRef>,
+    ca: Option<&CaRef>,
+    within: Duration,
+) -> Result<Call, String> {
+    let auth = match auth {
+        None => None,
+        Some(AuthRef { bearer: Some(key), .. }) => Some(Auth::Bearer(text(&secret(account, key).await?, key)?)),
+        Some(AuthRef { basic: Some(secret), .. }) => {
+            let data = secret_data(account, &secret.name).await?;
+            let part = |part: &str| {
+                let key = KeyRef { name: secret.name.clone(), key: part.to_owned() };
+                text(&taken(&data, &key)?, &key)
+            };
+            Some(Auth::Basic { username: part("username")?, password: part("password")? })
+        }
+        Some(AuthRef { bearer: None, basic: None }) => return Err("auth names neither bearer nor basic".to_owned()),
+    };
+    let ca = match ca {
+        None => None,
+        Some(CaRef { secret: Some(key), .. }) => Some(secret(account, key).await?),
+        Some(CaRef { config_map: Some(key), .. }) => Some(config(account, key).await?),
+        Some(CaRef { secret: None, config_map: None }) => {
+            return Err("ca names neither secret nor configMap".to_owned());
+        }
+    };
+    Ok(Call { url: url.to_owned(), auth, ca, within })
+}
+
+async fn secret(account: &Account, key: &KeyRef) -> Result<Vec<u8>, String> {
+    taken(&secret_data(account, &key.name).await?, key)
+}
+
+async fn secret_data(account: &Account, secret: &str) -> Result<BTreeMap<String, ByteString>, String> {
+    let url = format!("/api/v1/namespaces/{}/secrets", account.namespace);
+    let path = ObjectPath { url: &url, name: name(secret)?, subresource: None };
+    match account.get::<Secret>(path).await {
+        Ok(found) => Ok(found.data.unwrap_or_default()),
+        Err(error) => Err(unread(account, &format!("Secret {secret}"), error).await),
+    }
+}
+
+async fn config(account: &Account, key: &KeyRef) -> Result<Vec<u8>, String> {
+    let url = format!("/api/v1/namespaces/{}/configmaps", account.namespace);
+    let path = ObjectPath { url: &url, name: name(&key.name)?, subresource: None };
+    let found = match account.get::<ConfigMap>(path).await {
+        Ok(found) => found,
+        Err(error) => return Err(unread(account, &format!("ConfigMap {}", key.name), error).await),
+    };
+    let text = found.data.and_then(|mut data| data.remove(&key.key)).map(String::into_bytes);
+    let bytes = || found.binary_data.and_then(|mut data| data.remove(&key.key)).map(|bytes| bytes.0);
+    text.or_else(bytes).ok_or_else(|| format!("ConfigMap {} has no key {}", key.name, key.key))
+}
+
+fn taken(data: &BTreeMap<String, ByteString>, key: &KeyRef) -> Result<Vec<u8>, String> {
+    let found = data.get(&key.key).map(|bytes| bytes.0.clone());
+    found.ok_or_else(|| format!("Secret {} has no key {}", key.name, key.key))
+}
+
+/// A word in a Secret; the end of line that an editor leaves does not belong to it.
+fn text(bytes: &[u8], key: &KeyRef) -> Result<String, String> {
+    let text = std::str::from_utf8(bytes).map_err(|_| format!("key {} of Secret {} is no text", key.key, key.name))?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+/// A name that a user wrote, as part of an address of the API server.
+///
+/// # Errors
+/// It can be no name.
+pub fn name(text: &str) -> Result<&str, String> {
+    is_name(text).then_some(text).ok_or_else(|| format!("{text:?} can be no object's name"))
+}
+
+/// Why an object could not be read, in words.
+pub async fn unread(account: &Account, what: &str, error: Error) -> String {
+    match error {
+        Error::Forbidden(refused) => account.words(&refused).await,
+        Error::Gone(_) => format!("there is no {what} in namespace {}", account.namespace),
+        Error::Unavailable(error) => match *error {
+            kube::Error::Api(status) => {
+                format!("{what} cannot be read: the API server answers {}: {}", status.code, status.message)
+            }
+            error => format!("{what} cannot be read: the API server failed: {error}"),
+        },
+        error => format!("{what} cannot be read: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn one_namespace_cannot_use_up_what_all_share() {
+        let gate = Gate::new(8);
+        let _held = (gate.enter("a").await, gate.enter("a").await);
+        assert!(tokio::time::timeout(Duration::from_secs(1), gate.enter("a")).await.is_err());
+        assert!(tokio::time::timeout(Duration::from_secs(1), gate.enter("b")).await.is_ok());
+    }
+}
