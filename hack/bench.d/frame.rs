@@ -9,9 +9,8 @@ use comfy_table::{Cell, CellAlignment, Color, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tempfile::TempDir;
-
-use super::lab::cluster::{Cluster, Wanted};
-use super::lab::operator::Operator;
+use testkit::operator::Operator;
+use testkit::plane::cluster::{Cluster, Wanted};
 
 /// What a figure must be.
 #[derive(Clone, Copy, Debug)]

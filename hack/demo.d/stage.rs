@@ -9,11 +9,11 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
+use testkit::operator::Operator;
+use testkit::plane::cluster::{Cluster, Wanted, end};
+use testkit::plane::install::{ACCOUNT, Installed, NAMESPACE, running};
 
 use super::Options;
-use super::lab::cluster::{Cluster, Wanted, end};
-use super::lab::install::{ACCOUNT, Installed, NAMESPACE, running};
-use super::lab::operator::Operator;
 use super::screen::Screen;
 
 /// Nodes of the demo's own plane.

@@ -9,13 +9,12 @@ use ganglion::api::workload_action::WorkloadAction;
 use kube::api::{PostParams, WatchEvent};
 use kube::{Api, Client, Config};
 use serde_json::json;
-
-use crate::common::PATIENCE;
-use crate::common::proxy::gate::When;
-use crate::common::proxy::storm::{Fault, Storm};
-use crate::common::verdict::{Story, Verdict};
-use crate::common::workload::Workload;
-use crate::common::world::{World, story};
+use testkit::PATIENCE;
+use testkit::proxy::gate::When;
+use testkit::proxy::storm::{Fault, Storm};
+use testkit::verdict::{Story, Verdict};
+use testkit::world::workload::Workload;
+use testkit::world::{World, story};
 
 /// A client that goes through the world's proxy, as the administrator.
 async fn through(world: &World) -> Result<Client> {

@@ -11,13 +11,12 @@ use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use tokio::process::Command;
-
-use crate::common::loops::{
+use testkit::world::loops::{
     SCALES, account, condition, loop_story, make, on, push, ready, replicas, travelled, until, with_loops,
 };
-use crate::common::workload::Workload;
-use crate::common::world::{World, stories};
+use testkit::world::workload::Workload;
+use testkit::world::{World, stories};
+use tokio::process::Command;
 
 /// How long a kind that is installed may stay unnoticed, and a moment.
 const NOTICED: Duration = Duration::from_secs(25);

@@ -17,12 +17,11 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Config, ResourceExt};
 use serde_json::json;
 use tempfile::TempDir;
+use testkit::world::World;
+use testkit::world::loops::{demo, loop_story, make, put, until};
+use testkit::world::operator::{Way, kubeconfig_text};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
-
-use crate::common::loops::{demo, loop_story, make, put, until};
-use crate::common::operator::{Way, kubeconfig_text};
-use crate::common::world::World;
 
 /// The account of samples/sender.yaml, and the loop that it may push to.
 const SENDER: &str = "my-sensor";

@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures::FutureExt;
+use testkit::block_on;
+use testkit::eye::Seen;
+use testkit::kstatus::is_over;
+use testkit::plane::Plane;
+use testkit::proxy::storm::{Fault, Storm};
+use testkit::world::rest::rest_clean;
+use testkit::world::{Road, World, stories, story, story_on};
 
 use crate::acts::{Act, VERBS};
-use crate::common::block_on;
-use crate::common::eye::Seen;
-use crate::common::kstatus::is_over;
-use crate::common::plane::Plane;
-use crate::common::proxy::storm::{Fault, Storm};
-use crate::common::rest::rest_clean;
-use crate::common::world::{Road, World, stories, story, story_on};
 
 const DONE: (&str, &str) = ("True", "Succeeded");
 

@@ -9,13 +9,13 @@ use futures::future::try_join_all;
 use ganglion::api::monitoring::Monitoring;
 use kube::{Api, Client};
 use serde_json::json;
+use testkit::operator::Operator;
+use testkit::plane::cluster::Cluster;
+use testkit::plane::install::Installed;
 
 use super::book::{Book, Mark};
 use super::scene::{self, Pushed};
 use crate::frame::{Bench, Bound, Progress, median, millis, number, operator, quantile};
-use crate::lab::cluster::Cluster;
-use crate::lab::install::Installed;
-use crate::lab::operator::Operator;
 
 const NAMESPACE: &str = "many";
 

@@ -7,13 +7,13 @@ use anyhow::{Context, Result};
 use ganglion::api::execution::ExecutionState;
 use ganglion::api::sample::Tag;
 use k8s_openapi::jiff::Timestamp;
+use testkit::operator::program;
+use testkit::process::run;
 use tokio::process::Command;
 
 use super::eye::{Eye, Hop, News, Seen, Word};
 use super::scene::APP;
 use crate::PATIENCE;
-use crate::lab::operator::program;
-use crate::lab::process::run;
 use crate::screen::{Field, Screen, Tone};
 
 /// How long nothing more must happen for an act to be over.

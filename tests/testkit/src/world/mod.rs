@@ -2,6 +2,13 @@
 //!
 //! Stories run side by side, a bounded number at a time. One that fails tells everything that is known about its world.
 
+pub mod dump;
+pub mod loops;
+pub mod nodes;
+pub mod operator;
+pub mod rest;
+pub mod workload;
+
 use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -18,13 +25,13 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, Semaphore};
 
-use super::eye::Eye;
-use super::nodes::{Nodes, OWN, Size};
-use super::operator::{Operator, Way};
-use super::plane::{ACCOUNT, ACCOUNT_NAMESPACE, Plane};
-use super::proxy::Proxy;
-use super::rest::rest_clean;
-use super::{PATIENCE, block_on, dump, kstatus};
+use crate::eye::Eye;
+use crate::plane::{ACCOUNT, ACCOUNT_NAMESPACE, Plane};
+use crate::proxy::Proxy;
+use crate::world::nodes::{Nodes, OWN, Size};
+use crate::world::operator::{Operator, Way};
+use crate::world::rest::rest_clean;
+use crate::{PATIENCE, block_on, kstatus};
 
 /// How many worlds there are at once: more would only wait for the two or three processors.
 const WORLDS: usize = 8;
@@ -183,12 +190,12 @@ impl World {
 
     /// Creates an action.
     pub async fn act(&self, name: &str, spec: Value) -> Result<WorkloadAction> {
-        self.create(super::action::action(name, spec)).await
+        self.create(crate::action::action(name, spec)).await
     }
 
     /// Waits until the action is over, and gives it as it is then.
     pub async fn over(&self, name: &str) -> Result<Arc<WorkloadAction>> {
-        let over = |seen: &super::eye::Seen| seen.actions.get(name).filter(|action| kstatus::is_over(action)).cloned();
+        let over = |seen: &crate::eye::Seen| seen.actions.get(name).filter(|action| kstatus::is_over(action)).cloned();
         self.eye.until(&format!("the end of action {name}"), over).await
     }
 

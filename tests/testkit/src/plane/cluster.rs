@@ -8,7 +8,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tokio::process::Command;
 
-use super::process::run;
+use crate::process::run;
+use crate::root;
 
 /// See the module.
 pub struct Cluster {
@@ -104,9 +105,4 @@ pub async fn end(plane: &str) -> Result<()> {
 
 fn controlplane() -> OsString {
     std::env::var_os("GANGLION_CONTROLPLANE").unwrap_or_else(|| root().join("hack/controlplane").into())
-}
-
-/// The root of the source tree.
-pub fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }

@@ -13,8 +13,9 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::PATIENCE;
-use super::plane::Plane;
+use crate::PATIENCE;
+use crate::operator::program;
+use crate::plane::Plane;
 
 /// Below the ports that planes take and that the kernel hands out.
 static NEXT_PORT: AtomicU16 = AtomicU16::new(0);
@@ -73,7 +74,8 @@ impl Operator {
         let log = File::options().create(true).append(true).open(self.log_path())?;
         // setpriv, so that it dies with the test even where that is killed.
         let child = Command::new("setpriv")
-            .args(["--pdeathsig", "KILL", env!("CARGO_BIN_EXE_ganglion")])
+            .args(["--pdeathsig", "KILL"])
+            .arg(program()?)
             .args(&self.arguments)
             .env_clear()
             .env("RUST_BACKTRACE", "1")

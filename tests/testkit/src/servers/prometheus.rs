@@ -8,9 +8,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
-use super::PATIENCE;
-use super::operator::free_port;
-use super::server::Authority;
+use crate::servers::http::Authority;
+use crate::world::operator::free_port;
+use crate::{PATIENCE, root};
 
 /// The one who may ask where a password is wanted, and the password as a hash.
 pub const USER: &str = "me";
@@ -141,7 +141,7 @@ impl Drop for Prometheus {
 
 /// The path of one of the programs of `hack/peers`.
 pub fn peer(name: &str) -> Result<PathBuf> {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/hack/peers");
+    let script = root().join("hack/peers");
     let done = Command::new(script).arg(name).output().context("cannot start hack/peers")?;
     if !done.status.success() {
         bail!("hack/peers {name}: {}", String::from_utf8_lossy(&done.stderr));

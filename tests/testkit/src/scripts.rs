@@ -1,7 +1,7 @@
 //! Short stories with a known end, as data: what is there, what is asked for, what happens meanwhile, how it ends.
 //!
-//! They know nothing of who plays them. The model plays them here, `tests/cluster/alike.rs` plays the same on a real
-//! control plane, and they have to end alike.
+//! They know nothing of who plays them. `tests/model` plays them on its simulated cluster, `tests/cluster/alike.rs` plays
+//! the same on a real control plane, and they have to end alike.
 
 use std::collections::BTreeMap;
 

@@ -9,9 +9,9 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::operator::free_port;
-use super::prometheus::peer;
-use super::world::World;
+use crate::servers::prometheus::peer;
+use crate::world::World;
+use crate::world::operator::free_port;
 
 /// The metrics-server. Dropped, it ends.
 pub struct MetricsServer {

@@ -12,9 +12,9 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::cluster::Cluster;
-use super::install::{NAMESPACE, token};
-use super::process;
+use crate::plane::cluster::Cluster;
+use crate::plane::install::{NAMESPACE, token};
+use crate::process;
 
 /// How long it may take to come up, and to end.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -22,7 +22,7 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::plane::Plane;
+use crate::plane::Plane;
 use gate::{Gate, Go, Held, When};
 use storm::{Fault, Storm};
 use streams::Streams;

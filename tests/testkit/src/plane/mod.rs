@@ -3,6 +3,9 @@
 //! Starts planes with `hack/controlplane`, installs what a user would install (CRDs, kustomize/base) with the plane's own
 //! kubectl, and hands out the operator's token. A plane ends with the test process, whatever becomes of that.
 
+pub mod cluster;
+pub mod install;
+
 use std::path::PathBuf;
 use std::process::{Output, Stdio};
 use std::sync::Arc;
@@ -16,6 +19,8 @@ use kube::{Api, Client, Config};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::sync::OnceCell;
+
+use crate::root;
 
 /// Namespace and name of the operator's service account in kustomize/base.
 pub const ACCOUNT_NAMESPACE: &str = "ganglion-system";
@@ -74,8 +79,8 @@ impl Plane {
 
     /// What a user does to install the operator.
     async fn install(&self) -> Result<()> {
-        let base = concat!(env!("CARGO_MANIFEST_DIR"), "/kustomize/base");
-        self.kubectl(&["apply", "--server-side", "-k", base], None).await?;
+        let base = root().join("kustomize/base").display().to_string();
+        self.kubectl(&["apply", "--server-side", "-k", &base], None).await?;
         self.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=20s"], None).await?;
         Ok(())
     }
@@ -120,8 +125,7 @@ impl Drop for OwnPlane {
 }
 
 fn controlplane() -> PathBuf {
-    std::env::var_os("GANGLION_CONTROLPLANE")
-        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("hack/controlplane"), PathBuf::from)
+    std::env::var_os("GANGLION_CONTROLPLANE").map_or_else(|| root().join("hack/controlplane"), PathBuf::from)
 }
 
 /// Runs a program to its end; its standard output, or an error that holds what it printed.

@@ -134,7 +134,7 @@ async fn serve(
 pub struct Authority(TempDir);
 
 impl Authority {
-    pub fn new() -> Self {
+    pub fn create() -> Self {
         let home = Self(TempDir::new().unwrap());
         let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"];
         let ssl = |arguments: &[&str]| {

@@ -16,7 +16,8 @@ use kube::runtime::conditions;
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client, ResourceExt};
 
-use super::cluster::{Cluster, root};
+use crate::plane::cluster::Cluster;
+use crate::root;
 
 /// Namespace and name of the operator's service account in kustomize/base.
 pub const NAMESPACE: &str = "ganglion-system";
