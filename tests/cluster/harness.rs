@@ -18,7 +18,7 @@ use testkit::world::{World, story};
 
 /// A client that goes through the world's proxy, as the administrator.
 async fn through(world: &World) -> Result<Client> {
-    let path = world.plane.kubectl(&["config", "view", "--raw", "--flatten"], None).await?;
+    let path = world.plane.cluster.kubectl(&["config", "view", "--raw", "--flatten"], None).await?;
     let admin = kube::config::Kubeconfig::from_yaml(&path)?;
     let mut config = Config::from_custom_kubeconfig(admin, &kube::config::KubeConfigOptions::default()).await?;
     config.cluster_url = format!("http://{}", world.proxy.address).parse()?;

@@ -102,9 +102,13 @@ async fn install(world: &World) -> Result<()> {
     ensure!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
     for file in String::from_utf8(output.stdout)?.lines() {
         // A ScaledObject's CRD is too large for an annotation.
-        world.plane.kubectl(&["apply", "--server-side", "-f", file], None).await?;
+        world.plane.cluster.kubectl(&["apply", "--server-side", "-f", file], None).await?;
     }
-    world.plane.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=20s"], None).await?;
+    world
+        .plane
+        .cluster
+        .kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=20s"], None)
+        .await?;
     Ok(())
 }
 

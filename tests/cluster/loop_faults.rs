@@ -373,7 +373,7 @@ fn an_api_server_that_is_restarted_costs_no_decision() {
             for kill in [false, true] {
                 let time = push(world, "web", low()).await?;
                 let fault: &[&str] = if kill { &["restart", "apiserver", "--kill"] } else { &["restart", "apiserver"] };
-                own.0.fault(fault).await?;
+                own.0.cluster.fault(fault).await?;
                 let mut operator = world.operator.lock().await;
                 // Without its lease it ends, and its kubelet starts it again.
                 if operator.ended()?.is_some() {

@@ -45,7 +45,7 @@ const PATCHES: &[(&str, &str, &str)] = &[("apps", "deployments", "get"), ("apps"
 async fn allow_patches(world: &World) -> Result<()> {
     let mut operator = world.operator.lock().await;
     operator.kill();
-    operator.settings("closedLoops: {patchableKinds: [{group: apps, kind: Deployment}]}")?;
+    world.settings("closedLoops: {patchableKinds: [{group: apps, kind: Deployment}]}")?;
     operator.start()
 }
 

@@ -133,12 +133,12 @@ async fn survives(world: &World, plane: &Plane, fault: &str) -> Result<()> {
         tokio::time::sleep(Duration::from_millis(60)).await;
         match fault {
             "pause" => {
-                plane.fault(&["pause", "etcd"]).await?;
+                plane.cluster.fault(&["pause", "etcd"]).await?;
                 tokio::time::sleep(Duration::from_secs(20)).await;
-                plane.fault(&["resume", "etcd"]).await?;
+                plane.cluster.fault(&["resume", "etcd"]).await?;
             }
-            "kill" => plane.fault(&["restart", "apiserver", "--kill"]).await?,
-            _ => plane.fault(&["restart", "apiserver"]).await?,
+            "kill" => plane.cluster.fault(&["restart", "apiserver", "--kill"]).await?,
+            _ => plane.cluster.fault(&["restart", "apiserver"]).await?,
         }
         all_done(world, &acts).await
     })

@@ -116,7 +116,7 @@ async fn acting(bench: &mut Bench) -> Result<()> {
     let operator = operator(bench, "acting", &cluster, &["--watch-namespace", NAMESPACE]).await?;
     let loops = (0..LOOPS).map(|index| (name(index), scene::demo(&name(index), "Auto"))).collect();
     scene::make(&cluster.client, NAMESPACE, loops).await?;
-    cluster.pause("kcm").await?;
+    cluster.fault(&["pause", "kcm"]).await?;
     let outcome = samples(&cluster.client, &operator, LOOPS, SHORT).await?;
     let share = 100.0 * number(outcome.decided) / number(outcome.sent);
     bench.note(&format!("{LOOPS} loops that act on every sample, {} s: decided about", SHORT.as_secs()), share, "%");

@@ -45,7 +45,7 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     fleet::namespace(&cluster.client, "unit").await?;
     let operator = operator(bench, "one", &cluster, &["--watch-namespace", NAMESPACE]).await?;
     scene::make(&cluster.client, NAMESPACE, vec![(LOOP.to_owned(), scene::demo(LOOP, "Auto"))]).await?;
-    cluster.pause("kcm").await?;
+    cluster.fault(&["pause", "kcm"]).await?;
     let mut unit = Unit::new(&cluster.client, "unit").await?;
     unit.measure(WRITES).await?;
     let samples = samples(&cluster).await?;

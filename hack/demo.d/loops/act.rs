@@ -38,7 +38,7 @@ pub struct Place<'a> {
 pub async fn ganglion(place: &Place<'_>, args: &[&str]) -> Result<String> {
     let mut command = Command::new(program()?);
     command.args(args).args(["-n", place.namespace, "--kubeconfig"]).arg(place.kubeconfig);
-    run(command, false).await
+    run(command, None).await
 }
 
 /// Pushes the sample, shows what happens, and judges it; how much was not as promised.

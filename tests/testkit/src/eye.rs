@@ -107,11 +107,6 @@ impl Eye {
         look(&self.state.lock())
     }
 
-    /// How many events there were.
-    pub fn mark(&self) -> usize {
-        self.state.lock().history.len()
-    }
-
     /// Waits until this is seen, with the usual patience.
     pub async fn until<T>(&self, what: &str, test: impl Fn(&Seen) -> Option<T>) -> Result<T> {
         self.within(crate::PATIENCE, what, test).await

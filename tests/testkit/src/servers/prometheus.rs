@@ -8,12 +8,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
+use crate::process::free_port;
 use crate::servers::http::Authority;
-use crate::world::operator::free_port;
 use crate::{PATIENCE, root};
 
-/// The one who may ask where a password is wanted, and the password as a hash.
+/// The one who may ask where a password is wanted.
 pub const USER: &str = "me";
+
+/// That one's password, and its bcrypt hash.
 pub const PASSWORD: &str = "word";
 const HASH: &str = "$2b$04$abcdefghijklmnopqrstuuB/GrfUOm5dtrEiT8lcouu5XB5ftbWLi";
 

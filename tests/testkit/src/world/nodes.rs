@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
@@ -77,6 +77,7 @@ impl Nodes {
         Ok(())
     }
 
+    /// Makes a node unschedulable.
     pub async fn cordon(&self, name: &str) -> Result<()> {
         self.patch(name, json!({"spec": {"unschedulable": true}})).await
     }
@@ -100,6 +101,7 @@ impl Nodes {
         Ok(())
     }
 
+    /// Labels a node.
     pub async fn label(&self, name: &str, key: &str, value: &str) -> Result<()> {
         self.patch(name, json!({"metadata": {"labels": {key: value}}})).await
     }
@@ -108,11 +110,6 @@ impl Nodes {
     pub async fn break_down(&self, name: &str) -> Result<()> {
         self.patch(name, json!({"metadata": {"annotations": {"kwok.ganglion.dev/behavior": "not-ready"}}})).await?;
         self.until(name, "is not Ready", |node| !is_ready(node)).await
-    }
-
-    pub async fn delete(&self, name: &str) -> Result<()> {
-        self.api.delete(name, &DeleteParams::default()).await?;
-        Ok(())
     }
 
     async fn until(&self, name: &str, what: &str, test: impl Fn(&Node) -> bool) -> Result<()> {

@@ -66,6 +66,7 @@ impl Workload {
         self.annotate(BEHAVIOR, behavior)
     }
 
+    /// With an annotation on every pod of the template.
     pub fn annotate(mut self, key: &str, value: &str) -> Self {
         self.annotations.insert(key.to_owned(), json!(value));
         self
