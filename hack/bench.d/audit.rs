@@ -10,8 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
-
-use super::lab::install::{ACCOUNT, NAMESPACE};
+use testkit::plane::install::{ACCOUNT, NAMESPACE};
 
 /// The components that a move waits for, as the API server knows them: user, resources.
 const OTHERS: &str = r#"

@@ -10,11 +10,11 @@ use kube::api::{ListParams, PostParams};
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
+use testkit::eye::Seen;
+use testkit::verdict::APP;
 
 use super::PATIENCE;
-use super::eye::Seen;
 use super::frame::Progress;
-use super::verdict::APP;
 
 /// How many requests are under way at once while a fleet is made.
 const WRITERS: usize = 16;

@@ -9,9 +9,8 @@ use comfy_table::{Cell, CellAlignment, Color, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use tempfile::TempDir;
-
-use super::lab::cluster::{Cluster, Wanted};
-use super::lab::operator::Operator;
+use testkit::operator::Operator;
+use testkit::plane::cluster::{Cluster, Wanted};
 
 /// What a figure must be.
 #[derive(Clone, Copy, Debug)]
@@ -102,7 +101,7 @@ impl Bench {
     pub async fn plane(&self, part: &str, nodes: usize, more: &[String]) -> Result<Cluster> {
         let progress = Progress::spin(&format!("starting a control plane with {nodes} nodes"));
         let name = format!("bench-{}-{part}", std::process::id());
-        let cluster = Cluster::start(&Wanted { name: &name, nodes, keep: false, more }).await?;
+        let cluster = Cluster::start(&Wanted { name: &name, nodes, more, ..Wanted::default() }).await?;
         progress.end();
         Ok(cluster)
     }
@@ -199,7 +198,8 @@ impl Drop for Progress {
 /// The operator with these further options, ready.
 pub async fn operator(bench: &Bench, part: &str, cluster: &Cluster, more: &[&str]) -> Result<Operator> {
     let home: &Path = &bench.home(part)?;
-    let mut operator = Operator::start(cluster, home, false, more).await?;
+    let mut operator = Operator::installed(cluster, home, more).await?;
+    operator.start()?;
     operator.ready().await?;
     Ok(operator)
 }

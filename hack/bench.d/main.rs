@@ -10,18 +10,6 @@ mod frame;
 mod loops;
 mod unit;
 
-#[path = "../lab/mod.rs"]
-#[allow(dead_code, reason = "the demo uses the rest")]
-mod lab;
-
-// The watch that the tests trust, and what they make of it.
-#[path = "../../tests/common/eye.rs"]
-#[allow(dead_code, reason = "the tests use the rest")]
-mod eye;
-#[path = "../../tests/common/verdict.rs"]
-#[allow(dead_code, reason = "the tests use the rest")]
-mod verdict;
-
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;

@@ -8,13 +8,13 @@ use ganglion::api::workload_action::WorkloadAction;
 use ganglion::api::workload_action::status::Step;
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt};
+use testkit::eye::{Eye, Seen};
+use testkit::verdict::{Story, pods_of, serves};
 
-use super::eye::{Eye, Seen};
 use super::judge::{Died, Promise};
 use super::scene::{APP, REPLICAS, Scene, replicas};
 use super::screen::Screen;
 use super::teller::{self, Teller};
-use super::verdict::{Story, pods_of, serves};
 use super::{PATIENCE, judge};
 
 /// One act.

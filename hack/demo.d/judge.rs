@@ -3,11 +3,11 @@
 use ganglion::api::marks;
 use ganglion::api::workload_action::WorkloadAction;
 use kube::ResourceExt;
+use testkit::eye::Seen;
+use testkit::verdict::Verdict;
 
-use super::eye::Seen;
 use super::scene::REPLICAS;
 use super::screen::Screen;
-use super::verdict::Verdict;
 
 /// What an act promises.
 pub struct Promise {
@@ -107,9 +107,9 @@ fn died_as_promised(promise: &Promise, verdict: &Verdict, seen: &Seen) -> bool {
 
 /// Where a pod ran that is no more.
 fn node_at_death(seen: &Seen, name: &str) -> Option<String> {
-    use super::eye::Happening;
+    use testkit::eye::Happening;
     seen.history.iter().rev().find_map(|happening| match happening {
-        Happening::Pod(pod) | Happening::PodGone(pod) if pod.name_any() == name => Some(super::verdict::node_of(pod)),
+        Happening::Pod(pod) | Happening::PodGone(pod) if pod.name_any() == name => Some(testkit::verdict::node_of(pod)),
         _ => None,
     })
 }

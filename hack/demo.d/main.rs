@@ -11,27 +11,15 @@ mod screen;
 mod stage;
 mod teller;
 
-#[path = "../lab/mod.rs"]
-#[allow(dead_code, reason = "the benches use the rest")]
-mod lab;
-
-// The watch that the tests trust, and what they make of it.
-#[path = "../../tests/common/eye.rs"]
-#[allow(dead_code, reason = "the tests use the rest")]
-mod eye;
-#[path = "../../tests/common/verdict.rs"]
-#[allow(dead_code, reason = "the tests use the rest")]
-mod verdict;
-
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
+use testkit::eye::Eye;
 use tokio::signal::unix::{SignalKind, signal};
 
-use eye::Eye;
 use screen::Screen;
 use stage::Stage;
 

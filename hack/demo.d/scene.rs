@@ -9,11 +9,11 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{ListParams, PostParams};
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client, ResourceExt};
+use testkit::eye::{Eye, Seen};
+use testkit::verdict::{node_of, pods_of, serves};
 
 use super::PATIENCE;
-use super::eye::{Eye, Seen};
 use super::screen::Screen;
-use super::verdict::{node_of, pods_of, serves};
 
 /// Name and app label of the workload.
 pub const APP: &str = "web";

@@ -9,11 +9,11 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
+use testkit::operator::Operator;
+use testkit::plane::cluster::{Cluster, Wanted, end};
+use testkit::plane::install::{ACCOUNT, Installed, NAMESPACE, running};
 
 use super::Options;
-use super::lab::cluster::{Cluster, Wanted, end};
-use super::lab::install::{ACCOUNT, Installed, NAMESPACE, running};
-use super::lab::operator::Operator;
 use super::screen::Screen;
 
 /// Nodes of the demo's own plane.
@@ -73,7 +73,11 @@ impl Stage {
         let began = Instant::now();
         let scope = ["--watch-namespace", namespace.as_str()];
         let more: &[&str] = if self.plane.is_some() { &[] } else { &scope };
-        let operator = self.operator.insert(Operator::start(cluster, &self.home, self.keep, more).await?);
+        let operator = self.operator.insert(Operator::installed(cluster, &self.home, more).await?);
+        if self.keep {
+            operator.keep();
+        }
+        operator.start()?;
         operator.ready().await?;
         let rights = format!("with the rights of {NAMESPACE}/{ACCOUNT}, never an administrator's");
         screen.done("operator", &format!("ready after {} ms, {rights}", began.elapsed().as_millis()));
@@ -92,7 +96,7 @@ impl Stage {
         let name = if self.keep { "demo".to_owned() } else { format!("demo-{}", std::process::id()) };
         let plane = self.plane.insert(name);
         let began = Instant::now();
-        let wanted = Wanted { name: plane, nodes: NODES, keep: self.keep, more: &[] };
+        let wanted = Wanted { name: plane, nodes: NODES, keep: self.keep, ..Wanted::default() };
         let cluster = Cluster::start(&wanted).await?;
         let version = cluster.version().await?;
         let detail = format!("Kubernetes {version}, {NODES} simulated nodes, up after {} s", began.elapsed().as_secs());
@@ -150,7 +154,7 @@ impl Stage {
     pub async fn kubectl(&self, args: &[&str]) -> Result<String> {
         let cluster = self.cluster.as_ref().context("there is no cluster")?;
         let namespace = self.namespace.as_deref().context("there is no namespace")?;
-        cluster.kubectl(&[&["-n", namespace], args].concat()).await
+        cluster.kubectl(&[&["-n", namespace], args].concat(), None).await
     }
 
     /// What the user can do with what is left running; NS stands for the namespace in the hints.

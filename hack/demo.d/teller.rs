@@ -7,11 +7,11 @@ use ganglion::api::marks;
 use ganglion::api::workload_action::WorkloadAction;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
+use testkit::eye::{Happening, Seen};
+use testkit::verdict::{node_of, pods_of, serves};
 
-use super::eye::{Happening, Seen};
 use super::scene::APP;
 use super::screen::{Field, Screen, Tone};
-use super::verdict::{node_of, pods_of, serves};
 
 /// One sentence.
 pub struct Line {

@@ -1,18 +1,16 @@
 //! Requests against servers that behave well, badly and not at all; addresses that must not be asked.
 
-mod server;
-
 use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rstest::rstest;
+use testkit::servers::http::{Authority, Manner, Server};
 
 use super::address::{Names, Rules, System, system};
 use super::web::{Auth, Call, MAX_BODY, Web};
 use super::{Error, json, prometheus};
-use server::{Authority, Manner, Server};
 
 const LOOPBACK: Rules = Rules { loopback: true, link_local: false, api_server: None };
 
@@ -112,7 +110,7 @@ async fn who_we_are_is_shown() {
 
 #[tokio::test]
 async fn only_the_named_authority_is_believed() {
-    let (ours, other) = (Authority::new(), Authority::new());
+    let (ours, other) = (Authority::create(), Authority::create());
     let server = Server::secure(Manner::Says("200 OK", r#"{"a": 1}"#.into()), &ours).await;
     let url = format!("https://localhost:{}/", server.address.port());
     let web = web();
@@ -132,7 +130,7 @@ async fn only_the_named_authority_is_believed() {
 async fn many_authorities_do_not_pile_up() {
     let server = says("200 OK", r#"{"a": 1}"#).await;
     let web = web();
-    let pem = Authority::new().pem();
+    let pem = Authority::create().pem();
     let url = format!("https://{}/", server.address);
     for nth in 0..80_u8 {
         let ca = Some([pem.as_slice(), &vec![b'\n'; usize::from(nth)]].concat());

@@ -2,12 +2,12 @@
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
+use testkit::action::{create_on, delete_pod, move_pod};
+use testkit::eye::Seen;
+use testkit::proxy::Write;
+use testkit::world::World;
+use testkit::world::workload::Workload;
 
-use crate::common::action::{create_on, delete_pod, move_pod};
-use crate::common::eye::Seen;
-use crate::common::proxy::Write;
-use crate::common::workload::Workload;
-use crate::common::world::World;
 use crate::scenes::Scene;
 
 /// Replicas of each workload.

@@ -11,16 +11,16 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use serde_json::json;
+use testkit::eye::Seen;
+use testkit::kstatus::ready;
+use testkit::proxy::gate::{self, Held};
+use testkit::scripts::{self, ACTION, APP, Budget, Found, HOME, Nature, Of, Script, What, When};
+use testkit::verdict::{node_of, serves};
+use testkit::world::nodes::Size;
+use testkit::world::workload::{Workload, settled};
+use testkit::world::{World, story};
 
-use crate::common::eye::Seen;
-use crate::common::kstatus::ready;
-use crate::common::nodes::Size;
-use crate::common::proxy::gate::{self, Held};
-use crate::common::verdict::{node_of, serves};
-use crate::common::workload::{Workload, settled};
-use crate::common::world::{World, story};
 use crate::crash::{kill_at, reached};
-use crate::scripts::{self, ACTION, APP, Budget, Found, HOME, Nature, Of, Script, What, When};
 
 /// A new process has to start before it writes what the one before it left over.
 const LATE: Duration = Duration::from_secs(5);

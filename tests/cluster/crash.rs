@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
+use testkit::PATIENCE;
+use testkit::kstatus::is_over;
+use testkit::proxy::Write;
+use testkit::proxy::gate::{Held, When};
+use testkit::world::{World, stories, story};
 
 use crate::acts::{Act, Verb};
-use crate::common::PATIENCE;
-use crate::common::kstatus::is_over;
-use crate::common::proxy::Write;
-use crate::common::proxy::gate::{Held, When};
-use crate::common::world::{World, stories, story};
 
 const DONE: (&str, &str) = ("True", "Succeeded");
 /// No action takes fewer.

@@ -9,16 +9,16 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
+use testkit::eye::Seen;
+use testkit::kstatus::{is_over, message, ready};
+use testkit::proxy::gate::When;
+use testkit::verdict::{node_of, pods_of, serves};
+use testkit::world::nodes::{Nodes, tolerating};
+use testkit::world::workload::{Workload, settled};
+use testkit::world::{World, story};
 use tokio::sync::Semaphore;
 
 use crate::acts::{Act, REPLICAS, Verb, is_about};
-use crate::common::eye::Seen;
-use crate::common::kstatus::{is_over, message, ready};
-use crate::common::nodes::{Nodes, tolerating};
-use crate::common::proxy::gate::When;
-use crate::common::verdict::{node_of, pods_of, serves};
-use crate::common::workload::{Workload, settled};
-use crate::common::world::{World, story};
 use crate::crash::reached;
 
 /// What somebody else does.

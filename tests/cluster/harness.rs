@@ -9,17 +9,16 @@ use ganglion::api::workload_action::WorkloadAction;
 use kube::api::{PostParams, WatchEvent};
 use kube::{Api, Client, Config};
 use serde_json::json;
-
-use crate::common::PATIENCE;
-use crate::common::proxy::gate::When;
-use crate::common::proxy::storm::{Fault, Storm};
-use crate::common::verdict::{Story, Verdict};
-use crate::common::workload::Workload;
-use crate::common::world::{World, story};
+use testkit::PATIENCE;
+use testkit::proxy::gate::When;
+use testkit::proxy::storm::{Fault, Storm};
+use testkit::verdict::{Story, Verdict};
+use testkit::world::workload::Workload;
+use testkit::world::{World, story};
 
 /// A client that goes through the world's proxy, as the administrator.
 async fn through(world: &World) -> Result<Client> {
-    let path = world.plane.kubectl(&["config", "view", "--raw", "--flatten"], None).await?;
+    let path = world.plane.cluster.kubectl(&["config", "view", "--raw", "--flatten"], None).await?;
     let admin = kube::config::Kubeconfig::from_yaml(&path)?;
     let mut config = Config::from_custom_kubeconfig(admin, &kube::config::KubeConfigOptions::default()).await?;
     config.cluster_url = format!("http://{}", world.proxy.address).parse()?;

@@ -8,15 +8,15 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use serde_json::json;
+use testkit::action::{action, create_on, delete_pod, deployment, move_pod, with};
+use testkit::eye::Seen;
+use testkit::kstatus::{Kstatus, kstatus, message, ready};
+use testkit::proxy::Write;
+use testkit::proxy::gate::When;
+use testkit::world::rest::rest_clean;
+use testkit::world::workload::Workload;
+use testkit::world::{World, story};
 
-use crate::common::action::{action, create_on, delete_pod, deployment, move_pod, with};
-use crate::common::eye::Seen;
-use crate::common::kstatus::{Kstatus, kstatus, message, ready};
-use crate::common::proxy::Write;
-use crate::common::proxy::gate::When;
-use crate::common::rest::rest_clean;
-use crate::common::workload::Workload;
-use crate::common::world::{World, story};
 use crate::scenes::Scene;
 
 const DONE: (&str, &str) = ("True", "Succeeded");

@@ -11,13 +11,12 @@ use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use tokio::process::Command;
-
-use crate::common::loops::{
+use testkit::world::loops::{
     SCALES, account, condition, loop_story, make, on, push, ready, replicas, travelled, until, with_loops,
 };
-use crate::common::workload::Workload;
-use crate::common::world::{World, stories};
+use testkit::world::workload::Workload;
+use testkit::world::{World, stories};
+use tokio::process::Command;
 
 /// How long a kind that is installed may stay unnoticed, and a moment.
 const NOTICED: Duration = Duration::from_secs(25);
@@ -103,9 +102,13 @@ async fn install(world: &World) -> Result<()> {
     ensure!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
     for file in String::from_utf8(output.stdout)?.lines() {
         // A ScaledObject's CRD is too large for an annotation.
-        world.plane.kubectl(&["apply", "--server-side", "-f", file], None).await?;
+        world.plane.cluster.kubectl(&["apply", "--server-side", "-f", file], None).await?;
     }
-    world.plane.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=20s"], None).await?;
+    world
+        .plane
+        .cluster
+        .kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=20s"], None)
+        .await?;
     Ok(())
 }
 

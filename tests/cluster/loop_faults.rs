@@ -14,17 +14,16 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-
-use crate::common::block_on;
-use crate::common::loops::{
+use testkit::block_on;
+use testkit::plane::Plane;
+use testkit::proxy::Write;
+use testkit::proxy::storm::{Fault, Storm};
+use testkit::world::loops::{
     SCALES, account, demo, ended, loop_story, make, push, push_at, put, ready, replicas, told, travelled, until,
     with_loops,
 };
-use crate::common::plane::Plane;
-use crate::common::proxy::Write;
-use crate::common::proxy::storm::{Fault, Storm};
-use crate::common::workload::Workload;
-use crate::common::world::{Road, World, stories, story_on};
+use testkit::world::workload::Workload;
+use testkit::world::{Road, World, stories, story_on};
 
 /// How long nothing must happen to be believed.
 const CALM: Duration = Duration::from_secs(3);
@@ -248,7 +247,7 @@ async fn until_gone(world: &World) -> Result<()> {
         }
         anyhow::Ok(())
     };
-    tokio::time::timeout(crate::common::PATIENCE, gone).await?
+    tokio::time::timeout(testkit::PATIENCE, gone).await?
 }
 
 #[test]
@@ -277,7 +276,7 @@ fn a_loop_that_is_deleted_acts_no_more_and_one_made_again_starts_from_nothing() 
             }
             anyhow::Ok(())
         };
-        tokio::time::timeout(crate::common::PATIENCE, gone).await.context("its children stay")??;
+        tokio::time::timeout(testkit::PATIENCE, gone).await.context("its children stay")??;
         // What was pushed until the loop was seen to be gone may have been acted on; nothing after that.
         let (last, _) = replicas(world, "web").await?;
         let before = world.proxy.writes().len();
@@ -374,7 +373,7 @@ fn an_api_server_that_is_restarted_costs_no_decision() {
             for kill in [false, true] {
                 let time = push(world, "web", low()).await?;
                 let fault: &[&str] = if kill { &["restart", "apiserver", "--kill"] } else { &["restart", "apiserver"] };
-                own.0.fault(fault).await?;
+                own.0.cluster.fault(fault).await?;
                 let mut operator = world.operator.lock().await;
                 // Without its lease it ends, and its kubelet starts it again.
                 if operator.ended()?.is_some() {

@@ -7,13 +7,12 @@ use ganglion::api::closed_loop::LoopMode;
 use ganglion::api::decision::{Decision, Outcome};
 use ganglion::api::execution::{Execution, ExecutionState};
 use serde_json::{Value, json};
-
-use crate::common::loops::{
+use testkit::proxy::gate::When;
+use testkit::world::loops::{
     SCALES, account, ended, loop_story, make, on, push, ready, replicas, travelled, until, until_told, with_loops,
 };
-use crate::common::proxy::gate::When;
-use crate::common::workload::Workload;
-use crate::common::world::{World, stories};
+use testkit::world::workload::Workload;
+use testkit::world::{World, stories};
 
 /// How long nothing must happen to be believed.
 const CALM: Duration = Duration::from_secs(3);

@@ -18,16 +18,15 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};
 use serde_json::{Value, json};
-
-use crate::common::action::with;
-use crate::common::loops::{
+use testkit::action::with;
+use testkit::proxy::Write;
+use testkit::proxy::gate::When;
+use testkit::world::loops::{
     ACCOUNT, account, ended, grant, loop_story, make, on, push, ready, replicas, travelled, until, until_told,
     with_loops,
 };
-use crate::common::proxy::Write;
-use crate::common::proxy::gate::When;
-use crate::common::workload::{Workload, settled};
-use crate::common::world::{World, stories};
+use testkit::world::workload::{Workload, settled};
+use testkit::world::{World, stories};
 
 /// How long nothing must happen to be believed.
 const CALM: Duration = Duration::from_secs(3);
@@ -46,7 +45,7 @@ const PATCHES: &[(&str, &str, &str)] = &[("apps", "deployments", "get"), ("apps"
 async fn allow_patches(world: &World) -> Result<()> {
     let mut operator = world.operator.lock().await;
     operator.kill();
-    operator.settings("closedLoops: {patchableKinds: [{group: apps, kind: Deployment}]}")?;
+    world.settings("closedLoops: {patchableKinds: [{group: apps, kind: Deployment}]}")?;
     operator.start()
 }
 

@@ -10,17 +10,16 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-
-use crate::common::loops::{
+use testkit::plane::Plane;
+use testkit::servers::http::{Authority, Manner, Server};
+use testkit::servers::prometheus::{PASSWORD, Prometheus, USER};
+use testkit::servers::usage::{MetricsServer, uses};
+use testkit::world::loops::{
     ACCOUNT, SCALES, account, grant, grant_more, loop_story, push, put, ready, replicas, until, with_loops,
 };
-use crate::common::plane::Plane;
-use crate::common::prometheus::{PASSWORD, Prometheus, USER};
-use crate::common::server::{Authority, Manner, Server};
-use crate::common::usage::{MetricsServer, uses};
-use crate::common::workload::Workload;
-use crate::common::world::{Road, World, story_on};
-use crate::common::{PATIENCE, block_on};
+use testkit::world::workload::Workload;
+use testkit::world::{Road, World, story_on};
+use testkit::{PATIENCE, block_on};
 
 /// A loop that makes the Deployment `web` one of two replicas, and no more, when this source gives more than 5.
 fn loop_on(source: Value) -> Value {
@@ -162,7 +161,7 @@ fn the_sample_acts() {
 #[test]
 fn prometheus_is_asked_over_tls_with_a_password_that_the_account_may_read() {
     loop_story("sources-guarded", async |world| {
-        let (authority, other) = (Authority::new(), Authority::new());
+        let (authority, other) = (Authority::create(), Authority::create());
         let server = Prometheus::guarded(&authority).await?;
         server.set("web_load", "10")?;
         scene(world).await?;

@@ -13,13 +13,12 @@ use ganglion::api::execution::{Execution, ExecutionState};
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt;
 use serde_json::{Value, json};
+use testkit::proxy::gate::When;
+use testkit::world::World;
+use testkit::world::loops::{account, loop_story, make, on, push, ready, travelled, until, until_told};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-
-use crate::common::loops::{account, loop_story, make, on, push, ready, travelled, until, until_told};
-use crate::common::proxy::gate::When;
-use crate::common::world::World;
 
 /// How long nothing must happen to be believed.
 const CALM: Duration = Duration::from_secs(3);

@@ -13,14 +13,13 @@ use k8s_openapi::api::core::v1::{ReplicationController, ServiceAccount};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
-
-use crate::common::loops::{
+use testkit::proxy::gate::When;
+use testkit::world::loops::{
     ACCOUNT, SCALES, account, condition, demo, ended, grant, loop_story, make, push, put, ready, replicas, told,
     travelled, until, with_loops,
 };
-use crate::common::proxy::gate::When;
-use crate::common::workload::Workload;
-use crate::common::world::{World, stories};
+use testkit::world::workload::Workload;
+use testkit::world::{World, stories};
 
 /// How long nothing must happen to be believed.
 const CALM: Duration = Duration::from_secs(3);

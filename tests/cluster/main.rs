@@ -1,14 +1,7 @@
 //! The operator on a real control plane: what a user would do, and what a user would see.
 //!
-//! Every test starts its own operator in a namespace of its own; `tests/common` is the harness. A test that cannot have its
+//! Every test starts its own operator in a namespace of its own; the crate `testkit` is the harness. A test that cannot have its
 //! control plane fails.
-
-#[allow(dead_code, reason = "what the demo and the bench share, or a later story needs")]
-#[path = "../common/mod.rs"]
-mod common;
-
-#[path = "../model/scripts.rs"]
-mod scripts;
 
 mod acts;
 mod alike;

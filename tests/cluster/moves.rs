@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
+use testkit::action::{action, deployment, move_pod, replica_set, with};
+use testkit::verdict::{node_of, pods_of};
+use testkit::world::nodes::Size;
+use testkit::world::story;
+use testkit::world::workload::Workload;
 
-use crate::common::action::{action, deployment, move_pod, replica_set, with};
-use crate::common::nodes::Size;
-use crate::common::verdict::{node_of, pods_of};
-use crate::common::workload::Workload;
-use crate::common::world::story;
 use crate::scenes::Scene;
 
 const DONE: (&str, &str) = ("True", "Succeeded");
@@ -88,7 +88,7 @@ fn a_target_is_chosen_by_labels_and_by_load() {
 
         let scene = scene.again(world);
         let to = json!({"where": "node.pods < 1 && !('disk' in node.labels) && node.cpu.utilization < 0.5 && node.ready",
-            "nodeSelector": {crate::common::nodes::OWN: world.ns}});
+            "nodeSelector": {testkit::world::nodes::OWN: world.ns}});
         world.act("by-load", move_from("web", json!({"nodeSelector": {"disk": "ssd"}}), to)).await?;
         world.ends("by-load", DONE).await?;
         let verdict = scene.at_rest(world, 1).await?;

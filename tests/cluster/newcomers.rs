@@ -3,13 +3,13 @@
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
+use testkit::action::{create_on, delete_pod, deployment, move_pod, with};
+use testkit::eye::Seen;
+use testkit::kstatus::{message, ready};
+use testkit::verdict::APP;
+use testkit::world::workload::Workload;
+use testkit::world::{World, story};
 
-use crate::common::action::{create_on, delete_pod, deployment, move_pod, with};
-use crate::common::eye::Seen;
-use crate::common::kstatus::{message, ready};
-use crate::common::verdict::APP;
-use crate::common::workload::Workload;
-use crate::common::world::{World, story};
 use crate::scenes::{Scene, quota, quota_counts};
 
 const DONE: (&str, &str) = ("True", "Succeeded");

@@ -14,14 +14,14 @@
 
 use anyhow::{Result, ensure};
 use serde_json::json;
+use testkit::action::{delete_pod, move_pod, with};
+use testkit::eye::Seen;
+use testkit::kstatus::ready;
+use testkit::proxy::gate::When;
+use testkit::verdict::pods_of;
+use testkit::world::workload::{BEHAVIOR, Workload, settled};
+use testkit::world::{World, story};
 
-use crate::common::action::{delete_pod, move_pod, with};
-use crate::common::eye::Seen;
-use crate::common::kstatus::ready;
-use crate::common::proxy::gate::When;
-use crate::common::verdict::pods_of;
-use crate::common::workload::{BEHAVIOR, Workload, settled};
-use crate::common::world::{World, story};
 use crate::scenes::Scene;
 
 const DONE: (&str, &str) = ("True", "Succeeded");
@@ -87,7 +87,7 @@ fn ordinary_scaling_goes_on_without_the_operator() {
     story("original-store", async |world| {
         let scene = Scene::set(world, "web", 3, Workload::deployment("web", 3)).await?;
         let ((pod, _), node) = (scene.pod(0), scene.free(0));
-        let taken_in = |write: &crate::common::proxy::Write| {
+        let taken_in = |write: &testkit::proxy::Write| {
             write.is_on("pods")
                 && write.body.pointer("/metadata/ownerReferences/0/kind").is_some_and(|kind| kind == "ReplicaSet")
         };

@@ -2,11 +2,11 @@
 
 use anyhow::{Result, ensure};
 use serde_json::json;
+use testkit::action::{create_on, delete_pod, move_pod, with};
+use testkit::kstatus::message;
+use testkit::world::workload::Workload;
+use testkit::world::{World, story};
 
-use crate::common::action::{create_on, delete_pod, move_pod, with};
-use crate::common::kstatus::message;
-use crate::common::workload::Workload;
-use crate::common::world::{World, story};
 use crate::scenes::Scene;
 
 const DONE: (&str, &str) = ("True", "Succeeded");
@@ -67,7 +67,7 @@ fn a_person() {
         let workload = Workload::deployment("web", 2);
         let scene = Scene::set(world, "web", 2, workload).await?;
         world.kubectl(&["scale", "deployment", "web", "--replicas=3"], None).await?;
-        crate::common::workload::settled(world, "web", 3).await?;
+        testkit::world::workload::settled(world, "web", 3).await?;
         let (scene, node) = (Scene { replicas: 3, ..scene.again(world) }, scene.free(0));
         world.act("more", create_on("web", &node)).await?;
         world.ends("more", DONE).await?;

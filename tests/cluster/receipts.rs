@@ -4,11 +4,11 @@ use anyhow::ensure;
 use ganglion::api::receipt::WorkloadActionReceipt;
 use kube::api::DeleteParams;
 use serde_json::json;
+use testkit::action::{action, create_on, move_pod, with};
+use testkit::eye::Seen;
+use testkit::kstatus::{Kstatus, kstatus, message};
+use testkit::world::{World, story};
 
-use crate::common::action::{action, create_on, move_pod, with};
-use crate::common::eye::Seen;
-use crate::common::kstatus::{Kstatus, kstatus, message};
-use crate::common::world::{World, story};
 use crate::scenes::{Scene, quota};
 
 const DONE: (&str, &str) = ("True", "Succeeded");

@@ -2,9 +2,8 @@
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
-
-use crate::common::action::{action, create_on, delete_pod, deployment, move_pod, with};
-use crate::common::world::{World, story};
+use testkit::action::{action, create_on, delete_pod, deployment, move_pod, with};
+use testkit::world::{World, story};
 
 /// What kubectl says when it refuses this action; an error if it does not refuse.
 async fn refusal(world: &World, name: &str, spec: Value) -> Result<String> {

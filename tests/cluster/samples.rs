@@ -8,12 +8,11 @@ use ganglion::api::execution::{Execution, ExecutionState};
 use ganglion::api::workload_action::WorkloadAction;
 use kube::ResourceExt;
 use serde_json::json;
-
-use crate::common::kstatus::{message, ready};
-use crate::common::loops::{push, travelled, until};
-use crate::common::verdict::node_of;
-use crate::common::workload::settled;
-use crate::common::world::{World, stories, story};
+use testkit::kstatus::{message, ready};
+use testkit::verdict::node_of;
+use testkit::world::loops::{push, travelled, until};
+use testkit::world::workload::settled;
+use testkit::world::{World, stories, story};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("samples")

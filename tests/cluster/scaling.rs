@@ -2,11 +2,11 @@
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
+use testkit::action::{create_on, delete_pod, deployment, replica_set, with};
+use testkit::kstatus::ready;
+use testkit::world::story;
+use testkit::world::workload::{BEHAVIOR, Workload};
 
-use crate::common::action::{create_on, delete_pod, deployment, replica_set, with};
-use crate::common::kstatus::ready;
-use crate::common::workload::{BEHAVIOR, Workload};
-use crate::common::world::story;
 use crate::scenes::Scene;
 
 const DONE: (&str, &str) = ("True", "Succeeded");
@@ -108,7 +108,7 @@ fn a_delete_waits_while_another_replica_is_not_ready() {
         let ((ill, _), (pod, _)) = (scene.pod(0), scene.pod(1));
         world.patch_pod(&ill, json!({"metadata": {"annotations": {BEHAVIOR: "unready"}}})).await?;
         world.act("fewer", with(delete_pod(&pod), json!({"timeouts": {"readySeconds": 60}}))).await?;
-        let waits = |seen: &crate::common::eye::Seen| {
+        let waits = |seen: &testkit::eye::Seen| {
             let action = seen.actions.get("fewer")?;
             (ready(action)? == ("Unknown", "ReplicasNotReady")).then_some(())
         };

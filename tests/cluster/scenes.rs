@@ -2,12 +2,11 @@
 
 use anyhow::{Result, ensure};
 use serde_json::json;
-
-use crate::common::plane::NODES;
-use crate::common::rest::app_clean;
-use crate::common::verdict::{Story, Verdict};
-use crate::common::workload::{Workload, settled};
-use crate::common::world::World;
+use testkit::plane::NODES;
+use testkit::verdict::{Story, Verdict};
+use testkit::world::World;
+use testkit::world::rest::app_clean;
+use testkit::world::workload::{Workload, settled};
 
 /// A workload that is at rest when the scene begins.
 pub struct Scene {

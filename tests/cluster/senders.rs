@@ -9,20 +9,19 @@ use anyhow::{Context, Result, ensure};
 use ganglion::api::decision::Decision;
 use ganglion::api::execution::Execution;
 use ganglion::api::monitoring::Monitoring;
-use k8s_openapi::ByteString;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kube::{Api, Client, Config, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use tempfile::TempDir;
+use testkit::operator::program;
+use testkit::plane::kubeconfig;
+use testkit::world::World;
+use testkit::world::loops::{demo, loop_story, make, put, until};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
-
-use crate::common::loops::{demo, loop_story, make, put, until};
-use crate::common::operator::{Way, kubeconfig_text};
-use crate::common::world::World;
 
 /// The account of samples/sender.yaml, and the loop that it may push to.
 const SENDER: &str = "my-sensor";
@@ -62,8 +61,8 @@ async fn sender(world: &World) -> Result<Scene> {
     let answer = world.api::<ServiceAccount>().create_token_request(SENDER, &PostParams::default(), &request).await?;
     let token = answer.status.context("no token in the answer")?.token;
     let scene = Scene { home: TempDir::new()?, token };
-    std::fs::write(scene.kubeconfig(), kubeconfig_text(&world.plane, &Way::Direct, &scene.token))?;
-    std::fs::write(scene.admin(), world.plane.kubectl(&["config", "view", "--raw", "--flatten"], None).await?)?;
+    std::fs::write(scene.kubeconfig(), kubeconfig::direct(&world.plane.cluster.config, &scene.token))?;
+    std::fs::write(scene.admin(), world.plane.cluster.kubectl(&["config", "view", "--raw", "--flatten"], None).await?)?;
     Ok(scene)
 }
 
@@ -83,7 +82,7 @@ async fn push(world: &World, kubeconfig: &Path, args: &[&str], stdin: &str) -> R
 }
 
 async fn ganglion(world: &World, kubeconfig: &Path, args: &[&str], stdin: &str) -> Result<(bool, String)> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ganglion"));
+    let mut command = Command::new(program()?);
     command.args(args).args(["-n", &world.ns, "--kubeconfig"]).arg(kubeconfig);
     command.env_clear().stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
     let mut child = command.spawn()?;
@@ -209,11 +208,11 @@ fn the_samples_are_applied_and_the_curl_line_scales() {
         until::<Execution, _>(world, LOOP, "the loop to take samples", |one| one.status?.seq).await?;
         let line = curl_line()?;
         let authority = scene.home.path().join("ca.crt");
-        let ByteString(pem) = serde_json::from_value(json!(world.plane.authority))?;
+        let pem = kubeconfig::authority(&world.plane.cluster.config).context("no authority in the kubeconfig")?;
         std::fs::write(&authority, pem)?;
         let mut command = Command::new("bash");
         command.args(["-c", &line]).env("CA", &authority).env("TOKEN", &scene.token).env("NS", &world.ns);
-        command.env("SERVER", world.plane.config.cluster_url.to_string().trim_end_matches('/'));
+        command.env("SERVER", world.plane.cluster.config.cluster_url.to_string().trim_end_matches('/'));
         let Output { status, stdout, stderr } = command.output().await?;
         let said = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
         ensure!(status.success() && said.contains("\"sample\""), "{line}\n{said}");
@@ -228,7 +227,7 @@ fn the_samples_are_applied_and_the_curl_line_scales() {
 fn a_senders_account_can_do_nothing_else() {
     loop_story("senders-rights", async |world| {
         let scene = scene(world).await?;
-        let mut config: Config = world.plane.config.clone();
+        let mut config = world.plane.anonymous();
         config.auth_info.token = Some(scene.token.clone().into());
         let client = Client::try_from(config)?;
         let ours = format!("/apis/ganglion.dev/v1alpha1/namespaces/{}", world.ns);

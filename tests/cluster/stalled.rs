@@ -3,13 +3,13 @@
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
+use testkit::action::{create_on, delete_pod, deployment, move_pod, replica_set, with};
+use testkit::kstatus::{Kstatus, kstatus, message, ready};
+use testkit::world::nodes::Size;
+use testkit::world::rest::{BARE, rest_clean};
+use testkit::world::workload::Workload;
+use testkit::world::{World, story};
 
-use crate::common::action::{create_on, delete_pod, deployment, move_pod, replica_set, with};
-use crate::common::kstatus::{Kstatus, kstatus, message, ready};
-use crate::common::nodes::Size;
-use crate::common::rest::{BARE, rest_clean};
-use crate::common::workload::Workload;
-use crate::common::world::{World, story};
 use crate::scenes::Scene;
 
 /// One wrong action: its name, its spec, the reason it must end with, and words that its message must hold.
@@ -222,7 +222,7 @@ async fn make_strangers(world: &World, node: &str) -> Result<()> {
 fn pods_that_are_no_replicas() {
     story("stalled-strangers", async |world| {
         make_strangers(world, "node-3").await?;
-        let named = |seen: &crate::common::eye::Seen, app: &str| {
+        let named = |seen: &testkit::eye::Seen, app: &str| {
             seen.pods
                 .values()
                 .find(|pod| pod.metadata.labels.iter().flatten().any(|(key, value)| key == "app" && value == app))

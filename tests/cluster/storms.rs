@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures::FutureExt;
+use testkit::block_on;
+use testkit::eye::Seen;
+use testkit::kstatus::is_over;
+use testkit::plane::Plane;
+use testkit::proxy::storm::{Fault, Storm};
+use testkit::world::rest::rest_clean;
+use testkit::world::{Road, World, stories, story, story_on};
 
 use crate::acts::{Act, VERBS};
-use crate::common::block_on;
-use crate::common::eye::Seen;
-use crate::common::kstatus::is_over;
-use crate::common::plane::Plane;
-use crate::common::proxy::storm::{Fault, Storm};
-use crate::common::rest::rest_clean;
-use crate::common::world::{Road, World, stories, story, story_on};
 
 const DONE: (&str, &str) = ("True", "Succeeded");
 
@@ -133,12 +133,12 @@ async fn survives(world: &World, plane: &Plane, fault: &str) -> Result<()> {
         tokio::time::sleep(Duration::from_millis(60)).await;
         match fault {
             "pause" => {
-                plane.fault(&["pause", "etcd"]).await?;
+                plane.cluster.fault(&["pause", "etcd"]).await?;
                 tokio::time::sleep(Duration::from_secs(20)).await;
-                plane.fault(&["resume", "etcd"]).await?;
+                plane.cluster.fault(&["resume", "etcd"]).await?;
             }
-            "kill" => plane.fault(&["restart", "apiserver", "--kill"]).await?,
-            _ => plane.fault(&["restart", "apiserver"]).await?,
+            "kill" => plane.cluster.fault(&["restart", "apiserver", "--kill"]).await?,
+            _ => plane.cluster.fault(&["restart", "apiserver"]).await?,
         }
         all_done(world, &acts).await
     })

@@ -9,13 +9,13 @@ mod driver;
 mod loops;
 mod operator;
 mod random;
-mod scripts;
 mod setup;
 mod stage;
 
 use operator::Real;
 use operator::naive::{Flaw, Naive};
 use setup::Setup;
+use testkit::scripts;
 
 /// How many calm situations a flaw has to show itself in.
 const CALM_RUNS: u64 = 150;

@@ -11,10 +11,10 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{EvictParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
+use testkit::eye::{Eye, Seen};
+use testkit::verdict::{APP, node_of, pods_of, serves};
 
-use crate::eye::{Eye, Seen};
 use crate::frame::millis;
-use crate::verdict::{APP, node_of, pods_of, serves};
 
 /// How long a substitute is waited for.
 const MOMENT: Duration = Duration::from_secs(5);

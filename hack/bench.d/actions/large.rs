@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use k8s_openapi::jiff::Timestamp;
+use testkit::operator::Operator;
+use testkit::plane::cluster::Cluster;
+use testkit::plane::install::Installed;
 
 use crate::audit::{Audit, tally};
 use crate::fleet;
 use crate::frame::{Bench, Bound, Progress, median, number, operator};
-use crate::lab::cluster::Cluster;
-use crate::lab::install::Installed;
-use crate::lab::operator::Operator;
 
 const NODES: usize = 1_000;
 const DEPLOYMENTS: usize = 100;

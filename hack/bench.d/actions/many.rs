@@ -10,15 +10,15 @@ use futures::future::try_join_all;
 use ganglion::api::workload_action::WorkloadAction;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Client, ResourceExt};
+use testkit::eye::{Eye, Seen};
+use testkit::plane::install::Installed;
+use testkit::verdict::{Story, node_of, pods_of, serves};
 
 use super::bare;
 use crate::audit::Audit;
-use crate::eye::{Eye, Seen};
 use crate::fleet;
 use crate::frame::{Bench, Bound, Progress, median, number, operator};
-use crate::lab::install::Installed;
 use crate::unit::Unit;
-use crate::verdict::{Story, node_of, pods_of, serves};
 
 const NODES: usize = 200;
 const DEPLOYMENTS: usize = 50;

@@ -7,15 +7,15 @@ use ganglion::api::workload_action::WorkloadAction;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt};
+use testkit::eye::{Eye, Seen};
+use testkit::plane::install::Installed;
+use testkit::verdict::{node_of, pods_of, serves};
 
 use super::{bare, share};
 use crate::audit::{Audit, Request, tally};
-use crate::eye::{Eye, Seen};
 use crate::fleet;
 use crate::frame::{Bench, Bound, Progress, median, millis, number, operator, quantile};
-use crate::lab::install::Installed;
 use crate::unit::Unit;
-use crate::verdict::{node_of, pods_of, serves};
 
 const NODES: usize = 8;
 const REPLICAS: usize = 3;

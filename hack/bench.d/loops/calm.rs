@@ -12,11 +12,11 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use serde_json::{Value, json};
+use testkit::plane::install::Installed;
 
 use super::scene;
 use crate::audit::{Audit, tally};
 use crate::frame::{Bench, Bound, Progress, number, operator};
-use crate::lab::install::Installed;
 
 const NAMESPACE: &str = "calm";
 const LOOPS: usize = 500;

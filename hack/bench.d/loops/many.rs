@@ -9,13 +9,13 @@ use futures::future::try_join_all;
 use ganglion::api::monitoring::Monitoring;
 use kube::{Api, Client};
 use serde_json::json;
+use testkit::operator::Operator;
+use testkit::plane::cluster::Cluster;
+use testkit::plane::install::Installed;
 
 use super::book::{Book, Mark};
 use super::scene::{self, Pushed};
 use crate::frame::{Bench, Bound, Progress, median, millis, number, operator, quantile};
-use crate::lab::cluster::Cluster;
-use crate::lab::install::Installed;
-use crate::lab::operator::Operator;
 
 const NAMESPACE: &str = "many";
 
@@ -116,7 +116,7 @@ async fn acting(bench: &mut Bench) -> Result<()> {
     let operator = operator(bench, "acting", &cluster, &["--watch-namespace", NAMESPACE]).await?;
     let loops = (0..LOOPS).map(|index| (name(index), scene::demo(&name(index), "Auto"))).collect();
     scene::make(&cluster.client, NAMESPACE, loops).await?;
-    cluster.pause("kcm").await?;
+    cluster.fault(&["pause", "kcm"]).await?;
     let outcome = samples(&cluster.client, &operator, LOOPS, SHORT).await?;
     let share = 100.0 * number(outcome.decided) / number(outcome.sent);
     bench.note(&format!("{LOOPS} loops that act on every sample, {} s: decided about", SHORT.as_secs()), share, "%");

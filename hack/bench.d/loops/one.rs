@@ -8,14 +8,14 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use serde_json::json;
+use testkit::plane::cluster::Cluster;
+use testkit::plane::install::Installed;
 
 use super::book::{Book, Mark};
 use super::scene::{self, Pushed};
 use crate::audit::{Audit, Request, tally};
 use crate::fleet;
 use crate::frame::{Bench, Bound, Progress, median, millis, number, operator, quantile};
-use crate::lab::cluster::Cluster;
-use crate::lab::install::Installed;
 use crate::unit::Unit;
 
 const NAMESPACE: &str = "one";
@@ -45,7 +45,7 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     fleet::namespace(&cluster.client, "unit").await?;
     let operator = operator(bench, "one", &cluster, &["--watch-namespace", NAMESPACE]).await?;
     scene::make(&cluster.client, NAMESPACE, vec![(LOOP.to_owned(), scene::demo(LOOP, "Auto"))]).await?;
-    cluster.pause("kcm").await?;
+    cluster.fault(&["pause", "kcm"]).await?;
     let mut unit = Unit::new(&cluster.client, "unit").await?;
     unit.measure(WRITES).await?;
     let samples = samples(&cluster).await?;

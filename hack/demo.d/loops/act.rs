@@ -7,13 +7,13 @@ use anyhow::{Context, Result};
 use ganglion::api::execution::ExecutionState;
 use ganglion::api::sample::Tag;
 use k8s_openapi::jiff::Timestamp;
+use testkit::operator::program;
+use testkit::process::run;
 use tokio::process::Command;
 
 use super::eye::{Eye, Hop, News, Seen, Word};
 use super::scene::APP;
 use crate::PATIENCE;
-use crate::lab::operator::program;
-use crate::lab::process::run;
 use crate::screen::{Field, Screen, Tone};
 
 /// How long nothing more must happen for an act to be over.
@@ -38,7 +38,7 @@ pub struct Place<'a> {
 pub async fn ganglion(place: &Place<'_>, args: &[&str]) -> Result<String> {
     let mut command = Command::new(program()?);
     command.args(args).args(["-n", place.namespace, "--kubeconfig"]).arg(place.kubeconfig);
-    run(command, false).await
+    run(command, None).await
 }
 
 /// Pushes the sample, shows what happens, and judges it; how much was not as promised.

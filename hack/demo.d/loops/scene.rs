@@ -12,10 +12,10 @@ use kube::{Api, Client};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use testkit::root;
 
 use super::eye::{Eye, Hop};
 use crate::PATIENCE;
-use crate::lab::cluster::root;
 use crate::screen::Screen;
 
 /// Name of the workload and of its loop.

@@ -8,8 +8,8 @@ use kube::Api;
 use kube::api::PostParams;
 use serde_json::{Map, Value, json};
 
-use super::verdict::{APP, pods_of, serves};
-use super::world::World;
+use crate::verdict::{APP, pods_of, serves};
+use crate::world::World;
 
 /// Annotation that chooses how a simulated pod behaves.
 pub const BEHAVIOR: &str = "kwok.ganglion.dev/behavior";
@@ -66,6 +66,7 @@ impl Workload {
         self.annotate(BEHAVIOR, behavior)
     }
 
+    /// With an annotation on every pod of the template.
     pub fn annotate(mut self, key: &str, value: &str) -> Self {
         self.annotations.insert(key.to_owned(), json!(value));
         self

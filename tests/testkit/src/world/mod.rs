@@ -2,8 +2,16 @@
 //!
 //! Stories run side by side, a bounded number at a time. One that fails tells everything that is known about its world.
 
+pub mod dump;
+pub mod loops;
+pub mod nodes;
+pub mod rest;
+pub mod workload;
+
 use std::any::Any;
+use std::fs;
 use std::panic::AssertUnwindSafe;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,20 +24,28 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::sync::{Mutex, Semaphore};
 
-use super::eye::Eye;
-use super::nodes::{Nodes, OWN, Size};
-use super::operator::{Operator, Way};
-use super::plane::{ACCOUNT, ACCOUNT_NAMESPACE, Plane};
-use super::proxy::Proxy;
-use super::rest::rest_clean;
-use super::{PATIENCE, block_on, dump, kstatus};
+use crate::eye::Eye;
+use crate::operator::Operator;
+use crate::plane::install::{ACCOUNT, NAMESPACE};
+use crate::plane::{Plane, kubeconfig};
+use crate::proxy::Proxy;
+use crate::world::nodes::{Nodes, OWN, Size};
+use crate::world::rest::rest_clean;
+use crate::{PATIENCE, block_on, kstatus};
 
 /// How many worlds there are at once: more would only wait for the two or three processors.
 const WORLDS: usize = 8;
 static TURNS: Semaphore = Semaphore::const_new(WORLDS);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// Identity of the operator that every world has.
+const FIRST: &str = "one";
+
+/// Servers of tests are on this host.
+const SETTINGS: &str = "outbound: {allowLoopback: true}";
 
 /// See the module.
 pub struct World {
@@ -39,6 +55,8 @@ pub struct World {
     pub eye: Eye,
     pub proxy: Proxy,
     pub operator: Mutex<Operator>,
+    /// The files of its operators, one directory each.
+    home: TempDir,
 }
 
 /// Tells one story on the shared plane, with an operator that runs; panics with all that is known if it ends badly.
@@ -120,7 +138,7 @@ fn words_of(panic: &(dyn Any + Send)) -> String {
 
 impl World {
     async fn open(plane: Arc<Plane>, road: Road, name: &str) -> Result<Self> {
-        let client = plane.client.clone();
+        let client = plane.cluster.client.clone();
         let ns = format!("{name}-{}", COUNT.fetch_add(1, Ordering::Relaxed));
         let namespace = Namespace {
             metadata: ObjectMeta { name: Some(ns.clone()), ..ObjectMeta::default() },
@@ -134,10 +152,14 @@ impl World {
         tokio::time::timeout(PATIENCE, wait).await.context("no default service account")??;
         grant_lease(&client, &ns).await?;
         let proxy = Proxy::start(&plane).await?;
-        let way = if road == Road::Proxy { Way::Proxy(&proxy.address) } else { Way::Direct };
-        let operator = Operator::prepare(&plane, way, "one", &[&ns], &[])?;
+        let home = TempDir::new()?;
+        let kubeconfig = match road {
+            Road::Proxy => kubeconfig::through(&proxy.address, &plane.token),
+            Road::Direct => kubeconfig::direct(&plane.cluster.config, &plane.token),
+        };
+        let operator = operator(home.path(), FIRST, &ns, &kubeconfig)?;
         let eye = Eye::open(&client, &ns).await?;
-        Ok(Self { plane, client, ns, eye, proxy, operator: Mutex::new(operator) })
+        Ok(Self { plane, client, ns, eye, proxy, operator: Mutex::new(operator), home })
     }
 
     /// Leaves nothing that costs other stories time; what is left of the namespace goes by itself.
@@ -183,12 +205,12 @@ impl World {
 
     /// Creates an action.
     pub async fn act(&self, name: &str, spec: Value) -> Result<WorkloadAction> {
-        self.create(super::action::action(name, spec)).await
+        self.create(crate::action::action(name, spec)).await
     }
 
     /// Waits until the action is over, and gives it as it is then.
     pub async fn over(&self, name: &str) -> Result<Arc<WorkloadAction>> {
-        let over = |seen: &super::eye::Seen| seen.actions.get(name).filter(|action| kstatus::is_over(action)).cloned();
+        let over = |seen: &crate::eye::Seen| seen.actions.get(name).filter(|action| kstatus::is_over(action)).cloned();
         self.eye.until(&format!("the end of action {name}"), over).await
     }
 
@@ -226,12 +248,18 @@ impl World {
     pub async fn kubectl(&self, args: &[&str], stdin: Option<&str>) -> Result<String> {
         let mut all = vec!["-n", self.ns.as_str()];
         all.extend(args);
-        self.plane.kubectl(&all, stdin).await
+        self.plane.cluster.kubectl(&all, stdin).await
     }
 
-    /// A second replica of the operator, on the same way and the same lease; not started yet.
+    /// A second replica of the operator, through the same proxy and with the same lease; not started yet.
     pub fn another(&self, identity: &str) -> Result<Operator> {
-        Operator::prepare(&self.plane, Way::Proxy(&self.proxy.address), identity, &[&self.ns], &[])
+        let kubeconfig = kubeconfig::through(&self.proxy.address, &self.plane.token);
+        operator(self.home.path(), identity, &self.ns, &kubeconfig)
+    }
+
+    /// Gives its operator these settings (YAML) besides, from its next start on.
+    pub fn settings(&self, yaml: &str) -> Result<()> {
+        Ok(fs::write(self.home.path().join(FIRST).join("settings.yaml"), format!("{SETTINGS}\n{yaml}"))?)
     }
 
     /// SIGKILL, and a new process with the same identity.
@@ -242,10 +270,22 @@ impl World {
     }
 }
 
+/// Prepares an operator that watches this namespace only and holds its lease there.
+fn operator(home: &Path, identity: &str, ns: &str, kubeconfig: &str) -> Result<Operator> {
+    let home = home.join(identity);
+    let settings = home.join("settings.yaml");
+    let file = settings.display().to_string();
+    let scope = ["--lease-namespace", ns, "--watch-namespace", ns];
+    let own = ["--identity", identity, "--settings", &file];
+    let operator = Operator::prepare(&home, kubeconfig, &[scope, own].concat())?;
+    fs::write(settings, SETTINGS)?;
+    Ok(operator)
+}
+
 /// The operator keeps its lease in the world's own namespace, so that worlds do not wait for one another: it gets there
 /// what the base manifests give it in its own.
 async fn grant_lease(client: &Client, ns: &str) -> Result<()> {
-    let roles: Api<Role> = Api::namespaced(client.clone(), ACCOUNT_NAMESPACE);
+    let roles: Api<Role> = Api::namespaced(client.clone(), NAMESPACE);
     let here: Api<Role> = Api::namespaced(client.clone(), ns);
     let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), ns);
     for role in roles.list(&ListParams::default()).await? {
@@ -255,7 +295,7 @@ async fn grant_lease(client: &Client, ns: &str) -> Result<()> {
         let binding: RoleBinding = serde_json::from_value(json!({
             "metadata": {"name": name},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": ACCOUNT_NAMESPACE}],
+            "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}],
         }))?;
         bindings.create(&PostParams::default(), &binding).await?;
     }

@@ -35,6 +35,7 @@ pub struct Held {
     go: oneshot::Sender<Go>,
 }
 
+/// Both sides of a gate at the `nth` request that this says yes to.
 pub fn pair(nth: usize, when: When, which: impl Fn(&Write) -> bool + Send + 'static) -> (Gate, Held) {
     let (tell, reached) = oneshot::channel();
     let (say, go) = oneshot::channel();

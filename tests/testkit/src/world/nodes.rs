@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
@@ -77,6 +77,7 @@ impl Nodes {
         Ok(())
     }
 
+    /// Makes a node unschedulable.
     pub async fn cordon(&self, name: &str) -> Result<()> {
         self.patch(name, json!({"spec": {"unschedulable": true}})).await
     }
@@ -100,6 +101,7 @@ impl Nodes {
         Ok(())
     }
 
+    /// Labels a node.
     pub async fn label(&self, name: &str, key: &str, value: &str) -> Result<()> {
         self.patch(name, json!({"metadata": {"labels": {key: value}}})).await
     }
@@ -110,15 +112,10 @@ impl Nodes {
         self.until(name, "is not Ready", |node| !is_ready(node)).await
     }
 
-    pub async fn delete(&self, name: &str) -> Result<()> {
-        self.api.delete(name, &DeleteParams::default()).await?;
-        Ok(())
-    }
-
     async fn until(&self, name: &str, what: &str, test: impl Fn(&Node) -> bool) -> Result<()> {
         let holds = |node: Option<&Node>| node.is_some_and(&test);
         let wait = kube::runtime::wait::await_condition(self.api.clone(), name, holds);
-        match tokio::time::timeout(super::PATIENCE, wait).await {
+        match tokio::time::timeout(crate::PATIENCE, wait).await {
             Ok(done) => done.map(drop).map_err(Into::into),
             Err(_) => anyhow::bail!("waited in vain until node {name} {what}"),
         }

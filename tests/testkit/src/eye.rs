@@ -2,7 +2,7 @@
 //! taken to be different in different namespaces.
 //!
 //! It sees pods, Deployments, ReplicaSets and our own kinds as any user could. All waits of the tests are waits for what
-//! the eye sees; what it makes of it is in [`super::verdict`].
+//! the eye sees; what it makes of it is in [`crate::verdict`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -107,14 +107,9 @@ impl Eye {
         look(&self.state.lock())
     }
 
-    /// How many events there were.
-    pub fn mark(&self) -> usize {
-        self.state.lock().history.len()
-    }
-
     /// Waits until this is seen, with the usual patience.
     pub async fn until<T>(&self, what: &str, test: impl Fn(&Seen) -> Option<T>) -> Result<T> {
-        self.within(super::PATIENCE, what, test).await
+        self.within(crate::PATIENCE, what, test).await
     }
 
     /// Waits until this is seen.

@@ -8,9 +8,9 @@ use ganglion::api::workload_action::WorkloadAction;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource, ResourceExt};
 
-use super::eye::Seen;
-use super::kstatus;
-use super::world::World;
+use crate::eye::Seen;
+use crate::kstatus;
+use crate::world::World;
 
 /// Label of pods that a test made without a controller on purpose.
 pub const BARE: &str = "test.ganglion.dev/bare";

@@ -1,7 +1,8 @@
 //! Installs what the operator needs: its CRDs, its service account and its rights, as kustomize/base has them.
 //!
-//! The Deployment of kustomize/base is left out, as the operator runs as a process here. What is in the cluster already is
-//! left as it is, and only what was made here is taken away again.
+//! The tests apply kustomize/base as a user does ([`apply`]), so that the manifests are tested too, on planes that end with
+//! them. The demo and the benches ([`Installed`]) leave the Deployment out, as the operator runs as a process here; what is
+//! in the cluster already stays as it is, and only what was made here is taken away again.
 
 use std::time::Duration;
 
@@ -16,16 +17,27 @@ use kube::runtime::conditions;
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client, ResourceExt};
 
-use super::cluster::{Cluster, root};
+use crate::plane::cluster::Cluster;
+use crate::root;
 
-/// Namespace and name of the operator's service account in kustomize/base.
+/// Namespace of the operator's service account in kustomize/base.
 pub const NAMESPACE: &str = "ganglion-system";
+
+/// Name of that service account, and of the operator's lease.
 pub const ACCOUNT: &str = "ganglion";
 
 /// The kinds of kustomize/base that are not the running operator itself, in the order in which they are made.
 const KINDS: [&str; 6] = ["Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
 
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Installs the operator as a user does, with all of kustomize/base.
+pub async fn apply(cluster: &Cluster) -> Result<()> {
+    let base = root().join("kustomize/base").display().to_string();
+    cluster.kubectl(&["apply", "--server-side", "-k", &base], None).await?;
+    cluster.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=20s"], None).await?;
+    Ok(())
+}
 
 /// What was made here.
 #[derive(Default)]
@@ -48,7 +60,7 @@ impl Installed {
                 .with_context(|| format!("CRD {name} is not served"))??;
         }
         let base = root().join("kustomize/base");
-        let rendered = cluster.kubectl(&["kustomize", &base.display().to_string()]).await?;
+        let rendered = cluster.kubectl(&["kustomize", &base.display().to_string()], None).await?;
         let objects: Vec<DynamicObject> = serde_saphyr::from_multiple(&rendered)?;
         for kind in KINDS {
             for object in objects.iter().filter(|object| kind_of(object) == kind) {

@@ -9,9 +9,9 @@ use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::operator::free_port;
-use super::prometheus::peer;
-use super::world::World;
+use crate::process::free_port;
+use crate::servers::prometheus::peer;
+use crate::world::World;
 
 /// The metrics-server. Dropped, it ends.
 pub struct MetricsServer {
@@ -32,7 +32,7 @@ impl MetricsServer {
     pub async fn start(world: &World) -> Result<Self> {
         let home = TempDir::new()?;
         let file = home.path().join("kubeconfig");
-        fs::write(&file, world.plane.kubectl(&["config", "view", "--raw", "--flatten"], None).await?)?;
+        fs::write(&file, world.plane.cluster.kubectl(&["config", "view", "--raw", "--flatten"], None).await?)?;
         let port = free_port()?;
         register(world, port).await?;
         let option = |name: &str| format!("--{name}={}", file.display());

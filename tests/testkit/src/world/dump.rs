@@ -6,8 +6,8 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 
-use super::verdict::{node_of, serves};
-use super::world::World;
+use crate::verdict::{node_of, serves};
+use crate::world::World;
 
 /// The complaint, then actions, pods, events, writes and the end of the operator's log.
 pub async fn tell_all(world: &World, name: &str, complaint: &str) -> String {

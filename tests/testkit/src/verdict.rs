@@ -7,7 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-use super::eye::{Eye, Happening, Seen};
+use crate::eye::{Eye, Happening, Seen};
 
 /// The label by which the tests' workloads, Services and budgets know their pods.
 pub const APP: &str = "app";

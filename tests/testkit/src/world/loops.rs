@@ -21,8 +21,8 @@ use kube::api::{Patch, PatchParams};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::PATIENCE;
-use super::world::{World, story};
+use crate::PATIENCE;
+use crate::world::{World, story};
 
 /// The account of the loops here.
 pub const ACCOUNT: &str = "web-loop";

@@ -19,6 +19,7 @@ pub enum Fault {
 }
 
 impl Fault {
+    /// What the client is answered.
     pub fn answer(self) -> Response {
         let (code, reason, message) = match self {
             Self::Conflict => {
@@ -52,6 +53,7 @@ pub struct Storm {
 }
 
 impl Storm {
+    /// So many requests of a hundred fail in one of these ways, alike for the same seed.
     pub fn new(percent: u64, seed: u64, faults: &[Fault]) -> Self {
         Self { percent, faults: faults.to_vec(), state: seed }
     }

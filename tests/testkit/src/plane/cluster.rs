@@ -8,15 +8,18 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tokio::process::Command;
 
-use super::process::run;
+use crate::process::{run, run_aloud};
+use crate::root;
 
 /// See the module.
 pub struct Cluster {
+    /// The administrator.
     pub client: Client,
     /// The administrator's kubeconfig.
     pub kubeconfig: PathBuf,
     /// Name of the plane, if it was started here.
     pub plane: Option<String>,
+    /// Address, authority, and the administrator's credentials.
     pub config: Config,
 }
 
@@ -27,6 +30,8 @@ pub struct Wanted<'a> {
     pub nodes: usize,
     /// Outlives this process.
     pub keep: bool,
+    /// What goes on is not shown on standard error.
+    pub quiet: bool,
     /// More options of `hack/controlplane up`.
     pub more: &'a [String],
 }
@@ -39,7 +44,7 @@ impl Cluster {
         if !wanted.keep {
             command.args(["--owner-pid", &std::process::id().to_string()]);
         }
-        let printed = run(command, true).await?;
+        let printed = if wanted.quiet { run(command, None).await } else { run_aloud(command).await }?;
         let path = printed.lines().last().context("hack/controlplane up printed no kubeconfig")?;
         let mut cluster = Self::open(Path::new(path)).await?;
         cluster.plane = Some(wanted.name.to_owned());
@@ -61,8 +66,9 @@ impl Cluster {
         Ok(answer.with_context(|| format!("the cluster of {} does not answer", self.kubeconfig.display()))?.git_version)
     }
 
-    /// Runs kubectl against this cluster, the plane's own where there is a plane.
-    pub async fn kubectl(&self, args: &[&str]) -> Result<String> {
+    /// Runs kubectl against this cluster as the administrator, the plane's own kubectl where there is a plane; what it
+    /// prints.
+    pub async fn kubectl(&self, args: &[&str], input: Option<&str>) -> Result<String> {
         let mut command = match &self.plane {
             Some(name) => {
                 let mut command = Command::new(controlplane());
@@ -76,14 +82,15 @@ impl Cluster {
             }
         };
         command.args(args);
-        run(command, false).await
+        run(command, input).await
     }
 
-    /// Holds a component of the plane still, such as `kcm`.
-    pub async fn pause(&self, component: &str) -> Result<()> {
+    /// A fault verb of hack/controlplane, such as `["pause", "etcd"]`.
+    pub async fn fault(&self, verb: &[&str]) -> Result<()> {
+        let name = self.plane.as_deref().context("the cluster is no plane of ours")?;
         let mut command = Command::new(controlplane());
-        command.args(["pause", component, "--name", self.plane.as_deref().context("the cluster is no plane of ours")?]);
-        run(command, false).await.map(drop)
+        command.args(verb).args(["--name", name]);
+        run(command, None).await.map(drop)
     }
 
     /// Ends the plane, if it is one of ours.
@@ -99,14 +106,9 @@ impl Cluster {
 pub async fn end(plane: &str) -> Result<()> {
     let mut command = Command::new(controlplane());
     command.args(["down", "--name", plane]);
-    run(command, false).await.map(drop)
+    run(command, None).await.map(drop)
 }
 
-fn controlplane() -> OsString {
+pub(super) fn controlplane() -> OsString {
     std::env::var_os("GANGLION_CONTROLPLANE").unwrap_or_else(|| root().join("hack/controlplane").into())
-}
-
-/// The root of the source tree.
-pub fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }

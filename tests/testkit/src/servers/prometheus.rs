@@ -8,12 +8,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
-use super::PATIENCE;
-use super::operator::free_port;
-use super::server::Authority;
+use crate::process::free_port;
+use crate::servers::http::Authority;
+use crate::{PATIENCE, root};
 
-/// The one who may ask where a password is wanted, and the password as a hash.
+/// The one who may ask where a password is wanted.
 pub const USER: &str = "me";
+
+/// That one's password, and its bcrypt hash.
 pub const PASSWORD: &str = "word";
 const HASH: &str = "$2b$04$abcdefghijklmnopqrstuuB/GrfUOm5dtrEiT8lcouu5XB5ftbWLi";
 
@@ -141,7 +143,7 @@ impl Drop for Prometheus {
 
 /// The path of one of the programs of `hack/peers`.
 pub fn peer(name: &str) -> Result<PathBuf> {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/hack/peers");
+    let script = root().join("hack/peers");
     let done = Command::new(script).arg(name).output().context("cannot start hack/peers")?;
     if !done.status.success() {
         bail!("hack/peers {name}: {}", String::from_utf8_lossy(&done.stderr));

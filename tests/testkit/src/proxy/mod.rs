@@ -22,7 +22,7 @@ use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use super::plane::Plane;
+use crate::plane::Plane;
 use gate::{Gate, Go, Held, When};
 use storm::{Fault, Storm};
 use streams::Streams;
@@ -94,7 +94,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Proxy {
     /// Starts a proxy to this plane on a free port.
     pub async fn start(plane: &Plane) -> Result<Self> {
-        let mut config = plane.config.clone();
+        // Who asks brings credentials of its own.
+        let mut config = plane.anonymous();
         config.default_retry = false;
         let shared = Arc::new(Shared {
             upstream: Client::try_from(config)?,
@@ -129,6 +130,7 @@ impl Proxy {
         *lock(&self.shared.storm) = storm;
     }
 
+    /// The watches that pass through it.
     pub fn streams(&self) -> &Streams {
         &self.shared.streams
     }

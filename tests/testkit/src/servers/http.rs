@@ -28,6 +28,7 @@ pub enum Manner {
     Guarded(&'static str, String),
 }
 
+/// The server, which ends with the runtime.
 pub struct Server {
     pub address: SocketAddr,
     manner: Arc<Mutex<Manner>>,
@@ -38,6 +39,7 @@ pub struct Server {
 }
 
 impl Server {
+    /// Without TLS.
     pub async fn start(manner: Manner) -> Self {
         Self::listen(manner, None).await
     }
@@ -76,6 +78,7 @@ impl Server {
         *self.manner.lock().unwrap() = manner;
     }
 
+    /// Where it serves this path.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
@@ -134,7 +137,8 @@ async fn serve(
 pub struct Authority(TempDir);
 
 impl Authority {
-    pub fn new() -> Self {
+    /// Makes its keys and certificates with openssl.
+    pub fn create() -> Self {
         let home = Self(TempDir::new().unwrap());
         let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"];
         let ssl = |arguments: &[&str]| {
@@ -149,6 +153,7 @@ impl Authority {
         home
     }
 
+    /// Its own certificate, for those who are to trust it.
     pub fn pem(&self) -> Vec<u8> {
         std::fs::read(self.0.path().join("ca.pem")).unwrap()
     }

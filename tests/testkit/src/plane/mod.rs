@@ -1,0 +1,75 @@
+//! The control planes of the tests: one shared by all tests of the process, and planes of their own for tests that break
+//! one. A plane ends with the test process, whatever becomes of that.
+
+pub mod cluster;
+pub mod install;
+pub mod kubeconfig;
+
+use std::process::Stdio;
+use std::sync::Arc;
+
+use anyhow::Result;
+use kube::Config;
+use tokio::sync::OnceCell;
+
+use cluster::{Cluster, Wanted, controlplane};
+
+/// Nodes `node-0` … of the shared plane.
+pub const NODES: usize = 8;
+
+static SHARED: OnceCell<Result<Arc<Plane>, String>> = OnceCell::const_new();
+
+/// A control plane that is up, with what a user installs of the operator.
+pub struct Plane {
+    pub cluster: Cluster,
+    /// A token of the operator's service account.
+    pub token: String,
+}
+
+impl Plane {
+    /// The plane that all tests share: started by whoever comes first.
+    pub async fn shared() -> Result<Arc<Self>> {
+        let start = || async {
+            let name = format!("test-{}", std::process::id());
+            Self::start(&name, NODES).await.map(Arc::new).map_err(|error| format!("{error:#}"))
+        };
+        SHARED.get_or_init(start).await.clone().map_err(|error| anyhow::anyhow!("the shared control plane: {error}"))
+    }
+
+    /// A plane for one test, ended when the guard is dropped.
+    pub async fn own(name: &str, nodes: usize) -> Result<OwnPlane> {
+        let name = format!("test-{}-{name}", std::process::id());
+        Ok(OwnPlane(Arc::new(Self::start(&name, nodes).await?)))
+    }
+
+    async fn start(name: &str, nodes: usize) -> Result<Self> {
+        let cluster = Cluster::start(&Wanted { name, nodes, quiet: true, ..Wanted::default() }).await?;
+        install::apply(&cluster).await?;
+        let token = install::token(&cluster.client).await?;
+        Ok(Self { cluster, token })
+    }
+
+    /// Address and authority, without credentials.
+    pub fn anonymous(&self) -> Config {
+        let mut config = self.cluster.config.clone();
+        config.auth_info = Default::default();
+        config
+    }
+}
+
+/// A plane of one test's own.
+pub struct OwnPlane(pub Arc<Plane>);
+
+impl Drop for OwnPlane {
+    fn drop(&mut self) {
+        let Some(name) = &self.0.cluster.plane else { return };
+        let down = std::process::Command::new(controlplane())
+            .args(["down", "--name", name])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        if !down.is_ok_and(|status| status.success()) {
+            eprintln!("plane {name} did not go down; it ends with this process");
+        }
+    }
+}

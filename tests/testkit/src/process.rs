@@ -1,0 +1,107 @@
+//! Processes: run to their end, or recorded so that a later command can tell them from others that got the same pid; and
+//! ports for them.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::process::{Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use anyhow::{Context, Result, bail};
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+/// Ports for what listens: below those that planes take and that the kernel hands out.
+const PORTS: std::ops::Range<u16> = 10_000..20_000;
+
+/// How many ports this process has looked at.
+static NEXT_PORT: AtomicU16 = AtomicU16::new(0);
+
+/// Runs a command to its end, with this on its standard input; its standard output, or an error with all that it printed.
+pub async fn run(mut command: Command, input: Option<&str>) -> Result<String> {
+    command.stderr(Stdio::piped());
+    finish(command, input).await
+}
+
+/// Runs a command to its end and shows what it says on standard error meanwhile; its standard output.
+pub async fn run_aloud(mut command: Command) -> Result<String> {
+    command.stderr(Stdio::inherit());
+    finish(command, None).await
+}
+
+async fn finish(mut command: Command, input: Option<&str>) -> Result<String> {
+    command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() });
+    command.stdout(Stdio::piped()).kill_on_drop(true);
+    let words = format!("{:?}", command.as_std());
+    let mut child = command.spawn().with_context(|| format!("cannot start {words}"))?;
+    if let (Some(text), Some(mut pipe)) = (input, child.stdin.take()) {
+        pipe.write_all(text.as_bytes()).await?;
+    }
+    let Output { status, stdout, stderr } = child.wait_with_output().await?;
+    let stdout = String::from_utf8_lossy(&stdout).into_owned();
+    if !status.success() {
+        bail!("{words} failed ({status}):\n{stdout}{}", String::from_utf8_lossy(&stderr));
+    }
+    Ok(stdout)
+}
+
+/// Writes the record of a process as hack/plane/common.sh reads it: pid, start, boot.
+pub fn record(pid: u32, file: &Path) -> Result<()> {
+    let start = stat(pid, 21)?;
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    fs::write(file, format!("{pid} {start} {}\n", boot.trim()))?;
+    Ok(())
+}
+
+/// A field of /proc/PID/stat, counted from 0.
+pub fn stat(pid: u32, field: usize) -> Result<String> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // The command's name, field 1, may hold blanks and brackets, so fields are counted from the last bracket.
+    let field = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(field.checked_sub(2)?));
+    Ok(field.context("an unknown /proc/PID/stat")?.to_owned())
+}
+
+/// A port that nothing listens on, and that this process was not given before.
+pub fn free_port() -> Result<u16> {
+    let span = PORTS.end - PORTS.start;
+    let begin = u16::try_from(std::process::id() % u32::from(span))?;
+    for _ in 0..span {
+        let port = PORTS.start + begin.wrapping_add(NEXT_PORT.fetch_add(1, Ordering::Relaxed)) % span;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("no free port between {} and {}", PORTS.start, PORTS.end)
+}
+
+#[cfg(test)]
+mod tests {
+    //! What a command is given, and what is told of one that fails.
+
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[tokio::test]
+    async fn a_command_reads_what_it_is_given() {
+        assert_eq!(run(Command::new("cat"), Some("a\nb")).await.unwrap(), "a\nb");
+        assert_eq!(run(Command::new("cat"), None).await.unwrap(), "");
+    }
+
+    #[tokio::test]
+    async fn a_command_that_fails_is_told_with_all_that_it_printed() {
+        let error = run(shell("echo out; echo err >&2; exit 3"), None).await.unwrap_err().to_string();
+        for part in ["out\n", "err\n", "exit status: 3"] {
+            assert!(error.contains(part), "{part:?} is not in {error}");
+        }
+    }
+
+    #[test]
+    fn a_port_is_given_once() {
+        assert_ne!(free_port().unwrap(), free_port().unwrap());
+    }
+}

@@ -1,0 +1,6 @@
+//! Servers that the operator asks and tells beside the API server: one of a few lines that misbehaves as a test wants it, a
+//! real Prometheus, a real metrics-server.
+
+pub mod http;
+pub mod prometheus;
+pub mod usage;
