@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ganglion::api::marks;
-use ganglion::logic::world::loops::{LoopKind, LoopObject};
 use serde_json::{Value, json};
 
 /// The namespace of everything.
@@ -22,12 +21,7 @@ pub enum Sort {
 }
 
 impl Sort {
-    pub const WATCHED: [(Self, LoopKind); 4] = [
-        (Self::Loop, LoopKind::Loop),
-        (Self::Monitoring, LoopKind::Monitoring),
-        (Self::Decision, LoopKind::Decision),
-        (Self::Execution, LoopKind::Execution),
-    ];
+    pub const WATCHED: [Self; 4] = [Self::Loop, Self::Monitoring, Self::Decision, Self::Execution];
     pub const CHILDREN: [Self; 3] = [Self::Monitoring, Self::Decision, Self::Execution];
 
     fn of(plural: &str) -> Option<Self> {
@@ -39,19 +33,6 @@ impl Sort {
             "deployments" => Self::Deployment,
             _ => return None,
         })
-    }
-
-    /// The object, as the controller knows it.
-    pub fn fact(self, object: &Value) -> Option<LoopObject> {
-        let object = object.clone();
-        let parsed = match self {
-            Self::Loop => serde_json::from_value(object).map(|one| LoopObject::Loop(Box::new(one))),
-            Self::Monitoring => serde_json::from_value(object).map(|one| LoopObject::Monitoring(Box::new(one))),
-            Self::Decision => serde_json::from_value(object).map(|one| LoopObject::Decision(Box::new(one))),
-            Self::Execution => serde_json::from_value(object).map(|one| LoopObject::Execution(Box::new(one))),
-            Self::Deployment => return None,
-        };
-        Some(parsed.expect("what the controller wrote can be read"))
     }
 }
 
@@ -74,13 +55,19 @@ pub struct Asked {
     pub manager: String,
     pub merge: bool,
     pub body: Value,
+    /// What a JSON patch insists on: paths and values.
+    pub tests: Vec<(String, Value)>,
 }
 
 impl Asked {
     pub fn read(method: &str, path: &str, query: &str, kind: &str, body: &[u8]) -> Option<Self> {
         let mut parts = path.split('/').skip_while(|part| *part != "namespaces").skip(2);
         let sort = Sort::of(parts.next()?)?;
-        let body: Value = serde_json::from_slice(body).unwrap_or_default();
+        let mut body: Value = serde_json::from_slice(body).unwrap_or_default();
+        let mut tests = Vec::new();
+        if kind.contains("json-patch") {
+            (tests, body) = operations(&body);
+        }
         let mut managers = query.split('&').filter_map(|pair| pair.strip_prefix("fieldManager="));
         let name = parts.next().or(body["metadata"]["name"].as_str()).unwrap_or_default().to_owned();
         Some(Self {
@@ -91,6 +78,7 @@ impl Asked {
             manager: managers.next().unwrap_or_default().replace("%2F", "/"),
             merge: kind.contains("merge-patch"),
             body,
+            tests,
         })
     }
 
@@ -103,6 +91,20 @@ impl Asked {
     pub fn scales(&self) -> bool {
         self.writes() && self.sort == Sort::Deployment
     }
+}
+
+/// A JSON patch that replaces a status: what it insists on, and the same as a body.
+fn operations(patch: &Value) -> (Vec<(String, Value)>, Value) {
+    let (mut tests, mut body) = (Vec::new(), json!({}));
+    for operation in patch.as_array().into_iter().flatten() {
+        let path = operation["path"].as_str().unwrap_or_default().to_owned();
+        match (operation["op"].as_str(), path.as_str()) {
+            (Some("test"), _) => tests.push((path, operation["value"].clone())),
+            (Some("add"), "/status") => body["status"] = operation["value"].clone(),
+            other => panic!("no operation that the operator sends: {other:?}"),
+        }
+    }
+    (tests, body)
 }
 
 impl std::fmt::Display for Asked {
@@ -241,6 +243,10 @@ impl Api {
                 return failure(409, "Conflict");
             }
         }
+        let holds = |(path, value): &(String, Value)| there.pointer(path) == Some(value);
+        if !asked.tests.iter().all(holds) && !self.careless {
+            return failed_test();
+        }
         let changed = self.change(by, *sort, name, |object| apply(object, asked));
         changed.map_or_else(|| failure(404, "NotFound"), |object| (200, Value::clone(&object)))
     }
@@ -277,6 +283,13 @@ fn apply(object: &mut Value, asked: &Asked) {
             }
         }
     }
+}
+
+/// As the API server answers where a `test` of a JSON patch does not hold.
+fn failed_test() -> (u16, Value) {
+    let (code, mut body) = failure(422, "Invalid");
+    body["message"] = json!("the server rejected our request due to an error in our request");
+    (code, body)
 }
 
 /// An answer that something went wrong.

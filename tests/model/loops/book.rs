@@ -1,6 +1,6 @@
 //! What must hold of loops after every write, read off what the API server holds, and who wrote what.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ganglion::api::decision::{Decision, DecisionStatus, Outcome};
@@ -48,6 +48,9 @@ pub struct Book {
     granted: i64,
     /// Counts that never go back, by object and name.
     counts: BTreeMap<(String, String), i64>,
+    /// What the process that runs has written: of which Monitorings, and which decisions that were open then.
+    monitored: BTreeSet<String>,
+    confirmed: BTreeSet<(String, i64)>,
     pub decisions: u64,
     pub writes: BTreeMap<(Sort, String), u64>,
 }
@@ -72,6 +75,12 @@ pub fn intent(api: &Api) -> Option<Intent> {
 }
 
 impl Book {
+    /// Another process runs, in another leader term.
+    pub fn restarted(&mut self) {
+        self.monitored.clear();
+        self.confirmed.clear();
+    }
+
     /// Looks at every write since the last time; `sent` is what stood recorded when the request that wrote was sent, and
     /// `steady` a clock that never steps.
     pub fn take(&mut self, api: &Api, sent: Option<&Intent>, steady: i64) -> Result<(), Violation> {
@@ -137,13 +146,10 @@ impl Book {
 
     fn monitored(&mut self, write: &Write, new: &Value) -> Result<(), Violation> {
         let status: MonitoringStatus = parsed(&new["status"]);
-        if write.by == By::Ghost {
-            // It insists on no version, since senders write beside it: one from the past is put right with the next look,
-            // and what is done depends on the numbers of the other two.
-            self.counts.remove(&(uid(new), "sequence".to_owned()));
-        } else {
-            self.grows(&uid(new), "sequence", status.tag.as_ref().map_or(0, |tag| tag.sequence))?;
+        if write.by == By::Operator {
+            self.monitored.insert(write.name.clone());
         }
+        self.grows(&uid(new), "sequence", status.tag.as_ref().map_or(0, |tag| tag.sequence))?;
         for reading in status.values.iter().filter(|reading| reading.metric != "imbalance") {
             let pushed = self.samples.get(&reading.at.0).and_then(|values| values.get(&reading.metric));
             if pushed.map(String::as_str) != Some(reading.value.as_str()) {
@@ -159,6 +165,10 @@ impl Book {
         let (before, after) = (before.status.unwrap_or_default(), after.status.unwrap_or_default());
         let seq = after.seq.unwrap_or(0);
         self.grows(&uid(new), "execution", seq)?;
+        let claims = before.claim.is_none() && after.claim.is_some() && write.by == By::Operator;
+        if claims && !self.confirmed.contains(&(write.name.clone(), seq)) {
+            return violation("StaleClaim", format!("decision {seq} is claimed, which this leader has not confirmed"));
+        }
         let ended = after.state == Some(ExecutionState::Done) && before.state != after.state;
         let ours = self.effects.iter().any(|effect| effect.executor == uid(new) && effect.seq == seq);
         if write.name != "web" || !ended || ours {
@@ -195,6 +205,13 @@ impl Book {
             {
                 self.grows(&id, &format!("{what} {}", counter.metric), count)?;
             }
+        }
+        if write.by == By::Operator && write.old.as_ref().is_some_and(|old| old["status"] != new["status"]) {
+            if !self.monitored.contains(&write.name) {
+                return violation("BlindDecision", "decision has written before monitoring has, in this leader term");
+            }
+            let open = status.chosen.as_ref().filter(|chosen| chosen.outcome.is_none());
+            self.confirmed.extend(open.map(|chosen| (write.name.clone(), chosen.seq)));
         }
         if write.name != "web" {
             return Ok(());

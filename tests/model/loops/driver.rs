@@ -36,6 +36,8 @@ pub struct Run<'a> {
     metrics: Metrics,
     pub api: Api,
     process: Process,
+    /// How many there were before this one.
+    processes: u64,
     /// Requests of processes that have ended, with what was recorded when they were sent.
     ghosts: Vec<(Asked, Option<Intent>)>,
     /// The same of the requests that wait, by their place.
@@ -58,7 +60,8 @@ pub fn run(setup: &Setup, flaw: Flaw, trace: bool) -> Done {
         let mut run = Run {
             setup,
             flaw,
-            process: Process::start(&metrics),
+            process: Process::start(&metrics, &flaw.term(0)),
+            processes: 0,
             metrics,
             api: Api::new(flaw == Flaw::Careless),
             ghosts: Vec::new(),
@@ -117,7 +120,8 @@ impl Run<'_> {
                 self.hear(place);
             }
             Choice::Begin => {
-                self.process.begin().await;
+                let part = self.rng.below(Process::kinds());
+                self.process.begin(part).await;
             }
             Choice::Serve => {
                 if let Some(index) = self.waiting(false) {
@@ -227,7 +231,10 @@ impl Run<'_> {
 
     fn crash(&mut self) {
         self.say(|| "operator: crashes and starts again".into());
-        let old = std::mem::replace(&mut self.process, Process::start(&self.metrics));
+        self.processes += 1;
+        self.book.restarted();
+        let next = Process::start(&self.metrics, &self.flaw.term(self.processes));
+        let old = std::mem::replace(&mut self.process, next);
         let sent = old.pending.into_iter().zip(std::mem::take(&mut self.intents));
         let unheard = sent.filter(|(one, _)| one.answer.is_none() && one.asked.writes());
         self.ghosts.extend(unheard.map(|(one, intent)| (one.asked, intent)));

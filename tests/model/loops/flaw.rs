@@ -33,6 +33,8 @@ pub enum Flaw {
     ForgetsSequence,
     /// Never hears of samples.
     Deaf,
+    /// Takes what another leader wrote for its own.
+    TrustsOthers,
     /// Never looks again when time alone brings something to do.
     Oversleeps,
 }
@@ -84,6 +86,11 @@ impl Flaw {
             Self::Boasts if asked.scales() => Some((200, there)),
             _ => None,
         }
+    }
+
+    /// What the nth process calls its leader term.
+    pub fn term(self, process: u64) -> String {
+        if self == Self::TrustsOthers { "same".to_owned() } else { format!("term{process}") }
     }
 
     /// What of a sample it gets to see.

@@ -9,6 +9,7 @@ mod flaw;
 mod process;
 mod rest;
 mod setup;
+mod watch;
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -93,6 +94,7 @@ fn every_flaw_of_a_loop_is_caught() {
         (Flaw::Restless, &["NoRest"]),
         (Flaw::ForgetsSequence, &["WentBack"]),
         (Flaw::Deaf, &["NotDecided"]),
+        (Flaw::TrustsOthers, &["StaleClaim", "BlindDecision"]),
         (Flaw::Oversleeps, &["NotDecided", "RestlessStart", "Unfinished", "Untrue"]),
     ] {
         let mut seen = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! The operator's process: the very controller that is shipped, with a client whose requests the driver answers when and as
-//! it likes, a cache that hears of changes when the driver lets it, and the driver's clock.
+//! The operator's process: the very controllers that are shipped, with a client whose requests the driver answers when and as
+//! it likes, a store that hears of changes when the driver lets it, and the driver's clock.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -7,18 +7,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use ganglion::caches::{Shared, SharedLoops, SharedRivals};
+use futures::future::BoxFuture;
+use ganglion::api::closed_loop::ClosedLoop;
+use ganglion::api::decision::Decision;
+use ganglion::api::execution::Execution;
+use ganglion::api::monitoring::Monitoring;
 use ganglion::clients::address::{self, Names, Rules};
 use ganglion::clients::web::Web;
-use ganglion::controllers::closed_loop::{ClosedLoopController, ControllerMemory};
-use ganglion::controllers::error::Class;
-use ganglion::controllers::events;
-use ganglion::controllers::queue::Queue;
-use ganglion::controllers::{Again, Controller, Outcome};
-use ganglion::logic::facts::{Identity, Key};
-use ganglion::logic::world::Source;
-use ganglion::logic::world::loops::LoopKind;
+use ganglion::controllers::closed_loop::{ClosedLoopController, ClosedLoopMemory};
+use ganglion::controllers::decision::{DecisionController, DecisionMemory};
+use ganglion::controllers::execution::{ExecutionController, ExecutionMemory};
+use ganglion::controllers::monitoring::{MonitoringController, MonitoringMemory};
+use ganglion::controllers::outbound::{Gate, Outbound};
+use ganglion::logic::facts::Key;
 use ganglion::metrics::Metrics;
+use ganglion::runtime::context::Context;
+use ganglion::runtime::discovery::Discovery;
+use ganglion::runtime::error::Class;
+use ganglion::runtime::events;
+use ganglion::runtime::queue::Queue;
+use ganglion::runtime::run::{Again, Controller, Outcome};
+use ganglion::runtime::store::Store;
+use ganglion::runtime::writer::Writer;
 use http::{Request, Response};
 use jiff::Timestamp;
 use kube::Client;
@@ -28,7 +38,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tower_test::mock::{Handle, SendResponse, pair};
 
-use super::api::{Api, Asked, NAMESPACE, Sort};
+use super::api::{Api, Asked, NAMESPACE};
+use super::watch::{Hears, Watch};
 
 thread_local! {
     /// What time it is, in milliseconds since the epoch.
@@ -41,122 +52,109 @@ pub fn now() -> Timestamp {
 
 /// A request that waits to be carried out, or for its answer to arrive.
 pub struct Pending {
+    /// Counts the requests of the process.
+    pub number: u64,
     pub asked: Asked,
     pub answer: Option<(u16, Value)>,
     send: SendResponse<Response<Body>>,
 }
 
-/// How far the watch of a kind is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Watch {
-    #[default]
-    Down,
-    /// Follows the log from here.
-    At(usize),
+/// One of the controllers, with its queue.
+struct Part {
+    queue: Arc<Queue>,
+    reconcile: Box<dyn Fn(Key) -> BoxFuture<'static, Outcome>>,
+}
+
+impl Part {
+    fn of<C: Controller>(store: &Store, controller: C) -> Self {
+        let (queue, controller) = (store.queue::<C::Kind>(), Arc::new(controller));
+        queue.open();
+        Self { queue, reconcile: Box::new(move |key| Arc::clone(&controller).reconcile(key).boxed()) }
+    }
 }
 
 pub struct Process {
-    controller: Arc<ClosedLoopController>,
+    store: Store,
+    parts: [Part; 4],
     handle: Handle<Request<Body>, Response<Body>>,
-    passes: JoinSet<(Key, Outcome)>,
+    passes: JoinSet<(usize, Key, Outcome)>,
     pub pending: Vec<Pending>,
-    watches: [Watch; 4],
-    /// When loops are to be looked at again, in milliseconds.
-    timers: BTreeMap<Key, i64>,
+    requests: u64,
+    watches: [Box<dyn Hears>; 4],
+    /// When objects are to be looked at again, by controller, in milliseconds.
+    timers: BTreeMap<(usize, Key), i64>,
 }
 
 impl Process {
-    pub fn start(metrics: &Metrics) -> Self {
+    /// A process in this leader term.
+    pub fn start(metrics: &Metrics, term: &str) -> Self {
         let (service, handle) = pair::<Request<Body>, Response<Body>>();
-        let queue = Arc::new(Queue::default());
-        queue.open();
-        let controller = Arc::new(ClosedLoopController {
-            client: Client::new(service, NAMESPACE),
-            loops: SharedLoops::default(),
-            world: Shared::default(),
-            rivals: SharedRivals::default(),
-            queue,
-            actions: Arc::default(),
-            timeout: Duration::from_secs(10),
-            // Nothing here asks a server.
-            web: Arc::new(Web::new(Names::new(Rules::default(), address::system))),
-            request_timeout: Duration::from_secs(10),
-            clock: now,
-            patchable: Vec::new(),
+        let store = Store::default();
+        let ctx = Context {
+            store: store.clone(),
+            writer: Writer::new(
+                Client::new(service, NAMESPACE),
+                Duration::from_secs(10),
+                CancellationToken::new(),
+                metrics.clone(),
+            ),
             // Nobody reads them.
             events: events::line(metrics).0,
             metrics: metrics.clone(),
-            leader: CancellationToken::new(),
+            clock: now,
+            term: term.into(),
             stop: CancellationToken::new(),
-            state: ControllerMemory::new(1),
-        });
+        };
+        let parts = parts(&ctx);
         Self {
-            controller,
+            store,
+            parts,
             handle,
             passes: JoinSet::new(),
             pending: Vec::new(),
-            watches: Default::default(),
+            requests: 0,
+            watches: [
+                Box::new(Watch::<ClosedLoop>::default()),
+                Box::new(Watch::<Monitoring>::default()),
+                Box::new(Watch::<Decision>::default()),
+                Box::new(Watch::<Execution>::default()),
+            ],
             timers: BTreeMap::new(),
         }
     }
 
     /// The watch of this kind (by its place) tells the next thing; false if it has nothing to tell.
     pub fn hear(&mut self, place: usize, api: &Api) -> bool {
-        let (sort, kind) = Sort::WATCHED[place];
-        let loops = &self.controller.loops;
-        let wakes = match self.watches[place] {
-            Watch::Down => {
-                let there = api.objects.iter().filter(|((one, _), _)| *one == sort);
-                let list = there.filter_map(|(_, object)| sort.fact(object)).collect();
-                self.watches[place] = Watch::At(api.log.len());
-                loops.write(|loops| loops.replace(kind, None, list, &api.version.to_string()))
-            }
-            Watch::At(from) => {
-                let next = api.log.iter().enumerate().skip(from).find(|(_, write)| write.sort == sort);
-                let Some((at, write)) = next else {
-                    self.watches[place] = Watch::At(api.log.len());
-                    return false;
-                };
-                self.watches[place] = Watch::At(at + 1);
-                match &write.new {
-                    Some(object) => match sort.fact(object) {
-                        Some(fact) => loops.write(|loops| loops.apply(fact, Source::Watch)),
-                        None => return false,
-                    },
-                    None => {
-                        let uid =
-                            write.old.as_ref().and_then(|old| old["metadata"]["uid"].as_str()).unwrap_or_default();
-                        let key = Key::new(NAMESPACE, &write.name);
-                        let id = Identity { key, uid: uid.to_owned(), version: write.version.to_string() };
-                        loops.write(|loops| loops.remove(kind, &id))
-                    }
-                }
-            }
-        };
-        self.controller.queue.wake(wakes);
-        true
+        let oldest = self.pending.iter().map(|one| one.number).min().unwrap_or(self.requests);
+        self.watches[place].hear(place, api, &self.store, (oldest, self.requests))
     }
 
     pub fn cut(&mut self, place: usize) {
-        self.watches[place] = Watch::Down;
+        self.watches[place].cut();
     }
 
     /// All watches have listed: only then work begins.
     pub fn is_synced(&self) -> bool {
-        self.watches.iter().all(|watch| *watch != Watch::Down)
+        self.watches.iter().all(|watch| watch.is_synced())
     }
 
-    /// Begins a pass over a loop whose time has come; false if there is none.
-    pub async fn begin(&mut self) -> bool {
+    /// Begins a pass over an object whose time has come, of this controller or else of the ones after it; false if there is
+    /// none.
+    pub async fn begin(&mut self, first: usize) -> bool {
         if !self.is_synced() {
             return false;
         }
-        let due = self.timers.iter().find(|(_, at)| **at <= NOW.get()).map(|(key, _)| key.clone());
-        self.controller.queue.wake(due);
-        let Some(key) = self.controller.queue.next().now_or_never() else { return false };
-        self.timers.remove(&key);
-        let controller = Arc::clone(&self.controller);
-        self.passes.spawn(async move { (key.clone(), controller.reconcile(key).await) });
+        let due: Vec<(usize, Key)> =
+            self.timers.iter().filter(|(_, at)| **at <= NOW.get()).map(|(whose, _)| whose.clone()).collect();
+        for (part, key) in due {
+            self.parts[part].queue.add([key]);
+        }
+        let mut order = (0..self.parts.len()).map(|step| (first + step) % self.parts.len());
+        let ready = |part: usize| Some((part, self.parts[part].queue.get().now_or_never()?));
+        let Some((part, key)) = order.find_map(ready) else { return false };
+        self.timers.remove(&(part, key.clone()));
+        let pass = (self.parts[part].reconcile)(key.clone());
+        self.passes.spawn(async move { (part, key, pass.await) });
         self.settle().await;
         true
     }
@@ -166,11 +164,12 @@ impl Process {
         for _ in 0..10_000 {
             while let Some((request, send)) = self.handle.next_request().now_or_never().flatten() {
                 let asked = read(request).await.expect("a request that can be read");
-                self.pending.push(Pending { asked, answer: None, send });
+                self.requests += 1;
+                self.pending.push(Pending { number: self.requests, asked, answer: None, send });
             }
             while let Some(done) = self.passes.try_join_next() {
-                let (key, outcome) = done.expect("a pass that does not panic");
-                self.ended(key, outcome);
+                let (part, key, outcome) = done.expect("a pass that does not panic");
+                self.ended(part, key, outcome);
             }
             if self.pending.len() == self.passes.len() {
                 return;
@@ -180,7 +179,7 @@ impl Process {
         panic!("a pass waits for something that is no request");
     }
 
-    fn ended(&mut self, key: Key, outcome: Outcome) {
+    fn ended(&mut self, part: usize, key: Key, outcome: Outcome) {
         let pause = match outcome {
             Ok(Again::OnChange) => None,
             Ok(Again::After(pause)) => Some(pause),
@@ -191,9 +190,10 @@ impl Process {
             }),
         };
         if let Some(pause) = pause {
-            self.timers.insert(key.clone(), NOW.get() + i64::try_from(pause.as_millis()).unwrap_or(i64::MAX / 2));
+            let at = NOW.get() + i64::try_from(pause.as_millis()).unwrap_or(i64::MAX / 2);
+            self.timers.insert((part, key.clone()), at);
         }
-        self.controller.queue.finish(key, None);
+        self.parts[part].queue.done(key, None);
     }
 
     /// The answer of a request arrives.
@@ -223,8 +223,35 @@ impl Process {
     }
 
     pub fn kinds() -> usize {
-        LoopKind::ALL.len()
+        4
     }
+}
+
+fn parts(ctx: &Context) -> [Part; 4] {
+    let outbound = Arc::new(Outbound {
+        // Nothing here asks a server.
+        web: Arc::new(Web::new(Names::new(Rules::default(), address::system))),
+        request_timeout: Duration::from_secs(10),
+        gate: Gate::new(1),
+    });
+    let discovery = Arc::new(Discovery::default());
+    let loops = ClosedLoopController { ctx: ctx.clone(), memory: ClosedLoopMemory::default() };
+    let monitoring = MonitoringController {
+        ctx: ctx.clone(),
+        outbound: Arc::clone(&outbound),
+        discovery: Arc::clone(&discovery),
+        memory: MonitoringMemory::default(),
+    };
+    let decision = DecisionController { ctx: ctx.clone(), memory: DecisionMemory::default() };
+    let execution = ExecutionController {
+        ctx: ctx.clone(),
+        outbound,
+        discovery,
+        patchable: Vec::new(),
+        memory: ExecutionMemory::default(),
+    };
+    let store = &ctx.store;
+    [Part::of(store, loops), Part::of(store, monitoring), Part::of(store, decision), Part::of(store, execution)]
 }
 
 async fn read(request: Request<Body>) -> Option<Asked> {

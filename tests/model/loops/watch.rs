@@ -1,0 +1,116 @@
+//! The process' watches, at the pace of the driver: a list is asked for, taken, and arrives, and anything may happen in between.
+//! What only answers to our own requests told of is looked up after it, as `runtime::watch` does: at once, and when every
+//! request of before the list has been answered.
+
+use std::sync::Arc;
+
+use ganglion::logic::facts::{Identity, Key};
+use ganglion::logic::world::{Indexed, Listing, Source};
+use ganglion::runtime::store::Store;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::api::{Api, NAMESPACE, Sort};
+
+/// A watch of some kind.
+pub trait Hears {
+    /// Takes in what comes next, of the kind in this place; false if there is nothing. `requests` are the numbers of the
+    /// oldest one that waits for its answer, and of the last one.
+    fn hear(&mut self, place: usize, api: &Api, store: &Store, requests: (u64, u64)) -> bool;
+    fn cut(&mut self);
+    fn is_synced(&self) -> bool;
+}
+
+/// How far the watch of a kind is.
+pub struct Watch<F> {
+    state: State<F>,
+    /// It has listed once: who works goes on while it lists again.
+    synced: bool,
+    /// When requests up to this number have been answered, what is not confirmed is looked up.
+    look_up: Option<u64>,
+}
+
+enum State<F> {
+    Down,
+    Asked(Listing<F>),
+    Taken(Listing<F>, Vec<Arc<Value>>, usize),
+    /// Follows the log from here.
+    At(usize),
+}
+
+impl<F> Default for Watch<F> {
+    fn default() -> Self {
+        Self { state: State::Down, synced: false, look_up: None }
+    }
+}
+
+fn fact<F: DeserializeOwned>(object: &Value) -> F {
+    serde_json::from_value(object.clone()).expect("what the controllers wrote can be read")
+}
+
+impl<F: Indexed + DeserializeOwned> Watch<F> {
+    /// The next event of the log; false if there is none.
+    fn follow(&mut self, from: usize, sort: Sort, api: &Api, store: &Store) -> bool {
+        let next = api.log.iter().enumerate().skip(from).find(|(_, write)| write.sort == sort);
+        let Some((at, write)) = next else {
+            self.state = State::At(api.log.len());
+            return false;
+        };
+        self.state = State::At(at + 1);
+        match &write.new {
+            Some(object) => store.apply(fact::<F>(object), Source::Watch),
+            None => {
+                let uid = write.old.as_ref().and_then(|old| old["metadata"]["uid"].as_str()).unwrap_or_default();
+                let key = Key::new(NAMESPACE, &write.name);
+                store.remove::<F>(&Identity { key, uid: uid.to_owned(), version: write.version.to_string() });
+            }
+        }
+        true
+    }
+
+    fn look_up(sort: Sort, api: &Api, store: &Store) {
+        for id in store.read(|world| world.table::<F>().unconfirmed(None)) {
+            match api.get(sort, &id.key.name) {
+                Some(object) => store.apply(fact::<F>(object), Source::Own),
+                None => store.remove::<F>(&Identity { version: String::new(), ..id }),
+            }
+        }
+    }
+}
+
+impl<F: Indexed + DeserializeOwned> Hears for Watch<F> {
+    fn hear(&mut self, place: usize, api: &Api, store: &Store, (oldest, last): (u64, u64)) -> bool {
+        let sort = Sort::WATCHED[place];
+        if self.look_up.is_some_and(|until| oldest > until || oldest == last) {
+            self.look_up = None;
+            Self::look_up(sort, api, store);
+            return true;
+        }
+        match std::mem::replace(&mut self.state, State::Down) {
+            State::Down => self.state = State::Asked(store.read(|world| world.begin_list::<F>(None))),
+            State::Asked(list) => {
+                let there = api.objects.iter().filter(|((one, _), _)| *one == sort);
+                let there = there.map(|(_, object)| Arc::clone(object)).collect();
+                self.state = State::Taken(list, there, api.log.len());
+            }
+            State::Taken(mut list, there, at) => {
+                there.iter().for_each(|object| list.add(fact::<F>(object)));
+                store.end_list(list);
+                self.state = State::At(at);
+                self.synced = true;
+                self.look_up = Some(last);
+                Self::look_up(sort, api, store);
+            }
+            State::At(from) => return self.follow(from, sort, api, store),
+        }
+        true
+    }
+
+    fn cut(&mut self) {
+        self.state = State::Down;
+    }
+
+    fn is_synced(&self) -> bool {
+        self.synced
+    }
+}
