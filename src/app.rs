@@ -191,6 +191,7 @@ impl Parts {
             limits: self.settings.limits(),
             timeout: self.settings.request_timeout(),
             resync: Duration::from_secs(self.settings.workload_actions.resync_seconds),
+            clock: jiff::Timestamp::now,
             metrics: self.metrics.clone(),
             events,
             leader,

@@ -11,9 +11,9 @@ mod waits;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
@@ -30,7 +30,7 @@ use crate::logic::workload_action::{Limits, next, refused};
 use crate::logic::world::{Source, Wakes};
 use crate::metrics::{Metrics, ReasonLabel};
 use act::Done;
-pub use janitor::run as run_janitor;
+pub use janitor::{Janitor, run as run_janitor};
 use waits::Waits;
 
 /// Steps of one pass; then others get their turn.
@@ -41,7 +41,7 @@ const SURPRISES: usize = 4;
 
 /// How long a right must be missing to be believed so: an API server that has just started answers before it has read its
 /// roles.
-const DOUBT: Duration = Duration::from_secs(10);
+const DOUBT: SignedDuration = SignedDuration::from_secs(10);
 
 /// Everything the controller works with.
 pub struct WorkloadActions {
@@ -54,6 +54,8 @@ pub struct WorkloadActions {
     pub timeout: Duration,
     /// How often an action that has not ended is looked at though nothing changed.
     pub resync: Duration,
+    /// What time it is.
+    pub clock: fn() -> Timestamp,
     pub metrics: Metrics,
     pub events: Events,
     /// Cancelled when this replica must not act any more.
@@ -68,16 +70,19 @@ pub struct WorkloadActions {
 pub struct State {
     waits: Mutex<Waits>,
     /// Since when an action's effects are forbidden.
-    forbidden: Mutex<HashMap<Key, Instant>>,
+    forbidden: Mutex<HashMap<Key, Timestamp>>,
     /// The effects that no answer came for.
     unanswered: Mutex<HashMap<Key, Effect>>,
 }
 
 impl State {
     /// Whether a right may be missing only because the API server has just started.
-    fn doubts(&self, key: &Key) -> bool {
+    fn doubts(&self, key: &Key, now: Timestamp) -> bool {
         let mut forbidden = self.forbidden.lock().unwrap_or_else(PoisonError::into_inner);
-        forbidden.entry(key.clone()).or_insert_with(Instant::now).elapsed() < DOUBT
+        let since = forbidden.entry(key.clone()).or_insert(now);
+        // The clock was set back: the time is counted anew.
+        *since = (*since).min(now);
+        now.duration_since(*since) < DOUBT
     }
 
     fn trusts(&self, key: &Key) {
@@ -140,14 +145,14 @@ enum Rest {
 impl WorkloadActions {
     /// Asks the planner.
     fn plan(&self, key: &Key) -> Next {
-        self.world.read(|world| next(key, world, Timestamp::now(), &self.limits))
+        self.world.read(|world| next(key, world, (self.clock)(), &self.limits))
     }
 
     /// Plans an admission again with the world to itself, and reserves in it what the admission takes up, so that no two
     /// take the same place while their writes are under way.
     async fn admit(&self, key: &Key) -> Result<(), (Effect, Error)> {
         let planned = self.world.write(|world| {
-            let Next::Do(effect @ Effect::Admit { .. }) = next(key, world, Timestamp::now(), &self.limits) else {
+            let Next::Do(effect @ Effect::Admit { .. }) = next(key, world, (self.clock)(), &self.limits) else {
                 // Somebody was quicker; the pass goes on with what is true now.
                 return None;
             };
@@ -214,7 +219,9 @@ impl WorkloadActions {
         self.metrics.api_errors.get_or_create(&ReasonLabel { reason: error.reason() }).inc();
         debug!(effect = act::name(effect), on = %act::target(effect), %error, "effect did not happen");
         match error {
-            Error::Refused(refusal) if refusal.kind == RefusalKind::Forbidden && self.state.doubts(key) => {
+            Error::Refused(refusal)
+                if refusal.kind == RefusalKind::Forbidden && self.state.doubts(key, (self.clock)()) =>
+            {
                 Err(Error::Doubtful(refusal))
             }
             Error::Refused(refusal) if !pass.refused && !is_own_record(effect) => {
@@ -250,7 +257,7 @@ impl WorkloadActions {
     }
 
     fn after_refusal(&self, key: &Key, effect: &Effect, refusal: &Refusal) -> Next {
-        let now = Timestamp::now();
+        let now = (self.clock)();
         self.world.read(|world| refused(key, world, now, effect, refusal))
     }
 
@@ -264,13 +271,13 @@ impl WorkloadActions {
             return Rest::Until(Again::OnChange);
         };
         let unfinished = action.status.as_ref().is_none_or(|status| status.finished_at.is_none());
-        let now = Timestamp::now();
+        let now = (self.clock)();
         let pause = waits::pause(now, until, unfinished.then_some(self.resync), fastrand::f64());
         let Some(status) = report.filter(|report| Some(&**report) != action.status.as_ref()) else {
             waits.forget(key);
             return Rest::Until(pause.map_or(Again::OnChange, Again::After));
         };
-        match waits.patience(key, &status, Instant::now()) {
+        match waits.patience(key, &status, now) {
             Some(left) => Rest::Until(Again::After(pause.map_or(left, |pause| pause.min(left)))),
             None => Rest::Report(Box::new(Effect::Record { action: (&action.metadata).into(), status })),
         }

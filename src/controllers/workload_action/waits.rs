@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 
@@ -26,7 +26,7 @@ const FAR: Duration = Duration::from_secs(86_400);
 
 /// Which wait each action is in, and since when.
 #[derive(Debug, Default)]
-pub struct Waits(HashMap<Key, (u64, Instant)>);
+pub struct Waits(HashMap<Key, (u64, Timestamp)>);
 
 impl Waits {
     /// The action waits for nothing any more that is not told already.
@@ -35,10 +35,11 @@ impl Waits {
     }
 
     /// How much longer this wait must last to be worth telling; None when it has.
-    pub fn patience(&mut self, key: &Key, report: &WorkloadActionStatus, now: Instant) -> Option<Duration> {
+    pub fn patience(&mut self, key: &Key, report: &WorkloadActionStatus, now: Timestamp) -> Option<Duration> {
         let what = essence(report);
         let since = match self.0.get(key) {
-            Some((same, since)) if *same == what => *since,
+            // A time ahead of us: the clock was set back, and the wait is counted anew.
+            Some((same, since)) if *same == what && *since <= now => *since,
             _ => {
                 self.0.insert(key.clone(), (what, now));
                 now
@@ -46,7 +47,8 @@ impl Waits {
         };
         let others = u32::try_from(self.0.len().saturating_sub(1)).unwrap_or(u32::MAX);
         let worth_telling = WORTH_TELLING.saturating_add(FOR_EACH_OTHER.saturating_mul(others));
-        let left = worth_telling.saturating_sub(now.saturating_duration_since(since));
+        let lasted = Duration::try_from(now.duration_since(since)).unwrap_or(Duration::ZERO);
+        let left = worth_telling.saturating_sub(lasted);
         (!left.is_zero()).then_some(left)
     }
 }
@@ -95,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_wait_is_told_once_it_has_lasted_and_another_reason_begins_anew() {
-        let (mut waits, key, begun) = (Waits::default(), Key::new("a", "b"), Instant::now());
+        let (mut waits, key, begun) = (Waits::default(), Key::new("a", "b"), Timestamp::UNIX_EPOCH);
         assert_eq!(waits.patience(&key, &report("Creating", ""), begun), Some(WORTH_TELLING));
         let later = begun + Duration::from_millis(960);
         assert_eq!(waits.patience(&key, &report("Creating", "1 of 2"), later), Some(Duration::from_millis(40)));
@@ -106,8 +108,16 @@ mod tests {
     }
 
     #[test]
+    fn a_wait_that_begins_ahead_of_the_clock_is_counted_anew() {
+        let (mut waits, key, begun) = (Waits::default(), Key::new("a", "b"), Timestamp::UNIX_EPOCH);
+        waits.patience(&key, &report("Creating", ""), begun + Duration::from_secs(3600));
+        assert_eq!(waits.patience(&key, &report("Creating", ""), begun), Some(WORTH_TELLING));
+        assert_eq!(waits.patience(&key, &report("Creating", ""), begun + WORTH_TELLING), None);
+    }
+
+    #[test]
     fn among_many_waits_each_lasts_longer_before_it_is_told() {
-        let (mut waits, begun) = (Waits::default(), Instant::now());
+        let (mut waits, begun) = (Waits::default(), Timestamp::UNIX_EPOCH);
         for other in 0..100 {
             waits.patience(&Key::new("a", other.to_string()), &report("Readying", ""), begun);
         }

@@ -9,7 +9,7 @@ mod workloads;
 
 use std::fmt::Debug;
 use std::future::Future;
-use std::time::Instant;
+use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
@@ -116,7 +116,7 @@ pub fn target(effect: &Effect) -> &Key {
 /// # Errors
 /// Whatever kept it from happening, classified.
 pub async fn act(ctx: &WorkloadActions, effect: &Effect) -> Result<Done, Error> {
-    let begun = Instant::now();
+    let begun = (ctx.clock)();
     let done = match effect {
         Effect::Record { action, status } | Effect::Admit { action, status, .. } => {
             actions::record(ctx, action, status).await
@@ -147,7 +147,9 @@ pub async fn act(ctx: &WorkloadActions, effect: &Effect) -> Result<Done, Error> 
             Class::Retry | Class::After(_) => "retry",
         },
     };
-    ctx.metrics.effect(name(effect), outcome, begun.elapsed());
+    // Nothing, where the clock was set back meanwhile.
+    let time = Duration::try_from((ctx.clock)().duration_since(begun)).unwrap_or(Duration::ZERO);
+    ctx.metrics.effect(name(effect), outcome, time);
     done
 }
 

@@ -76,6 +76,7 @@ fn controller(client: Client) -> Arc<WorkloadActions> {
         limits: Limits::default(),
         timeout: Duration::from_secs(10),
         resync: Duration::from_secs(300),
+        clock: Timestamp::now,
         metrics,
         events,
         leader: CancellationToken::new(),
