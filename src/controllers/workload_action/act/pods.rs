@@ -1,6 +1,9 @@
 //! Writes to pods: creation of newcomers, changes of labels and marks, eviction, deletion.
 
-use k8s_openapi::api::core::v1::Pod;
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::api::policy::v1::Eviction;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta, Preconditions};
 use kube::api::PostParams;
@@ -10,18 +13,13 @@ use super::{Done, WorkloadActions, api, merge, only, patch_by, timed};
 use crate::api::marks;
 use crate::controllers::error::{Error, retry_after};
 use crate::controllers::workload_action::newcomer;
-use crate::logic::facts::{Identity, PodFact};
+use crate::logic::facts::{Identity, PodFact, SetFact};
 use crate::logic::workload_action::effect::{NewPod, Patch, PodChange, RefusalKind};
 use crate::logic::world::{Kind, Object, Source};
 
 /// Makes a newcomer. A pod of its name that bears the slot's mark is the one: an answer of ours got lost.
 pub async fn create(ctx: &WorkloadActions, new: &NewPod) -> Result<Done, Error> {
-    let template = ctx.world.read(|world| world.set(&new.set).and_then(|set| set.template.clone()));
-    let Some(template) = template else {
-        let words = format!("ReplicaSet {} has no template to make a pod from; it is gone or scaled to zero", new.set);
-        return Err(Error::refused(RefusalKind::Gone, words));
-    };
-    let pod = newcomer::pod(&template, new);
+    let pod = newcomer::pod(&*template(ctx, new).await?, new);
     let id = Identity { key: new.key.clone(), ..Identity::default() };
     let api = api::<Pod>(ctx, &id);
     let params = PostParams { field_manager: Some(marks::MANAGER.to_owned()), ..PostParams::default() };
@@ -38,6 +36,18 @@ pub async fn create(ctx: &WorkloadActions, new: &NewPod) -> Result<Done, Error> 
     }
     ctx.world.write(|world| world.apply(Object::Pod(found), Source::Own));
     Err(Error::refused(RefusalKind::Taken, words))
+}
+
+/// The template of the ReplicaSet. That of a set scaled to zero is not kept here, see [`SetFact`]: it is read afresh.
+async fn template(ctx: &WorkloadActions, new: &NewPod) -> Result<Arc<PodTemplateSpec>, Error> {
+    let gone = || Error::refused(RefusalKind::Gone, format!("ReplicaSet {} is gone", new.set));
+    let known: Option<SetFact> = ctx.world.read(|world| world.set(&new.set).cloned());
+    let known = known.ok_or_else(gone)?;
+    if let Some(template) = known.template {
+        return Ok(template);
+    }
+    let found = timed(ctx, api::<ReplicaSet>(ctx, &known.id).get_opt(&new.set.name)).await?;
+    found.and_then(|set| set.spec?.template).map(Arc::new).ok_or_else(gone)
 }
 
 /// Changes labels, owner and marks, only if what was planned on is still so.
