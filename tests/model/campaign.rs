@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::check::Violation;
 use crate::cluster::foreign::Act;
 use crate::driver::{Done, run};
-use crate::operator::Planner;
+use crate::operator::flaw::Flaw;
 use crate::setup::{Setup, Timed};
 
 /// Seconds that a plain `cargo test` gives it.
@@ -42,8 +42,8 @@ pub fn base_seed() -> u64 {
 }
 
 /// A run that also turns a panic into a violation.
-pub fn guarded<P: Planner + Copy + 'static>(setup: &Setup, planner: P, trace: bool) -> Done {
-    catch_unwind(AssertUnwindSafe(|| run(setup, planner, trace))).unwrap_or_else(|panic| {
+pub fn guarded(setup: &Setup, flaw: Flaw, trace: bool) -> Done {
+    catch_unwind(AssertUnwindSafe(|| run(setup, flaw, trace))).unwrap_or_else(|panic| {
         let text =
             panic.downcast_ref::<String>().cloned().or(panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
         let violation = Violation { rule: "Panic", text: text.unwrap_or_default() };
@@ -52,7 +52,7 @@ pub fn guarded<P: Planner + Copy + 'static>(setup: &Setup, planner: P, trace: bo
 }
 
 /// Runs seeds from `base` on until the budget is used up, or a rule is broken and `keep` is not asked for.
-pub fn campaign<P: Planner + Copy + 'static>(base: u64, planner: P) -> Report {
+pub fn campaign(base: u64, flaw: Flaw) -> Report {
     let seconds = Duration::from_secs(variable("GANGLION_MODEL_SECONDS").unwrap_or(DEFAULT_SECONDS));
     let steps = variable("GANGLION_MODEL_STEPS").unwrap_or(u64::MAX);
     let keep = variable("GANGLION_MODEL_KEEP").is_some();
@@ -62,7 +62,7 @@ pub fn campaign<P: Planner + Copy + 'static>(base: u64, planner: P) -> Report {
         if begin.elapsed() >= seconds || report.steps >= steps {
             break;
         }
-        let done = guarded(&Setup::random(seed), planner, false);
+        let done = guarded(&Setup::random(seed), flaw, false);
         report.runs += 1;
         report.steps += done.steps;
         for (end, count) in done.ends {
@@ -80,13 +80,13 @@ pub fn campaign<P: Planner + Copy + 'static>(base: u64, planner: P) -> Report {
 }
 
 /// The smallest situation found that still breaks the same rule.
-pub fn shrink<P: Planner + Copy + 'static>(setup: &Setup, rule: &str, planner: P) -> Setup {
+pub fn shrink(setup: &Setup, rule: &str, flaw: Flaw) -> Setup {
     let mut small = setup.clone();
     let mut again = true;
     while again {
         again = false;
         for smaller in smaller(&small) {
-            if let Some(failing) = still_fails(&smaller, rule, planner) {
+            if let Some(failing) = still_fails(&smaller, rule, flaw) {
                 small = failing;
                 again = true;
                 break;
@@ -96,11 +96,11 @@ pub fn shrink<P: Planner + Copy + 'static>(setup: &Setup, rule: &str, planner: P
     small
 }
 
-fn still_fails<P: Planner + Copy + 'static>(setup: &Setup, rule: &str, planner: P) -> Option<Setup> {
+fn still_fails(setup: &Setup, rule: &str, flaw: Flaw) -> Option<Setup> {
     (0..TRIES).find_map(|shift| {
         let mut setup = setup.clone();
         setup.seed = setup.seed.wrapping_add(shift);
-        let done = guarded(&setup, planner, false);
+        let done = guarded(&setup, flaw, false);
         done.violation.is_some_and(|violation| violation.rule == rule).then_some(setup)
     })
 }
@@ -125,7 +125,7 @@ fn smaller(setup: &Setup) -> Vec<Setup> {
     }
     for index in 0..setup.pace.len() {
         let name = format!("{:?}", setup.pace[index].0);
-        if ["Crash", "Cut", "LoseAnswer", "Leap"].iter().any(|word| name.contains(word)) {
+        if ["Crash", "Cut", "LoseAnswer", "Refuse", "Leap"].iter().any(|word| name.contains(word)) {
             add(&|one| {
                 one.pace.remove(index);
             });
@@ -139,12 +139,6 @@ fn smaller(setup: &Setup) -> Vec<Setup> {
     }
     if setup.linger.0 > 0 {
         add(&|one| one.linger.0 = 0);
-    }
-    if setup.json {
-        add(&|one| one.json = false);
-    }
-    if setup.patience != 100 {
-        add(&|one| one.patience = 100);
     }
     if setup.workloads.iter().any(|workload| !workload.budgets.is_empty()) {
         add(&|one| one.workloads.iter_mut().for_each(|workload| workload.budgets.clear()));
@@ -166,10 +160,10 @@ fn smaller(setup: &Setup) -> Vec<Setup> {
 }
 
 /// A failing situation and its trace, for the reader.
-pub fn explain<P: Planner + Copy + 'static>(setup: &Setup, planner: P) -> String {
-    let Some(violation) = guarded(setup, planner, false).violation else { return "nothing is broken".to_owned() };
-    let small = shrink(setup, violation.rule, planner);
-    let done = guarded(&small, planner, true);
+pub fn explain(setup: &Setup, flaw: Flaw) -> String {
+    let Some(violation) = guarded(setup, flaw, false).violation else { return "nothing is broken".to_owned() };
+    let small = shrink(setup, violation.rule, flaw);
+    let done = guarded(&small, flaw, true);
     let mut text = format!("{}: {}\n", violation.rule, violation.text);
     let _ = writeln!(text, "made smaller: {:?}", done.violation);
     for workload in &small.workloads {

@@ -1,14 +1,22 @@
 //! Drives a run: the cluster settles, then everything happens in random order, then others stop and all must come to rest.
 
+mod operate;
+
 use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use tokio::runtime::Runtime;
 
 use crate::check::book::Book;
-use crate::check::{Cause, Violation, knowledge, rest, violation};
+use crate::check::{Cause, Violation, rest, violation};
 use crate::cluster::api::{Api, BEGINNING};
 use crate::cluster::foreign::{Act, Foreign};
 use crate::cluster::{Cluster, Part};
-use crate::operator::shell::Shell;
-use crate::operator::{Deed, KINDS, Move, Operator, Planner};
+use crate::operator::Move;
+use crate::operator::build::runtime;
+use crate::operator::feed::Watched;
+use crate::operator::flaw::Flaw;
+use crate::operator::process::Process;
 use crate::random::Rng;
 use crate::scripts::{What, When};
 use crate::setup::{Choice, Setup};
@@ -36,7 +44,9 @@ pub struct Run<'a> {
     pub cues: Vec<(When, What)>,
     /// Writes of the operator so far.
     writes: usize,
-    operator: Box<dyn Operator>,
+    flaw: Flaw,
+    runtime: Rc<Runtime>,
+    operator: Process,
     book: Book,
     foreign: Foreign,
     rng: Rng,
@@ -44,25 +54,28 @@ pub struct Run<'a> {
 }
 
 /// Runs this situation; with `trace`, the answer has one line for each step.
-pub fn run<P: Planner + 'static>(setup: &Setup, planner: P, trace: bool) -> Done {
-    let shell = Shell::new(planner, setup.limits.clone(), setup.patience);
-    let mut run = Run::new(setup, Box::new(shell), trace);
+pub fn run(setup: &Setup, flaw: Flaw, trace: bool) -> Done {
+    let mut run = Run::new(setup, flaw, trace);
     let result = run.all();
     run.done(result.err())
 }
 
 impl<'a> Run<'a> {
-    pub fn new(setup: &'a Setup, operator: Box<dyn Operator>, trace: bool) -> Self {
+    pub fn new(setup: &'a Setup, flaw: Flaw, trace: bool) -> Self {
         let mut rng = Rng::new(setup.seed);
         let mut api = Api::new(Rng::new(rng.next()));
         api.lines = trace.then(Vec::new);
-        api.json = setup.json;
+        // The controller's own jitter.
+        fastrand::seed(setup.seed);
+        let runtime = Rc::new(runtime());
         Self {
             setup,
             cluster: Cluster::new(api),
             cues: Vec::new(),
             writes: 0,
-            operator,
+            flaw,
+            operator: Process::start(&runtime, flaw.limits(&setup.limits), flaw.lie()),
+            runtime,
             book: Book::new(setup.limits.clone()),
             foreign: Foreign::default(),
             rng,
@@ -70,7 +83,8 @@ impl<'a> Run<'a> {
         }
     }
 
-    fn all(&mut self) -> Result<(), Violation> {
+    /// The whole run.
+    pub fn all(&mut self) -> Result<(), Violation> {
         self.begin()?;
         self.mix()?;
         self.settle()
@@ -193,22 +207,6 @@ impl<'a> Run<'a> {
         Ok(did)
     }
 
-    pub fn operate(&mut self, step: Move) -> Result<bool, Violation> {
-        match self.operator.step(&mut self.cluster.api, step) {
-            Deed::Nothing => Ok(false),
-            Deed::Inside => Ok(true),
-            Deed::Planned { action, effect } => {
-                knowledge::check(self.operator.world(), &action, &effect)?;
-                Ok(true)
-            }
-            Deed::Sent { action, effect, report, done } => {
-                self.writes += usize::from(done);
-                self.book.take(&mut self.cluster, &Cause::Operator { action, effect, report, done })?;
-                Ok(true)
-            }
-        }
-    }
-
     /// Others have stopped; everybody else gets a fair share until nobody has anything left to do.
     pub fn settle(&mut self) -> Result<(), Violation> {
         self.cluster.api.say(|| "others stop".to_owned());
@@ -242,7 +240,7 @@ impl<'a> Run<'a> {
         if !self.all_ended() {
             self.wake()?;
         }
-        rest::check(&self.book, &self.cluster.api, self.operator.world())?;
+        self.operator.look(|world| rest::check(&self.book, &self.cluster.api, world))?;
         if self.cluster.api.seconds() > end {
             return violation("NoRest", format!("still at it after {PATIENCE} s"));
         }
@@ -288,7 +286,7 @@ impl<'a> Run<'a> {
     }
 
     fn next_time(&self) -> Option<i64> {
-        let operator = self.operator.next_time().map(|at| at.as_millisecond());
+        let operator = self.operator.next_time();
         let cluster = self.cluster.next_time().map(|at| at * 1000);
         operator.into_iter().chain(cluster).min()
     }
@@ -312,7 +310,7 @@ impl<'a> Run<'a> {
             self.foreign_apply()?;
             self.resume_all()?;
         }
-        for kind in KINDS {
+        for kind in Watched::ALL {
             while self.operate(Move::Hear(kind))? {
                 self.steps += 1;
             }

@@ -11,7 +11,8 @@ use crate::cluster::Part;
 use crate::cluster::build::{PodShape, labels};
 use crate::cluster::foreign::{Act, Whom};
 use crate::cluster::object::{Fate, Labels, Rule};
-use crate::operator::{KINDS, Move};
+use crate::operator::Move;
+use crate::operator::feed::Watched;
 use crate::random::Rng;
 
 #[derive(Clone, Debug)]
@@ -64,9 +65,6 @@ pub struct Setup {
     pub acts: Vec<Timed>,
     pub limits: Limits,
     pub pace: Vec<(Choice, u32)>,
-    /// Milliseconds that a wait must last before the operator reports it.
-    pub patience: i64,
-    pub json: bool,
     pub newcomers: (u32, Fate),
     /// Per mille of the newcomers and others whose end takes this many seconds.
     pub linger: (u32, i64),
@@ -98,8 +96,6 @@ impl Setup {
             acts,
             limits: limits(&mut rng),
             pace: pace(&mut rng),
-            patience: *rng.pick(&[0, 100, 100, 3000]).unwrap_or(&100),
-            json: rng.chance(125),
             newcomers,
             linger,
         }
@@ -324,7 +320,7 @@ fn pace(rng: &mut Rng) -> Vec<(Choice, u32)> {
         let speed = if slow { 2 } else { *rng.pick(&speeds).unwrap_or(&8) };
         all.push((Choice::Part(part), speed));
     }
-    for kind in KINDS {
+    for kind in Watched::ALL {
         all.push((Choice::Move(Move::Hear(kind)), *rng.pick(&speeds).unwrap_or(&8)));
     }
     all.push((Choice::Move(Move::Plan), *rng.pick(&[20, 60]).unwrap_or(&20)));
@@ -340,7 +336,10 @@ fn pace(rng: &mut Rng) -> Vec<(Choice, u32)> {
         all.push((Choice::Move(Move::LoseAnswer), 3));
     }
     if rng.chance(300) {
-        all.extend(KINDS.map(|kind| (Choice::Move(Move::Cut(kind)), 1)));
+        all.push((Choice::Move(Move::Refuse), 3));
+    }
+    if rng.chance(300) {
+        all.extend(Watched::ALL.map(|kind| (Choice::Move(Move::Cut(kind)), 1)));
     }
     all
 }

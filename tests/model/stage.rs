@@ -1,4 +1,4 @@
-//! Plays the scripts on the simulated cluster, with the crate's planner and every invariant.
+//! Plays the scripts on the simulated cluster, with the controller that is shipped and every invariant.
 
 use ganglion::logic::facts::Key;
 use ganglion::logic::workload_action::Limits;
@@ -9,8 +9,8 @@ use crate::cluster::build::{NAMESPACE, PodShape};
 use crate::cluster::foreign::{Act, Whom};
 use crate::cluster::object::{Fate, Labels, Rule};
 use crate::driver::Run;
-use crate::operator::shell::Shell;
-use crate::operator::{Move as Step, Real};
+use crate::operator::Move as Step;
+use crate::operator::flaw::Flaw;
 use crate::random::Rng;
 use crate::scripts::{ACTION, APP, Budget, End, Found, HOME, Nature, Of, Script, What, When};
 use crate::setup::{NodeSpec, Setup, Workload};
@@ -18,8 +18,7 @@ use crate::setup::{NodeSpec, Setup, Workload};
 /// Plays a script; the error says where its end differs.
 pub fn play(script: &Script) -> Result<(), String> {
     let setup = setup(script);
-    let shell = Shell::new(Real, Limits::default(), 0);
-    let mut run = Run::new(&setup, Box::new(shell), true);
+    let mut run = Run::new(&setup, Flaw::None, true);
     let played = perform(&mut run, script);
     let api = &run.cluster.api;
     let trace = api.lines.clone().unwrap_or_default().join("\n");
@@ -55,8 +54,6 @@ fn setup(script: &Script) -> Setup {
         acts: Vec::new(),
         limits: Limits::default(),
         pace: Vec::new(),
-        patience: 0,
-        json: true,
         newcomers: (0, Fate::Good),
         linger: (1000, 2),
     }

@@ -20,9 +20,9 @@ const ROUND: Duration = Duration::from_secs(60);
 
 /// Makes rounds until the controller is stopped.
 pub async fn run(controller: Arc<WorkloadActions>) {
-    let mut leftovers = Leftovers::default();
+    let mut janitor = Janitor::default();
     while !controller.ctx.stop.is_cancelled() {
-        let pause = round(&controller, &mut leftovers).await;
+        let pause = janitor.round(&controller).await;
         tokio::select! {
             () = controller.ctx.stop.cancelled() => return,
             () = tokio::time::sleep(pause) => {}
@@ -30,23 +30,29 @@ pub async fn run(controller: Arc<WorkloadActions>) {
     }
 }
 
-/// One round; returns the time until the next.
-async fn round(controller: &WorkloadActions, leftovers: &mut Leftovers) -> Duration {
-    // An action that does not parse may have any slot: nothing can be called left over then.
-    if controller.ctx.store.read(has_unreadable) {
-        warn!("janitor rests: some object of ours does not parse");
-        return ROUND;
-    }
-    let now = controller.ctx.now();
-    let (effects, again) = controller.ctx.store.read(|world| leftovers.sweep(world, now));
-    for effect in effects {
-        if controller.ctx.stop.is_cancelled() {
-            break;
+/// What the janitor keeps between two rounds; a crash may lose it.
+#[derive(Debug, Default)]
+pub struct Janitor(Leftovers);
+
+impl Janitor {
+    /// One round; returns the time until the next.
+    pub async fn round(&mut self, controller: &WorkloadActions) -> Duration {
+        // An action that does not parse may have any slot: nothing can be called left over then.
+        if controller.ctx.store.read(has_unreadable) {
+            warn!("janitor rests: some object of ours does not parse");
+            return ROUND;
         }
-        clean(controller, &effect).await;
+        let now = controller.ctx.now();
+        let (effects, again) = controller.ctx.store.read(|world| self.0.sweep(world, now));
+        for effect in effects {
+            if controller.ctx.stop.is_cancelled() {
+                break;
+            }
+            clean(controller, &effect).await;
+        }
+        let until = again.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO));
+        until.map_or(ROUND, |until| until.clamp(Duration::from_millis(100), ROUND))
     }
-    let until = again.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO));
-    until.map_or(ROUND, |until| until.clamp(Duration::from_millis(100), ROUND))
 }
 
 /// Some action or receipt does not parse, so that what it says is not known.

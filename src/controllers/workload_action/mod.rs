@@ -27,7 +27,7 @@ use crate::runtime::error::Error;
 use crate::runtime::run::{Again, Controller, Outcome};
 use crate::runtime::store::Store;
 use error::ActError;
-pub use janitor::run as run_janitor;
+pub use janitor::{Janitor, run as run_janitor};
 use waits::Waits;
 
 /// Steps of one pass; then others get their turn.
@@ -63,7 +63,10 @@ impl State {
     /// Whether a right may be missing only because the API server has just started.
     fn doubts(&self, key: &Key, now: Timestamp) -> bool {
         let mut forbidden = self.forbidden.lock().unwrap_or_else(PoisonError::into_inner);
-        now.duration_since(*forbidden.entry(key.clone()).or_insert(now)) < DOUBT
+        let since = forbidden.entry(key.clone()).or_insert(now);
+        // The clock was set back: the time is counted anew.
+        *since = (*since).min(now);
+        now.duration_since(*since) < DOUBT
     }
 
     fn trusts(&self, key: &Key) {

@@ -38,7 +38,8 @@ impl Waits {
     pub fn patience(&mut self, key: &Key, report: &WorkloadActionStatus, now: Timestamp) -> Option<Duration> {
         let what = essence(report);
         let since = match self.0.get(key) {
-            Some((same, since)) if *same == what => *since,
+            // A time ahead of us: the clock was set back, and the wait is counted anew.
+            Some((same, since)) if *same == what && *since <= now => *since,
             _ => {
                 self.0.insert(key.clone(), (what, now));
                 now
@@ -104,6 +105,14 @@ mod tests {
         assert_eq!(waits.patience(&key, &report("Readying", ""), later + WORTH_TELLING), None);
         waits.forget(&key);
         assert_eq!(waits.patience(&key, &report("Readying", ""), later + WORTH_TELLING), Some(WORTH_TELLING));
+    }
+
+    #[test]
+    fn a_wait_that_begins_ahead_of_the_clock_is_counted_anew() {
+        let (mut waits, key, begun) = (Waits::default(), Key::new("a", "b"), Timestamp::UNIX_EPOCH);
+        waits.patience(&key, &report("Creating", ""), begun + Duration::from_secs(3600));
+        assert_eq!(waits.patience(&key, &report("Creating", ""), begun), Some(WORTH_TELLING));
+        assert_eq!(waits.patience(&key, &report("Creating", ""), begun + WORTH_TELLING), None);
     }
 
     #[test]

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use ganglion::api::marks;
 use ganglion::api::workload_action::status::Step;
 use ganglion::logic::facts::Key;
+use ganglion::logic::facts::Ledger;
 use ganglion::logic::workload_action::Limits;
-use ganglion::logic::workload_action::effect::Effect;
-use ganglion::logic::workload_action::ledger::Ledger;
 
 use super::accounts::Account;
 use super::{Cause, Terms, Violation, intent, limits, outcome, violation};
 use crate::cluster::api::{Api, Note};
 use crate::cluster::object::{Action, Deployment, Pod, Set};
 use crate::cluster::{Cluster, Part};
+use crate::face::deed::Deed;
 
 /// What a decision has done so far.
 #[derive(Clone, Debug, Default)]
@@ -70,8 +70,8 @@ impl Book {
     pub fn take(&mut self, cluster: &mut Cluster, cause: &Cause) -> Result<(), Violation> {
         let notes = std::mem::take(&mut cluster.api.notes);
         let api = &cluster.api;
-        if let Cause::Operator { action, effect, report: false, done: true } = cause {
-            intent::check(self, api, action, effect, !notes.is_empty())?;
+        if let Cause::Operator { action, deed } = cause {
+            intent::check(self, api, action, deed, !notes.is_empty())?;
         }
         for note in &notes {
             match note {
@@ -114,7 +114,7 @@ impl Book {
         let gone = |uid: &str| api.actions.by_uid(uid).is_none();
         let ours = pod.meta.owners.iter().any(|owner| owner.kind == "WorkloadAction" && gone(&owner.uid));
         match cause {
-            Cause::Operator { action, effect: Effect::Evict { .. }, .. } => {
+            Cause::Operator { action, deed: Deed::Evict { .. } } => {
                 let terms = self.terms_of(action);
                 self.spend(&terms, |spent| {
                     spent.evicted.insert(pod.meta.uid.clone());
@@ -166,15 +166,14 @@ impl Book {
     }
 
     fn newcomer(&mut self, api: &Api, cause: &Cause, pod: &Pod) -> Result<(), Violation> {
-        let Cause::Operator { effect: Effect::CreatePod(new), .. } = cause else { return Ok(()) };
-        let live = |pod: &&Arc<Pod>| {
-            pod.is_active() && self.newcomers.get(&pod.meta.uid).is_some_and(|slot| *slot == new.slot)
-        };
+        let Cause::Operator { deed: Deed::CreatePod { slot: mine, .. }, .. } = cause else { return Ok(()) };
+        let live =
+            |pod: &&Arc<Pod>| pod.is_active() && self.newcomers.get(&pod.meta.uid).is_some_and(|slot| slot == mine);
         if let Some(other) = api.pods.values().find(live) {
-            let text = format!("slot {} has {} and makes {}", new.slot, other.meta.key, pod.meta.key);
+            let text = format!("slot {mine} has {} and makes {}", other.meta.key, pod.meta.key);
             return violation("TwoNewcomers", text);
         }
-        self.newcomers.insert(pod.meta.uid.clone(), new.slot.clone());
+        self.newcomers.insert(pod.meta.uid.clone(), mine.clone());
         Ok(())
     }
 
@@ -226,7 +225,7 @@ impl Book {
 
     /// One replica fewer of none is none: taken back all the same, since somebody else took it before.
     fn taken_back_from_none(&mut self, cause: &Cause, replicas: Option<i32>) -> Result<(), Violation> {
-        let Cause::Operator { action, effect: Effect::Scale { ledger, .. }, .. } = cause else { return Ok(()) };
+        let Cause::Operator { action, deed: Deed::Scale { ledger, .. } } = cause else { return Ok(()) };
         let terms = self.terms_of(action);
         let undone = Ledger::parse(ledger.as_deref()).is_some_and(|ledger| ledger.undone);
         if replicas != Some(0) || !undone || terms.scale.1 == 0 {

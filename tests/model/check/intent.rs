@@ -3,66 +3,54 @@
 
 use ganglion::api::marks;
 use ganglion::api::workload_action::status::Slot;
-use ganglion::logic::facts::{Identity, Key};
-use ganglion::logic::workload_action::effect::{Effect, PodChange};
-use ganglion::logic::workload_action::ledger::Ledger;
+use ganglion::logic::facts::Key;
+use ganglion::logic::facts::Ledger;
 
 use super::book::Book;
 use super::{Violation, violation};
 use crate::cluster::api::Api;
 use crate::cluster::object::Action;
+use crate::face::deed::Deed;
 
-/// After the effect was done; `changed` says whether anything changed by it.
-pub fn check(book: &Book, api: &Api, key: &Key, effect: &Effect, changed: bool) -> Result<(), Violation> {
+/// After a request was carried out; `changed` says whether anything changed by it.
+pub fn check(book: &Book, api: &Api, key: &Key, deed: &Deed, changed: bool) -> Result<(), Violation> {
     // What was planned for an action that somebody makes vanish may still be on its way.
     if !changed || book.vanished {
         return Ok(());
     }
-    match effect {
-        Effect::CreatePod(pod) => {
-            let slot = open(book, api, key, &pod.slot, "creates a pod")?;
-            let known = slot.newcomer.as_ref().is_some_and(|newcomer| newcomer.name == pod.key.name);
-            holds(known, key, &format!("creates {} for slot {} which does not name it", pod.key, slot.index))
+    match deed {
+        Deed::CreatePod { pod, slot } => {
+            let slot = open(book, api, key, slot, "creates a pod")?;
+            let known = slot.newcomer.as_ref().is_some_and(|newcomer| newcomer.name == pod.name);
+            holds(known, key, &format!("creates {pod} for slot {} which does not name it", slot.index))
         }
-        Effect::ChangePod { pod, change } => match change {
-            PodChange::Detach { slot, .. } => {
-                let slot = open(book, api, key, slot, "detaches a pod")?;
-                let known = slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(&pod.uid));
-                holds(known, key, &format!("detaches {} for slot {} whose victim it is not", pod.key, slot.index))
-            }
-            PodChange::Mark { slot, .. } => open(book, api, key, slot, "marks a pod").map(|_| ()),
-            PodChange::Attach { .. } | PodChange::Unmark { .. } => Ok(()),
-        },
-        Effect::Evict { pod } => {
+        Deed::Detach { pod, uid, slot } => {
+            let slot = open(book, api, key, slot, "detaches a pod")?;
+            let known = slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(uid));
+            holds(known, key, &format!("detaches {pod} for slot {} whose victim it is not", slot.index))
+        }
+        Deed::Mark { slot } => open(book, api, key, slot, "marks a pod").map(|_| ()),
+        Deed::Evict { pod, uid } => {
             let Some(action) = api.actions.get(key) else { return violation("NoIntent", format!("{key} is gone")) };
-            let victim =
-                |slot: &&Slot| slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(&pod.uid));
+            let victim = |slot: &&Slot| slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(uid));
             match action.open_slots().find(victim) {
                 Some(slot) => open(book, api, key, &slot.id, "evicts a pod").map(|_| ()),
-                None => violation("NoIntent", format!("{key} evicts {} which is no slot's victim", pod.key)),
+                None => violation("NoIntent", format!("{key} evicts {pod} which is no slot's victim")),
             }
         }
-        Effect::DeletePod { pod } => {
-            let ours = book.newcomers.contains_key(&pod.uid);
-            holds(ours || lost_its_workload(api, key, pod), key, &format!("deletes {} which it did not make", pod.key))
+        Deed::DeletePod { pod, uid } => {
+            let ours = book.newcomers.contains_key(uid);
+            holds(ours || lost_its_workload(api, key, uid), key, &format!("deletes {pod} which it did not make"))
         }
-        Effect::Scale { workload, ledger, .. } => scale(book, api, key, &workload.id.key.name, ledger.as_deref()),
-        Effect::Record { .. }
-        | Effect::Admit { .. }
-        | Effect::AddFinalizer { .. }
-        | Effect::RemoveFinalizer { .. }
-        | Effect::DeleteAction { .. }
-        | Effect::WriteReceipt(_)
-        | Effect::FailReceipt { .. }
-        | Effect::DeleteReceipt { .. }
-        | Effect::ClearLedger { .. } => Ok(()),
+        Deed::Scale { workload, ledger } => scale(book, api, key, workload, ledger.as_deref()),
+        Deed::Release | Deed::Own => Ok(()),
     }
 }
 
 /// A victim that was out of its set when somebody deleted the workload, and so has no place to go back to.
-fn lost_its_workload(api: &Api, key: &Key, pod: &Identity) -> bool {
+fn lost_its_workload(api: &Api, key: &Key, uid: &String) -> bool {
     let Some(action) = api.actions.get(key) else { return false };
-    let victim = |slot: &&Slot| slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(&pod.uid));
+    let victim = |slot: &&Slot| slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(uid));
     action.open_slots().find(victim).is_some_and(|slot| {
         let name = Key::new(&key.namespace, &slot.workload.name);
         let set = Key::new(&key.namespace, &slot.replica_set.name);

@@ -1,32 +1,32 @@
-//! What the operator must not even decide, by what it knows: facts may be stale, a decision must follow from them.
+//! What the operator must not even ask for, by what it knows when it does: facts may be stale, a decision must follow from them.
 
 use ganglion::api::workload_action::status::Slot;
 use ganglion::logic::facts::{Key, PodFact};
-use ganglion::logic::workload_action::effect::Effect;
 use ganglion::logic::world::World;
 
 use super::{Violation, violation};
 use crate::cluster::object::APP;
+use crate::face::deed::Deed;
 
 /// A pod is evicted for a slot that makes before it breaks only while the pod that takes its place is known to serve, or
 /// enough others are.
-pub fn check(world: &World, key: &Key, effect: &Effect) -> Result<(), Violation> {
-    let Effect::Evict { pod } = effect else { return Ok(()) };
+pub fn check(world: &World, key: &Key, deed: &Deed) -> Result<(), Violation> {
+    let Deed::Evict { pod, uid } = deed else { return Ok(()) };
     let Some(action) = world.action(key) else {
-        return violation("BlindEviction", format!("{key} is to evict {} and is not known", pod.key));
+        return violation("BlindEviction", format!("{key} is to evict {} and is not known", pod));
     };
-    let victim = |slot: &&Slot| slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(&pod.uid));
+    let victim = |slot: &&Slot| slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(uid));
     let Some(slot) = action.status.iter().flat_map(|status| &status.slots).find(victim) else {
-        return violation("BlindEviction", format!("{key} is to evict {}, no slot's victim", pod.key));
+        return violation("BlindEviction", format!("{key} is to evict {}, no slot's victim", pod));
     };
     if slot.break_first || action.spec.move_.is_none() {
         return Ok(());
     }
     let newcomer = slot.newcomer.as_ref().and_then(|one| world.pod(&Key::new(key.namespace.clone(), one.name.clone())));
-    if newcomer.is_some_and(PodFact::is_ready) || enough(world, key, &slot.workload.name, &pod.uid) {
+    if newcomer.is_some_and(PodFact::is_ready) || enough(world, key, &slot.workload.name, uid) {
         return Ok(());
     }
-    violation("BlindEviction", format!("{key} is to evict {}, and knows of no Ready pod in its place", pod.key))
+    violation("BlindEviction", format!("{key} is to evict {}, and knows of no Ready pod in its place", pod))
 }
 
 /// Enough replicas are known to serve without this one.

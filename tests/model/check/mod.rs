@@ -1,4 +1,4 @@
-//! What must hold: after every step (`book`, with `accounts` and `intent`), for every plan by what was known (`knowledge`),
+//! What must hold: after every step (`book`, with `accounts` and `intent`), for every request by what was known when it was sent (`knowledge`),
 //! at an action's end (`outcome`) and at rest (`rest`).
 
 pub mod accounts;
@@ -11,9 +11,9 @@ pub mod rest;
 
 use ganglion::api::workload_action::{Disruption, WorkloadActionSpec};
 use ganglion::logic::facts::Key;
-use ganglion::logic::workload_action::effect::Effect;
 
 use crate::cluster::Part;
+use crate::face::deed::Deed;
 
 /// Something that must not happen did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,7 +32,11 @@ pub fn violation<T>(rule: &'static str, text: impl Into<String>) -> Result<T, Vi
 pub enum Cause {
     Cluster(Part),
     Foreign,
-    Operator { action: Key, effect: Effect, report: bool, done: bool },
+    /// A request that the operator sent for this action.
+    Operator {
+        action: Key,
+        deed: Deed,
+    },
 }
 
 /// What an action may do at most.

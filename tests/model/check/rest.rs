@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use ganglion::api::marks;
 
-use ganglion::logic::world::{Kind, World};
+use ganglion::logic::world::World;
 
 use super::book::Book;
 use super::{Violation, violation};
 use crate::cluster::api::Api;
 use crate::cluster::object::{APP, Receipt, Set};
+use crate::operator::feed::{self, Watched};
 
 pub fn check(book: &Book, api: &Api, world: &World) -> Result<(), Violation> {
     known(api, world)?;
@@ -29,16 +30,16 @@ pub fn check(book: &Book, api: &Api, world: &World) -> Result<(), Violation> {
 
 /// What the operator knows is what is there, when it has heard everything.
 fn known(api: &Api, world: &World) -> Result<(), Violation> {
-    let counts = world.counts();
+    let counts = feed::known(world);
     for (kind, there) in [
-        (Kind::Pod, api.pods.live.len()),
-        (Kind::Node, api.nodes.live.len()),
-        (Kind::Set, api.sets.live.len()),
-        (Kind::Deployment, api.deployments.live.len()),
-        (Kind::Receipt, api.receipts.live.len()),
-        (Kind::Action, api.actions.live.len()),
+        (Watched::Pod, api.pods.live.len()),
+        (Watched::Node, api.nodes.live.len()),
+        (Watched::Set, api.sets.live.len()),
+        (Watched::Deployment, api.deployments.live.len()),
+        (Watched::Receipt, api.receipts.live.len()),
+        (Watched::Action, api.actions.live.len()),
     ] {
-        let known = counts.get(&kind).copied().unwrap_or(0);
+        let known = counts(kind);
         if known != there {
             return violation("StaleWorld", format!("{there} of kind {kind:?} are there, the operator knows {known}"));
         }

@@ -5,7 +5,6 @@
 use std::sync::Arc;
 
 use ganglion::logic::facts::Key;
-use jiff::Timestamp;
 
 use super::object::{Action, Budget, Deployment, Fate, Node, Pod, Receipt, Scaler, Service, Set};
 use super::store::{Store, Stored};
@@ -71,8 +70,6 @@ pub struct Api {
     pub notes: Vec<Note>,
     /// Lines for the reader of a failing run; None while nobody reads.
     pub lines: Option<Vec<String>>,
-    /// Statuses are written as text and read back, as over the wire.
-    pub json: bool,
     /// How the pods fare that the operator makes: (per mille, fate).
     pub newcomers: (u32, Fate),
     /// How long pods take to end: (per mille, seconds).
@@ -133,7 +130,6 @@ impl Api {
             clock: BEGINNING * 1000,
             notes: Vec::new(),
             lines: None,
-            json: false,
             newcomers: (0, Fate::Good),
             linger: (0, 0),
             rng,
@@ -144,10 +140,6 @@ impl Api {
     /// Seconds since the epoch, as the API writes them.
     pub fn seconds(&self) -> i64 {
         self.clock.div_euclid(1000)
-    }
-
-    pub fn now(&self) -> Timestamp {
-        Timestamp::from_millisecond(self.clock).unwrap_or_default()
     }
 
     /// Tells the reader what happens, if there is one.

@@ -8,15 +8,15 @@ use super::api::{Api, If, Refused};
 use super::object::{Budget, Phase, Pod, selects};
 
 impl Api {
-    /// Evicts the pod of this uid, as far as its budget allows. As in Kubernetes, the budget is decremented before the
-    /// uid is compared.
-    pub fn evict(&mut self, key: &Key, uid: &str) -> Result<Option<Arc<Pod>>, Refused> {
+    /// Evicts the pod on this condition, as far as its budget allows. As in Kubernetes, the budget is decremented before the
+    /// condition is looked at.
+    pub fn evict(&mut self, key: &Key, condition: If<'_>) -> Result<Option<Arc<Pod>>, Refused> {
         let pod = self.pods.get(key).cloned().ok_or(Refused::NotFound)?;
         let skips = pod.meta.deleted.is_some() || matches!(pod.phase, Phase::Pending | Phase::Failed);
         if !skips {
             self.decrement(&pod)?;
         }
-        self.delete_pod(key, If::uid(uid))
+        self.delete_pod(key, condition)
     }
 
     fn decrement(&mut self, pod: &Pod) -> Result<(), Refused> {

@@ -1,12 +1,12 @@
 //! Objects of the simulated cluster, as the facts that the caches would make of the API's own objects.
 
+use ganglion::api::closed_loop::TargetRef;
 use ganglion::api::marks;
 use ganglion::api::workload_action::WorkloadAction;
 use ganglion::logic::facts::{
-    BudgetFact, DeploymentFact, Identity, Key, Marks, NodeFact, Owner, PodFact, ReceiptFact, ScaleFact, ScalerFact,
-    Selector, ServiceFact, SetFact,
+    AutoscalerFact, AutoscalerKind, BudgetFact, Controls, DeploymentFact, HpaFact, Identity, Key, Marks, NodeFact,
+    Owner, PodFact, ReceiptFact, ScaleFact, Selector, ServiceFact, SetFact,
 };
-use ganglion::logic::world::Object;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 
@@ -37,13 +37,15 @@ impl Meta {
 
 /// What a kind becomes when the operator hears of it.
 pub trait AsFact {
-    fn fact(&self) -> Object;
+    type Fact;
+    fn fact(&self) -> Self::Fact;
 }
 
 impl AsFact for Pod {
-    fn fact(&self) -> Object {
+    type Fact = PodFact;
+    fn fact(&self) -> PodFact {
         let meta = &self.meta;
-        Object::Pod(PodFact {
+        PodFact {
             id: meta.identity(),
             created: time(meta.created),
             labels: meta.labels.clone(),
@@ -65,13 +67,14 @@ impl AsFact for Pod {
             trouble: self.trouble.clone(),
             requests: self.template.requests,
             ..PodFact::default()
-        })
+        }
     }
 }
 
 impl AsFact for Node {
-    fn fact(&self) -> Object {
-        Object::Node(NodeFact {
+    type Fact = NodeFact;
+    fn fact(&self) -> NodeFact {
+        NodeFact {
             id: self.meta.identity(),
             labels: self.meta.labels.clone(),
             ready: self.ready,
@@ -80,7 +83,7 @@ impl AsFact for Node {
             pod_capacity: self.pods,
             terminating: self.meta.deleted.is_some(),
             ..NodeFact::default()
-        })
+        }
     }
 }
 
@@ -93,8 +96,9 @@ fn selector(labels: &Labels) -> Selector {
 }
 
 impl AsFact for Set {
-    fn fact(&self) -> Object {
-        Object::Set(SetFact {
+    type Fact = SetFact;
+    fn fact(&self) -> SetFact {
+        SetFact {
             id: self.meta.identity(),
             scale: scale(&self.meta, self.replicas),
             controller: self.meta.owner(),
@@ -104,13 +108,14 @@ impl AsFact for Set {
             create_failure: self.status.failure.clone(),
             terminating: self.meta.deleted.is_some(),
             template: Some(self.template.spec.clone()).filter(|_| self.replicas > 0),
-        })
+        }
     }
 }
 
 impl AsFact for Deployment {
-    fn fact(&self) -> Object {
-        Object::Deployment(DeploymentFact {
+    type Fact = DeploymentFact;
+    fn fact(&self) -> DeploymentFact {
+        DeploymentFact {
             id: self.meta.identity(),
             scale: scale(&self.meta, self.replicas),
             generation: self.meta.generation,
@@ -119,46 +124,55 @@ impl AsFact for Deployment {
             updated_replicas: self.status.updated,
             revision: self.meta.annotation(marks::REVISION),
             terminating: self.meta.deleted.is_some(),
-        })
+        }
     }
 }
 
 impl AsFact for Budget {
-    fn fact(&self) -> Object {
+    type Fact = BudgetFact;
+    fn fact(&self) -> BudgetFact {
         let current = self.status.observed >= self.meta.generation;
-        Object::Budget(BudgetFact {
+        BudgetFact {
             id: self.meta.identity(),
             selector: Some(selector(&self.selector)),
             allowed: if current { self.status.allowed } else { 0 },
             healthy: self.status.healthy,
             pods: None,
-        })
+        }
     }
 }
 
 impl AsFact for Service {
-    fn fact(&self) -> Object {
-        Object::Service(ServiceFact { id: self.meta.identity(), selector: self.selector.clone() })
+    type Fact = ServiceFact;
+    fn fact(&self) -> ServiceFact {
+        ServiceFact { id: self.meta.identity(), selector: self.selector.clone() }
     }
 }
 
 impl AsFact for Scaler {
-    fn fact(&self) -> Object {
-        Object::Scaler(ScalerFact {
+    type Fact = HpaFact;
+    fn fact(&self) -> HpaFact {
+        HpaFact(AutoscalerFact {
             id: self.meta.identity(),
-            target_kind: self.target_kind.clone(),
-            target_name: self.target_name.clone(),
+            kind: AutoscalerKind::HorizontalPodAutoscaler,
+            target: TargetRef {
+                api_version: "apps/v1".to_owned(),
+                kind: self.target_kind.clone(),
+                name: self.target_name.clone(),
+            },
+            controls: Controls::Replicas,
         })
     }
 }
 
 impl AsFact for Receipt {
-    fn fact(&self) -> Object {
-        Object::Receipt(ReceiptFact {
+    type Fact = ReceiptFact;
+    fn fact(&self) -> ReceiptFact {
+        ReceiptFact {
             id: self.meta.identity(),
             action_uid: self.spec.action_uid.clone(),
             outcome: self.spec.outcome.clone(),
-        })
+        }
     }
 }
 
@@ -194,7 +208,8 @@ impl Action {
 }
 
 impl AsFact for Action {
-    fn fact(&self) -> Object {
-        Object::Action(Box::new(self.resource()))
+    type Fact = WorkloadAction;
+    fn fact(&self) -> WorkloadAction {
+        self.resource()
     }
 }

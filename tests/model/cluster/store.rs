@@ -79,6 +79,18 @@ impl<T: Stored> Store<T> {
         self.live.values()
     }
 
+    /// What was there when the log was of this length, by key.
+    pub fn as_of(&self, at: usize) -> impl Iterator<Item = &Arc<T>> {
+        let mut there = BTreeMap::new();
+        for event in &self.log[..at] {
+            match event {
+                Event::Put(object) => there.insert(&object.meta().key, object),
+                Event::Gone(object) => there.remove(&object.meta().key),
+            };
+        }
+        there.into_values()
+    }
+
     pub(super) fn put(&mut self, object: Arc<T>) {
         self.live.insert(object.meta().key.clone(), Arc::clone(&object));
         self.log.push(Event::Put(object));

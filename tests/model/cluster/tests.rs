@@ -189,7 +189,7 @@ mod budgets {
 
     fn evict(cluster: &mut Cluster, index: usize) -> Result<(), Refused> {
         let pod = pods(cluster).remove(index);
-        cluster.api.evict(&pod.meta.key, &pod.meta.uid).map(|_| ())
+        cluster.api.evict(&pod.meta.key, If::uid(&pod.meta.uid)).map(|_| ())
     }
 
     #[test]
@@ -231,7 +231,7 @@ mod budgets {
     fn the_budget_pays_even_if_the_uid_is_another() {
         let mut cluster = guarded(Rule::MinAvailable(2));
         let pod = pods(&cluster).remove(0);
-        assert_eq!(cluster.api.evict(&pod.meta.key, "other").unwrap_err(), Refused::Conflict);
+        assert_eq!(cluster.api.evict(&pod.meta.key, If::uid("other")).unwrap_err(), Refused::Conflict);
         assert!(matches!(evict(&mut cluster, 1), Err(Refused::Budget(_))));
     }
 }

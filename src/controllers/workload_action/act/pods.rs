@@ -1,6 +1,9 @@
 //! Writes to pods: creation of newcomers, changes of labels and marks, eviction, deletion.
 
-use k8s_openapi::api::core::v1::Pod;
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::api::policy::v1::Eviction;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta, Preconditions};
 use kube::api::PostParams;
@@ -10,18 +13,13 @@ use super::{Done, WorkloadActions, api, changed, gone, merge, only, written};
 use crate::api::marks;
 use crate::controllers::workload_action::error::ActError;
 use crate::controllers::workload_action::newcomer;
-use crate::logic::facts::{Identity, PodFact};
+use crate::logic::facts::{Identity, PodFact, SetFact};
 use crate::logic::workload_action::effect::{NewPod, Patch, PodChange, RefusalKind};
 use crate::runtime::error::{Error, retry_after};
 
 /// Makes a newcomer. A pod of its name that bears the slot's mark is the one: an answer of ours got lost.
 pub async fn create(ctx: &WorkloadActions, new: &NewPod) -> Result<Done, ActError> {
-    let template = ctx.ctx.store.read(|world| world.set(&new.set).and_then(|set| set.template.clone()));
-    let Some(template) = template else {
-        let words = format!("ReplicaSet {} has no template to make a pod from; it is gone or scaled to zero", new.set);
-        return Err(ActError::refused(RefusalKind::Gone, words));
-    };
-    let pod = newcomer::pod(&template, new);
+    let pod = newcomer::pod(&*template(ctx, new).await?, new);
     let words = match ctx.ctx.writer.create(marks::MANAGER, &new.key.namespace, &pod).await {
         Ok(made) => return Ok(changed(ctx, PodFact::from(made))),
         Err(Error::Exists(words)) => words,
@@ -34,6 +32,18 @@ pub async fn create(ctx: &WorkloadActions, new: &NewPod) -> Result<Done, ActErro
     let is_ours = found.is_marked_by(&new.slot);
     let done = changed(ctx, found);
     if is_ours { Ok(done) } else { Err(ActError::refused(RefusalKind::Taken, words)) }
+}
+
+/// The template of the ReplicaSet. That of a set scaled to zero is not kept here, see [`SetFact`]: it is read afresh.
+async fn template(ctx: &WorkloadActions, new: &NewPod) -> Result<Arc<PodTemplateSpec>, ActError> {
+    let gone = || ActError::refused(RefusalKind::Gone, format!("ReplicaSet {} is gone", new.set));
+    let known: Option<SetFact> = ctx.ctx.store.read(|world| world.set(&new.set).cloned());
+    let known = known.ok_or_else(gone)?;
+    if let Some(template) = known.template {
+        return Ok(template);
+    }
+    let found = ctx.ctx.writer.get::<ReplicaSet>(&new.set).await?;
+    found.and_then(|set| set.spec?.template).map(Arc::new).ok_or_else(gone)
 }
 
 /// Changes labels, owner and marks, only if what was planned on is still so.

@@ -191,7 +191,23 @@ async fn a_newcomer_that_exists_is_taken_if_it_is_ours_and_refused_if_not() {
 }
 
 #[tokio::test]
-async fn no_newcomer_without_a_template_and_none_in_a_vanished_namespace() {
+async fn a_newcomer_of_a_set_scaled_to_zero_is_made_from_the_template_that_the_api_server_has() {
+    let web = json!({
+        "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"namespace": "shop", "name": "web", "uid": "r1"},
+        "spec": {"replicas": 0, "selector": {}, "template": {"metadata": {"labels": {"app": "web"}}}},
+    });
+    let api = scripted([(200, web), (201, pod_json(Some("s1"))), status(404, "NotFound", "gone")]);
+    let id = Identity { key: Key::new("shop", "web"), uid: "r1".into(), version: "1".into() };
+    api.knows(SetFact { id, ..SetFact::default() });
+    api.perform(&Effect::CreatePod(new_pod())).await.unwrap();
+    assert_eq!(api.body(1)["metadata"]["labels"], json!({"app": "web"}));
+    let error = api.perform(&Effect::CreatePod(new_pod())).await.unwrap_err();
+    assert!(matches!(&error, ActError::Refused(refusal) if refusal.kind == RefusalKind::Gone), "{error}");
+    assert_eq!(api.asked().len(), 3, "the second was read and not sent");
+}
+
+#[tokio::test]
+async fn no_newcomer_of_an_unknown_set_and_none_in_a_vanished_namespace() {
     let api = scripted([status(404, "NotFound", "namespaces \"shop\" not found")]);
     for _ in 0..2 {
         let error = api.perform(&Effect::CreatePod(new_pod())).await.unwrap_err();

@@ -1,0 +1,127 @@
+//! The driver's hand on the operator's process and on what passes between it and the API server.
+
+use ganglion::logic::facts::Key;
+
+use super::Run;
+use crate::check::{Cause, Violation, knowledge};
+use crate::face::asked::Asked;
+use crate::face::deed::Deed;
+use crate::face::{Answer, failure, serve};
+use crate::operator::Move;
+use crate::operator::build::NOW;
+use crate::operator::flaw::Flaw;
+use crate::operator::process::Process;
+
+/// How requests fail without being carried out.
+const FAILURES: [(u16, &str); 4] =
+    [(409, "Conflict"), (429, "TooManyRequests"), (500, "InternalError"), (503, "ServiceUnavailable")];
+
+impl Run<'_> {
+    /// Takes one step of the operator; false if there was nothing to do.
+    pub fn operate(&mut self, step: Move) -> Result<bool, Violation> {
+        NOW.set(self.cluster.api.clock);
+        match step {
+            Move::Hear(kind) => Ok(self.operator.hear(kind, &self.cluster.api)),
+            Move::Plan if self.flaw == Flaw::Idle => Ok(false),
+            Move::Plan => self.moved(|process, api| process.begin(&mut api.rng)),
+            Move::Sweep => self.moved(|process, _| process.sweep()),
+            Move::Send => match self.waiting(false) {
+                Some(index) => self.send(index).map(|()| true),
+                None => Ok(false),
+            },
+            Move::Answer => self.heard(Process::answer, "an answer arrives"),
+            Move::LoseAnswer => self.heard(Process::lose, "an answer is lost"),
+            Move::Refuse => self.refuse(),
+            Move::Crash => {
+                self.cluster.api.say(|| "operator: crashes and starts again".to_owned());
+                let limits = self.flaw.limits(&self.setup.limits);
+                self.operator = Process::start(&self.runtime, limits, self.flaw.lie());
+                Ok(true)
+            }
+            Move::Cut(kind) => {
+                let did = self.operator.cut(kind);
+                if did {
+                    self.cluster.api.say(|| format!("operator: watch of {kind:?} breaks"));
+                }
+                Ok(did)
+            }
+        }
+    }
+
+    /// Something inside the process; what it sends by that has to follow from what it knows.
+    fn moved(
+        &mut self,
+        step: impl FnOnce(&mut Process, &mut crate::cluster::api::Api) -> bool,
+    ) -> Result<bool, Violation> {
+        let before = self.operator.pending.len();
+        let did = step(&mut self.operator, &mut self.cluster.api);
+        self.sent(before)?;
+        Ok(did)
+    }
+
+    /// Looks at the requests that were sent since there were so many.
+    fn sent(&mut self, before: usize) -> Result<(), Violation> {
+        for one in &self.operator.pending[before..] {
+            if one.asked.writes() {
+                self.cluster.api.say(|| format!("operator: sends {}", one.asked));
+            }
+            let deed = Deed::of(&one.asked);
+            self.operator.look(|world| knowledge::check(world, &one.action, &deed))?;
+        }
+        Ok(())
+    }
+
+    /// One of the requests that wait for their turn, or for their answer to arrive.
+    fn waiting(&mut self, served: bool) -> Option<usize> {
+        let pending = self.operator.pending.iter().enumerate();
+        let fit: Vec<usize> = pending.filter(|(_, one)| one.answer.is_some() == served).map(|(at, _)| at).collect();
+        self.cluster.api.rng.pick(&fit).copied()
+    }
+
+    /// A request is carried out.
+    fn send(&mut self, index: usize) -> Result<(), Violation> {
+        let (asked, action) = (self.operator.pending[index].asked.clone(), self.operator.pending[index].action.clone());
+        if let Some(more) = self.flaw.adds(&asked, &action, &self.cluster.api) {
+            self.operator.look(|world| knowledge::check(world, &action, &Deed::of(&more)))?;
+            self.carry_out(&more, &action)?;
+        }
+        let bent = self.flaw.bend(&asked, &action, &self.cluster.api);
+        let answer = self.carry_out(&bent, &action)?;
+        self.operator.pending[index].answer = Some(self.flaw.color(&asked, answer));
+        Ok(())
+    }
+
+    fn carry_out(&mut self, asked: &Asked, action: &Key) -> Result<Answer, Violation> {
+        let answer = serve(&mut self.cluster.api, asked);
+        self.cluster.api.say(|| format!("operator: {asked} -> {}", answer.0));
+        self.writes += usize::from(asked.writes() && answer.0 < 300);
+        self.book.take(&mut self.cluster, &Cause::Operator { action: action.clone(), deed: Deed::of(asked) })?;
+        Ok(answer)
+    }
+
+    /// One of the requests that were carried out ends in this way.
+    fn heard(&mut self, how: fn(&mut Process, usize), words: &str) -> Result<bool, Violation> {
+        let Some(index) = self.waiting(true) else { return Ok(false) };
+        let asked = &self.operator.pending[index].asked;
+        self.cluster.api.say(|| format!("operator: {words}: {asked}"));
+        self.end(index, how)?;
+        Ok(true)
+    }
+
+    fn refuse(&mut self) -> Result<bool, Violation> {
+        let Some(index) = self.waiting(false) else { return Ok(false) };
+        let (code, reason) = *self.cluster.api.rng.pick(&FAILURES).unwrap_or(&FAILURES[0]);
+        let one = &mut self.operator.pending[index];
+        one.answer = Some(failure(code, reason, reason));
+        self.cluster.api.say(|| format!("operator: {} is turned away: {code}", one.asked));
+        self.end(index, Process::answer)?;
+        Ok(true)
+    }
+
+    fn end(&mut self, index: usize, how: fn(&mut Process, usize)) -> Result<(), Violation> {
+        // One goes, and what the pass sends next comes after those that wait.
+        let before = self.operator.pending.len() - 1;
+        how(&mut self.operator, index);
+        self.sent(before)
+    }
+}

@@ -1,0 +1,216 @@
+//! A request as it came over the wire: method, path and body, read into what it asks of which object.
+//!
+//! What the simulated API server does not know is a panic: the operator has learned to send something new.
+
+use std::collections::BTreeMap;
+
+use ganglion::api::receipt::WorkloadActionReceiptSpec;
+use ganglion::api::workload_action::WorkloadActionStatus;
+use ganglion::logic::facts::Key;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::Eviction;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, OwnerReference, Preconditions};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// The kinds that the operator sends requests about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Pod,
+    Set,
+    Deployment,
+    Action,
+    Receipt,
+}
+
+/// A request of the operator.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub kind: Kind,
+    pub key: Key,
+    pub what: What,
+}
+
+/// What is asked.
+#[derive(Clone, Debug)]
+pub enum What {
+    Get,
+    /// Another status, applied or put in place of the old one; both replace all of it, since nobody else writes it.
+    Status(Head, Box<WorkloadActionStatus>),
+    /// A status that was put without saying over which version.
+    Unversioned,
+    /// RFC 7386.
+    Merge(MergePatch),
+    /// RFC 6902.
+    Json(Vec<Value>),
+    NewPod(Box<Pod>),
+    NewReceipt(WorkloadActionReceiptSpec),
+    /// Only the pod of this uid.
+    Evict(Option<String>),
+    /// Only the object of this uid.
+    Delete(Option<String>),
+}
+
+/// Which object, and which version of it, a write is for.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Head {
+    pub uid: Option<String>,
+    pub resource_version: Option<String>,
+}
+
+/// A merge patch, as far as there is anything that patches it.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MergePatch {
+    pub metadata: MetaPatch,
+    #[serde(default)]
+    pub spec: SpecPatch,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct MetaPatch {
+    pub uid: Option<String>,
+    pub resource_version: Option<String>,
+    #[serde(default)]
+    pub labels: BTreeMap<String, Option<String>>,
+    #[serde(default)]
+    pub annotations: BTreeMap<String, Option<String>>,
+    pub owner_references: Option<Vec<OwnerReference>>,
+    pub finalizers: Option<Vec<String>>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SpecPatch {
+    pub replicas: Option<i32>,
+    pub outcome: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct WithStatus {
+    metadata: Head,
+    status: WorkloadActionStatus,
+}
+
+#[derive(Deserialize)]
+struct WithName<T> {
+    metadata: Name,
+    spec: T,
+}
+
+#[derive(Deserialize)]
+struct Name {
+    name: String,
+}
+
+fn parse<T: DeserializeOwned>(body: &[u8]) -> T {
+    serde_json::from_slice(body).unwrap_or_else(|error| panic!("{error} in {}", String::from_utf8_lossy(body)))
+}
+
+fn uid(of: Option<Preconditions>) -> Option<String> {
+    of?.uid
+}
+
+impl Asked {
+    /// Reads a request; `content` is its Content-Type.
+    pub fn read(method: &str, path: &str, content: &str, body: &[u8]) -> Self {
+        let parts: Vec<&str> = path.split('/').skip_while(|part| *part != "namespaces").skip(1).collect();
+        let (namespace, plural, name, sub) = match parts.as_slice() {
+            [namespace, plural] => (*namespace, *plural, "", ""),
+            [namespace, plural, name] => (*namespace, *plural, *name, ""),
+            [namespace, plural, name, sub] => (*namespace, *plural, *name, *sub),
+            _ => panic!("{method} {path} is unknown here"),
+        };
+        let kind = match plural {
+            "pods" => Kind::Pod,
+            "replicasets" => Kind::Set,
+            "deployments" => Kind::Deployment,
+            "workloadactions" => Kind::Action,
+            "workloadactionreceipts" => Kind::Receipt,
+            _ => panic!("{method} {path} is unknown here"),
+        };
+        let (mut name, apply) = (name.to_owned(), content == "application/apply-patch+yaml");
+        let what = match (method, kind, sub) {
+            ("GET", _, "") => What::Get,
+            ("PUT", Kind::Action, "status") => status(body, true),
+            ("PATCH", Kind::Action, "status") if apply => status(body, false),
+            ("PATCH", _, "") if content == "application/merge-patch+json" => What::Merge(parse(body)),
+            ("PATCH", Kind::Pod, "") if content == "application/json-patch+json" => What::Json(parse(body)),
+            ("POST", Kind::Pod, "") => {
+                let pod: Box<Pod> = parse(body);
+                name = pod.metadata.name.clone().unwrap_or_default();
+                What::NewPod(pod)
+            }
+            ("POST", Kind::Receipt, "") => {
+                let receipt: WithName<WorkloadActionReceiptSpec> = parse(body);
+                name = receipt.metadata.name;
+                What::NewReceipt(receipt.spec)
+            }
+            ("POST", Kind::Pod, "eviction") => {
+                What::Evict(parse::<Eviction>(body).delete_options.and_then(|options| uid(options.preconditions)))
+            }
+            ("DELETE", Kind::Pod | Kind::Action | Kind::Receipt, "") => {
+                What::Delete(uid(parse::<DeleteOptions>(body).preconditions))
+            }
+            _ => panic!("{method} {path} ({content}) is unknown here"),
+        };
+        Self { kind, key: Key::new(namespace, name), what }
+    }
+
+    /// It changes something, where it is carried out.
+    pub fn writes(&self) -> bool {
+        !matches!(self.what, What::Get)
+    }
+}
+
+fn status(body: &[u8], put: bool) -> What {
+    let WithStatus { metadata, status } = parse(body);
+    if put && metadata.resource_version.is_none() {
+        return What::Unversioned;
+    }
+    What::Status(metadata, Box::new(status))
+}
+
+impl std::fmt::Display for Asked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { kind, key, what } = self;
+        match what {
+            What::Get => write!(f, "get {kind:?} {key}"),
+            What::Status(_, status) => write!(f, "record {key} {}", words(status)),
+            What::Unversioned => write!(f, "record {key} over any version"),
+            What::Merge(MergePatch { metadata, spec }) => {
+                write!(f, "patch {kind:?} {key}")?;
+                if let Some(replicas) = spec.replicas {
+                    write!(f, " to {replicas}")?;
+                }
+                for (name, value) in metadata.labels.iter().chain(&metadata.annotations) {
+                    write!(f, " {name}={}", value.as_deref().unwrap_or("-"))?;
+                }
+                match &metadata.finalizers {
+                    Some(finalizers) => write!(f, " finalizers {finalizers:?}"),
+                    None => Ok(()),
+                }
+            }
+            What::Json(_) => write!(f, "mark {kind:?} {key}"),
+            What::NewPod(_) | What::NewReceipt(_) => write!(f, "create {kind:?} {key}"),
+            What::Evict(_) => write!(f, "evict {key}"),
+            What::Delete(_) => write!(f, "delete {kind:?} {key}"),
+        }
+    }
+}
+
+/// A status in a line.
+fn words(status: &WorkloadActionStatus) -> String {
+    let one = |slot: &ganglion::api::workload_action::status::Slot| {
+        let reason = slot.reason.map(|reason| format!("({reason})")).unwrap_or_default();
+        format!("{}:{:?}{reason}", slot.index, slot.step)
+    };
+    let all: Vec<String> = status.slots.iter().map(one).collect();
+    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+    let word = ready.map(|ready| format!("{}={}", ready.status, ready.reason)).unwrap_or_default();
+    let end = if status.finished_at.is_some() { " finished" } else { "" };
+    format!("[{}] {word}{end}", all.join(" "))
+}

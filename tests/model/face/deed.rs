@@ -1,0 +1,87 @@
+//! What a request does to pods and workloads, for the invariants: read off the request itself.
+
+use ganglion::api::marks;
+use ganglion::logic::facts::Key;
+use serde_json::Value;
+
+use super::asked::{Asked, Kind, MergePatch, What};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Deed {
+    /// Reads, or writes the operator's own records: statuses, finalizers, receipts, a ledger that is taken off.
+    Own,
+    CreatePod {
+        pod: Key,
+        slot: String,
+    },
+    /// Takes a pod out of its set, for this slot.
+    Detach {
+        pod: Key,
+        uid: String,
+        slot: String,
+    },
+    /// Chooses a pod to go when the set has one too many.
+    Mark {
+        slot: String,
+    },
+    /// Puts a pod into its set, or takes our marks off it.
+    Release,
+    Evict {
+        pod: Key,
+        uid: String,
+    },
+    DeletePod {
+        pod: Key,
+        uid: String,
+    },
+    Scale {
+        workload: String,
+        ledger: Option<String>,
+    },
+}
+
+impl Deed {
+    pub fn of(asked: &Asked) -> Self {
+        let pod = || asked.key.clone();
+        let text = |uid: &Option<String>| uid.clone().unwrap_or_default();
+        match (asked.kind, &asked.what) {
+            (Kind::Pod, What::NewPod(new)) => {
+                let slot = new.metadata.annotations.as_ref().and_then(|all| all.get(marks::SLOT));
+                Self::CreatePod { pod: pod(), slot: text(&slot.cloned()) }
+            }
+            (Kind::Pod, What::Evict(uid)) => Self::Evict { pod: pod(), uid: text(uid) },
+            (Kind::Pod, What::Delete(uid)) => Self::DeletePod { pod: pod(), uid: text(uid) },
+            (Kind::Pod, What::Json(patch)) => Self::Mark { slot: marked_for(patch) },
+            (Kind::Pod, What::Merge(patch)) => change(asked, patch),
+            (Kind::Set | Kind::Deployment, What::Merge(patch)) if patch.spec.replicas.is_some() => {
+                let ledger = patch.metadata.annotations.get(marks::LEDGER).cloned().flatten();
+                Self::Scale { workload: asked.key.name.clone(), ledger }
+            }
+            _ => Self::Own,
+        }
+    }
+}
+
+/// A merge patch of a pod, told by the slot's mark and the label that ties the pod to its set.
+fn change(asked: &Asked, patch: &MergePatch) -> Deed {
+    let leaves = patch.metadata.labels.values().any(Option::is_none);
+    match patch.metadata.annotations.get(marks::SLOT) {
+        Some(Some(slot)) if leaves => {
+            let uid = patch.metadata.uid.clone().unwrap_or_default();
+            Deed::Detach { pod: asked.key.clone(), uid, slot: slot.clone() }
+        }
+        Some(None) if !leaves => Deed::Release,
+        _ => panic!("{asked} is unknown here"),
+    }
+}
+
+/// The slot whose mark a JSON patch sets, by itself or with all annotations.
+fn marked_for(patch: &[Value]) -> String {
+    let mut adds = patch.iter().filter(|step| step["op"] == "add");
+    let slot = adds.find_map(|step| match step["path"].as_str()?.strip_prefix("/metadata/annotations")? {
+        "" => step["value"][marks::SLOT].as_str(),
+        key if key.ends_with("~1slot") => step["value"].as_str(),
+        _ => None,
+    });
+    slot.unwrap_or_default().to_owned()
+}

@@ -1,0 +1,122 @@
+//! Requests about pods: creation, merge and JSON patches, eviction, deletion.
+
+use std::sync::Arc;
+
+use ganglion::logic::facts::{Key, requests};
+use k8s_openapi::api::core::v1::{Pod as Sent, PodSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use serde_json::{Value, json};
+
+use super::asked::{Asked, MergePatch, What};
+use super::json::AsJson;
+use super::{Answer, answer, failure, merge, only, read, refusal, success};
+use crate::cluster::api::{Api, If, Refused};
+use crate::cluster::object::{Meta, OwnerRef, Pod, Template};
+
+pub fn serve(api: &mut Api, asked: &Asked) -> Answer {
+    let key = &asked.key;
+    match &asked.what {
+        What::Get => read::<Pod>(api, key),
+        What::NewPod(sent) => create(api, asked, sent),
+        What::Merge(MergePatch { metadata, .. }) => answer(asked, merge::<Pod>(api, key, metadata, |_| ())),
+        What::Json(patch) => json_patch(api, asked, patch),
+        What::Evict(uid) => match api.evict(key, only(uid.as_ref())) {
+            Ok(_) => success(201),
+            Err(refused) => refusal(asked, &refused),
+        },
+        What::Delete(uid) => match api.delete_pod(key, only(uid.as_ref())) {
+            Ok(Some(left)) => (200, left.json()),
+            Ok(None) => success(200),
+            Err(refused) => refusal(asked, &refused),
+        },
+        _ => panic!("{asked} is unknown here"),
+    }
+}
+
+fn create(api: &mut Api, asked: &Asked, sent: &Sent) -> Answer {
+    let fate = api.newcomer_fate();
+    match api.create_pod(Pod { fate, ..pod(&asked.key, sent) }) {
+        Ok(pod) => (201, pod.json()),
+        Err(refused) => refusal(asked, &refused),
+    }
+}
+
+/// The pod that was sent, as far as anybody here reads it.
+fn pod(key: &Key, sent: &Sent) -> Pod {
+    let (meta, spec) = (&sent.metadata, sent.spec.clone().unwrap_or_default());
+    let template = Template {
+        labels: meta.labels.clone().unwrap_or_default(),
+        annotations: meta.annotations.clone().unwrap_or_default(),
+        node_selector: spec.node_selector.clone().unwrap_or_default(),
+        requests: requests(&spec),
+        grace: spec.termination_grace_period_seconds.unwrap_or(30),
+        ..Template::default()
+    };
+    Pod {
+        meta: Meta {
+            key: key.clone(),
+            labels: template.labels.clone(),
+            annotations: template.annotations.clone(),
+            owners: meta.owner_references.iter().flatten().map(owner).collect(),
+            finalizers: meta.finalizers.clone().unwrap_or_default(),
+            ..Meta::default()
+        },
+        generated: meta.generate_name.is_some(),
+        pin: pin(&spec),
+        node: spec.node_name,
+        template: Arc::new(template),
+        ..Pod::default()
+    }
+}
+
+/// The node that a pod is to run on by its name, as its required node affinity says.
+fn pin(spec: &PodSpec) -> Option<String> {
+    let affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;
+    let terms = &affinity.required_during_scheduling_ignored_during_execution.as_ref()?.node_selector_terms;
+    let [term] = terms.as_slice() else { panic!("{} terms are unknown here", terms.len()) };
+    let by_name = term.match_fields.iter().flatten().find(|one| one.key == "metadata.name" && one.operator == "In")?;
+    by_name.values.as_ref()?.first().cloned()
+}
+
+pub fn owner(sent: &OwnerReference) -> OwnerRef {
+    OwnerRef {
+        kind: sent.kind.clone(),
+        name: sent.name.clone(),
+        uid: sent.uid.clone(),
+        controller: sent.controller.unwrap_or(false),
+    }
+}
+
+/// Of labels and annotations, which is all that such a patch changes.
+fn json_patch(api: &mut Api, asked: &Asked, patch: &[Value]) -> Answer {
+    let Some(pod) = api.pods.get(&asked.key).cloned() else { return refusal(asked, &Refused::NotFound) };
+    let Some(mut new) = patched(&pod, patch) else {
+        return failure(422, "Invalid", "the server rejected our request due to an error in our request");
+    };
+    let result = api.update::<Pod>(&asked.key, If::any(), |object| {
+        object.meta.labels = serde_json::from_value(new["metadata"]["labels"].take()).expect("labels");
+        object.meta.annotations = serde_json::from_value(new["metadata"]["annotations"].take()).expect("annotations");
+    });
+    answer(asked, result)
+}
+
+/// The pod's metadata as patched; None where a test does not hold. A test for `null` holds where there is nothing, as on
+/// the API server; the library would have a `null` there.
+fn patched(pod: &Pod, patch: &[Value]) -> Option<Value> {
+    let mut meta = json!({"uid": pod.meta.uid, "labels": pod.meta.labels});
+    if !pod.meta.annotations.is_empty() {
+        meta["annotations"] = json!(pod.meta.annotations);
+    }
+    if let Some(deleted) = pod.meta.deleted {
+        meta["deletionTimestamp"] = json!(deleted);
+    }
+    let mut pod = json!({ "metadata": meta });
+    let (absent, rest): (Vec<&Value>, Vec<&Value>) =
+        patch.iter().partition(|step| step["op"] == "test" && step["value"].is_null());
+    let there = |step: &&Value| step["path"].as_str().is_some_and(|path| pod.pointer(path).is_some());
+    if absent.iter().any(there) {
+        return None;
+    }
+    let rest: json_patch::Patch = serde_json::from_value(json!(rest)).expect("a JSON patch");
+    json_patch::patch(&mut pod, &rest).ok().map(|()| pod)
+}

@@ -1,0 +1,53 @@
+//! Builds the controller as it is shipped: the only place that knows what it is made of.
+
+use std::cell::Cell;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use ganglion::api::workload_action::WorkloadAction;
+use ganglion::controllers::workload_action::{State, WorkloadActions};
+use ganglion::logic::workload_action::Limits;
+use ganglion::metrics::Metrics;
+use ganglion::runtime::context::Context;
+use ganglion::runtime::events;
+use ganglion::runtime::store::Store;
+use ganglion::runtime::writer::Writer;
+use jiff::Timestamp;
+use kube::Client;
+use tokio::runtime::{Builder, Runtime};
+use tokio_util::sync::CancellationToken;
+
+thread_local! {
+    /// What time it is, in milliseconds since the epoch.
+    pub static NOW: Cell<i64> = const { Cell::new(0) };
+}
+
+pub fn now() -> Timestamp {
+    Timestamp::from_millisecond(NOW.get()).unwrap_or_default()
+}
+
+/// No action is ever looked at by this alone: what nothing wakes has to show.
+pub const NEVER: Duration = Duration::from_secs(1 << 40);
+
+/// Nobody reads them.
+static METRICS: LazyLock<Metrics> = LazyLock::new(Metrics::new);
+
+/// A runtime whose clock stands still: no timer of the controller ever runs out.
+pub fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime")
+}
+
+pub fn controller(client: Client, limits: Limits) -> Arc<WorkloadActions> {
+    let store = Store::default();
+    store.queue::<WorkloadAction>().open();
+    let ctx = Context {
+        store,
+        writer: Writer::new(client, Duration::from_secs(10), CancellationToken::new(), METRICS.clone()),
+        events: events::line(&METRICS).0,
+        metrics: METRICS.clone(),
+        clock: now,
+        term: "term".into(),
+        stop: CancellationToken::new(),
+    };
+    Arc::new(WorkloadActions { ctx, limits, resync: NEVER, state: State::default() })
+}
