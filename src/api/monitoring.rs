@@ -101,6 +101,10 @@ pub struct MonitoringStatus {
     /// is not decided about once more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<i64>,
+    /// While an alarm stands: until when this holds unless something new comes. Nothing is decided on it later; it is looked at
+    /// again then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub valid_until: Option<MicroTime>,
     /// The leader term in which this was written: each time that a replica of the operator takes the lease, another one
     /// begins. Decisions rest on what was written in their own term.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -106,9 +106,11 @@ impl MonitoringController {
         let before = if put_back { Arc::clone(memory.status.now()) } else { memory.status.of(&object) };
         let watched = MonitoringSpec { sample: None, ..object.spec.clone() };
         let anew = memory.watched.as_ref() != Some(&watched);
-        let context = context(&self.ctx, &object, family, now);
+        let nothing = MonitoringStatus::default();
+        let written = object.status.as_ref().unwrap_or(&nothing);
+        let context = context(&self.ctx, written, family, now);
         let observed = memory.observed.filter(|last| *last <= now).unwrap_or(Timestamp::MIN);
-        let due = rules.next_change(&before, context.written, observed).is_some_and(|due| due <= now);
+        let due = rules.next_look(&before, written, observed).is_some_and(|due| due <= now);
         let sample = new_sample(memory, &object, rules, &before, context);
         let (answer, pause) = match self.memory.polls.turn(self, &object, rules.interval) {
             PollState::Waits => {
@@ -142,8 +144,8 @@ impl MonitoringController {
             memory.looked = Some(now);
         }
         let again = later(memory.looked, pause).max(now);
-        let written = memory.status.stored().and_then(|object| object.status.as_ref()?.tag.as_ref());
-        Ok(rules.next_change(memory.status.now(), written, now).into_iter().chain([again]).min())
+        let written = memory.status.stored().and_then(|object| object.status.as_ref()).unwrap_or(&nothing);
+        Ok(rules.next_look(memory.status.now(), written, now).into_iter().chain([again]).min())
     }
 
     /// Writes the status where it is worth it, and keeps it either way.
@@ -201,18 +203,16 @@ fn patch(object: &Monitoring, status: &MonitoringStatus) -> Result<Vec<serde_jso
     Ok(vec![uid, unchanged, json!({"op": "add", "path": "/status", "value": value})])
 }
 
-/// Where the loop's other hops are, as they were last written.
-fn context<'a>(ctx: &'a Context, object: &'a Monitoring, family: &'a Family, now: Timestamp) -> ObserveContext<'a> {
-    let written = object.status.as_ref();
+/// What is written of the loop's hops.
+fn context<'a>(
+    ctx: &'a Context,
+    written: &'a MonitoringStatus,
+    family: &'a Family,
+    now: Timestamp,
+) -> ObserveContext<'a> {
     let executor = family.execution.as_deref().and_then(Executor::of);
-    ObserveContext {
-        last: last_tag(family),
-        written: written.and_then(|status| status.tag.as_ref()),
-        written_term: written.and_then(|status| status.term.as_deref()),
-        ended: executor.filter(|executor| executor.status.claim.is_none()).and_then(|executor| executor.status.seq),
-        term: &ctx.term,
-        now,
-    }
+    let ended = executor.filter(|executor| executor.status.claim.is_none()).and_then(|executor| executor.status.seq);
+    ObserveContext { last: last_tag(family), written, ended, term: &ctx.term, now }
 }
 
 /// The sample that was pushed, where it was not taken or refused before. After a restart only the tags can tell: what is

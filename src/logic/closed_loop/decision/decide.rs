@@ -41,6 +41,11 @@ fn shows_effect(status: &DecisionStatus, input: DecisionInput) -> bool {
     !ended || input.monitoring.ended >= Some(chosen.seq)
 }
 
+/// What monitoring wrote still holds.
+fn is_valid(input: DecisionInput) -> bool {
+    input.monitoring.valid_until.as_ref().is_none_or(|until| input.now < until.0)
+}
+
 fn is_open(status: &DecisionStatus) -> bool {
     status.chosen.as_ref().is_some_and(|chosen| chosen.outcome.is_none())
 }
@@ -57,6 +62,8 @@ impl DecisionRules {
         if self.mode == LoopMode::Paused {
             status.message = Some("Paused".into());
             status.rejected.clear();
+        } else if !is_valid(input) {
+            // Monitoring looks at it again at this very time.
         } else if fresh || self.released(&status, input) {
             status.tag.clone_from(&input.monitoring.tag);
             self.iterate(&mut status, input);
@@ -77,7 +84,7 @@ impl DecisionRules {
             status.term = Some(input.term.to_owned());
             status.heartbeat = Some(micro_time(input.now));
         }
-        let again = self.next_release(&status, input);
+        let again = self.next_release(&status, input).filter(|_| is_valid(input));
         Decided { status, write, again }
     }
 

@@ -68,6 +68,8 @@ impl MonitoringRules {
         if fresh {
             status.ended = context.ended;
         }
+        let alarmed = !status.alarms.is_empty();
+        status.valid_until = self.next_change(&status, context.now).filter(|_| alarmed).map(micro_time);
         let write = self.worth_a_write(before, &status, fresh, context);
         if write {
             status.term = Some(context.term.to_owned());
@@ -237,6 +239,7 @@ fn paused(before: &MonitoringStatus, context: ObserveContext) -> Observation {
         message: Some("Paused".into()),
         alarms: Vec::new(),
         pending: Vec::new(),
+        valid_until: None,
         conditions: summary(before, &health, context.now),
         term: Some(context.term.to_owned()),
         ..before.clone()

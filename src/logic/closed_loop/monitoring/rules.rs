@@ -84,13 +84,12 @@ pub struct Observation {
 }
 
 /// What is written of the loop's hops, this one included.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct ObserveContext<'a> {
     /// The last tag that any later hop of the loop has seen: a hop that forgot takes up there.
     pub last: Option<&'a Tag>,
-    /// Tag and term of the status as it is stored: what was not worth a write is not in it.
-    pub written: Option<&'a Tag>,
-    pub written_term: Option<&'a str>,
+    /// The status as it is stored: what was not worth a write is not in it.
+    pub written: &'a MonitoringStatus,
     /// Number of the last decision, where its execution has ended.
     pub ended: Option<i64>,
     /// This leader term.
@@ -103,7 +102,9 @@ pub struct ObserveContext<'a> {
 impl<'a> ObserveContext<'a> {
     /// What is written is of this leader term; of no sample.
     pub fn of(last: Option<&'a Tag>, now: Timestamp) -> Self {
-        Self { last, written: None, written_term: Some("term"), ended: None, term: "term", now }
+        static WRITTEN: std::sync::LazyLock<MonitoringStatus> =
+            std::sync::LazyLock::new(|| MonitoringStatus { term: Some("term".into()), ..MonitoringStatus::default() });
+        Self { last, written: &WRITTEN, ended: None, term: "term", now }
     }
 }
 
@@ -162,23 +163,34 @@ impl MonitoringRules {
         }
     }
 
-    /// When time alone changes something, after this time: an alarm that is pending is raised, a value expires or is replaced
-    /// by what is assumed, or a sample that came too soon after the last write is due to be written.
+    /// When there is something to look at, or to write, after this time though nothing new comes.
     #[must_use]
-    pub fn next_change(&self, status: &MonitoringStatus, written: Option<&Tag>, after: Timestamp) -> Option<Timestamp> {
+    pub fn next_look(
+        &self,
+        status: &MonitoringStatus,
+        written: &MonitoringStatus,
+        after: Timestamp,
+    ) -> Option<Timestamp> {
+        let postponed = status.heartbeat.iter().filter(|_| is_postponed(status, written));
+        let postponed = postponed.map(|last| later(last.0, SAMPLE_INTERVAL)).filter(|at| *at > after);
+        postponed.chain(self.next_change(status, after)).min()
+    }
+
+    /// When time alone changes something, after this time: an alarm that is pending is raised, a value expires or is replaced
+    /// by what is assumed.
+    #[must_use]
+    pub fn next_change(&self, status: &MonitoringStatus, after: Timestamp) -> Option<Timestamp> {
         let levels = |name: &str| self.metrics.iter().find(|(metric, _)| metric == name).map(|(_, levels)| levels);
         let raised =
             status.pending.iter().filter_map(|alarm| levels(&alarm.metric)?.raises_at(alarm.side, alarm.since.0));
         let expires = |metric: &str, from: &MicroTime| Some(later(later(from.0, levels(metric)?.after), MICROSECOND));
         let expired = status.values.iter().filter_map(|reading| expires(&reading.metric, &reading.at));
         let missing = status.unknown.iter().filter_map(|unknown| expires(&unknown.metric, &unknown.since));
-        let postponed = status.heartbeat.iter().filter(|_| is_postponed(status, written));
-        let postponed = postponed.map(|last| later(last.0, SAMPLE_INTERVAL));
-        raised.chain(expired).chain(missing).chain(postponed).filter(|at| *at > after).min()
+        raised.chain(expired).chain(missing).filter(|at| *at > after).min()
     }
 }
 
 /// A sample that should be shown while an alarm stands is not written yet.
-pub(super) fn is_postponed(status: &MonitoringStatus, written: Option<&Tag>) -> bool {
-    !status.alarms.is_empty() && status.tag.as_ref() != written
+pub(super) fn is_postponed(status: &MonitoringStatus, written: &MonitoringStatus) -> bool {
+    !status.alarms.is_empty() && status.tag != written.tag
 }

@@ -321,7 +321,7 @@ fn samples_are_shown_at_a_bounded_rate_while_an_alarm_stands() {
         this.push(millis(100 * tenth), &[("cpu", "2"), ("memory", "60")]);
     }
     assert_eq!(this.writes, writes, "not once for each");
-    let due = watch_of(&mut this).next_change(&this.monitoring, this.stored.0.tag.as_ref(), millis(900));
+    let due = watch_of(&mut this).next_look(&this.monitoring, &this.stored.0, millis(900));
     assert_eq!(due, Some(millis(1000)));
     this.wait(millis(1000));
     assert_eq!(this.stored.0.tag.as_ref().map(|tag| tag.sequence), Some(10), "the newest one");
@@ -341,8 +341,8 @@ fn the_next_change_is_told() {
     let mut bench = Bench::new(json!({"low": {"raise": "5"}, "missing": {"after": "45s"}}));
     bench.step(0, Some("50"));
     let expires = at(45) + jiff::SignedDuration::from_micros(1);
-    assert_eq!(bench.watch.next_change(&bench.status, bench.status.tag.as_ref(), at(1)), Some(expires));
-    assert_eq!(bench.watch.next_change(&bench.status, bench.status.tag.as_ref(), expires), None);
+    assert_eq!(bench.watch.next_change(&bench.status, at(1)), Some(expires));
+    assert_eq!(bench.watch.next_change(&bench.status, expires), None);
 }
 
 #[test]

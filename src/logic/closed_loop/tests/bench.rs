@@ -158,8 +158,7 @@ impl Loop {
         let stored = self.stored.0.clone();
         let context = ObserveContext {
             last: last.as_ref(),
-            written: stored.tag.as_ref(),
-            written_term: stored.term.as_deref(),
+            written: &stored,
             ended: self.execution.seq.filter(|_| self.execution.claim.is_none()),
             term: "term",
             now,

@@ -168,12 +168,25 @@ fn a_sample_from_before_the_end_of_the_last_decision_is_not_decided_about() {
     // It came while the decision was being carried out, and is all that a process knows that starts after its end.
     this.monitoring.tag.as_mut().unwrap().sequence += 1;
     this.monitoring.ended = Some(0);
+    this.monitoring.valid_until = None;
     (execution.seq, execution.state) = (Some(1), Some(ExecutionState::Done));
     alone(&mut this, &execution, "exe", 100);
     assert_eq!(this.decision.seq, 1);
     this.monitoring.ended = Some(1);
     alone(&mut this, &execution, "exe", 100);
     assert_eq!(this.decision.seq, 2);
+}
+
+#[test]
+fn nothing_is_decided_on_what_may_be_over() {
+    let mut this = monitored(0);
+    let execution = ExecutionStatus { seq: Some(0), ..ExecutionStatus::default() };
+    let until = this.monitoring.valid_until.clone().expect("an alarm stands").0;
+    let second = until.as_second() - at(0).as_second();
+    alone(&mut this, &execution, "exe", second + 1);
+    assert_eq!(this.decision.seq, 0);
+    alone(&mut this, &execution, "exe", second - 1);
+    assert_eq!(this.decision.seq, 1);
 }
 
 #[test]
@@ -204,6 +217,7 @@ fn what_failed_is_not_tried_again_at_once() {
     let again = |this: &mut Loop, execution: &ExecutionStatus, second| {
         this.monitoring.tag.as_mut().unwrap().sequence += 1;
         this.monitoring.ended = execution.seq;
+        this.monitoring.valid_until = None;
         alone(this, execution, "exe", second);
         this.decision.seq
     };

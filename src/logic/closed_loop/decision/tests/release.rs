@@ -139,7 +139,7 @@ fn patience_ends_by_itself() {
     this.spec.metrics[0].low.as_mut().unwrap().for_ = Some("30s".into());
     this.push(at(0), &LOW[..1]);
     let watch = MonitoringRules::parse(&this.children(at(0)).monitoring).unwrap();
-    assert_eq!(watch.next_change(&this.monitoring, this.stored.0.tag.as_ref(), at(1)), Some(at(30)));
+    assert_eq!(watch.next_change(&this.monitoring, at(1)), Some(at(30)));
     this.wait(at(29));
     assert_eq!(this.effects.len(), 0);
     this.wait(at(30));
