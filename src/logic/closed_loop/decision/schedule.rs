@@ -29,7 +29,7 @@ impl Calendar {
         let cron = parser.parse(&window.cron).map_err(|error| {
             FieldError::new(
                 format!("{field}.cron"),
-                format!("{:?} is no cron pattern of five fields, such as 0 8 * * MON-FRI: {error}", window.cron),
+                format!("{:?} is not a cron pattern of five fields such as 0 8 * * MON-FRI: {error}", window.cron),
             )
         })?;
         let zone = match &window.time_zone {
@@ -37,13 +37,13 @@ impl Calendar {
             Some(name) => TimeZoneDatabase::bundled().get(name).map_err(|_| {
                 FieldError::new(
                     format!("{field}.timeZone"),
-                    format!("{name:?} is no time zone: write its IANA name, such as Europe/Berlin"),
+                    format!("{name:?} is not a time zone: write an IANA name such as Europe/Berlin"),
                 )
             })?,
         };
         let lasts = duration(&format!("{field}.duration"), Some(&window.duration))?;
         if lasts.is_zero() {
-            return Err(FieldError::new(format!("{field}.duration"), "a window of no length never holds"));
+            return Err(FieldError::new(format!("{field}.duration"), "the duration of a window must be above 0"));
         }
         Ok(Self { cron, zone, lasts })
     }
