@@ -122,7 +122,7 @@ impl DecisionRules {
         if input.executor.is_none_or(|executor| executor.status.seq.is_none()) && self.mode != LoopMode::DryRun {
             return refuse(LoopReason::NoExecutor, "the loop's Execution does not exist yet");
         }
-        if !schedule::any_holds(&action.windows, input.now) {
+        if !schedule::any_open(&action.windows, input.now) {
             return limit(LoopReason::OutsideWindow, "its action is outside of its time window".into(), None);
         }
         let ladder = Ladder { rungs: action.rungs.len(), settle: action.settle, side: alarm.side };

@@ -93,8 +93,9 @@ impl PolicyLimits {
     /// The state of the limits for the status.
     #[must_use]
     pub fn state(&self, acts: &[Act], now: Timestamp) -> Option<LimitState> {
-        let dwell = self.at(now).filter_map(|limit| limit.dwells(acts, now)).max();
-        let left = self.at(now).filter_map(|limit| limit.budget).map(|budget| budget.left(acts, now)).min();
+        let limits: Vec<&Limit> = self.at(now).collect();
+        let dwell = limits.iter().filter_map(|limit| limit.dwells(acts, now)).max();
+        let left = limits.iter().filter_map(|limit| limit.budget).map(|budget| budget.left(acts, now)).min();
         let calm = self.oscillation.and_then(|oscillation| Some((oscillation.then, oscillation.until(acts, now)?)));
         let until = |kind| calm.filter(|(then, _)| *then == kind).map(|(_, until)| micro_time(until));
         let state = LimitState {
@@ -126,8 +127,9 @@ impl PolicyLimits {
         *acts = kept;
     }
 
+    /// The limits that apply now.
     fn at(&self, now: Timestamp) -> impl Iterator<Item = &Limit> {
-        self.all.iter().filter(move |limit| schedule::any_holds(&limit.windows, now))
+        self.all.iter().filter(move |limit| schedule::any_open(&limit.windows, now))
     }
 }
 
