@@ -278,7 +278,7 @@ fn objects_are_read_as_the_loops_account() {
             ("nothing", "there is no data.none"),
             ("gone", "there is no ConfigMap gone in namespace"),
             ("unheard", "the API server knows no kind Thing of namespaces in no.such/v1"),
-            ("astray", "is not a valid name"),
+            ("astray", "can be no object's name"),
         ] {
             unknown(world, "others", metric, words).await?;
         }

@@ -229,5 +229,5 @@ impl SourceReader<'_> {
 
 /// A name that a user wrote, as part of an address of the API server.
 fn name(text: &str) -> Result<&str, String> {
-    is_name(text).then_some(text).ok_or_else(|| format!("{text:?} is not a valid name name"))
+    is_name(text).then_some(text).ok_or_else(|| format!("{text:?} can be no object's name"))
 }
