@@ -341,6 +341,22 @@ fn nothing_of_closed_loop_uses_each_other_in_a_circle() {
     assert!(count >= 7, "only {count} folders were looked at");
 }
 
+/// Crates that only one file may name: whatever leaves it has another form.
+const BEHIND_A_BORDER: [(&str, &str); 3] = [
+    ("chrono", "src/logic/closed_loop/decision/schedule.rs"),
+    ("chrono_tz", "src/logic/closed_loop/decision/schedule.rs"),
+    ("croner", "src/logic/closed_loop/decision/schedule.rs"),
+];
+
+#[test]
+fn a_crate_behind_a_border_is_named_there_only() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for (name, home) in BEHIND_A_BORDER {
+        let all = sources(&root.join("src")).into_iter().filter(|path| names(&code(path), name));
+        assert_eq!(all.collect::<Vec<_>>(), [root.join(home)], "{name} is named by these files");
+    }
+}
+
 #[test]
 fn circles_are_seen() {
     let uses = |pairs: &[(&str, &str)]| {

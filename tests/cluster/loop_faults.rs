@@ -138,7 +138,7 @@ fn a_standing_alarm_is_served_when_its_dwell_ends_without_another_sample() {
         travelled(world, "web", time).await?;
         let time = push(world, "web", low()).await?;
         let (_, said, _) = travelled(world, "web", time).await?;
-        ensure!(said.starts_with("Hold cpu: the time between two actions"), "{said}");
+        ensure!(said.starts_with("Hold cpu: dwell: no action before"), "{said}");
         let served =
             until::<Decision, _>(world, "web", "the dwell to end", |one| one.status.filter(|one| one.seq == 2)).await?;
         ensure!(served.tag.is_some_and(|tag| tag.time.0 == time), "{:?}", served.message);
@@ -170,7 +170,7 @@ fn a_decision_that_is_deleted_forgets_no_number_and_no_dwell_and_says_what_it_fo
         ensure!(said.contains("was lost with the Decision before"), "{said}");
         let time = push(world, "web", low()).await?;
         let (_, said, _) = travelled(world, "web", time).await?;
-        ensure!(said.starts_with("Hold cpu: the time between two actions"), "{said}");
+        ensure!(said.starts_with("Hold cpu: dwell: no action before"), "{said}");
         ensure!(replicas(world, "web").await? == (first + 1, 2), "{:?}", replicas(world, "web").await?);
         Ok(())
     });

@@ -104,7 +104,7 @@ fn a_proposal_waits_for_its_number_and_ends_with_its_alarm() {
             (one.status?.message? == "Propose to react to cpu").then_some(())
         })
         .await?;
-        says(world, "3", "decision 1 is a proposal; set spec.approve to 1 to have it carried out").await?;
+        says(world, "3", "decision 1 is a proposal; set spec.approve to 1 to approve it").await?;
         // Another number is no approval.
         world.patch_loop("web", json!({"spec": {"approve": 7}})).await?;
         until::<Execution, _>(world, "web", "the number", |one| (one.spec.approve? == 7).then_some(())).await?;
@@ -208,11 +208,11 @@ fn a_change_of_mode_in_the_middle_does_nothing_twice() {
 fn limits_hold_and_say_until_when() {
     let always = json!([{"cron": "* * * * *", "duration": "2m"}]);
     let cases = [
-        ("dwell", json!({"dwell": "1h"}), "Hold cpu: the time between two actions lasts until 2"),
+        ("dwell", json!({"dwell": "1h"}), "Hold cpu: dwell: no action before 2"),
         (
             "budget",
             json!({"budget": {"max": 1, "per": "1h"}}),
-            "Hold cpu: all 1 actions of the budget are used up until 2",
+            "Hold cpu: all 1 actions of the budget are used until 2",
         ),
         ("limit", json!({"limits": [{"name": "market-days", "during": always, "dwell": "1h"}]}), "(limit market-days)"),
     ];
@@ -244,7 +244,7 @@ fn an_action_is_done_at_its_times_only() {
             (one.spec.actions.first()?.during.as_ref()?.first()?.cron == "0 0 30 2 *").then_some(())
         })
         .await?;
-        says(world, "3", "Hold cpu: its action is not done at this time").await?;
+        says(world, "3", "Hold cpu: its action is outside of its time window").await?;
         ensure!(replicas(world, "web").await?.1 == 2, "it acted");
         Ok(())
     });
@@ -252,7 +252,7 @@ fn an_action_is_done_at_its_times_only() {
 
 #[test]
 fn a_loop_that_goes_to_and_fro_is_damped_or_frozen() {
-    let cases = [("Damp", "capacity is not lowered until 2", "90"), ("Freeze", "nothing is done until 2", "2")];
+    let cases = [("Damp", "capacity is not lowered until 2", "90"), ("Freeze", "no action until 2", "2")];
     let cases = cases.map(|(then, words, cpu)| (format!("modes-{then}").to_lowercase(), (then, words, cpu)));
     stories(cases.into(), async |world, (then, words, cpu)| {
         let mut spec = up();

@@ -256,7 +256,7 @@ fn only_fields_that_are_there_and_kinds_that_are_allowed_are_patched() {
             ),
             (
                 json!({"patch": {"path": "spec.paused", "by": "1", "min": "0", "max": "2"}}),
-                Err(("SpecInvalid", "spec.paused is no number")),
+                Err(("SpecInvalid", "spec.paused is not a number")),
             ),
             (number, Ok(("600", "650"))),
         ];
@@ -294,7 +294,7 @@ fn pods_are_resized_in_place_and_later_ones_have_their_template() {
         let (state, from, to) = ended(&execution);
         ensure!((state, from, to) == (Some(ExecutionState::Done), "request 256Mi", "request 320Mi"), "{from} {to}");
         let message = execution.status.and_then(|status| status.message).unwrap_or_default();
-        ensure!(message.contains("in 2 pods; pods made later begin with what the template says"), "{message}");
+        ensure!(message.contains("in 2 pods; new pods start with the resources of the template"), "{message}");
         let after: Vec<_> = pods(world).await?.iter().map(ResourceExt::uid).collect();
         ensure!(before == after, "pods were replaced");
 

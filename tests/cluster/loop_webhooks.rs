@@ -98,7 +98,7 @@ fn an_event_says_what_was_decided() {
         scene(world, &hook).await?;
         let time = push(world, "web", json!({"cpu": "2"})).await?;
         let execution = travelled(world, "web", time).await?.2.context("it did not act")?;
-        ensure!(ends(world, ExecutionState::Done).await?.starts_with("did: event "), "{execution:?}");
+        ensure!(ends(world, ExecutionState::Done).await?.starts_with("carried out: event "), "{execution:?}");
         let events = hook.events();
         ensure!(events.len() == 1, "{events:?}");
         let (headers, event) = &events[0];

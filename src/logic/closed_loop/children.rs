@@ -1,4 +1,4 @@
-//! The specs of a loop's children: to each what its stage needs, with the policy that holds.
+//! The specs of a loop's children: Monitoring, Decision and Execution.
 
 use super::tuning::effective_policy::EffectivePolicy;
 use crate::api::closed_loop::{ClosedLoopSpec, LoopMode};
@@ -6,7 +6,7 @@ use crate::api::decision::DecisionSpec;
 use crate::api::execution::ExecutionSpec;
 use crate::api::monitoring::MonitoringSpec;
 
-/// The specs of the three hops.
+/// The specs of the three children.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Children {
     /// Without `sample`, which belongs to the sender.
@@ -15,7 +15,7 @@ pub struct Children {
     pub execution: ExecutionSpec,
 }
 
-/// What the children are to be. `blocked` says why the loop may not act, where it may not.
+/// The specs of the children. `blocked` is the reason why the loop may not act; none if it may.
 #[must_use]
 pub fn children(spec: &ClosedLoopSpec, policy: &EffectivePolicy, blocked: Option<String>) -> Children {
     let paused = match spec.mode {
@@ -23,7 +23,7 @@ pub fn children(spec: &ClosedLoopSpec, policy: &EffectivePolicy, blocked: Option
         LoopMode::Auto | LoopMode::DryRun | LoopMode::Approve => false,
     };
     let mut decides = spec.policy.clone().unwrap_or_default();
-    // The whole rank stands beside it.
+    // The complete rank is in `DecisionSpec.rank`.
     decides.rank = None;
     let blocked = blocked.map(|why| why.chars().take(1024).collect::<String>());
     Children {

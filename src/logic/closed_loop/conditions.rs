@@ -1,4 +1,4 @@
-//! The conditions of loops and their hops: summary conditions as kstatus reads them, and how a new one follows an old one.
+//! Conditions of loops and their hops: the summary conditions of kstatus, and how a new condition follows the old one.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
@@ -6,20 +6,20 @@ use crate::api::closed_loop::reasons::LoopReason;
 use crate::logic::conditions;
 pub use crate::logic::conditions::Stamp;
 
-/// How an object is, for its summary conditions.
+/// Health of an object, from which its summary conditions are made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// It does what it should.
+    /// The object works.
     Good(LoopReason, String),
-    /// It is on its way there.
+    /// The object is on its way to work.
     Working(LoopReason, String),
-    /// It does not do what it should, and may again by itself.
+    /// The object does not work; it recovers without a change of the spec.
     Retrying(LoopReason, String),
-    /// It will not by itself.
+    /// The object does not work until somebody changes it.
     Stalled(LoopReason, String),
 }
 
-/// Ready, with Reconciling or Stalled where they hold.
+/// The condition Ready, and Reconciling or Stalled where they are true.
 #[must_use]
 pub fn summary(old: &[Condition], health: &Health, stamp: Stamp) -> Vec<Condition> {
     match health {
@@ -42,7 +42,7 @@ pub fn summary(old: &[Condition], health: &Health, stamp: Stamp) -> Vec<Conditio
     }
 }
 
-/// A condition with one of the loops' reasons, as it follows the old ones.
+/// A condition with a reason of loops. It keeps the transition time of the old condition if the status is the same.
 #[must_use]
 pub fn condition(
     old: &[Condition],
@@ -55,7 +55,7 @@ pub fn condition(
     conditions::condition(old, kind, status, reason.as_str(), message, stamp)
 }
 
-/// Whether two sets of conditions say the same, times and words aside.
+/// Whether two lists of conditions are equal except for times and messages.
 #[must_use]
 pub fn alike(a: &[Condition], b: &[Condition]) -> bool {
     let same = |a: &Condition, b: &Condition| {

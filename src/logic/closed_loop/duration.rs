@@ -1,4 +1,4 @@
-//! Reads durations as Go writes them: `15s`, `1h30m`, `0.5s`. Whole nanoseconds, no floats.
+//! Parses durations in the format of Go: `15s`, `1h30m`, `0.5s`. Integer nanoseconds, no floats.
 
 use jiff::SignedDuration;
 use thiserror::Error;
@@ -6,22 +6,22 @@ use thiserror::Error;
 /// The longest duration, in hours: a hundred years.
 const MAX_HOURS: i128 = 24 * 36_525;
 
-/// Why a text is no duration.
+/// Why a text is not a duration.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum DurationError {
-    /// Not of the form.
-    #[error("{text:?} is no duration: write numbers with units h, m, s or ms, such as 15s or 1h30m")]
+    /// Wrong format.
+    #[error("{text:?} is not a duration: write numbers with units h, m, s or ms, such as 15s or 1h30m")]
     Form { text: String },
     /// More than [`MAX_HOURS`].
     #[error("{text:?} is longer than a hundred years")]
     TooLong { text: String },
 }
 
-/// Reads a duration.
+/// Parses a duration.
 ///
 /// # Errors
 ///
-/// When the text is no duration, or one of more than a hundred years.
+/// The text is not a duration, or the duration is longer than a hundred years.
 pub fn parse(text: &str) -> Result<SignedDuration, DurationError> {
     let form = || DurationError::Form { text: text.chars().take(40).collect() };
     let too_long = || DurationError::TooLong { text: text.chars().take(40).collect() };
@@ -60,7 +60,7 @@ fn unit_nanos(unit: &str) -> Option<i128> {
     }
 }
 
-/// A decimal figure of at most 18 digits, times the unit; what is less than a nanosecond is cut off.
+/// Multiplies a decimal number of at most 18 digits by the unit; fractions of a nanosecond are cut off.
 fn times(figure: &str, unit: i128) -> Option<i128> {
     let (whole, fraction) = figure.split_once('.').unwrap_or((figure, ""));
     let digits = format!("{whole}{fraction}");

@@ -1,4 +1,4 @@
-//! What a rung means: whether it raises or lowers capacity, of what, and how it is said.
+//! Properties of a rung: its direction, its dimension, its text.
 
 use crate::api::closed_loop::action::{ActionTemplate, PatchField, Resize, Resource, Rung, Scale, Tune};
 use crate::api::decision::Direction;
@@ -30,7 +30,7 @@ pub fn direction(rung: &Rung) -> Direction {
             None => ratio(patch.factor.as_ref()),
         };
     }
-    // A message or a change of policy is neither.
+    // An event or a change of a policy does neither.
     Direction::Neither
 }
 
@@ -50,7 +50,7 @@ fn ratio(factor: Option<&Number>) -> Direction {
         .map_or(Direction::Neither, |factor| sign(factor - 1.0))
 }
 
-/// What the rung acts on: two rungs of one dimension can undo one another.
+/// The field or quantity that the rung changes. Two rungs of the same dimension can undo each other.
 #[must_use]
 pub fn dimension(rung: &Rung) -> String {
     if let Some(resize) = &rung.resize {
@@ -71,7 +71,7 @@ pub fn dimension(rung: &Rung) -> String {
     "replicas".into()
 }
 
-/// The rung in words: `scale by 1, at most 10`.
+/// Text of the rung: `scale by 1, at most 10`.
 #[must_use]
 pub fn words(rung: &Rung) -> String {
     if let Some(scale) = &rung.scale {
@@ -138,7 +138,7 @@ fn within(min: Option<impl std::fmt::Display>, max: Option<impl std::fmt::Displa
     format!("{min}{max}")
 }
 
-/// The resource's name.
+/// Name of the resource as Kubernetes writes it.
 #[must_use]
 pub fn resource(resource: Resource) -> &'static str {
     match resource {

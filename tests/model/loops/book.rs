@@ -217,7 +217,7 @@ impl Book {
             return Ok(());
         }
         let before: DecisionStatus = write.old.as_ref().map(|old| parsed(&old["status"])).unwrap_or_default();
-        // One that was made anew takes over the number.
+        // One that was recreated takes over the number.
         if status.seq > before.seq && !status.history.is_empty() {
             self.decisions += 1;
             self.chosen(&decision, &before, &status, steady)?;
@@ -263,7 +263,7 @@ impl Book {
         if again && !waited.any(|one| one.reason != outranked) {
             return violation("TwoForOneSample", format!("decisions {} and {} about {tag:?}", before.seq, status.seq));
         }
-        // Nor a Decision that was made anew, on what the one before it has done.
+        // Nor a Decision that was recreated, on what the one before it has done.
         if before.history.is_empty() && last.is_some_and(|last| tag.is_some_and(|tag| tag.sequence <= last.sample)) {
             return violation("TwoForOneSample", format!("decision {} about {tag:?}, once more", status.seq));
         }

@@ -1,9 +1,9 @@
-//! The second hop: alarms in, one choice out, with all that was passed over and why.
+//! The next status of a Decision: at most one action, and a reason for each alarm that is rejected.
 //!
-//! One action for each iteration: the first in order that is alarmed, has a rung left, and is held back by nothing. A new
-//! sample is an iteration, and so is the end of what held a standing alarm back. While a decision is being carried out there
-//! is no other. All that later decisions need stands in the status. Must not know the
-//! target, nor carry anything out.
+//! Each iteration chooses the first alarm in order that has a rung left and that no limit blocks. A new sample starts
+//! an iteration, and so does the end of a limit that blocked a raised alarm. While a decision is being carried out
+//! there is no other one. The status contains everything that later decisions need. Must not know the target, nor carry
+//! anything out.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -23,14 +23,13 @@ use crate::logic::closed_loop::conditions::{self, Health, Stamp};
 use crate::logic::closed_loop::monitoring::tag;
 use crate::logic::closed_loop::rung;
 
-/// What comes of it.
+/// Result of the stage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decided {
-    /// The next status.
     pub status: DecisionStatus,
-    /// It is worth a write. A choice that was not written is none.
+    /// The status is worth a write. A choice counts only once it is written.
     pub write: bool,
-    /// When time alone lets through what is held back.
+    /// When the next time-based rejection expires.
     pub again: Option<Timestamp>,
 }
 
@@ -51,7 +50,7 @@ fn is_open(status: &DecisionStatus) -> bool {
 }
 
 impl DecisionRules {
-    /// The next status.
+    /// Computes the next status.
     #[must_use]
     pub fn decide(&self, before: &DecisionStatus, input: DecisionInput) -> Decided {
         let mut status = before.clone();
@@ -92,16 +91,16 @@ impl DecisionRules {
         match self.mode {
             LoopMode::Paused => Health::Good(LoopReason::Paused, "the loop is paused".into()),
             LoopMode::Auto | LoopMode::DryRun | LoopMode::Approve if status.seq > 0 && status.history.is_empty() => {
-                let lost = "decides as samples come; what it knew of budgets, ladders and counters was lost with the Decision before";
+                let lost = "decides on each sample; the budgets, ladders and counters of the deleted Decision are lost";
                 Health::Good(LoopReason::Running, lost.into())
             }
             LoopMode::Auto | LoopMode::DryRun | LoopMode::Approve => {
-                Health::Good(LoopReason::Running, "decides as samples come".into())
+                Health::Good(LoopReason::Running, "decides on each sample".into())
             }
         }
     }
 
-    /// One iteration: at most one action.
+    /// Chooses at most one action.
     fn iterate(&self, status: &mut DecisionStatus, input: DecisionInput) {
         let alarms = &input.monitoring.alarms;
         status
@@ -109,7 +108,7 @@ impl DecisionRules {
             .retain(|state| alarms.iter().any(|alarm| alarm.metric == state.metric && alarm.side == state.side));
         status.rejected.clear();
         let counters = status.counters.clone();
-        let known = self.known(&counters, input);
+        let known = self.order_context(&counters, input);
         let mut chosen = None;
         for candidate in order(&self.selection, alarms, known) {
             let alarm = candidate.alarm;
@@ -139,7 +138,7 @@ impl DecisionRules {
         }
     }
 
-    /// Records the choice, with all that later decisions need of it.
+    /// Records the choice, with everything that later decisions need of it.
     fn choose(
         &self,
         status: &mut DecisionStatus,
@@ -225,7 +224,7 @@ fn keep_last<T>(list: &mut Vec<T>, most: usize) {
     list.drain(..surplus);
 }
 
-/// What of a status is worth a write when it changes: a decision, that it is taken back, an edge of suppression.
+/// The part of a status that is written as soon as it changes: the decision, its withdrawal, the rejections.
 fn edges(status: &DecisionStatus) -> impl PartialEq + '_ {
     let rejected: Vec<(&str, Side, LoopReason)> =
         status.rejected.iter().map(|one| (one.metric.as_str(), one.side, one.reason)).collect();
@@ -234,7 +233,7 @@ fn edges(status: &DecisionStatus) -> impl PartialEq + '_ {
     (status.seq, withdrawn, rejected, idle, status.observed_generation)
 }
 
-/// What of a status is written with the next edge, or the heartbeat: how the last decision ended, and what is counted.
+/// The part of a status that is written with the next decision or heartbeat: outcomes, counters, ladders.
 fn counts(status: &DecisionStatus) -> impl PartialEq + '_ {
     (status.chosen.as_ref().map(|chosen| chosen.outcome), &status.counters, &status.ladders)
 }

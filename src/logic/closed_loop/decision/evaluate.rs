@@ -1,5 +1,6 @@
-//! Why an alarm is passed over, and until when: what is held back by time alone is let through by it, with no new sample. If
-//! something else holds it back by then, that is said.
+//! Which rung an alarm gets, or why it is rejected and until when.
+//!
+//! A time-based rejection expires without a new sample. If another rule then rejects the alarm, that rule is reported.
 
 use jiff::Timestamp;
 
@@ -15,36 +16,36 @@ use crate::api::monitoring::AlarmState;
 use crate::logic::closed_loop::common::time_text;
 use crate::logic::closed_loop::rung;
 
-/// Why an alarm is passed over.
+/// Why an alarm is rejected.
 pub struct Rejection {
     pub reason: LoopReason,
     pub message: String,
     /// It counts as limited.
     pub limit: bool,
-    /// When time alone lets it through, where that is known.
+    /// When the rejection expires, if time alone ends it.
     pub until: Option<Timestamp>,
 }
 
 impl Rejection {
-    /// What is told of it.
+    /// The rejection as the status shows it.
     pub fn reported(self, alarm: &AlarmState) -> Rejected {
         Rejected { metric: alarm.metric.clone(), side: alarm.side, reason: self.reason, message: self.message }
     }
 }
 
 impl DecisionRules {
-    /// Whether an alarm that was held back would be served now, though nothing new was measured.
+    /// Whether an alarm that was rejected would be served now, without a new sample.
     pub(super) fn released(&self, status: &DecisionStatus, input: DecisionInput) -> bool {
         self.held_back(status, input).any(|(_, evaluated)| evaluated.is_ok())
     }
 
-    /// When the first of those that are held back may be served.
+    /// When the next time-based rejection expires.
     pub(super) fn next_release(&self, status: &DecisionStatus, input: DecisionInput) -> Option<Timestamp> {
         self.held_back(status, input).filter_map(|(_, evaluated)| evaluated.err()?.until).min()
     }
 
-    /// Says what holds back now those that are held back still: the first reason may be over while there is another. It is
-    /// no iteration, so nothing is counted, and nothing chosen: who was served waits for the next sample.
+    /// Updates the reasons of rejected alarms: the first reason may have expired while another one applies. This is no
+    /// iteration: it counts and chooses nothing. An alarm that was served waits for the next sample.
     pub(super) fn update_reasons(&self, status: &mut DecisionStatus, input: DecisionInput) {
         let still = |(alarm, evaluated): (&AlarmState, Result<usize, Rejection>)| {
             let rejection = evaluated.err().filter(|rejection| may_expire(rejection.reason))?;
@@ -63,16 +64,16 @@ impl DecisionRules {
         }
     }
 
-    /// The alarms that were held back when last looked at, weighed anew.
+    /// The alarms that were rejected at the last iteration and may be served without a new sample, evaluated again.
     fn held_back<'a>(
         &'a self,
         status: &'a DecisionStatus,
         input: DecisionInput<'a>,
     ) -> impl Iterator<Item = (&'a AlarmState, Result<usize, Rejection>)> + 'a {
-        // What another one has seen since is not known here.
+        // The status was computed from another sample.
         let same = status.tag == input.monitoring.tag && self.mode != LoopMode::Paused;
         let alarms = if same { input.monitoring.alarms.as_slice() } else { &[] };
-        let known = self.known(&status.counters, input);
+        let known = self.order_context(&status.counters, input);
         let was_held = |alarm: &AlarmState| {
             let mut rejected = status.rejected.iter();
             rejected.any(|one| one.metric == alarm.metric && one.side == alarm.side && may_expire(one.reason))
@@ -83,7 +84,7 @@ impl DecisionRules {
             .map(move |candidate| (candidate.alarm, self.evaluate(status, candidate, false, known, input)))
     }
 
-    /// The rung to take for this alarm, or why none is.
+    /// The rung to take for this alarm, or why there is none.
     pub(super) fn evaluate(
         &self,
         status: &DecisionStatus,
@@ -100,29 +101,29 @@ impl DecisionRules {
             return refuse(LoopReason::NoAction, "no action is declared for it");
         };
         if candidate.refused {
-            return refuse(LoopReason::NotSelected, "the expression gives it no number above 0");
+            return refuse(LoopReason::NotSelected, "the expression returns no number above 0");
         }
         if let Some(why) = &self.blocked {
             return refuse(LoopReason::Blocked, why);
         }
         if taken {
-            return refuse(LoopReason::Outranked, "another one comes first");
+            return refuse(LoopReason::Outranked, "another alarm is served first");
         }
         if let Some(open) = status.chosen.as_ref().filter(|chosen| chosen.outcome.is_none()) {
             return Err(in_flight(open));
         }
         if let Some(claim) = input.executor.and_then(|executor| executor.status.claim.as_ref()) {
-            // Of a Decision that is not there any more.
+            // A claim of a Decision that was deleted.
             return refuse(LoopReason::InFlight, &format!("decision {} is being carried out", claim.seq));
         }
         if alarm.held {
-            return refuse(LoopReason::UnknownValue, "its value is not known");
+            return refuse(LoopReason::UnknownValue, "its value is unknown");
         }
         if input.executor.is_none_or(|executor| executor.status.seq.is_none()) && self.mode != LoopMode::DryRun {
-            return refuse(LoopReason::NoExecutor, "the loop's Execution is not there yet");
+            return refuse(LoopReason::NoExecutor, "the loop's Execution does not exist yet");
         }
-        if !schedule::any_holds(&action.windows, input.now) {
-            return limit(LoopReason::OutsideWindow, "its action is not done at this time".into(), None);
+        if !schedule::any_open(&action.windows, input.now) {
+            return limit(LoopReason::OutsideWindow, "its action is outside of its time window".into(), None);
         }
         let ladder = Ladder { rungs: action.rungs.len(), settle: action.settle, side: alarm.side };
         let rung = match ladder.next_step(ladder_state(status, alarm), known.value(&alarm.metric), input.now) {
@@ -138,7 +139,7 @@ impl DecisionRules {
         };
         let direction = action.rungs.get(rung).map(rung::direction).unwrap_or_default();
         if alarm.unknown && direction == Direction::Lower {
-            return refuse(LoopReason::UnknownValue, "its value is not known, and its action lowers capacity");
+            return refuse(LoopReason::UnknownValue, "its value is unknown, and its action lowers capacity");
         }
         match self.limits.held(&past_actions(self, status), direction, input.now) {
             Some(held) => limit(held.reason, held.message, held.until),
@@ -147,13 +148,13 @@ impl DecisionRules {
     }
 }
 
-/// The message where nothing was chosen.
+/// The message if no alarm was chosen.
 pub fn hold_message(rejected: &[Rejected]) -> String {
     rejected.first().map_or_else(|| "No Event".into(), |first| format!("Hold {}: {}", first.metric, first.message))
 }
 
-/// Whether an alarm that was passed over for this waits for a time, or for somebody to let it through. What was outranked, or
-/// came while another decision was carried out, waits for the next sample: that one tells of the effect.
+/// Whether a rejection with this reason can end without a new sample. Alarms that were outranked, or that came while a
+/// decision was being carried out, wait for the next sample, which shows the effect.
 fn may_expire(reason: LoopReason) -> bool {
     matches!(
         reason,
@@ -177,7 +178,7 @@ fn in_flight(open: &Chosen) -> Rejection {
     let (reason, message) = match open.mode {
         LoopMode::Approve => (
             LoopReason::AwaitsApproval,
-            format!("decision {} is a proposal; set spec.approve to {} to have it carried out", open.seq, open.seq),
+            format!("decision {} is a proposal; set spec.approve to {} to approve it", open.seq, open.seq),
         ),
         LoopMode::Auto | LoopMode::DryRun | LoopMode::Paused => {
             (LoopReason::InFlight, format!("decision {} is being carried out", open.seq))

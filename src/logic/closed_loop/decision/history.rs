@@ -1,7 +1,7 @@
-//! What a loop has done, as its limits count it.
+//! The past actions of a loop, as its limits count them.
 //!
-//! With a Decision no more is kept of that than its limits ask for. Where the policy was changed since and asks for more, the
-//! decisions that are still shown tell of it.
+//! A Decision stores only the actions that its limits need. If the policy was changed and needs more of them, they are
+//! taken from the history of decisions.
 
 use super::rules::DecisionRules;
 use crate::api::decision::{Act, DecisionStatus, Entry, Outcome};
@@ -18,7 +18,7 @@ pub fn past_actions(rules: &DecisionRules, status: &DecisionStatus) -> Vec<Act> 
     past
 }
 
-/// An entry's action. Of one whose rung is gone it is only known that there was one.
+/// The action of a history entry. If its rung was removed from the spec, direction and dimension are unknown.
 fn act(rules: &DecisionRules, entry: &Entry) -> Act {
     let rung = usize::try_from(entry.rung).ok().and_then(|index| rules.rung(&entry.metric, entry.side, index));
     Act {

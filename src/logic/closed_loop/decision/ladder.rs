@@ -1,4 +1,7 @@
-//! Which rung's turn it is: the next one when one is exhausted or had no effect, the first again once the alarm is over.
+//! The position on a ladder: which rung is next.
+//!
+//! The next rung is tried when the current one is exhausted or had no effect. A cleared alarm starts again at the first
+//! rung.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -7,43 +10,43 @@ use crate::api::decision::LadderState;
 use crate::logic::closed_loop::common::{later, micro_time, number_text};
 use crate::logic::quantity;
 
-/// How long a ladder that has come to its bounds is left alone: others may make room meanwhile.
+/// Pause of a ladder whose last rung reached its bounds. Other loops or users may make room meanwhile.
 pub const LIMITED_PAUSE: SignedDuration = SignedDuration::from_mins(5);
 
-/// How long a ladder whose last rung failed is left alone: somebody may grant the right that it lacked.
+/// Pause of a ladder whose last rung failed. Somebody may grant a missing right meanwhile.
 pub const FAILED_PAUSE: SignedDuration = SignedDuration::from_mins(1);
 
-/// Whose turn it is.
+/// The next step on a ladder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LadderStep {
-    /// This rung, from 0.
+    /// Take this rung, counted from 0.
     Climb(usize),
-    /// The last action's effect cannot be judged before then.
+    /// Wait: the effect of the last action cannot be judged before this time.
     Settling(Timestamp),
-    /// No rung is left until then.
+    /// No rung is left until this time.
     Exhausted(Timestamp),
 }
 
-/// One ladder, as far as its turns depend on it.
+/// The properties of a ladder that its steps depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct Ladder {
-    /// How many rungs it has.
+    /// The number of rungs.
     pub rungs: usize,
-    /// When an effect can be judged.
+    /// The time after which an effect can be judged.
     pub settle: SignedDuration,
-    /// On which side of its level the metric is.
+    /// The side of the alarm.
     pub side: Side,
 }
 
 impl Ladder {
-    /// Whose turn it is.
+    /// The next step.
     #[must_use]
     pub fn next_step(&self, state: Option<&LadderState>, value: Option<f64>, now: Timestamp) -> LadderStep {
         let Some(state) = state else { return LadderStep::Climb(0) };
         if let Some(until) = &state.exhausted_until {
             return if until.0 > now { LadderStep::Exhausted(until.0) } else { LadderStep::Climb(0) };
         }
-        // A policy that has fewer rungs now begins anew where the old rung is gone.
+        // If the policy was changed and the rung is gone, the ladder starts again.
         let rung = usize::try_from(state.rung).ok().filter(|rung| *rung < self.rungs).unwrap_or(0);
         match &state.judge_at {
             Some(at) if at.0 > now => LadderStep::Settling(at.0),
@@ -54,19 +57,20 @@ impl Ladder {
         }
     }
 
-    /// Whether the value went the right way since. What is not known counts as helped: nothing stronger is done blindly.
+    /// Whether the value improved since the last action. An unknown value counts as improved: no stronger action is
+    /// taken blindly.
     fn helped(&self, state: &LadderState, value: Option<f64>) -> bool {
         let before = state.value.as_ref().and_then(|value| quantity::number(value.as_str()).ok());
         match (before, value, self.side) {
             (Some(before), Some(value), Side::Low) => value > before,
             (Some(before), Some(value), Side::High) => value < before,
-            // The alarm still stands, or it would not be asked.
+            // The alarm is still raised, or the ladder would not be asked.
             (Some(_), Some(_), Side::Equal | Side::Missing) => false,
             (None, _, _) | (_, None, _) => true,
         }
     }
 
-    /// The state after this rung's action.
+    /// The state after an action of this rung.
     #[must_use]
     pub fn acted(&self, metric: &str, rung: usize, value: Option<f64>, now: Timestamp) -> LadderState {
         LadderState {
@@ -79,7 +83,7 @@ impl Ladder {
         }
     }
 
-    /// The state after this rung's action turned out to be impossible: the next rung, or none until then.
+    /// The state after an action of this rung failed: the next rung, or a pause until this time.
     #[must_use]
     pub fn failed(&self, metric: &str, rung: usize, until: Timestamp) -> LadderState {
         let next = rung.saturating_add(1);

@@ -1,5 +1,7 @@
-//! What holds a loop back: dwell, budgets, calm after oscillation. All of it is judged by the list of past actions alone,
-//! and of that no more is kept than they need: it is written with each decision.
+//! The limits of a policy: dwell, budgets, and the reaction to oscillation.
+//!
+//! They depend on the list of past actions alone. The list is written with each decision, so it is kept as short as the
+//! limits allow.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -9,20 +11,21 @@ use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::decision::{Act, Direction, LimitState};
 use crate::logic::closed_loop::common::{FieldError, duration, elapsed, later, micro_time, time_text};
 
-/// So many of the last actions are kept however old they are: the last one, and the one before, should it come to nothing.
+/// The number of actions that are kept whatever their age: the last one, and the one before if the last comes to
+/// nothing.
 const LAST_FEW: usize = 2;
 
-/// The limits of a policy, read.
+/// The parsed limits of a policy.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyLimits {
     all: Vec<Limit>,
     oscillation: Option<OscillationLimit>,
 }
 
-/// A dwell and a budget, and when they hold.
+/// A dwell and a budget, and the windows in which they apply.
 #[derive(Clone, Debug)]
 struct Limit {
-    /// Empty for the policy's own.
+    /// Empty for the limit of the policy itself.
     name: String,
     windows: Vec<Calendar>,
     dwell: SignedDuration,
@@ -42,21 +45,21 @@ struct OscillationLimit {
     then: Calm,
 }
 
-/// Why an action is held back.
+/// Why an action is blocked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LimitHold {
     pub reason: LoopReason,
     pub message: String,
-    /// Until when, where that is known.
+    /// When that ends, if it is known.
     pub until: Option<Timestamp>,
 }
 
 impl PolicyLimits {
-    /// Reads the policy.
+    /// Parses the policy.
     ///
     /// # Errors
     ///
-    /// A duration or window cannot be read.
+    /// A duration or window cannot be parsed.
     pub fn parse(policy: &Policy) -> Result<Self, FieldError> {
         let mut all = vec![Limit {
             name: String::new(),
@@ -80,18 +83,19 @@ impl PolicyLimits {
         Ok(Self { all, oscillation: policy.oscillation.as_ref().map(OscillationLimit::parse).transpose()? })
     }
 
-    /// What holds an action of this direction back, if anything does.
+    /// The limit that blocks an action of this direction; none if the action is allowed.
     #[must_use]
     pub fn held(&self, acts: &[Act], direction: Direction, now: Timestamp) -> Option<LimitHold> {
         let restless = self.oscillation.and_then(|oscillation| oscillation.held(acts, direction, now));
         restless.or_else(|| self.at(now).find_map(|limit| limit.held(acts, now)))
     }
 
-    /// What to show of it.
+    /// The state of the limits for the status.
     #[must_use]
     pub fn state(&self, acts: &[Act], now: Timestamp) -> Option<LimitState> {
-        let dwell = self.at(now).filter_map(|limit| limit.dwells(acts, now)).max();
-        let left = self.at(now).filter_map(|limit| limit.budget).map(|budget| budget.left(acts, now)).min();
+        let limits: Vec<&Limit> = self.at(now).collect();
+        let dwell = limits.iter().filter_map(|limit| limit.dwells(acts, now)).max();
+        let left = limits.iter().filter_map(|limit| limit.budget).map(|budget| budget.left(acts, now)).min();
         let calm = self.oscillation.and_then(|oscillation| Some((oscillation.then, oscillation.until(acts, now)?)));
         let until = |kind| calm.filter(|(then, _)| *then == kind).map(|(_, until)| micro_time(until));
         let state = LimitState {
@@ -103,9 +107,9 @@ impl PolicyLimits {
         (state != LimitState::default()).then_some(state)
     }
 
-    /// Drops what no limit can ask for any more: all that is older than the longest of them. The last of each dimension stays,
-    /// against which the next one may be a reversal. Should the policy be changed and ask for more, the decisions that are
-    /// still shown tell of it (see `history`).
+    /// Removes the actions that no limit needs: all that are older than the longest period. The last action of each
+    /// dimension is kept, since the next one may be its reversal. If the policy is changed and needs more, `history`
+    /// takes them from the history of decisions.
     pub fn forget(&self, acts: &mut Vec<Act>, now: Timestamp) {
         let spans = self.all.iter().flat_map(|limit| [Some(limit.dwell), limit.budget.map(|budget| budget.per)]);
         let longest = spans.chain([self.oscillation.map(|oscillation| oscillation.per)]).flatten().max();
@@ -123,8 +127,9 @@ impl PolicyLimits {
         *acts = kept;
     }
 
+    /// The limits that apply now.
     fn at(&self, now: Timestamp) -> impl Iterator<Item = &Limit> {
-        self.all.iter().filter(move |limit| schedule::any_holds(&limit.windows, now))
+        self.all.iter().filter(move |limit| schedule::any_open(&limit.windows, now))
     }
 }
 
@@ -132,13 +137,13 @@ impl Limit {
     fn held(&self, acts: &[Act], now: Timestamp) -> Option<LimitHold> {
         let whose = if self.name.is_empty() { String::new() } else { format!(" (limit {})", self.name) };
         if let Some(until) = self.dwells(acts, now) {
-            let message = format!("the time between two actions lasts until {}{whose}", time_text(until));
+            let message = format!("dwell: no action before {}{whose}", time_text(until));
             return Some(LimitHold { reason: LoopReason::Dwell, message, until: Some(until) });
         }
         let budget = self.budget.filter(|budget| budget.left(acts, now) == 0)?;
         let until = budget.until(acts, now);
         let when = until.map(|until| format!(" until {}", time_text(until))).unwrap_or_default();
-        let message = format!("all {} actions of the budget are used up{when}{whose}", budget.max);
+        let message = format!("all {} actions of the budget are used{when}{whose}", budget.max);
         Some(LimitHold { reason: LoopReason::Budget, message, until })
     }
 
@@ -159,7 +164,7 @@ impl Budget {
         self.max.saturating_sub(self.recent(acts, now).count())
     }
 
-    /// When an action falls out of the time that counts, so that there is room for another.
+    /// When the oldest action leaves the period, so that the budget allows another one.
     fn until(self, acts: &[Act], now: Timestamp) -> Option<Timestamp> {
         let mut recent: Vec<Timestamp> = self.recent(acts, now).collect();
         recent.sort_unstable();
@@ -185,20 +190,20 @@ impl OscillationLimit {
         let until = self.until(acts, now)?;
         let (reason, what) = match (self.then, direction) {
             (Calm::Freeze, Direction::Raise | Direction::Lower | Direction::Neither) => {
-                (LoopReason::Frozen, "nothing is done")
+                (LoopReason::Frozen, "no action")
             }
             (Calm::Damp, Direction::Lower) => (LoopReason::Damped, "capacity is not lowered"),
             (Calm::Damp, Direction::Raise | Direction::Neither) => return None,
         };
         let message = format!(
-            "its actions undid one another {} times or more: {what} until {}",
+            "oscillation: its actions reversed {} times or more; {what} until {}",
             self.reversals,
             time_text(until)
         );
         Some(LimitHold { reason, message, until: Some(until) })
     }
 
-    /// Until when there are too many reversals.
+    /// When there are no longer too many reversals.
     fn until(self, acts: &[Act], now: Timestamp) -> Option<Timestamp> {
         let mut recent: Vec<Timestamp> =
             reversals(acts).into_iter().filter(|at| now.duration_since(*at) < self.per).collect();
@@ -208,7 +213,7 @@ impl OscillationLimit {
     }
 }
 
-/// When an action went the other way than the one before it on the same dimension.
+/// The times of actions whose direction is opposite to the one before them on the same dimension.
 fn reversals(acts: &[Act]) -> Vec<Timestamp> {
     let mut found = Vec::new();
     for (index, act) in acts.iter().enumerate() {

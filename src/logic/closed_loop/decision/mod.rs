@@ -1,14 +1,15 @@
-//! The second hop: alarms in, one choice out, with all that was passed over and why.
+//! The second hop: alarms in, at most one decision out, and the reason for each alarm that is rejected.
 //!
-//! | file | what it decides |
+//! | file | content |
 //! |---|---|
-//! | `rules` | how the loop decides, read from its spec; the types that the other files share |
-//! | `order` | which alarm comes first |
-//! | `ladder` | which rung of its ladder is next |
-//! | `limits`, `schedule` | whether an action is held back: by the time between two, by a budget, by a calendar |
+//! | `rules` | the parsed spec of a Decision; types that the other files share |
+//! | `order` | which alarm is first |
+//! | `ladder` | which rung of a ladder is next |
+//! | `limits` | whether a dwell, a budget or oscillation blocks an action |
+//! | `schedule` | the time windows of actions and limits |
 //! | `history` | which past actions the limits count |
-//! | `evaluate` | why an alarm is passed over, and until when |
-//! | `settlement` | what became of the last decision |
+//! | `evaluate` | which rung an alarm gets, or why it is rejected and until when |
+//! | `settlement` | the outcome of the last decision |
 //! | `decide` | the next status |
 
 pub mod decide;

@@ -1,4 +1,4 @@
-//! Which alarm comes first: by rank, by weight, or by a user's expression. Of equals the first in rank, always.
+//! The order of alarms: by rank, by weight, or by a user's expression. Equal alarms are ordered by rank.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -10,32 +10,31 @@ use crate::logic::closed_loop::common::{FieldError, number};
 use crate::logic::expression::{MetricView, Score};
 use crate::logic::quantity;
 
-/// How alarms are put in order, read.
+/// How alarms are ordered.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Selection {
-    /// By the rank alone.
+    /// By rank.
     Rank,
-    /// By how far beyond the level, times the weight.
+    /// By excess times weight.
     Weighted(BTreeMap<String, f64>),
-    /// By what the expression gives.
+    /// By the result of an expression.
     Expression(Score),
 }
 
-/// An alarm in its order.
+/// An alarm at its place in the order.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate<'a> {
-    /// The alarm.
     pub alarm: &'a AlarmState,
-    /// The expression gave 0, less, or no number: it is not to be served now.
+    /// The expression returned no number above 0: the alarm is not served.
     pub refused: bool,
 }
 
 impl Selection {
-    /// Reads the policy.
+    /// Parses the policy.
     ///
     /// # Errors
     ///
-    /// A weight or the expression cannot be read.
+    /// A weight or the expression cannot be parsed.
     pub fn parse(policy: &Policy) -> Result<Self, FieldError> {
         match policy.select.unwrap_or_default() {
             Select::Rank => Ok(Self::Rank),
@@ -60,9 +59,9 @@ impl Selection {
 pub struct OrderContext<'a> {
     /// All metrics, the most important first.
     pub rank: &'a [String],
-    /// The last value of each.
+    /// The last value of each metric.
     pub values: &'a [Reading],
-    /// How often each was served.
+    /// The counters of each metric.
     pub counters: &'a [Counter],
 }
 
@@ -71,7 +70,7 @@ impl OrderContext<'_> {
         self.rank.iter().position(|name| name == metric).unwrap_or(self.rank.len())
     }
 
-    /// The metric's last value.
+    /// The last value of a metric.
     #[must_use]
     pub fn value(&self, metric: &str) -> Option<f64> {
         let reading = self.values.iter().find(|reading| reading.metric == metric)?;
@@ -93,7 +92,7 @@ impl OrderContext<'_> {
     }
 }
 
-/// The alarms in the order in which they are looked at.
+/// The alarms in the order in which they are evaluated.
 #[must_use]
 pub fn order<'a>(selection: &Selection, alarms: &'a [AlarmState], known: OrderContext) -> Vec<Candidate<'a>> {
     let mut scored: Vec<(Option<f64>, &AlarmState)> =
@@ -103,7 +102,7 @@ pub fn order<'a>(selection: &Selection, alarms: &'a [AlarmState], known: OrderCo
     scored.into_iter().map(|(score, alarm)| Candidate { alarm, refused: score.is_none() }).collect()
 }
 
-/// Higher first, none last.
+/// The highest score first, no score last.
 fn descending(a: Option<f64>, b: Option<f64>) -> Ordering {
     match (a, b) {
         (Some(a), Some(b)) => b.total_cmp(&a),
@@ -116,7 +115,7 @@ fn descending(a: Option<f64>, b: Option<f64>) -> Ordering {
 fn score(selection: &Selection, alarm: &AlarmState, known: OrderContext) -> Option<f64> {
     match selection {
         Selection::Rank => Some(0.0),
-        // An alarm without a measure is as far beyond as can be said in one word: wholly.
+        // An alarm without a measure counts as a full excess.
         Selection::Weighted(weights) => {
             let weight = weights.get(&alarm.metric).copied().unwrap_or(1.0);
             Some(weight * excess(alarm).unwrap_or(1.0)).filter(|score| score.is_finite()).or(Some(0.0))

@@ -1,6 +1,6 @@
-//! How a loop decides, read from its spec, and what a decision is made of.
+//! The parsed spec of a Decision, and the input types of its stage.
 //!
-//! Each file of this folder that is one step of a decision adds its methods to [`DecisionRules`].
+//! The other files of this folder implement the steps of a decision as methods of [`DecisionRules`].
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -16,10 +16,10 @@ use crate::api::execution::{Execution, ExecutionStatus};
 use crate::api::monitoring::MonitoringStatus;
 use crate::logic::closed_loop::common::{FieldError, duration};
 
-/// How many decisions are kept where the spec does not say.
+/// The length of the history if the spec has none.
 const HISTORY: i32 = 10;
 
-/// How a loop decides, read.
+/// The parsed spec of a Decision.
 #[derive(Clone, Debug)]
 pub struct DecisionRules {
     pub(super) mode: LoopMode,
@@ -32,7 +32,7 @@ pub struct DecisionRules {
     pub(super) history: usize,
 }
 
-/// What is done about one alarm, read.
+/// The parsed actions of one alarm.
 #[derive(Clone, Debug)]
 pub(super) struct AlarmAction {
     pub(super) when: Alarm,
@@ -41,7 +41,7 @@ pub(super) struct AlarmAction {
     pub(super) windows: Vec<Calendar>,
 }
 
-/// The loop's Execution, as it was last seen.
+/// The loop's Execution, as last read.
 #[derive(Clone, Copy, Debug)]
 pub struct Executor<'a> {
     pub uid: &'a str,
@@ -49,21 +49,21 @@ pub struct Executor<'a> {
 }
 
 impl<'a> Executor<'a> {
-    /// The Execution, where its controller has seen it.
+    /// The Execution, if its controller has written its status.
     #[must_use]
     pub fn of(execution: &'a Execution) -> Option<Self> {
         Some(Self { uid: execution.metadata.uid.as_deref()?, status: execution.status.as_ref()? })
     }
 }
 
-/// What a decision is made of.
+/// The input of the stage besides the status.
 #[derive(Clone, Copy, Debug)]
 pub struct DecisionInput<'a> {
-    /// What monitoring saw.
+    /// The status of the Monitoring.
     pub monitoring: &'a MonitoringStatus,
-    /// The next hop, where it is there and has been seen by its controller.
+    /// The next hop, if it exists and its controller has written its status.
     pub executor: Option<Executor<'a>>,
-    /// The Decision's status as it was last written.
+    /// The status of the Decision as it was last written.
     pub written: &'a DecisionStatus,
     /// Generation of the Decision.
     pub generation: i64,
@@ -74,11 +74,11 @@ pub struct DecisionInput<'a> {
 }
 
 impl DecisionRules {
-    /// Reads the spec.
+    /// Parses the spec.
     ///
     /// # Errors
     ///
-    /// A number, duration, window or expression cannot be read.
+    /// A number, duration, window or expression cannot be parsed.
     pub fn parse(spec: &DecisionSpec) -> Result<Self, FieldError> {
         let policy = spec.policy.clone().unwrap_or_default();
         let mut actions = Vec::new();
@@ -117,7 +117,7 @@ impl DecisionRules {
         self.action_for(metric, side)?.rungs.get(rung)
     }
 
-    pub(super) fn known<'a>(&'a self, counters: &'a [Counter], input: DecisionInput<'a>) -> OrderContext<'a> {
+    pub(super) fn order_context<'a>(&'a self, counters: &'a [Counter], input: DecisionInput<'a>) -> OrderContext<'a> {
         OrderContext { rank: &self.rank, values: &input.monitoring.values, counters }
     }
 }

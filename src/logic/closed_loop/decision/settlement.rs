@@ -1,7 +1,9 @@
-//! What became of the last decision: counted, remembered, and taken back where it was never begun.
+//! The outcome of the last decision: it is read from the Execution, counted and recorded. Decisions that nobody has
+//! begun can be withdrawn.
 //!
-//! An outcome is taken from Execution's status whenever it is seen, once, and is no write of its own: until the next decision
-//! is written it can be told again. Served counts only what was done: what a limit blocked counts as limited.
+//! An outcome is counted once. It is not worth a write of its own: until the next decision is written, it can be read
+//! from the Execution again. An action counts as served only if it was done; one that a bound blocked counts as
+//! limited.
 
 use jiff::Timestamp;
 
@@ -15,8 +17,8 @@ use crate::api::monitoring::AlarmState;
 use crate::logic::closed_loop::common::{later, micro_time};
 use crate::logic::closed_loop::monitoring::tag;
 
-/// The status with what became of the last decision, as the Execution tells it: what everybody goes by who reads a Decision,
-/// since that is only written with the next decision or the heartbeat. Asked again, it answers the same.
+/// The status with the outcome of the last decision, read from the Execution. Every reader of a Decision needs it,
+/// since the status is only written with the next decision or heartbeat. The function is idempotent.
 #[must_use]
 pub fn with_outcome(status: &DecisionStatus, executor: Option<Executor>, now: Timestamp) -> DecisionStatus {
     let mut status = status.clone();
@@ -24,7 +26,7 @@ pub fn with_outcome(status: &DecisionStatus, executor: Option<Executor>, now: Ti
     status
 }
 
-/// Takes over what became of the last decision, for the decisions to come.
+/// Adds the outcome of the last decision to the status, for the next decisions.
 pub fn settle(rules: &DecisionRules, status: &mut DecisionStatus, executor: Option<Executor>, now: Timestamp) {
     let Some(Conclusion { chosen, outcome, at }) = take_outcome(status, executor, now) else { return };
     let rest = match outcome {
@@ -39,8 +41,8 @@ pub fn settle(rules: &DecisionRules, status: &mut DecisionStatus, executor: Opti
     }
 }
 
-/// A Decision that was made anew goes on where the Execution is: with its number, its sample, and the time of its last action.
-/// Where the last decision came to nothing, that action was an earlier one, and when is not known: not later than this.
+/// A recreated Decision continues with the number, the sample and the time of the last action of the Execution. If the
+/// last decision changed nothing, the last action was an earlier one; its time is unknown, and not later than this.
 pub fn recover(status: &mut DecisionStatus, executor: Option<Executor>) {
     let done = executor.map(|executor| executor.status).filter(|done| done.claim.is_none());
     let Some(done) = done.filter(|_| status.seq == 0) else { return };
@@ -53,19 +55,19 @@ pub fn recover(status: &mut DecisionStatus, executor: Option<Executor>) {
     }
 }
 
-/// How a decision ended, and when.
+/// How and when a decision ended.
 struct Conclusion {
     chosen: Chosen,
     outcome: Outcome,
     at: Timestamp,
 }
 
-/// Notes how the last decision ended, where it has and that is not noted yet.
+/// Records how the last decision ended, unless it is running or already recorded.
 fn take_outcome(status: &mut DecisionStatus, executor: Option<Executor>, now: Timestamp) -> Option<Conclusion> {
     let chosen = status.chosen.clone()?;
     match chosen.outcome {
         None => {}
-        // It was taken back while it was being taken up: then it stands after all.
+        // It was begun while it was being withdrawn: it counts.
         Some(Outcome::Withdrawn) if executor.is_some_and(|executor| is_taken_up(&chosen, executor)) => {
             mark(status, chosen.seq, None);
         }
@@ -89,7 +91,7 @@ pub fn is_taken_up(chosen: &Chosen, executor: Executor) -> bool {
     executor.uid == chosen.executor && executor.status.seq == Some(chosen.seq)
 }
 
-/// How the decision ended, if it has.
+/// The outcome of the decision; none while it is running.
 fn outcome(chosen: &Chosen, executor: Executor) -> Option<Outcome> {
     if executor.uid != chosen.executor {
         return Some(Outcome::Lost);
@@ -140,7 +142,7 @@ fn conclude(
         Outcome::Limited => {
             let counter = counter(&mut status.counters, &chosen.metric);
             counter.limited = counter.limited.saturating_add(1);
-            // Nothing was done, so no time between two actions begins.
+            // Nothing was done, so no dwell begins.
             status.acts.retain(|act| act.seq != chosen.seq);
         }
         Outcome::Failed | Outcome::Overtaken | Outcome::Lost | Outcome::DryRun | Outcome::Withdrawn => {
@@ -150,14 +152,14 @@ fn conclude(
     at
 }
 
-/// Limits count from when it was done, which may be long after it was decided.
+/// Limits count from the time of the effect, which may be long after the decision.
 fn date_actions(status: &mut DecisionStatus, chosen: &Chosen, at: Timestamp) {
     for act in status.acts.iter_mut().filter(|act| act.seq == chosen.seq) {
         act.at = micro_time(at);
     }
 }
 
-/// Notes the outcome where it is shown.
+/// Records the outcome where the status shows it.
 fn mark(status: &mut DecisionStatus, seq: i64, outcome: Option<Outcome>) {
     if let Some(chosen) = status.chosen.as_mut().filter(|chosen| chosen.seq == seq) {
         chosen.outcome = outcome;
@@ -172,8 +174,8 @@ fn entry(status: &mut DecisionStatus, seq: i64) -> Option<&mut Entry> {
     status.history.iter_mut().find(|entry| entry.seq == seq)
 }
 
-/// Takes back a decision that nobody has begun and that is not wanted any more: its alarm is over, its rung is gone, or the
-/// mode is another one.
+/// Withdraws a decision that nobody has begun and that is no longer wanted: its alarm was cleared, its rung was
+/// removed, or the mode was changed.
 pub fn withdraw(
     rules: &DecisionRules,
     status: &mut DecisionStatus,
@@ -190,12 +192,12 @@ pub fn withdraw(
     let there = rules.rung(&chosen.metric, chosen.side, rung).is_some_and(|rung| *rung == chosen.action);
     let mode = rules.mode == chosen.mode && rules.mode != LoopMode::Paused;
     if !(stands && there && mode) {
-        // The action stays in the list that limits count: it may be begun at this very moment.
+        // The action stays in the list of the limits: it may be begun at this moment.
         mark(status, chosen.seq, Some(Outcome::Withdrawn));
     }
 }
 
-/// The metric's counter.
+/// The counter of a metric.
 pub fn counter<'a>(counters: &'a mut Vec<Counter>, metric: &str) -> &'a mut Counter {
     let index = counters.iter().position(|counter| counter.metric == metric).unwrap_or_else(|| {
         counters.push(Counter { metric: metric.to_owned(), ..Counter::default() });

@@ -1,4 +1,4 @@
-//! The first step of an execution: the decision becomes an absolute goal, and that is recorded.
+//! The first step of an execution: computes the absolute goal of a decision and records it as a claim.
 
 use jiff::SignedDuration;
 
@@ -17,13 +17,13 @@ use crate::api::scalars::Number;
 use crate::logic::closed_loop::common::{later, micro_time};
 use crate::logic::closed_loop::tuning::{effective_policy, last_served};
 
-/// How long an effect may take to be accepted.
+/// The time after which an effect that is not accepted fails.
 const EFFECT_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
 
-/// How long a WorkloadAction may take.
+/// The time after which a WorkloadAction that has not ended fails.
 const ACTION_TIMEOUT: SignedDuration = SignedDuration::from_hours(1);
 
-/// What will be done.
+/// What the claim will contain.
 struct ClaimPlan {
     goal: Goal,
     before: Option<String>,
@@ -34,7 +34,7 @@ struct ClaimPlan {
     lasts: SignedDuration,
 }
 
-/// Claims the decision, or ends it at once where nothing can be done.
+/// Claims the decision, or ends it if there is nothing to do.
 pub fn begin(context: &ExecutionContext, chosen: &Chosen, seen: &TargetState) -> ExecutionStep {
     if let Some((reason, message)) = lookup_failure(seen) {
         return ended(context, chosen.seq, ExecutionState::Failed, reason, message);
@@ -70,7 +70,7 @@ fn claim(context: &ExecutionContext, chosen: &Chosen, plan: ClaimPlan) -> Execut
         Some(before) => {
             format!("is about to change {} from {before} to {}", target_text(&context.spec.target), plan.after)
         }
-        None => format!("is about to do: {}", plan.after),
+        None => format!("is about to carry out: {}", plan.after),
     };
     let status = ExecutionStatus {
         seq: Some(chosen.seq),
@@ -122,7 +122,7 @@ fn plan(context: &ExecutionContext, chosen: &Chosen, seen: &TargetState) -> Resu
             soon(Goal { event: Some(id), ..Goal::default() }, None, after, None)
         }
         (RungAction::Tune(tune), TargetState::Loop(other)) => tuned(context, chosen, tune, other),
-        (RungAction::Nothing, _) => Err(NoPlan::Failed(LoopReason::SpecInvalid, "the rung says nothing to do".into())),
+        (RungAction::Nothing, _) => Err(NoPlan::Failed(LoopReason::SpecInvalid, "the rung has no action".into())),
         (
             RungAction::Scale(_)
             | RungAction::Resize(_)

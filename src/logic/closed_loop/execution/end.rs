@@ -1,4 +1,4 @@
-//! What is recorded: the first status of an Execution, what came of an effect, and how a decision ended.
+//! The statuses of an Execution: the first one, the result of an effect, and the end of a decision.
 
 use jiff::SignedDuration;
 
@@ -10,15 +10,15 @@ use crate::logic::closed_loop::common::{later, micro_time};
 use crate::logic::closed_loop::conditions::{self, Health, Stamp};
 use crate::logic::closed_loop::rung;
 
-/// How soon an effect that did not get through is tried again.
+/// The delay before an effect with an unclear result is tried again.
 const RETRY: SignedDuration = SignedDuration::from_secs(2);
 
-/// What to do after an effect of this claim.
+/// The step after an effect of this claim.
 #[must_use]
 pub fn after_effect(context: &ExecutionContext, effect: &ExecutionEffect, acted: &EffectResult) -> ExecutionStep {
     let seq = context.status.claim.as_ref().map(|claim| claim.seq).or(context.status.seq).unwrap_or(0);
     match (acted, effect) {
-        // Made is not done, and asked for is not given: what is seen is this execution's end.
+        // These effects only start something. The end is observed on the target.
         (
             EffectResult::Done(_),
             ExecutionEffect::Create { .. } | ExecutionEffect::Resize { .. } | ExecutionEffect::Template { .. },
@@ -56,20 +56,20 @@ pub fn after_effect(context: &ExecutionContext, effect: &ExecutionEffect, acted:
     }
 }
 
-/// The first status of an Execution: from now on it may be given decisions.
+/// The first status of an Execution. From then on, decisions can be addressed to it.
 pub fn first(context: &ExecutionContext) -> ExecutionStep {
     let status = ExecutionStatus {
         seq: Some(0),
         state: Some(ExecutionState::Idle),
         reason: Some(LoopReason::Idle),
-        message: Some("nothing was decided yet".into()),
+        message: Some("no decision yet".into()),
         since: Some(micro_time(context.now)),
         ..context.status.clone()
     };
     record(context, status)
 }
 
-/// Says, once, why nothing is begun.
+/// Reports once why no decision is begun.
 pub fn blocked(context: &ExecutionContext, why: &str) -> ExecutionStep {
     if context.status.reason == Some(LoopReason::Blocked) && context.status.message.as_deref() == Some(why) {
         return ExecutionStep::Nothing;
@@ -79,7 +79,7 @@ pub fn blocked(context: &ExecutionContext, why: &str) -> ExecutionStep {
     record(context, status)
 }
 
-/// The decision has ended so.
+/// Records the end of the decision.
 pub fn ended(
     context: &ExecutionContext,
     seq: i64,
@@ -99,7 +99,7 @@ fn end(
 ) -> ExecutionStatus {
     let claimed = context.status.claim.as_ref().is_some_and(|claim| claim.seq == seq);
     let old = context.status.clone();
-    // What was never claimed has no before and after, whatever the decision before it had.
+    // A decision that was never claimed has no before and after; those in the status belong to the decision before it.
     let (before, after) = if claimed { (old.before.clone(), old.after.clone()) } else { (None, None) };
     let tag = if claimed { old.tag.clone() } else { context.tag.cloned() };
     let effective = if state == ExecutionState::Done { after.clone() } else { None };
@@ -120,7 +120,7 @@ fn end(
     }
 }
 
-/// What the change left behind, of the kinds whose field somebody may take back.
+/// The values before and after the change, for fields that others may change back.
 fn left(context: &ExecutionContext) -> Option<Left> {
     let action = &context.status.claim.as_ref()?.action;
     let kept = action.scale.is_some() || action.patch.is_some();
@@ -132,7 +132,7 @@ fn left(context: &ExecutionContext) -> Option<Left> {
     .filter(|_| kept)
 }
 
-/// A status with its conditions.
+/// Records a status with its conditions.
 pub fn record(context: &ExecutionContext, mut status: ExecutionStatus) -> ExecutionStep {
     if status.state != context.status.state || status.seq != context.status.seq {
         status.since = Some(micro_time(context.now));

@@ -1,7 +1,8 @@
-//! What the target is to be: an absolute value, from what was observed and what the rung says.
+//! The absolute value that the target is to have, computed from the current value and the rung.
 //!
-//! A rung that raises never gives less than there is nor more than its max, one that lowers never more than there is nor less
-//! than its min. What was decided on an unknown value never lowers. Must not know how a value is read or written.
+//! A rung that raises never returns less than the current value nor more than its max; a rung that lowers never returns
+//! more than the current value nor less than its min. A decision on an unknown value never lowers. Must not know how a
+//! value is read or written.
 
 use serde_json::Value;
 
@@ -11,19 +12,19 @@ use crate::api::scalars::Number;
 use crate::logic::closed_loop::common::number_text;
 use crate::logic::quantity;
 
-/// Amounts above this are not exact as floats; in bytes it is 8 PiB.
+/// Larger amounts are not exact as floats. In bytes it is 8 PiB.
 const MOST: i64 = 1 << 53;
 
 /// Why there is no goal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NoGoal {
-    /// Min, max, or that the value is unknown leave nothing to do.
+    /// Min, max or an unknown value leave nothing to do.
     Limited(String),
-    /// The target or the rung does not allow for it.
+    /// The target or the rung is not suitable.
     Impossible(String),
 }
 
-/// What holds of any change of a number.
+/// The bounds of a change.
 #[derive(Clone, Copy, Debug)]
 struct NumberBounds {
     min: Option<f64>,
@@ -32,7 +33,7 @@ struct NumberBounds {
 }
 
 impl NumberBounds {
-    /// Where `want` ends up, from `now`; a bound that is not set is what there is now.
+    /// The value between `now` and `want` that the bounds allow. An unset bound is the current value.
     fn bound(self, now: f64, want: f64) -> f64 {
         if want > now {
             let floor = self.min.unwrap_or(want);
@@ -47,24 +48,24 @@ impl NumberBounds {
     fn why(self, now: f64, want: f64) -> String {
         let at = number_text(now).0;
         if want > now {
-            return self.max.map_or(format!("no max is set, so that {at} stays"), |max| {
+            return self.max.map_or(format!("no max is set: it stays at {at}"), |max| {
                 format!("it is at {at}, and max is {}", number_text(max).0)
             });
         }
         if !self.may_lower {
-            return format!("the value is not known, so that {at} is not lowered");
+            return format!("the value is unknown: it is not lowered from {at}");
         }
-        self.min.map_or(format!("no min is set, so that {at} stays"), |min| {
+        self.min.map_or(format!("no min is set: it stays at {at}"), |min| {
             format!("it is at {at}, and min is {}", number_text(min).0)
         })
     }
 }
 
-/// The number of replicas that is to be.
+/// The number of replicas.
 ///
 /// # Errors
 ///
-/// There is nothing to do, or the rung cannot be read.
+/// There is nothing to do, or the rung cannot be parsed.
 pub fn replicas(scale: &Scale, now: i32, unknown: bool) -> Result<i32, NoGoal> {
     let have = f64::from(now);
     let want = match (scale.by, &scale.factor) {
@@ -74,21 +75,21 @@ pub fn replicas(scale: &Scale, now: i32, unknown: bool) -> Result<i32, NoGoal> {
     };
     let room = NumberBounds { min: scale.min.map(f64::from), max: scale.max.map(f64::from), may_lower: !unknown };
     let goal = room.bound(have, want).max(0.0);
-    // Within the bounds of an i32: it lies between two that are.
+    // The goal is between two values of i32.
     let goal = goal.clamp(0.0, f64::from(i32::MAX)) as i32;
     if goal == now { Err(NoGoal::Limited(room.why(have, want))) } else { Ok(goal) }
 }
 
-/// Rounds away from what there is, so that a factor always changes something.
+/// Rounds away from the current value, so that a factor always changes the number.
 fn round_away(have: f64, want: f64) -> f64 {
     if want > have { want.ceil() } else { want.floor() }
 }
 
-/// Requests and limits that are to be.
+/// The requests and limits.
 ///
 /// # Errors
 ///
-/// There is nothing to do, or something cannot be read.
+/// There is nothing to do, or a quantity cannot be parsed.
 pub fn quantities(resize: &Resize, now: &Quantities, unknown: bool) -> Result<Quantities, NoGoal> {
     let factor = read("factor", &resize.factor)?;
     if factor <= 0.0 {
@@ -135,22 +136,22 @@ pub fn quantities(resize: &Resize, now: &Quantities, unknown: bool) -> Result<Qu
 ///
 /// # Errors
 ///
-/// Its factor cannot be read.
+/// The factor cannot be parsed.
 pub fn raises(resize: &Resize) -> Result<bool, NoGoal> {
     Ok(read("factor", &resize.factor)? > 1.0)
 }
 
-/// The amount in millicores or bytes, for telling what is behind; 0 where there is none.
+/// The amount in millicores or bytes, to sort pods; 0 if unset.
 ///
 /// # Errors
 ///
-/// It cannot be read.
+/// The quantity cannot be parsed.
 pub fn amount_or_zero(resize: &Resize, text: Option<&Number>) -> Result<i64, NoGoal> {
     text.map_or(Ok(0), |text| amount(resize.resource, &resize.container, text))
 }
 
-/// What a pod is to have that has `now`, where others go from `was` to `goal`: never less than it has on the way up, nor
-/// more on the way down.
+/// The quantities of a pod that has `now` while the workload goes from `was` to `goal`. They are never lower than `now`
+/// when the workload goes up, and never higher when it goes down.
 #[must_use]
 pub fn moved_toward(resource: Resource, now: &Quantities, was: &Quantities, goal: &Quantities) -> Quantities {
     let part = |now: &Option<Number>, was: &Option<Number>, goal: &Option<Number>| {
@@ -165,7 +166,7 @@ pub fn moved_toward(resource: Resource, now: &Quantities, was: &Quantities, goal
     }
 }
 
-/// Whether both say the same amounts, however they are written: the API server writes `2000m` as `2`.
+/// Whether both are the same amounts, in any notation: the API server writes `2000m` as `2`.
 #[must_use]
 pub fn same_quantities(resource: Resource, a: &Quantities, b: &Quantities) -> bool {
     let same = |a: &Option<Number>, b: &Option<Number>| match (a, b) {
@@ -179,7 +180,7 @@ pub fn same_quantities(resource: Resource, a: &Quantities, b: &Quantities) -> bo
     same(&a.request, &b.request) && same(&a.limit, &b.limit)
 }
 
-/// A request above its limit is refused by the API server: say it before it does.
+/// The API server refuses a request above its limit; this gives a better message.
 fn check_request_within_limit(resource: Resource, goal: &Quantities) -> Result<(), NoGoal> {
     let (Some(request), Some(limit)) = (&goal.request, &goal.limit) else { return Ok(()) };
     if amount(resource, "requests", request)? > amount(resource, "limits", limit)? {
@@ -202,7 +203,7 @@ fn amount(resource: Resource, field: &str, text: &Number) -> Result<i64, NoGoal>
     }
 }
 
-/// As a person would write it, in the largest unit that it is a whole number of.
+/// The amount in the largest unit of which it is a multiple, as people write it.
 fn amount_text(resource: Resource, amount: i64) -> Number {
     let (units, rest): (&[(i64, &str)], &str) = match resource {
         Resource::Cpu => (&[(1000, "")], "m"),
@@ -212,15 +213,15 @@ fn amount_text(resource: Resource, amount: i64) -> Number {
     Number(whole.map_or_else(|| format!("{amount}{rest}"), |(size, unit)| format!("{}{unit}", amount / size)))
 }
 
-/// The value that the field is to be.
+/// The value of the field.
 ///
 /// # Errors
 ///
-/// There is nothing to do, or something cannot be read.
+/// There is nothing to do, or a value cannot be parsed.
 pub fn field(patch: &PatchField, now: Option<&Value>, unknown: bool) -> Result<Value, NoGoal> {
     if let Some(to) = &patch.to {
         let goal: Value = serde_json::from_str(to)
-            .map_err(|error| NoGoal::Impossible(format!("to: {to:?} is no JSON value: {error}")))?;
+            .map_err(|error| NoGoal::Impossible(format!("to: {to:?} is not a JSON value: {error}")))?;
         return if now == Some(&goal) { Err(NoGoal::Limited(format!("it is {to} already"))) } else { Ok(goal) };
     }
     let have = now
@@ -230,7 +231,7 @@ pub fn field(patch: &PatchField, now: Option<&Value>, unknown: bool) -> Result<V
             Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
         })
         .filter(|value| value.is_finite())
-        .ok_or_else(|| NoGoal::Impossible(format!("{} is no number", patch.path)))?;
+        .ok_or_else(|| NoGoal::Impossible(format!("{} is not a number", patch.path)))?;
     let want = match (&patch.by, &patch.factor) {
         (Some(by), _) => have + read("by", by)?,
         (None, Some(factor)) => have * read("factor", factor)?,

@@ -1,8 +1,8 @@
-//! Names of what an execution makes outside, the same whenever they are asked for: so nothing is made twice.
+//! Deterministic names of objects and events that an execution creates, so that none is created twice.
 
 use crate::logic::digest::digest;
 
-/// Name of the WorkloadAction of a decision that this Execution carries out: the same whenever it is asked for.
+/// Name of the WorkloadAction of a decision.
 #[must_use]
 pub fn action_name(loop_name: &str, uid: &str, seq: i64) -> String {
     let mut name = loop_name.to_owned();

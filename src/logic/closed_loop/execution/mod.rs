@@ -1,21 +1,21 @@
-//! The third hop: one decision in, at most one effect out, whatever is killed when.
+//! The third hop: one decision in, at most one effect out, whatever process is killed when.
 //!
-//! What is to be done is recorded, as an absolute value, before it is done; after a crash the world is looked at before
-//! anything is repeated. The target's generation tells whether our change, or anybody's, happened since the claim: as long as
-//! it is the same, none did. What cannot be looked at (an event that was sent) is never repeated. Must not know how the
-//! target is read or written.
+//! The goal is recorded as an absolute value before it is written to the target. After a crash, the target is read
+//! before anything is repeated. Its generation shows whether we or somebody else changed it since the claim: as long as
+//! it is the same, nobody did. An effect that cannot be verified (an event that was sent) is never repeated. Must not
+//! know how the target is read or written.
 //!
-//! | file | what it decides |
+//! | file | content |
 //! |---|---|
-//! | `types` | the types that the other files share |
+//! | `types` | types that the other files share: input, target state, effects, steps |
 //! | `step` | the next step |
-//! | `begin` | what a decision is to change; that is recorded |
+//! | `begin` | the claim of a decision |
 //! | `goal` | the absolute value that the target is to have |
-//! | `resume` | the next step of what is recorded |
-//! | `end` | how a decision ended |
-//! | `resize` | which pods get other resources, and how far each one is |
-//! | `undone` | whether somebody else takes back what this loop did |
-//! | `identity`, `texts` | names of what is made; words of messages |
+//! | `resume` | the next step of a claim |
+//! | `end` | the result of an effect, and the end of a decision |
+//! | `resize` | which pods are resized, and their progress |
+//! | `undone` | whether somebody else undoes the changes of this loop |
+//! | `identity`, `texts` | names of created objects; texts of messages |
 
 mod begin;
 mod end;

@@ -1,7 +1,7 @@
-//! Other resources for the pods of a workload: which of them are behind, and how far each one is.
+//! Resizes the pods of a workload: which of them are resized by how much, and their progress.
 //!
-//! The claim names the pods with their generations. While a pod's generation is that of the claim nobody has written its
-//! spec since, we or others; so one that was set back is never resized a second time by the same decision.
+//! The claim contains the pods with their generations. While the generation of a pod is that of the claim, nobody has
+//! written its spec since. A pod that somebody sets back is therefore never resized twice by the same decision.
 
 use super::goal;
 use super::texts::{quantities_text, target_text};
@@ -13,14 +13,15 @@ use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::execution::{CLAIMED_PODS, Claim, ClaimedPod, Quantities};
 use crate::api::scalars::Number;
 
-/// What the pods are to be, from the one that is furthest behind.
+/// The resources of the pod that is furthest behind, its goal, and the pods to resize.
 pub struct ResizePlan {
     pub was: Quantities,
     pub goal: Quantities,
     pub pods: Vec<ClaimedPod>,
 }
 
-/// Chooses the goal, and the pods that are not there yet: at most [`CLAIMED_PODS`], the furthest behind first.
+/// Computes the goal and chooses the pods that have not reached it: at most [`CLAIMED_PODS`], the furthest behind
+/// first.
 pub fn plan(
     context: &ExecutionContext,
     resize: &Resize,
@@ -53,7 +54,7 @@ pub fn plan(
     Ok(ResizePlan { was, goal, pods })
 }
 
-/// The part that tells how far behind a pod is.
+/// The quantity by which pods are sorted.
 fn chosen<'a>(resize: &Resize, quantities: &'a Quantities) -> Option<&'a Number> {
     match resize.what.unwrap_or(Bounds::Both) {
         Bounds::Requests => quantities.request.as_ref(),
@@ -62,7 +63,7 @@ fn chosen<'a>(resize: &Resize, quantities: &'a Quantities) -> Option<&'a Number>
     }
 }
 
-/// What of the pod is to change; none where it is as far as the goal, or farther.
+/// The change of this pod; none if it has reached the goal.
 fn change(resize: &Resize, pod: &PodResources, was: &Quantities, goal: &Quantities) -> Option<PodResize> {
     let to = goal::moved_toward(resize.resource, &pod.wants, was, goal);
     (!goal::same_quantities(resize.resource, &pod.wants, &to)).then(|| PodResize {
@@ -74,11 +75,11 @@ fn change(resize: &Resize, pod: &PodResources, was: &Quantities, goal: &Quantiti
     })
 }
 
-/// How the pods stand to the claim.
+/// The progress of the claim.
 pub fn progress(context: &ExecutionContext, claim: &Claim, resize: &Resize, seen: &ResizeTarget) -> ClaimProgress {
     let (Some(goal), Some(was)) = (&claim.goal.quantities, &claim.was) else { return ClaimProgress::tampered() };
     if claim.uid.as_deref() != Some(&seen.target.uid) {
-        return ClaimProgress::Overtaken(format!("{} was made anew", target_text(&context.spec.target)));
+        return ClaimProgress::Overtaken(format!("{} was recreated", target_text(&context.spec.target)));
     }
     let mut changes = Vec::new();
     let mut done = Vec::new();
@@ -109,7 +110,7 @@ pub fn progress(context: &ExecutionContext, claim: &Claim, resize: &Resize, seen
     }
     if done.is_empty() && !templated {
         let why = match changed_by_others.as_slice() {
-            [] => "its pods were replaced meanwhile".to_owned(),
+            [] => "its pods were replaced in the meantime".to_owned(),
             changed_by_others => format!("{} changed by somebody else", changed_by_others.join(", ")),
         };
         return ClaimProgress::Overtaken(format!("{}: {why}", target_text(&context.spec.target)));
@@ -117,7 +118,7 @@ pub fn progress(context: &ExecutionContext, claim: &Claim, resize: &Resize, seen
     kubelet_progress(context, resize, &done, &changed_by_others, was, goal)
 }
 
-/// How far the kubelets are.
+/// The progress of the kubelets.
 fn kubelet_progress(
     context: &ExecutionContext,
     resize: &Resize,
@@ -130,7 +131,7 @@ fn kubelet_progress(
     if let Some((pod, pending)) =
         pods.iter().find_map(|pod| Some((pod, pod.pending.as_ref()?))).filter(|(_, p)| p.refused)
     {
-        return ClaimProgress::Failed(format!("the kubelet of pod {} does not do it: {}", pod.name, pending.message));
+        return ClaimProgress::Failed(format!("the kubelet of pod {} refuses it: {}", pod.name, pending.message));
     }
     let has = |pod: &PodResources| {
         pod.has.as_ref().is_some_and(|has| goal::same_quantities(resize.resource, has, &pod.wants))
@@ -139,14 +140,14 @@ fn kubelet_progress(
     if let Some(first) = waiting.first() {
         let why = first.pending.as_ref().map(|pending| format!(": {}", pending.message)).unwrap_or_default();
         let (name, done) = (&first.name, all - waiting.len());
-        return ClaimProgress::Running(format!("{done} of {all} pods have it; pod {name} does not yet{why}"));
+        return ClaimProgress::Running(format!("{done} of {all} pods are resized; pod {name} is not yet{why}"));
     }
     let (before, after) = (quantities_text(was), quantities_text(goal));
     let target = target_text(&context.spec.target);
     let mut message = format!("changed {} of {target} from {before} to {after} in {all} pods", resize.container);
     match resize.template {
         Some(true) => message.push_str(", and in the template"),
-        Some(false) | None => message.push_str("; pods made later begin with what the template says"),
+        Some(false) | None => message.push_str("; new pods start with the resources of the template"),
     }
     if !changed_by_others.is_empty() {
         message.push_str(&format!("; changed by somebody else: {}", changed_by_others.join(", ")));

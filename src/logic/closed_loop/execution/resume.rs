@@ -1,4 +1,4 @@
-//! The next step of what is claimed: the effect, where it has not happened; its end, where it has.
+//! The next step of a claim: the effect, if it has not happened; the end, if it has.
 
 use jiff::SignedDuration;
 use serde_json::Value;
@@ -18,11 +18,11 @@ use crate::api::targets::WorkloadRef;
 use crate::api::workload_action::{Create, Delete, Move, WorkloadActionSpec};
 use crate::logic::closed_loop::common::{later, micro_time};
 
-/// How often pods are looked at until their kubelets have done what was asked.
+/// The interval at which pods are read until their kubelets have resized them.
 const POLL: SignedDuration = SignedDuration::from_secs(1);
 
-/// Seconds for which a WorkloadAction that has ended is kept. No less than a claim may last, so that one that is not there
-/// any more is never taken for one that was never made.
+/// Seconds for which a WorkloadAction is kept after its end. At least the timeout of a claim, so that a deleted
+/// WorkloadAction is never mistaken for one that was never created.
 const ACTION_TTL: i32 = 3600;
 
 /// The next step of this claim.
@@ -47,10 +47,10 @@ pub fn resume(context: &ExecutionContext, claim: &Claim) -> ExecutionStep {
         ClaimProgress::Failed(message) => end(ExecutionState::Failed, LoopReason::Failed, &message),
         ClaimProgress::Lost(message) => end(ExecutionState::Lost, LoopReason::Lost, &message),
         ClaimProgress::NotStarted(_) if context.now >= claim.deadline.0 => {
-            end(ExecutionState::Failed, LoopReason::TimedOut, "it could not be done in time")
+            end(ExecutionState::Failed, LoopReason::TimedOut, "the effect was not accepted in time")
         }
         ClaimProgress::Running(message) if context.now >= claim.deadline.0 => {
-            end(ExecutionState::Failed, LoopReason::TimedOut, &format!("it did not end in time: {message}"))
+            end(ExecutionState::Failed, LoopReason::TimedOut, &format!("it timed out: {message}"))
         }
         ClaimProgress::NotStarted(effect) => ExecutionStep::Act(Box::new(effect)),
         ClaimProgress::Running(message) => under_way(context, claim, message),
@@ -65,7 +65,7 @@ fn is_wanted(context: &ExecutionContext, claim: &Claim) -> bool {
 
 fn under_way(context: &ExecutionContext, claim: &Claim, message: String) -> ExecutionStep {
     let begun = context.status.state == Some(ExecutionState::Executing);
-    // Of pods nobody tells us; the end of a WorkloadAction wakes the loop.
+    // Pods are polled; the end of a WorkloadAction wakes the loop.
     let asks = claim.action.resize.is_some();
     if begun && (!asks || context.status.message.as_ref() == Some(&message)) {
         let soon = later(context.now, POLL);
@@ -125,7 +125,7 @@ fn progress(context: &ExecutionContext, claim: &Claim, seen: &TargetState) -> Cl
     }
 }
 
-/// While the generation is that of the claim, no spec was written since, by us or others.
+/// While the generation is that of the claim, nobody has written the spec since.
 fn by_generation(
     context: &ExecutionContext,
     claim: &Claim,
@@ -135,7 +135,7 @@ fn by_generation(
     effect: ExecutionEffect,
 ) -> ClaimProgress {
     if claim.uid.as_deref() != Some(&thing.uid) {
-        return ClaimProgress::Overtaken(format!("{} was made anew", target_text(&context.spec.target)));
+        return ClaimProgress::Overtaken(format!("{} was recreated", target_text(&context.spec.target)));
     }
     if claim.generation == Some(thing.generation) {
         return ClaimProgress::NotStarted(effect);
@@ -170,7 +170,7 @@ fn action(
     }
 }
 
-/// The WorkloadAction that a rung means, about the loop's target.
+/// The spec of the WorkloadAction of a rung; it acts on the loop's target.
 fn action_spec(context: &ExecutionContext, template: &ActionTemplate) -> WorkloadActionSpec {
     let target = &context.spec.target;
     let workload =
@@ -202,7 +202,7 @@ fn action_spec(context: &ExecutionContext, template: &ActionTemplate) -> Workloa
 
 fn tuned(context: &ExecutionContext, claim: &Claim, tune: &Tune, other: &TunedLoop) -> ClaimProgress {
     if claim.uid.as_deref() != Some(&other.uid) {
-        return ClaimProgress::Overtaken(format!("{} was made anew", target_text(&context.spec.target)));
+        return ClaimProgress::Overtaken(format!("{} was recreated", target_text(&context.spec.target)));
     }
     let message = tuning_text(claim, tune, context);
     match other.mine.as_ref().filter(|mine| mine.uid == context.uid) {
@@ -235,7 +235,7 @@ fn tuning_text(claim: &Claim, tune: &Tune, context: &ExecutionContext) -> String
     if let Some(threshold) = &tune.threshold {
         return format!("Change {} to {}", threshold.path, context.status.after.as_deref().unwrap_or_default());
     }
-    // The metric that went up is the first one that stands elsewhere than before.
+    // The raised metric is the first one at a new place.
     let before: Vec<&str> = context.status.before.as_deref().unwrap_or_default().split(',').collect();
     let rank = claim.goal.rank.as_deref().unwrap_or_default();
     let raised = rank.iter().zip(before).find(|(now, before)| now.as_str() != *before).map(|(now, _)| now.as_str());

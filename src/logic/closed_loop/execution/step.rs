@@ -1,11 +1,11 @@
-//! The next step of an execution.
+//! Chooses the next step of an execution: nothing, begin a decision, or resume a claim.
 
 use super::types::{ExecutionContext, ExecutionStep};
 use super::{begin, end, resume};
 use crate::api::closed_loop::LoopMode;
 use crate::api::decision::Chosen;
 
-/// What to do next.
+/// The next step.
 #[must_use]
 pub fn next_step(context: &ExecutionContext) -> ExecutionStep {
     if let Some(claim) = &context.status.claim {
@@ -32,7 +32,7 @@ pub fn next_step(context: &ExecutionContext) -> ExecutionStep {
     }
 }
 
-/// Whether the decision is this Execution's, open, and not taken up yet.
+/// Whether the decision is open, addressed to this Execution, and not begun.
 fn is_due(context: &ExecutionContext, chosen: &Chosen, last: i64) -> bool {
     chosen.outcome.is_none() && chosen.executor == context.uid && chosen.seq > last
 }

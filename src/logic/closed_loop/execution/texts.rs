@@ -1,4 +1,4 @@
-//! Words of an Execution's messages that several steps use.
+//! Texts that several steps use in messages.
 
 use super::types::ExecutionContext;
 use crate::api::closed_loop::TargetRef;
@@ -15,7 +15,7 @@ pub fn done_text(context: &ExecutionContext) -> String {
     let after = context.status.after.as_deref().unwrap_or("what was decided");
     match &context.status.before {
         Some(before) => format!("changed {} from {before} to {after}", target_text(&context.spec.target)),
-        None => format!("did: {after}"),
+        None => format!("carried out: {after}"),
     }
 }
 

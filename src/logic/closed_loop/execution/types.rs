@@ -1,4 +1,4 @@
-//! What the steps of an execution share: what they are given, how the target is found to be, and what they answer.
+//! Types that the steps of an execution share: the input, the state of the target, effects and steps.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -13,105 +13,105 @@ use crate::api::execution::{ExecutionSpec, ExecutionStatus, Quantities};
 use crate::api::sample::Tag;
 use crate::api::workload_action::WorkloadActionSpec;
 
-/// What an execution is made of.
+/// The input of a step.
 #[derive(Clone, Copy, Debug)]
 pub struct ExecutionContext<'a> {
     pub spec: &'a ExecutionSpec,
     pub status: &'a ExecutionStatus,
-    /// uid and generation of the Execution.
+    /// uid of the Execution.
     pub uid: &'a str,
     pub generation: i64,
     /// Name of the loop.
     pub loop_name: &'a str,
     /// The last decision, as it was written.
     pub chosen: Option<&'a Chosen>,
-    /// The sample that it was about.
+    /// The tag of the sample of that decision.
     pub tag: Option<&'a Tag>,
-    /// The target, where it was looked at after the status was read.
+    /// The target, if it was read after the status.
     pub seen: Option<&'a TargetState>,
-    /// Whether the claim in the status may have been acted on.
+    /// Whether the claim in the status may have been carried out.
     pub sent: Sent,
     pub now: Timestamp,
 }
 
-/// Whether a claim may have been acted on.
+/// Whether a claim may have been carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
     /// This process wrote the claim and has done nothing since.
     NotYet,
-    /// Another process may have, or this one did.
+    /// This process or another one may have.
     Maybe,
 }
 
-/// An object, as far as preconditions need it.
+/// Identity and version of an object, for preconditions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ObjectVersion {
     pub uid: String,
-    /// It changes with every change of the spec, and with nothing else.
+    /// The API server increases it with each change of the spec, and with nothing else.
     pub generation: i64,
     /// The resourceVersion.
     pub version: String,
-    /// Who wrote what is looked at last, where it was not a loop.
+    /// The field manager that last wrote the field, unless it was a loop.
     pub written_by: Option<String>,
 }
 
-/// The target, as the rung needs it.
+/// The state of the target, as the rung needs it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TargetState {
-    /// It is not there; in words.
+    /// It does not exist; the message says so.
     NotFound(String),
-    /// It is not what the rung needs, or may not be changed; in words.
+    /// It is not suitable for the rung, or may not be changed; the message says why.
     Unfit(LoopReason, String),
-    /// The loop's account may not look at it; the message names verb and resource.
+    /// The loop's account may not read it; the message names verb and resource.
     Forbidden(String),
-    /// Its replicas, by its scale subresource.
+    /// Its replicas, from the scale subresource.
     Scale(ObjectVersion, i32),
-    /// The resource of one container in its pods.
+    /// The resources of one container in its pods.
     Resources(Box<ResizeTarget>),
     /// The value of the field.
     Field(ObjectVersion, Option<Value>),
-    /// The WorkloadAction of this decision; None where it is not there.
+    /// The WorkloadAction of this decision; none if it does not exist.
     WorkloadAction(Option<ActionProgress>),
     /// The loop that is tuned.
     Loop(Box<TunedLoop>),
-    /// There is nothing to look at.
+    /// The rung has no target to read.
     Nothing,
 }
 
-/// A workload, of which one container's resource is looked at.
+/// A workload with the resources of one container.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ResizeTarget {
     pub target: ObjectVersion,
-    /// Where the container stands in the pod template, with its resource there.
+    /// Index and resources of the container in the pod template.
     pub template: Option<(usize, Quantities)>,
     /// The pods that have the container.
     pub pods: Vec<PodResources>,
 }
 
-/// A pod, of which one container's resource is looked at.
+/// A pod with the resources of one container.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodResources {
     pub name: String,
     pub thing: ObjectVersion,
-    /// Where the container stands in the pod's list.
+    /// Index of the container in the pod.
     pub index: usize,
-    /// What its spec asks for.
+    /// The resources in the pod's spec.
     pub wants: Quantities,
-    /// What its kubelet has given it; none where it does not tell.
+    /// The resources that the kubelet reports; none if it does not report them.
     pub has: Option<Quantities>,
-    /// Why its kubelet does not give it what it asks for.
+    /// Why the kubelet has not resized the pod.
     pub pending: Option<PendingResize>,
 }
 
-/// What a kubelet says of a resize that it has not done.
+/// A kubelet's report of a pending resize.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PendingResize {
-    /// It never will: the node is too small, or the pod is not of a kind that can be resized.
+    /// The resize is infeasible: the node is too small, or the pod cannot be resized.
     pub refused: bool,
     pub message: String,
 }
 
-/// One change of a pod, on the condition that nobody has written its spec since it was looked at.
+/// The change of one pod. Precondition: nobody has written its spec since it was read.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodResize {
     pub name: String,
@@ -121,7 +121,7 @@ pub struct PodResize {
     pub to: Quantities,
 }
 
-/// How a WorkloadAction is.
+/// The progress of a WorkloadAction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ActionProgress {
     Running(String),
@@ -134,36 +134,36 @@ pub enum ActionProgress {
 pub struct TunedLoop {
     pub uid: String,
     pub tunable: Option<Tunable>,
-    /// The rank and the metrics that hold.
+    /// The effective rank and metrics.
     pub rank: Vec<String>,
     pub metrics: Vec<Metric>,
-    /// What this loop changed before, where it has not expired.
+    /// The earlier tuning of this loop, if it has not expired.
     pub mine: Option<Tuning>,
 }
 
-/// What to do next.
+/// The next step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ExecutionStep {
-    /// Nothing, until something changes.
+    /// Nothing until something changes.
     Nothing,
-    /// Look at the target and ask again.
+    /// Read the target and ask again.
     Look,
-    /// Write this status, with the version of the one that was read as precondition, and ask again.
+    /// Write this status, with the resourceVersion that was read as precondition, and ask again.
     Record(Box<ExecutionStatus>),
-    /// Do this, and hand what came of it to [`after`].
+    /// Carry out this effect and pass its result to `after_effect`.
     Act(Box<ExecutionEffect>),
-    /// Ask again then.
+    /// Ask again at this time.
     Wait(Timestamp),
 }
 
-/// One change of the world. Each has a precondition, or is the same when done twice.
+/// One change outside of the loop's own status. Each has a precondition or is idempotent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ExecutionEffect {
     /// Sets the replicas of exactly this version of the target.
     Scale { target: ObjectVersion, replicas: i32 },
-    /// Sets the resource of these pods in place, each only while it is of its generation.
+    /// Resizes these pods in place, each only while its generation is the same.
     Resize { pods: Vec<PodResize>, container: String, resource: Resource },
-    /// Sets the resource in the pod template of exactly this generation of the target.
+    /// Sets the resources in the pod template of exactly this generation of the target.
     Template {
         target: ObjectVersion,
         index: usize,
@@ -174,36 +174,36 @@ pub enum ExecutionEffect {
     },
     /// Sets the field of exactly this version of the target.
     Patch { target: ObjectVersion, path: String, value: Value },
-    /// Makes a WorkloadAction; that it is there already is as good.
+    /// Creates a WorkloadAction; one that exists already is as good.
     Create { name: String, spec: Box<WorkloadActionSpec> },
     /// Sends an event, once.
     Send { id: String, webhook: Webhook },
-    /// Sets this loop's entry in the other's `status.tuning`.
+    /// Sets this loop's entry in `status.tuning` of the other loop.
     Tune { uid: String, tuning: Tuning },
 }
 
-/// What came of an effect.
+/// Result of an effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EffectResult {
-    /// It was accepted; the value that there is now, where it is known.
+    /// It was accepted; with the new value, if it is known.
     Done(Option<String>),
-    /// Its precondition did not hold.
+    /// Its precondition failed.
     Conflict,
-    /// The target is gone.
+    /// The target does not exist any more.
     NotFound(String),
     /// The loop's account may not do it; the message names verb and resource.
     Forbidden(String),
-    /// It was refused for good.
+    /// It was refused permanently.
     Refused(String),
-    /// Nobody knows: no answer, or an answer to try again.
+    /// The result is unknown: no answer, or an error that can be retried.
     Unclear(String),
 }
 
-/// Why nothing will.
+/// Why a decision is not claimed.
 pub enum NoPlan {
     Limited(String),
     Failed(LoopReason, String),
-    /// The target has to be looked at in another way.
+    /// The target has to be read in another way.
     Look,
 }
 
@@ -216,32 +216,32 @@ impl From<NoGoal> for NoPlan {
     }
 }
 
-/// How the world stands to a claim.
+/// The progress of a claim, compared with the target.
 pub enum ClaimProgress {
-    /// It is as it was: nothing has happened.
+    /// The target is unchanged.
     NotStarted(ExecutionEffect),
-    /// It is as it is to be.
+    /// The target has the goal.
     Done(String),
-    /// It is neither.
+    /// Somebody else changed the target.
     Overtaken(String),
-    /// It is under way.
+    /// The effect is in progress.
     Running(String),
-    /// It has ended otherwise.
+    /// The effect failed.
     Failed(String),
-    /// What became of it cannot be known.
+    /// The result cannot be known.
     Lost(String),
-    /// Something else has to be looked at.
+    /// Something else has to be read.
     Look,
 }
 
 impl ClaimProgress {
-    /// A claim that somebody has edited so that it says nothing.
+    /// The result for a claim that somebody has edited so that it has no goal.
     pub fn tampered() -> Self {
-        Self::Lost("its record was changed by somebody else".into())
+        Self::Lost("its claim was changed by somebody else".into())
     }
 }
 
-/// Why the target could not be looked at.
+/// Why the target could not be read.
 pub fn lookup_failure(seen: &TargetState) -> Option<(LoopReason, &str)> {
     match seen {
         TargetState::NotFound(message) => Some((LoopReason::TargetNotFound, message)),
@@ -256,7 +256,7 @@ pub fn lookup_failure(seen: &TargetState) -> Option<(LoopReason, &str)> {
     }
 }
 
-/// The kind of a rung, with what belongs to it.
+/// The action of a rung.
 pub enum RungAction<'a> {
     Scale(&'a Scale),
     Resize(&'a Resize),
@@ -283,7 +283,7 @@ impl<'a> From<&'a Rung> for RungAction<'a> {
     }
 }
 
-/// Whether the rung is one that only this loop's own word can tell the end of.
+/// Whether the effect of the rung cannot be verified on the target.
 pub fn cannot_be_verified(rung: &Rung) -> bool {
     match RungAction::from(rung) {
         RungAction::Webhook(_) => true,

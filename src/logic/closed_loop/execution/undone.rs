@@ -1,4 +1,5 @@
-//! Values of ours that somebody else takes back: three times within ten minutes, and the loop stops, with their name.
+//! Detects that somebody else undoes the changes of this loop. After three times within ten minutes the loop stops and
+//! names the other one.
 
 use jiff::SignedDuration;
 
@@ -9,13 +10,13 @@ use crate::logic::closed_loop::common::{elapsed, micro_time};
 use crate::logic::closed_loop::rung;
 use crate::logic::quantity;
 
-/// So often may a value of ours be taken back.
+/// The number of undone changes that stops the loop.
 const MOST: usize = 3;
 
-/// Within this time.
+/// The period in which they are counted.
 const WITHIN: SignedDuration = SignedDuration::from_mins(10);
 
-/// The status with what was taken back since the last change; what is long ago is forgotten.
+/// The status with a change that was undone since the last step; old entries are removed.
 pub fn with_reverts(context: &ExecutionContext, chosen: &Chosen, seen: &TargetState) -> ExecutionStatus {
     let mut status = context.status.clone();
     status.undone.retain(|undone| elapsed(&undone.at, context.now) < WITHIN);
@@ -36,7 +37,7 @@ pub fn with_reverts(context: &ExecutionContext, chosen: &Chosen, seen: &TargetSt
     status
 }
 
-/// The value went back at least a part of the way that it had come.
+/// Whether the value went back at least a part of the way.
 fn is_reverted(left: &Left, now: &str) -> bool {
     let number = |text: &str| quantity::number(text.trim_matches('"')).ok();
     match (number(&left.before), number(&left.after), number(now)) {
@@ -46,7 +47,7 @@ fn is_reverted(left: &Left, now: &str) -> bool {
     }
 }
 
-/// Why nothing more is done, where enough was taken back.
+/// Why the loop stops, if enough changes were undone.
 pub fn conflict(status: &ExecutionStatus, target: &str) -> Option<String> {
     let last = status.undone.last().filter(|_| status.undone.len() >= MOST)?;
     Some(format!(

@@ -1,16 +1,16 @@
-//! Text for a terminal: paragraphs and a table that keep within its width.
+//! Layout of text for a terminal: paragraphs and tables within a width.
 
-/// How wide a line may be.
+/// The widest line.
 const WIDTH: usize = 120;
 
-/// Between two columns.
+/// Spaces between two columns.
 const GAP: usize = 2;
 
-/// No column that can be cut is cut to less than this.
+/// No column is cut to less than this.
 const LEAST: usize = 8;
 
-/// The words behind this beginning, broken where a line is full; following lines stand under the first word. Each line ends
-/// with a line break.
+/// The words after `beginning`, wrapped; continuation lines are indented to the first word. Each line ends with a line
+/// break.
 #[must_use]
 pub fn paragraph(beginning: &str, words: &str) -> String {
     let indent = beginning.chars().count();
@@ -33,7 +33,7 @@ pub fn paragraph(beginning: &str, words: &str) -> String {
     lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-/// A table with its columns aligned. Where it would be too wide, its widest columns are cut.
+/// A table with aligned columns. If it is too wide, its widest columns are cut.
 #[must_use]
 pub fn table<const N: usize>(header: [&str; N], rows: Vec<[String; N]>) -> String {
     let mut widths = header.map(|name| name.chars().count());

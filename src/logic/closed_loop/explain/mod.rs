@@ -1,6 +1,6 @@
-//! A loop explained, for a terminal: what it decided lately and why, how it is now, and what its user could do.
+//! Explains a loop for a terminal: its last decisions and their reasons, its state, and what its user can do.
 //!
-//! Reads what the loop and its children say of themselves; decides nothing, and asks nobody.
+//! Reads the loop and its children only. Decides nothing and sends no requests.
 
 mod advice;
 mod layout;
@@ -22,7 +22,7 @@ use crate::logic::closed_loop::validate::names;
 use layout::{paragraph, table};
 pub use subject::ExplainedLoop;
 
-/// The explanation: lines of at most 120 columns, names and commands aside that are longer than that.
+/// The explanation. Lines have at most 120 columns, except for long names and commands.
 #[must_use]
 pub fn explain(subject: &ExplainedLoop) -> String {
     let told = told(subject);
@@ -37,7 +37,7 @@ pub fn explain(subject: &ExplainedLoop) -> String {
     text.push_str(&now(subject));
     for advice::Advice { words, command } in advice::advice(subject) {
         text.push_str(&paragraph("-> ", &words));
-        // Whole, to be copied.
+        // Commands are not wrapped, so that they can be copied.
         text.extend(command.map(|command| format!("     {command}\n")));
     }
     text
@@ -77,11 +77,11 @@ fn head(subject: &ExplainedLoop) -> String {
     text
 }
 
-/// The decisions that are remembered, the newest last.
+/// The history of decisions, the newest last.
 fn history(subject: &ExplainedLoop) -> String {
     let history = subject.decided().map(|decided| decided.history.as_slice()).unwrap_or_default();
     if history.is_empty() {
-        return paragraph("", "It has not decided to do anything yet.");
+        return paragraph("", "No decision yet.");
     }
     let rows = history.iter().map(|entry| row(subject, entry)).collect();
     table(["DECIDED (UTC)", "NO", "ALARM", "VALUE", "LEVEL", "ACTION", "OUTCOME", "EFFECT"], rows)
@@ -101,7 +101,7 @@ fn row(subject: &ExplainedLoop, entry: &Entry) -> [String; 8] {
     ]
 }
 
-/// The Decision with what became of the last decision: it need not tell of that yet where the Execution does.
+/// The Decision with the outcome of the last decision, which may so far be in the Execution only.
 fn told(subject: &ExplainedLoop) -> Option<Decision> {
     let mut decision = subject.decision?.clone();
     let executor = subject.execution.and_then(Executor::of);
@@ -109,12 +109,12 @@ fn told(subject: &ExplainedLoop) -> Option<Decision> {
     Some(decision)
 }
 
-/// What a decision without an outcome waits for.
+/// What a decision without an outcome is waiting for.
 fn waiting(subject: &ExplainedLoop, seq: i64) -> String {
-    if advice::proposal(subject) == Some(seq) { "proposed".to_owned() } else { "under way".to_owned() }
+    if advice::proposal(subject) == Some(seq) { "proposed".to_owned() } else { "in progress".to_owned() }
 }
 
-/// The level of an alarm as it is now: `under 5`.
+/// The effective level of an alarm: `under 5`.
 fn level(metrics: &[Metric], name: &str, side: Side) -> Option<String> {
     let metric = metrics.iter().find(|metric| metric.name == name)?;
     match side {
@@ -125,27 +125,27 @@ fn level(metrics: &[Metric], name: &str, side: Side) -> Option<String> {
     }
 }
 
-/// What was made of the last sample, hop by hop.
+/// What each hop did with the last sample.
 fn last_sample(subject: &ExplainedLoop) -> String {
     let Some(watched) = subject.watched().filter(|watched| watched.tag.is_some()) else {
-        return paragraph("", "No sample has come yet.");
+        return paragraph("", "No sample has been received yet.");
     };
     let (time, number) = watched.tag.as_ref().map(|tag| (clock(tag.time.0), tag.sequence)).unwrap_or_default();
     let values: Vec<String> =
         watched.values.iter().map(|value| format!("{} {}", value.metric, value.value.as_str())).collect();
-    let mut text = paragraph("", &format!("The last sample that changed anything (number {number}, {time}):"));
+    let mut text = paragraph("", &format!("The last sample that changed the status (number {number}, {time}):"));
     let mut line = |name: &str, words: &str| text.push_str(&paragraph(&format!("  {name:<12} "), words));
     line("values", &if values.is_empty() { "none".to_owned() } else { values.join(", ") });
     for unknown in &watched.unknown {
-        line("not known", &format!("{}, since {}: {}", unknown.metric, clock(unknown.since.0), unknown.message));
+        line("unknown", &format!("{}, since {}: {}", unknown.metric, clock(unknown.since.0), unknown.message));
     }
     line("alarms", &alarms(subject, &watched.alarms));
     for pending in &watched.pending {
         let since = clock(pending.since.0);
-        line("not yet", &format!("{} {}: beyond its level only since {since}", pending.side, pending.metric));
+        line("not yet", &format!("{} {}: pending since {since}", pending.side, pending.metric));
     }
     if let Some(newer) = newer(subject, watched) {
-        line("since then", &newer);
+        line("newer", &newer);
     }
     if let Some(refused) = watched.refused.as_ref().and_then(refused) {
         line("refused", &refused);
@@ -154,7 +154,7 @@ fn last_sample(subject: &ExplainedLoop) -> String {
         line("decision", decided.message.as_deref().unwrap_or("none yet"));
         for passed in &decided.rejected {
             let words = format!("{} {}: {} ({})", passed.side, passed.metric, passed.message, passed.reason.as_str());
-            line("passed over", &words);
+            line("rejected", &words);
         }
     }
     if let Some(executed) = subject.executed().filter(|executed| executed.state != Some(ExecutionState::Idle)) {
@@ -168,35 +168,35 @@ fn last_sample(subject: &ExplainedLoop) -> String {
 fn alarms(subject: &ExplainedLoop, alarms: &[AlarmState]) -> String {
     let words = |alarm: &AlarmState| {
         let level = level(subject.metrics(), &alarm.metric, alarm.side).unwrap_or_default();
-        let doubt = if alarm.held || alarm.unknown { ", its value is not known now" } else { "" };
+        let doubt = if alarm.held || alarm.unknown { ", value unknown now" } else { "" };
         format!("{} {} ({level} since {}{doubt})", alarm.side, alarm.metric, clock(alarm.since.0))
     };
     if alarms.is_empty() { "none".to_owned() } else { alarms.iter().map(words).collect::<Vec<_>>().join(", ") }
 }
 
-/// The sample that was pushed last, where the status does not tell of it.
+/// A newer pushed sample that is not in the status.
 fn newer(subject: &ExplainedLoop, watched: &MonitoringStatus) -> Option<String> {
     let sample = subject.monitoring?.spec.sample.as_ref()?;
     let told = watched.tag.as_ref().map(|tag| tag.time.0);
     let values: Vec<String> = sample.values.iter().map(|(key, value)| format!("{key} {value}")).collect();
     (sample.time.parse::<Timestamp>().ok() != told)
-        .then(|| format!("a sample of {} came and changed nothing: {}", sample.time, values.join(", ")))
+        .then(|| format!("the sample of {} changed nothing: {}", sample.time, values.join(", ")))
 }
 
-/// How many samples did not count, and why the last one did not.
+/// The number of refused samples by reason.
 fn refused(refused: &Refused) -> Option<String> {
     let counts = [
-        (refused.out_of_order, "older than one before"),
-        (refused.repeated, "as old as the one before"),
+        (refused.out_of_order, "older than the sample before"),
+        (refused.repeated, "with the time of the sample before"),
         (refused.from_future, "from the future"),
-        (refused.unreadable, "without a time that can be read"),
+        (refused.unreadable, "without a valid time"),
     ];
     let words: Vec<String> =
         counts.into_iter().filter(|(count, _)| *count > 0).map(|(count, why)| format!("{count} {why}")).collect();
-    (!words.is_empty()).then(|| format!("{} (since the loop was made)", words.join(", ")))
+    (!words.is_empty()).then(|| format!("{} (since the loop was created)", words.join(", ")))
 }
 
-/// What holds the loop back now.
+/// The limits that block the loop now.
 fn limits(subject: &ExplainedLoop) -> String {
     let Some(limits) = subject.decided().and_then(|decided| decided.limits.as_ref()) else { return String::new() };
     let LimitState { dwell_until, budget_left, damped_until, frozen_until } = limits;
@@ -206,8 +206,8 @@ fn limits(subject: &ExplainedLoop) -> String {
     };
     let words: Vec<String> = [
         ahead(dwell_until, "no action before"),
-        ahead(frozen_until, "it went to and fro: no action before"),
-        ahead(damped_until, "it went to and fro: capacity is not lowered before"),
+        ahead(frozen_until, "oscillation: no action before"),
+        ahead(damped_until, "oscillation: capacity is not lowered before"),
         budget_left.map(|left| format!("{left} actions are left in the budget")),
     ]
     .into_iter()
@@ -216,15 +216,15 @@ fn limits(subject: &ExplainedLoop) -> String {
     if words.is_empty() { String::new() } else { paragraph("  limits       ", &words.join("; ")) }
 }
 
-/// How the loop is now, in its own words.
+/// The state of the loop.
 fn now(subject: &ExplainedLoop) -> String {
     let Some(ready) = subject.condition("Ready") else {
-        return paragraph("", "Now: the operator has not looked at this loop yet.");
+        return paragraph("", "Now: the operator has not reconciled this loop yet.");
     };
     let state = match ready.status.as_str() {
         "True" => "it works",
-        "Unknown" => "it is not there yet",
-        _ => "it does not do what it should",
+        "Unknown" => "it is starting",
+        _ => "it does not work",
     };
     let since = clock(ready.last_transition_time.0);
     let mut text = paragraph("", &format!("Now: {state}, since {since} ({}): {}.", ready.reason, ready.message));

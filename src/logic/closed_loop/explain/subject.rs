@@ -1,4 +1,4 @@
-//! What is explained: a loop and its children, as they were read.
+//! The input of an explanation: a loop and its children, as they were read.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -9,7 +9,7 @@ use crate::api::decision::{Decision, DecisionStatus};
 use crate::api::execution::{Execution, ExecutionStatus};
 use crate::api::monitoring::{Monitoring, MonitoringStatus};
 
-/// A loop and its children, as far as they are there.
+/// A loop and those of its children that exist.
 #[derive(Clone, Copy, Debug)]
 pub struct ExplainedLoop<'a> {
     pub parent: &'a ClosedLoop,
@@ -32,7 +32,7 @@ impl ExplainedLoop<'_> {
         self.execution?.status.as_ref()
     }
 
-    /// The metrics with the levels that hold now: tuned, where the Monitoring is there.
+    /// The metrics with their effective levels: the Monitoring contains the tuned ones.
     pub fn metrics(&self) -> &[Metric] {
         self.monitoring.map_or(&self.parent.spec.metrics, |monitoring| &monitoring.spec.metrics)
     }

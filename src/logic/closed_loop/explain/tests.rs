@@ -1,4 +1,4 @@
-//! What a loop is explained with, read as its user would read it.
+//! The explanation of a loop, as its user reads it.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::api::execution::Execution;
 use crate::api::monitoring::Monitoring;
 use crate::logic::closed_loop::explain::{ExplainedLoop, explain};
 
-/// A loop and its children, as the API server would give them.
+/// A loop and its children, as the API server returns them.
 struct Family {
     parent: Value,
     monitoring: Value,
@@ -40,7 +40,7 @@ fn metrics() -> Value {
     ])
 }
 
-/// The demo's loop after two decisions; memory was raised in between.
+/// The demo's loop after two decisions; the rank of memory was raised in between.
 fn family() -> Family {
     let scale = json!([{"scale": {"by": 1, "max": 10}}]);
     let rung = json!({"scale": {"by": 1, "max": 10}});
@@ -87,7 +87,7 @@ fn family() -> Family {
             "tag": {"time": at(3), "sequence": 17}, "seq": 2, "message": "React to memory",
             "chosen": {"seq": 2, "metric": "memory", "side": "Low", "rung": 0, "do": rung, "at": at(3),
                 "executor": "e", "mode": "Auto"},
-            "rejected": [{"metric": "cpu", "side": "Low", "reason": "Outranked", "message": "another one comes first"}],
+            "rejected": [{"metric": "cpu", "side": "Low", "reason": "Outranked", "message": "another alarm is served first"}],
             "limits": {"dwellUntil": "2026-11-21T10:01:03.000000Z", "budgetLeft": 4},
             "history": [first, entry(2, 3, "memory", "40")],
         }),
@@ -122,22 +122,22 @@ Loop web in namespace shop acts on Deployment/web as service account web-loop. M
 Rank of its metrics: memory, cpu. Its spec says cpu, memory.
 Loop web-policy at 2026-11-21 10:00:02: Increase rank memory, until 2026-11-22 10:00:02.
 
-DECIDED (UTC)        NO  ALARM       VALUE  LEVEL     ACTION                  OUTCOME    EFFECT
-2026-11-21 10:00:01  1   Low cpu     2      under 5   scale by 1, at most 10  Served     3 → 4
-2026-11-21 10:00:03  2   Low memory  40     under 50  scale by 1, at most 10  under way
+DECIDED (UTC)        NO  ALARM       VALUE  LEVEL     ACTION                  OUTCOME      EFFECT
+2026-11-21 10:00:01  1   Low cpu     2      under 5   scale by 1, at most 10  Served       3 → 4
+2026-11-21 10:00:03  2   Low memory  40     under 50  scale by 1, at most 10  in progress
 
-The last sample that changed anything (number 17, 2026-11-21 10:00:03):
+The last sample that changed the status (number 17, 2026-11-21 10:00:03):
   values       cpu 2, memory 40
   alarms       Low cpu (under 5 since 2026-11-21 10:00:01), Low memory (under 50 since 2026-11-21 10:00:01)
-  since then   a sample of 2026-11-21T10:00:04.000000Z came and changed nothing: cpu 3, mem 41
-  refused      2 older than one before, 1 from the future (since the loop was made)
+  newer        the sample of 2026-11-21T10:00:04.000000Z changed nothing: cpu 3, mem 41
+  refused      2 older than the sample before, 1 from the future (since the loop was created)
   decision     React to memory
-  passed over  Low cpu: another one comes first (Outranked)
+  rejected     Low cpu: another alarm is served first (Outranked)
   last action  number 2: Deployment/web is to have 5 (Claimed)
   limits       no action before 2026-11-21 10:01:03; 4 actions are left in the budget
 
 Now: it works, since 2026-11-21 09:59:00 (Running): watches, decides and acts.
--> Nothing has to be done.
+-> Nothing to do.
 ";
     let text = told(&family());
     assert!(text == expected, "{text}");
@@ -152,16 +152,16 @@ fn a_loop_that_nothing_has_happened_to_says_what_it_waits_for() {
     let text = told(&family);
     for words in [
         "Rank of its metrics: cpu, memory.\n",
-        "It has not decided to do anything yet.",
-        "No sample has come yet.",
-        "Now: it is not there yet",
+        "No decision yet.",
+        "No sample has been received yet.",
+        "Now: it is starting",
         "-> Push a sample:\n     ganglion push web -n shop cpu=NUMBER mem=NUMBER\n",
     ] {
         assert!(text.contains(words), "{words:?} is not in\n{text}");
     }
     (family.monitoring, family.decision, family.execution) = (Value::Null, Value::Null, Value::Null);
     family.parent["status"] = json!({});
-    assert!(told(&family).contains("Now: the operator has not looked at this loop yet."), "{}", told(&family));
+    assert!(told(&family).contains("Now: the operator has not reconciled this loop yet."), "{}", told(&family));
 }
 
 #[test]
@@ -177,20 +177,20 @@ fn what_the_user_could_do_is_said() {
     let passed = |reason: &str| set("/decision/status/rejected/0/reason", json!(reason));
     for ((path, value), words) in [
         (mode("DryRun"), "kubectl patch loop web -n shop --type merge -p '{\"spec\":{\"mode\":\"Auto\"}}'"),
-        (mode("Paused"), "To let it go on:      kubectl patch loop web"),
-        (reason("Forbidden"), "Give service account web-loop in namespace shop the right that is named."),
-        (reason("LoopConflict"), "Let one of the two act"),
-        (reason("AutoscalerConflict"), "Let one of the two act"),
-        (reason("NotOwned"), "Delete the object that is named"),
+        (mode("Paused"), "To resume it:      kubectl patch loop web"),
+        (reason("Forbidden"), "Grant the named right to service account web-loop in namespace shop."),
+        (reason("LoopConflict"), "Only one of the two may act"),
+        (reason("AutoscalerConflict"), "Only one of the two may act"),
+        (reason("NotOwned"), "Delete the named object"),
         (reason("NotSupported"), "kubectl edit loop web -n shop"),
-        (reason("TargetNotFound"), "Make Deployment web, or name another target."),
-        (reason("NotScalable"), "Name a target that has what is asked for"),
-        (reason("SomeUnknown"), "See that what is not known gets a number"),
-        (reason("Failed"), "If it comes again, look at the target."),
-        (outcome("Limited"), "Its last action met its min or max"),
-        (state("Limited"), "Its last action met its min or max"),
-        (passed("Exhausted"), "Nothing is left to be done about Low cpu"),
-        (passed("NoAction"), "Nothing is declared for Low cpu"),
+        (reason("TargetNotFound"), "Create Deployment web, or name another target."),
+        (reason("NotScalable"), "Name a target that supports the action"),
+        (reason("SomeUnknown"), "Check the sender or the source of the unknown metrics"),
+        (reason("Failed"), "If this happens again, check the target."),
+        (outcome("Limited"), "Its last action reached its min or max"),
+        (state("Limited"), "Its last action reached its min or max"),
+        (passed("Exhausted"), "No rung is left for Low cpu"),
+        (passed("NoAction"), "No action is declared for Low cpu"),
     ] {
         let Family { parent, monitoring, decision, execution } = family();
         let mut all = json!({"parent": parent, "monitoring": monitoring, "decision": decision, "execution": execution});
@@ -204,7 +204,7 @@ fn what_the_user_could_do_is_said() {
         });
         let advice: String = text.lines().skip_while(|line| !line.starts_with("-> ")).collect::<Vec<_>>().join(" ");
         assert!(advice.contains(words), "{words:?} is not in\n{text}");
-        assert!(!advice.contains("Nothing has to be done"), "{text}");
+        assert!(!advice.contains("Nothing to do."), "{text}");
     }
 }
 
@@ -217,7 +217,7 @@ fn a_proposal_waits_until_it_is_approved() {
     let text = told(&family);
     assert!(text.contains("proposed\n") && text.contains("-p '{\"spec\":{\"approve\":2}}'\n"), "{text}");
     family.parent["spec"]["approve"] = json!(2);
-    assert!(!told(&family).contains("proposed") && !told(&family).contains("waits for you"), "{}", told(&family));
+    assert!(!told(&family).contains("proposed") && !told(&family).contains("waits for approval"), "{}", told(&family));
 }
 
 #[test]

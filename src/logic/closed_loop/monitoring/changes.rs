@@ -1,4 +1,4 @@
-//! When a status of the first hop is worth a write, and what of it there is to decide about.
+//! When a status of a Monitoring is worth a write, and which of its changes need a decision.
 
 use jiff::SignedDuration;
 
@@ -9,11 +9,12 @@ use crate::api::monitoring::{MonitoringStatus, UnknownMetric};
 use crate::logic::closed_loop::common::{HEARTBEAT, elapsed};
 use crate::logic::closed_loop::conditions;
 
-/// How often it is told that a value is unknown for another reason: a server's words may differ each time.
+/// The least time between two writes that only change the reason of a missing value: the texts of a server may differ
+/// each time.
 const REASON_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
 
 impl MonitoringRules {
-    /// Whether others have to hear of it now.
+    /// Whether the status is worth a write.
     pub(super) fn worth_a_write(
         &self,
         before: &MonitoringStatus,
@@ -38,26 +39,26 @@ impl MonitoringRules {
             || edges(before) != edges(after)
             || !conditions::alike(&before.conditions, &after.conditions)
             || ranks_found(before) != ranks_found(after)
-            // A flood of bad samples is shown, but not at its own pace.
+            // A flood of refused samples is reported, but at most once in each interval.
             || (before.refused != after.refused && rested(self.interval))
             || (reasons(before) != reasons(after) && (first_reason(before, after) || rested(REASON_INTERVAL)))
             || rested(HEARTBEAT)
     }
 }
 
-/// What of a status is worth a write when it changes: which alarms stand and how, and what is unknown.
+/// The part of a status that is written as soon as it changes: alarms and missing values.
 fn edges(status: &MonitoringStatus) -> impl PartialEq + '_ {
     let pending: Vec<(&str, Side)> = status.pending.iter().map(|alarm| (alarm.metric.as_str(), alarm.side)).collect();
     let unknown: Vec<&str> = status.unknown.iter().map(|unknown| unknown.metric.as_str()).collect();
     (alarm_states(status), pending, unknown, status.message.as_deref())
 }
 
-/// Why each unknown metric is.
+/// The reason of each missing value.
 fn reasons(status: &MonitoringStatus) -> Vec<&str> {
     status.unknown.iter().map(|unknown| unknown.message.as_str()).collect()
 }
 
-/// Somebody says why a value is unknown, where before nobody did.
+/// Whether a source now reports why a value is missing and none did before.
 fn first_reason(before: &MonitoringStatus, after: &MonitoringStatus) -> bool {
     let told = |unknown: &UnknownMetric| unknown.message != NOT_YET && unknown.message != NO_MORE;
     before.unknown.iter().filter(|old| !told(old)).any(|old| {
@@ -66,7 +67,7 @@ fn first_reason(before: &MonitoringStatus, after: &MonitoringStatus) -> bool {
     })
 }
 
-/// What of a status there is to decide about.
+/// The part of a status that a decision depends on.
 pub(super) fn alarm_states(status: &MonitoringStatus) -> Vec<(&str, Side, bool, bool)> {
     let alarms = status.alarms.iter();
     alarms.map(|alarm| (alarm.metric.as_str(), alarm.side, alarm.unknown, alarm.held)).collect()

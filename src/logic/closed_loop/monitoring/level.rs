@@ -1,31 +1,31 @@
-//! Which alarm a value raises: levels with hysteresis and patience, and what holds while the value is unknown.
+//! Levels of a metric: when a value raises an alarm, when it clears it, and what happens while the value is missing.
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::api::closed_loop::metric::{Equal, Level, Metric, MissingThen, Side};
 use crate::logic::closed_loop::common::{FieldError, duration, later, number};
 
-/// Levels under this count as 0 where a share of the level is taken.
+/// For a level smaller than this, the excess is absolute and not relative to the level.
 const SMALL: f64 = 1e-9;
 
-/// The levels of one metric, read.
+/// The parsed levels of one metric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Levels {
     bounds: Vec<Bound>,
-    /// How old the last value may be.
+    /// The largest age of a value.
     pub after: SignedDuration,
-    /// What holds then.
+    /// What happens when the value is older.
     pub then: WhenMissing,
 }
 
-/// What holds without a value.
+/// What happens while the value is missing.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum WhenMissing {
-    /// The alarm stays as it is.
+    /// The alarm keeps its state.
     Hold,
-    /// This value.
+    /// This value is assumed.
     Assume(f64),
-    /// The alarm `Missing`.
+    /// The alarm `Missing` is raised.
     Alarm,
 }
 
@@ -38,36 +38,36 @@ struct Bound {
     lasting: SignedDuration,
 }
 
-/// What is known of a value.
+/// The state of a metric's value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MetricState {
-    /// It was read.
+    /// The value is known.
     Known(f64),
-    /// It is missing, and this is taken instead.
+    /// The value is missing; this value is assumed.
     Assumed(f64),
-    /// It is missing: nothing changes.
+    /// The value is missing; alarms keep their state.
     Unknown,
-    /// It is missing, and that itself is the alarm.
+    /// The value is missing; the alarm `Missing` is raised.
     Missing,
 }
 
-/// How an alarm stands.
+/// The stage of an alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AlarmStage {
-    /// There is none.
+    /// Not raised.
     Off,
-    /// The value is beyond the level since then, not long enough.
+    /// The value is beyond the level since this time, not yet for long enough.
     Pending(Timestamp),
-    /// The alarm stands; the value went beyond the level then.
+    /// Raised. The value went beyond the level at this time.
     Raised(Timestamp),
 }
 
 impl Levels {
-    /// Reads the levels of a metric; `interval` is the loop's.
+    /// Parses the levels of a metric; `interval` is the interval of the loop.
     ///
     /// # Errors
     ///
-    /// A number or duration cannot be read.
+    /// A number or duration cannot be parsed.
     pub fn parse(metric: &Metric, interval: SignedDuration) -> Result<Self, FieldError> {
         let name = &metric.name;
         let mut bounds = Vec::new();
@@ -97,19 +97,19 @@ impl Levels {
         Ok(Self { bounds, after, then })
     }
 
-    /// The sides on which there can be an alarm, in the order in which they are named.
+    /// The sides on which an alarm can be raised, in the order of the status.
     pub fn sides(&self) -> impl Iterator<Item = Side> {
         let missing = (self.then == WhenMissing::Alarm).then_some(Side::Missing);
         self.bounds.iter().map(|bound| bound.side).chain(missing)
     }
 
-    /// How the alarm of this side stands next.
+    /// The next stage of the alarm on this side.
     #[must_use]
     pub fn step(&self, side: Side, before: AlarmStage, value: MetricState, now: Timestamp) -> AlarmStage {
         let bound = self.bounds.iter().find(|bound| bound.side == side);
         match (bound, value) {
             (Some(bound), MetricState::Known(value) | MetricState::Assumed(value)) => bound.step(before, value, now),
-            // What is not known is no evidence: neither that the alarm is over, nor that it has lasted.
+            // A missing value neither clears a raised alarm nor counts towards the time of a pending one.
             (Some(_), MetricState::Unknown | MetricState::Missing) => match before {
                 AlarmStage::Raised(since) => AlarmStage::Raised(since),
                 AlarmStage::Off | AlarmStage::Pending(_) => AlarmStage::Off,
@@ -122,13 +122,13 @@ impl Levels {
         }
     }
 
-    /// When a value that stays beyond the level since then has done so for long enough.
+    /// When an alarm that is pending since this time is raised.
     #[must_use]
     pub fn raises_at(&self, side: Side, since: Timestamp) -> Option<Timestamp> {
         self.bounds.iter().find(|bound| bound.side == side).map(|bound| later(since, bound.lasting))
     }
 
-    /// How far the value is beyond the level, as a share of the level; nothing for an alarm without a measure.
+    /// How far the value is beyond the level, relative to the level. None for an alarm without a measure.
     #[must_use]
     pub fn excess(&self, side: Side, value: MetricState) -> Option<f64> {
         let bound = self.bounds.iter().find(|bound| bound.side == side)?;
@@ -156,15 +156,12 @@ fn bound(name: &str, side: Side, level: &Level) -> Result<Bound, FieldError> {
         Side::Equal | Side::Missing => false,
     };
     if crossed {
-        return Err(FieldError::new(
-            format!("{field}.clear"),
-            "it lies beyond raise, so that the alarm would never end",
-        ));
+        return Err(FieldError::new(format!("{field}.clear"), "clear lies beyond raise: the alarm would never clear"));
     }
     Ok(Bound { side, raise, clear, lasting: duration(&format!("{field}.for"), level.for_.as_ref())? })
 }
 
-/// Equal is a level of its own: beyond it is what lies within, and there is no hysteresis.
+/// `equal` has no hysteresis: the alarm is raised while the value is within the tolerance.
 fn equal_bound(name: &str, equal: &Equal) -> Result<Bound, FieldError> {
     let field = format!("metrics[{name}].equal");
     let to = number(&format!("{field}.to"), &equal.to)?;

@@ -1,7 +1,6 @@
-//! The first hop: what was measured in, alarms out.
+//! The next status of a Monitoring: accepts or refuses a sample, stores its values, and raises and clears alarms.
 //!
-//! Decides which sample counts, what is known of each metric, which alarm stands, and when that is worth a write. Must not
-//! know what is done about an alarm, nor where a value came from.
+//! Must not know what is done about an alarm, nor from where a value came.
 
 use jiff::Timestamp;
 
@@ -19,11 +18,11 @@ use crate::logic::closed_loop::common::{elapsed, micro_time, number_text};
 use crate::logic::closed_loop::conditions::Health;
 use crate::logic::quantity;
 
-/// The longest reason why a value is unknown, in characters.
+/// The longest reason of a missing value, in characters.
 const MAX_WHY: usize = 400;
 
 impl MonitoringRules {
-    /// The next status.
+    /// Computes the next status.
     #[must_use]
     pub fn observe(&self, before: &MonitoringStatus, trigger: ObserveTrigger, context: ObserveContext) -> Observation {
         let last = tag::latest([before.tag.as_ref(), context.last]);
@@ -35,9 +34,9 @@ impl MonitoringRules {
             ObserveTrigger::Time => None,
             ObserveTrigger::Measured(measurement) => match &measurement.pushed {
                 None => Some((measurement, tag::for_polled(last, context.now))),
-                Some(time) => match tag::for_pushed(last, time, self.ways, context.now) {
+                Some(time) => match tag::for_pushed(last, time, self.delivery, context.now) {
                     Ok(tag) => Some((measurement, tag)),
-                    // The later hops have gone by it, but it was not worth a write, and so was lost with the process.
+                    // The later hops have this tag, but our status was not written before the process ended.
                     Err(SampleRefusal::Repeated) if tag::is_after(last, before.tag.as_ref()) => {
                         last.map(|last| (measurement, last.clone()))
                     }
@@ -56,7 +55,8 @@ impl MonitoringRules {
         let known = self.evaluate_alarms(&mut status, context.now);
         status.message = Some(message(&status.alarms));
         status.conditions = summary(before, &health(&status, known), context.now);
-        // Alarms that come or go, or rest on what is missing, are news though no sample came.
+        // A change of alarms, or an alarm that relies on an assumed or missing value, needs a decision even without a
+        // sample.
         let alarms_changed = alarm_states(before) != alarm_states(&status)
             || status.alarms.iter().any(|alarm| alarm.unknown && !alarm.held);
         let fresh = measured.is_some() || alarms_changed;
@@ -75,7 +75,7 @@ impl MonitoringRules {
             status.term = Some(context.term.to_owned());
             status.heartbeat = Some(micro_time(context.now));
         } else {
-            // What was not told is news the next time too.
+            // A reason that was not written must count as a change the next time.
             for old in &before.unknown {
                 status.unknown.iter_mut().filter(|new| new.metric == old.metric).for_each(|new| *new = old.clone());
             }
@@ -83,7 +83,7 @@ impl MonitoringRules {
         Observation { status, write, fresh }
     }
 
-    /// Takes over what was measured.
+    /// Stores the values of a measurement.
     fn store_values(&self, status: &mut MonitoringStatus, measurement: &Measurement, tag: &Tag) {
         for (metric, _) in &self.metrics {
             let Some(got) = measurement.values.get(metric) else { continue };
@@ -103,7 +103,7 @@ impl MonitoringRules {
         }
     }
 
-    /// Drops what belongs to metrics that are watched no more, and sorts the rest by their order.
+    /// Removes metrics that are no longer in the spec, and sorts the others in the order of the spec.
     fn drop_unwatched(&self, status: &mut MonitoringStatus) {
         let place = |name: &str| self.metrics.iter().position(|(metric, _)| metric == name);
         status.values.retain(|reading| place(&reading.metric).is_some());
@@ -113,7 +113,7 @@ impl MonitoringRules {
         status.last_served.sort_by_key(|found| place(&found.metric));
     }
 
-    /// Values that are too old are not known any more.
+    /// Marks values that are too old as missing.
     fn expire_values(&self, status: &mut MonitoringStatus, now: Timestamp) {
         for (metric, levels) in &self.metrics {
             if status.unknown.iter().any(|unknown| &unknown.metric == metric) {
@@ -131,7 +131,7 @@ impl MonitoringRules {
         status.unknown.sort_by_key(|unknown| place(&unknown.metric));
     }
 
-    /// Sets the alarms. Returns how many metrics are known.
+    /// Raises and clears alarms. Returns how many metrics have a known value.
     fn evaluate_alarms(&self, status: &mut MonitoringStatus, now: Timestamp) -> usize {
         let (old_alarms, old_pending) = (std::mem::take(&mut status.alarms), std::mem::take(&mut status.pending));
         let find = |list: &[AlarmState], metric: &str, side: Side| {
@@ -166,7 +166,7 @@ impl MonitoringRules {
     }
 }
 
-/// What is known of a metric.
+/// The state of a metric's value.
 fn value(status: &MonitoringStatus, metric: &str, levels: &Levels, now: Timestamp) -> MetricState {
     let reading = status.values.iter().find(|reading| reading.metric == metric);
     let lost = status.unknown.iter().find(|unknown| unknown.metric == metric);
@@ -175,7 +175,7 @@ fn value(status: &MonitoringStatus, metric: &str, levels: &Levels, now: Timestam
             quantity::number(reading.value.as_str()).map_or(MetricState::Unknown, MetricState::Known)
         }
         (lost, reading) => {
-            // Without any value yet, the time counts from when it was first missed.
+            // A metric that never had a value is missing since it was first found missing.
             let from = reading.map(|reading| &reading.at).or(lost.map(|lost| &lost.since));
             let over = from.is_some_and(|from| elapsed(from, now) > levels.after);
             match levels.then {
@@ -187,11 +187,11 @@ fn value(status: &MonitoringStatus, metric: &str, levels: &Levels, now: Timestam
     }
 }
 
-/// A number, in a form that a status can hold.
+/// A number in the format of a status.
 ///
 /// # Errors
 ///
-/// The text is no number, or one beyond all measure.
+/// The text is not a number, or the number is too large.
 fn stored_number(text: &str) -> Result<Number, String> {
     let number = quantity::number(text).map_err(|error| error.to_string())?;
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
@@ -206,7 +206,7 @@ fn stored_number(text: &str) -> Result<Number, String> {
         return Ok(text.into());
     }
     match number.abs() {
-        size if size >= 1e99 => Err("the value is too large to be one".to_owned()),
+        size if size >= 1e99 => Err("the number is too large".to_owned()),
         size if size < 1e-99 => Ok("0".into()),
         _ => Ok(Number(format!("{number:.15e}"))),
     }
@@ -232,7 +232,7 @@ fn count_refusal(status: &mut MonitoringStatus, refusal: SampleRefusal) {
     refused.last = Some(refusal.reason());
 }
 
-/// A paused loop sees nothing, and so has no alarm.
+/// A paused loop has no alarms.
 fn paused(before: &MonitoringStatus, context: ObserveContext) -> Observation {
     let health = Health::Good(LoopReason::Paused, "the loop is paused".into());
     let status = MonitoringStatus {

@@ -1,4 +1,4 @@
-//! What is watched, read from the spec; what is measured, and what comes of it.
+//! The parsed spec of a Monitoring, and the input and output types of its stage.
 
 use std::collections::BTreeMap;
 
@@ -12,37 +12,37 @@ use crate::api::monitoring::{LastServed, MonitoringSpec, MonitoringStatus};
 use crate::api::sample::{Sample, Tag};
 use crate::logic::closed_loop::common::{FieldError, duration, later};
 
-/// How often the sources are asked where the spec does not say.
+/// The interval of polls if the spec has none.
 const DEFAULT_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
 
-/// Nobody has said yet why there is no value.
-pub(super) const NOT_YET: &str = "no value has come yet";
+/// The reason of a missing value that never came and for which no source has reported an error.
+pub(super) const NOT_YET: &str = "no value has been received yet";
 
-/// Values no longer come, and nobody says why.
-pub(super) const NO_MORE: &str = "no value has come for too long";
+/// The reason of a missing value that is too old and for which no source has reported an error.
+pub(super) const NO_MORE: &str = "the last value is too old";
 
-/// What is watched, read.
+/// The parsed spec of a Monitoring.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MonitoringRules {
     pub(super) metrics: Vec<(String, Levels)>,
-    /// Key in a pushed sample, by metric.
+    /// Metric name and key in a pushed sample, for each pushed metric.
     keys: Vec<(String, String)>,
-    pub(super) ways: Delivery,
-    /// How often the sources are asked.
+    pub(super) delivery: Delivery,
+    /// The interval of polls.
     pub interval: SignedDuration,
     pub(super) trace: Trace,
     pub(super) paused: bool,
 }
 
-/// What came of asking for one metric: a value, or why there is none.
+/// The result for one metric: a value, or why there is none.
 pub type SourceResult = Result<SourceValue, String>;
 
-/// A value, as it came.
+/// A value as its source delivered it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceValue {
     /// The value.
     pub value: String,
-    /// When it was measured, where its source says so. Default: with the rest of the measurement.
+    /// When it was measured, if the source says so. Default: the time of the measurement.
     pub at: Option<Timestamp>,
 }
 
@@ -52,18 +52,19 @@ impl From<String> for SourceValue {
     }
 }
 
-/// What was measured at one moment: of each metric that was asked for, the value or why there is none.
+/// What was measured at one time: for each requested metric, its value or why there is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Measurement {
-    /// When its sender measured it, RFC 3339. None: we asked for it, now.
+    /// The sender's time, RFC 3339. None: the values were polled now.
     pub pushed: Option<String>,
-    /// What came of it. A metric that was not asked for is left out, and keeps its last value for a while.
+    /// Results by metric. A metric that was not requested is not in the map and keeps its last value until that is too
+    /// old.
     pub values: BTreeMap<String, SourceResult>,
-    /// What the rule LastServed found, for each metric with a source `loop`.
+    /// Results of the rule LastServed, for each metric with a source `loop`.
     pub last_served: Vec<(String, LastServed)>,
 }
 
-/// What is new.
+/// Why the stage is called.
 #[derive(Clone, Copy, Debug)]
 pub enum ObserveTrigger<'a> {
     /// Something was measured.
@@ -72,14 +73,14 @@ pub enum ObserveTrigger<'a> {
     Time,
 }
 
-/// What comes of it.
+/// Result of the stage.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observation {
     /// The next status.
     pub status: MonitoringStatus,
-    /// It is worth a write.
+    /// The status is worth a write.
     pub write: bool,
-    /// There is something new to decide about.
+    /// There is something new to decide on.
     pub fresh: bool,
 }
 
@@ -115,11 +116,11 @@ pub(super) const SAMPLE_INTERVAL: SignedDuration = SignedDuration::from_secs(1);
 const MICROSECOND: SignedDuration = SignedDuration::from_micros(1);
 
 impl MonitoringRules {
-    /// Reads the spec.
+    /// Parses the spec.
     ///
     /// # Errors
     ///
-    /// A number or duration cannot be read.
+    /// A number or duration cannot be parsed.
     pub fn parse(spec: &MonitoringSpec) -> Result<Self, FieldError> {
         let interval = match &spec.interval {
             Some(interval) => duration("interval", Some(interval))?,
@@ -133,11 +134,11 @@ impl MonitoringRules {
                 keys.push((metric.name.clone(), push.key.clone().unwrap_or_else(|| metric.name.clone())));
             }
         }
-        let ways = if keys.is_empty() || keys.len() == metrics.len() { Delivery::Uniform } else { Delivery::Mixed };
-        Ok(Self { metrics, keys, ways, interval, trace: spec.trace, paused: spec.paused })
+        let delivery = if keys.is_empty() || keys.len() == metrics.len() { Delivery::Uniform } else { Delivery::Mixed };
+        Ok(Self { metrics, keys, delivery, interval, trace: spec.trace, paused: spec.paused })
     }
 
-    /// What a pushed sample says: every metric that is pushed is asked for.
+    /// The measurement of a pushed sample: it requests every pushed metric.
     #[must_use]
     pub fn pushed(&self, sample: &Sample) -> Measurement {
         let value = |key: &str| match sample.values.get(key) {
@@ -151,12 +152,12 @@ impl MonitoringRules {
         }
     }
 
-    /// Whether a pushed sample may be news, beside the status as it is stored and the last tag that any hop has seen. For who
-    /// has just started: later, each other sample is.
+    /// Whether a pushed sample may be new, compared with the stored status and the latest tag of any hop. For a process
+    /// that has just started; a running process knows the sample that it handled last.
     #[must_use]
     pub fn may_be_news(&self, stored: &MonitoringStatus, sample: &Sample, context: ObserveContext) -> bool {
         let last = tag::latest([stored.tag.as_ref(), context.last]);
-        match tag::for_pushed(last, &sample.time, self.ways, context.now) {
+        match tag::for_pushed(last, &sample.time, self.delivery, context.now) {
             Ok(_) | Err(SampleRefusal::FromFuture | SampleRefusal::Unreadable) => true,
             Err(SampleRefusal::Repeated) => tag::is_after(last, stored.tag.as_ref()),
             Err(SampleRefusal::OutOfOrder) => false,

@@ -1,4 +1,4 @@
-//! What the first hop says of itself: its message and its conditions.
+//! The message and the conditions of a Monitoring.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -16,7 +16,7 @@ pub(super) fn message(alarms: &[AlarmState]) -> String {
     words.join(",")
 }
 
-/// How the hop is, where so many metrics have a value.
+/// The health of the hop; `known` is the number of metrics with a value.
 pub(super) fn health(status: &MonitoringStatus, known: usize) -> Health {
     let lost: Vec<String> =
         status.unknown.iter().map(|unknown| format!("{} ({})", unknown.metric, unknown.message)).collect();
@@ -25,11 +25,11 @@ pub(super) fn health(status: &MonitoringStatus, known: usize) -> Health {
     } else if status.values.is_empty() {
         Health::Working(LoopReason::NoSample, format!("no value yet: {}", lost.join(", ")))
     } else {
-        Health::Retrying(LoopReason::SomeUnknown, format!("not known: {}", lost.join(", ")))
+        Health::Retrying(LoopReason::SomeUnknown, format!("unknown: {}", lost.join(", ")))
     }
 }
 
-/// The summary conditions, of no generation: see [`MonitoringStatus`].
+/// The summary conditions, without a generation: see [`MonitoringStatus`].
 pub(super) fn summary(before: &MonitoringStatus, health: &Health, now: Timestamp) -> Vec<Condition> {
     let mut all = conditions::summary(&before.conditions, health, Stamp { generation: 0, now });
     all.iter_mut().for_each(|condition| condition.observed_generation = None);

@@ -1,21 +1,21 @@
-//! Numbers in documents and objects: by path, or whether a condition holds.
+//! Numbers from JSON documents and Kubernetes objects: the number at a path, or a condition as 1 or 0.
 
 use serde_json::Value;
 
-/// What a string in a document is worth.
+/// How a string in a document is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Text {
-    /// Nothing: JSON has numbers.
+    /// Not as a number: JSON has numbers.
     Never,
-    /// A quantity, as objects of Kubernetes write numbers, such as `250m`.
+    /// As a Kubernetes quantity, such as `250m`.
     Quantity,
 }
 
-/// The number at this path: names and indexes with dots between.
+/// The number at this path: names and indexes separated by dots.
 ///
 /// # Errors
 ///
-/// There is none; why, in words.
+/// There is no number; the message says why.
 pub fn number(document: &Value, path: &str, text: Text) -> Result<String, String> {
     let mut at = document;
     for (depth, part) in path.split('.').enumerate() {
@@ -31,21 +31,21 @@ pub fn number(document: &Value, path: &str, text: Text) -> Result<String, String
     }
     match at {
         Value::Number(number) => Ok(number.to_string()),
-        // Whether it reads as one is looked at where all values are.
+        // It is parsed where all values are.
         Value::String(quantity) if text == Text::Quantity => Ok(quantity.clone()),
         Value::String(_) => Err(format!("{path} is a string, not a number")),
         Value::Null => Err(format!("{path} is null, not a number")),
         Value::Bool(_) => Err(format!("{path} is true or false, not a number")),
         Value::Array(_) => Err(format!("{path} is a list, not a number")),
-        Value::Object(_) => Err(format!("{path} has members and is no number")),
+        Value::Object(_) => Err(format!("{path} is an object, not a number")),
     }
 }
 
-/// 1 where this condition of an object is True, 0 where it is False.
+/// 1 if this condition of an object is True, 0 if it is False.
 ///
 /// # Errors
 ///
-/// It is neither, or speaks of an older generation of the object; why, in words.
+/// It is neither, or was observed for an older generation; the message says why.
 pub fn condition(object: &Value, kind: &str) -> Result<String, String> {
     let all = object.pointer("/status/conditions").and_then(Value::as_array);
     let mut all = all.into_iter().flatten();
@@ -54,7 +54,7 @@ pub fn condition(object: &Value, kind: &str) -> Result<String, String> {
     if let (Some(of), Some(now)) = (of.as_i64(), now.as_i64())
         && of < now
     {
-        return Err(format!("condition {kind} speaks of an older generation"));
+        return Err(format!("condition {kind} was observed for an older generation"));
     }
     match found["status"].as_str() {
         Some("True") => Ok("1".to_owned()),
@@ -82,7 +82,7 @@ mod tests {
     #[case("none", Err("none is null, not a number"))]
     #[case("yes", Err("yes is true or false, not a number"))]
     #[case("list", Err("list is a list, not a number"))]
-    #[case("a", Err("a has members and is no number"))]
+    #[case("a", Err("a is an object, not a number"))]
     fn numbers_stand_at_paths(#[case] path: &str, #[case] expected: Result<&str, &str>) {
         let document =
             json!({"a": {"b": 1.5}, "list": [0, {"c": -3}], "text": "12", "none": null, "yes": true, "small": 1e-7});
@@ -100,7 +100,7 @@ mod tests {
     #[case(json!({"type": "Ready", "status": "False", "observedGeneration": 2}), Ok("0"))]
     #[case(json!({"type": "Ready", "status": "Unknown"}), Err("condition Ready is Unknown"))]
     #[case(json!({"type": "Ready"}), Err("condition Ready is Unknown"))]
-    #[case(json!({"type": "Ready", "status": "True", "observedGeneration": 1}), Err("condition Ready speaks of an older generation"))]
+    #[case(json!({"type": "Ready", "status": "True", "observedGeneration": 1}), Err("condition Ready was observed for an older generation"))]
     #[case(json!({"type": "Other", "status": "True"}), Err("there is no condition Ready"))]
     fn conditions_hold_or_not(#[case] one: Value, #[case] expected: Result<&str, &str>) {
         let object = json!({"metadata": {"generation": 2}, "status": {"conditions": [one]}});

@@ -1,4 +1,4 @@
-//! Values of metrics: read from documents and objects, or added up from what pods use.
+//! Values of metrics: read from documents and objects, or aggregated from the usage of pods.
 
 pub mod document;
 pub mod usage;

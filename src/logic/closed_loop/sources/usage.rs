@@ -1,4 +1,4 @@
-//! What pods use, made one number.
+//! The resource usage of pods as one number.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,18 @@ use crate::api::closed_loop::source::{Aggregate, ResourceName, ResourceUse, UseU
 use crate::logic::closed_loop::monitoring::SourceValue;
 use crate::logic::quantity;
 
-/// A list of the kind `PodMetrics` of metrics.k8s.io, as far as it matters here.
+/// The fields of a `PodMetricsList` of metrics.k8s.io that are used here.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct PodMetricsList {
-    /// One for each pod that was measured.
+    /// One for each measured pod.
     pub items: Vec<PodMetrics>,
 }
 
-/// What one pod uses.
+/// The usage of one pod.
 #[derive(Clone, Debug, Deserialize)]
 pub struct PodMetrics {
     metadata: Named,
-    /// The end of the time over which it was measured.
+    /// The end of the period of the measurement.
     #[serde(default)]
     timestamp: Option<String>,
     #[serde(default)]
@@ -40,18 +40,18 @@ struct ContainerMetrics {
     usage: BTreeMap<String, String>,
 }
 
-/// Whether the pods themselves have to be known.
+/// Whether the pods are needed besides their metrics.
 #[must_use]
 pub fn needs_pods(source: &ResourceUse) -> bool {
     source.unit == Some(UseUnit::Utilization) || source.of == Some(Aggregate::Sum)
 }
 
-/// The pods' use as one number, as old as the oldest measurement. Pods that were not measured yet count for nothing, but a
-/// sum without one of them is none.
+/// The usage of the pods as one number, with the time of the oldest measurement. Pods without a measurement are
+/// ignored, except that a sum needs all of them.
 ///
 /// # Errors
 ///
-/// There is no such number; why, in words.
+/// There is no such number; the message says why.
 pub fn amount(source: &ResourceUse, used: &PodMetricsList, pods: &[Pod]) -> Result<SourceValue, String> {
     let of = source.of.unwrap_or_default();
     if of == Aggregate::Sum
@@ -87,7 +87,7 @@ pub fn amount(source: &ResourceUse, used: &PodMetricsList, pods: &[Pod]) -> Resu
     Ok(SourceValue { value: value.to_string(), at: oldest })
 }
 
-/// Its containers run, and it is to stay.
+/// It is running and not being deleted.
 fn runs(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     pod.metadata.deletion_timestamp.is_none() && phase == Some("Running")
@@ -113,10 +113,10 @@ fn value(source: &ResourceUse, used: &PodMetrics, pods: &[Pod]) -> Result<f64, S
     }
 }
 
-/// What the meant containers of a pod request: those that run beside one another.
+/// The sum of the requests of the selected containers of a pod, including sidecars.
 fn requested(name: &str, pod: &str, pods: &[Pod], meant: impl Fn(&str) -> bool) -> Result<f64, String> {
     let found = pods.iter().find(|one| one.metadata.name.as_deref() == Some(pod)).and_then(|one| one.spec.as_ref());
-    let spec = found.ok_or_else(|| format!("there is no pod {pod} any more"))?;
+    let spec = found.ok_or_else(|| format!("pod {pod} no longer exists"))?;
     let init = spec.init_containers.iter().flatten();
     let sidecars = init.filter(|container| container.restart_policy.as_deref() == Some("Always"));
     let mut sum = 0.0;

@@ -1,7 +1,8 @@
-//! What holds of a loop's policy once other loops have tuned it: within its `tunable` bounds, a step at a time, for a while.
+//! The effective policy of a loop that other loops tune: within the bounds of `tunable`, one step at a time, until it
+//! expires.
 //!
-//! Nobody writes a user's spec: what is tuned stands in status, and is laid over the spec here. What is not allowed is left
-//! out and named.
+//! Nobody writes a user's spec: tunings are in the status and are merged with the spec here. A tuning that is not
+//! allowed is left out and reported.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -13,31 +14,31 @@ use crate::api::scalars::Number;
 use crate::logic::closed_loop::common::{FieldError, duration, later, micro_time, number, number_text};
 use crate::logic::quantity;
 
-/// How long a change holds where the spec does not say.
+/// The lifetime of a tuning if the spec has none.
 pub const DEFAULT_TTL: SignedDuration = SignedDuration::from_hours(24);
 
-/// Room for rounding when steps are compared.
+/// Tolerance for rounding when steps are compared.
 const SLACK: f64 = 1e-9;
 
-/// What holds of the policy.
+/// The effective policy.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EffectivePolicy {
     /// All metrics, the most important first.
     pub rank: Vec<String>,
-    /// The metrics, with the levels that hold.
+    /// The metrics, with the effective levels.
     pub metrics: Vec<Metric>,
-    /// The same, to be shown.
+    /// The same, for the status.
     pub shown: Effective,
 }
 
-/// All metrics in the order of the spec's rank; those that it leaves out follow as they are declared.
+/// All metrics in the order of the spec's rank; metrics that are not in the rank follow in the order of the spec.
 #[must_use]
 pub fn declared_rank(spec: &ClosedLoopSpec) -> Vec<String> {
     let rank = spec.policy.as_ref().and_then(|policy| policy.rank.as_deref()).unwrap_or_default();
     complete_rank(rank, spec)
 }
 
-/// The rank with every metric in it once, and nothing else.
+/// The rank with every metric of the spec exactly once.
 fn complete_rank(rank: &[String], spec: &ClosedLoopSpec) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     let declared = || spec.metrics.iter().map(|metric| &metric.name);
@@ -49,7 +50,7 @@ fn complete_rank(rank: &[String], spec: &ClosedLoopSpec) -> Vec<String> {
     all
 }
 
-/// What holds where nobody has tuned anything.
+/// The policy without tunings.
 #[must_use]
 pub fn declared(spec: &ClosedLoopSpec) -> EffectivePolicy {
     let rank = declared_rank(spec);
@@ -57,11 +58,11 @@ pub fn declared(spec: &ClosedLoopSpec) -> EffectivePolicy {
     EffectivePolicy { rank, metrics: spec.metrics.clone(), shown }
 }
 
-/// What holds now. `before` is what held last, from which steps are measured.
+/// The effective policy now. `before` is the last effective policy, from which steps are measured.
 ///
 /// # Errors
 ///
-/// The spec's `tunable` cannot be read.
+/// `tunable` of the spec cannot be parsed.
 pub fn effective(
     spec: &ClosedLoopSpec,
     tuning: &[Tuning],
@@ -73,7 +74,7 @@ pub fn effective(
     if let Some(tunable) = &spec.tunable {
         let ttl = ttl(tunable)?;
         let mut ranked = false;
-        // The first in `by` is the strongest.
+        // Earlier names in `by` have priority.
         for by in &tunable.by {
             let Some(tuning) = tuning.iter().find(|tuning| &tuning.by == by) else { continue };
             let until = later(tuning.at.0, ttl);
@@ -110,16 +111,16 @@ pub fn effective(
     Ok(policy)
 }
 
-/// How long a change holds.
+/// The lifetime of a tuning.
 ///
 /// # Errors
 ///
-/// It cannot be read.
+/// It cannot be parsed.
 pub fn ttl(tunable: &Tunable) -> Result<SignedDuration, FieldError> {
     tunable.ttl.as_ref().map_or(Ok(DEFAULT_TTL), |ttl| duration("tunable.ttl", Some(ttl)))
 }
 
-/// Lays one level over the spec's; false where a stronger loop has it already.
+/// Applies one tuned level to the policy; false if a loop with priority has set it already.
 fn apply_threshold(
     policy: &mut EffectivePolicy,
     spec: &ClosedLoopSpec,
@@ -131,7 +132,7 @@ fn apply_threshold(
         return Ok(false);
     }
     let bounds = bounds(tunable, &tuned.path).ok_or("it is not tunable")?;
-    let declared = level(&spec.metrics, &tuned.path).ok_or("no metric has such a level")?;
+    let declared = level(&spec.metrics, &tuned.path).ok_or("no metric has this level")?;
     let held = before.and_then(|before| before.thresholds.iter().find(|other| other.path == tuned.path));
     let from = held.map_or(&declared, |held| &held.value);
     let (value, was) = (read(&tuned.value)?, read(from)?);
@@ -156,7 +157,7 @@ fn apply_threshold(
     Ok(true)
 }
 
-/// A level that is declared outside its bounds may come back step by step, and go no further out.
+/// A level that is declared outside of its bounds may return step by step, and may not go further out.
 fn check_bounds(bounds: &TunableThreshold, from: f64, value: f64) -> Result<(), String> {
     let (min, max) = (read(&bounds.min)?, read(&bounds.max)?);
     let outside = |value: f64| (min - value).max(value - max).max(0.0);
@@ -171,11 +172,11 @@ fn check_bounds(bounds: &TunableThreshold, from: f64, value: f64) -> Result<(), 
     Ok(())
 }
 
-/// The level after a change by so much: within the bounds, or a step on the way back there, and no further than one step.
+/// The level after a change by `by`: at most one step, and within the bounds or on the way back to them.
 ///
 /// # Errors
 ///
-/// It is not tunable, or cannot be read.
+/// The level is not tunable, or a number cannot be parsed.
 pub fn stepped(tunable: &Tunable, path: &str, now: &Number, by: &Number) -> Result<Number, FieldError> {
     let field = |name: &str| format!("tunable.thresholds[{path}].{name}");
     let bounds = bounds(tunable, path).ok_or_else(|| FieldError::new(path, "it is not tunable"))?;
@@ -186,13 +187,13 @@ pub fn stepped(tunable: &Tunable, path: &str, now: &Number, by: &Number) -> Resu
     Ok(number_text((now + by).min(max).max(min).min(now + step).max(now - step)))
 }
 
-/// The tunable bounds of a level.
+/// The bounds of a tunable level.
 #[must_use]
 pub fn bounds<'a>(tunable: &'a Tunable, path: &str) -> Option<&'a TunableThreshold> {
     tunable.thresholds.iter().flatten().find(|bounds| bounds.path == path)
 }
 
-/// The level that `path` names, such as `cpu.low.raise`; a clear that is not set is its raise.
+/// The level at `path`, such as `cpu.low.raise`. An unset clear is the same as raise.
 #[must_use]
 pub fn level(metrics: &[Metric], path: &str) -> Option<Number> {
     let (name, side, part) = parts(path)?;
@@ -230,7 +231,7 @@ fn parts(path: &str) -> Option<(&str, &str, &str)> {
     parts.next().is_none().then_some(found)
 }
 
-/// Whether an alarm would never end, or both would stand at once.
+/// Whether an alarm would never clear, or both alarms would be raised at once.
 fn crossed(metric: &Metric) -> bool {
     let value = |number: &Number| quantity::number(number.as_str()).ok();
     let over = |a: Option<f64>, b: Option<f64>| matches!((a, b), (Some(a), Some(b)) if a > b);

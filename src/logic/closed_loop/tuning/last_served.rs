@@ -1,16 +1,16 @@
-//! The slow loop's rule: who was served often and who fell behind, so that the latter goes up one rank.
+//! The rule LastServed of a slow loop: it finds the metric that was served least, which then goes up one rank.
 //!
-//! It counts from when the other loop's rank last changed, by that loop's own counters, which only grow: what was missed in
-//! between is not lost. Once some metric was served `window` times, the one that was served least of those below it, and
-//! was wanted at all, is found. One that was never served counts like any other, so that nobody starves.
+//! It uses the counters of the fast loop since its rank last changed. The counters only grow, so samples that the slow
+//! loop missed are not lost. Once a metric was served `window` times, the rule finds the least served of the metrics
+//! below it, among those that were wanted at all. Metrics that were never served count too, so that none starves.
 
 use crate::api::decision::{Counter, DecisionStatus};
 use crate::api::monitoring::{LastServed, Share};
 
-/// After how many times served the rule looks where the spec does not say.
+/// The window if the spec has none.
 pub const DEFAULT_WINDOW: i64 = 10;
 
-/// What is found, given what was found before, the other loop's rank and what it decided.
+/// The result of the rule; `before` is its last result, `other` the status of the fast loop's Decision.
 #[must_use]
 pub fn find_least_served(
     metric: &str,
@@ -25,7 +25,7 @@ pub fn find_least_served(
     let least = least_served(rank, &shares, &other.counters, window);
     let found = match (&least, before) {
         (None, _) => Vec::new(),
-        // The time after a change is counted from when it was found to be due, not from when it happened.
+        // The period after a change begins when the change was found to be due, not when it happened.
         (Some(least), Some(before)) if before.rank == rank && before.least_served.as_ref() == Some(least) => {
             before.found.clone()
         }
@@ -34,7 +34,7 @@ pub fn find_least_served(
     LastServed { metric: metric.to_owned(), rank: rank.to_vec(), base, shares, least_served: least, found }
 }
 
-/// How far the least served metric is behind; 0 where nothing is to change.
+/// How far the least served metric is behind; 0 if nothing is to change.
 #[must_use]
 pub fn imbalance(found: &LastServed) -> i64 {
     let Some(least) = &found.least_served else { return 0 };
@@ -44,7 +44,7 @@ pub fn imbalance(found: &LastServed) -> i64 {
     most.saturating_sub(own)
 }
 
-/// The rank with this metric one place further up; nothing where it is first already, or not there.
+/// The rank with this metric one place higher; none if it is the first or not in the rank.
 #[must_use]
 pub fn raise_rank(rank: &[String], metric: &str) -> Option<Vec<String>> {
     let place = rank.iter().position(|name| name == metric)?;
@@ -54,18 +54,18 @@ pub fn raise_rank(rank: &[String], metric: &str) -> Option<Vec<String>> {
     Some(rank)
 }
 
-/// The counters from which the present rank is judged.
+/// The counters at the beginning of the period of the current rank.
 fn base(before: Option<&LastServed>, rank: &[String], counters: &[Counter]) -> Vec<Share> {
     match before {
         Some(before) if before.rank == rank => restarted(&before.base, counters),
         Some(before) if !before.found.is_empty() => restarted(&before.found, counters),
         Some(_) => totals(rank, counters),
-        // Seen for the first time: all that the other loop ever did counts.
+        // The first time, the period includes everything that the fast loop did.
         None => Vec::new(),
     }
 }
 
-/// Counters that went back belong to a Decision that was made anew: they count from nothing.
+/// Counters that decreased belong to a recreated Decision: the period begins anew.
 fn restarted(base: &[Share], counters: &[Counter]) -> Vec<Share> {
     let went_back = |share: &Share| {
         let now = counters.iter().find(|counter| counter.metric == share.metric);
@@ -89,10 +89,10 @@ fn since_base(name: &str, base: &[Share], counters: &[Counter]) -> Share {
     }
 }
 
-/// The metric that is to go up: of those that stand below one that was served `window` times, were wanted, and were served
-/// less, the one served least; of several the one served longest ago, then the one that stands highest. The same one is found
-/// again until it was served, so that it comes to the top; with the lowest of several, two that were never served would
-/// change places for ever.
+/// The metric that is to go up: the least served of the metrics that are below one that was served `window` times, that
+/// were wanted, and that were served less. Of several, the one served longest ago, then the one with the highest rank.
+/// The same metric is found again until it is served, so that it reaches the top. If the lowest of several were chosen,
+/// two metrics that were never served would swap places for ever.
 fn least_served(rank: &[String], shares: &[Share], counters: &[Counter], window: i64) -> Option<String> {
     let full = shares.iter().position(|share| share.served >= window)?;
     let most = shares.get(full)?.served;

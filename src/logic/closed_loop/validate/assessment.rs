@@ -1,7 +1,8 @@
-//! A loop as a whole: what holds of its policy, what its children are to be, and whether it may act.
+//! The assessment of a loop as a whole: its effective policy, the specs of its children, whether it may act, and its
+//! status.
 //!
-//! Whatever is wrong with the loop, there are children: they then say why nothing is done, and go on where they were once it
-//! is right. Must not know how children are made.
+//! A loop with a problem has children too. They report why nothing is done, and continue once the problem is solved.
+//! Must not know how children are written.
 
 use std::collections::BTreeMap;
 
@@ -24,20 +25,20 @@ use crate::logic::closed_loop::decision::DecisionRules;
 use crate::logic::closed_loop::monitoring::MonitoringRules;
 use crate::logic::closed_loop::tuning::effective_policy;
 
-/// The longest name of a loop: its children bear it in a label.
+/// The longest name of a loop: its children carry it in a label.
 const MAX_NAME: usize = 63;
 
-/// A loop, and what there is around it.
+/// A loop, and the other loops and autoscalers of its namespace.
 #[derive(Clone, Copy, Debug)]
 pub struct AssessmentInput<'a> {
     pub name: &'a str,
     pub spec: &'a ClosedLoopSpec,
     pub status: &'a ClosedLoopStatus,
-    /// Every loop of the namespace, this one included.
+    /// Every loop of the namespace, including this one.
     pub links: &'a BTreeMap<String, LoopLink>,
-    /// This loop, as somebody who acts on its target.
+    /// This loop as a claimant of its target.
     pub me: &'a Claimant,
-    /// Who else acts in the namespace.
+    /// Other claimants in the namespace.
     pub others: &'a [Claimant],
     pub now: Timestamp,
 }
@@ -47,19 +48,19 @@ pub struct AssessmentInput<'a> {
 pub enum LoopProblem {
     /// The spec has to be changed.
     Spec(LoopReason, String),
-    /// Somebody else acts on the same thing.
+    /// Something else acts on the same target.
     Conflict(LoopReason, String),
 }
 
-/// What comes of it.
+/// Result of the assessment.
 #[derive(Clone, Debug)]
 pub struct Assessment {
     pub children: Children,
-    /// What is watched, and how it is decided; none where the spec cannot be read.
+    /// The parsed rules of the first two stages; none if the spec cannot be parsed.
     pub stages: Option<(MonitoringRules, DecisionRules)>,
     pub effective: Effective,
     pub problem: Option<LoopProblem>,
-    /// In what way the loop is too fast for the one that it tunes.
+    /// Why the interval is too short for the loop that it tunes.
     pub overlap: Option<String>,
 }
 
@@ -110,7 +111,7 @@ fn find_problem(case: &AssessmentInput, unreadable: Option<FieldError>) -> Optio
     Some(LoopProblem::Conflict(reason_of(&conflict), conflict.to_string()))
 }
 
-/// The first name that can be no object's: it would lead a request elsewhere.
+/// The first name that no object can have: in a URL it would address something else.
 fn misnamed(spec: &ClosedLoopSpec) -> Option<FieldError> {
     let target = &spec.target;
     let account = spec.service_account_name.as_deref().unwrap_or(names::DEFAULT_ACCOUNT);
@@ -120,7 +121,7 @@ fn misnamed(spec: &ClosedLoopSpec) -> Option<FieldError> {
         ("spec.serviceAccountName", account, names::is_name(account)),
     ];
     let (field, text, _) = checked.into_iter().find(|(_, _, good)| !good)?;
-    Some(FieldError::new(field, format!("{text:?} can be no object's")))
+    Some(FieldError::new(field, format!("{text:?} is not a valid name")))
 }
 
 fn reason_of(conflict: &Conflict) -> LoopReason {
@@ -137,17 +138,17 @@ impl LoopProblem {
     }
 }
 
-/// The statuses of the children, as far as they are there.
+/// The statuses of the children that exist.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ChildStatuses<'a> {
     pub monitoring: Option<&'a MonitoringStatus>,
     pub decision: Option<&'a DecisionStatus>,
     pub execution: Option<&'a ExecutionStatus>,
-    /// Objects of the children's names that are not the loop's.
+    /// Objects with the names of the children that do not belong to the loop; the message names one.
     pub not_owned: Option<&'a str>,
 }
 
-/// The loop's next status; its tuning belongs to others, and is left out.
+/// The next status of the loop, without `tuning`, which other loops write.
 #[must_use]
 pub fn status(
     case: &AssessmentInput,
@@ -192,7 +193,7 @@ fn health(case: &AssessmentInput, assessment: &Assessment, hops: ChildStatuses) 
         return Health::Good(LoopReason::Paused, "the loop is paused".into());
     }
     let (Some(monitoring), Some(_), Some(execution)) = (hops.monitoring, hops.decision, hops.execution) else {
-        return Health::Working(LoopReason::Starting, "the loop's children are being made".into());
+        return Health::Working(LoopReason::Starting, "the loop's children are being created".into());
     };
     let message = || execution.message.clone().unwrap_or_default();
     match execution.state {
@@ -210,7 +211,7 @@ fn health(case: &AssessmentInput, assessment: &Assessment, hops: ChildStatuses) 
         | None => {}
     }
     match monitoring.conditions.iter().find(|condition| condition.type_ == "Ready") {
-        None => Health::Working(LoopReason::Starting, "the loop's children are being made".into()),
+        None => Health::Working(LoopReason::Starting, "the loop's children are being created".into()),
         Some(ready) if ready.status == "True" => {
             Health::Good(LoopReason::Running, "watches, decides and acts".to_owned())
         }
@@ -221,7 +222,7 @@ fn health(case: &AssessmentInput, assessment: &Assessment, hops: ChildStatuses) 
     }
 }
 
-/// Why nothing was seen yet, and what to do where samples have to be pushed.
+/// Why there is no value yet, and how to push a sample if samples are pushed.
 fn no_sample_message(case: &AssessmentInput, message: &str) -> String {
     if case.spec.metrics.iter().all(|metric| metric.source.push.is_none()) {
         return message.to_owned();
@@ -229,13 +230,13 @@ fn no_sample_message(case: &AssessmentInput, message: &str) -> String {
     format!("{message}; samples are pushed: write spec.sample of Monitoring {}, by server-side apply", case.name)
 }
 
-/// The reason of a condition that one of the hops wrote.
+/// The reason of a condition that a hop wrote.
 fn reason_of_condition(condition: &Condition) -> LoopReason {
     let text = serde_json::Value::String(condition.reason.clone());
     serde_json::from_value(text).unwrap_or(LoopReason::Unknown)
 }
 
-/// Whether a new status says what the old one says, the last decision and times aside.
+/// Whether two statuses are equal except for the last decision and times.
 #[must_use]
 pub fn same_edges(old: &ClosedLoopStatus, new: &ClosedLoopStatus) -> bool {
     let messages = |status: &ClosedLoopStatus| -> Vec<String> {
@@ -249,7 +250,7 @@ pub fn same_edges(old: &ClosedLoopStatus, new: &ClosedLoopStatus) -> bool {
 }
 
 impl Assessment {
-    /// Whether children of this name can be made: not where they could not bear it in a label.
+    /// Whether children of this name can be created: the name must fit into a label.
     #[must_use]
     pub fn can_have_children(&self, name: &str) -> bool {
         name.len() <= MAX_NAME

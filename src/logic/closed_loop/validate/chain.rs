@@ -1,4 +1,4 @@
-//! Loops that stand on one another: how deep, in no circle, and how much slower each is than the one below.
+//! Chains of loops that tune each other: their depth, circles, and the ratio of their time scales.
 
 use std::collections::BTreeMap;
 
@@ -7,13 +7,13 @@ use jiff::SignedDuration;
 use crate::api::closed_loop::ClosedLoopSpec;
 use crate::logic::closed_loop::common::{FieldError, duration};
 
-/// How many loops may stand on one another.
+/// The most loops in a chain.
 pub const MAX_DEPTH: usize = 3;
 
-/// How much longer a slow loop's interval must be than what the fast one takes between two actions.
+/// The interval of a slow loop must be at least this many times the dwell and settle of the fast one.
 const SLOWER: i32 = 5;
 
-/// What matters of a loop here.
+/// The properties of a loop that matter in a chain.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoopLink {
     /// Name of the loop that it tunes.
@@ -27,29 +27,29 @@ pub struct LoopLink {
 /// Why a loop may not act.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChainError {
-    /// It tunes, by way of others, itself: the names on the way.
+    /// It tunes itself, directly or through others: the names of the circle.
     Circle(Vec<String>),
-    /// So many loops stand on one another, from it downwards.
+    /// The number of loops in the chain below it, including itself.
     TooDeep(usize),
 }
 
 impl std::fmt::Display for ChainError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Circle(names) => write!(f, "the loops tune one another in a circle: {}", names.join(" -> ")),
+            Self::Circle(names) => write!(f, "the loops tune each other in a circle: {}", names.join(" -> ")),
             Self::TooDeep(depth) => {
-                write!(f, "{depth} loops stand on one another; at most {MAX_DEPTH} may: let it tune one further down")
+                write!(f, "the chain has {depth} loops; at most {MAX_DEPTH} are allowed: tune a loop further down")
             }
         }
     }
 }
 
 impl LoopLink {
-    /// What matters of this loop.
+    /// The link of this loop.
     ///
     /// # Errors
     ///
-    /// A duration cannot be read.
+    /// A duration cannot be parsed.
     pub fn of(spec: &ClosedLoopSpec) -> Result<Self, FieldError> {
         let mut settle = SignedDuration::ZERO;
         for action in spec.actions.iter().flatten() {
@@ -65,22 +65,22 @@ impl LoopLink {
     }
 }
 
-/// Whether this loop of its namespace may act, given all of them.
+/// Checks the chain below this loop; `loops` are all loops of its namespace.
 ///
 /// # Errors
 ///
-/// It stands in a circle, or too high.
+/// The chain is a circle or too deep.
 pub fn check(name: &str, loops: &BTreeMap<String, LoopLink>) -> Result<(), ChainError> {
     let mut way = vec![name.to_owned()];
     let mut at = name;
     while let Some(next) = loops.get(at).and_then(|link| link.tunes.as_deref()) {
         let met = way.iter().any(|passed| passed == next);
         way.push(next.to_owned());
-        // A circle further down is for those in it; this loop merely stands on it, and may not act either.
+        // A loop above a circle may not act either.
         if met {
             return Err(ChainError::Circle(way));
         }
-        // A loop that is not there tunes nothing.
+        // The tuned loop does not exist.
         if !loops.contains_key(next) {
             way.pop();
             break;
@@ -90,7 +90,7 @@ pub fn check(name: &str, loops: &BTreeMap<String, LoopLink>) -> Result<(), Chain
     if way.len() > MAX_DEPTH { Err(ChainError::TooDeep(way.len())) } else { Ok(()) }
 }
 
-/// In what way this loop is too fast for the one that it tunes, in words.
+/// Why this loop is too fast for the loop that it tunes.
 #[must_use]
 pub fn overlap(name: &str, loops: &BTreeMap<String, LoopLink>) -> Option<String> {
     let slow = loops.get(name)?;
@@ -99,7 +99,7 @@ pub fn overlap(name: &str, loops: &BTreeMap<String, LoopLink>) -> Option<String>
     let least = fast.dwell.saturating_add(fast.settle).saturating_mul(SLOWER);
     (slow.interval < least).then(|| {
         format!(
-            "interval {}s is under {SLOWER} times the dwell and settle of {below}, {}s: it judges before effects show",
+            "interval {}s is under {SLOWER} times the dwell and settle of {below}, {}s: it would judge before effects are visible",
             slow.interval.as_secs(),
             least.as_secs()
         )

@@ -1,7 +1,7 @@
-//! Who else acts on the same thing: of two loops the later one gives way; to an autoscaler every loop does.
+//! Conflicts on a target: the later of two loops does not act, and no loop acts on the target of an autoscaler.
 //!
-//! An autoscaler that came later does not read our conditions and would go on: then two would pull at one number. So the loop
-//! stops, whoever was there first.
+//! An autoscaler does not read our conditions. If it was created later, it would act anyway, and both would change the
+//! same number. So the loop stops, whichever was first.
 
 use jiff::Timestamp;
 
@@ -9,21 +9,21 @@ use crate::api::closed_loop::{ClosedLoopSpec, LoopMode, TargetRef};
 use crate::logic::closed_loop::rung;
 use crate::logic::facts::{AutoscalerFact, AutoscalerKind};
 
-/// Who acts on something.
+/// Something that acts on a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimant {
     pub kind: ClaimantKind,
     pub name: String,
     pub uid: String,
     pub created: Timestamp,
-    /// On what.
+    /// The target.
     pub target: TargetRef,
-    /// On which dimensions of it: `replicas`, `app/memory`, see [`rung::dimension`].
+    /// The dimensions that it changes: `replicas`, `app/memory`; see [`rung::dimension`].
     pub dimensions: Vec<String>,
 }
 
-/// What kind of thing acts.
-// In this order they are named: a ScaledObject before the HorizontalPodAutoscaler that it makes.
+/// The kind of a claimant.
+// Conflicts are reported in this order: a ScaledObject before the HorizontalPodAutoscaler that it creates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ClaimantKind {
     ScaledObject,
@@ -33,7 +33,7 @@ pub enum ClaimantKind {
 }
 
 impl ClaimantKind {
-    /// The kind's name.
+    /// Name of the kind.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -44,7 +44,7 @@ impl ClaimantKind {
         }
     }
 
-    /// It scales by itself, and does not read our conditions.
+    /// Whether it scales by itself and does not read our conditions.
     #[must_use]
     pub fn is_autoscaler(self) -> bool {
         match self {
@@ -65,7 +65,7 @@ impl From<AutoscalerKind> for ClaimantKind {
 }
 
 impl Claimant {
-    /// An autoscaler, as far as it is in the way of a loop that acts on these dimensions.
+    /// An autoscaler as a claimant of those of the dimensions that it changes.
     #[must_use]
     pub fn autoscaler(fact: &AutoscalerFact, dimensions: &[String]) -> Self {
         Self {
@@ -95,7 +95,7 @@ impl std::fmt::Display for Conflict {
     }
 }
 
-/// On which dimensions a loop acts; none where it only watches, or only says what it would do.
+/// The dimensions that a loop changes; none if it does not act.
 #[must_use]
 pub fn dimensions(spec: &ClosedLoopSpec) -> Vec<String> {
     match spec.mode {
@@ -103,14 +103,14 @@ pub fn dimensions(spec: &ClosedLoopSpec) -> Vec<String> {
         LoopMode::Auto | LoopMode::Approve => {}
     }
     let rungs = spec.actions.iter().flatten().flat_map(|action| &action.ladder);
-    // Events disturb nobody.
+    // Events conflict with nothing.
     let mut all: Vec<String> = rungs.filter(|rung| rung.webhook.is_none()).map(rung::dimension).collect();
     all.sort();
     all.dedup();
     all
 }
 
-/// Whether somebody before this loop acts on the same thing.
+/// The first claimant with precedence over this loop on the same dimension of the same target.
 #[must_use]
 pub fn find(me: &Claimant, others: &[Claimant]) -> Option<Conflict> {
     let mut before: Vec<&Claimant> = others
@@ -132,7 +132,7 @@ fn precedes(other: &Claimant, me: &Claimant) -> bool {
     other.kind.is_autoscaler() || (other.created, &other.name, &other.uid) < (me.created, &me.name, &me.uid)
 }
 
-/// The same object, whatever version of its group it is named in.
+/// Whether both are the same object, in any version of its API group.
 fn same_target(a: &TargetRef, b: &TargetRef) -> bool {
     let group =
         |target: &TargetRef| target.api_version.rsplit_once('/').map_or(String::new(), |(group, _)| group.into());

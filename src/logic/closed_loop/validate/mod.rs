@@ -1,12 +1,12 @@
 //! Whether a loop as a whole may act.
 //!
-//! | file | what it decides |
+//! | file | content |
 //! |---|---|
-//! | `support` | what this version of the operator cannot do yet |
-//! | `names` | which names of users may become part of a request |
-//! | `chain` | how loops stand on one another |
-//! | `conflict` | who else acts on the target |
-//! | `assessment` | all of it: the policy that holds, the children, and the loop's own status |
+//! | `support` | fields that this version of the operator does not support |
+//! | `names` | which names of users may be part of a URL of the API server |
+//! | `chain` | chains of loops that tune each other |
+//! | `conflict` | other loops and autoscalers on the same target |
+//! | `assessment` | all of these; the effective policy, the children, and the loop's own status |
 
 pub mod assessment;
 pub mod chain;

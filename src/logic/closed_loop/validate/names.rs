@@ -1,16 +1,16 @@
-//! Names that users write and that become a part of an address of the API server: none may lead a request elsewhere.
+//! Names that users write and that become part of a URL of the API server: none may address something else.
 
-/// The service account of a loop that names none: its namespace's own.
+/// The service account of a loop whose spec names none: the default one of its namespace.
 pub const DEFAULT_ACCOUNT: &str = "default";
 
-/// Whether this can be the name of an object.
+/// Whether an object can have this name.
 #[must_use]
 pub fn is_name(text: &str) -> bool {
     let may = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | ':');
     text.chars().all(may) && !text.trim_matches('.').is_empty()
 }
 
-/// Whether this can be an API version, which may hold a group: names with slashes between.
+/// Whether this is an API version, with or without a group: names separated by slashes.
 #[must_use]
 pub fn is_api_version(text: &str) -> bool {
     text.split('/').all(is_name)

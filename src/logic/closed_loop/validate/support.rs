@@ -1,13 +1,13 @@
-//! What this version of the operator can do: of what the schema accepts, the part that is not there yet is named.
+//! Fields that the schema accepts and this version of the operator does not support.
 
 use crate::api::closed_loop::ClosedLoopSpec;
 use crate::logic::closed_loop::common::FieldError;
 
-/// Checks that everything the spec asks for can be done.
+/// Checks that everything in the spec is supported.
 ///
 /// # Errors
 ///
-/// It cannot; the fault names the first field that is in the way.
+/// It is not; the error names the first field.
 pub fn check(spec: &ClosedLoopSpec) -> Result<(), FieldError> {
     let missing = spec.metrics.iter().find(|metric| metric.source.node_config.is_some());
     if let Some(metric) = missing {

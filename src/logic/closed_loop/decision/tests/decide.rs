@@ -42,7 +42,7 @@ fn the_dwell_is_kept_and_counts_as_limited() {
     }
     assert_eq!(this.effects.len(), 1);
     assert_eq!(reasons(&this), [("cpu", LoopReason::Dwell), ("memory", LoopReason::Dwell)]);
-    assert!(this.messages().1.starts_with("Hold cpu: the time between two actions lasts until"));
+    assert!(this.messages().1.starts_with("Hold cpu: dwell: no action before"));
     assert_eq!(counters(&this, "cpu"), (60, 1, 59));
     this.push(at(60), &LOW);
     assert_eq!(this.effects.len(), 2);

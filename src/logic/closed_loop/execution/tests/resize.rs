@@ -130,7 +130,7 @@ fn the_pods_that_are_behind_are_resized_and_no_other() {
     assert_eq!(stage.names(), ["c 512Mi"], "the process was killed between the two");
     stage.write("c", "512Mi");
     let message = stage.ends(ExecutionState::Done, LoopReason::Done);
-    assert!(message.contains("from request 256Mi to request 512Mi in 2 pods; pods made later begin with"), "{message}");
+    assert!(message.contains("from request 256Mi to request 512Mi in 2 pods; new pods start with"), "{message}");
 }
 
 #[test]
@@ -196,7 +196,7 @@ fn asked_for_is_not_given() {
     stage.write("a", "512Mi");
     stage.pod("a").has = Some(memory("256Mi"));
     let message = stage.ends(ExecutionState::Executing, LoopReason::Executing);
-    assert!(message.contains("0 of 1 pods have it; pod a does not yet"), "{message}");
+    assert!(message.contains("0 of 1 pods are resized; pod a is not yet"), "{message}");
     assert_eq!(stage.step(1, None), ExecutionStep::Wait(at(2)), "nobody tells, so it asks");
     stage.pod("a").pending = Some(PendingResize { refused: false, message: "node is full".into() });
     assert!(stage.ends(ExecutionState::Executing, LoopReason::Executing).contains("node is full"));
