@@ -146,8 +146,9 @@ impl WorkloadActions {
             Some(effect)
         });
         let Some(effect) = planned else { return Ok(()) };
-        let _reservation = Reservation { store: &self.ctx.store, key };
+        let mut reservation = Reservation { store: &self.ctx.store, key, open: false };
         let (admitted, ()) = tokio::join!(self.perform(&effect), self.write_receipt_of(&effect));
+        reservation.open = matches!(&admitted, Err(ActError::Request(error)) if error.leaves_open());
         admitted.map_err(|error| (effect, error))
     }
 
@@ -220,6 +221,7 @@ impl WorkloadActions {
             done => drop(done?),
         }
         self.state.unanswered().remove(key);
+        self.ctx.store.write(|world| world.release(key));
         Ok(())
     }
 
@@ -251,15 +253,18 @@ impl WorkloadActions {
     }
 }
 
-/// Ends with the write that it is for, however that ends.
+/// Ends with the write that it is for; or, while nobody knows whether that was carried out, when it is looked up.
 struct Reservation<'a> {
     store: &'a Store,
     key: &'a Key,
+    open: bool,
 }
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        self.store.write(|world| world.release(self.key));
+        if !self.open {
+            self.store.write(|world| world.release(self.key));
+        }
     }
 }
 

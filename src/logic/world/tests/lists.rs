@@ -51,7 +51,7 @@ fn happenings() -> impl Strategy<Value = Vec<Happens>> {
 
 /// What a request of ours came to.
 enum Answer {
-    Is(PodFact),
+    Is(Box<PodFact>),
     Gone(Identity),
 }
 
@@ -124,11 +124,11 @@ impl Scene {
             Happens::Changed(number) => drop(self.change(number)),
             Happens::Deleted(number) => drop(self.delete(number)),
             Happens::WeMake(number) => {
-                let answer = self.make(number).map(Answer::Is);
+                let answer = self.make(number).map(Box::new).map(Answer::Is);
                 self.answers.extend(answer);
             }
             Happens::WeChange(number) => {
-                let answer = self.change(number).map(Answer::Is);
+                let answer = self.change(number).map(Box::new).map(Answer::Is);
                 self.answers.extend(answer);
             }
             Happens::WeDelete(number) => {
@@ -136,7 +136,7 @@ impl Scene {
                 self.answers.extend(gone);
             }
             Happens::Answer => match self.answers.pop_front() {
-                Some(Answer::Is(pod)) => drop(self.world.apply(pod, Source::Own)),
+                Some(Answer::Is(pod)) => drop(self.world.apply(*pod, Source::Own)),
                 Some(Answer::Gone(id)) => drop(self.world.remove::<PodFact>(&id)),
                 None => {}
             },
