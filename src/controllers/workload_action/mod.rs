@@ -162,8 +162,9 @@ impl WorkloadActions {
             Some(effect)
         });
         let Some(effect) = planned else { return Ok(()) };
-        let _reservation = Reservation { world: &self.world, key };
+        let mut reservation = Reservation { world: &self.world, key, open: false };
         let (admitted, ()) = tokio::join!(self.perform(&effect), self.write_receipt_of(&effect));
+        reservation.open = admitted.as_ref().is_err_and(Error::leaves_open);
         admitted.map_err(|error| (effect, error))
     }
 
@@ -253,6 +254,7 @@ impl WorkloadActions {
             done => self.take_in(done?),
         }
         self.state.unanswered().remove(key);
+        self.world.write(|world| world.release(key));
         Ok(())
     }
 
@@ -284,15 +286,18 @@ impl WorkloadActions {
     }
 }
 
-/// Ends with the write that it is for, however that ends.
+/// Ends with the write that it is for; or, while nobody knows whether that was carried out, when it is looked up.
 struct Reservation<'a> {
     world: &'a Shared,
     key: &'a Key,
+    open: bool,
 }
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        self.world.write(|world| world.release(self.key));
+        if !self.open {
+            self.world.write(|world| world.release(self.key));
+        }
     }
 }
 

@@ -297,8 +297,24 @@ async fn a_reservation_ends_with_the_write_that_it_is_for() {
     let api = scripted([]);
     let world = &api.controller.world;
     world.write(|world| world.reserve(&key(), vec![]));
-    let reservation = Reservation { world, key: &key() };
+    let reservation = Reservation { world, key: &key(), open: false };
     assert!(world.read(|world| world.is_reserved(&key())));
     drop(reservation);
+    assert!(!world.read(|world| world.is_reserved(&key())));
+}
+
+#[tokio::test]
+async fn the_reservation_of_an_admission_without_an_answer_lasts_until_it_is_looked_up() {
+    let api = scripted([status(504, "Timeout", "too slow"), (200, ended("2"))]);
+    api.knows_action(action("1"));
+    let world = &api.controller.world;
+    world.write(|world| world.reserve(&key(), vec![]));
+    drop(Reservation { world, key: &key(), open: true });
+    let id = Identity { key: key(), uid: "u1".into(), version: "1".into() };
+    let admission = Effect::Admit { action: id, status: Box::default(), receipt: None };
+    api.controller.state.unanswered().insert(key(), admission);
+    api.reconcile().await.unwrap_err();
+    assert!(world.read(|world| world.is_reserved(&key())), "nobody knows yet");
+    api.reconcile().await.unwrap();
     assert!(!world.read(|world| world.is_reserved(&key())));
 }
