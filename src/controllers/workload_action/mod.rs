@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use crate::api::workload_action::WorkloadActionStatus;
+use crate::api::workload_action::status::Slot;
 use crate::caches::{Shared, Synced};
 use crate::controllers::error::Error;
 use crate::controllers::events::Events;
@@ -27,7 +28,7 @@ use crate::controllers::{Again, Controller, Outcome};
 use crate::logic::facts::Key;
 use crate::logic::workload_action::effect::{Effect, Next, Refusal, RefusalKind};
 use crate::logic::workload_action::{Limits, next, refused};
-use crate::logic::world::{Source, Wakes};
+use crate::logic::world::{Source, Wakes, World};
 use crate::metrics::{Metrics, ReasonLabel};
 use act::Done;
 pub use janitor::{Janitor, run as run_janitor};
@@ -157,7 +158,7 @@ impl WorkloadActions {
                 return None;
             };
             if let Effect::Admit { status, .. } = &effect {
-                world.reserve(key, status.slots.clone());
+                world.reserve(key, taken_up(world, key, status));
             }
             Some(effect)
         });
@@ -284,6 +285,14 @@ impl WorkloadActions {
             None => Rest::Report(Box::new(Effect::Record { action: (&action.metadata).into(), status })),
         }
     }
+}
+
+/// What counts as taken until an admission is known to be carried out: what its slots are to have, and what they have and
+/// give up by it.
+fn taken_up(world: &World, key: &Key, admitted: &WorkloadActionStatus) -> Vec<Slot> {
+    let recorded = world.action(key).and_then(|action| action.status.as_ref());
+    let recorded = recorded.map(|status| status.slots.as_slice()).unwrap_or_default();
+    recorded.iter().filter(|slot| !admitted.slots.contains(slot)).chain(&admitted.slots).cloned().collect()
 }
 
 /// Ends with the write that it is for; or, while nobody knows whether that was carried out, when it is looked up.
