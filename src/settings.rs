@@ -55,7 +55,7 @@ pub struct LimitSettings {
 #[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ClosedLoops {
-    /// How many loops are worked on at the same time, 1 to 1000. Default: 16.
+    /// How many objects each of the four controllers of loops works on at the same time, 1 to 1000. Default: 16.
     pub concurrency: usize,
     /// The kinds of which loops may change fields (rung `patch`). Default: none.
     pub patchable_kinds: Vec<PatchableKind>,
@@ -83,7 +83,8 @@ pub struct Outbound {
     pub allow_api_server: bool,
     /// Seconds after which one request is given up, 1 to 60; a loop's interval where that is shorter. Default: 10.
     pub timeout_seconds: u64,
-    /// How many loops may wait for their sources at the same time, 1 to 100000. Default: 4096.
+    /// How many requests may be under way at the same time, 1 to 100000. One namespace may hold a quarter of them.
+    /// Default: 4096.
     pub concurrency: usize,
 }
 

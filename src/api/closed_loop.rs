@@ -62,7 +62,7 @@ pub struct ClosedLoopSpec {
     /// Paused does nothing. Default: Auto.
     #[serde(default)]
     pub mode: LoopMode,
-    /// How often the sources are asked and the levels looked at, 1s to 24h. Pushed samples are looked at as they come.
+    /// How often the sources are queried and the levels checked, 1s to 24h. A pushed sample is checked as it comes.
     /// Default: 15s.
     #[serde(default = "default_interval")]
     pub interval: DurationText,
@@ -70,13 +70,13 @@ pub struct ClosedLoopSpec {
     /// it travel. Default: OnChange.
     #[serde(default)]
     pub trace: Trace,
-    /// Account of this namespace as which actions are done; it needs the rights to do them. Default: `default`.
+    /// Service account of this namespace that does the actions; it needs the rights to do them. Default: `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub service_account_name: Option<String>,
     /// What the loop acts on.
     pub target: TargetRef,
-    /// What the loop watches. 1 to 16.
+    /// The metrics that the loop watches. 1 to 16.
     #[schemars(length(min = 1, max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub metrics: Vec<Metric>,
@@ -87,7 +87,7 @@ pub struct ClosedLoopSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub actions: Option<Vec<LoopAction>>,
-    /// What other loops may change of this one. Default: nothing.
+    /// What other loops may change in this loop's policy. Default: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunable: Option<Tunable>,
     /// Number of the proposal that may be carried out, with mode: Approve. Default: none.

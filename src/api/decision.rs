@@ -48,7 +48,7 @@ pub struct DecisionSpec {
     /// When the status is written. Default: OnChange.
     #[serde(default)]
     pub trace: Trace,
-    /// Why nothing may be decided though the loop is not paused: another one has the target. Default: nothing is in the way.
+    /// Why nothing may be decided although the loop is not paused: another loop has the target. Default: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub blocked: Option<String>,
@@ -67,7 +67,7 @@ pub struct DecisionSpec {
     pub actions: Vec<LoopAction>,
 }
 
-/// What was decided, and the memory that decisions need. Written by decision alone.
+/// What was decided, and the history that decisions need. Written by decision alone.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct DecisionStatus {
@@ -78,7 +78,7 @@ pub struct DecisionStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
-    /// The last sample that was looked at.
+    /// The last sample that was evaluated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<Tag>,
     /// Number of the last decision. It only grows.
@@ -90,27 +90,27 @@ pub struct DecisionStatus {
     /// The last decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chosen: Option<Chosen>,
-    /// How the last decision stands.
+    /// How far the last decision is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<LoopReason>,
-    /// The alarms of the last sample that were passed over, and why.
+    /// The alarms of the last sample that were not served, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub rejected: Vec<Rejected>,
-    /// What holds the loop back now.
+    /// The limits in effect now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<LimitState>,
     /// How often each metric was wanted, served and limited. They only grow.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["metric".into()]))]
     pub counters: Vec<Counter>,
-    /// How far each ladder was climbed.
+    /// Which rung of each ladder is due.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub ladders: Vec<LadderState>,
-    /// Of the past actions those that dwell, budgets and oscillation still ask for, and the last two: the oldest first.
+    /// The past actions that dwell, budgets and oscillation still need, and at least the last two: the oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
@@ -120,12 +120,12 @@ pub struct DecisionStatus {
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub history: Vec<Entry>,
-    /// The leader term in which this was written: each time that a replica of the operator takes the lease, another one
-    /// begins. A decision of an earlier term is carried out once it was confirmed in this one.
+    /// The leader term in which this was written; a term begins each time that a replica of the operator takes the lease.
+    /// A decision of an earlier term is carried out only after it is confirmed in the current one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub term: Option<String>,
-    /// When this status was last written. How the last decision ended, and what is counted besides, is written with the next
-    /// decision, or five minutes after the last write; until then Execution's status tells.
+    /// When this status was last written. The end of the last decision and the counters are written with the next decision,
+    /// or five minutes after the last write; until then see Execution's status.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heartbeat: Option<MicroTime>,
 }
@@ -147,14 +147,14 @@ pub struct Chosen {
     pub action: Rung,
     /// When it was decided.
     pub at: MicroTime,
-    /// uid of the Execution that is to carry it out; another one, made in its place, leaves it alone.
+    /// uid of the Execution that is to carry it out; an Execution that was made in its place ignores it.
     pub executor: String,
     /// Auto, DryRun or Approve: the mode in which it was decided.
     pub mode: LoopMode,
-    /// The value was not known: capacity must not be lowered.
+    /// The value was unknown: capacity must not be lowered.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unknown: bool,
-    /// The metric of the target loop that is to go up, for tune.
+    /// For tune: the metric of the target loop that moves up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least_served: Option<String>,
     /// How it ended; unset while it is being carried out, and until the next write.
@@ -162,7 +162,7 @@ pub struct Chosen {
     pub outcome: Option<Outcome>,
 }
 
-/// An alarm that was passed over.
+/// An alarm that was not served.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Rejected {
@@ -176,20 +176,20 @@ pub struct Rejected {
     pub message: String,
 }
 
-/// What holds the loop back.
+/// The limits in effect.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct LimitState {
-    /// Until then the dwell lasts.
+    /// When the dwell ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dwell_until: Option<MicroTime>,
-    /// How many actions the budget still has.
+    /// How many actions the budget still allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_left: Option<i32>,
-    /// Until then capacity is not lowered, as the loop has oscillated.
+    /// Until when capacity is not lowered, because the loop has oscillated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub damped_until: Option<MicroTime>,
-    /// Until then nothing is done, as the loop has oscillated.
+    /// Until when nothing is done, because the loop has oscillated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frozen_until: Option<MicroTime>,
 }
@@ -204,14 +204,14 @@ pub struct Counter {
     pub wanted: i64,
     /// How often it was served.
     pub served: i64,
-    /// How often a limit was in the way: dwell, budget, oscillation, time, min or max.
+    /// How often a limit prevented it: dwell, budget, oscillation, time, min or max.
     pub limited: i64,
     /// When it was last served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_served: Option<MicroTime>,
 }
 
-/// How far a ladder was climbed.
+/// Which rung of a ladder is due.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct LadderState {
@@ -219,7 +219,7 @@ pub struct LadderState {
     pub metric: String,
     /// On which side.
     pub side: Side,
-    /// The rung whose turn it is, from 0.
+    /// The rung that is due, from 0.
     pub rung: i32,
     /// When the last action's effect can be judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -227,22 +227,22 @@ pub struct LadderState {
     /// The value when it was done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<Number>,
-    /// No rung is left until then.
+    /// Until when no rung is left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exhausted_until: Option<MicroTime>,
 }
 
-/// An action that was decided, as far as limits care.
+/// An action that was decided: what limits need to know of it.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Act {
     /// Number of the decision.
     pub seq: i64,
-    /// When.
+    /// When it was decided.
     pub at: MicroTime,
     /// Whether it raises or lowers capacity.
     pub direction: Direction,
-    /// Of what: `replicas`, `app/memory`.
+    /// Which capacity: `replicas`, `app/memory`.
     pub dimension: String,
 }
 
@@ -257,11 +257,11 @@ pub enum Outcome {
     Limited,
     /// It could not be carried out.
     Failed,
-    /// The target was changed by another in between; the next decision starts from what there is then.
+    /// Somebody else changed the target in between; the next decision starts from its state then.
     Overtaken,
-    /// What became of it cannot be known; it is not done again.
+    /// Its outcome cannot be determined; it is not done again.
     Lost,
-    /// It was taken back before it was begun.
+    /// It was withdrawn before it was begun.
     Withdrawn,
 }
 
@@ -290,7 +290,7 @@ pub enum Direction {
     Neither,
 }
 
-/// One decision, for people.
+/// One past decision, for people.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {

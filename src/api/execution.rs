@@ -14,7 +14,7 @@ use super::scalars::Number;
 /// At most as many pods are resized by one decision.
 pub const CLAIMED_PODS: usize = 100;
 
-/// On what a loop acts, and as whom. Made and written by the closed-loop controller.
+/// What a loop acts on, and as which account. Created and written by the closed-loop controller.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "ganglion.dev",
@@ -38,16 +38,16 @@ pub const CLAIMED_PODS: usize = 100;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ExecutionSpec {
-    /// What is acted on.
+    /// The object to act on.
     pub target: TargetRef,
-    /// Account of this namespace as which actions are done. Default: `default`.
+    /// Service account of this namespace that does the actions. Default: `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub service_account_name: Option<String>,
-    /// Nothing is begun; what was claimed is brought to its end. Default: false.
+    /// Begins nothing new; a claimed decision is finished. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
-    /// Why nothing may be begun though the loop is not paused: another one has the target. Default: nothing is in the way.
+    /// Why nothing may be begun although the loop is not paused: another loop has the target. Default: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub blocked: Option<String>,
@@ -70,16 +70,16 @@ pub struct ExecutionStatus {
     /// The sample that the last decision was about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<Tag>,
-    /// Number of the last decision that was taken up. Unset until execution has seen this object.
+    /// Number of the last decision that was handled. Unset until execution has seen this object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<i64>,
-    /// How far it is.
+    /// How far it has been carried out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<ExecutionState>,
     /// Why it ended as it did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<LoopReason>,
-    /// Since when.
+    /// Since when it is in this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<MicroTime>,
     /// The same in words: `scaled Deployment/web from 3 to 4`.
@@ -88,30 +88,30 @@ pub struct ExecutionStatus {
     /// The value before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
-    /// The value that was to be.
+    /// The intended value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// The value that was seen at the end.
+    /// The value observed at the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effective: Option<String>,
-    /// What is being done: recorded before it is.
+    /// What is being done; recorded before it is done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<Claim>,
-    /// What the last change of a field left behind, to notice that somebody takes it back.
+    /// The result of the last change of a field, to notice when somebody reverts it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<Left>,
-    /// When changes of this loop were taken back, and by whom: the last three within ten minutes. Three stop the loop.
+    /// When changes of this loop were reverted, and by whom: the last three within ten minutes. Three stop the loop.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 3))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub undone: Vec<Undone>,
 }
 
-/// A change of a field that was done.
+/// A change that was made to a field.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Left {
-    /// Of what: `replicas`, or the path of a field.
+    /// Which field: `replicas`, or a path.
     pub dimension: String,
     /// The value before.
     pub before: String,
@@ -119,24 +119,24 @@ pub struct Left {
     pub after: String,
 }
 
-/// A change that was taken back.
+/// A change that was reverted.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Undone {
     /// When it was noticed.
     pub at: MicroTime,
-    /// The field manager that took it back.
+    /// The field manager that reverted it.
     pub by: String,
 }
 
-/// How far a decision is carried out.
+/// How far a decision has been carried out.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExecutionState {
-    /// Nothing was to be done yet.
+    /// No decision yet.
     Idle,
-    /// It is recorded what will be done; it may have been done.
+    /// The intent is recorded; the effect may have happened.
     Claimed,
-    /// Its effect is under way.
+    /// The effect is under way.
     Executing,
     /// It was done.
     Done,
@@ -144,13 +144,13 @@ pub enum ExecutionState {
     Limited,
     /// It could not be done.
     Failed,
-    /// The target was changed by another in between; nothing more is done.
+    /// Somebody else changed the target in between; nothing more is done.
     Overtaken,
-    /// Whether it was done cannot be known; it is not done again.
+    /// Whether it was done cannot be determined; it is not done again.
     Lost,
 }
 
-/// What is about to be done, in absolute values, so that doing it again changes nothing.
+/// The intent, in absolute values, so that repeating it changes nothing.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Claim {
@@ -158,12 +158,12 @@ pub struct Claim {
     pub seq: i64,
     /// When it was claimed.
     pub at: MicroTime,
-    /// Until when it must have ended.
+    /// Its deadline.
     pub deadline: MicroTime,
     /// What is to be done.
     #[serde(rename = "do")]
     pub action: Rung,
-    /// What the target is to be.
+    /// The intended state of the target.
     pub goal: Goal,
     /// Requests and limits when it was claimed, for resize.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -171,17 +171,17 @@ pub struct Claim {
     /// uid of the target when it was claimed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
-    /// Generation of the target when it was claimed: another one means that somebody has changed it since, we or others.
+    /// Generation of the target when it was claimed; a different one means that the target has been changed since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<i64>,
-    /// The pods that are resized, the furthest behind first. At most 100.
+    /// The pods to resize, those furthest from the goal first. At most 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 100))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub pods: Vec<ClaimedPod>,
 }
 
-/// A pod that is resized, as it was when that was claimed.
+/// A pod to resize, as it was at the claim.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimedPod {
@@ -189,34 +189,34 @@ pub struct ClaimedPod {
     pub name: String,
     /// Its uid.
     pub uid: String,
-    /// Its generation: another one means that somebody has changed it since, we or others.
+    /// Its generation; a different one means that the pod has been changed since.
     pub generation: i64,
 }
 
-/// What the target is to be. Exactly one member is set.
+/// The intended state of the target. Exactly one member is set.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Goal {
-    /// So many replicas.
+    /// Number of replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// So much of a resource.
+    /// Quantity of a resource.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantities: Option<Quantities>,
-    /// This value, as JSON.
+    /// Value of the field, as JSON.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// A WorkloadAction of this name.
+    /// Name of the WorkloadAction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload_action: Option<String>,
-    /// A CloudEvent of this id was sent.
+    /// Id of the CloudEvent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event: Option<String>,
-    /// This rank.
+    /// The whole rank.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub rank: Option<Vec<String>>,
-    /// This level.
+    /// A level.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<Number>,
 }
@@ -225,10 +225,10 @@ pub struct Goal {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Quantities {
-    /// What is requested, where there is a request.
+    /// The request, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<Number>,
-    /// What it is limited to, where there is a limit.
+    /// The limit, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Number>,
 }

@@ -38,20 +38,20 @@ pub struct MonitoringSpec {
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub metrics: Vec<Metric>,
-    /// How often the sources are asked. Default: 15s.
+    /// How often the sources are queried. Default: 15s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<DurationText>,
     /// When the status is written. Default: OnChange.
     #[serde(default)]
     pub trace: Trace,
-    /// Account as which objects are read. Default: `default`.
+    /// Service account that objects are read as. Default: `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub service_account_name: Option<String>,
-    /// What the loop acts on, for sources that speak of it.
+    /// What the loop acts on, for sources that refer to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<TargetRef>,
-    /// Nothing is watched. Default: false.
+    /// Stops watching. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
     /// The last sample that was pushed. Write it by server-side apply, with a field manager of your own.
@@ -59,8 +59,8 @@ pub struct MonitoringSpec {
     pub sample: Option<Sample>,
 }
 
-/// What was seen. Written by monitoring alone. It names no generation, nor do its conditions: each pushed sample is another,
-/// and not each is worth a write, so that who compares the two would wait for ever.
+/// What was observed. Written by monitoring alone. Neither it nor its conditions have an observedGeneration: each pushed
+/// sample is a new generation, and not each sample is written, so a client that compares the two would wait forever.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct MonitoringStatus {
@@ -68,7 +68,7 @@ pub struct MonitoringStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
-    /// The last sample that was taken.
+    /// The last sample that was accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<Tag>,
     /// The alarms in words, in the order of the metrics: `Low cpu,Low memory`; `No Event` where there is none.
@@ -82,7 +82,7 @@ pub struct MonitoringStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub alarms: Vec<AlarmState>,
-    /// The alarms that will stand unless the value turns within `for`.
+    /// The alarms that will be raised unless the value recovers within `for`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub pending: Vec<AlarmState>,
@@ -97,16 +97,16 @@ pub struct MonitoringStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["metric".into()]))]
     pub last_served: Vec<LastServed>,
-    /// When the last sample was received, by the operator's clock: what was received before a decision took effect is not
-    /// decided about once more.
+    /// When the last sample was received, by the operator's clock. A sample that was received before a decision took effect
+    /// leads to no further decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received: Option<MicroTime>,
-    /// While an alarm stands: until when this holds unless something new comes. Nothing is decided on it later; it is looked at
-    /// again then.
+    /// While an alarm stands: how long the values count as current. Nothing is decided on them later; monitoring looks at
+    /// them again at that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid_until: Option<MicroTime>,
-    /// The leader term in which this was written: each time that a replica of the operator takes the lease, another one
-    /// begins. Decisions rest on what was written in their own term.
+    /// The leader term in which this was written; a term begins each time that a replica of the operator takes the lease.
+    /// Decisions use only what was written in their own term.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub term: Option<String>,
     /// When this status was last written.
@@ -120,7 +120,7 @@ pub struct MonitoringStatus {
 pub struct Reading {
     /// Name of the metric.
     pub metric: String,
-    /// Its value, as it came.
+    /// Its value, as it was received.
     pub value: Number,
     /// When it was measured.
     pub at: MicroTime,
@@ -139,10 +139,10 @@ pub struct AlarmState {
     /// How far it is beyond the level, as a share of the level: "0.6".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excess: Option<Number>,
-    /// The value is not known now, or assumed: nothing may lower capacity because of it.
+    /// The value is unknown or assumed now: no action may lower capacity because of it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unknown: bool,
-    /// The value is not known now and the alarm is only kept: nothing is done because of it.
+    /// The value is unknown now and the alarm is only kept: nothing is done about it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
 }
@@ -159,19 +159,19 @@ pub struct UnknownMetric {
     pub message: String,
 }
 
-/// How many samples were refused, by why. They only grow.
+/// How many samples were refused, by reason. The numbers only grow.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Refused {
-    /// Samples older than the last one that was taken.
+    /// Samples older than the last accepted one.
     pub out_of_order: i64,
-    /// Samples as old as the last one that was taken.
+    /// Samples as old as the last accepted one.
     pub repeated: i64,
     /// Samples from the future.
     pub from_future: i64,
     /// Samples whose time cannot be read.
     pub unreadable: i64,
-    /// Why the last one was.
+    /// Why the last sample was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<LoopReason>,
 }
@@ -193,7 +193,7 @@ pub struct LastServed {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub shares: Vec<Share>,
-    /// The metric that is to go up.
+    /// The metric that should move up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least_served: Option<String>,
     /// The other loop's counters when that was found: what comes later counts for the time after the change.

@@ -29,7 +29,7 @@ pub struct PodRef {
     pub name: String,
 }
 
-/// The nodes that replicas are taken from. What is set narrows one another.
+/// The nodes that replicas are taken from. The members that are set must all match.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -51,7 +51,7 @@ pub struct NodeSource {
     pub condition: Option<String>,
 }
 
-/// The nodes that replicas go to. What is set narrows one another; among the nodes left, the one with the largest free
+/// The nodes that replicas go to. The members that are set must all match; among the nodes left, the one with the largest free
 /// share of cpu and memory is taken, replicas on their way included.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]

@@ -1,5 +1,5 @@
 //! Controllers: the loops that bring the cluster to what the planners decide. A folder for each kind, all of one shape: observe,
-//! plan, act, report. They speak to each other through spec and status only.
+//! plan, act, report. They communicate through spec and status only.
 
 pub mod closed_loop;
 pub mod decision;

@@ -1,4 +1,4 @@
-//! Requests to servers that users name: with secrets that an account may read, bounded in number, fair by namespace.
+//! Requests to servers that users name: with the secrets that their account may read, limited in number, fair by namespace.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,21 +25,21 @@ pub struct Outbound {
     pub gate: Gate,
 }
 
-/// How many requests may be under way at once: in all, and for one namespace, so that none can use up what all share.
+/// Limits the requests under way: in total, and for each namespace, so that no namespace can use up what all share.
 pub struct Gate {
     all: Arc<Semaphore>,
     each: usize,
     namespaces: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
 
-/// A place at the gate, until it is dropped.
+/// The right to make one request, until it is dropped.
 pub struct Place {
     _all: OwnedSemaphorePermit,
     _each: OwnedSemaphorePermit,
 }
 
 impl Gate {
-    /// So many places in all.
+    /// A gate for this number of requests in total.
     #[must_use]
     pub fn new(places: usize) -> Self {
         let places = places.clamp(1, Semaphore::MAX_PERMITS);

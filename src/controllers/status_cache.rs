@@ -1,6 +1,6 @@
-//! A status that was not worth a write, kept from one pass to the next by the controller whose object it is.
+//! A newer status that was not worth a write, kept from one pass to the next by the controller that owns the object.
 //!
-//! It may be lost. It is only believed as long as the stored status is the one that it grew from.
+//! It may be lost. It is used only while the stored status is the one that it was derived from.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Requests as a service account of a namespace: the operator's own connection, with the account named in a header.
+//! Requests as a service account of a namespace, by impersonation: the operator's own connection with the account in a header.
 
 use std::fmt::Debug;
 
@@ -13,7 +13,7 @@ use super::error::Error;
 use super::writer::Writer;
 use crate::logic::facts::Key;
 
-/// The header that says as whom a request is made.
+/// The impersonation header.
 const HEADER: &str = "impersonate-user";
 
 /// A service account.
@@ -22,11 +22,11 @@ pub struct Account {
     pub writer: Writer,
     pub namespace: String,
     pub name: String,
-    /// Field manager of what it writes.
+    /// Field manager of its writes.
     pub manager: &'static str,
 }
 
-/// Where an object is, and which part of it is meant.
+/// Path of an object, or of a subresource.
 #[derive(Clone, Copy, Debug)]
 pub struct ObjectPath<'a> {
     /// Path of its kind in its namespace.
@@ -49,7 +49,7 @@ impl Account {
         self.send(request.map_err(malformed)?).await
     }
 
-    /// Reads the objects of a kind that bear these labels.
+    /// Lists the objects of a kind with these labels.
     ///
     /// # Errors
     /// The request did not succeed.
@@ -58,8 +58,8 @@ impl Account {
         self.send(request.map_err(malformed)?).await
     }
 
-    /// Changes an object, or a subresource, by a merge patch. Its body carries uid and version, on which the API server
-    /// then insists.
+    /// Changes an object, or a subresource, by a merge patch. Its body contains uid and resourceVersion, which the API server
+    /// checks.
     ///
     /// # Errors
     /// The request did not succeed.
@@ -67,7 +67,7 @@ impl Account {
         self.patch(path, &Patch::Merge(body)).await
     }
 
-    /// Changes an object, or a subresource, by a JSON patch, with its conditions inside.
+    /// Changes an object, or a subresource, by a JSON patch, which contains its preconditions.
     ///
     /// # Errors
     /// The request did not succeed.
@@ -90,7 +90,7 @@ impl Account {
         self.send(request.map_err(malformed)?).await
     }
 
-    /// Makes an object.
+    /// Creates an object.
     ///
     /// # Errors
     /// The request did not succeed.
@@ -106,7 +106,7 @@ impl Account {
         self.writer.call(self.writer.client().request(request)).await
     }
 
-    /// What to say where the API server refused for want of a right: its own words name account, verb and resource.
+    /// Message for a request that was forbidden: the API server's own words name account, verb and resource.
     pub async fn words(&self, refused: &str) -> String {
         let Self { namespace, name, .. } = self;
         match self.writer.get::<ServiceAccount>(&Key::new(namespace, name)).await {

@@ -1,4 +1,4 @@
-//! How long to wait after the n-th failure in a row of one object: grows, is capped, and has jitter.
+//! Exponential backoff for each object, with a cap and jitter.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -21,7 +21,7 @@ impl<K> Default for Backoff<K> {
 }
 
 impl<K: Eq + Hash> Backoff<K> {
-    /// The object failed once more: how long to wait. `random` is from 0 to 1.
+    /// Counts a failure of the object; returns how long to wait. `random` is from 0 to 1.
     pub fn failed(&mut self, key: K, random: f64) -> Duration {
         let failures = self.0.entry(key).or_insert(0);
         let pause = FIRST.saturating_mul(2_u32.saturating_pow((*failures).min(16))).min(LONGEST);
@@ -29,7 +29,7 @@ impl<K: Eq + Hash> Backoff<K> {
         pause.mul_f64(0.75 + 0.25 * random.clamp(0.0, 1.0))
     }
 
-    /// The object succeeded, or is gone.
+    /// Forgets the failures of an object that succeeded, or is gone.
     pub fn forget(&mut self, key: &K) {
         self.0.remove(key);
     }

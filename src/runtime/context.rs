@@ -1,4 +1,4 @@
-//! What every controller works with. What one alone needs, stands beside it in that controller.
+//! What every controller needs. What only one controller needs is a field of that controller.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::logic::facts::Identity;
 use crate::logic::world::{Indexed, Source, Stored};
 use crate::metrics::{Metrics, ReasonLabel};
 
-/// At most this much later than asked for, so that what waits for the same moment does not come at once.
+/// Largest random delay added to a wait, so that objects that wait for the same moment do not all come at once.
 const JITTER: Duration = Duration::from_millis(50);
 
 /// See the module. Cheap to clone.

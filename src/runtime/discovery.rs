@@ -1,4 +1,4 @@
-//! Where the objects of a kind are: its plural, and whether it can be scaled. Asked of the API server once in a while.
+//! Discovery: the plural of a kind, and whether it has a scale subresource. Cached for a while.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,13 +9,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use super::context::Context;
 use super::error::Error;
 
-/// How long what was asked holds: a CRD may come, go, or get a scale subresource.
+/// How long an answer is cached: a CRD may come, go, or get a scale subresource.
 const HOLDS: SignedDuration = SignedDuration::from_mins(5);
 
-/// At most so many kinds are remembered.
+/// Capacity of the cache, in kinds.
 const MOST: usize = 256;
 
-/// A kind, as far as scaling needs it.
+/// What scaling needs to know of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// API version and plural.
@@ -23,7 +23,7 @@ pub struct Place {
     plural: String,
     /// It has a scale subresource.
     pub scales: bool,
-    /// Its own spec tells the replicas, so that one request is enough.
+    /// `spec.replicas` is known to be a field of this kind, so one request is enough.
     pub plain: bool,
 }
 
@@ -36,10 +36,10 @@ impl Place {
     }
 }
 
-/// What was asked, and when.
+/// An answer, and when it was given.
 type Places = HashMap<(String, String), (Timestamp, Place)>;
 
-/// The kinds that were asked for.
+/// The cache of kinds.
 #[derive(Default)]
 pub struct Discovery(Mutex<Places>);
 
@@ -48,10 +48,10 @@ impl Discovery {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where objects of this kind are; none where the API server does not know it.
+    /// Looks up a kind; none if the API server does not know it.
     ///
     /// # Errors
-    /// The API server could not be asked.
+    /// The API server did not answer.
     pub async fn find(&self, ctx: &Context, api_version: &str, kind: &str) -> Result<Option<Place>, Error> {
         if let Some(place) = plain(api_version, kind) {
             return Ok(Some(place));
@@ -73,7 +73,7 @@ impl Discovery {
             Err(Error::Gone(_)) => None,
             Err(error) => return Err(error),
         };
-        // A kind that is not there may be installed at any moment.
+        // A missing kind may be installed at any moment.
         if let Some(place) = &place {
             let mut places = self.places();
             if places.len() >= MOST {
@@ -85,7 +85,7 @@ impl Discovery {
     }
 }
 
-/// The kinds of Kubernetes' own that are scaled most.
+/// Kubernetes' own scalable kinds, which need no look-up.
 fn plain(api_version: &str, kind: &str) -> Option<Place> {
     let plural = match (api_version, kind) {
         ("apps/v1", "Deployment") => "deployments",

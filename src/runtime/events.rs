@@ -1,6 +1,7 @@
-//! Kubernetes Events: sent beside the work, never in its way. A full line or a refusal is counted and the event dropped.
+//! Kubernetes Events: sent in a task of their own, so that they delay no reconciliation. If the queue is full or the API server
+//! refuses, the event is dropped and counted.
 //!
-//! Owns how they are sent. What is worth telling is each controller's own affair.
+//! Owns how they are sent. Each controller decides what is worth an event.
 
 use std::time::Duration;
 
@@ -14,13 +15,13 @@ use tracing::debug;
 use crate::logic::facts::Identity;
 use crate::metrics::Metrics;
 
-/// Events that may wait to be sent.
+/// Capacity of the queue.
 const LINE: usize = 512;
 
 /// Longest note of an Event, in bytes.
 const NOTE: usize = 1024;
 
-/// What is told of an object.
+/// What an event says about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Told {
     pub warning: bool,
@@ -28,20 +29,20 @@ pub struct Told {
     pub note: String,
 }
 
-/// Where events are handed in; cheap to clone.
+/// The sending half of the queue; cheap to clone.
 #[derive(Clone)]
 pub struct Events {
     line: mpsc::Sender<(ObjectReference, Told)>,
     metrics: Metrics,
 }
 
-/// The other end: sends what was handed in.
+/// The receiving half: sends the events to the API server.
 pub struct Sender {
     line: mpsc::Receiver<(ObjectReference, Told)>,
     metrics: Metrics,
 }
 
-/// A line of events: where they are handed in, and what sends them.
+/// A queue of events: both halves.
 #[must_use]
 pub fn line(metrics: &Metrics) -> (Events, Sender) {
     let (sender, receiver) = mpsc::channel(LINE);
@@ -49,7 +50,7 @@ pub fn line(metrics: &Metrics) -> (Events, Sender) {
 }
 
 impl Events {
-    /// Tells something of this object. Its note may be cut.
+    /// Publishes an event about this object. A long note is truncated.
     pub fn tell(&self, object: ObjectReference, told: Told) {
         if self.line.try_send((object, told)).is_err() {
             self.metrics.events_dropped.inc();
@@ -106,7 +107,7 @@ pub fn reference<K: Resource<DynamicType = ()>>(object: &Identity) -> ObjectRefe
     }
 }
 
-/// The text, at most so many bytes of it, at the border of a character.
+/// Truncates the text to this number of bytes, at a character boundary.
 fn cut(text: &str, bytes: usize) -> String {
     let end = (0..=bytes.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
     text[..end].to_owned()

@@ -1,9 +1,9 @@
-//! The queue of a controller: which objects are to be looked at, now or later. In client-go's words: `add`, `add_after`,
-//! `get`, `done`.
+//! The work queue of a controller: which objects to reconcile, now or later. In client-go's words: `add`, `add_after`, `get`,
+//! `done`.
 //!
-//! Each key stands in it at most once, so it is bounded by the number of objects and never has to refuse a wake-up. A key
-//! that is being worked on is not given out again; a wake-up that comes meanwhile is kept. Namespaces take turns: one with
-//! thousands of objects delays nobody else's by more than one of its own.
+//! Each key is in it at most once, so its size is bounded by the number of objects and no wake-up has to be refused. A key
+//! that is being worked on is not handed out again until that is done; a wake-up in between is kept. Namespaces take turns:
+//! one with thousands of objects delays an object of another namespace by at most one of its own.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -22,20 +22,20 @@ pub struct Queue {
 
 #[derive(Default)]
 struct State {
-    /// Wake-ups count only while somebody works: a standby would only gather them.
+    /// Wake-ups are kept only while the controller runs: a standby would only collect them.
     open: bool,
     ready: Turns,
-    /// Worked on now; true where it was woken meanwhile.
+    /// Being worked on now; true if it was woken in between.
     running: HashMap<Key, bool>,
     later: BTreeSet<(Instant, Key)>,
     due: HashMap<Key, Instant>,
 }
 
-/// Keys in the order in which they came, namespace by namespace in turn.
+/// Keys in the order of arrival; namespaces take turns.
 #[derive(Default)]
 struct Turns {
     waiting: BTreeMap<String, VecDeque<Key>>,
-    /// The namespaces that have something waiting, the next one first.
+    /// The namespaces with waiting keys, the next one first.
     order: VecDeque<String>,
     all: HashSet<Key>,
 }
@@ -104,12 +104,12 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on wake-ups count.
+    /// Starts to keep wake-ups.
     pub fn open(&self) {
         self.state().open = true;
     }
 
-    /// These are to be looked at now.
+    /// Adds keys to work on now.
     pub fn add(&self, keys: impl IntoIterator<Item = Key>) {
         let mut state = self.state();
         if !state.open {
@@ -122,7 +122,7 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// The next key to work on; waits for one. Give it back with [`Queue::done`]. For one consumer; may be dropped.
+    /// Returns the next key to work on; waits for one. Hand it back with [`Queue::done`]. For one consumer; cancel-safe.
     pub async fn get(&self) -> Key {
         loop {
             let wait = {
@@ -142,7 +142,7 @@ impl Queue {
         }
     }
 
-    /// The work on this key is over; it is to be looked at again at this time, if any, or at once if it was woken meanwhile.
+    /// Ends the work on this key. It is handed out again at this time, if any, or at once if it was woken in between.
     pub fn done(&self, key: Key, again: Option<Instant>) {
         let mut state = self.state();
         if state.running.remove(&key) == Some(true) {
@@ -155,7 +155,7 @@ impl Queue {
         self.changed.notify_one();
     }
 
-    /// How many keys wait to be worked on now.
+    /// Number of keys that wait to be worked on now.
     pub fn len(&self) -> usize {
         self.state().ready.all.len()
     }

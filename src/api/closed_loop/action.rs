@@ -21,11 +21,11 @@ pub struct LoopAction {
     // Not `on`, which is `true` in YAML 1.1, and so for kubectl.
     /// The alarm.
     pub when: Alarm,
-    /// Time after which the effect of such an action can be judged; until then it is not done again. One that had none by
-    /// then gives way to the next rung. Default: 0s, and effects are not judged.
+    /// Time after which the effect of such an action can be judged; until then it is not done again. If it had no effect
+    /// by then, the next rung is tried. Default: 0s, and effects are not judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settle: Option<DurationText>,
-    /// What can be done, best first: the next one is tried when one is exhausted or had no effect. 1 to 8.
+    /// What can be done, the preferred first; the next rung is tried when one is exhausted or had no effect. 1 to 8.
     #[schemars(length(min = 1, max = 8))]
     pub ladder: Vec<Rung>,
     /// The action is only done at these times. At most 4. Default: at any time.
@@ -52,27 +52,27 @@ pub struct Alarm {
     validation = Rule::new("[has(self.scale), has(self.resize), has(self.workloadAction), has(self.patch), has(self.webhook), has(self.tune)].filter(set, set).size() == 1").message("set exactly one of scale, resize, workloadAction, patch, webhook, tune"),
 )]
 pub struct Rung {
-    /// Another number of replicas.
+    /// Changes the number of replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale: Option<Scale>,
-    /// Other resources for a container of each pod, in place.
+    /// Changes the resources of a container in each pod, in place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resize: Option<Resize>,
-    /// A WorkloadAction about the target.
+    /// Creates a WorkloadAction for the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload_action: Option<ActionTemplate>,
-    /// Another number or text in one field of the target. Only for kinds that the operator's settings allow.
+    /// Changes a number or a text in one field of the target. Only for kinds that the operator's settings allow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patch: Option<PatchField>,
-    /// A CloudEvent to an address. It may get lost, and is never sent twice.
+    /// Sends a CloudEvent to an address. It may get lost; it is never sent twice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<Webhook>,
-    /// A change of the policy of the loop that is the target, within its `tunable` bounds.
+    /// Changes the policy of the loop that is the target, within its `tunable` bounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tune: Option<Tune>,
 }
 
-/// Another number of replicas of the target, by its scale subresource.
+/// Changes the number of replicas of the target, by its scale subresource.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -84,11 +84,11 @@ pub struct Rung {
     validation = Rule::new("!has(self.min) || !has(self.max) || self.min <= self.max").message("min must not be above max"),
 )]
 pub struct Scale {
-    /// So many more, or fewer with a minus.
+    /// How many replicas to add; negative to remove.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = -1000, max = 1000))]
     pub by: Option<i32>,
-    /// So many times as many, rounded away from what there is; "1.5" for half as many again. A number as a string.
+    /// Multiplies the replicas by this factor; rounds so that the number always changes. A number as a string, such as "1.5".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub factor: Option<Number>,
     /// Never fewer than this, 0 to 100000. Default: no fewer than there are.
@@ -101,7 +101,7 @@ pub struct Scale {
     pub max: Option<i32>,
 }
 
-/// Other resources for a container.
+/// Changes the resources of a container.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -115,7 +115,7 @@ pub struct Resize {
     pub container: String,
     /// cpu or memory.
     pub resource: Resource,
-    /// So many times as much; "1.25" for a quarter more. A number as a string.
+    /// Multiplies the quantity by this factor. A number as a string, such as "1.25".
     pub factor: Number,
     /// Never less than this quantity. Default: no less than there is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -192,7 +192,7 @@ pub struct MoveTemplate {
     pub count: Option<i32>,
 }
 
-/// Another value in one field of the target. Exactly one of by, factor, to is set.
+/// Changes one field of the target. Exactly one of by, factor, to is set.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -203,13 +203,13 @@ pub struct PatchField {
     /// Where the field stands below `spec`, names and indexes with dots between: `spec.rate`.
     #[schemars(length(min = 6, max = 253), regex(pattern = "^spec\\."))]
     pub path: String,
-    /// So much more, or less with a minus. A number as a string.
+    /// How much to add; negative to subtract. A number as a string.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Number>,
-    /// So many times as much. A number as a string.
+    /// Multiplies the value by this factor. A number as a string.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub factor: Option<Number>,
-    /// This value, as JSON: `5`, `"fast"`, `true`.
+    /// Sets this value, as JSON: `5`, `"fast"`, `true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub to: Option<String>,
@@ -221,44 +221,44 @@ pub struct PatchField {
     pub max: Option<Number>,
 }
 
-/// Where a CloudEvent 1.0 is sent. Its id is made of the loop's uid and the decision's number.
+/// Where a CloudEvent 1.0 is sent. Its id consists of the loop's uid and the decision's number.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Webhook {
     /// http or https address.
     #[schemars(length(min = 8, max = 2048), regex(pattern = "^https?://"))]
     pub url: String,
-    /// How we show who we are. Default: not at all.
+    /// How the operator authenticates itself. Default: not at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<Auth>,
-    /// Who may have signed the server's certificate. Default: the public authorities.
+    /// Authorities that the server's certificate is checked against. Default: the public ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<CaRef>,
 }
 
-/// A change of the target loop's policy. Exactly one member is set.
+/// Changes the target loop's policy. Exactly one member is set.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("has(self.raiseRank) != has(self.threshold)").message("set exactly one of raiseRank, threshold"),
 )]
 pub struct Tune {
-    /// LeastServed: the metric that the rule LastServed found goes up one rank.
+    /// LeastServed: moves the metric that the rule LastServed found up one rank.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raise_rank: Option<RaiseRank>,
-    /// Another level.
+    /// Changes a level.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<TuneThreshold>,
 }
 
-/// A change of one level of the target loop.
+/// Changes one level of the target loop.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct TuneThreshold {
-    /// Which one, such as `cpu.low.raise`.
+    /// Which level, such as `cpu.low.raise`.
     #[schemars(length(min = 1, max = 60), regex(pattern = "^[a-zA-Z][a-zA-Z0-9_]*\\.(low|high)\\.(raise|clear)$"))]
     pub path: String,
-    /// So much more, or less with a minus. A number as a string.
+    /// How much to add; negative to subtract. A number as a string.
     pub by: Number,
 }
 

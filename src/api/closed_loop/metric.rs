@@ -22,16 +22,16 @@ pub struct Metric {
     pub name: String,
     /// Where its value comes from.
     pub source: Source,
-    /// Alarm `Low`: stands once the value is under `raise`, until it is `clear` or more. Default: no such alarm.
+    /// Alarm `Low`: raised when the value is below `raise`, cleared when it is `clear` or more. Default: no such alarm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub low: Option<Level>,
-    /// Alarm `High`: stands once the value is above `raise`, until it is `clear` or less. Default: no such alarm.
+    /// Alarm `High`: raised when the value is above `raise`, cleared when it is `clear` or less. Default: no such alarm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub high: Option<Level>,
-    /// Alarm `Equal`: stands while the value is what is named here. Default: no such alarm.
+    /// Alarm `Equal`: stands while the value equals `to`. Default: no such alarm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub equal: Option<Equal>,
-    /// What holds when no value comes. Default: Hold after three intervals.
+    /// What to assume when no value comes. Default: Hold after three intervals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<Missing>,
 }
@@ -42,7 +42,7 @@ pub struct Metric {
 pub struct Level {
     /// Beyond this the alarm is raised. A number as a string, such as "5" or "512Mi".
     pub raise: Number,
-    /// Where the alarm ends. Default: where it was raised, that is, no hysteresis.
+    /// The alarm is cleared here. A number as a string. Default: as `raise`, that is, no hysteresis.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clear: Option<Number>,
     /// How long the value must stay beyond `raise` before the alarm stands, such as `30s`. Default: 0s.
@@ -50,7 +50,7 @@ pub struct Level {
     pub for_: Option<DurationText>,
 }
 
-/// A value to be met.
+/// A value to compare with.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Equal {
@@ -64,8 +64,8 @@ pub struct Equal {
     pub for_: Option<DurationText>,
 }
 
-/// What holds when no value comes. Until then, and with Hold, an alarm stays as it is and nothing is done for it; no
-/// unknown value ever lowers capacity.
+/// What to assume when no value comes. Until then, and with Hold, an alarm stays as it is and nothing is done for it. An
+/// unknown value never lowers capacity.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(

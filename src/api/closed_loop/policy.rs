@@ -16,8 +16,8 @@ use crate::api::scalars::{DurationText, Number};
     validation = Rule::new("has(self.expression) == (has(self.select) && self.select == 'Expression')").message("expression goes with select: Expression, and Expression needs an expression"),
 )]
 pub struct Policy {
-    /// Rank: the first in `rank`. Weighted: the one furthest beyond its level, times its weight. Expression: the one for
-    /// which `expression` gives most. Of equals, the first in rank. Default: Rank.
+    /// Which alarm is served. Rank: the first in `rank`. Weighted: the one furthest beyond its level, times its weight.
+    /// Expression: the one with the largest result of `expression`. Of equals, the first in rank. Default: Rank.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub select: Option<Select>,
     /// Names of metrics, the most important first. Those left out follow in the order of `metrics`. Default: the order of
@@ -30,65 +30,65 @@ pub struct Policy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 16))]
     pub weights: Option<BTreeMap<String, Number>>,
-    /// With select: Expression, a number for each metric that is alarmed, such as `metric.excess * 2.0 - metric.served`; 0
-    /// or less: not now. At most 512 characters.
+    /// With select: Expression, gives a number for each alarm, such as `metric.excess * 2.0 - metric.served`; 0 or less
+    /// means that it is not served now. At most 512 characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     pub expression: Option<String>,
     /// Least time between two actions of the loop, such as `60s`. Default: 0s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dwell: Option<DurationText>,
-    /// At most so many actions in a time. Default: no limit.
+    /// How many actions there may be in a period. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
-    /// What to do when the loop's actions undo one another. Default: nothing.
+    /// What to do when the loop's actions undo each other. Default: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oscillation: Option<Oscillation>,
-    /// Limits that hold besides, at certain times only. At most 4.
+    /// Further limits that hold at certain times only. At most 4.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub limits: Option<Vec<Limit>>,
-    /// How many of the last decisions are kept in the Decision's status, 10 to 64. Default: 10.
+    /// How many past decisions are kept in the Decision's status, 10 to 64. Default: 10.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 10, max = 64))]
     pub history_limit: Option<i32>,
 }
 
-/// At most `max` actions in any stretch of `per`.
+/// At most `max` actions in any period of length `per`.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Budget {
     /// How many actions, 0 to 60. 0 means none.
     #[schemars(range(min = 0, max = 60))]
     pub max: i32,
-    /// In which time, such as `10m`.
+    /// Length of the period, such as `10m`.
     pub per: DurationText,
 }
 
-/// When actions that go up and actions that go down follow one another.
+/// Detects that actions that raise capacity and actions that lower it keep alternating.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Oscillation {
     /// How many changes of direction are too many, 1 to 30.
     #[schemars(range(min = 1, max = 30))]
     pub reversals: i32,
-    /// In which time, such as `15m`.
+    /// Length of the period, such as `15m`.
     pub per: DurationText,
-    /// Damp: capacity is not lowered until there are fewer; raising goes on. Freeze: nothing is done until then. Default:
-    /// Damp.
+    /// Damp: capacity is not lowered until there are fewer changes of direction, but it may be raised. Freeze: nothing is
+    /// done until then. Default: Damp.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub then: Option<Calm>,
 }
 
-/// A limit that holds at certain times. The strictest of all limits that hold decides.
+/// A limit that holds at certain times. Of all limits that hold, the strictest counts.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("has(self.dwell) || has(self.budget)").message("set dwell, budget or both; budget: {max: 0, per: 1h} lets nothing through"),
 )]
 pub struct Limit {
-    /// Name of the limit, shown where it holds something back.
+    /// Name of the limit, as messages show it.
     #[schemars(length(min = 1, max = 40))]
     pub name: String,
     /// When it holds. At most 4.
@@ -102,15 +102,15 @@ pub struct Limit {
     pub budget: Option<Budget>,
 }
 
-/// A time that comes again and again.
+/// A recurring time window.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Window {
-    /// When it begins, as five cron fields: minute, hour, day of month, month, day of week. `0 8 * * MON-FRI` is at eight on
-    /// working days.
+    /// When it begins, as five cron fields: minute, hour, day of month, month, day of week. `0 8 * * MON-FRI` means eight
+    /// o'clock on working days.
     #[schemars(length(min = 9, max = 100))]
     pub cron: String,
-    /// Time zone that `cron` is meant in, as the IANA names it, such as `Europe/Berlin`. Default: UTC.
+    /// IANA time zone of `cron`, such as `Europe/Berlin`. Default: UTC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 64))]
     pub time_zone: Option<String>,

@@ -16,25 +16,25 @@ use crate::api::workload_action::SecretRef;
     validation = Rule::new("[has(self.push), has(self.prometheus), has(self.http), has(self.object), has(self.resource), has(self.nodeConfig), has(self.__loop__)].filter(set, set).size() == 1").message("set exactly one of push, prometheus, http, object, resource, nodeConfig, loop"),
 )]
 pub struct Source {
-    /// A sender writes it into `spec.sample` of the loop's Monitoring.
+    /// A sender writes the value into `spec.sample` of the loop's Monitoring.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub push: Option<Push>,
-    /// A Prometheus server is asked, each interval.
+    /// Queries a Prometheus server, each interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prometheus: Option<Prometheus>,
-    /// A JSON document is fetched, each interval.
+    /// Fetches a JSON document, each interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<Http>,
     /// A field or condition of an object in the loop's namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object: Option<ObjectField>,
-    /// What pods use, as metrics.k8s.io says.
+    /// Resource use of pods, from metrics.k8s.io.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<ResourceUse>,
-    /// What a NodeConfig knows of its node, or the mean of several.
+    /// A value from the status of a NodeConfig, or the mean of several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_config: Option<NodeConfigField>,
-    /// What another loop decided: for a slow loop.
+    /// What another loop decided: for a slow loop that tunes it.
     #[serde(default, rename = "loop", skip_serializing_if = "Option::is_none")]
     pub loop_: Option<LoopHistory>,
 }
@@ -59,10 +59,10 @@ pub struct Prometheus {
     /// The query, PromQL.
     #[schemars(length(min = 1, max = 2048))]
     pub query: String,
-    /// How we show who we are. Default: not at all.
+    /// How the operator authenticates itself. Default: not at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<Auth>,
-    /// Who may have signed the server's certificate. Default: the public authorities.
+    /// Authorities that the server's certificate is checked against. Default: the public ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<CaRef>,
 }
@@ -77,15 +77,15 @@ pub struct Http {
     /// Where the value stands in the document: names and indexes with dots between, such as `data.cpu` or `items.0.load`.
     #[schemars(length(min = 1, max = 253))]
     pub path: String,
-    /// How we show who we are. Default: not at all.
+    /// How the operator authenticates itself. Default: not at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<Auth>,
-    /// Who may have signed the server's certificate. Default: the public authorities.
+    /// Authorities that the server's certificate is checked against. Default: the public ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<CaRef>,
 }
 
-/// How the operator shows a server who it is. Exactly one member is set.
+/// How the operator authenticates itself to a server. Exactly one member is set.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -100,7 +100,7 @@ pub struct Auth {
     pub basic: Option<SecretRef>,
 }
 
-/// Authorities for a server's certificate. Exactly one member is set.
+/// Authorities that a server's certificate is checked against. Exactly one member is set.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -153,7 +153,7 @@ pub struct ObjectField {
     pub condition: Option<String>,
 }
 
-/// What pods use of a resource.
+/// Use of a resource by pods.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceUse {
@@ -170,12 +170,12 @@ pub struct ResourceUse {
     /// Usage: what is used. Utilization: what is used in percent of what is requested. Default: Usage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<UseUnit>,
-    /// How the pods are made one number. Default: Mean.
+    /// How the values of several pods become one. Default: Mean.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<Aggregate>,
 }
 
-/// A value that NodeConfigs know. What is set narrows one another; of several the mean is taken.
+/// A value from the status of NodeConfigs; the members that are set must all match. Of several the mean is taken.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -190,10 +190,10 @@ pub struct NodeConfigField {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 16))]
     pub node_selector: Option<BTreeMap<String, String>>,
-    /// Which value, as it stands in the NodeConfig's status, such as `inletTemperature`.
+    /// Name of the value in the NodeConfig's status, such as `inletTemperature`.
     #[schemars(length(min = 1, max = 253))]
     pub field: String,
-    /// How several nodes are made one number. Default: Mean.
+    /// How the values of several nodes become one. Default: Mean.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<Aggregate>,
 }

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::tunable::{TunedThreshold, Tuning};
 
-/// What the operator says about a ClosedLoop. Each writer has fields of its own: `tuning` belongs to other loops, one entry
-/// each, all else to the closed-loop controller.
+/// Status of a ClosedLoop. Each writer has its own fields: `tuning` belongs to other loops, one entry each; everything else
+/// to the closed-loop controller.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ClosedLoopStatus {
@@ -22,10 +22,10 @@ pub struct ClosedLoopStatus {
     /// The loop in short, for the columns of `kubectl get`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<LoopSummary>,
-    /// What holds of the policy, after tuning.
+    /// The policy in effect, after tuning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effective: Option<Effective>,
-    /// What other loops changed. At most 4.
+    /// Changes made by other loops. At most 4.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 4))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["by".into()]))]
@@ -46,7 +46,7 @@ pub struct LoopSummary {
     pub decided_at: Option<MicroTime>,
 }
 
-/// What holds of the policy.
+/// The policy in effect.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Effective {
@@ -54,14 +54,14 @@ pub struct Effective {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub rank: Vec<String>,
-    /// The levels that are not as the spec says.
+    /// The levels that differ from the spec.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub thresholds: Vec<TunedThreshold>,
-    /// When the first of the changes that hold runs out.
+    /// When the first of the changes in effect expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<MicroTime>,
-    /// What of the tuning was not taken, and why.
+    /// Which changes were not accepted, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub refused: Vec<String>,

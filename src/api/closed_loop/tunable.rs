@@ -6,11 +6,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::scalars::{DurationText, Number};
 
-/// What other loops may change, and how far.
+/// What other loops may change, and within which bounds.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Tunable {
-    /// Names of the loops of this namespace that may, the strongest first. 1 to 4.
+    /// Names of the loops of this namespace that may make changes; the first takes precedence. 1 to 4.
     #[schemars(length(min = 1, max = 4), inner(length(min = 1, max = 253)))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub by: Vec<String>,
@@ -22,12 +22,12 @@ pub struct Tunable {
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["path".into()]))]
     pub thresholds: Option<Vec<TunableThreshold>>,
-    /// How long a change holds unless it is made again, such as `24h`. Default: 24h.
+    /// How long a change stays in effect unless it is made again, such as `24h`. Default: 24h.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<DurationText>,
 }
 
-/// How far a level may be changed.
+/// Bounds for one level.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -35,18 +35,18 @@ pub struct Tunable {
     validation = Rule::new("quantity(self.maxStep).isGreaterThan(quantity('0'))").message("maxStep must be above 0"),
 )]
 pub struct TunableThreshold {
-    /// Which one: the metric, low or high, raise or clear, such as `cpu.low.raise`.
+    /// Which level: the metric, low or high, raise or clear, such as `cpu.low.raise`.
     #[schemars(length(min = 1, max = 60), regex(pattern = "^[a-zA-Z][a-zA-Z0-9_]*\\.(low|high)\\.(raise|clear)$"))]
     pub path: String,
-    /// Never under this. A number as a string.
+    /// Lower bound. A number as a string.
     pub min: Number,
-    /// Never above this. A number as a string.
+    /// Upper bound. A number as a string.
     pub max: Number,
-    /// Never further than this from the value before, in one change. A number as a string.
+    /// Largest difference in one change. A number as a string.
     pub max_step: Number,
 }
 
-/// What one other loop changed. Written by that loop's execution alone, as absolute values.
+/// What one other loop changed, in absolute values. Written by that loop's execution alone.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Tuning {
@@ -54,9 +54,9 @@ pub struct Tuning {
     pub by: String,
     /// uid of that loop's Execution.
     pub uid: String,
-    /// Number of its decision.
+    /// Number of that loop's decision.
     pub seq: i64,
-    /// When.
+    /// When it was changed.
     pub at: MicroTime,
     /// The whole rank, where it was changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -78,7 +78,7 @@ pub struct Tuning {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct TunedThreshold {
-    /// Which one, such as `cpu.low.raise`.
+    /// Which level, such as `cpu.low.raise`.
     #[schemars(length(max = 60))]
     pub path: String,
     /// Its value.

@@ -162,14 +162,14 @@ impl WorkloadActions {
         if let Err(error) = self.perform(&effect).await {
             debug!(on = %receipt.key, %error, "the receipt was not written beside the admission");
             // Where that fails too, the next plan asks for the receipt again.
-            let _ = act::look_again(self, &effect).await;
+            let _ = act::look_again(&self.ctx, &effect).await;
         }
     }
 
     /// Does one thing, and takes what came of it into the world before anything else is planned.
     async fn perform(&self, effect: &Effect) -> Result<(), ActError> {
         let before = self.status_of(effect);
-        act::act(self, effect).await?;
+        act::act(&self.ctx, effect).await?;
         let on = act::target(effect);
         info!(effect = act::name(effect), on = %on, slot = act::slot(effect), "done");
         if let Effect::Record { action, status } | Effect::Admit { action, status, .. } = effect
@@ -202,7 +202,7 @@ impl WorkloadActions {
             }
             ActError::Request(Error::Conflict(_) | Error::Exists(_) | Error::Gone(_)) if pass.surprises < SURPRISES => {
                 pass.surprises += 1;
-                act::look_again(self, effect).await?;
+                act::look_again(&self.ctx, effect).await?;
                 Ok(self.plan(key))
             }
             ActError::Request(error) if error.leaves_open() => {
@@ -217,7 +217,7 @@ impl WorkloadActions {
     /// would start from what is no longer so.
     async fn look_up(&self, key: &Key) -> Result<(), Error> {
         let Some(effect) = self.state.unanswered().get(key).cloned() else { return Ok(()) };
-        match act::look_again(self, &effect).await {
+        match act::look_again(&self.ctx, &effect).await {
             // It may not be read, and will not be told later either.
             Err(Error::Forbidden(_) | Error::Denied(_)) => {}
             done => drop(done?),

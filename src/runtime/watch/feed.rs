@@ -1,4 +1,4 @@
-//! One watch of one kind: what each of its events means to the store, and how it recovers.
+//! The watch of one kind: applies its events to the store, and recovers from failures.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -31,7 +31,7 @@ const PAGE: u32 = 250;
 /// Backoff between two attempts: first and longest pause.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
-/// How often it is looked whether a kind of others is installed now.
+/// How often to check whether an optional kind is installed now.
 const LOOK: Duration = Duration::from_secs(15);
 
 /// One watch of objects `K`, which are kept as facts `F`.
@@ -44,13 +44,13 @@ pub struct Feed<K, F> {
     awaited: Awaited,
     /// Failures in a row.
     failures: u32,
-    /// What the list now under way has told so far.
+    /// What the current list has delivered so far.
     list: Option<Listing<F>>,
-    /// Looks up what no watch has confirmed.
+    /// Reads objects that no watch has confirmed.
     look_up: JoinSet<()>,
 }
 
-/// Why a watcher is given up, and another one begun.
+/// Why a watcher is replaced by a new one.
 enum GivenUp {
     /// It has no use any more.
     Broken,
@@ -80,7 +80,7 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
         }
     }
 
-    /// Watches whenever the kind is installed. That it is not is nothing to report; that we may not look is reported once.
+    /// Watches while the kind is installed. A missing kind is not reported; a missing right is reported once.
     pub async fn run_while_installed(mut self) {
         let mut complained = false;
         loop {

@@ -1,8 +1,8 @@
 //! Feeds: one `kube::runtime::watcher` for each kind (and watched namespace), converted to slim facts at the edge, kept in the
 //! store.
 //!
-//! Owns the backoff of each watch, the time limits, what a whole list takes out, and whether all lists have come. Which
-//! kinds there are stands in `caches`.
+//! Owns the backoff of each watch, its time limits, what a complete list removes from the store, and readiness. The list of
+//! kinds is `caches`.
 
 mod feed;
 mod pace;
@@ -28,7 +28,7 @@ pub use ready::Readiness;
 pub trait Watched: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + 'static {}
 impl<K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + 'static> Watched for K {}
 
-/// What the watches need to know.
+/// Options of the watches.
 #[derive(Clone)]
 pub struct Options {
     /// Watch only these namespaces; all when empty. Objects of no namespace are watched either way.
@@ -62,7 +62,7 @@ impl Feeds {
         self.ready.clone()
     }
 
-    /// Watches a kind that is in no namespace.
+    /// Watches a cluster-scoped kind.
     pub fn cluster<K: Watched + Resource<Scope = ClusterResourceScope>, F: Indexed + From<K>>(&mut self) {
         let feed = self.feed::<K, F>(Api::all(self.client.clone()), None);
         self.spawn(feed.run());
@@ -76,7 +76,7 @@ impl Feeds {
         }
     }
 
-    /// Watches a kind of others, while it is installed: it may come and go at any time.
+    /// Watches an optional kind while it is installed; it may come and go at any time.
     pub fn optional<K: Watched + Resource<Scope = NamespaceResourceScope>, F: Indexed + From<K>>(&mut self) {
         for (api, namespace) in self.places() {
             let feed = self.feed::<K, F>(api, namespace);

@@ -1,7 +1,7 @@
-//! How often a watch of one path may be begun.
+//! Limits how often a watch of one path is started.
 //!
-//! `kube::runtime::watcher` begins the next watch at once where the server ends one without an event, and tells nobody: a
-//! server, or a proxy before it, that ends every watch at once would be asked as fast as it answers.
+//! `kube::runtime::watcher` starts the next watch at once if the server ends one without an event, and reports nothing. A
+//! server, or a proxy in front of it, that ends every watch at once would be called as fast as it answers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,12 +13,12 @@ use kube::client::Body;
 use tokio::time::{Instant, sleep_until};
 use tower::service_fn;
 
-/// The least time between the beginnings of two watches of the same path.
+/// Minimum time between the starts of two watches of the same path.
 const PACE: Duration = Duration::from_secs(1);
 
 type Begun = Arc<Mutex<HashMap<String, Instant>>>;
 
-/// A client that begins watches no faster than that.
+/// A client that starts watches no faster than that.
 pub fn paced(client: Client) -> Client {
     let namespace = client.default_namespace().to_owned();
     let begun = Begun::default();
@@ -34,7 +34,7 @@ pub fn paced(client: Client) -> Client {
     Client::new(service, namespace)
 }
 
-/// When this request may be sent, where it begins a watch.
+/// When this request may be sent, if it starts a watch.
 fn turn(begun: &Begun, request: &Request<Body>) -> Option<Instant> {
     let uri = request.uri();
     uri.query().filter(|query| query.split('&').any(|pair| pair == "watch=true" || pair == "watch=1"))?;

@@ -1,4 +1,4 @@
-//! Whether the first list of every watch has come.
+//! Whether every watch has delivered its first list.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,18 +33,18 @@ impl Readiness {
         }
     }
 
-    /// One more watch is awaited, until what is returned is told to be ready.
+    /// Registers a watch, which counts as missing until the returned value reports that it is ready.
     pub(super) fn expect_one(&self) -> Awaited {
         self.0.awaited.fetch_add(1, Ordering::AcqRel);
         Awaited(Some(self.clone()))
     }
 }
 
-/// One watch that is awaited.
+/// A registered watch.
 pub(super) struct Awaited(Option<Readiness>);
 
 impl Awaited {
-    /// Its first list has come. True the first time.
+    /// Reports its first list. Returns true the first time.
     pub fn ready(&mut self) -> bool {
         let Some(all) = self.0.take() else { return false };
         if all.0.awaited.fetch_sub(1, Ordering::AcqRel) == 1 {

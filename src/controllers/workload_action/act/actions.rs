@@ -3,21 +3,22 @@
 use kube::ResourceExt;
 use serde_json::json;
 
-use super::{Done, WorkloadActions, api, changed, gone, merge, only, written};
+use super::{Done, api, changed, gone, merge, only, written};
 use crate::api::marks;
 use crate::api::workload_action::{WorkloadAction, WorkloadActionStatus};
 use crate::controllers::workload_action::error::ActError;
 use crate::logic::facts::Identity;
+use crate::runtime::context::Context;
 use crate::runtime::error::Error;
 
 /// Replaces the status, only if the action is still of the version that was planned on.
-pub async fn record(ctx: &WorkloadActions, action: &Identity, status: &WorkloadActionStatus) -> Result<Done, ActError> {
-    let answer = ctx.ctx.writer.replace_status(marks::STATUS_MANAGER, action, status).await;
+pub async fn record(ctx: &Context, action: &Identity, status: &WorkloadActionStatus) -> Result<Done, ActError> {
+    let answer = ctx.writer.replace_status(marks::STATUS_MANAGER, action, status).await;
     written::<WorkloadAction, WorkloadAction>(ctx, action, answer)
 }
 
 /// Replaces the finalizers, only if the action is still of the version that was planned on.
-pub async fn set_finalizers(ctx: &WorkloadActions, action: &Identity, finalizers: &[String]) -> Result<Done, ActError> {
+pub async fn set_finalizers(ctx: &Context, action: &Identity, finalizers: &[String]) -> Result<Done, ActError> {
     let patch = json!({"metadata": {
         "uid": action.uid, "resourceVersion": action.version, "finalizers": finalizers,
     }});
@@ -25,9 +26,9 @@ pub async fn set_finalizers(ctx: &WorkloadActions, action: &Identity, finalizers
 }
 
 /// Deletes the action.
-pub async fn delete(ctx: &WorkloadActions, action: &Identity) -> Result<Done, ActError> {
+pub async fn delete(ctx: &Context, action: &Identity) -> Result<Done, ActError> {
     let api = api::<WorkloadAction>(ctx, action);
-    match ctx.ctx.writer.call(api.delete(&action.key.name, &only(action))).await {
+    match ctx.writer.call(api.delete(&action.key.name, &only(action))).await {
         // Finalizers may keep it for now.
         Ok(answer) => match answer.left().filter(|left| !left.finalizers().is_empty()) {
             Some(left) => Ok(changed(ctx, left)),

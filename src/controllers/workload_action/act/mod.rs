@@ -15,7 +15,6 @@ use kube::Api;
 use kube::api::{DeleteParams, Patch, Preconditions};
 use serde_json::Value;
 
-use super::WorkloadActions;
 use super::error::ActError;
 use crate::api::marks;
 use crate::api::receipt::WorkloadActionReceipt;
@@ -23,6 +22,7 @@ use crate::api::workload_action::WorkloadAction;
 use crate::logic::facts::{DeploymentFact, Identity, Key, PodFact, ReceiptFact, SetFact};
 use crate::logic::workload_action::effect::{Effect, PodChange, ScalableKind};
 use crate::logic::world::{Indexed, Source};
+use crate::runtime::context::Context;
 use crate::runtime::error::{Class, Error};
 use crate::runtime::writer::Kube;
 
@@ -36,20 +36,20 @@ pub enum Done {
 }
 
 /// Takes in the object of an answer.
-fn changed<F: Indexed>(ctx: &WorkloadActions, fact: F) -> Done {
-    ctx.ctx.store.apply(fact, Source::Own);
+fn changed<F: Indexed>(ctx: &Context, fact: F) -> Done {
+    ctx.store.apply(fact, Source::Own);
     Done::Changed
 }
 
 /// Takes out an object that a request found gone. Its identity bears no version, since no watch told so.
-fn gone<F: Indexed>(ctx: &WorkloadActions, id: &Identity) -> Done {
-    ctx.ctx.store.remove::<F>(&Identity { version: String::new(), ..id.clone() });
+fn gone<F: Indexed>(ctx: &Context, id: &Identity) -> Done {
+    ctx.store.remove::<F>(&Identity { version: String::new(), ..id.clone() });
     Done::Gone
 }
 
 /// What came of a write to an object: taken in, or taken out.
 fn written<K: Kube, F: Indexed + From<K>>(
-    ctx: &WorkloadActions,
+    ctx: &Context,
     id: &Identity,
     answer: Result<K, Error>,
 ) -> Result<Done, ActError> {
@@ -123,7 +123,7 @@ pub fn target(effect: &Effect) -> &Key {
 ///
 /// # Errors
 /// Whatever kept it from happening, classified.
-pub async fn act(ctx: &WorkloadActions, effect: &Effect) -> Result<Done, ActError> {
+pub async fn act(ctx: &Context, effect: &Effect) -> Result<Done, ActError> {
     let begun = Instant::now();
     let done = match effect {
         Effect::Record { action, status } | Effect::Admit { action, status, .. } => {
@@ -155,7 +155,7 @@ pub async fn act(ctx: &WorkloadActions, effect: &Effect) -> Result<Done, ActErro
             Class::Retry | Class::After(_) => "retry",
         },
     };
-    ctx.ctx.metrics.effect(name(effect), outcome, begun.elapsed());
+    ctx.metrics.effect(name(effect), outcome, begun.elapsed());
     done
 }
 
@@ -163,7 +163,7 @@ pub async fn act(ctx: &WorkloadActions, effect: &Effect) -> Result<Done, ActErro
 ///
 /// # Errors
 /// The read did not succeed.
-pub async fn look_again(ctx: &WorkloadActions, effect: &Effect) -> Result<Done, Error> {
+pub async fn look_again(ctx: &Context, effect: &Effect) -> Result<Done, Error> {
     let named = |key: &Key| Identity { key: key.clone(), ..Identity::default() };
     match effect {
         Effect::Record { action, .. }
@@ -186,18 +186,18 @@ pub async fn look_again(ctx: &WorkloadActions, effect: &Effect) -> Result<Done, 
     }
 }
 
-async fn read<K: Kube, F: Indexed + From<K>>(ctx: &WorkloadActions, id: &Identity) -> Result<Done, Error> {
-    let found = ctx.ctx.writer.get::<K>(&id.key).await?;
+async fn read<K: Kube, F: Indexed + From<K>>(ctx: &Context, id: &Identity) -> Result<Done, Error> {
+    let found = ctx.writer.get::<K>(&id.key).await?;
     Ok(found.map_or_else(|| gone::<F>(ctx, id), |found| changed(ctx, F::from(found))))
 }
 
-fn api<K: Kube>(ctx: &WorkloadActions, id: &Identity) -> Api<K> {
-    ctx.ctx.writer.api(&id.key.namespace)
+fn api<K: Kube>(ctx: &Context, id: &Identity) -> Api<K> {
+    ctx.writer.api(&id.key.namespace)
 }
 
 /// A merge patch under our name. Its body carries uid and version, which the API server then insists on.
-async fn merge<K: Kube>(ctx: &WorkloadActions, id: &Identity, patch: &Value) -> Result<K, Error> {
-    ctx.ctx.writer.patch(marks::MANAGER, &id.key, &Patch::Merge(patch)).await
+async fn merge<K: Kube>(ctx: &Context, id: &Identity, patch: &Value) -> Result<K, Error> {
+    ctx.writer.patch(marks::MANAGER, &id.key, &Patch::Merge(patch)).await
 }
 
 /// Only the object of this uid.

@@ -9,62 +9,63 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta, 
 use kube::api::PostParams;
 use kube::core::Status;
 
-use super::{Done, WorkloadActions, api, changed, gone, merge, only, written};
+use super::{Done, api, changed, gone, merge, only, written};
 use crate::api::marks;
 use crate::controllers::workload_action::error::ActError;
 use crate::controllers::workload_action::newcomer;
 use crate::logic::facts::{Identity, PodFact, SetFact};
 use crate::logic::workload_action::effect::{NewPod, Patch, PodChange, RefusalKind};
+use crate::runtime::context::Context;
 use crate::runtime::error::{Error, retry_after};
 
 /// Makes a newcomer. A pod of its name that bears the slot's mark is the one: an answer of ours got lost.
-pub async fn create(ctx: &WorkloadActions, new: &NewPod) -> Result<Done, ActError> {
+pub async fn create(ctx: &Context, new: &NewPod) -> Result<Done, ActError> {
     let pod = newcomer::pod(&*template(ctx, new).await?, new);
-    let words = match ctx.ctx.writer.create(marks::MANAGER, &new.key.namespace, &pod).await {
+    let words = match ctx.writer.create(marks::MANAGER, &new.key.namespace, &pod).await {
         Ok(made) => return Ok(changed(ctx, PodFact::from(made))),
         Err(Error::Exists(words)) => words,
         // Not the pod but its namespace.
         Err(Error::Gone(words)) => return Err(ActError::refused(RefusalKind::Gone, words)),
         Err(error) => return Err(error.into()),
     };
-    let api = ctx.ctx.writer.api::<Pod>(&new.key.namespace);
-    let found = PodFact::from(ctx.ctx.writer.call(api.get(&new.key.name)).await?);
+    let api = ctx.writer.api::<Pod>(&new.key.namespace);
+    let found = PodFact::from(ctx.writer.call(api.get(&new.key.name)).await?);
     let is_ours = found.is_marked_by(&new.slot);
     let done = changed(ctx, found);
     if is_ours { Ok(done) } else { Err(ActError::refused(RefusalKind::Taken, words)) }
 }
 
 /// The template of the ReplicaSet. That of a set scaled to zero is not kept here, see [`SetFact`]: it is read afresh.
-async fn template(ctx: &WorkloadActions, new: &NewPod) -> Result<Arc<PodTemplateSpec>, ActError> {
+async fn template(ctx: &Context, new: &NewPod) -> Result<Arc<PodTemplateSpec>, ActError> {
     let gone = || ActError::refused(RefusalKind::Gone, format!("ReplicaSet {} is gone", new.set));
-    let known: Option<SetFact> = ctx.ctx.store.read(|world| world.set(&new.set).cloned());
+    let known: Option<SetFact> = ctx.store.read(|world| world.set(&new.set).cloned());
     let known = known.ok_or_else(gone)?;
     if let Some(template) = known.template {
         return Ok(template);
     }
-    let found = ctx.ctx.writer.get::<ReplicaSet>(&new.set).await?;
+    let found = ctx.writer.get::<ReplicaSet>(&new.set).await?;
     found.and_then(|set| set.spec?.template).map(Arc::new).ok_or_else(gone)
 }
 
 /// Changes labels, owner and marks, only if what was planned on is still so.
-pub async fn change(ctx: &WorkloadActions, pod: &Identity, change: &PodChange) -> Result<Done, ActError> {
+pub async fn change(ctx: &Context, pod: &Identity, change: &PodChange) -> Result<Done, ActError> {
     let answer = match change.patch(pod) {
         Patch::Merge(patch) => merge::<Pod>(ctx, pod, &patch).await,
         Patch::Json(patch) => {
             let patch = serde_json::from_value(patch).map_err(|error| Error::Malformed(error.to_string()))?;
-            ctx.ctx.writer.patch(marks::MANAGER, &pod.key, &kube::api::Patch::Json::<()>(patch)).await
+            ctx.writer.patch(marks::MANAGER, &pod.key, &kube::api::Patch::Json::<()>(patch)).await
         }
     };
     written::<Pod, PodFact>(ctx, pod, answer)
 }
 
 /// Evicts the pod, so that budgets hold, only if it is still of this uid.
-pub async fn evict(ctx: &WorkloadActions, pod: &Identity) -> Result<Done, ActError> {
+pub async fn evict(ctx: &Context, pod: &Identity) -> Result<Done, ActError> {
     let body = eviction(pod);
     let (api, params) = (api::<Pod>(ctx, pod), PostParams::default());
     let call = api.create_subresource::<_, Status>("eviction", &pod.key.name, &params, &body);
     // Its refusals have a meaning of their own, which the classification of errors does not know.
-    let answer = ctx.ctx.writer.call(async {
+    let answer = ctx.writer.call(async {
         match call.await {
             Err(kube::Error::Api(status)) => Ok(Err(status)),
             answer => answer.map(Ok),
@@ -113,9 +114,9 @@ fn eviction_refused(status: &Status) -> Option<ActError> {
 }
 
 /// Deletes the pod, only if it is still of this uid.
-pub async fn delete(ctx: &WorkloadActions, pod: &Identity) -> Result<Done, ActError> {
+pub async fn delete(ctx: &Context, pod: &Identity) -> Result<Done, ActError> {
     let api = api::<Pod>(ctx, pod);
-    match ctx.ctx.writer.call(api.delete(&pod.key.name, &only(pod))).await {
+    match ctx.writer.call(api.delete(&pod.key.name, &only(pod))).await {
         Ok(_) => Ok(ending(ctx, pod)),
         Err(Error::Gone(_)) => Ok(gone::<PodFact>(ctx, pod)),
         Err(error) => Err(error.into()),
@@ -123,8 +124,8 @@ pub async fn delete(ctx: &WorkloadActions, pod: &Identity) -> Result<Done, ActEr
 }
 
 /// The pod as it was known, but on its way out: the answer does not say of which version it is now.
-fn ending(ctx: &WorkloadActions, pod: &Identity) -> Done {
-    let known = ctx.ctx.store.read(|world| world.pod(&pod.key).filter(|known| known.id.uid == pod.uid).cloned());
+fn ending(ctx: &Context, pod: &Identity) -> Done {
+    let known = ctx.store.read(|world| world.pod(&pod.key).filter(|known| known.id.uid == pod.uid).cloned());
     if let Some(known) = known {
         changed(ctx, PodFact { terminating: true, ..known });
     }

@@ -3,16 +3,17 @@
 use kube::api::ObjectMeta;
 use serde_json::json;
 
-use super::{Done, WorkloadActions, api, changed, gone, merge, only, written};
+use super::{Done, api, changed, gone, merge, only, written};
 use crate::api::marks;
 use crate::api::receipt::WorkloadActionReceipt;
 use crate::controllers::workload_action::error::ActError;
 use crate::logic::facts::{Identity, ReceiptFact};
 use crate::logic::workload_action::effect::{NewReceipt, RefusalKind};
+use crate::runtime::context::Context;
 use crate::runtime::error::Error;
 
 /// Makes the receipt. One that is there already is as good if the same action wrote it; else the action ran before.
-pub async fn write(ctx: &WorkloadActions, new: &NewReceipt) -> Result<Done, ActError> {
+pub async fn write(ctx: &Context, new: &NewReceipt) -> Result<Done, ActError> {
     let NewReceipt { key, spec } = new;
     let receipt = WorkloadActionReceipt {
         metadata: ObjectMeta {
@@ -22,21 +23,21 @@ pub async fn write(ctx: &WorkloadActions, new: &NewReceipt) -> Result<Done, ActE
         },
         spec: spec.clone(),
     };
-    let words = match ctx.ctx.writer.create(marks::MANAGER, &key.namespace, &receipt).await {
+    let words = match ctx.writer.create(marks::MANAGER, &key.namespace, &receipt).await {
         Ok(made) => return Ok(changed(ctx, ReceiptFact::from(made))),
         Err(Error::Exists(words)) => words,
         Err(Error::Gone(words)) => return Err(ActError::refused(RefusalKind::Gone, words)),
         Err(error) => return Err(error.into()),
     };
-    let api = ctx.ctx.writer.api::<WorkloadActionReceipt>(&key.namespace);
-    let found = ctx.ctx.writer.call(api.get(&key.name)).await?;
+    let api = ctx.writer.api::<WorkloadActionReceipt>(&key.namespace);
+    let found = ctx.writer.call(api.get(&key.name)).await?;
     let same = found.spec.action_uid == spec.action_uid;
     let done = changed(ctx, ReceiptFact::from(found));
     if same { Ok(done) } else { Err(ActError::refused(RefusalKind::Taken, words)) }
 }
 
 /// Notes that the action did not fully succeed.
-pub async fn fail(ctx: &WorkloadActions, receipt: &Identity) -> Result<Done, ActError> {
+pub async fn fail(ctx: &Context, receipt: &Identity) -> Result<Done, ActError> {
     let patch = json!({
         "metadata": {"uid": receipt.uid, "resourceVersion": receipt.version},
         "spec": {"outcome": "Failed"},
@@ -45,9 +46,9 @@ pub async fn fail(ctx: &WorkloadActions, receipt: &Identity) -> Result<Done, Act
 }
 
 /// Takes the receipt back.
-pub async fn delete(ctx: &WorkloadActions, receipt: &Identity) -> Result<Done, ActError> {
+pub async fn delete(ctx: &Context, receipt: &Identity) -> Result<Done, ActError> {
     let api = api::<WorkloadActionReceipt>(ctx, receipt);
-    match ctx.ctx.writer.call(api.delete(&receipt.key.name, &only(receipt))).await {
+    match ctx.writer.call(api.delete(&receipt.key.name, &only(receipt))).await {
         Ok(_) | Err(Error::Gone(_)) => Ok(gone::<ReceiptFact>(ctx, receipt)),
         Err(error) => Err(error.into()),
     }

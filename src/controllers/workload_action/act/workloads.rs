@@ -3,26 +3,22 @@
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use serde_json::{Value, json};
 
-use super::{Done, WorkloadActions, merge, written};
+use super::{Done, merge, written};
 use crate::api::marks;
 use crate::controllers::workload_action::error::ActError;
 use crate::logic::facts::{DeploymentFact, SetFact};
 use crate::logic::workload_action::effect::{Scalable, ScalableKind};
+use crate::runtime::context::Context;
 
 /// Writes replicas and ledger, only if the workload is still of the version that was planned on.
-pub async fn scale(
-    ctx: &WorkloadActions,
-    workload: &Scalable,
-    replicas: i32,
-    ledger: Option<&str>,
-) -> Result<Done, ActError> {
+pub async fn scale(ctx: &Context, workload: &Scalable, replicas: i32, ledger: Option<&str>) -> Result<Done, ActError> {
     let mut patch = ledger_patch(workload, ledger);
     patch["spec"] = json!({ "replicas": replicas });
     write(ctx, workload, &patch).await
 }
 
 /// Takes the ledger off.
-pub async fn clear_ledger(ctx: &WorkloadActions, workload: &Scalable) -> Result<Done, ActError> {
+pub async fn clear_ledger(ctx: &Context, workload: &Scalable) -> Result<Done, ActError> {
     write(ctx, workload, &ledger_patch(workload, None)).await
 }
 
@@ -32,7 +28,7 @@ fn ledger_patch(workload: &Scalable, ledger: Option<&str>) -> Value {
     }})
 }
 
-async fn write(ctx: &WorkloadActions, workload: &Scalable, patch: &Value) -> Result<Done, ActError> {
+async fn write(ctx: &Context, workload: &Scalable, patch: &Value) -> Result<Done, ActError> {
     let id = &workload.id;
     match workload.kind {
         ScalableKind::Deployment => written::<Deployment, DeploymentFact>(ctx, id, merge(ctx, id, patch).await),

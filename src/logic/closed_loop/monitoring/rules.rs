@@ -109,8 +109,9 @@ impl<'a> ObserveContext<'a> {
     }
 }
 
-/// The least time between two writes that only show another sample while an alarm stands.
-pub(super) const SAMPLE_INTERVAL: SignedDuration = SignedDuration::from_secs(1);
+/// The least time between two writes that only show another sample while an alarm stands. Somewhat less than a second: a
+/// sender of one sample a second is early by a moment now and then, and would otherwise be held back more with each sample.
+pub(super) const SAMPLE_INTERVAL: SignedDuration = SignedDuration::from_millis(900);
 
 /// Values expire just after their last moment.
 const MICROSECOND: SignedDuration = SignedDuration::from_micros(1);
