@@ -167,7 +167,7 @@ fn a_decision_that_is_deleted_forgets_no_number_and_no_dwell_and_says_what_it_fo
             (status.seq == 1).then_some(status.conditions.first()?.message.clone())
         })
         .await?;
-        ensure!(said.contains("was lost with the Decision before"), "{said}");
+        ensure!(said.contains("of the deleted Decision are lost"), "{said}");
         let time = push(world, "web", low()).await?;
         let (_, said, _) = travelled(world, "web", time).await?;
         ensure!(said.starts_with("Hold cpu: dwell: no action before"), "{said}");

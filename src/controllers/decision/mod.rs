@@ -7,8 +7,7 @@
 //! | act | nothing: execution does |
 //! | report | `Decision.status`, with the version that was read |
 //!
-//! Decides nothing before monitoring has written in this leader term: what it read was another leader's. A crash may lose all
-//! that is kept here.
+//! A crash may lose all that is kept here.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -69,9 +68,7 @@ impl DecisionController {
     /// Decides about what monitoring wrote, and takes over what became of the last decision; the latter alone is no write.
     async fn decide(&self, family: Family, memory: &mut Memory) -> Result<Option<Timestamp>, Error> {
         let (Some(object), Some(monitoring)) = (family.decision, family.monitoring) else { return Ok(None) };
-        let Some(seen) = monitoring.status.as_ref().filter(|seen| seen.term.as_deref() == Some(&*self.ctx.term)) else {
-            return Ok(None);
-        };
+        let Some(seen) = monitoring.status.as_ref() else { return Ok(None) };
         // What cannot be read is reported on the loop.
         let Some(rules) = rules(&object.spec, memory) else { return Ok(None) };
         if family.parent.metadata.deletion_timestamp.is_some() || self.ctx.is_over() {

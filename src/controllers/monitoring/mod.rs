@@ -23,7 +23,7 @@ use crate::api::monitoring::{Monitoring, MonitoringSpec, MonitoringStatus};
 use crate::api::sample::{Sample, Tag};
 use crate::controllers::outbound::Outbound;
 use crate::controllers::status_cache::StatusCache;
-use crate::logic::closed_loop::decision::Executor;
+use crate::logic::closed_loop::decision::{Executor, settlement};
 use crate::logic::closed_loop::monitoring::tag;
 use crate::logic::closed_loop::monitoring::{MonitoringRules, Observation, ObserveContext, ObserveTrigger};
 use crate::logic::facts::Key;
@@ -212,7 +212,9 @@ fn context<'a>(
 ) -> ObserveContext<'a> {
     let executor = family.execution.as_deref().and_then(Executor::of);
     let ended = executor.filter(|executor| executor.status.claim.is_none()).and_then(|executor| executor.status.seq);
-    ObserveContext { last: last_tag(family), written, ended, term: &ctx.term, now }
+    let decided = family.decision.as_ref().and_then(|object| object.status.as_ref());
+    let awaited = decided.is_some_and(|status| settlement::awaits_execution(status, executor));
+    ObserveContext { last: last_tag(family), written, ended, awaited, term: &ctx.term, now }
 }
 
 /// The sample that was pushed, where it was not taken or refused before. After a restart only the tags can tell: what is

@@ -51,6 +51,8 @@ pub struct Book {
     /// What the process that runs has written: of which Monitorings, and which decisions that were open then.
     monitored: BTreeSet<String>,
     confirmed: BTreeSet<(String, i64)>,
+    /// What that process calls its leader term.
+    term: String,
     pub decisions: u64,
     pub writes: BTreeMap<(Sort, String), u64>,
 }
@@ -75,8 +77,14 @@ pub fn intent(api: &Api) -> Option<Intent> {
 }
 
 impl Book {
+    /// A book that begins with a process in this leader term.
+    pub fn of(term: String) -> Self {
+        Self { term, ..Self::default() }
+    }
+
     /// Another process runs, in another leader term.
-    pub fn restarted(&mut self) {
+    pub fn restarted(&mut self, term: String) {
+        self.term = term;
         self.monitored.clear();
         self.confirmed.clear();
     }
@@ -146,7 +154,7 @@ impl Book {
 
     fn monitored(&mut self, write: &Write, new: &Value) -> Result<(), Violation> {
         let status: MonitoringStatus = parsed(&new["status"]);
-        if write.by == By::Operator {
+        if write.by == By::Operator && status.term.as_deref() == Some(&*self.term) {
             self.monitored.insert(write.name.clone());
         }
         self.grows(&uid(new), "sequence", status.tag.as_ref().map_or(0, |tag| tag.sequence))?;
@@ -206,12 +214,16 @@ impl Book {
                 self.grows(&id, &format!("{what} {}", counter.metric), count)?;
             }
         }
-        if write.by == By::Operator && write.old.as_ref().is_some_and(|old| old["status"] != new["status"]) {
+        // What it calls its own is confirmed by it.
+        let open = status.chosen.as_ref().filter(|chosen| chosen.outcome.is_none());
+        if let Some(chosen) = open.filter(|_| write.by == By::Operator && status.term.as_deref() == Some(&*self.term)) {
             if !self.monitored.contains(&write.name) {
-                return violation("BlindDecision", "decision has written before monitoring has, in this leader term");
+                return violation(
+                    "BlindDecision",
+                    "made or confirmed before monitoring has written in this leader term",
+                );
             }
-            let open = status.chosen.as_ref().filter(|chosen| chosen.outcome.is_none());
-            self.confirmed.extend(open.map(|chosen| (write.name.clone(), chosen.seq)));
+            self.confirmed.insert((write.name.clone(), chosen.seq));
         }
         if write.name != "web" {
             return Ok(());

@@ -66,7 +66,7 @@ pub fn run(setup: &Setup, flaw: Flaw, trace: bool) -> Done {
             api: Api::new(flaw == Flaw::Careless),
             ghosts: Vec::new(),
             intents: Vec::new(),
-            book: Book::default(),
+            book: Book::of(flaw.term(0)),
             rng: Rng::new(setup.seed),
             steady: BEGINNING,
             steps: 0,
@@ -232,8 +232,9 @@ impl Run<'_> {
     fn crash(&mut self) {
         self.say(|| "operator: crashes and starts again".into());
         self.processes += 1;
-        self.book.restarted();
-        let next = Process::start(&self.metrics, &self.flaw.term(self.processes));
+        let term = self.flaw.term(self.processes);
+        let next = Process::start(&self.metrics, &term);
+        self.book.restarted(term);
         let old = std::mem::replace(&mut self.process, next);
         let sent = old.pending.into_iter().zip(std::mem::take(&mut self.intents));
         let unheard = sent.filter(|(one, _)| one.answer.is_none() && one.asked.writes());

@@ -12,7 +12,7 @@ use super::history::past_actions;
 use super::ladder::Ladder;
 use super::order::{OrderContext, order};
 use super::rules::{DecisionInput, DecisionRules};
-use super::settlement::{counter, is_taken_up, recover, settle, withdraw};
+use super::settlement::{awaits_execution, counter, recover, settle, withdraw};
 use crate::api::closed_loop::metric::Side;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::closed_loop::{LoopMode, Trace};
@@ -33,20 +33,14 @@ pub struct Decided {
     pub again: Option<Timestamp>,
 }
 
-/// The sample was taken after the last decision took effect; one from before does not show it.
-fn shows_effect(status: &DecisionStatus, input: DecisionInput) -> bool {
-    let (Some(chosen), Some(executor)) = (&status.chosen, input.executor) else { return true };
-    let ended = executor.status.claim.is_none() && is_taken_up(chosen, executor);
-    !ended || input.monitoring.ended >= Some(chosen.seq)
+/// Monitoring has written in this leader term: nothing is decided on what another leader saw.
+fn is_of_this_term(input: DecisionInput) -> bool {
+    input.monitoring.term.as_deref() == Some(input.term)
 }
 
 /// What monitoring wrote still holds.
 fn is_valid(input: DecisionInput) -> bool {
-    input.monitoring.valid_until.as_ref().is_none_or(|until| input.now < until.0)
-}
-
-fn is_open(status: &DecisionStatus) -> bool {
-    status.chosen.as_ref().is_some_and(|chosen| chosen.outcome.is_none())
+    is_of_this_term(input) && input.monitoring.valid_until.as_ref().is_none_or(|until| input.now < until.0)
 }
 
 impl DecisionRules {
@@ -55,7 +49,7 @@ impl DecisionRules {
     pub fn decide(&self, before: &DecisionStatus, input: DecisionInput) -> Decided {
         let mut status = before.clone();
         recover(&mut status, input.executor);
-        let fresh = tag::is_after(input.monitoring.tag.as_ref(), status.tag.as_ref()) && shows_effect(&status, input);
+        let fresh = tag::is_after(input.monitoring.tag.as_ref(), status.tag.as_ref()) && is_of_this_term(input);
         settle(self, &mut status, input.executor, input.now);
         withdraw(self, &mut status, input.executor, fresh.then_some(input.monitoring.alarms.as_slice()));
         if self.mode == LoopMode::Paused {
@@ -64,8 +58,8 @@ impl DecisionRules {
         } else if !is_valid(input) {
             // Monitoring looks at it again at this very time.
         } else if fresh || self.released(&status, input) {
-            status.tag.clone_from(&input.monitoring.tag);
             self.iterate(&mut status, input);
+            status.tag.clone_from(&input.monitoring.tag);
         } else {
             self.update_reasons(&mut status, input);
         }
@@ -77,10 +71,14 @@ impl DecisionRules {
         let rested = before.heartbeat.as_ref().is_none_or(|last| elapsed(last, input.now) >= HEARTBEAT);
         let late = rested && counts(input.written) != counts(&status);
         // One that another leader made is carried out once it is confirmed.
-        let unconfirmed = is_open(&status) && input.written.term.as_deref() != Some(input.term);
+        let unconfirmed = is_of_this_term(input)
+            && awaits_execution(&status, input.executor)
+            && input.written.term.as_deref() != Some(input.term);
         let write = traced || late || unconfirmed || edges(before) != edges(&status);
         if write {
-            status.term = Some(input.term.to_owned());
+            if is_of_this_term(input) {
+                status.term = Some(input.term.to_owned());
+            }
             status.heartbeat = Some(micro_time(input.now));
         }
         let again = self.next_release(&status, input).filter(|_| is_valid(input));

@@ -9,6 +9,7 @@ use super::ladder::{Ladder, LadderStep};
 use super::order::{Candidate, OrderContext, order};
 use super::rules::{DecisionInput, DecisionRules};
 use super::schedule;
+use super::settlement::is_taken_up;
 use crate::api::closed_loop::LoopMode;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::decision::{Chosen, DecisionStatus, Direction, LadderState, Rejected};
@@ -116,6 +117,9 @@ impl DecisionRules {
             // A claim of a Decision that was deleted.
             return refuse(LoopReason::InFlight, &format!("decision {} is being carried out", claim.seq));
         }
+        if let Some(seq) = without_effect(status, input) {
+            return refuse(LoopReason::InFlight, &format!("it was measured before decision {seq} took effect"));
+        }
         if alarm.held {
             return refuse(LoopReason::UnknownValue, "its value is unknown");
         }
@@ -185,4 +189,15 @@ fn in_flight(open: &Chosen) -> Rejection {
         }
     };
     Rejection { reason, message, limit: false, until: None }
+}
+
+/// Number of the last decision, where a new sample was taken before its execution ended and so does not show its effect.
+fn without_effect(status: &DecisionStatus, input: DecisionInput) -> Option<i64> {
+    if status.tag == input.monitoring.tag {
+        // The sample was looked at already; only time lets an alarm through.
+        return None;
+    }
+    let (chosen, executor) = (status.chosen.as_ref()?, input.executor?);
+    let ended = executor.status.claim.is_none() && is_taken_up(chosen, executor);
+    (ended && input.monitoring.ended < Some(chosen.seq)).then_some(chosen.seq)
 }

@@ -86,6 +86,13 @@ fn take_outcome(status: &mut DecisionStatus, executor: Option<Executor>, now: Ti
     Some(Conclusion { chosen, outcome, at })
 }
 
+/// The last decision is open, and its Execution has not taken it up.
+#[must_use]
+pub fn awaits_execution(status: &DecisionStatus, executor: Option<Executor>) -> bool {
+    let open = status.chosen.as_ref().filter(|chosen| chosen.outcome.is_none());
+    open.is_some_and(|chosen| !executor.is_some_and(|executor| is_taken_up(chosen, executor)))
+}
+
 /// The Execution has taken up this decision.
 pub fn is_taken_up(chosen: &Chosen, executor: Executor) -> bool {
     executor.uid == chosen.executor && executor.status.seq == Some(chosen.seq)

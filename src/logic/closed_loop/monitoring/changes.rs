@@ -33,7 +33,7 @@ impl MonitoringRules {
             since.is_none_or(|since| !(SignedDuration::ZERO..span).contains(&since))
         };
         traced
-            || context.written.term.as_deref() != Some(context.term)
+            || (context.written.term.as_deref() != Some(context.term) && (context.awaited || !after.alarms.is_empty()))
             || context.written.valid_until.as_ref().is_some_and(|until| until.0 <= now)
             || (is_postponed(after, context.written) && rested(SAMPLE_INTERVAL))
             || edges(before) != edges(after)

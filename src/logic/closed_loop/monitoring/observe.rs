@@ -241,7 +241,6 @@ fn paused(before: &MonitoringStatus, context: ObserveContext) -> Observation {
         pending: Vec::new(),
         valid_until: None,
         conditions: summary(before, &health, context.now),
-        term: Some(context.term.to_owned()),
         ..before.clone()
     };
     let write = &status != before;

@@ -93,6 +93,8 @@ pub struct ObserveContext<'a> {
     pub written: &'a MonitoringStatus,
     /// Number of the last decision, where its execution has ended.
     pub ended: Option<i64>,
+    /// A decision is open that this leader can only confirm on what is written in its term.
+    pub awaited: bool,
     /// This leader term.
     pub term: &'a str,
     /// The time.
@@ -105,7 +107,7 @@ impl<'a> ObserveContext<'a> {
     pub fn of(last: Option<&'a Tag>, now: Timestamp) -> Self {
         static WRITTEN: std::sync::LazyLock<MonitoringStatus> =
             std::sync::LazyLock::new(|| MonitoringStatus { term: Some("term".into()), ..MonitoringStatus::default() });
-        Self { last, written: &WRITTEN, ended: None, term: "term", now }
+        Self { last, written: &WRITTEN, ended: None, awaited: false, term: "term", now }
     }
 }
 

@@ -160,6 +160,7 @@ impl Loop {
             last: last.as_ref(),
             written: &stored,
             ended: self.execution.seq.filter(|_| self.execution.claim.is_none()),
+            awaited: false,
             term: "term",
             now,
         };

@@ -242,11 +242,15 @@ pub fn same_edges(old: &ClosedLoopStatus, new: &ClosedLoopStatus) -> bool {
     let messages = |status: &ClosedLoopStatus| -> Vec<String> {
         status.conditions.iter().map(|condition| condition.message.clone()).collect()
     };
+    // That there is a decision at all is an edge; which one it is, is not.
+    let summary = |status: &ClosedLoopStatus| {
+        status.summary.as_ref().map(|summary| (summary.target.clone(), summary.decision.is_some()))
+    };
     conditions::alike(&old.conditions, &new.conditions)
         && messages(old) == messages(new)
         && old.effective == new.effective
         && old.observed_generation == new.observed_generation
-        && old.summary.as_ref().map(|summary| &summary.target) == new.summary.as_ref().map(|summary| &summary.target)
+        && summary(old) == summary(new)
 }
 
 impl Assessment {

@@ -172,6 +172,9 @@ fn a_sample_from_before_the_end_of_the_last_decision_is_not_decided_about() {
     (execution.seq, execution.state) = (Some(1), Some(ExecutionState::Done));
     alone(&mut this, &execution, "exe", 100);
     assert_eq!(this.decision.seq, 1);
+    let held = "Hold cpu: it was measured before decision 1 took effect";
+    assert_eq!(this.decision.message.as_deref(), Some(held));
+    this.monitoring.tag.as_mut().unwrap().sequence += 1;
     this.monitoring.ended = Some(1);
     alone(&mut this, &execution, "exe", 100);
     assert_eq!(this.decision.seq, 2);
@@ -197,6 +200,10 @@ fn a_decision_of_another_leader_is_confirmed_or_taken_back() {
     assert_eq!(this.decision.term.as_deref(), Some("term"));
     this.decision.term = Some("another".into());
     let before = this.decision.clone();
+    this.monitoring.term = Some("another".into());
+    alone(&mut this, &execution, "exe", 1);
+    assert_eq!(this.decision.term.as_deref(), Some("another"), "monitoring has not written in this term yet");
+    this.monitoring.term = Some("term".into());
     alone(&mut this, &execution, "exe", 1);
     assert_eq!((this.decision.term.as_deref(), this.decision.seq), (Some("term"), before.seq));
     assert_eq!(this.decision.chosen.as_ref().unwrap().outcome, None);
