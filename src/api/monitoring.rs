@@ -97,10 +97,10 @@ pub struct MonitoringStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["metric".into()]))]
     pub last_served: Vec<LastServed>,
-    /// Number of the last decision that had ended when the last sample came: what was measured before a decision took effect
-    /// is not decided about once more.
+    /// When the last sample was received, by the operator's clock: what was received before a decision took effect is not
+    /// decided about once more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended: Option<i64>,
+    pub received: Option<MicroTime>,
     /// While an alarm stands: until when this holds unless something new comes. Nothing is decided on it later; it is looked at
     /// again then.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -111,7 +111,10 @@ fn clean_run() -> usize {
 #[test]
 fn killed_at_each_write_there_is_one_effect() {
     let writes = clean_run();
-    assert!((5..=6).contains(&writes), "{writes} writes: the sample, three hops or four, the action, the table");
+    assert!(
+        (6..=7).contains(&writes),
+        "{writes} writes: the sample, two hops, the claim, the action, its end, the table"
+    );
     let both = [When::Before, When::After];
     let cases = (1..=6).flat_map(|nth| both.map(|when| (format!("loops-{nth}-{when:?}").to_lowercase(), (nth, when))));
     stories(cases.collect(), async |world, (nth, when)| {

@@ -21,27 +21,28 @@ use testkit::scripts;
 /// How many calm situations a flaw has to show itself in.
 const CALM_RUNS: u64 = 150;
 
-/// Seeds that showed a fault once: an attach while the set still was to hear of a number that was taken back; one on a stale
-/// sight of the surplus; two slots of one action that went to the same other node at once; a limit for each workload that a
-/// rollout began to count anew; an abort with a replica not begun that was called a success; a set known as it was before the
-/// last change of its number; one that was refused pods before it heard of it; two pods given back while one was marked and
-/// the set was still to hear of its number; a replica that was begun anew though its old pod, which others deleted, had the
-/// new one in its place; a receipt that was taken back, unnoticed, from an action that could then begin after all; a ledger
-/// that somebody took off the Deployment and not off its set; an abort that used up the substitute of another replica. A
-/// change of how situations are drawn makes other situations of them.
-const ONCE_BROKEN: [u64; 12] = [
-    1_795_267_193,
+/// Seeds that show a fault again where its repair is undone, each tried so: two pods given back while one was marked and the
+/// set was still to hear of its number, and an attach while it was to hear of one that was taken back (both show in the first
+/// two); a replica that was begun anew though its old pod, which others deleted, had the new one in its place; an abort that
+/// used up the substitute of another replica; a new pod for a set of no replicas, whose template is not kept; an admission
+/// without an answer whose place was given away; an admission that gave its own place away before it was carried out.
+const ONCE_BROKEN: [u64; 8] = [1_009_778, 2_000_889, 1_011_648, 300_024, 50_255, 50_672, 100_293, 2_005_339];
+
+/// Seeds that showed a fault while another operator than the one that is shipped was driven, and so in other situations than
+/// they stand for now: a pod attached on a stale sight of the surplus; two slots of one action that went to the same other node
+/// at once; a limit for each workload that a rollout began to count anew; an abort with a replica not begun that was called a
+/// success; a set known as it was before the last change of its number; one that was refused pods before it heard of it; a
+/// receipt that was taken back, unnoticed, from an action that could then begin after all; a ledger that somebody took off the
+/// Deployment and not off its set. For these no new seed is known.
+const BROKEN_BEFORE: [u64; 8] = [
     1_795_269_333,
     1_795_293_423,
     1_795_294_895,
     5_000_003_766,
     5_000_005_013,
     7_000_000_475,
-    9_300_003_195,
-    9_400_002_854,
     9_840_007_124,
     9_860_002_950,
-    9_860_004_106,
 ];
 
 /// The calm situations in which this operator breaks a rule, and which.
@@ -97,7 +98,7 @@ fn scripts_end_as_they_say() {
 
 #[test]
 fn holds_where_it_once_broke() {
-    for seed in ONCE_BROKEN {
+    for seed in ONCE_BROKEN.into_iter().chain(BROKEN_BEFORE) {
         let setup = Setup::random(seed);
         if campaign::guarded(&setup, Flaw::None, false).violation.is_some() {
             panic!("seed {seed}: {}", campaign::explain(&setup, Flaw::None));

@@ -211,10 +211,9 @@ fn context<'a>(
     now: Timestamp,
 ) -> ObserveContext<'a> {
     let executor = family.execution.as_deref().and_then(Executor::of);
-    let ended = executor.filter(|executor| executor.status.claim.is_none()).and_then(|executor| executor.status.seq);
     let decided = family.decision.as_ref().and_then(|object| object.status.as_ref());
     let awaited = decided.is_some_and(|status| settlement::awaits_execution(status, executor));
-    ObserveContext { last: last_tag(family), written, ended, awaited, term: &ctx.term, now }
+    ObserveContext { last: last_tag(family), written, awaited, term: &ctx.term, now }
 }
 
 /// The sample that was pushed, where it was not taken or refused before. After a restart only the tags can tell: what is

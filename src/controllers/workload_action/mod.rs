@@ -17,10 +17,12 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use tracing::{debug, info};
 
+use crate::api::workload_action::status::Slot;
 use crate::api::workload_action::{WorkloadAction, WorkloadActionStatus};
 use crate::logic::facts::Key;
 use crate::logic::workload_action::effect::{Effect, Next, Refusal, RefusalKind};
 use crate::logic::workload_action::{Limits, next, refused};
+use crate::logic::world::World;
 use crate::metrics::ReasonLabel;
 use crate::runtime::context::Context;
 use crate::runtime::error::Error;
@@ -141,7 +143,7 @@ impl WorkloadActions {
                 return None;
             };
             if let Effect::Admit { status, .. } = &effect {
-                world.reserve(key, status.slots.clone());
+                world.reserve(key, taken_up(world, key, status));
             }
             Some(effect)
         });
@@ -251,6 +253,14 @@ impl WorkloadActions {
             None => Rest::Report(Box::new(Effect::Record { action: (&action.metadata).into(), status })),
         }
     }
+}
+
+/// What counts as taken until an admission is known to be carried out: what its slots are to have, and what they have and
+/// give up by it.
+fn taken_up(world: &World, key: &Key, admitted: &WorkloadActionStatus) -> Vec<Slot> {
+    let recorded = world.action(key).and_then(|action| action.status.as_ref());
+    let recorded = recorded.map(|status| status.slots.as_slice()).unwrap_or_default();
+    recorded.iter().filter(|slot| !admitted.slots.contains(slot)).chain(&admitted.slots).cloned().collect()
 }
 
 /// Ends with the write that it is for; or, while nobody knows whether that was carried out, when it is looked up.

@@ -318,3 +318,24 @@ async fn the_reservation_of_an_admission_without_an_answer_lasts_until_it_is_loo
     api.reconcile().await.unwrap();
     assert!(!store.read(|world| world.is_reserved(&key())));
 }
+
+#[tokio::test]
+async fn what_an_admission_gives_up_is_taken_until_it_is_carried_out() {
+    let slot = |id: &str, step: &str, node: Option<&str>| {
+        json!({
+            "id": id, "index": 0, "attempt": 0, "step": step, "since": "2026-01-01T00:00:00Z", "label": "a",
+            "workload": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "replicaSet": {"name": "web-1", "uid": "r1"}, "newcomer": node.map(|node| json!({"name": "n", "node": node})),
+        })
+    };
+    let api = scripted([]);
+    let mut known = action("1");
+    known["status"] = json!({"slots": [slot("s1", "RollingBack", Some("a")), slot("s2", "Readying", Some("b"))]});
+    api.knows_action(known);
+    let next = json!({"slots": [slot("s1", "Queued", None), slot("s2", "Readying", Some("b"))]});
+    let next: WorkloadActionStatus = serde_json::from_value(next).unwrap();
+    let taken = api.controller.ctx.store.read(|world| taken_up(world, &key(), &next));
+    let nodes: Vec<Option<&str>> =
+        taken.iter().map(|slot| slot.newcomer.as_ref().map(|newcomer| newcomer.node.as_str())).collect();
+    assert_eq!(nodes, [Some("a"), None, Some("b")], "each place once, and the one that is left too");
+}

@@ -191,7 +191,7 @@ fn in_flight(open: &Chosen) -> Rejection {
     Rejection { reason, message, limit: false, until: None }
 }
 
-/// Number of the last decision, where a new sample was taken before its execution ended and so does not show its effect.
+/// Number of the last decision, where a new sample was received before its execution ended and so does not show its effect.
 fn without_effect(status: &DecisionStatus, input: DecisionInput) -> Option<i64> {
     if status.tag == input.monitoring.tag {
         // The sample was looked at already; only time lets an alarm through.
@@ -199,5 +199,5 @@ fn without_effect(status: &DecisionStatus, input: DecisionInput) -> Option<i64> 
     }
     let (chosen, executor) = (status.chosen.as_ref()?, input.executor?);
     let ended = executor.status.claim.is_none() && is_taken_up(chosen, executor);
-    (ended && input.monitoring.ended < Some(chosen.seq)).then_some(chosen.seq)
+    (ended && input.monitoring.received < executor.status.since).then_some(chosen.seq)
 }

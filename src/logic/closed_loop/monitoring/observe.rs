@@ -66,7 +66,7 @@ impl MonitoringRules {
             None => last.cloned(),
         };
         if fresh {
-            status.ended = context.ended;
+            status.received = Some(micro_time(context.now));
         }
         let alarmed = !status.alarms.is_empty();
         status.valid_until = self.next_change(&status, context.now).filter(|_| alarmed).map(micro_time);

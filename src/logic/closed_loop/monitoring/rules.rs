@@ -91,8 +91,6 @@ pub struct ObserveContext<'a> {
     pub last: Option<&'a Tag>,
     /// The status as it is stored: what was not worth a write is not in it.
     pub written: &'a MonitoringStatus,
-    /// Number of the last decision, where its execution has ended.
-    pub ended: Option<i64>,
     /// A decision is open that this leader can only confirm on what is written in its term.
     pub awaited: bool,
     /// This leader term.
@@ -107,7 +105,7 @@ impl<'a> ObserveContext<'a> {
     pub fn of(last: Option<&'a Tag>, now: Timestamp) -> Self {
         static WRITTEN: std::sync::LazyLock<MonitoringStatus> =
             std::sync::LazyLock::new(|| MonitoringStatus { term: Some("term".into()), ..MonitoringStatus::default() });
-        Self { last, written: &WRITTEN, ended: None, awaited: false, term: "term", now }
+        Self { last, written: &WRITTEN, awaited: false, term: "term", now }
     }
 }
 

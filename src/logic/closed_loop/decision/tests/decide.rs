@@ -1,5 +1,6 @@
 //! The second hop: who is served, who is passed over and why, and what is remembered.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -167,15 +168,14 @@ fn a_sample_from_before_the_end_of_the_last_decision_is_not_decided_about() {
     alone(&mut this, &execution, "exe", 0);
     // It came while the decision was being carried out, and is all that a process knows that starts after its end.
     this.monitoring.tag.as_mut().unwrap().sequence += 1;
-    this.monitoring.ended = Some(0);
     this.monitoring.valid_until = None;
-    (execution.seq, execution.state) = (Some(1), Some(ExecutionState::Done));
+    (execution.seq, execution.state, execution.since) = (Some(1), Some(ExecutionState::Done), Some(MicroTime(at(50))));
     alone(&mut this, &execution, "exe", 100);
     assert_eq!(this.decision.seq, 1);
     let held = "Hold cpu: it was measured before decision 1 took effect";
     assert_eq!(this.decision.message.as_deref(), Some(held));
     this.monitoring.tag.as_mut().unwrap().sequence += 1;
-    this.monitoring.ended = Some(1);
+    this.monitoring.received = Some(MicroTime(at(60)));
     alone(&mut this, &execution, "exe", 100);
     assert_eq!(this.decision.seq, 2);
 }
@@ -223,7 +223,6 @@ fn what_failed_is_not_tried_again_at_once() {
     execution.state = Some(ExecutionState::Failed);
     let again = |this: &mut Loop, execution: &ExecutionStatus, second| {
         this.monitoring.tag.as_mut().unwrap().sequence += 1;
-        this.monitoring.ended = execution.seq;
         this.monitoring.valid_until = None;
         alone(this, execution, "exe", second);
         this.decision.seq
