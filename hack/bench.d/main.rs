@@ -1,7 +1,8 @@
 //! The benches: each on control planes of its own, its figures as a table on the terminal and as JSON.
 //!
 //! Started by `hack/bench`, which builds first, in release mode. A new bench is a module here and a line in [`Name`].
-//! Times are given as ratios to one status write measured in the same run, since machines and their neighbours differ.
+//! What has a bound is a ratio to something measured in the same run, such as a bare program that makes the same writes, since
+//! machines and their neighbours differ.
 
 mod actions;
 mod audit;
@@ -46,7 +47,7 @@ struct Options {
 enum Name {
     /// Moves: time, the operator's own share, requests, many at once, memory, start, idleness.
     Actions,
-    /// Closed loops: one that acts back to back, many with a sample a second, many that are calm.
+    /// Closed loops: samples back to back and many with one a second, beside a bare program; loops that act; calm loops.
     Loops,
 }
 

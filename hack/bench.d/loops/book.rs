@@ -65,16 +65,24 @@ impl State {
 }
 
 impl Book {
-    /// Opens the book on one namespace.
+    /// Opens the book on one namespace, for all marks.
     pub fn open(client: &Client, namespace: &str) -> Self {
-        let state = Arc::new(State::default());
-        let watch = |resource, marks| tokio::spawn(follow(thin(client, namespace, &resource), state.clone(), marks));
-        let tasks = vec![
-            watch(ApiResource::erase::<Decision>(&()), decided as fn(&Thin) -> Vec<Mark>),
-            watch(ApiResource::erase::<Execution>(&()), claimed),
-            watch(ApiResource::erase::<Deployment>(&()), scaled),
-        ];
-        Self { state, tasks }
+        let mut book = Self::decisions(client, namespace);
+        book.watch(client, namespace, &ApiResource::erase::<Execution>(&()), claimed);
+        book.watch(client, namespace, &ApiResource::erase::<Deployment>(&()), scaled);
+        book
+    }
+
+    /// Opens the book on one namespace, for decisions alone.
+    pub fn decisions(client: &Client, namespace: &str) -> Self {
+        let mut book = Self { state: Arc::new(State::default()), tasks: Vec::new() };
+        book.watch(client, namespace, &ApiResource::erase::<Decision>(&()), decided);
+        book
+    }
+
+    fn watch(&mut self, client: &Client, namespace: &str, resource: &ApiResource, marks: fn(&Thin) -> Vec<Mark>) {
+        let api = Api::namespaced_with(client.clone(), namespace, resource);
+        self.tasks.push(tokio::spawn(follow(api, self.state.clone(), marks)));
     }
 
     /// When this was first seen, where it was.
@@ -104,10 +112,6 @@ impl Drop for Book {
             task.abort();
         }
     }
-}
-
-fn thin(client: &Client, namespace: &str, resource: &ApiResource) -> Api<Thin> {
-    Api::namespaced_with(client.clone(), namespace, resource)
 }
 
 /// Watches one kind for ever, and writes down what is new.

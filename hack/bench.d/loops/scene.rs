@@ -28,21 +28,37 @@ const WRITERS: usize = 8;
 /// A namespace with an account that may scale its Deployments.
 pub async fn namespace(client: &Client, name: &str) -> Result<()> {
     fleet::namespace(client, name).await?;
-    let create = PostParams::default();
-    let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": ACCOUNT}}))?;
-    let role: Role = serde_json::from_value(json!({"metadata": {"name": ACCOUNT}, "rules": [
+    let rules = json!([
         {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get"]},
         {"apiGroups": ["apps"], "resources": ["deployments/scale"], "verbs": ["patch"]},
-    ]}))?;
+    ]);
+    account(client, name, ACCOUNT, &rules).await
+}
+
+/// An account with these rights in its namespace.
+pub async fn account(client: &Client, namespace: &str, name: &str, rules: &Value) -> Result<()> {
+    let create = PostParams::default();
+    let account: ServiceAccount = serde_json::from_value(json!({"metadata": {"name": name}}))?;
+    let role: Role = serde_json::from_value(json!({"metadata": {"name": name}, "rules": rules}))?;
     let binding: RoleBinding = serde_json::from_value(json!({
-        "metadata": {"name": ACCOUNT},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": ACCOUNT},
-        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": name}],
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
     }))?;
-    Api::namespaced(client.clone(), name).create(&create, &account).await?;
-    Api::namespaced(client.clone(), name).create(&create, &role).await?;
-    Api::namespaced(client.clone(), name).create(&create, &binding).await?;
+    Api::namespaced(client.clone(), namespace).create(&create, &account).await?;
+    Api::namespaced(client.clone(), namespace).create(&create, &role).await?;
+    Api::namespaced(client.clone(), namespace).create(&create, &binding).await?;
     Ok(())
+}
+
+/// The name of the loop of this number, and of its Deployment.
+pub fn name(index: usize) -> String {
+    format!("loop-{index}")
+}
+
+/// So many loops of the demo.
+pub fn demos(count: usize, mode: &str) -> Vec<(String, Value)> {
+    (0..count).map(|index| (name(index), demo(&name(index), mode))).collect()
 }
 
 /// The loop of the demo, on the Deployment of its own name; cpu is low under 5, memory under 50.
@@ -112,6 +128,8 @@ async fn make_one(client: &Client, namespace: &str, name: &str, spec: &Value) ->
 
 /// A sample that was pushed.
 pub struct Pushed {
+    /// To which loop.
+    pub name: String,
     /// Its time in microseconds, which is its tag's.
     pub time: i64,
     /// Just before the patch.
@@ -129,5 +147,5 @@ pub async fn push(monitorings: &Api<Monitoring>, name: &str, values: &Value) -> 
         "spec": {"sample": {"time": Timestamp::from_microsecond(time)?.to_string(), "values": values}},
     });
     monitorings.patch(name, &PatchParams::apply("bench").force(), &Patch::Apply(body)).await?;
-    Ok(Pushed { time, began, answered: Instant::now() })
+    Ok(Pushed { name: name.to_owned(), time, began, answered: Instant::now() })
 }

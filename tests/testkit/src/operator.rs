@@ -20,9 +20,6 @@ use crate::process::{self, free_port};
 /// How long it may take to end.
 const FAREWELL: Duration = Duration::from_secs(60);
 
-/// What Linux counts processor time in, a second.
-const CLOCK_TICKS: f64 = 100.0;
-
 /// One replica of the operator, running or not. Dropped, it is killed, unless it is to be kept.
 pub struct Operator {
     /// Where its kubeconfig, its log and its record lie.
@@ -154,8 +151,7 @@ impl Operator {
 
     /// Seconds of processor time that it has used so far, of all its threads.
     pub fn processor_seconds(&self) -> Result<f64> {
-        let ticks = process::stat(self.pid()?, 13)?.parse::<f64>()? + process::stat(self.pid()?, 14)?.parse::<f64>()?;
-        Ok(ticks / CLOCK_TICKS)
+        process::processor_seconds(self.pid()?)
     }
 
     /// Where its log lies.

@@ -14,6 +14,9 @@ use tokio::process::Command;
 /// Ports for what listens: below those that planes take and that the kernel hands out.
 const PORTS: std::ops::Range<u16> = 10_000..20_000;
 
+/// What Linux counts processor time in, a second.
+const CLOCK_TICKS: f64 = 100.0;
+
 /// How many ports this process has looked at.
 static NEXT_PORT: AtomicU16 = AtomicU16::new(0);
 
@@ -61,6 +64,12 @@ pub fn stat(pid: u32, field: usize) -> Result<String> {
     Ok(field.context("an unknown /proc/PID/stat")?.to_owned())
 }
 
+/// Seconds of processor time that a process has used so far, of all its threads.
+pub fn processor_seconds(pid: u32) -> Result<f64> {
+    let (user, system): (f64, f64) = (stat(pid, 13)?.parse()?, stat(pid, 14)?.parse()?);
+    Ok((user + system) / CLOCK_TICKS)
+}
+
 /// A port that nothing listens on, and that this process was not given before.
 pub fn free_port() -> Result<u16> {
     let span = PORTS.end - PORTS.start;
@@ -98,6 +107,18 @@ mod tests {
         for part in ["out\n", "err\n", "exit status: 3"] {
             assert!(error.contains(part), "{part:?} is not in {error}");
         }
+    }
+
+    #[test]
+    fn processor_time_counts_what_was_used_in_between() {
+        let before = processor_seconds(std::process::id()).unwrap();
+        let began = std::time::Instant::now();
+        while began.elapsed() < std::time::Duration::from_secs(2) {
+            if processor_seconds(std::process::id()).unwrap() >= before + 0.05 {
+                return;
+            }
+        }
+        panic!("two seconds of work count for nothing");
     }
 
     #[test]

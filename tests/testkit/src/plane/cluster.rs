@@ -1,6 +1,7 @@
 //! A cluster: a control plane started for the purpose, or one that the user has already.
 
 use std::ffi::OsString;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -8,7 +9,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use tokio::process::Command;
 
-use crate::process::{run, run_aloud};
+use crate::process::{self, run, run_aloud};
 use crate::root;
 
 /// See the module.
@@ -91,6 +92,17 @@ impl Cluster {
         let mut command = Command::new(controlplane());
         command.args(verb).args(["--name", name]);
         run(command, None).await.map(drop)
+    }
+
+    /// Seconds of processor time that a component of the plane, such as `apiserver`, has used so far.
+    pub fn processor_seconds(&self, component: &str) -> Result<f64> {
+        self.plane.as_deref().context("the cluster is no plane of ours")?;
+        // As hack/plane/common.sh writes it: pid, start, boot.
+        let file = self.kubeconfig.with_file_name("run").join(format!("{component}.pid"));
+        let record =
+            fs::read_to_string(&file).with_context(|| format!("no record of a process in {}", file.display()))?;
+        let pid = record.split_whitespace().next().context("the record of a process is empty")?;
+        process::processor_seconds(pid.parse()?)
     }
 
     /// Ends the plane, if it is one of ours.

@@ -115,13 +115,18 @@ fn api(client: &Client, object: &DynamicObject) -> Result<Api<DynamicObject>> {
 
 /// A token of the operator's service account, good for a day.
 pub async fn token(client: &Client) -> Result<String> {
-    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), NAMESPACE);
+    token_of(client, NAMESPACE, ACCOUNT).await
+}
+
+/// A token of this service account, good for a day.
+pub async fn token_of(client: &Client, namespace: &str, account: &str) -> Result<String> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
     let spec = TokenRequestSpec { expiration_seconds: Some(86_400), ..TokenRequestSpec::default() };
     let request = TokenRequest { spec, ..TokenRequest::default() };
-    let answer = accounts.create_token_request(ACCOUNT, &PostParams::default(), &request).await?;
+    let answer = accounts.create_token_request(account, &PostParams::default(), &request).await?;
     match answer.status {
         Some(status) => Ok(status.token),
-        None => bail!("the server made no token for service account {NAMESPACE}/{ACCOUNT}"),
+        None => bail!("the server made no token for service account {namespace}/{account}"),
     }
 }
 

@@ -1,0 +1,161 @@
+//! Loops that act on every sample: how long each hop takes, what the operator asks of the API server, and what a sample costs
+//! it. For information: an action costs what its target does.
+//!
+//! The controller of Deployments is held still: the pods that it would make are not the loop's, and would take the machine.
+//! The API server keeps an audit log here.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use ganglion::api::monitoring::Monitoring;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use serde_json::json;
+use testkit::operator::Operator;
+use testkit::plane::cluster::Cluster;
+use testkit::plane::install::Installed;
+
+use super::book::{Book, Mark};
+use super::cost::{self, Meter};
+use super::load::Load;
+use super::scene::{self, Pushed};
+use crate::audit::{Audit, Request, tally};
+use crate::frame::{Bench, Progress, median, millis, number, operator, quantile};
+
+const NAMESPACE: &str = "acting";
+
+/// Samples of one loop that are measured, after those that meet cold connections and caches.
+const SAMPLES: usize = 200;
+const COLD: usize = 30;
+
+/// As many loops as are compared with the bare program.
+const LOOPS: usize = 50;
+const LASTING: Duration = Duration::from_secs(20);
+
+/// One sample as it was seen from outside; times in milliseconds from just before its patch.
+struct Timed {
+    began: Timestamp,
+    patch: f64,
+    decided: f64,
+    claimed: f64,
+    scaled: f64,
+}
+
+pub async fn run(bench: &mut Bench) -> Result<()> {
+    let audit = Audit::prepare(&bench.home("acting")?, false)?;
+    let cluster = bench.plane("acting", 1, &[audit.options(), &super::garbage()].concat()).await?;
+    Installed::default().install(&cluster).await?;
+    scene::namespace(&cluster.client, NAMESPACE).await?;
+    let operator = operator(bench, "acting", &cluster, &["--watch-namespace", NAMESPACE]).await?;
+    scene::make(&cluster.client, NAMESPACE, scene::demos(LOOPS, "Auto")).await?;
+    cluster.fault(&["pause", "kcm"]).await?;
+    one(bench, &cluster, &operator, &audit).await?;
+    many(bench, &cluster, &operator).await?;
+    operator.stop().await?;
+    cluster.down().await
+}
+
+async fn one(bench: &mut Bench, cluster: &Cluster, operator: &Operator, audit: &Audit) -> Result<()> {
+    let book = Book::open(&cluster.client, NAMESPACE);
+    let monitorings: Api<Monitoring> = Api::namespaced(cluster.client.clone(), NAMESPACE);
+    let progress = Progress::count("samples of one loop that acts, back to back", COLD + SAMPLES);
+    samples(cluster, &book, &monitorings, COLD, |_| ()).await?;
+    let idle = cost::idle(cluster, operator).await?;
+    let meter = Meter::start(cluster, operator)?;
+    let all = samples(cluster, &book, &monitorings, SAMPLES, |done| progress.at(COLD + done)).await?;
+    let (used, ended) = (meter.read()?, Timestamp::now());
+    progress.end();
+    report(bench, &all);
+    bench.note("  API server CPU a sample", used.server_millis(idle, all.len()), "ms");
+    let requests = audit.between(all.first().map(|one| one.began).unwrap_or_default(), ended).await?;
+    count(bench, &all, &requests);
+    Ok(())
+}
+
+async fn many(bench: &mut Bench, cluster: &Cluster, operator: &Operator) -> Result<()> {
+    let title = format!("{LOOPS} loops that act on every sample, one a second each, {} s", LASTING.as_secs());
+    let progress = Progress::spin(&title);
+    let (round, idle) = Load::EachSecond { loops: LOOPS, lasting: LASTING }.run(cluster, operator, NAMESPACE).await?;
+    progress.end();
+    bench.note(&format!("{title}: not recorded"), round.lost(), "samples");
+    bench.note("  to Decision: median", round.time(0.5), "ms");
+    bench.note("  to Decision: p95", round.time(0.95), "ms");
+    bench.note("  API server CPU a sample", round.server(idle), "ms");
+    bench.note("  operator's own processor time a sample", round.operator(), "ms");
+    Ok(())
+}
+
+async fn samples(
+    cluster: &Cluster,
+    book: &Book,
+    monitorings: &Api<Monitoring>,
+    count: usize,
+    progress: impl Fn(usize),
+) -> Result<Vec<Timed>> {
+    let name = scene::name(0);
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client.clone(), NAMESPACE);
+    let mut generation = deployments.get(&name).await?.metadata.generation.unwrap_or(0);
+    let mut all = Vec::new();
+    for index in 0..count {
+        generation += 1;
+        let began = Timestamp::now();
+        let pushed = scene::push(monitorings, &name, &json!({"cpu": "2", "memory": "40"})).await?;
+        all.push(timed(book, began, pushed, generation).await?);
+        progress(index + 1);
+    }
+    let now = deployments.get(&name).await?.metadata.generation.unwrap_or(0);
+    ensure!(now == generation, "{} samples, but generation {now} instead of {generation}", all.len());
+    Ok(all)
+}
+
+/// Waits until the sample has come to its end.
+async fn timed(book: &Book, began: Timestamp, pushed: Pushed, generation: i64) -> Result<Timed> {
+    let Pushed { name, time, .. } = pushed;
+    let after = |moment: Instant| millis(moment.duration_since(pushed.began));
+    let decided = book.until(&Mark::Decided(name.clone(), time)).await?;
+    let claimed = book.until(&Mark::Claimed(name.clone(), time)).await?;
+    let scaled = book.until(&Mark::Scaled(name.clone(), generation)).await?;
+    book.until(&Mark::Ended(name, time)).await?;
+    Ok(Timed {
+        began,
+        patch: after(pushed.answered),
+        decided: after(decided),
+        claimed: after(claimed),
+        scaled: after(scaled),
+    })
+}
+
+fn report(bench: &mut Bench, samples: &[Timed]) {
+    let all = |of: fn(&Timed) -> f64| samples.iter().map(of).collect::<Vec<f64>>();
+    let patch = median(&all(|one| one.patch));
+    bench.note("1 loop that acts, samples back to back: the sender's own patch, median", patch, "ms");
+    for (point, of) in [
+        ("Decision", (|one| one.decided) as fn(&Timed) -> f64),
+        ("Execution's claim", |one| one.claimed),
+        ("the target scaled", |one| one.scaled),
+    ] {
+        let times = all(of);
+        let middle = median(&times);
+        bench.note(&format!("  to {point}: median"), middle / patch, "patches");
+        bench.note("    p95 by median", quantile(&times, 0.95) / middle, "times");
+    }
+}
+
+/// What the operator asked of the API server for each sample, up to the next one.
+fn count(bench: &mut Bench, samples: &[Timed], requests: &[Request]) {
+    let mine: Vec<&Request> = requests.iter().filter(|one| one.by_operator && !one.is_upkeep()).collect();
+    let ends = samples.iter().skip(1).map(|next| next.began).chain([Timestamp::MAX]);
+    // What is not written for each sample, but now and then.
+    let seldom = |request: &Request| matches!(request.resource.as_str(), "closedloops/status" | "events");
+    let mut writes = Vec::new();
+    for (one, end) in samples.iter().zip(ends) {
+        let during = |request: &&&Request| request.received >= one.began && request.received < end;
+        let own = |request: &&&Request| request.writes() && request.resource != "deployments/scale" && !seldom(request);
+        writes.push(number(mine.iter().filter(during).filter(own).count()));
+    }
+    bench.note("  writes of the hops for a sample: most", quantile(&writes, 1.0), "writes");
+    for (name, count) in tally(mine.iter().copied()) {
+        bench.note(&format!("    of all requests: {name}"), number(count) / number(samples.len()), "a sample");
+    }
+}

@@ -1,0 +1,134 @@
+//! The operator beside the bare program: as many loops of the same specs for each, in a namespace of its own on one control
+//! plane, and rounds of one load in turns.
+
+use anyhow::Result;
+use ganglion::api::decision::Decision;
+use ganglion::api::monitoring::Monitoring;
+use kube::Api;
+use serde_json::{Value, json};
+use testkit::operator::Operator;
+use testkit::plane::cluster::Cluster;
+use testkit::plane::install::Installed;
+
+use super::bare::{self, Bare};
+use super::load::{Load, Round};
+use super::scene;
+use crate::frame::{Bench, Bound, Progress, median, number, operator};
+
+const OURS: &str = "operator";
+const BARE: &str = "bare";
+
+/// Rounds of each side that are measured, after one that meets cold connections and caches.
+pub const ROUNDS: usize = 3;
+
+/// See the module.
+pub struct Sides {
+    pub cluster: Cluster,
+    pub operator: Operator,
+    _bare: Bare,
+}
+
+/// What was measured.
+pub struct Compared {
+    ours: Vec<Round>,
+    bare: Vec<Round>,
+    /// What the API server uses at rest, in cores: median of all that was seen before the rounds.
+    idle: f64,
+}
+
+impl Sides {
+    /// A plane with both programs, and so many loops for each, which decide and record but do not act.
+    pub async fn open(bench: &Bench, part: &str, loops: usize) -> Result<Self> {
+        let cluster = bench.plane(part, 1, &super::garbage()).await?;
+        Installed::default().install(&cluster).await?;
+        scene::namespace(&cluster.client, OURS).await?;
+        let operator = operator(bench, part, &cluster, &["--watch-namespace", OURS]).await?;
+        scene::make(&cluster.client, OURS, scene::demos(loops, "DryRun")).await?;
+        bare::namespace(&cluster.client, BARE).await?;
+        bare::copy_loops(&cluster.client, OURS, BARE).await?;
+        let bare = Bare::start(&cluster, BARE).await?;
+        Ok(Self { cluster, operator, _bare: bare })
+    }
+
+    /// Rounds of this load in turns, after one of each side with the other load.
+    pub async fn compare(&self, title: &str, cold: Load, load: Load) -> Result<Compared> {
+        let progress =
+            Progress::count(&format!("{title}: the bare program and the operator in turns"), 2 * (ROUNDS + 1));
+        for (step, namespace) in [BARE, OURS].into_iter().enumerate() {
+            cold.run(&self.cluster, &self.operator, namespace).await?;
+            progress.at(step + 1);
+        }
+        let (mut bare, mut ours, mut idle) = (Vec::new(), Vec::new(), Vec::new());
+        for turn in 0..ROUNDS {
+            for (step, (namespace, rounds)) in [(BARE, &mut bare), (OURS, &mut ours)].into_iter().enumerate() {
+                let (round, rest) = load.run(&self.cluster, &self.operator, namespace).await?;
+                rounds.push(round);
+                idle.push(rest);
+                progress.at(2 * (turn + 1) + step + 1);
+            }
+        }
+        progress.end();
+        Ok(Compared { ours, bare, idle: median(&idle) })
+    }
+
+    /// How large the last statuses are that each side wrote, for the reader of the other figures.
+    pub async fn sizes(&self, bench: &mut Bench) -> Result<()> {
+        for (words, namespace) in [("operator", OURS), ("bare program", BARE)] {
+            let name = scene::name(0);
+            let monitoring = Api::<Monitoring>::namespaced(self.cluster.client.clone(), namespace).get(&name).await?;
+            let decision = Api::<Decision>::namespaced(self.cluster.client.clone(), namespace).get(&name).await?;
+            bench.note(&format!("{words}: Monitoring.status"), size(&json!(monitoring.status)), "bytes");
+            bench.note("  Decision.status", size(&json!(decision.status)), "bytes");
+        }
+        Ok(())
+    }
+
+    pub async fn close(self) -> Result<()> {
+        self.operator.stop().await?;
+        self.cluster.down().await
+    }
+}
+
+fn size(status: &Value) -> f64 {
+    number(status.to_string().len())
+}
+
+impl Compared {
+    /// The operator's figure by the bare program's, each the median of its rounds, and what it may be at most.
+    pub fn claim(&self, bench: &mut Bench, name: &str, unit: &str, most: f64, of: impl Fn(&Round) -> f64) {
+        let [ours, bare] = [&self.ours, &self.bare].map(|rounds| rounds.iter().map(&of).collect::<Vec<f64>>());
+        let ratio = median(&ours) / median(&bare);
+        bench.claim(&format!("{name}: operator by bare program"), ratio, "times", Bound::AtMost(most));
+        for (index, (ours, bare)) in ours.iter().zip(&bare).enumerate() {
+            bench.note(&format!("  in round {} alone", index + 1), ours / bare, "times");
+        }
+        self.note(bench, "  ", unit, of);
+    }
+
+    /// The figure of both sides, each the median of its rounds.
+    pub fn note(&self, bench: &mut Bench, name: &str, unit: &str, of: impl Fn(&Round) -> f64) {
+        for (side, rounds) in [("operator", &self.ours), ("bare program", &self.bare)] {
+            let figures: Vec<f64> = rounds.iter().map(&of).collect();
+            bench.note(&format!("{name}{side}"), median(&figures), unit);
+        }
+    }
+
+    /// Processor time of the API server for a recorded sample.
+    pub fn server(&self, round: &Round) -> f64 {
+        round.server(self.idle)
+    }
+
+    /// What the operator itself used, and how many samples each side did not record, in all rounds.
+    pub fn rest(&self, bench: &mut Bench, operator: &Operator) -> Result<()> {
+        let lost = |rounds: &[Round]| rounds.iter().map(Round::lost).sum::<f64>();
+        bench.note("samples not recorded, all rounds: operator", lost(&self.ours), "samples");
+        bench.note("  bare program", lost(&self.bare), "samples");
+        let middle = |of: fn(&Round) -> f64| median(&self.ours.iter().map(of).collect::<Vec<f64>>());
+        bench.note("operator: own processor time a sample", middle(Round::operator), "ms");
+        bench.note("  as long as samples come", middle(|round| round.used.operator / round.used.lasted), "cores");
+        bench.note("  memory: resident", operator.memory("VmRSS")?, "MiB");
+        bench.note("  memory: at its highest", operator.memory("VmHWM")?, "MiB");
+        bench.note("API server at rest, subtracted above", self.idle, "cores");
+        Ok(())
+    }
+}
