@@ -78,10 +78,11 @@ impl Context {
     /// # Errors
     /// It could not be read.
     pub async fn refresh<K: Kube + Indexed>(&self, id: &Identity) -> Result<(), Error> {
+        // As it is before the request: one that is created while the answer is under way is not the one that is gone.
+        let known = self.store.read(|world| world.table::<K>().get(&id.key).map(|known| known.id().uid));
         match self.writer.get::<K>(&id.key).await? {
             Some(found) => self.store.apply(found, Source::Own),
             None => {
-                let known = self.store.read(|world| world.table::<K>().get(&id.key).map(|known| known.id().uid));
                 let uid = known.unwrap_or_else(|| id.uid.clone());
                 self.store.remove::<K>(&Identity { uid, version: String::new(), key: id.key.clone() });
             }

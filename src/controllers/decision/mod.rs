@@ -39,6 +39,8 @@ pub struct DecisionMemory(Mutex<HashMap<Key, Memory>>);
 #[derive(Default)]
 struct Memory {
     status: StatusCache<Decision>,
+    /// uid of the Monitoring whose samples the status knows.
+    monitoring: Option<String>,
     /// The spec as it was last read.
     rules: Option<(DecisionSpec, Arc<DecisionRules>)>,
 }
@@ -73,6 +75,11 @@ impl DecisionController {
         let Some(rules) = rules(&object.spec, memory) else { return Ok(None) };
         if family.parent.metadata.deletion_timestamp.is_some() || self.ctx.is_over() {
             return Ok(None);
+        }
+        if memory.monitoring != monitoring.metadata.uid {
+            // Another Monitoring numbers its samples anew, from what is stored: what was not written would look newer.
+            memory.status = StatusCache::default();
+            memory.monitoring.clone_from(&monitoring.metadata.uid);
         }
         let before = memory.status.of(&object);
         let nothing = DecisionStatus::default();

@@ -32,8 +32,10 @@ const FLAW_STEPS: usize = 1000;
 /// reason that was told though its time was over; a child of a loop that was gone already; a start just before the loop's
 /// status was due; a Decision made anew after one that came to nothing; one made while there was no Monitoring; a late write
 /// that put Monitoring's status back; a loop deleted in mid-pass; a restart that forgot the sample that was decided about; two
-/// samples of one number; a dwell that counted from a decision, not from its end, since the clock was set back.
-const ONCE_BROKEN: [u64; 12] = [
+/// samples of one number; a dwell that counted from a decision, not from its end, since the clock was set back; a
+/// Monitoring made anew whose samples looked older than those of the one before; a Decision that was taken for gone, since the
+/// answer that said so came after it was made anew.
+const ONCE_BROKEN: [u64; 14] = [
     113,
     7016,
     244,
@@ -41,6 +43,8 @@ const ONCE_BROKEN: [u64; 12] = [
     36,
     900_328,
     900_340,
+    6_000_000_019,
+    6_000_000_030,
     6_000_000_243,
     6_000_000_679,
     6_000_000_690,
