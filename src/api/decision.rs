@@ -13,6 +13,9 @@ use super::closed_loop::{LoopMode, Trace};
 use super::sample::Tag;
 use super::scalars::Number;
 
+mod entry;
+pub use entry::Entry;
+
 /// At most as many alarms stand in `status.rejected`: one for each action that there may be, and as many without one.
 pub const REJECTED_LIMIT: usize = 64;
 
@@ -115,7 +118,8 @@ pub struct DecisionStatus {
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub acts: Vec<Act>,
-    /// The last decisions, the oldest first. At most 64.
+    /// The last decisions, the oldest first, each in one line: number, time, alarm with its value, rung of the ladder, action,
+    /// outcome with its time where it came later, effect. At most 64. `ganglion explain` shows them as a table.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
@@ -288,34 +292,4 @@ pub enum Direction {
     Lower,
     #[default]
     Neither,
-}
-
-/// One past decision, for people.
-#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
-#[serde(rename_all = "camelCase")]
-pub struct Entry {
-    /// Its number.
-    pub seq: i64,
-    /// When it was made.
-    pub at: MicroTime,
-    /// The metric that was served.
-    pub metric: String,
-    /// On which side it was alarmed.
-    pub side: Side,
-    /// Its value then.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub value: Option<Number>,
-    /// Which rung of the ladder, from 0.
-    pub rung: i32,
-    /// What was to be done, in words: `scale by 1, at most 10`.
-    pub action: String,
-    /// How it ended; unset while it is being carried out.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub outcome: Option<Outcome>,
-    /// When it ended, where that was later than it was made.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended: Option<MicroTime>,
-    /// What changed, in words: `3 -> 4`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub effect: Option<String>,
 }

@@ -44,6 +44,8 @@ struct Memory {
     assessed: Option<Arc<Assessed>>,
     /// When the loop's own status was last written.
     reported_at: Option<Timestamp>,
+    /// When the next summary of decisions is written.
+    summary_due: Option<Timestamp>,
 }
 
 impl ClosedLoopMemory {

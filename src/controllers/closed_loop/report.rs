@@ -14,8 +14,13 @@ use crate::logic::world::loops::Family;
 use crate::runtime::context::Context;
 use crate::runtime::error::Error;
 
-/// The least time between two writes of the loop's status that only tell of another decision: the hops tell of each.
-const SUMMARY: SignedDuration = SignedDuration::from_secs(10);
+/// The least time between two writes of the loop's status that only summarize another decision, as the hops record each. Up
+/// to as much again is added, different each time: loops whose samples began together would all be due in the same second.
+const SUMMARY: SignedDuration = SignedDuration::from_secs(15);
+
+/// The least time between a decision and its summary: its outcome usually comes within that time, and one write is enough.
+/// Up to three times as much is added.
+const OUTCOME: SignedDuration = SignedDuration::from_secs(1);
 
 /// Writes how the loop is, where that is news; when a summary that was put off is due.
 ///
@@ -43,12 +48,16 @@ pub async fn write(
     let assessment = &assessed.assessment;
     let status = assessment::status(&case, assessment, children, parent.metadata.generation.unwrap_or(0));
     let edge = !assessment::same_edges(&stored, &status);
-    if !edge && stored.summary == status.summary {
-        return Ok(None);
-    }
-    let next = memory.reported_at.and_then(|last| last.checked_add(SUMMARY).ok()).filter(|next| *next > now);
-    if let Some(next) = next.filter(|_| !edge) {
-        return Ok(Some(next));
+    if !edge {
+        if stored.summary == status.summary {
+            memory.summary_due = None;
+            return Ok(None);
+        }
+        let last = memory.reported_at;
+        let due = *memory.summary_due.get_or_insert_with(|| summary_due(last, now));
+        if due > now {
+            return Ok(Some(due));
+        }
     }
     if let Some(problem) = assessment.problem.as_ref().map(LoopProblem::message).filter(|_| edge) {
         tracing::info!(problem, "loop does not act");
@@ -57,7 +66,7 @@ pub async fn write(
     let id = parent.id();
     let write = ctx.writer.apply_status::<ClosedLoop>(marks::LOOP_STATUS_MANAGER, &id, &status);
     ctx.write_own::<ClosedLoop, ClosedLoop>("RecordClosedLoop", &**parent, write).await?;
-    memory.reported_at = Some(now);
+    (memory.reported_at, memory.summary_due) = (Some(now), None);
     if let Some(told) = events::told(&stored, &status) {
         ctx.events.tell(events::subject(parent), told);
     }
@@ -65,4 +74,14 @@ pub async fn write(
     let tuning = |object: &ClosedLoop| object.status.as_ref().map(|status| status.tuning.clone());
     let written = ctx.store.read(|world| world.table::<ClosedLoop>().get(key).and_then(|object| tuning(object)));
     Ok((written.unwrap_or_default() != tuning(parent).unwrap_or_default()).then_some(now))
+}
+
+/// When a change of the summary that was seen just now is written.
+fn summary_due(last: Option<Timestamp>, now: Timestamp) -> Timestamp {
+    let after = |time: Timestamp, least: SignedDuration, more: f64| {
+        let wait = least.saturating_add(SignedDuration::from_secs_f64(least.as_secs_f64() * more * fastrand::f64()));
+        time.checked_add(wait).unwrap_or(time)
+    };
+    let settled = after(now, OUTCOME, 3.0);
+    last.map_or(settled, |last| settled.max(after(last, SUMMARY, 1.0)))
 }

@@ -3,6 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use ganglion::api::decision::Entry;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::api::{Api, Asked, Sort};
@@ -49,8 +53,10 @@ impl Flaw {
             (Self::ForgetsDwell, Sort::Decision) if status => {
                 body["status"]["acts"] = json!([]);
                 let history = body.pointer_mut("/status/history").and_then(Value::as_array_mut);
-                for entry in history.into_iter().flatten() {
-                    (entry["at"], entry["ended"]) = (json!("2000-01-01T00:00:00.000000Z"), Value::Null);
+                for line in history.into_iter().flatten() {
+                    let Ok(mut entry) = Entry::deserialize(&*line) else { continue };
+                    (entry.at, entry.ended) = (MicroTime(Timestamp::UNIX_EPOCH), None);
+                    *line = json!(entry);
                 }
             }
             (Self::CountsLimited, Sort::Decision) if status => {

@@ -44,13 +44,10 @@ fn metrics() -> Value {
 fn family() -> Family {
     let scale = json!([{"scale": {"by": 1, "max": 10}}]);
     let rung = json!({"scale": {"by": 1, "max": 10}});
-    let entry = |seq: i64, second, metric: &str, value: &str| {
-        json!({"seq": seq, "at": at(second), "metric": metric, "side": "Low", "value": value, "rung": 0,
-            "action": "scale by 1, at most 10"})
+    let entry = |seq: i64, second, metric: &str, value: i32, end: &str| {
+        format!("{seq} {} Low {metric} {value} rung 0 | scale by 1, at most 10 | {end}", at(second))
     };
-    let mut first = entry(1, 1, "cpu", "2");
-    first["outcome"] = json!("Served");
-    first["effect"] = json!("3 -> 4");
+    let (first, second) = (entry(1, 1, "cpu", 2, "Served | 3 -> 4"), entry(2, 3, "memory", 40, "-"));
     let parent = object(
         "ClosedLoop",
         json!({
@@ -89,7 +86,7 @@ fn family() -> Family {
                 "executor": "e", "mode": "Auto"},
             "rejected": [{"metric": "cpu", "side": "Low", "reason": "Outranked", "message": "another alarm is served first"}],
             "limits": {"dwellUntil": "2026-11-21T10:01:03.000000Z", "budgetLeft": 4},
-            "history": [first, entry(2, 3, "memory", "40")],
+            "history": [first, second],
         }),
     );
     let mut execution = object(
@@ -172,7 +169,7 @@ fn what_the_user_could_do_is_said() {
         set("/parent/status/conditions", ready("False", reason, &words))
     };
     let mode = |mode: &str| set("/parent/spec/mode", json!(mode));
-    let outcome = |outcome: &str| set("/decision/status/history/1/outcome", json!(outcome));
+    let limited = "2 2026-11-21T10:00:03.000000Z Low memory 40 rung 0 | scale by 1, at most 10 | Limited";
     let state = |state: &str| set("/execution/status/state", json!(state));
     let passed = |reason: &str| set("/decision/status/rejected/0/reason", json!(reason));
     for ((path, value), words) in [
@@ -187,7 +184,7 @@ fn what_the_user_could_do_is_said() {
         (reason("NotScalable"), "Name a target that supports the action"),
         (reason("SomeUnknown"), "Check the sender or the source of the unknown metrics"),
         (reason("Failed"), "If this happens again, check the target."),
-        (outcome("Limited"), "Its last action reached its min or max"),
+        (set("/decision/status/history", json!([limited])), "Its last action reached its min or max"),
         (state("Limited"), "Its last action reached its min or max"),
         (passed("Exhausted"), "No rung is left for Low cpu"),
         (passed("NoAction"), "No action is declared for Low cpu"),
