@@ -138,7 +138,7 @@ fn words_of(action: &WorkloadAction) -> (String, String) {
 
 fn tone_of(role: Option<&str>) -> Tone {
     match role {
-        Some(marks::ROLE_NEWCOMER) => Tone::Newcomer,
+        Some(marks::ROLE_REPLACEMENT) => Tone::Replacement,
         Some(marks::ROLE_VICTIM) => Tone::Victim,
         Some(marks::ROLE_SURPLUS) => Tone::Surplus,
         _ => Tone::Plain,
@@ -153,7 +153,7 @@ fn changes(was: Option<&Known>, now: &Known) -> Vec<String> {
     let role = |known: &Known| known.role.clone().unwrap_or_default();
     if was.is_none() {
         texts.push(match role(now).as_str() {
-            marks::ROLE_NEWCOMER => "newcomer: made by the operator from the ReplicaSet's template".to_owned(),
+            marks::ROLE_REPLACEMENT => "replacement: made by the operator from the ReplicaSet's template".to_owned(),
             _ => "made by the ReplicaSet".to_owned(),
         });
     }
@@ -164,7 +164,7 @@ fn changes(was: Option<&Known>, now: &Known) -> Vec<String> {
         texts.extend(match role(now).as_str() {
             marks::ROLE_VICTIM => Some("victim: taken out of its ReplicaSet, still serving".to_owned()),
             marks::ROLE_SURPLUS => Some("surplus: marked, so that it goes and no other".to_owned()),
-            _ if before.role.as_deref() == Some(marks::ROLE_NEWCOMER) && now.of_set => {
+            _ if before.role.as_deref() == Some(marks::ROLE_REPLACEMENT) && now.of_set => {
                 Some("taken into the ReplicaSet".to_owned())
             }
             _ => Some("its mark is taken off".to_owned()),

@@ -90,7 +90,7 @@ fn a_delete_killed_at_each_write() {
     killed_at_each_write(Verb::Delete);
 }
 
-/// The hardest way back: from where the newcomer is the set's, and the old pod out of it.
+/// The hardest way back: from where the replacement is the set's, and the old pod out of it.
 async fn turn_back(world: &World) -> Result<Act> {
     let act = Act::prepare(world, Verb::Move, "web").await?;
     let mut held = world.proxy.hold(1, When::After, |write| {
@@ -98,7 +98,7 @@ async fn turn_back(world: &World) -> Result<Act> {
             && write.body.pointer("/metadata/ownerReferences/0/kind").is_some_and(|kind| kind == "ReplicaSet")
     });
     act.begin(world).await?;
-    held.reached().await.context("the newcomer was never taken in")?;
+    held.reached().await.context("the replacement was never taken in")?;
     world.patch_action("web", json!({"spec": {"abort": true}})).await?;
     held.release();
     Ok(act)

@@ -153,10 +153,10 @@ fn the_eye_sees_who_dies_and_who_comes() {
 }
 
 #[test]
-fn newcomers_misbehave_and_first_pods_do_not() {
+fn replacements_misbehave_and_first_pods_do_not() {
     story("behaviors", async |world| {
         for behavior in ["never-ready", "crash-loop", "image-missing"] {
-            Workload::deployment(behavior, 2).newcomers(behavior).make(world).await?;
+            Workload::deployment(behavior, 2).replacements(behavior).make(world).await?;
         }
         Workload::replica_set("bare", 2).guarded().make(world).await
     });

@@ -85,7 +85,7 @@ fn suspended_in_the_middle_it_stops_at_a_safe_point() {
         let scene = Scene::set(world, "web", 3, workload).await?;
         let ((pod, _), node) = (scene.pod(0), scene.free(0));
         world.act("go", move_pod(&pod, &node)).await?;
-        world.eye.until("the newcomer to be under way", shows("go", ("Unknown", "Readying"))).await?;
+        world.eye.until("the replacement to be under way", shows("go", ("Unknown", "Readying"))).await?;
         world.patch_action("go", json!({"spec": {"suspend": true}})).await?;
         world.eye.until("Suspended", shows("go", ("Unknown", "Suspended"))).await?;
         tokio::time::sleep(Duration::from_secs(2)).await;

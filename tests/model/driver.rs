@@ -132,7 +132,7 @@ impl<'a> Run<'a> {
                     node.fate = fate
                 });
         }
-        self.cluster.api.newcomers = self.setup.newcomers;
+        self.cluster.api.replacements = self.setup.replacements;
         self.cluster.api.linger = self.setup.linger;
         Ok(())
     }

@@ -49,7 +49,7 @@ const BROKEN_BEFORE: [u64; 8] = [
 fn calm(flaw: Flaw) -> impl Iterator<Item = (Setup, &'static str)> {
     (0..CALM_RUNS).map(Setup::calm).filter_map(move |mut setup| {
         if flaw == Flaw::TakesForReady {
-            setup.newcomers = (1000, Fate::Slow(30));
+            setup.replacements = (1000, Fate::Slow(30));
         }
         let violation = campaign::guarded(&setup, flaw, false).violation?;
         Some((setup, violation.rule))

@@ -97,7 +97,7 @@ fn line(news: &News) -> (String, String, Tone) {
             let text = format!("{state}{}{tag}", word.message);
             let tone = match (hop, word.state) {
                 (Hop::Monitoring, _) => Tone::Surplus,
-                (Hop::Decision, _) => Tone::Newcomer,
+                (Hop::Decision, _) => Tone::Replacement,
                 (Hop::Execution, Some(ExecutionState::Done)) => Tone::Good,
                 (Hop::Execution, _) => Tone::Victim,
             };

@@ -7,7 +7,7 @@ mod act;
 mod error;
 mod events;
 mod janitor;
-mod newcomer;
+mod replacement;
 mod waits;
 
 use std::collections::HashMap;

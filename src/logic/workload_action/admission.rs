@@ -32,8 +32,8 @@ pub fn busy(ctx: &Context, scope: &Scope) -> Option<String> {
 pub fn is_taken(ctx: &Context, pod: &PodFact) -> bool {
     ctx.world.slots_on(pod.controller.as_ref().map_or("", |owner| owner.uid.as_str())).any(|slot| {
         let victim = slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(&pod.id.uid));
-        let newcomer = slot.newcomer.as_ref().is_some_and(|newcomer| newcomer.name == pod.id.key.name);
-        (victim || newcomer) && slot.step != Step::Queued
+        let replacement = slot.replacement.as_ref().is_some_and(|replacement| replacement.name == pod.id.key.name);
+        (victim || replacement) && slot.step != Step::Queued
     })
 }
 
@@ -101,7 +101,7 @@ impl<'a> Count<'a> {
         }
         let ends = [
             (self.limits.per_source_node, &mut self.sources, &slot.victim),
-            (self.limits.per_target_node, &mut self.targets, &slot.newcomer),
+            (self.limits.per_target_node, &mut self.targets, &slot.replacement),
         ];
         for (limit, nodes, pod) in ends {
             if let (Some(_), Some(pod)) = (limit, pod) {
@@ -141,7 +141,7 @@ impl<'a> Count<'a> {
             ("in this namespace", limits.per_namespace, at(&self.namespaces, ctx.namespace())),
             ("of this workload", limits.per_workload, of_workload),
             ("from this node", limits.per_source_node, node(&slot.victim, &self.sources)),
-            ("to this node", limits.per_target_node, node(&slot.newcomer, &self.targets)),
+            ("to this node", limits.per_target_node, node(&slot.replacement, &self.targets)),
         ];
         used.into_iter().find(|(_, limit, used)| limit.is_some_and(|limit| *used >= limit)).map(|(what, limit, _)| {
             format!("{} replicas {what} may be at work at once, and are", limit.unwrap_or_default())

@@ -275,7 +275,7 @@ pub fn another_node(ctx: &Context, slot: &Slot) -> Option<String> {
     let filter = Filter::target(ctx.world, ctx.work.to).ok()?;
     let home = slot.victim.as_ref().map(|victim| victim.node.as_str());
     let mut tried = slot.tried.clone();
-    tried.extend(slot.newcomer.as_ref().map(|newcomer| newcomer.node.clone()));
+    tried.extend(slot.replacement.as_ref().map(|replacement| replacement.node.clone()));
     let (best, _) = best_node(ctx, &Nodes::new(ctx.world), &filter, spec, home, &tried);
     let open = admission::OpenNodes::of(ctx);
     best.into_iter().map(|(name, _)| name).find(|name| open.takes_one_more(name))
@@ -307,8 +307,8 @@ fn new_slot(
 ) -> Slot {
     let id = identity::slot_id(&ctx.id().uid, index);
     let set = &scope.set.id;
-    let newcomer =
-        node.map(|node| PodOnNode { name: identity::newcomer_name(&set.key.name, &id, attempt), uid: None, node });
+    let replacement =
+        node.map(|node| PodOnNode { name: identity::replacement_name(&set.key.name, &id, attempt), uid: None, node });
     Slot {
         index,
         attempt,
@@ -322,7 +322,7 @@ fn new_slot(
             uid: Some(pod.id.uid.clone()),
             node: pod.node.clone().unwrap_or_default(),
         }),
-        newcomer,
+        replacement,
         tried: Vec::new(),
         scaled: false,
         evicting: false,

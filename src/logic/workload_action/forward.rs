@@ -1,4 +1,4 @@
-//! One slot, forwards: what brings it on from each step. Past the safe point, see `carry_through`.
+//! One slot, forwards: what brings it on from each step. Past the safe point, see `eviction`.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -31,7 +31,7 @@ impl<'a> View<'a> {
         }
         match step {
             Step::Planned => self.detach(step),
-            Step::Creating => self.make_newcomer(),
+            Step::Creating => self.make_replacement(),
             Step::Scheduling => self.await_node(),
             Step::Readying => self.await_ready(),
             Step::Detached => self.claim(step),
@@ -124,7 +124,7 @@ impl<'a> View<'a> {
     /// Chooses the pod that goes when the new one comes in: the one that the set makes in place of what was taken out.
     fn claim(&self, step: Step) -> Turn {
         let Some(pods) = self.pods() else { return self.hold(step, None, None, None) };
-        if let Some(turn) = self.newcomer_failure(step) {
+        if let Some(turn) = self.replacement_failure(step) {
             return turn;
         }
         if let Some(turn) = self.mark_surplus(&pods) {
@@ -167,10 +167,10 @@ impl<'a> View<'a> {
 
     /// Hands the new pod to the set, which then lets the marked one go.
     pub fn take_in(&self, step: Step) -> Turn {
-        let (Some(pod), Some(scope), Some(pods)) = (self.newcomer, &self.scope, self.pods()) else {
-            return self.newcomer_failure(step).unwrap_or_else(|| self.hold(step, None, None, None));
+        let (Some(pod), Some(scope), Some(pods)) = (self.replacement, &self.scope, self.pods()) else {
+            return self.replacement_failure(step).unwrap_or_else(|| self.hold(step, None, None, None));
         };
-        if let Some(turn) = self.newcomer_failure(step) {
+        if let Some(turn) = self.replacement_failure(step) {
             return turn;
         }
         if let Some((reason, message)) = self.unready(&pods) {
@@ -234,7 +234,7 @@ impl<'a> View<'a> {
     }
 
     fn adopted(&self) -> Turn {
-        match self.newcomer_failure(Step::Adopted) {
+        match self.replacement_failure(Step::Adopted) {
             Some(turn) => turn,
             None => self.commit(),
         }
@@ -244,7 +244,7 @@ impl<'a> View<'a> {
     /// would be after it, too, and goes first: the set takes the new pod as it is and lets the marked one go.
     fn make_room(&self) -> Turn {
         let waits = |pod: &&PodFact| pod.is_active() && pod.node.is_none();
-        match (self.newcomer.filter(waits), self.surplus(), &self.scope) {
+        match (self.replacement.filter(waits), self.surplus(), &self.scope) {
             (Some(pod), Some((surplus, pods)), Some(scope)) if waits(&surplus) && pods.may_take_in() => {
                 self.attach(pod, scope)
             }

@@ -9,15 +9,15 @@ pub mod identity;
 pub mod janitor;
 
 mod admission;
-mod carry_through;
 mod choose;
 mod context;
 mod ending;
+mod eviction;
 mod forward;
-mod newcomer;
 mod nodes;
 mod place;
 mod refusal;
+mod replacement;
 mod report;
 mod rollback;
 mod scope;
@@ -208,7 +208,7 @@ fn turned(ctx: &Context, slots: Vec<Slot>) -> Next {
 
 /// Its new pod is to be on another node than before.
 fn goes_elsewhere(old: &Slot, new: &Slot) -> bool {
-    let node = |slot: &Slot| slot.newcomer.as_ref().map(|newcomer| newcomer.node.clone());
+    let node = |slot: &Slot| slot.replacement.as_ref().map(|replacement| replacement.node.clone());
     node(old) != node(new)
 }
 

@@ -54,8 +54,8 @@ impl<'a> Nodes<'a> {
         let sent = self.sent.get(node).copied().unwrap_or_default();
         let mut load = Load { pods: pods + sent.pods, requests: requests + sent.requests };
         for (action, slot) in self.world.slots_to(node) {
-            let Some(newcomer) = &slot.newcomer else { continue };
-            let known = self.world.pod(&Key::new(&action.namespace, &newcomer.name));
+            let Some(replacement) = &slot.replacement else { continue };
+            let known = self.world.pod(&Key::new(&action.namespace, &replacement.name));
             if known.is_none_or(|pod| pod.node.is_none()) {
                 load.add(self.asked(&Key::new(&action.namespace, &slot.replica_set.name)));
             }

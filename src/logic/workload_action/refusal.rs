@@ -57,7 +57,7 @@ fn touched<'a>(ctx: &Context<'a>, effect: &Effect) -> Option<&'a Slot> {
         let name = Some(&pod.key.name);
         ctx.status.slots.iter().find(|slot| {
             let own = |pod: &Option<PodOnNode>| pod.as_ref().map(|pod| &pod.name) == name;
-            own(&slot.victim) || own(&slot.newcomer)
+            own(&slot.victim) || own(&slot.replacement)
         })
     };
     let named = |id: &str| ctx.status.slots.iter().find(|slot| slot.id == id);

@@ -96,7 +96,7 @@ pub fn summary(ctx: &Context, slots: &[Slot]) -> Summary {
         action: verb(ctx.action).to_owned(),
         workload: named,
         from: nodes(|slot| slot.victim.as_ref(), work.from.map(source_words)),
-        to: nodes(|slot| slot.newcomer.as_ref(), work.to.map(target_words)),
+        to: nodes(|slot| slot.replacement.as_ref(), work.to.map(target_words)),
         done: format!("{done}/{}", work.count),
     }
 }
@@ -137,7 +137,7 @@ pub fn slot_words(verb: Verb, slot: &Slot) -> String {
 fn work_words(verb: Verb, slot: &Slot, done: bool) -> String {
     let place = |pod: &Option<PodOnNode>| pod.as_ref().map_or("?", |pod| pod.node.as_str()).to_owned();
     let name = |pod: &Option<PodOnNode>| pod.as_ref().map_or("?", |pod| pod.name.as_str()).to_owned();
-    let (victim, from, to) = (name(&slot.victim), place(&slot.victim), place(&slot.newcomer));
+    let (victim, from, to) = (name(&slot.victim), place(&slot.victim), place(&slot.replacement));
     match verb {
         Verb::Move => format!("move{} {victim} from {from} to {to}", if done { "d" } else { "" }),
         Verb::Create => format!("create{} a replica on {to}", if done { "d" } else { "" }),

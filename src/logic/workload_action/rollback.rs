@@ -26,7 +26,7 @@ pub fn turn(view: &View) -> Turn {
         (slot.reason, slot.message) = (None, None);
         return Turn::Become(slot);
     }
-    newcomer_away(view)
+    replacement_away(view)
         .or_else(|| victim_back(view))
         .or_else(|| replicas_back(view))
         .or_else(|| marks_off(view))
@@ -44,8 +44,8 @@ fn carried_through(view: &View) -> bool {
 }
 
 /// The new pod goes, as long as it is not the set's.
-fn newcomer_away(view: &View) -> Option<Turn> {
-    let pod = view.newcomer.filter(|pod| !view.taken_in() && !pod.terminating)?;
+fn replacement_away(view: &View) -> Option<Turn> {
+    let pod = view.replacement.filter(|pod| !view.taken_in() && !pod.terminating)?;
     Some(Turn::Act(Effect::DeletePod { pod: pod.id.clone() }))
 }
 
@@ -68,7 +68,7 @@ fn victim_back(view: &View) -> Option<Turn> {
 /// Something of the set that goes when the old pod comes back: the new pod if the set has it, else the surplus.
 fn substitute(view: &View, pods: &Pods) -> Option<Turn> {
     // Also where the surplus is still there: it may have become the substitute of another replica that is out.
-    if let Some(pod) = view.newcomer.filter(|pod| view.taken_in() && pod.is_active() && pod.marks.slot.is_none()) {
+    if let Some(pod) = view.replacement.filter(|pod| view.taken_in() && pod.is_active() && pod.marks.slot.is_none()) {
         return Some(view.mark(pod));
     }
     let marked = pods.surplus_of(&view.slot.id).is_some();
@@ -130,7 +130,7 @@ fn marks_off(view: &View) -> Option<Turn> {
         });
     }
     // The new pod is on its way out: gone is gone.
-    view.newcomer.filter(|pod| pod.terminating && !view.taken_in()).map(|_| wait(view))
+    view.replacement.filter(|pod| pod.terminating && !view.taken_in()).map(|_| wait(view))
 }
 
 fn wait(view: &View) -> Turn {
@@ -146,7 +146,7 @@ fn ended(view: &View) -> Slot {
     if again && slot.attempt < MOST_ATTEMPTS && !view.ctx.aborted() && !slot.evicting {
         slot.step = Step::Queued;
         slot.attempt += 1;
-        (slot.victim, slot.newcomer) = (None, None);
+        (slot.victim, slot.replacement) = (None, None);
         slot.tried.clear();
     } else {
         slot.step = if slot.reason == Some(Reason::Aborted) { Step::Aborted } else { Step::RolledBack };

@@ -2,7 +2,7 @@
 //!
 //! The step is read off the world, not off the record: labels and owners of the pods, the ledger, and two facts that only
 //! the record can tell (`evicting`, `scaled`). So a crash needs no recovery of its own.
-//! What brings a slot on is in [`super::forward`] and [`super::newcomer`], undoing in [`super::rollback`].
+//! What brings a slot on is in [`super::forward`] and [`super::replacement`], undoing in [`super::rollback`].
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -49,7 +49,7 @@ pub struct View<'a> {
     pub slot: &'a Slot,
     pub scope: Option<Scope<'a>>,
     /// The new pod, as long as it is in the API.
-    pub newcomer: Option<&'a PodFact>,
+    pub replacement: Option<&'a PodFact>,
     /// The old pod, as long as it is in the API.
     pub victim: Option<&'a PodFact>,
 }
@@ -87,17 +87,17 @@ impl<'a> View<'a> {
             ctx,
             slot,
             scope: Scope::of_slot(ctx.world, ctx.namespace(), &slot.replica_set),
-            newcomer: slot.newcomer.as_ref().and_then(pod),
+            replacement: slot.replacement.as_ref().and_then(pod),
             victim: slot.victim.as_ref().and_then(|victim| pod(victim).filter(|known| same(known, victim))),
         }
     }
 
     /// A new pod of an earlier attempt.
     fn leftover(&self) -> Option<&'a PodFact> {
-        let current = self.slot.newcomer.as_ref().map(|newcomer| newcomer.name.as_str());
+        let current = self.slot.replacement.as_ref().map(|replacement| replacement.name.as_str());
         let mut marked = self.ctx.world.pods_marked(&self.slot.id);
         marked.find(|pod| {
-            pod.marks.role.as_deref() == Some(marks::ROLE_NEWCOMER)
+            pod.marks.role.as_deref() == Some(marks::ROLE_REPLACEMENT)
                 && pod.id.key.namespace == self.ctx.namespace()
                 && Some(pod.id.key.name.as_str()) != current
                 && !pod.terminating
@@ -110,7 +110,7 @@ impl<'a> View<'a> {
 
     /// The new pod belongs to the set.
     pub fn taken_in(&self) -> bool {
-        self.newcomer.is_some_and(|pod| pod.is_of(&self.slot.replica_set.uid))
+        self.replacement.is_some_and(|pod| pod.is_of(&self.slot.replica_set.uid))
     }
 
     /// The old pod is out of the set by our hand.
@@ -168,7 +168,7 @@ impl<'a> View<'a> {
                     Step::Scaled
                 }
             }
-            Verb::Create | Verb::Move => match self.newcomer {
+            Verb::Create | Verb::Move => match self.replacement {
                 Some(pod) if pod.is_active() && pod.node.is_some() => Step::Readying,
                 Some(pod) if pod.is_active() => Step::Scheduling,
                 Some(_) | None => Step::Creating,
@@ -212,8 +212,8 @@ impl View<'_> {
     /// The slot with what the world has told of its pods.
     pub fn noted(&self) -> Slot {
         let mut slot = self.slot.clone();
-        if let (Some(newcomer), Some(pod)) = (&mut slot.newcomer, self.newcomer) {
-            newcomer.uid = Some(pod.id.uid.clone());
+        if let (Some(replacement), Some(pod)) = (&mut slot.replacement, self.replacement) {
+            replacement.uid = Some(pod.id.uid.clone());
         }
         slot
     }

@@ -21,7 +21,7 @@ pub fn check(book: &Book, api: &Api, key: &Key, deed: &Deed, changed: bool) -> R
     match deed {
         Deed::CreatePod { pod, slot } => {
             let slot = open(book, api, key, slot, "creates a pod")?;
-            let known = slot.newcomer.as_ref().is_some_and(|newcomer| newcomer.name == pod.name);
+            let known = slot.replacement.as_ref().is_some_and(|replacement| replacement.name == pod.name);
             holds(known, key, &format!("creates {pod} for slot {} which does not name it", slot.index))
         }
         Deed::Detach { pod, uid, slot } => {
@@ -39,7 +39,7 @@ pub fn check(book: &Book, api: &Api, key: &Key, deed: &Deed, changed: bool) -> R
             }
         }
         Deed::DeletePod { pod, uid } => {
-            let ours = book.newcomers.contains_key(uid);
+            let ours = book.replacements.contains_key(uid);
             holds(ours || lost_its_workload(api, key, uid), key, &format!("deletes {pod} which it did not make"))
         }
         Deed::Scale { workload, ledger } => scale(book, api, key, workload, ledger.as_deref()),

@@ -58,24 +58,26 @@ fn slot_holds(api: &Api, action: &Action, slot: &Slot) -> Result<(), Violation> 
     let spec = &action.spec;
     let fail = |text: String| violation("NotSoSucceeded", format!("{key} succeeded, and slot {}: {text}", slot.index));
     if spec.create.is_some() || spec.move_.is_some() {
-        let Some(newcomer) = &slot.newcomer else { return fail("no newcomer".to_owned()) };
-        let Some(live) = pod(api, action, newcomer) else { return fail(format!("{} is not there", newcomer.name)) };
+        let Some(replacement) = &slot.replacement else { return fail("no replacement".to_owned()) };
+        let Some(live) = pod(api, action, replacement) else {
+            return fail(format!("{} is not there", replacement.name));
+        };
         if !live.is_serving() || !live.meta.is_of(&slot.replica_set.uid) {
-            return fail(format!("{} does not serve for its set", newcomer.name));
+            return fail(format!("{} does not serve for its set", replacement.name));
         }
         let to = spec.create.as_ref().map(|create| &create.to).or(spec.move_.as_ref().map(|moved| &moved.to));
         let on = live.node.clone().unwrap_or_default();
-        if live.node.as_ref() != Some(&newcomer.node)
+        if live.node.as_ref() != Some(&replacement.node)
             || to.and_then(|to| to.node_name.as_ref()).is_some_and(|name| *name != on)
         {
-            return fail(format!("{} runs on {on}", newcomer.name));
+            return fail(format!("{} runs on {on}", replacement.name));
         }
         let wanted = to.and_then(|to| to.node_selector.as_ref());
         let node = api.nodes.get(&Key::new("", on.as_str()));
         if let Some((labels, node)) = wanted.zip(node)
             && !crate::cluster::object::selects(labels, &node.meta.labels)
         {
-            return fail(format!("{} runs on {on}, outside the target", newcomer.name));
+            return fail(format!("{} runs on {on}, outside the target", replacement.name));
         }
     }
     if spec.delete.is_some() || spec.move_.is_some() {

@@ -99,7 +99,7 @@ pub fn status(code: u16, reason: &str, message: &str) -> (u16, Value) {
 }
 
 pub fn pod_json(slot: Option<&str>) -> Value {
-    let annotations = slot.map(|slot| json!({"ganglion.dev/slot": slot, "ganglion.dev/role": "newcomer"}));
+    let annotations = slot.map(|slot| json!({"ganglion.dev/slot": slot, "ganglion.dev/role": "replacement"}));
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"namespace": "shop", "name": "web-1", "uid": "p1", "resourceVersion": "7", "annotations": annotations},

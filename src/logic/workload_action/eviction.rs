@@ -1,4 +1,4 @@
-//! One slot, past the safe point: the old pod is evicted, and the outcome verified.
+//! One slot, after the point of no return: the old pod is evicted, and the outcome verified.
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -32,7 +32,7 @@ impl<'a> View<'a> {
             }
             return self.hold(step, None, None, self.deadline(step, patience));
         }
-        if let Some(turn) = self.newcomer_failure(step) {
+        if let Some(turn) = self.replacement_failure(step) {
             return turn;
         }
         if let Some(turn) = self.surplus_first(step) {
@@ -90,9 +90,9 @@ impl<'a> View<'a> {
         if let Some((surplus, pods)) = self.surplus() {
             return self.release(step, surplus, &pods);
         }
-        if self.slot.newcomer.is_some() {
-            match self.newcomer.filter(|pod| pod.is_active()) {
-                None => return self.newcomer_is_lost(),
+        if self.slot.replacement.is_some() {
+            match self.replacement.filter(|pod| pod.is_active()) {
+                None => return self.replacement_is_lost(),
                 Some(pod) if !pod.is_ready() => return self.await_taken_in(pod),
                 Some(_) => {}
             }
@@ -117,7 +117,7 @@ impl<'a> View<'a> {
             }
             Some(_) => {
                 let message = "the new pod is in its set and not Ready".to_owned();
-                (Reason::NewcomerNotReady, message, self.ctx.ready_time())
+                (Reason::ReplacementNotReady, message, self.ctx.ready_time())
             }
         };
         match (self.overdue(step, patience).unwrap_or(false), &pod.node) {
@@ -128,7 +128,7 @@ impl<'a> View<'a> {
     }
 
     /// The new pod went from its set, by somebody's hand, or by ours since no node took it.
-    fn newcomer_is_lost(&self) -> Turn {
+    fn replacement_is_lost(&self) -> Turn {
         let then = "its set makes another one, wherever the scheduler puts it";
         match (self.slot.reason, &self.slot.message) {
             (Some(Reason::Unschedulable), Some(why)) => {
@@ -136,7 +136,7 @@ impl<'a> View<'a> {
             }
             _ => {
                 let message = format!("the new pod ended before the action did; {then}");
-                self.end(Step::Failed, Reason::NewcomerLost, &message)
+                self.end(Step::Failed, Reason::ReplacementLost, &message)
             }
         }
     }
