@@ -238,7 +238,7 @@ impl<'a> Run<'a> {
             }
         }
         if !self.all_ended() {
-            self.wake()?;
+            self.resync()?;
         }
         self.operator.look(|world| rest::check(&self.book, &self.cluster.api, world))?;
         if self.cluster.api.seconds() > end {
@@ -274,15 +274,15 @@ impl<'a> Run<'a> {
         self.cluster.api.actions.values().all(|action| action.finished())
     }
 
-    /// Some action sleeps for ever: would a look at it bring it on?
-    fn wake(&mut self) -> Result<(), Violation> {
+    /// An action that was never requeued: the resync finds something to do for it.
+    fn resync(&mut self) -> Result<(), Violation> {
         let before = self.cluster.api.version();
-        self.operator.wake_all();
+        self.operator.requeue_all();
         self.round()?;
         if self.cluster.api.version() == before {
             return Ok(());
         }
-        violation("LostWake", "an action had something to do, and nothing woke it")
+        violation("LostRequeue", "an action had something to do and was not requeued")
     }
 
     fn next_time(&self) -> Option<i64> {

@@ -10,9 +10,9 @@ use crate::logic::facts::{Key, PodFact, Requests, SetFact};
 use super::Fact;
 use super::expressions::Expressions;
 
-/// How many waiting actions look again when one ends: enough that no turn is wasted, few enough that a long queue costs
+/// How many waiting actions are requeued when one ends: enough that no turn is wasted, few enough that a long queue costs
 /// nothing.
-const WOKEN_AT_AN_END: usize = 16;
+const REQUEUED_AT_AN_END: usize = 16;
 
 type Many = HashMap<String, BTreeSet<Key>>;
 
@@ -173,7 +173,7 @@ impl Index {
             set.insert(key);
         }
         if working_slots(old) > working_slots(new) {
-            return self.waiting.iter().take(WOKEN_AT_AN_END).cloned().collect();
+            return self.waiting.iter().take(REQUEUED_AT_AN_END).cloned().collect();
         }
         Vec::new()
     }

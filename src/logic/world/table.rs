@@ -17,7 +17,7 @@ pub enum Source {
 
 /// A fact that a [`Table`] can hold.
 pub trait Fact: Clone + PartialEq + Send + Sync + 'static {
-    /// Name of its kind, in metrics, logs and [`Wakes`](super::Wakes).
+    /// Name of its kind, in metrics, logs and [`Requeue`](super::Requeue).
     const KIND: &'static str;
     /// Which object it describes, and in which version.
     fn id(&self) -> Identity;

@@ -26,7 +26,7 @@ pub fn now() -> Timestamp {
     Timestamp::from_millisecond(NOW.get()).unwrap_or_default()
 }
 
-/// No action is ever looked at by this alone: what nothing wakes has to show.
+/// So long that the resync never hides an action that a change should have requeued.
 pub const NEVER: Duration = Duration::from_secs(1 << 40);
 
 /// Nobody reads them.

@@ -274,8 +274,8 @@ impl Process {
         self.timers.values().copied().chain(self.next_round).min()
     }
 
-    /// Looks at every action again, as a slow periodic resync would.
-    pub fn wake_all(&mut self) {
+    /// Requeues every action, as the periodic resync does.
+    pub fn requeue_all(&mut self) {
         let keys: Vec<Key> =
             self.look(|world| world.running().map(|action| Identity::from(&action.metadata).key).collect());
         self.controller.ctx.store.queue::<WorkloadAction>().add(keys);

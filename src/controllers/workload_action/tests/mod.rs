@@ -284,7 +284,7 @@ async fn replicas_and_ledger_go_in_one_patch_for_one_version() {
 }
 
 #[tokio::test]
-async fn an_answer_wakes_the_other_actions_that_it_concerns() {
+async fn an_answer_requeues_the_other_actions_that_it_concerns() {
     let api = scripted([(200, ended("2"))]);
     api.knows_action(action("1"));
     api.reconcile().await.unwrap();

@@ -1,4 +1,4 @@
-//! Which node is chosen, whose turn it is, and who is woken.
+//! Which node is chosen, whose turn it is, and which actions are requeued.
 
 use super::*;
 
@@ -88,7 +88,7 @@ fn as_of(pod: &PodFact, version: &str) -> PodFact {
 }
 
 #[test]
-fn a_fact_that_did_not_change_wakes_nobody() {
+fn a_fact_that_did_not_change_requeues_nothing() {
     let mut stage = Stage::new();
     stage.act("go", move_web(json!({"nodeName": "d"})));
     stage.settle("go");
