@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
-use testkit::PATIENCE;
+use testkit::TIMEOUT;
 use testkit::kstatus::is_over;
 use testkit::proxy::Write;
 use testkit::proxy::gate::{Held, When};
@@ -168,7 +168,7 @@ fn killed_at_any_time() {
         for _ in 0..4 {
             tokio::time::sleep(Duration::from_millis(*after)).await;
             world.kill_and_restart().await?;
-            tokio::time::timeout(PATIENCE, async { world.operator.lock().await.ready().await }).await??;
+            tokio::time::timeout(TIMEOUT, async { world.operator.lock().await.ready().await }).await??;
         }
         for act in &acts {
             world.ends(act.name(), DONE).await?;

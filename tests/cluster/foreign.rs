@@ -217,9 +217,9 @@ fn at_each_step(verb: Verb, foreign: Foreign) {
             let _turn = CASES.acquire().await?;
             one(world, verb, foreign, nth).await.map_err(|error| error.context(format!("write {nth}")))
         });
-        let told = futures::future::join_all(cases).await;
+        let ended = futures::future::join_all(cases).await;
         let bad: Vec<String> =
-            told.into_iter().filter_map(|told| told.err()).map(|error| format!("{error:#}")).collect();
+            ended.into_iter().filter_map(|ended| ended.err()).map(|error| format!("{error:#}")).collect();
         ensure!(bad.is_empty(), "{} of {MOST_WRITES} cases:\n{}", bad.len(), bad.join("\n"));
         Ok(())
     });

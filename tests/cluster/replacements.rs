@@ -41,8 +41,8 @@ fn a_replacement_that_does_not_get_ready_is_taken_back() {
             ("crash-loop", "ReplacementCrashed"),
             ("image-missing", "ImagePullFailed"),
         ];
-        let told = futures::future::join_all(all.map(|(behavior, reason)| both_fail(world, behavior, reason))).await;
-        told.into_iter().collect()
+        let ended = futures::future::join_all(all.map(|(behavior, reason)| both_fail(world, behavior, reason))).await;
+        ended.into_iter().collect()
     });
 }
 

@@ -77,7 +77,7 @@ fn every_flaw_is_caught() {
         (Flaw::KeepsFinalizer, &["LeftBehind"]),
         (Flaw::MarksAnybody, &["NotEnded", "NotSoSucceeded", "InnocentDied", "ServingBelowAsked"]),
         (Flaw::Idle, &["NotEnded"]),
-        (Flaw::Boasts, &["NotSoSucceeded"]),
+        (Flaw::ClaimsSuccess, &["NotSoSucceeded"]),
         (Flaw::NoLimits, &["OverLimit"]),
     ] {
         let mut seen = BTreeMap::new();

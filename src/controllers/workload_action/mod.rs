@@ -173,9 +173,9 @@ impl WorkloadActions {
         let on = act::target(effect);
         info!(effect = act::name(effect), on = %on, slot = act::slot(effect), "done");
         if let Effect::Record { action, status } | Effect::Admit { action, status, .. } = effect
-            && let Some(told) = events::told(before.as_ref(), status)
+            && let Some(event) = events::transition_event(before.as_ref(), status)
         {
-            self.ctx.events.tell(events::subject(action), told);
+            self.ctx.events.publish(events::subject(action), event);
         }
         Ok(())
     }
@@ -248,7 +248,7 @@ impl WorkloadActions {
             waits.forget(key);
             return Rest::Until(pause.map_or(Again::OnChange, Again::After));
         };
-        match waits.patience(key, &status, now) {
+        match waits.remaining(key, &status, now) {
             Some(left) => Rest::Until(Again::After(pause.map_or(left, |pause| pause.min(left)))),
             None => Rest::Report(Box::new(Effect::Record { action: (&action.metadata).into(), status })),
         }

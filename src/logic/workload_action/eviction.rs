@@ -21,8 +21,8 @@ impl<'a> View<'a> {
         let Some(victim) = self.victim else { return self.hold(step, None, None, None) };
         if !victim.is_active() {
             let grace = SignedDuration::from_secs(victim.grace_seconds.clamp(0, 86_400));
-            let patience = self.ctx.drain_time() + grace;
-            if self.overdue(step, patience).unwrap_or(false) {
+            let timeout = self.ctx.drain_time() + grace;
+            if self.overdue(step, timeout).unwrap_or(false) {
                 if let Some((surplus, pods)) = self.surplus() {
                     return self.release(step, surplus, &pods);
                 }
@@ -30,7 +30,7 @@ impl<'a> View<'a> {
                 let message = format!("pod {} was evicted and does not end; {advice}", victim.id.key.name);
                 return self.end(Step::Failed, Reason::VictimStuck, &message);
             }
-            return self.hold(step, None, None, self.deadline(step, patience));
+            return self.hold(step, None, None, self.deadline(step, timeout));
         }
         if let Some(turn) = self.replacement_failure(step) {
             return turn;
@@ -109,7 +109,7 @@ impl<'a> View<'a> {
     /// from having one elsewhere, and goes.
     fn await_taken_in(&self, pod: &PodFact) -> Turn {
         let step = Step::Verifying;
-        let (reason, message, patience) = match &pod.node {
+        let (reason, message, timeout) = match &pod.node {
             None => {
                 let why = pod.unschedulable.clone();
                 let message = why.unwrap_or_else(|| "the scheduler has not looked at the new pod yet".into());
@@ -120,8 +120,8 @@ impl<'a> View<'a> {
                 (Reason::ReplacementNotReady, message, self.ctx.ready_time())
             }
         };
-        match (self.overdue(step, patience).unwrap_or(false), &pod.node) {
-            (false, _) => self.hold(step, Some(reason), Some(message), self.deadline(step, patience)),
+        match (self.overdue(step, timeout).unwrap_or(false), &pod.node) {
+            (false, _) => self.hold(step, Some(reason), Some(message), self.deadline(step, timeout)),
             (true, None) => Turn::Act(Effect::DeletePod { pod: pod.id.clone() }),
             (true, Some(_)) => self.end(Step::Failed, reason, &message),
         }

@@ -73,14 +73,14 @@ impl<'a> View<'a> {
         // The clock of Readying has run since the new pod was scheduled.
         let before =
             if step == Step::Planned { SignedDuration::ZERO } else { self.ctx.ready_time() + self.ctx.stable_time() };
-        let patience = before + self.ctx.drain_time();
+        let timeout = before + self.ctx.drain_time();
         if let Some((reason, message)) = self.unrest(scope, &pods).or_else(|| self.budget(victim)) {
-            return self.hold_or_back(step, reason, message, patience);
+            return self.hold_or_back(step, reason, message, timeout);
         }
         // Whose substitute is still to come must find it: what is there when this pod is taken out counts as there before.
         if pods.wanted_by_others(&self.slot.id) {
             let message = "the substitute of another replica of the set is still to come".to_owned();
-            return self.hold_or_back(step, Reason::VictimBusy, message, patience);
+            return self.hold_or_back(step, Reason::VictimBusy, message, timeout);
         }
         Turn::Act(Effect::ChangePod {
             pod: victim.id.clone(),
@@ -229,8 +229,8 @@ impl<'a> View<'a> {
     /// so choose another. Taking a pod in needs no such wait: that is an event of the same watch as the mark.
     pub fn catching_up(&self, step: Step) -> Option<Timestamp> {
         let until = self.ctx.world.broken_off()? + CATCH_UP;
-        let patient = !self.overdue(step, self.ctx.drain_time()).unwrap_or(false);
-        (self.ctx.now < until && patient).then_some(until)
+        let in_time = !self.overdue(step, self.ctx.drain_time()).unwrap_or(false);
+        (self.ctx.now < until && in_time).then_some(until)
     }
 
     fn adopted(&self) -> Turn {

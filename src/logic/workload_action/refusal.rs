@@ -34,16 +34,16 @@ pub fn refused(key: &Key, world: &World, now: Timestamp, effect: &Effect, refusa
     };
     match (effect, refusal.kind, slot) {
         (Effect::WriteReceipt(_), RefusalKind::Taken, _) => already_executed(&ctx).unwrap_or_else(|| later(QUEUE_PACE)),
-        (Effect::Evict { .. }, RefusalKind::Budget, Some(slot)) => told(&ctx, slot, refusal, QUEUE_PACE),
+        (Effect::Evict { .. }, RefusalKind::Budget, Some(slot)) => hold_refused(&ctx, slot, refusal, QUEUE_PACE),
         (_, RefusalKind::Gone, _) => later(QUEUE_PACE),
         (_, _, Some(slot)) if slot.step != Step::RollingBack && slot::View::new(&ctx, slot).can_go_back() => back(slot),
-        (_, _, Some(slot)) => told(&ctx, slot, refusal, REFUSED_PACE),
+        (_, _, Some(slot)) => hold_refused(&ctx, slot, refusal, REFUSED_PACE),
         (_, _, None) => later(REFUSED_PACE),
     }
 }
 
 /// Waits, with the refusal in the slot.
-fn told(ctx: &Context, slot: &Slot, refusal: &Refusal, pace: SignedDuration) -> Next {
+fn hold_refused(ctx: &Context, slot: &Slot, refusal: &Refusal, pace: SignedDuration) -> Next {
     let mut slots = ctx.status.slots.clone();
     for shown in slots.iter_mut().filter(|shown| shown.id == slot.id) {
         (shown.reason, shown.message) = (Some(refusal.kind.reason()), Some(refusal.message.clone()));

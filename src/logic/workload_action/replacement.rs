@@ -137,15 +137,15 @@ impl<'a> View<'a> {
         if let Some(trouble) = &pod.trouble {
             return self.roll_back(trouble.reason, &trouble.message);
         }
-        let patience = self.ctx.ready_time() + self.ctx.stable_time();
+        let timeout = self.ctx.ready_time() + self.ctx.stable_time();
         let Some(since) = pod.ready_since else {
-            if self.overdue(step, patience).unwrap_or(false) {
+            if self.overdue(step, timeout).unwrap_or(false) {
                 return self.roll_back(
                     Reason::ReplacementNotReady,
                     "the new pod was not Ready in time; look at its events and log",
                 );
             }
-            return self.hold(step, None, None, self.deadline(step, patience));
+            return self.hold(step, None, None, self.deadline(step, timeout));
         };
         let stable = since + self.ctx.stable_time();
         if self.ctx.now < stable {

@@ -103,14 +103,14 @@ fn replicas_back(view: &View) -> Option<Turn> {
 /// One replica fewer in the middle of a rollout, which is short of some by its own leave, may leave the workload with fewer
 /// than are asked for then: the number waits for its end, within reason; so it does after the watches broke off.
 fn calm(view: &View, scope: &Scope) -> Option<Turn> {
-    let (step, patience) = (Step::RollingBack, view.ctx.drain_time());
+    let (step, timeout) = (Step::RollingBack, view.ctx.drain_time());
     if let Some(until) = view.catching_up(step) {
         return Some(view.hold(step, view.slot.reason, view.slot.message.clone(), Some(until)));
     }
-    if !scope.rolls(view.ctx.world) || view.overdue(step, patience).unwrap_or(false) {
+    if !scope.rolls(view.ctx.world) || view.overdue(step, timeout).unwrap_or(false) {
         return None;
     }
-    Some(view.hold(step, view.slot.reason, view.slot.message.clone(), view.deadline(step, patience)))
+    Some(view.hold(step, view.slot.reason, view.slot.message.clone(), view.deadline(step, timeout)))
 }
 
 fn unscale(view: &View, scope: &Scope, by: i32) -> Turn {

@@ -180,13 +180,13 @@ impl<'a> View<'a> {
 /// Waiting, going back and ending.
 impl View<'_> {
     /// When this step is overdue; None while the record does not speak of it yet, since its clock starts with the record.
-    pub fn deadline(&self, step: Step, patience: SignedDuration) -> Option<Timestamp> {
-        (self.slot.step == step).then(|| self.slot.since.0 + patience)
+    pub fn deadline(&self, step: Step, timeout: SignedDuration) -> Option<Timestamp> {
+        (self.slot.step == step).then(|| self.slot.since.0 + timeout)
     }
 
     /// Whether this step has lasted too long; None while its clock has not started.
-    pub fn overdue(&self, step: Step, patience: SignedDuration) -> Option<bool> {
-        self.deadline(step, patience).map(|deadline| self.ctx.clock >= deadline)
+    pub fn overdue(&self, step: Step, timeout: SignedDuration) -> Option<bool> {
+        self.deadline(step, timeout).map(|deadline| self.ctx.clock >= deadline)
     }
 
     pub fn hold(&self, step: Step, reason: Option<Reason>, message: Option<String>, until: Option<Timestamp>) -> Turn {
@@ -199,14 +199,14 @@ impl View<'_> {
     }
 
     /// Waits for something outside, says so when that lasts, and goes back when it takes too long.
-    pub fn hold_or_back(&self, step: Step, reason: Reason, message: String, patience: SignedDuration) -> Turn {
-        if self.overdue(step, patience).unwrap_or(false) && (self.can_go_back() || self.slot.break_first) {
+    pub fn hold_or_back(&self, step: Step, reason: Reason, message: String, timeout: SignedDuration) -> Turn {
+        if self.overdue(step, timeout).unwrap_or(false) && (self.can_go_back() || self.slot.break_first) {
             return self.roll_back(reason, &message);
         }
         if !self.overdue(step, NOTABLE).unwrap_or(false) {
-            return self.hold(step, None, None, self.deadline(step, patience.min(NOTABLE)));
+            return self.hold(step, None, None, self.deadline(step, timeout.min(NOTABLE)));
         }
-        self.hold(step, Some(reason), Some(message), self.deadline(step, patience))
+        self.hold(step, Some(reason), Some(message), self.deadline(step, timeout))
     }
 
     /// The slot with what the world has told of its pods.

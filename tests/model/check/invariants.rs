@@ -1,4 +1,4 @@
-//! The book: follows every write and says at once when one must not have happened.
+//! The invariants after every write: follows what was written and reports a write that must not have happened.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub struct Spent {
 }
 
 #[derive(Debug)]
-pub struct Book {
+pub struct Invariants {
     limits: Limits,
     pub accounts: BTreeMap<String, Account>,
     /// Pods that the operator made, by uid: for which slot.
@@ -37,7 +37,7 @@ pub struct Book {
     pub spent: BTreeMap<Key, Spent>,
     /// uid of the actions that had an effect, as they say.
     pub effective: BTreeSet<String>,
-    /// Workloads whose ledger others took away: how often they were scaled cannot be told any more.
+    /// Workloads whose ledger others took away: how often they were scaled is no longer known.
     pub unledgered: BTreeSet<String>,
     /// Some action vanished in the middle of its work.
     pub vanished: bool,
@@ -45,7 +45,7 @@ pub struct Book {
     pub ends: BTreeMap<String, usize>,
 }
 
-impl Book {
+impl Invariants {
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
