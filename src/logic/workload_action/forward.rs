@@ -12,7 +12,7 @@ use super::effect::{Claimable, Effect, PodChange};
 use super::rollback;
 use super::scope::Scope;
 use super::set::Pods;
-use super::slot::{Turn, View};
+use super::slot::{SlotNext, View};
 
 /// How long the ReplicaSet controller may leave a set with a pod too few before we believe that somebody scaled it, and
 /// look at the whole again.
@@ -24,7 +24,7 @@ const SETTLE: SignedDuration = SignedDuration::from_secs(5);
 const CATCH_UP: SignedDuration = SignedDuration::from_secs(15);
 
 impl<'a> View<'a> {
-    pub fn forward(&self, step: Step) -> Turn {
+    pub fn forward(&self, step: Step) -> SlotNext {
         let verb = self.ctx.work.verb;
         if self.victim_lost() {
             return self.roll_back(Reason::VictimGone, "the old pod was deleted by somebody else");
@@ -63,7 +63,7 @@ impl<'a> View<'a> {
     }
 
     /// Takes the old pod out of its set: the last moment at which everything may simply wait.
-    pub fn detach(&self, step: Step) -> Turn {
+    pub fn detach(&self, step: Step) -> SlotNext {
         let (Some(victim), Some(scope), Some(pods)) = (self.victim, &self.scope, self.pods()) else {
             return self.hold(step, None, None, None);
         };
@@ -82,7 +82,7 @@ impl<'a> View<'a> {
             let message = "the substitute of another replica of the set is still to come".to_owned();
             return self.hold_or_back(step, Reason::VictimBusy, message, timeout);
         }
-        Turn::Act(Effect::ChangePod {
+        SlotNext::Do(Effect::ChangePod {
             pod: victim.id.clone(),
             change: PodChange::Detach {
                 label: self.slot.label.clone(),
@@ -122,13 +122,13 @@ impl<'a> View<'a> {
     }
 
     /// Chooses the pod that goes when the new one comes in: the one that the set makes in place of what was taken out.
-    fn claim(&self, step: Step) -> Turn {
+    fn claim(&self, step: Step) -> SlotNext {
         let Some(pods) = self.pods() else { return self.hold(step, None, None, None) };
-        if let Some(turn) = self.replacement_failure(step) {
-            return turn;
+        if let Some(next) = self.replacement_failure(step) {
+            return next;
         }
-        if let Some(turn) = self.mark_surplus(&pods) {
-            return turn;
+        if let Some(next) = self.mark_surplus(&pods) {
+            return next;
         }
         if pods.is_short() {
             // The set is refused more pods, and so has a free place: no surplus is needed.
@@ -148,13 +148,13 @@ impl<'a> View<'a> {
     }
 
     /// Marks the surplus that this slot needs, if there is one to mark.
-    pub fn mark_surplus(&self, pods: &Pods<'a>) -> Option<Turn> {
+    pub fn mark_surplus(&self, pods: &Pods<'a>) -> Option<SlotNext> {
         let orphan = || if pods.excess() == 0 && !pods.is_short() { pods.orphan() } else { None };
         let pod = pods.unclaimed(self.slot).or_else(orphan)?;
         Some(self.mark(pod))
     }
 
-    pub fn mark(&self, pod: &PodFact) -> Turn {
+    pub fn mark(&self, pod: &PodFact) -> SlotNext {
         let label = &self.slot.label;
         let rests_on = Claimable {
             label: pod.labels.get(label).map(|value| (label.clone(), value.clone())),
@@ -162,16 +162,16 @@ impl<'a> View<'a> {
             annotated: pod.annotated,
         };
         let change = PodChange::Mark { slot: self.slot.id.clone(), rests_on };
-        Turn::Act(Effect::ChangePod { pod: pod.id.clone(), change })
+        SlotNext::Do(Effect::ChangePod { pod: pod.id.clone(), change })
     }
 
     /// Hands the new pod to the set, which then lets the marked one go.
-    pub fn take_in(&self, step: Step) -> Turn {
+    pub fn take_in(&self, step: Step) -> SlotNext {
         let (Some(pod), Some(scope), Some(pods)) = (self.replacement, &self.scope, self.pods()) else {
             return self.replacement_failure(step).unwrap_or_else(|| self.hold(step, None, None, None));
         };
-        if let Some(turn) = self.replacement_failure(step) {
-            return turn;
+        if let Some(next) = self.replacement_failure(step) {
+            return next;
         }
         if let Some((reason, message)) = self.unready(&pods) {
             return self.hold_or_back(step, reason, message, self.ctx.ready_time());
@@ -188,14 +188,14 @@ impl<'a> View<'a> {
     }
 
     /// Puts a pod into the set.
-    pub fn attach(&self, pod: &PodFact, scope: &Scope<'a>) -> Turn {
+    pub fn attach(&self, pod: &PodFact, scope: &Scope<'a>) -> SlotNext {
         let value = scope.set.selector.labels.get(&self.slot.label).cloned().unwrap_or_default();
         let change = PodChange::Attach { label: self.slot.label.clone(), value, set: self.slot.replica_set.clone() };
-        Turn::Act(Effect::ChangePod { pod: pod.id.clone(), change })
+        SlotNext::Do(Effect::ChangePod { pod: pod.id.clone(), change })
     }
 
     /// Changes the workload's replicas, once.
-    pub fn scale(&self, step: Step, by: i32) -> Turn {
+    pub fn scale(&self, step: Step, by: i32) -> SlotNext {
         let (Some(scope), Some(pods)) = (&self.scope, self.pods()) else { return self.hold(step, None, None, None) };
         // A delete has its old pod out already, so that it is past the safe point.
         if self.ctx.suspended() && by > 0 {
@@ -233,16 +233,16 @@ impl<'a> View<'a> {
         (self.ctx.now < until && in_time).then_some(until)
     }
 
-    fn adopted(&self) -> Turn {
+    fn adopted(&self) -> SlotNext {
         match self.replacement_failure(Step::Adopted) {
-            Some(turn) => turn,
+            Some(next) => next,
             None => self.commit(),
         }
     }
 
     /// Break before make: the place that the old pod frees is for the new one. A substitute that has no node yet either
     /// would be after it, too, and goes first: the set takes the new pod as it is and lets the marked one go.
-    fn make_room(&self) -> Turn {
+    fn make_room(&self) -> SlotNext {
         let waits = |pod: &&PodFact| pod.is_active() && pod.node.is_none();
         match (self.replacement.filter(waits), self.surplus(), &self.scope) {
             (Some(pod), Some((surplus, pods)), Some(scope)) if waits(&surplus) && pods.may_take_in() => {
@@ -253,13 +253,13 @@ impl<'a> View<'a> {
     }
 
     /// Records that the old pod's eviction is due.
-    fn commit(&self) -> Turn {
+    fn commit(&self) -> SlotNext {
         let mut slot = self.noted();
         slot.evicting = true;
         slot.scaled = self.scaled();
         slot.step = Step::Evicting;
         slot.since = Time(self.ctx.now);
         (slot.reason, slot.message) = (None, None);
-        Turn::Become(slot)
+        SlotNext::Record(slot)
     }
 }

@@ -9,13 +9,13 @@ use super::choose;
 use super::context::Verb;
 use super::effect::{Effect, NewPod};
 use super::identity;
-use super::slot::{Turn, View};
+use super::slot::{SlotNext, View};
 
 /// How often a new pod that somebody deleted is made again.
 const MOST_LOSSES: i32 = 2;
 
 impl<'a> View<'a> {
-    pub fn make_replacement(&self) -> Turn {
+    pub fn make_replacement(&self) -> SlotNext {
         let step = Step::Creating;
         let Some(planned) = &self.slot.replacement else { return self.hold(step, None, None, None) };
         if let Some(ending) = self.replacement {
@@ -25,8 +25,8 @@ impl<'a> View<'a> {
         if planned.uid.is_some() {
             return self.lost_replacement();
         }
-        if let Some(turn) = self.node_failure() {
-            return turn;
+        if let Some(next) = self.node_failure() {
+            return next;
         }
         if self.overdue(step, self.ctx.schedule_time()).unwrap_or(false) {
             return self.roll_back(Reason::PodRefused, "the new pod could not be made in time");
@@ -34,12 +34,12 @@ impl<'a> View<'a> {
         self.create(planned)
     }
 
-    fn create(&self, planned: &PodOnNode) -> Turn {
+    fn create(&self, planned: &PodOnNode) -> SlotNext {
         let ctx = self.ctx;
         if ctx.suspended() && !self.slot.evicting {
             return self.suspended(Step::Creating);
         }
-        Turn::Act(Effect::CreatePod(NewPod {
+        SlotNext::Do(Effect::CreatePod(NewPod {
             key: ctx.key(&planned.name),
             node: planned.node.clone(),
             slot: self.slot.id.clone(),
@@ -50,7 +50,7 @@ impl<'a> View<'a> {
     }
 
     /// Somebody deleted the new pod: made again under another name, but not for ever.
-    fn lost_replacement(&self) -> Turn {
+    fn lost_replacement(&self) -> SlotNext {
         let why = "the new pod was deleted by somebody else";
         match &self.slot.replacement {
             Some(replacement) if self.slot.attempt < MOST_LOSSES => self.again_on(replacement.node.clone(), None),
@@ -59,7 +59,7 @@ impl<'a> View<'a> {
     }
 
     /// The same slot with a new pod on this node.
-    fn again_on(&self, node: String, tried: Option<&str>) -> Turn {
+    fn again_on(&self, node: String, tried: Option<&str>) -> SlotNext {
         let mut slot = self.slot.clone();
         slot.attempt += 1;
         slot.step = Step::Planned;
@@ -68,11 +68,11 @@ impl<'a> View<'a> {
         let name = identity::replacement_name(&slot.replica_set.name, &slot.id, slot.attempt);
         slot.replacement = Some(PodOnNode { name, uid: None, node });
         (slot.reason, slot.message) = (None, None);
-        Turn::Become(slot)
+        SlotNext::Record(slot)
     }
 
     /// What to do where the target node does not take the new pod any more.
-    fn node_failure(&self) -> Option<Turn> {
+    fn node_failure(&self) -> Option<SlotNext> {
         let name = &self.slot.replacement.as_ref()?.node;
         let why = match self.ctx.world.node(name) {
             None => format!("node {name} is gone"),
@@ -90,7 +90,7 @@ impl<'a> View<'a> {
     }
 
     /// Another node, or the way back.
-    fn next_node(&self, reason: Reason, why: &str) -> Turn {
+    fn next_node(&self, reason: Reason, why: &str) -> SlotNext {
         let Some(replacement) = &self.slot.replacement else { return self.roll_back(reason, why) };
         match choose::another_node(self.ctx, self.slot) {
             Some(node) => self.again_on(node, Some(&replacement.node)),
@@ -98,10 +98,10 @@ impl<'a> View<'a> {
         }
     }
 
-    pub fn await_node(&self) -> Turn {
+    pub fn await_node(&self) -> SlotNext {
         let step = Step::Scheduling;
-        if let Some(turn) = self.node_failure() {
-            return turn;
+        if let Some(next) = self.node_failure() {
+            return next;
         }
         let over = self.overdue(step, self.ctx.schedule_time()).unwrap_or(false);
         let Some(why) = self.replacement.and_then(|pod| pod.unschedulable.clone()) else {
@@ -117,7 +117,7 @@ impl<'a> View<'a> {
         if movable && self.ctx.may_disrupt() && !over && choose::another_node(self.ctx, self.slot).is_none() {
             let mut slot = self.slot.clone();
             slot.break_first = true;
-            return Turn::Become(slot);
+            return SlotNext::Record(slot);
         }
         if self.slot.break_first && !self.slot.evicting {
             return self.detach(step);
@@ -128,7 +128,7 @@ impl<'a> View<'a> {
         self.hold(step, Some(Reason::Unschedulable), Some(why), self.deadline(step, self.ctx.schedule_time()))
     }
 
-    pub fn await_ready(&self) -> Turn {
+    pub fn await_ready(&self) -> SlotNext {
         let step = Step::Readying;
         let Some(pod) = self.replacement else { return self.hold(step, None, None, None) };
         if let Some(name) = self.vanished_node() {
@@ -161,7 +161,7 @@ impl<'a> View<'a> {
     }
 
     /// What to do where the new pod is not what it was when the old one was taken out for it.
-    pub fn replacement_failure(&self, step: Step) -> Option<Turn> {
+    pub fn replacement_failure(&self, step: Step) -> Option<SlotNext> {
         if self.slot.replacement.is_none() || self.slot.break_first {
             return None;
         }

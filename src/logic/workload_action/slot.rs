@@ -12,7 +12,7 @@ use crate::api::workload_action::status::{PodOnNode, Slot, Step};
 use crate::logic::facts::PodFact;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::context::{Context, Verb};
+use super::context::{PlanContext, Verb};
 use super::effect::Effect;
 use super::rollback;
 use super::scope::Scope;
@@ -24,13 +24,13 @@ const NOTABLE: SignedDuration = SignedDuration::from_secs(2);
 
 /// What a slot wants.
 #[derive(Debug)]
-pub enum Turn {
+pub enum SlotNext {
     /// This effect.
-    Act(Effect),
+    Do(Effect),
     /// To be recorded so before anything else is done.
-    Become(Slot),
+    Record(Slot),
     /// To wait.
-    Hold(Hold),
+    Wait(Hold),
 }
 
 /// What a waiting slot looks like.
@@ -45,7 +45,7 @@ pub struct Hold {
 /// One slot and the objects that it is about.
 #[derive(Clone, Copy)]
 pub struct View<'a> {
-    pub ctx: &'a Context<'a>,
+    pub ctx: &'a PlanContext<'a>,
     pub slot: &'a Slot,
     pub scope: Option<Scope<'a>>,
     /// The new pod, as long as it is in the API.
@@ -55,13 +55,13 @@ pub struct View<'a> {
 }
 
 /// What this slot wants next.
-pub fn turn(ctx: &Context, slot: &Slot) -> Turn {
+pub fn next(ctx: &PlanContext, slot: &Slot) -> SlotNext {
     let view = View::new(ctx, slot);
     if let Some(pod) = view.leftover() {
-        return Turn::Act(Effect::DeletePod { pod: pod.id.clone() });
+        return SlotNext::Do(Effect::DeletePod { pod: pod.id.clone() });
     }
     if slot.step == Step::RollingBack {
-        return rollback::turn(&view);
+        return rollback::next(&view);
     }
     if view.can_go_back() {
         if ctx.aborted() {
@@ -80,7 +80,7 @@ pub fn turn(ctx: &Context, slot: &Slot) -> Turn {
 }
 
 impl<'a> View<'a> {
-    pub fn new(ctx: &'a Context<'a>, slot: &'a Slot) -> Self {
+    pub fn new(ctx: &'a PlanContext<'a>, slot: &'a Slot) -> Self {
         let pod = |pod: &PodOnNode| ctx.world.pod(&ctx.key(&pod.name));
         let same = |known: &&PodFact, pod: &PodOnNode| pod.uid.as_ref().is_none_or(|uid| *uid == known.id.uid);
         Self {
@@ -189,17 +189,23 @@ impl View<'_> {
         self.deadline(step, timeout).map(|deadline| self.ctx.clock >= deadline)
     }
 
-    pub fn hold(&self, step: Step, reason: Option<Reason>, message: Option<String>, until: Option<Timestamp>) -> Turn {
-        Turn::Hold(Hold { step, reason, message, until })
+    pub fn hold(
+        &self,
+        step: Step,
+        reason: Option<Reason>,
+        message: Option<String>,
+        until: Option<Timestamp>,
+    ) -> SlotNext {
+        SlotNext::Wait(Hold { step, reason, message, until })
     }
 
-    pub fn suspended(&self, step: Step) -> Turn {
+    pub fn suspended(&self, step: Step) -> SlotNext {
         let message = "stopped at a safe point; set spec.suspend to false to go on".to_owned();
         self.hold(step, Some(Reason::Suspended), Some(message), None)
     }
 
     /// Waits for something outside, says so when that lasts, and goes back when it takes too long.
-    pub fn hold_or_back(&self, step: Step, reason: Reason, message: String, timeout: SignedDuration) -> Turn {
+    pub fn hold_or_back(&self, step: Step, reason: Reason, message: String, timeout: SignedDuration) -> SlotNext {
         if self.overdue(step, timeout).unwrap_or(false) && (self.can_go_back() || self.slot.break_first) {
             return self.roll_back(reason, &message);
         }
@@ -218,22 +224,22 @@ impl View<'_> {
         slot
     }
 
-    pub fn roll_back(&self, reason: Reason, message: &str) -> Turn {
+    pub fn roll_back(&self, reason: Reason, message: &str) -> SlotNext {
         let mut slot = self.noted();
         slot.scaled = self.scaled();
         slot.step = Step::RollingBack;
         slot.since = Time(self.ctx.now);
         slot.reason = Some(reason);
         slot.message = Some(message.to_owned());
-        Turn::Become(slot)
+        SlotNext::Record(slot)
     }
 
-    pub fn end(&self, step: Step, reason: Reason, message: &str) -> Turn {
+    pub fn end(&self, step: Step, reason: Reason, message: &str) -> SlotNext {
         let mut slot = self.noted();
         slot.step = step;
         slot.since = Time(self.ctx.now);
         slot.reason = Some(reason);
         slot.message = Some(message.to_owned());
-        Turn::Become(slot)
+        SlotNext::Record(slot)
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use ganglion::api::workload_action::WorkloadAction;
-use ganglion::controllers::workload_action::{Janitor, WorkloadActions};
+use ganglion::controllers::workload_action::{Janitor, WorkloadActionController};
 use ganglion::logic::facts::{Identity, Key};
 use ganglion::logic::workload_action::Limits;
 use ganglion::logic::world::World;
@@ -73,7 +73,7 @@ impl Wake for Woken {
 
 pub struct Process {
     runtime: Rc<Runtime>,
-    controller: Arc<WorkloadActions>,
+    controller: Arc<WorkloadActionController>,
     handle: Handle<Request<Body>, Response<Body>>,
     passes: BTreeMap<u64, Pass>,
     begun: u64,

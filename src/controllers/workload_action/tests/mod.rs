@@ -44,7 +44,7 @@ async fn conflict_upon_conflict_ends_in_the_backoff() {
     api.knows_action(action("1"));
     let error = api.reconcile().await.unwrap_err();
     assert_eq!((error.reason(), error.class()), ("Conflict", Class::Retry));
-    assert_eq!(api.asked().len(), 2 * SURPRISES + 1);
+    assert_eq!(api.asked().len(), 2 * MAX_CONFLICTS + 1);
 }
 
 #[tokio::test]
@@ -312,7 +312,7 @@ async fn the_reservation_of_an_admission_without_an_answer_lasts_until_it_is_loo
     drop(Reservation { store, key: &key(), open: true });
     let id = Identity { key: key(), uid: "u1".into(), version: "1".into() };
     let admission = Effect::Admit { action: id, status: Box::default(), receipt: None };
-    api.controller.state.unanswered().insert(key(), admission);
+    api.controller.memory.unanswered().insert(key(), admission);
     api.reconcile().await.unwrap_err();
     assert!(store.read(|world| world.is_reserved(&key())), "nobody knows yet");
     api.reconcile().await.unwrap();
