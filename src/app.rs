@@ -26,7 +26,7 @@ use crate::controllers::decision::{DecisionController, DecisionMemory};
 use crate::controllers::execution::{ExecutionController, ExecutionMemory};
 use crate::controllers::monitoring::{MonitoringController, MonitoringMemory};
 use crate::controllers::outbound::{Gate, Outbound};
-use crate::controllers::workload_action::{self, WorkloadActions};
+use crate::controllers::workload_action::{self, WorkloadActionController};
 use crate::http::{self, Served};
 use crate::logic::world::Stored;
 use crate::metrics::Metrics;
@@ -202,11 +202,11 @@ impl Term<'_> {
         let Parts { settings, web, .. } = self.parts;
         let resync = Duration::from_secs(settings.workload_actions.resync_seconds);
         let limits = settings.limits();
-        let actions = self.start(settings.workload_actions.concurrency, |ctx| WorkloadActions {
+        let actions = self.start(settings.workload_actions.concurrency, |ctx| WorkloadActionController {
             ctx,
             limits,
             resync,
-            state: workload_action::State::default(),
+            memory: workload_action::ActionMemory::default(),
         });
         self.tasks.spawn(workload_action::run_janitor(actions));
         let loops = settings.closed_loops.concurrency;

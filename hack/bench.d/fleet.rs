@@ -13,7 +13,7 @@ use serde_json::json;
 use testkit::eye::Seen;
 use testkit::verdict::APP;
 
-use super::PATIENCE;
+use super::TIMEOUT;
 use super::frame::Progress;
 
 /// How many requests are under way at once while a fleet is made.
@@ -25,7 +25,7 @@ pub async fn namespace(client: &Client, name: &str) -> Result<()> {
     Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &namespace).await?;
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), name);
     let there = await_condition(accounts, "default", |account: Option<&ServiceAccount>| account.is_some());
-    tokio::time::timeout(PATIENCE, there).await??;
+    tokio::time::timeout(TIMEOUT, there).await??;
     Ok(())
 }
 

@@ -21,7 +21,7 @@ use clap::{Parser, ValueEnum};
 use frame::Bench;
 
 /// How long anything may take that should come by itself.
-pub const PATIENCE: Duration = Duration::from_secs(180);
+pub const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// Measures the operator on control planes of its own.
 #[derive(Parser, Debug)]

@@ -77,7 +77,7 @@ impl Unit {
                     "replicaSet": {"name": "web-1", "uid": "5c9c9f0e-6f1b-4a52-9d3e-0c1d5b0a7e11"},
                     "label": "pod-template-hash",
                     "victim": {"name": "web-1-a", "uid": "5c9c9f0e-6f1b-4a52-9d3e-0c1d5b0a7e12", "node": "node-1"},
-                    "newcomer": {"name": "web-1-b", "uid": "5c9c9f0e-6f1b-4a52-9d3e-0c1d5b0a7e13", "node": "node-2"},
+                    "replacement": {"name": "web-1-b", "uid": "5c9c9f0e-6f1b-4a52-9d3e-0c1d5b0a7e13", "node": "node-2"},
                 }],
             },
         })

@@ -12,10 +12,10 @@ use testkit::eye::{Eye, Seen};
 use testkit::verdict::{Story, pods_of, serves};
 
 use super::judge::{Died, Promise};
+use super::narrator::{self, Narrator};
 use super::scene::{APP, REPLICAS, Scene, replicas};
 use super::screen::Screen;
-use super::teller::{self, Teller};
-use super::{PATIENCE, judge};
+use super::{TIMEOUT, judge};
 
 /// One act.
 pub struct Act {
@@ -83,39 +83,39 @@ impl Act {
         screen.manifest(&self.manifest);
         let action: WorkloadAction = serde_saphyr::from_str(&self.manifest)?;
         let story = Story::begin(eye, APP);
-        let mut teller = Teller::new(&eye.now());
+        let mut narrator = Narrator::new(&eye.now());
         let began = Instant::now();
         Api::namespaced(client.clone(), namespace).create(&PostParams::default(), &action).await?;
         let name = action.name_any();
-        let ended = self.watch(eye, screen, &mut teller, began, |seen| is_over(seen, &name)).await;
+        let ended = self.watch(eye, screen, &mut narrator, began, |seen| is_over(seen, &name)).await;
         let replicas = self.promise.replicas.last().copied().unwrap_or(REPLICAS);
-        // Also after an end that was not hoped for: who died can only be told at rest.
+        // After a failure, too: which pods ended is known only when nothing moves any more.
         let rest = |seen: &Seen| is_at_rest(seen, &name, replicas);
-        let rested = self.watch(eye, screen, &mut teller, began, rest).await;
+        let rested = self.watch(eye, screen, &mut narrator, began, rest).await;
         screen.rest();
         if !(ended && rested) {
-            screen.bad(&format!("  not at an end after {} s; this is how it stands:", PATIENCE.as_secs()));
+            screen.bad(&format!("  not at an end after {} s; this is how it stands:", TIMEOUT.as_secs()));
         }
         let seen = eye.now();
         Ok(judge::judge(&self.promise, &story.verdict(eye), &seen, seen.actions.get(&name).map(AsRef::as_ref), screen))
     }
 
-    /// Tells what happens until this holds; false if it does not come to that.
+    /// Prints what happens until this holds; false if it does not before the timeout.
     async fn watch(
         &self,
         eye: &Eye,
         screen: &Screen,
-        teller: &mut Teller,
+        narrator: &mut Narrator,
         began: Instant,
         until: impl Fn(&Seen) -> bool,
     ) -> bool {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let seen = eye.now();
-            for line in teller.hear(&seen) {
+            for line in narrator.read_history(&seen) {
                 screen.event(began.elapsed(), &line.subject, &line.text, line.tone);
             }
-            screen.live(&teller::picture(screen, &seen, teller, self.promise.least()));
+            screen.live(&narrator::picture(screen, &seen, narrator, self.promise.least()));
             if until(&seen) {
                 return true;
             }

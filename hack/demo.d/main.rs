@@ -6,10 +6,10 @@
 mod acts;
 mod judge;
 mod loops;
+mod narrator;
 mod scene;
 mod screen;
 mod stage;
-mod teller;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -24,7 +24,7 @@ use screen::Screen;
 use stage::Stage;
 
 /// How long anything may take that should come by itself.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Shows what the operator does, on a real control plane.
 #[derive(Parser, Debug)]

@@ -12,7 +12,7 @@ use kube::{Api, Client, ResourceExt};
 use testkit::eye::{Eye, Seen};
 use testkit::verdict::{node_of, pods_of, serves};
 
-use super::PATIENCE;
+use super::TIMEOUT;
 use super::screen::Screen;
 
 /// Name and app label of the workload.
@@ -81,7 +81,7 @@ pub async fn make(client: &Client, namespace: &str, eye: &Eye, screen: &Screen) 
     // Until it is there, pods are refused, and the ReplicaSet controller takes its time to try again.
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
     let there = await_condition(accounts, "default", |account: Option<&ServiceAccount>| account.is_some());
-    tokio::time::timeout(PATIENCE, there).await.context("no default service account in the namespace")??;
+    tokio::time::timeout(TIMEOUT, there).await.context("no default service account in the namespace")??;
     let create = PostParams::default();
     let deployment: Deployment = serde_saphyr::from_str(WORKLOAD)?;
     let service: Service = serde_saphyr::from_str(SERVICE)?;
@@ -89,19 +89,19 @@ pub async fn make(client: &Client, namespace: &str, eye: &Eye, screen: &Screen) 
     Api::namespaced(client.clone(), namespace).create(&create, &service).await?;
     Api::namespaced(client.clone(), namespace).create(&create, &budget).await?;
     Api::namespaced(client.clone(), namespace).create(&create, &deployment).await?;
-    settled(eye, REPLICAS, PATIENCE).await?;
+    settled(eye, REPLICAS, TIMEOUT).await?;
     let detail = format!("Deployment {APP}, {REPLICAS} replicas, PodDisruptionBudget minAvailable: {REPLICAS}");
     screen.done("workload", &detail);
     Ok(Scene { nodes })
 }
 
 /// Waits until the workload has exactly so many pods, all Ready, and none on its way out.
-pub async fn settled(eye: &Eye, replicas: usize, patience: Duration) -> Result<()> {
+pub async fn settled(eye: &Eye, replicas: usize, timeout: Duration) -> Result<()> {
     let rest = |seen: &Seen| {
         let pods: Vec<_> = pods_of(seen, APP).collect();
         (pods.len() == replicas && pods.iter().all(|pod| serves(pod))).then_some(())
     };
-    eye.within(patience, &format!("{replicas} Ready replicas of {APP} and no other pod of it"), rest).await
+    eye.within(timeout, &format!("{replicas} Ready replicas of {APP} and no other pod of it"), rest).await
 }
 
 /// Nodes that are Ready, not cordoned, and have no taint that keeps pods off.

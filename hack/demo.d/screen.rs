@@ -13,7 +13,7 @@ pub enum Tone {
     Quiet,
     Good,
     Bad,
-    Newcomer,
+    Replacement,
     Victim,
     Surplus,
 }
@@ -25,7 +25,7 @@ impl Tone {
             Self::Quiet => "2",
             Self::Good => "32",
             Self::Bad => "1;31",
-            Self::Newcomer => "36",
+            Self::Replacement => "36",
             Self::Victim => "35",
             Self::Surplus => "33",
         }
@@ -37,7 +37,7 @@ impl Tone {
             Self::Quiet => Some(Color::DarkGrey),
             Self::Good => Some(Color::Green),
             Self::Bad => Some(Color::Red),
-            Self::Newcomer => Some(Color::Cyan),
+            Self::Replacement => Some(Color::Cyan),
             Self::Victim => Some(Color::Magenta),
             Self::Surplus => Some(Color::Yellow),
         }

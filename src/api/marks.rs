@@ -3,16 +3,16 @@
 /// Annotation on each pod that an action is working on: the id of the slot that has it.
 pub const SLOT: &str = "ganglion.dev/slot";
 
-/// Annotation beside [`SLOT`]: what the pod is to its slot, one of [`ROLE_NEWCOMER`], [`ROLE_VICTIM`], [`ROLE_SURPLUS`].
+/// Annotation beside [`SLOT`]: what the pod is to its slot, one of [`ROLE_REPLACEMENT`], [`ROLE_VICTIM`], [`ROLE_SURPLUS`].
 pub const ROLE: &str = "ganglion.dev/role";
 
 /// A pod made by the operator, not yet handed to its ReplicaSet.
-pub const ROLE_NEWCOMER: &str = "newcomer";
+pub const ROLE_REPLACEMENT: &str = "replacement";
 
 /// A pod taken out of its ReplicaSet, about to be evicted.
 pub const ROLE_VICTIM: &str = "victim";
 
-/// A pod that the ReplicaSet made in place of the victim, chosen to go when the newcomer comes in.
+/// A pod that the ReplicaSet made in place of the victim, chosen to go when the replacement comes in.
 pub const ROLE_SURPLUS: &str = "surplus";
 
 /// Annotation on a detached victim: the young pods that its set had at that moment, so that the surplus can be told

@@ -132,13 +132,13 @@ reasons! {
     /// The new replica was not scheduled in time.
     Unschedulable,
     /// The new replica was not Ready in time.
-    NewcomerNotReady,
+    ReplacementNotReady,
     /// The new replica crashes.
-    NewcomerCrashed,
+    ReplacementCrashed,
     /// The new replica's image cannot be pulled.
     ImagePullFailed,
     /// The new replica was deleted by somebody else.
-    NewcomerLost,
+    ReplacementLost,
     /// A quota or an admission rule refused the new replica.
     PodRefused,
     /// The target node went away, or stopped taking pods.

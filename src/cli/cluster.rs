@@ -9,7 +9,7 @@ use kube::Client;
 use crate::app::{self, Access};
 
 /// How long a command waits for one answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// See the module.
 #[derive(Args, Debug, Clone, Default)]
@@ -36,7 +36,7 @@ impl From<Cluster> for Access {
 /// There is no cluster to talk to, or the kubeconfig cannot be used.
 pub async fn open(cluster: Cluster, namespace: Option<String>) -> Result<(Client, String), app::Error> {
     let mut config = app::config(&cluster.into()).await?;
-    config.read_timeout = Some(PATIENCE);
+    config.read_timeout = Some(REQUEST_TIMEOUT);
     let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
     Ok((app::client(config)?, namespace))
 }

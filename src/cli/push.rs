@@ -158,7 +158,7 @@ impl Sender {
         match self.monitorings.get_metadata(&self.name).await {
             Ok(found) => self.uid = found.metadata.uid,
             Err(kube::Error::Api(status)) if status.is_forbidden() => {}
-            Err(error) => return Err(self.told(error)),
+            Err(error) => return Err(self.explained(error)),
         }
         Ok(())
     }
@@ -175,13 +175,13 @@ impl Sender {
         });
         let params = PatchParams::apply(&self.manager).force();
         let pushed = self.monitorings.patch(&self.name, &params, &Patch::Apply(body)).await;
-        pushed.map_err(|error| self.told(error))?;
+        pushed.map_err(|error| self.explained(error))?;
         println!("pushed to {}/{} at {}: {}", self.namespace, self.name, sample.time, words.join(" "));
         Ok(())
     }
 
     /// An error of the API server, in words that say what to do.
-    fn told(&self, error: kube::Error) -> Error {
+    fn explained(&self, error: kube::Error) -> Error {
         let kube::Error::Api(status) = error else { return Error::Api(Box::new(error)) };
         let (name, namespace) = (self.name.clone(), self.namespace.clone());
         let nobody = Error::NoMonitoring { name: name.clone(), namespace: namespace.clone() };

@@ -54,11 +54,11 @@ pub async fn instant(web: &Web, call: &Call, query: &str) -> Result<Point, Error
             Err(Error::Status(format!("{}: {}", answer.status.as_u16(), short(words))))
         }
         (Ok(reply), StatusCode::OK) if reply.status == "success" => one(reply),
-        _ => Err(stranger(answer)),
+        _ => Err(not_prometheus(answer)),
     }
 }
 
-fn stranger(answer: Answer) -> Error {
+fn not_prometheus(answer: Answer) -> Error {
     match answer.good() {
         Ok(_) => Error::Answer("the answer is not one of Prometheus".to_owned()),
         Err(error) => error,

@@ -140,7 +140,7 @@ async fn many_authorities_do_not_pile_up() {
 }
 
 /// A resolver of this one's own: the name says what it gives.
-fn told(name: &str) -> io::Result<Vec<IpAddr>> {
+fn by_name(name: &str) -> io::Result<Vec<IpAddr>> {
     match name {
         "metadata.example" => Ok(vec!["169.254.169.254".parse().unwrap()]),
         "both.example" => Ok(vec!["::1".parse().unwrap(), "127.0.0.1".parse().unwrap()]),
@@ -175,7 +175,7 @@ fn told(name: &str) -> io::Result<Vec<IpAddr>> {
 #[tokio::test]
 async fn addresses_that_must_not_be_asked_are_not(#[case] url: &str, #[case] expected: &str) {
     let server = says("200 OK", r#"{"a": 1}"#).await;
-    let web = Web::new(Names::new(Rules::default(), told as System));
+    let web = Web::new(Names::new(Rules::default(), by_name as System));
     let url = url.replace("PORT", &server.address.port().to_string());
     let error = web.get(&call(url)).await.unwrap_err();
     assert_eq!(error, Error::Refused(expected.to_owned()));
@@ -188,7 +188,7 @@ async fn the_api_server_is_not_asked_by_address_nor_by_name() {
     let port = api.address.port();
     for host in ["127.0.0.1", "api.example"] {
         let rules = Rules { api_server: Some((host.to_owned(), port)), ..LOOPBACK };
-        let web = Web::new(Names::new(rules, told));
+        let web = Web::new(Names::new(rules, by_name));
         for host in ["127.0.0.1", "api.example"] {
             let error = web.get(&call(format!("http://{host}:{port}/"))).await.unwrap_err();
             assert_eq!(error, Error::Refused("127.0.0.1 is the API server's".into()));
@@ -200,7 +200,7 @@ async fn the_api_server_is_not_asked_by_address_nor_by_name() {
 
 #[tokio::test]
 async fn a_name_that_hangs_is_resolved_once_at_a_time() {
-    let web = Arc::new(Web::new(Names::new(LOOPBACK, told)));
+    let web = Arc::new(Web::new(Names::new(LOOPBACK, by_name)));
     let server = says("200 OK", "{}").await;
     let hanging: Vec<_> = (0..600)
         .map(|_| {

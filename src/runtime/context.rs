@@ -60,8 +60,8 @@ impl Context {
                 // Whatever else is new came from others: the controller looks at it again, as if a watch had told.
                 let changed =
                     object.meta().generation.is_some() && answer.meta().generation != object.meta().generation;
-                let wakes = self.store.write(|world| world.apply(answer, Source::Own));
-                self.store.wake(if changed { wakes } else { wakes.without::<C>(&id.key) });
+                let requeue = self.store.write(|world| world.apply(answer, Source::Own));
+                self.store.requeue(if changed { requeue } else { requeue.without::<C>(&id.key) });
                 Ok(())
             }
             Err(error) => {

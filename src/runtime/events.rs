@@ -23,7 +23,7 @@ const NOTE: usize = 1024;
 
 /// What an event says about an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct EventText {
     pub warning: bool,
     pub reason: String,
     pub note: String,
@@ -32,13 +32,13 @@ pub struct Told {
 /// The sending half of the queue; cheap to clone.
 #[derive(Clone)]
 pub struct Events {
-    line: mpsc::Sender<(ObjectReference, Told)>,
+    line: mpsc::Sender<(ObjectReference, EventText)>,
     metrics: Metrics,
 }
 
 /// The receiving half: sends the events to the API server.
 pub struct Sender {
-    line: mpsc::Receiver<(ObjectReference, Told)>,
+    line: mpsc::Receiver<(ObjectReference, EventText)>,
     metrics: Metrics,
 }
 
@@ -51,8 +51,8 @@ pub fn line(metrics: &Metrics) -> (Events, Sender) {
 
 impl Events {
     /// Publishes an event about this object. A long note is truncated.
-    pub fn tell(&self, object: ObjectReference, told: Told) {
-        if self.line.try_send((object, told)).is_err() {
+    pub fn publish(&self, object: ObjectReference, text: EventText) {
+        if self.line.try_send((object, text)).is_err() {
             self.metrics.events_dropped.inc();
         }
     }
@@ -68,8 +68,8 @@ impl Sender {
                 next = self.line.recv() => next,
                 () = stop.cancelled() => None,
             };
-            let Some((reference, told)) = next else { return };
-            let event = event(told);
+            let Some((reference, text)) = next else { return };
+            let event = event(text);
             match tokio::time::timeout(timeout, recorder.publish(&event, &reference)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => {
@@ -84,12 +84,12 @@ impl Sender {
     }
 }
 
-fn event(told: Told) -> Event {
+fn event(text: EventText) -> Event {
     Event {
-        type_: if told.warning { EventType::Warning } else { EventType::Normal },
-        action: told.reason.clone(),
-        reason: told.reason,
-        note: Some(cut(&told.note, NOTE)),
+        type_: if text.warning { EventType::Warning } else { EventType::Normal },
+        action: text.reason.clone(),
+        reason: text.reason,
+        note: Some(cut(&text.note, NOTE)),
         secondary: None,
     }
 }
@@ -131,7 +131,10 @@ mod tests {
         let metrics = Metrics::new();
         let (events, _sender) = line(&metrics);
         for _ in 0..LINE + 3 {
-            events.tell(ObjectReference::default(), Told { warning: false, reason: "Done".into(), note: "x".into() });
+            events.publish(
+                ObjectReference::default(),
+                EventText { warning: false, reason: "Done".into(), note: "x".into() },
+            );
         }
         assert_eq!(metrics.events_dropped.get(), 3);
     }

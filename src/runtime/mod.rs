@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `run`, `queue`, `backoff` | passes over objects: which, when, how many at once, what after a failure |
 //! | `watch`, `guard` | feeds of objects, converted to facts |
-//! | `store` | the world behind its lock, and whom a change wakes |
+//! | `store` | the world behind its lock, and which objects a change requeues |
 //! | `context` | what all controllers work with |
 //! | `writer`, `error` | requests: time limit, leader fence, field managers; what an answer means |
 //! | `account`, `discovery` | requests as a service account; where the objects of any kind are |

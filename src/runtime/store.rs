@@ -1,4 +1,4 @@
-//! What the whole process knows, behind its lock, and whom a change wakes.
+//! What the whole process knows, behind its lock, and which controllers a change requeues.
 //!
 //! Owns the lock and the queues of the controllers. Only closures get at the world, so that no guard can live across an await.
 
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::queue::Queue;
 use crate::logic::facts::{Identity, Key};
-use crate::logic::world::{Fact, Indexed, Listing, Source, Wakes, World};
+use crate::logic::world::{Fact, Indexed, Listing, Requeue, Source, World};
 
 /// See the module. Cheap to clone.
 #[derive(Clone, Default)]
@@ -26,29 +26,29 @@ impl Store {
         look(&self.0.world.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Changes the world. Wakes nobody.
+    /// Changes the world. Requeues nothing.
     pub fn write<R>(&self, change: impl FnOnce(&mut World) -> R) -> R {
         change(&mut self.0.world.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Takes in an object, and wakes whom the change concerns.
+    /// Takes in an object, and requeues the objects that the change concerns.
     pub fn apply<F: Indexed>(&self, fact: F, source: Source) {
-        self.wake(self.write(|world| world.apply(fact, source)));
+        self.requeue(self.write(|world| world.apply(fact, source)));
     }
 
-    /// Takes out an object, and wakes whom that concerns.
+    /// Takes out an object, and requeues the objects that this concerns.
     pub fn remove<F: Indexed>(&self, id: &Identity) {
-        self.wake(self.write(|world| world.remove::<F>(id)));
+        self.requeue(self.write(|world| world.remove::<F>(id)));
     }
 
-    /// Takes in a whole list, and wakes whom the changes concern.
+    /// Takes in a whole list, and requeues the objects that the changes concern.
     pub fn end_list<F: Indexed>(&self, list: Listing<F>) {
-        self.wake(self.write(|world| world.end_list(list)));
+        self.requeue(self.write(|world| world.end_list(list)));
     }
 
     /// Takes in what came of a request of the controller of `C`, which goes on with this object anyway.
     pub fn apply_own<C: Fact, F: Indexed>(&self, key: &Key, fact: F) {
-        self.wake(self.write(|world| world.apply(fact, Source::Own)).without::<C>(key));
+        self.requeue(self.write(|world| world.apply(fact, Source::Own)).without::<C>(key));
     }
 
     /// The queue of the controller that reconciles this kind.
@@ -62,9 +62,9 @@ impl Store {
         Arc::clone(queues.entry(kind).or_default())
     }
 
-    /// Wakes these objects' controllers; where none runs, nobody.
-    pub fn wake(&self, wakes: Wakes) {
-        let mut keys = wakes.into_iter().peekable();
+    /// Puts these objects into their controllers' queues; a controller that does not run drops them.
+    pub fn requeue(&self, requeue: Requeue) {
+        let mut keys = requeue.into_iter().peekable();
         while let Some((kind, key)) = keys.next() {
             let same = std::iter::from_fn(|| keys.next_if(|(other, _)| *other == kind));
             self.queue_of(kind).add(std::iter::once(key).chain(same.map(|(_, key)| key)));

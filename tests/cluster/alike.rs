@@ -64,7 +64,7 @@ scripts! {
     aborted: "aborted while the new pod starts",
     deleted: "deleted while the new pod starts",
     applied_again: "applied again when it is done",
-    newcomer_deleted: "the new pod is deleted by somebody",
+    replacement_deleted: "the new pod is deleted by somebody",
     scaled_up: "somebody scales up while the new pod starts",
     rolled_out: "somebody rolls out while the new pod starts: undone, and done again afterwards",
     workload_deleted: "the workload is deleted while the new pod starts",
@@ -185,8 +185,8 @@ async fn follow(world: &World, script: &Script, what: What, held: Option<Held>) 
             let to = replicas(&world.eye.now()).context("no workload")? + by;
             world.kubectl(&["scale", &workload, &format!("--replicas={to}")], None).await?;
         }
-        What::DeleteNewcomer => {
-            let name = world.eye.until("a newcomer", newcomer).await?;
+        What::DeleteReplacement => {
+            let name = world.eye.until("a replacement", replacement).await?;
             world.api::<Pod>().delete(&name, &DeleteParams::default()).await?;
         }
         What::Rollout => {
@@ -205,8 +205,8 @@ async fn follow(world: &World, script: &Script, what: What, held: Option<Held>) 
     Ok(())
 }
 
-fn newcomer(seen: &Seen) -> Option<String> {
-    let is = |pod: &Pod| pod.annotations().get(marks::ROLE).is_some_and(|role| role == marks::ROLE_NEWCOMER);
+fn replacement(seen: &Seen) -> Option<String> {
+    let is = |pod: &Pod| pod.annotations().get(marks::ROLE).is_some_and(|role| role == marks::ROLE_REPLACEMENT);
     seen.pods.values().find(|pod| is(pod)).map(|pod| pod.name_any())
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
-use testkit::PATIENCE;
+use testkit::TIMEOUT;
 use testkit::kstatus::is_over;
 use testkit::proxy::Write;
 use testkit::proxy::gate::{Held, When};
@@ -90,7 +90,7 @@ fn a_delete_killed_at_each_write() {
     killed_at_each_write(Verb::Delete);
 }
 
-/// The hardest way back: from where the newcomer is the set's, and the old pod out of it.
+/// The hardest way back: from where the replacement is the set's, and the old pod out of it.
 async fn turn_back(world: &World) -> Result<Act> {
     let act = Act::prepare(world, Verb::Move, "web").await?;
     let mut held = world.proxy.hold(1, When::After, |write| {
@@ -98,7 +98,7 @@ async fn turn_back(world: &World) -> Result<Act> {
             && write.body.pointer("/metadata/ownerReferences/0/kind").is_some_and(|kind| kind == "ReplicaSet")
     });
     act.begin(world).await?;
-    held.reached().await.context("the newcomer was never taken in")?;
+    held.reached().await.context("the replacement was never taken in")?;
     world.patch_action("web", json!({"spec": {"abort": true}})).await?;
     held.release();
     Ok(act)
@@ -168,7 +168,7 @@ fn killed_at_any_time() {
         for _ in 0..4 {
             tokio::time::sleep(Duration::from_millis(*after)).await;
             world.kill_and_restart().await?;
-            tokio::time::timeout(PATIENCE, async { world.operator.lock().await.ready().await }).await??;
+            tokio::time::timeout(TIMEOUT, async { world.operator.lock().await.ready().await }).await??;
         }
         for act in &acts {
             world.ends(act.name(), DONE).await?;

@@ -27,7 +27,7 @@ enum Foreign {
     Rollout,
     Scale(i32),
     VictimDeleted,
-    NewcomerDeleted,
+    ReplacementDeleted,
     NodeDeleted,
     WorkloadDeleted,
 }
@@ -42,13 +42,15 @@ impl Foreign {
     /// With which reasons the action may end unsuccessfully, having undone what it did.
     fn excuses(self) -> &'static [&'static str] {
         match self {
-            Self::Rollout => &["RolloutStarted", "PodNotFound", "VictimGone", "NewcomerLost"],
-            Self::Scale(_) => &["WorkloadScaled", "PodNotFound", "VictimGone", "NewcomerLost", "BudgetBlocked"],
+            Self::Rollout => &["RolloutStarted", "PodNotFound", "VictimGone", "ReplacementLost"],
+            Self::Scale(_) => &["WorkloadScaled", "PodNotFound", "VictimGone", "ReplacementLost", "BudgetBlocked"],
             Self::VictimDeleted => &["PodNotFound", "VictimGone"],
-            Self::NewcomerDeleted => &["NewcomerLost"],
-            Self::NodeDeleted => &["NodeGone", "NodeNotFound", "NewcomerLost", "Unschedulable", "NewcomerNotReady"],
+            Self::ReplacementDeleted => &["ReplacementLost"],
+            Self::NodeDeleted => {
+                &["NodeGone", "NodeNotFound", "ReplacementLost", "Unschedulable", "ReplacementNotReady"]
+            }
             Self::WorkloadDeleted => {
-                &["WorkloadGone", "WorkloadNotFound", "PodNotFound", "VictimGone", "NewcomerLost", "PodRefused"]
+                &["WorkloadGone", "WorkloadNotFound", "PodNotFound", "VictimGone", "ReplacementLost", "PodRefused"]
             }
         }
     }
@@ -73,7 +75,7 @@ impl Foreign {
                 Ok((true, false))
             }
             Self::VictimDeleted => delete_pod(world, &act.victim).await,
-            Self::NewcomerDeleted => match newcomer(world, app) {
+            Self::ReplacementDeleted => match replacement(world, app) {
                 Some(name) => delete_pod(world, &name).await,
                 None => Ok((false, false)),
             },
@@ -89,11 +91,11 @@ impl Foreign {
     }
 }
 
-/// The newcomer's name, as the action's status has it.
-fn newcomer(world: &World, app: &str) -> Option<String> {
+/// The replacement's name, as the action's status has it.
+fn replacement(world: &World, app: &str) -> Option<String> {
     let seen = world.eye.now();
     let slots = &seen.actions.get(app)?.status.as_ref()?.slots;
-    slots.first()?.newcomer.as_ref().map(|pod| pod.name.clone())
+    slots.first()?.replacement.as_ref().map(|pod| pod.name.clone())
 }
 
 async fn delete_pod(world: &World, name: &str) -> Result<(bool, bool)> {
@@ -215,9 +217,9 @@ fn at_each_step(verb: Verb, foreign: Foreign) {
             let _turn = CASES.acquire().await?;
             one(world, verb, foreign, nth).await.map_err(|error| error.context(format!("write {nth}")))
         });
-        let told = futures::future::join_all(cases).await;
+        let ended = futures::future::join_all(cases).await;
         let bad: Vec<String> =
-            told.into_iter().filter_map(|told| told.err()).map(|error| format!("{error:#}")).collect();
+            ended.into_iter().filter_map(|ended| ended.err()).map(|error| format!("{error:#}")).collect();
         ensure!(bad.is_empty(), "{} of {MOST_WRITES} cases:\n{}", bad.len(), bad.join("\n"));
         Ok(())
     });
@@ -228,7 +230,7 @@ fn at_each_step(verb: Verb, foreign: Foreign) {
 #[case::more(Foreign::Scale(5))]
 #[case::fewer(Foreign::Scale(2))]
 #[case::victim(Foreign::VictimDeleted)]
-#[case::newcomer(Foreign::NewcomerDeleted)]
+#[case::replacement(Foreign::ReplacementDeleted)]
 #[case::node(Foreign::NodeDeleted)]
 #[case::workload(Foreign::WorkloadDeleted)]
 fn a_move_at_each_step(#[case] foreign: Foreign) {
@@ -239,7 +241,7 @@ fn a_move_at_each_step(#[case] foreign: Foreign) {
 #[case::rollout(Foreign::Rollout)]
 #[case::more(Foreign::Scale(5))]
 #[case::fewer(Foreign::Scale(2))]
-#[case::newcomer(Foreign::NewcomerDeleted)]
+#[case::replacement(Foreign::ReplacementDeleted)]
 #[case::node(Foreign::NodeDeleted)]
 #[case::workload(Foreign::WorkloadDeleted)]
 fn a_create_at_each_step(#[case] foreign: Foreign) {

@@ -9,7 +9,7 @@ use ganglion::api::workload_action::WorkloadAction;
 use kube::api::{PostParams, WatchEvent};
 use kube::{Api, Client, Config};
 use serde_json::json;
-use testkit::PATIENCE;
+use testkit::TIMEOUT;
 use testkit::proxy::gate::When;
 use testkit::proxy::storm::{Fault, Storm};
 use testkit::verdict::{Story, Verdict};
@@ -128,7 +128,7 @@ fn a_storm_hits_its_share_and_a_cut_ends_watches() {
         ensure!(begun.elapsed() > Duration::from_millis(700), "a delayed event came at once");
         world.proxy.streams().cut();
         let cut = async { while let Ok(Some(_)) = futures::TryStreamExt::try_next(&mut events).await {} };
-        tokio::time::timeout(PATIENCE, cut).await.context("a cut watch goes on")?;
+        tokio::time::timeout(TIMEOUT, cut).await.context("a cut watch goes on")?;
         Ok(())
     });
 }
@@ -153,10 +153,10 @@ fn the_eye_sees_who_dies_and_who_comes() {
 }
 
 #[test]
-fn newcomers_misbehave_and_first_pods_do_not() {
+fn replacements_misbehave_and_first_pods_do_not() {
     story("behaviors", async |world| {
         for behavior in ["never-ready", "crash-loop", "image-missing"] {
-            Workload::deployment(behavior, 2).newcomers(behavior).make(world).await?;
+            Workload::deployment(behavior, 2).replacements(behavior).make(world).await?;
         }
         Workload::replica_set("bare", 2).guarded().make(world).await
     });

@@ -85,7 +85,7 @@ fn suspended_in_the_middle_it_stops_at_a_safe_point() {
         let scene = Scene::set(world, "web", 3, workload).await?;
         let ((pod, _), node) = (scene.pod(0), scene.free(0));
         world.act("go", move_pod(&pod, &node)).await?;
-        world.eye.until("the newcomer to be under way", shows("go", ("Unknown", "Readying"))).await?;
+        world.eye.until("the replacement to be under way", shows("go", ("Unknown", "Readying"))).await?;
         world.patch_action("go", json!({"spec": {"suspend": true}})).await?;
         world.eye.until("Suspended", shows("go", ("Unknown", "Suspended"))).await?;
         tokio::time::sleep(Duration::from_secs(2)).await;
@@ -136,9 +136,9 @@ fn an_abort_after_the_first_eviction_changes_nothing() {
 fn an_action_that_is_too_late_expires() {
     story("expire", async |world| {
         let scene = Scene::guarded(world, "web", 3).await?;
-        let past = Timestamp::now() - SignedDuration::from_secs(5);
+        let expired = Timestamp::now() - SignedDuration::from_secs(5);
         world
-            .act("late", with(move_pod(&scene.pod(0).0, &scene.free(0)), json!({"notAfter": past.to_string()})))
+            .act("late", with(move_pod(&scene.pod(0).0, &scene.free(0)), json!({"notAfter": expired.to_string()})))
             .await?;
         world.ends("late", ("False", "Expired")).await?;
         let soon = Timestamp::now() + SignedDuration::from_secs(3600);
@@ -174,8 +174,9 @@ fn a_finished_action_goes_after_its_ttl_but_not_where_git_would_bring_it_back() 
         tokio::time::sleep(Duration::from_millis(2500)).await;
         for name in ["argo", "flux", "helm"] {
             let kept = world.eye.now().actions.get(name).cloned().with_context(|| format!("{name} is gone"))?;
-            let told = kept.status.iter().flat_map(|status| &status.conditions).find(|one| one.type_ == "TTLHonored");
-            ensure!(told.is_some_and(|one| one.status == "False" && !one.message.is_empty()), "{name}: {told:?}");
+            let honored =
+                kept.status.iter().flat_map(|status| &status.conditions).find(|one| one.type_ == "TTLHonored");
+            ensure!(honored.is_some_and(|one| one.status == "False" && !one.message.is_empty()), "{name}: {honored:?}");
         }
         scene.moved(world, &[&scene.pod(0).0], &[&scene.free(0)]).await.map(drop)
     });

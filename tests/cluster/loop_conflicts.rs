@@ -121,12 +121,12 @@ async fn install(world: &World) -> Result<()> {
 }
 
 fn scaled_object() -> Value {
-    json!({"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": {"name": "rival"},
+    json!({"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": {"name": "autoscaler"},
         "spec": {"scaleTargetRef": {"name": "web"}, "triggers": [{"type": "cpu", "metadata": {"value": "50"}}]}})
 }
 
 fn vertical(mode: &str) -> Value {
-    json!({"apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", "metadata": {"name": "rival"},
+    json!({"apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", "metadata": {"name": "autoscaler"},
         "spec": {"targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
             "updatePolicy": {"updateMode": mode}}})
 }
@@ -136,18 +136,21 @@ fn autoscalers_that_are_installed_later_are_noticed() {
     let scale = json!([{"scale": {"by": 1, "max": 100}}]);
     let resize = json!([{"resize": {"container": "main", "resource": "memory", "factor": "1.25", "max": "1Gi"}}]);
     let cases = [
-        ("keda", (scale, scaled_object(), "ScaledObject rival acts on replicas of the same target")),
-        ("vpa", (resize, vertical("Recreate"), "VerticalPodAutoscaler rival acts on main/memory of the same target")),
+        ("keda", (scale, scaled_object(), "ScaledObject autoscaler acts on replicas of the same target")),
+        (
+            "vpa",
+            (resize, vertical("Recreate"), "VerticalPodAutoscaler autoscaler acts on main/memory of the same target"),
+        ),
     ];
     let cases = cases.map(|(name, case)| (format!("conflict-{name}"), case));
-    stories(cases.into(), async |world, (ladder, rival, words)| {
-        let told_of = async {
+    stories(cases.into(), async |world, (ladder, autoscaler, words)| {
+        let reported = async {
             scene(world, ladder.clone()).await?;
             install(world).await?;
-            world.kubectl(&["apply", "-f", "-"], Some(&rival.to_string())).await?;
+            world.kubectl(&["apply", "-f", "-"], Some(&autoscaler.to_string())).await?;
             tokio::time::timeout(NOTICED, stands_back(world, "AutoscalerConflict", words)).await??;
-            let kind = rival["kind"].as_str().unwrap_or_default();
-            world.kubectl(&["delete", kind, "rival"], None).await?;
+            let kind = autoscaler["kind"].as_str().unwrap_or_default();
+            world.kubectl(&["delete", kind, "autoscaler"], None).await?;
             acts(world).await?;
             // One that only recommends is in nobody's way.
             if kind == "VerticalPodAutoscaler" {
@@ -158,7 +161,7 @@ fn autoscalers_that_are_installed_later_are_noticed() {
             ensure!(!log.contains(" WARN ") && !log.contains(" ERROR "), "noise in the log:\n{log}");
             Ok(())
         };
-        match told_of.await {
+        match reported.await {
             Ok(()) => Ok(()),
             Err(error) => Err(with_loops(world, error).await),
         }

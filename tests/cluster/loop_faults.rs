@@ -19,8 +19,8 @@ use testkit::plane::Plane;
 use testkit::proxy::Write;
 use testkit::proxy::storm::{Fault, Storm};
 use testkit::world::loops::{
-    SCALES, account, demo, ended, loop_story, make, push, push_at, put, ready, replicas, told, travelled, until,
-    with_loops,
+    SCALES, account, decision_status, demo, ended, loop_story, make, push, push_at, put, ready, replicas, travelled,
+    until, with_loops,
 };
 use testkit::world::workload::Workload;
 use testkit::world::{Road, World, stories, story_on};
@@ -61,7 +61,7 @@ fn at_most(world: &World, before: usize, most: usize, what: &str) -> Result<()> 
 
 /// Each number had one effect, and each effect is a change of the target.
 async fn one_effect_each(world: &World, first: i64) -> Result<i64> {
-    let decision = told(world, "web").await?;
+    let decision = decision_status(world, "web").await?;
     let served: i64 = decision.counters.iter().map(|counter| counter.served).sum();
     let changes = replicas(world, "web").await?.0 - first;
     ensure!(served == changes, "{served} served, {changes} changes: {:?}", decision.history);
@@ -144,7 +144,7 @@ fn a_standing_alarm_is_served_when_its_dwell_ends_without_another_sample() {
         ensure!(served.tag.is_some_and(|tag| tag.time.0 == time), "{:?}", served.message);
         tokio::time::sleep(CALM * 2).await;
         ensure!(one_effect_each(world, first).await? == 2, "it goes on without a sample");
-        let acts: Vec<Timestamp> = told(world, "web").await?.acts.iter().map(|act| act.at.0).collect();
+        let acts: Vec<Timestamp> = decision_status(world, "web").await?.acts.iter().map(|act| act.at.0).collect();
         ensure!(acts[1].duration_since(acts[0]) >= SignedDuration::from_secs(4), "{acts:?}");
         Ok(())
     });
@@ -210,7 +210,7 @@ fn a_policy_that_changes_in_the_middle_of_a_settle_brings_no_second_effect() {
 /// As [`travelled`], but a sample that changes nothing is not written: the last message then.
 async fn travelled_or_held(world: &World, time: Timestamp) -> Result<(String, String, bool)> {
     tokio::time::sleep(Duration::from_millis(200)).await;
-    let decision = told(world, "web").await?;
+    let decision = decision_status(world, "web").await?;
     let acted = decision.tag.as_ref().is_some_and(|tag| tag.time.0 == time);
     Ok((String::new(), decision.message.unwrap_or_default(), acted))
 }
@@ -247,7 +247,7 @@ async fn until_gone(world: &World) -> Result<()> {
         }
         anyhow::Ok(())
     };
-    tokio::time::timeout(testkit::PATIENCE, gone).await?
+    tokio::time::timeout(testkit::TIMEOUT, gone).await?
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn a_loop_that_is_deleted_acts_no_more_and_one_made_again_starts_from_nothing() 
             }
             anyhow::Ok(())
         };
-        tokio::time::timeout(testkit::PATIENCE, gone).await.context("its children stay")??;
+        tokio::time::timeout(testkit::TIMEOUT, gone).await.context("its children stay")??;
         // What was pushed until the loop was seen to be gone may have been acted on; nothing after that.
         let (last, _) = replicas(world, "web").await?;
         let before = world.proxy.writes().len();
@@ -335,7 +335,7 @@ fn a_storm_leaves_one_effect_for_each_number_and_loses_none() {
                 travelled(world, "web", time).await?;
             }
             world.proxy.storm(None);
-            ensure!(one_effect_each(world, first).await? == 5, "{:?}", told(world, "web").await?.history);
+            ensure!(one_effect_each(world, first).await? == 5, "{:?}", decision_status(world, "web").await?.history);
             at_most(world, before, 150, "a storm")
         };
         match done.await {
@@ -356,8 +356,8 @@ fn watches_that_are_cut_lose_no_sample() {
             world.proxy.streams().cut();
             travelled(world, "web", time).await?;
         }
-        ensure!(one_effect_each(world, first).await? == 5, "{:?}", told(world, "web").await?.history);
-        let outcomes: Vec<_> = told(world, "web").await?.history.iter().map(|entry| entry.outcome).collect();
+        ensure!(one_effect_each(world, first).await? == 5, "{:?}", decision_status(world, "web").await?.history);
+        let outcomes: Vec<_> = decision_status(world, "web").await?.history.iter().map(|entry| entry.outcome).collect();
         ensure!(outcomes == [Some(Outcome::Served); 5], "{outcomes:?}");
         Ok(())
     });
@@ -382,7 +382,7 @@ fn an_api_server_that_is_restarted_costs_no_decision() {
                 drop(operator);
                 travelled(world, "web", time).await?;
             }
-            ensure!(one_effect_each(world, first).await? == 2, "{:?}", told(world, "web").await?.history);
+            ensure!(one_effect_each(world, first).await? == 2, "{:?}", decision_status(world, "web").await?.history);
             Ok(())
         };
         match done.await {

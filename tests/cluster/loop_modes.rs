@@ -9,7 +9,8 @@ use ganglion::api::execution::{Execution, ExecutionState};
 use serde_json::{Value, json};
 use testkit::proxy::gate::When;
 use testkit::world::loops::{
-    SCALES, account, ended, loop_story, make, on, push, ready, replicas, travelled, until, until_told, with_loops,
+    SCALES, account, ended, loop_story, make, on, push, ready, replicas, travelled, until, until_decision_status,
+    with_loops,
 };
 use testkit::world::workload::Workload;
 use testkit::world::{World, stories};
@@ -120,7 +121,7 @@ fn a_proposal_waits_for_its_number_and_ends_with_its_alarm() {
         ensure!(ended(&done) == (Some(ExecutionState::Done), "1", "2"), "{:?}", done.status);
 
         // The number of one proposal does not approve the next, and comes too late when the alarm is over.
-        until_told(world, "web", "the decision to count", |one| one.chosen?.outcome).await?;
+        until_decision_status(world, "web", "the decision to count", |one| one.chosen?.outcome).await?;
         push(world, "web", json!({"cpu": "3"})).await?;
         until::<Decision, _>(world, "web", "the second proposal", |one| (one.status?.chosen?.seq == 2).then_some(()))
             .await?;
@@ -159,7 +160,7 @@ fn a_pause_ends_what_was_claimed_and_begins_nothing() {
         ensure!(replicas(world, "web").await? == (first + 1, 2), "{:?}", replicas(world, "web").await?);
         // What was pushed meanwhile still stands, and is acted on once.
         switch(world, "Auto").await?;
-        until_told(world, "web", "the sample to be acted on", |one| {
+        until_decision_status(world, "web", "the sample to be acted on", |one| {
             let chosen = one.chosen?;
             (chosen.seq == 2 && chosen.outcome? == Outcome::Served).then_some(())
         })
@@ -175,7 +176,7 @@ fn a_pause_ends_what_was_claimed_and_begins_nothing() {
 fn a_change_of_mode_in_the_middle_does_nothing_twice() {
     let modes = ["DryRun", "Approve", "Auto"].map(|mode| (format!("modes-to-{mode}").to_lowercase(), mode));
     stories(modes.into(), async |world, mode| {
-        let told_of = async {
+        let reported = async {
             let mut spec = up();
             (spec["mode"], spec["approve"]) = (json!("Approve"), json!(1));
             scene(world, spec).await?;
@@ -189,7 +190,7 @@ fn a_change_of_mode_in_the_middle_does_nothing_twice() {
             held.lose();
             operator.start()?;
             drop(operator);
-            until_told(world, "web", "the decision to count", |one| {
+            until_decision_status(world, "web", "the decision to count", |one| {
                 (one.chosen?.outcome? == Outcome::Served).then_some(())
             })
             .await?;
@@ -197,7 +198,7 @@ fn a_change_of_mode_in_the_middle_does_nothing_twice() {
             ensure!(message == "No Event" && replicas(world, "web").await? == (first + 1, 2), "{message}");
             Ok(())
         };
-        match told_of.await {
+        match reported.await {
             Ok(()) => Ok(()),
             Err(error) => Err(with_loops(world, error).await),
         }

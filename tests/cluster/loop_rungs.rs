@@ -22,8 +22,8 @@ use testkit::action::with;
 use testkit::proxy::Write;
 use testkit::proxy::gate::When;
 use testkit::world::loops::{
-    ACCOUNT, account, ended, grant, loop_story, make, on, push, ready, replicas, travelled, until, until_told,
-    with_loops,
+    ACCOUNT, account, ended, grant, loop_story, make, on, push, ready, replicas, travelled, until,
+    until_decision_status, with_loops,
 };
 use testkit::world::workload::{Workload, settled};
 use testkit::world::{World, stories};
@@ -187,7 +187,7 @@ async fn acted_once(world: &World, rung: Rung, kill: Option<(usize, When)>) -> R
     let (_, said, _) = travelled(world, "web", time).await?;
     ensure!(said == "React to cpu", "{said}");
     done(world).await?;
-    until_told(world, "web", "the decision to count", |one| {
+    until_decision_status(world, "web", "the decision to count", |one| {
         let served: i64 = one.counters.iter().map(|counter| counter.served).sum();
         (served == 1).then_some(())
     })

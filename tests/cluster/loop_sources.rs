@@ -19,7 +19,7 @@ use testkit::world::loops::{
 };
 use testkit::world::workload::Workload;
 use testkit::world::{Road, World, story_on};
-use testkit::{PATIENCE, block_on};
+use testkit::{TIMEOUT, block_on};
 
 /// A loop that makes the Deployment `web` one of two replicas, and no more, when this source gives more than 5.
 fn loop_on(source: Value) -> Value {
@@ -146,13 +146,13 @@ fn the_sample_acts() {
                 let bucket = |le: &str, count: i32| format!("{name}_bucket{{app=\"web\",le=\"{le}\"}} {count}\n");
                 let buckets = [bucket("0.5", 0), bucket("1", count), bucket("+Inf", count)].concat();
                 let text = format!("# TYPE {name} histogram\n{buckets}{name}_sum{{app=\"web\"}} {count}\n");
-                server.tell(name, &format!("{text}{name}_count{{app=\"web\"}} {count}\n"))?;
+                server.export(name, &format!("{text}{name}_count{{app=\"web\"}} {count}\n"))?;
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
             Ok(())
         };
         tokio::select! {
-            told = slow => told,
+            outcome = slow => outcome,
             done = scaled(world) => done,
         }
     });
@@ -429,5 +429,5 @@ async fn until_running(world: &World) -> Result<String> {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, look).await.context("no pod runs")
+    tokio::time::timeout(TIMEOUT, look).await.context("no pod runs")
 }

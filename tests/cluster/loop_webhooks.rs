@@ -15,7 +15,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 use testkit::proxy::gate::When;
 use testkit::world::World;
-use testkit::world::loops::{account, loop_story, make, on, push, ready, travelled, until, until_told};
+use testkit::world::loops::{account, loop_story, make, on, push, ready, travelled, until, until_decision_status};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -137,7 +137,7 @@ fn killed_before_the_answer_it_is_lost_and_not_sent_again() {
         world.kill_and_restart().await?;
         let message = ends(world, ExecutionState::Lost).await?;
         ensure!(message == "it may have been sent when the operator ended; it is not sent again", "{message}");
-        until_told(world, "web", "the decision to be lost", |one| {
+        until_decision_status(world, "web", "the decision to be lost", |one| {
             (one.chosen?.outcome? == Outcome::Lost).then_some(())
         })
         .await?;

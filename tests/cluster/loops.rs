@@ -15,8 +15,8 @@ use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::json;
 use testkit::proxy::gate::When;
 use testkit::world::loops::{
-    ACCOUNT, SCALES, account, condition, demo, ended, grant, loop_story, make, push, put, ready, replicas, told,
-    travelled, until, with_loops,
+    ACCOUNT, SCALES, account, condition, decision_status, demo, ended, grant, loop_story, make, push, put, ready,
+    replicas, travelled, until, with_loops,
 };
 use testkit::world::workload::Workload;
 use testkit::world::{World, stories};
@@ -138,7 +138,7 @@ fn killed_at_each_write_there_is_one_effect() {
             .await?;
             tokio::time::sleep(CALM).await;
             ensure!(replicas(world, "web").await? == (first + 1, 2), "{:?}", replicas(world, "web").await?);
-            let decision = told(world, "web").await?;
+            let decision = decision_status(world, "web").await?;
             let served: i64 = decision.counters.iter().map(|counter| counter.served).sum();
             ensure!((decision.seq, served) == (1, 1), "{} {served}", decision.seq);
             Ok(())
@@ -177,11 +177,11 @@ fn a_missing_right_is_named() {
 }
 
 #[test]
-fn children_come_back_and_strangers_are_left_alone() {
+fn children_come_back_and_what_is_not_owned_is_left_alone() {
     loop_story("loops-children", async |world| {
-        let stranger = json!({"apiVersion": "ganglion.dev/v1alpha1", "kind": "Decision", "metadata": {"name": "web"},
+        let not_owned = json!({"apiVersion": "ganglion.dev/v1alpha1", "kind": "Decision", "metadata": {"name": "web"},
             "spec": {"rank": ["mine"]}});
-        world.create::<Decision>(stranger).await?;
+        world.create::<Decision>(not_owned).await?;
         Workload::deployment("web", 1).create(world).await?;
         account(world, SCALES).await?;
         put(world, "web", demo()).await?;

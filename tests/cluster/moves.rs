@@ -112,7 +112,7 @@ fn several_replicas_of_one_action_move_together() {
         let gone: Vec<&str> =
             status.slots.iter().filter_map(|slot| Some(slot.victim.as_ref()?.name.as_str())).collect();
         let there: Vec<&str> =
-            status.slots.iter().filter_map(|slot| Some(slot.newcomer.as_ref()?.node.as_str())).collect();
+            status.slots.iter().filter_map(|slot| Some(slot.replacement.as_ref()?.node.as_str())).collect();
         ensure!(there.iter().all(|node| nodes.iter().any(|one| one == node)), "{there:?}");
         ensure!(nodes.iter().all(|node| there.contains(&node.as_str())), "all on one node: {there:?}");
         scene.moved(world, &gone, &there).await.map(drop)
@@ -173,7 +173,7 @@ fn actions_that_choose_at_once_do_not_all_choose_the_same_node() {
 }
 
 #[test]
-fn a_slow_newcomer_is_waited_for_and_must_stay_ready() {
+fn a_slow_replacement_is_waited_for_and_must_stay_ready() {
     story("move-slow", async |world| {
         let slow = Workload::deployment("web", 3).guarded().annotate("kwok.ganglion.dev/start-delay", "1500ms");
         let scene = Scene::set(world, "web", 3, slow).await?;

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | killed 10 to 60 ms into a move | `crash::killed_at_any_time` |
 //! | full, cordoned or unknown node | `stalled::nodes_that_take_no_pod`, `stalled::what_is_not_there` |
-//! | a budget is ignored | `newcomers::a_budget_that_never_allows_ends_the_wait` |
+//! | a budget is ignored | `replacements::a_budget_that_never_allows_ends_the_wait` |
 //! | replicas written by another | `foreign`, the cases `more` and `fewer` |
 //! | another pod not Ready | here, and `scaling::a_delete_waits_while_another_replica_is_not_ready` |
 //! | five moves at once | `moves::five_actions_move_five_replicas_of_one_workload_at_once` |

@@ -33,8 +33,8 @@ fn applied_again_it_has_no_second_effect() {
         world.ends("more", DONE).await?;
         scene.grown(world, &[&node]).await?;
 
-        let told = apply(world, &manifest).await?;
-        ensure!(told.contains("unchanged"), "{told}");
+        let output = apply(world, &manifest).await?;
+        ensure!(output.contains("unchanged"), "{output}");
         delete(world, "more").await?;
         apply(world, &manifest).await?;
         let twin = world.ends("more", AGAIN).await?;
@@ -67,8 +67,8 @@ fn pruned_and_restored_it_has_no_second_effect() {
             "part-of=shop",
             "--prune-allowlist=ganglion.dev/v1alpha1/WorkloadAction",
         ];
-        let told = world.kubectl(&prune, Some(&other.to_string())).await?;
-        ensure!(told.contains("pruned"), "{told}");
+        let output = world.kubectl(&prune, Some(&other.to_string())).await?;
+        ensure!(output.contains("pruned"), "{output}");
         world
             .eye
             .until("the action to be gone", |seen: &Seen| (!seen.actions.contains_key("go")).then_some(()))

@@ -7,9 +7,9 @@ use testkit::world::{World, story};
 
 /// What kubectl says when it refuses this action; an error if it does not refuse.
 async fn refusal(world: &World, name: &str, spec: Value) -> Result<String> {
-    let told = world.kubectl(&["apply", "-f", "-"], Some(&action(name, spec.clone()).to_string())).await;
-    match told {
-        Ok(told) => anyhow::bail!("{name} was accepted ({told}): {spec}"),
+    let output = world.kubectl(&["apply", "-f", "-"], Some(&action(name, spec.clone()).to_string())).await;
+    match output {
+        Ok(output) => anyhow::bail!("{name} was accepted ({output}): {spec}"),
         Err(error) => Ok(format!("{error:#}")),
     }
 }
@@ -103,8 +103,8 @@ fn kubectl_apply_refuses_what_is_wrong_and_says_what_is_right() {
         let mut bad = Vec::new();
         for (name, spec, words) in wrong() {
             match refusal(world, name, spec).await {
-                Ok(told) if told.contains(words) => {}
-                Ok(told) => bad.push(format!("{name}: no word of {words:?} in: {told}")),
+                Ok(output) if output.contains(words) => {}
+                Ok(output) => bad.push(format!("{name}: no word of {words:?} in: {output}")),
                 Err(error) => bad.push(format!("{error:#}")),
             }
         }
@@ -135,8 +135,8 @@ fn what_makes_an_action_this_action_is_immutable() {
             (json!({"notify": [{"url": "http://example.com/"}]}), "notify is immutable; make a new WorkloadAction"),
         ] {
             match refusal(world, "fixed", with(whole.clone(), change.clone())).await {
-                Ok(told) if told.contains(words) => {}
-                Ok(told) => bad.push(format!("{change}: no word of {words:?} in: {told}")),
+                Ok(output) if output.contains(words) => {}
+                Ok(output) => bad.push(format!("{change}: no word of {words:?} in: {output}")),
                 Err(error) => bad.push(format!("{error:#}")),
             }
         }
@@ -151,12 +151,12 @@ fn what_makes_an_action_this_action_is_immutable() {
 #[test]
 fn every_field_is_explained() {
     story("explain", async |world| {
-        let told = world.kubectl(&["explain", "workloadaction.spec", "--recursive"], None).await?;
+        let output = world.kubectl(&["explain", "workloadaction.spec", "--recursive"], None).await?;
         for field in ["moveApplication", "stableSeconds", "onReplicaOwner", "drainSeconds", "ttlSecondsAfterFinished"] {
-            ensure!(told.contains(field), "{field} is not in:\n{told}");
+            ensure!(output.contains(field), "{field} is not in:\n{output}");
         }
-        let told = world.kubectl(&["explain", "workloadaction.spec.timeouts.drainSeconds"], None).await?;
-        ensure!(told.contains("Seconds") && told.contains("Default: 300"), "{told}");
+        let output = world.kubectl(&["explain", "workloadaction.spec.timeouts.drainSeconds"], None).await?;
+        ensure!(output.contains("Seconds") && output.contains("Default: 300"), "{output}");
         Ok(())
     });
 }

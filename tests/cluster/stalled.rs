@@ -184,8 +184,8 @@ fn nodes_that_take_no_pod() {
         all_stall(world, wrong).await?;
         let seen = world.eye.now();
         let plan = seen.actions["none-of-three"].status.as_ref().and_then(|status| status.plan.clone());
-        let told: Vec<_> = plan.iter().flat_map(|plan| &plan.nodes).filter_map(|node| node.refused).collect();
-        ensure!(told.len() >= 3, "the plan does not say why: {plan:?}");
+        let refused: Vec<_> = plan.iter().flat_map(|plan| &plan.nodes).filter_map(|node| node.refused).collect();
+        ensure!(refused.len() >= 3, "the plan does not say why: {plan:?}");
         scene.untouched(world).await.map(drop)
     });
 }
@@ -198,7 +198,7 @@ fn pod_spec(restart: &str) -> Value {
 }
 
 /// A Job whose pod does not end, a DaemonSet, a StatefulSet, a bare pod and a static one.
-async fn make_strangers(world: &World, node: &str) -> Result<()> {
+async fn make_not_owned(world: &World, node: &str) -> Result<()> {
     let labels = |app: &str| json!({"app": app});
     let template = |app: &str, restart: &str| json!({"metadata": {"labels": labels(app), "annotations": {"kwok.ganglion.dev/behavior": "never-ready"}}, "spec": pod_spec(restart)});
     let mut daemon = template("daemon", "Always");
@@ -221,7 +221,7 @@ async fn make_strangers(world: &World, node: &str) -> Result<()> {
 #[test]
 fn pods_that_are_no_replicas() {
     story("stalled-strangers", async |world| {
-        make_strangers(world, "node-3").await?;
+        make_not_owned(world, "node-3").await?;
         let named = |seen: &testkit::eye::Seen, app: &str| {
             seen.pods
                 .values()
@@ -276,13 +276,13 @@ fn a_static_pod() {
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": spec, "metadata": {
             "name": "static", "labels": {BARE: "yes"}, "annotations": {"kubernetes.io/config.mirror": "x"},
         }});
-        let told = world
+        let refused = world
             .kubectl(
                 &["create", "-f", "-", "--as=system:node:node-2", "--as-group=system:nodes"],
                 Some(&pod.to_string()),
             )
             .await;
-        if told.is_err() {
+        if refused.is_err() {
             world.kubectl(&["create", "-f", "-"], Some(&pod.to_string())).await?;
         }
         all_stall(

@@ -134,8 +134,8 @@ fn smaller(setup: &Setup) -> Vec<Setup> {
     if setup.limits != Default::default() {
         add(&|one| one.limits = Default::default());
     }
-    if setup.newcomers.0 > 0 {
-        add(&|one| one.newcomers.0 = 0);
+    if setup.replacements.0 > 0 {
+        add(&|one| one.replacements.0 = 0);
     }
     if setup.linger.0 > 0 {
         add(&|one| one.linger.0 = 0);
@@ -169,7 +169,7 @@ pub fn explain(setup: &Setup, flaw: Flaw) -> String {
     for workload in &small.workloads {
         let _ = writeln!(text, "{workload:?}");
     }
-    let _ = writeln!(text, "{:?}, newcomers {:?}, linger {:?}", small.limits, small.newcomers, small.linger);
+    let _ = writeln!(text, "{:?}, replacements {:?}, linger {:?}", small.limits, small.replacements, small.linger);
     for Timed { at, act, .. } in &small.acts {
         let _ = match act {
             Act::Apply(name, spec) => {

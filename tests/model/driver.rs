@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use tokio::runtime::Runtime;
 
-use crate::check::book::Book;
+use crate::check::invariants::Invariants;
 use crate::check::{Cause, Violation, rest, violation};
 use crate::cluster::api::{Api, BEGINNING};
 use crate::cluster::foreign::{Act, Foreign};
@@ -23,7 +23,7 @@ use crate::setup::{Choice, Setup};
 use crate::stage;
 
 /// Seconds of the cluster's time in which everything must have ended once others stop.
-const PATIENCE: i64 = 24 * 3600;
+const TIMEOUT: i64 = 24 * 3600;
 
 /// Rounds in which everybody had a turn, without time passing, after which it is no work any more but a circle.
 const MOST_ROUNDS: usize = 300;
@@ -47,7 +47,7 @@ pub struct Run<'a> {
     flaw: Flaw,
     runtime: Rc<Runtime>,
     operator: Process,
-    book: Book,
+    invariants: Invariants,
     foreign: Foreign,
     rng: Rng,
     steps: u64,
@@ -76,7 +76,7 @@ impl<'a> Run<'a> {
             flaw,
             operator: Process::start(&runtime, flaw.limits(&setup.limits), flaw.lie()),
             runtime,
-            book: Book::new(setup.limits.clone()),
+            invariants: Invariants::new(setup.limits.clone()),
             foreign: Foreign::default(),
             rng,
             steps: 0,
@@ -92,7 +92,7 @@ impl<'a> Run<'a> {
 
     fn done(self, violation: Option<Violation>) -> Done {
         let lines = self.cluster.api.lines.unwrap_or_default();
-        Done { steps: self.steps, ends: self.book.ends, violation, lines }
+        Done { steps: self.steps, ends: self.invariants.ends, violation, lines }
     }
 
     /// Nodes and workloads are there and have settled before anything else happens.
@@ -117,8 +117,8 @@ impl<'a> Run<'a> {
         while self.cluster.quiesce() {}
         self.cluster.api.clock += 3_600_000;
         while self.cluster.quiesce() {}
-        self.book.take(&mut self.cluster, &Cause::Foreign)?;
-        for account in self.book.accounts.values_mut() {
+        self.invariants.take(&mut self.cluster, &Cause::Foreign)?;
+        for account in self.invariants.accounts.values_mut() {
             account.settle();
             // What does not fit into the cluster is not there from the beginning.
             account.ever_disturbed = account.serving < account.asked;
@@ -132,7 +132,7 @@ impl<'a> Run<'a> {
                     node.fate = fate
                 });
         }
-        self.cluster.api.newcomers = self.setup.newcomers;
+        self.cluster.api.replacements = self.setup.replacements;
         self.cluster.api.linger = self.setup.linger;
         Ok(())
     }
@@ -170,13 +170,13 @@ impl<'a> Run<'a> {
 
     pub fn act(&mut self, act: &Act, rng: &mut Rng) -> Result<(), Violation> {
         let done = self.foreign.perform(&mut self.cluster.api, act, rng);
-        self.book.vanished |= done && matches!(act, Act::Vanish);
-        self.book.take(&mut self.cluster, &Cause::Foreign)
+        self.invariants.vanished |= done && matches!(act, Act::Vanish);
+        self.invariants.take(&mut self.cluster, &Cause::Foreign)
     }
 
     fn foreign_apply(&mut self) -> Result<(), Violation> {
         if !self.foreign.is_done() && self.foreign.apply(&mut self.cluster.api) {
-            self.book.take(&mut self.cluster, &Cause::Foreign)?;
+            self.invariants.take(&mut self.cluster, &Cause::Foreign)?;
         }
         Ok(())
     }
@@ -202,7 +202,7 @@ impl<'a> Run<'a> {
     fn part(&mut self, part: Part) -> Result<bool, Violation> {
         let did = self.cluster.step(part);
         if !self.cluster.api.notes.is_empty() {
-            self.book.take(&mut self.cluster, &Cause::Cluster(part))?;
+            self.invariants.take(&mut self.cluster, &Cause::Cluster(part))?;
         }
         Ok(did)
     }
@@ -213,7 +213,7 @@ impl<'a> Run<'a> {
         if self.cues.is_empty() {
             self.resume_all()?;
         }
-        let end = self.cluster.api.seconds() + PATIENCE;
+        let end = self.cluster.api.seconds() + TIMEOUT;
         let (mut idle, mut hurry) = (0, 0);
         loop {
             let before = self.cluster.api.version();
@@ -238,11 +238,11 @@ impl<'a> Run<'a> {
             }
         }
         if !self.all_ended() {
-            self.wake()?;
+            self.resync()?;
         }
-        self.operator.look(|world| rest::check(&self.book, &self.cluster.api, world))?;
+        self.operator.look(|world| rest::check(&self.invariants, &self.cluster.api, world))?;
         if self.cluster.api.seconds() > end {
-            return violation("NoRest", format!("still at it after {PATIENCE} s"));
+            return violation("NoRest", format!("still at it after {TIMEOUT} s"));
         }
         Ok(())
     }
@@ -274,15 +274,15 @@ impl<'a> Run<'a> {
         self.cluster.api.actions.values().all(|action| action.finished())
     }
 
-    /// Some action sleeps for ever: would a look at it bring it on?
-    fn wake(&mut self) -> Result<(), Violation> {
+    /// An action that was never requeued: the resync finds something to do for it.
+    fn resync(&mut self) -> Result<(), Violation> {
         let before = self.cluster.api.version();
-        self.operator.wake_all();
+        self.operator.requeue_all();
         self.round()?;
         if self.cluster.api.version() == before {
             return Ok(());
         }
-        violation("LostWake", "an action had something to do, and nothing woke it")
+        violation("LostRequeue", "an action had something to do and was not requeued")
     }
 
     fn next_time(&self) -> Option<i64> {

@@ -49,7 +49,7 @@ const BROKEN_BEFORE: [u64; 8] = [
 fn calm(flaw: Flaw) -> impl Iterator<Item = (Setup, &'static str)> {
     (0..CALM_RUNS).map(Setup::calm).filter_map(move |mut setup| {
         if flaw == Flaw::TakesForReady {
-            setup.newcomers = (1000, Fate::Slow(30));
+            setup.replacements = (1000, Fate::Slow(30));
         }
         let violation = campaign::guarded(&setup, flaw, false).violation?;
         Some((setup, violation.rule))
@@ -77,7 +77,7 @@ fn every_flaw_is_caught() {
         (Flaw::KeepsFinalizer, &["LeftBehind"]),
         (Flaw::MarksAnybody, &["NotEnded", "NotSoSucceeded", "InnocentDied", "ServingBelowAsked"]),
         (Flaw::Idle, &["NotEnded"]),
-        (Flaw::Boasts, &["NotSoSucceeded"]),
+        (Flaw::ClaimsSuccess, &["NotSoSucceeded"]),
         (Flaw::NoLimits, &["OverLimit"]),
     ] {
         let mut seen = BTreeMap::new();

@@ -65,8 +65,8 @@ pub struct Setup {
     pub acts: Vec<Timed>,
     pub limits: Limits,
     pub pace: Vec<(Choice, u32)>,
-    pub newcomers: (u32, Fate),
-    /// Per mille of the newcomers and others whose end takes this many seconds.
+    pub replacements: (u32, Fate),
+    /// Per mille of the replacements and others whose end takes this many seconds.
     pub linger: (u32, i64),
 }
 
@@ -86,7 +86,7 @@ impl Setup {
         acts.sort_by_key(|timed| timed.at);
         let bad = [Fate::Never, Fate::Crash, Fate::NoImage, Fate::Slow(30), Fate::Slow(400)];
         let fate = rng.pick(&bad).copied().unwrap_or_default();
-        let newcomers = (if rng.chance(300) { 400 } else { 0 }, fate);
+        let replacements = (if rng.chance(300) { 400 } else { 0 }, fate);
         let linger = (if rng.chance(400) { 500 } else { 0 }, *rng.pick(&[5, 30, 600]).unwrap_or(&30));
         Self {
             seed: rng.next(),
@@ -96,7 +96,7 @@ impl Setup {
             acts,
             limits: limits(&mut rng),
             pace: pace(&mut rng),
-            newcomers,
+            replacements,
             linger,
         }
     }
@@ -114,7 +114,7 @@ impl Setup {
             (workload.shape.node_selector, workload.scaler) = (Labels::new(), false);
             workload.budgets.clear();
         }
-        setup.newcomers = (0, Fate::Good);
+        setup.replacements = (0, Fate::Good);
         setup.limits = Limits { in_all: setup.limits.in_all, ..Limits::default() };
         setup.acts = (0..1 + rng.below(4))
             .filter_map(|index| {
@@ -269,7 +269,7 @@ fn act(rng: &mut Rng) -> Act {
         0 | 1 => Act::Scale(1),
         2 | 3 => Act::Scale(-1),
         4 => Act::DeletePod(Whom::Victim),
-        5 => Act::DeletePod(Whom::Newcomer),
+        5 => Act::DeletePod(Whom::Replacement),
         6 => Act::DeletePod(Whom::Surplus),
         7 => Act::DeletePod(Whom::Anybody),
         8 | 9 => Act::Unready(*rng.pick(&[1, 30, 400]).unwrap_or(&1)),

@@ -54,7 +54,7 @@ fn setup(script: &Script) -> Setup {
         acts: Vec::new(),
         limits: Limits::default(),
         pace: Vec::new(),
-        newcomers: (0, Fate::Good),
+        replacements: (0, Fate::Good),
         linger: (1000, 2),
     }
 }
@@ -96,7 +96,7 @@ pub fn follow(run: &mut Run<'_>, what: What) -> Result<(), Violation> {
             return Ok(());
         }
         What::Scale(by) => Act::Scale(by),
-        What::DeleteNewcomer => Act::DeletePod(Whom::Newcomer),
+        What::DeleteReplacement => Act::DeletePod(Whom::Replacement),
         What::Rollout => Act::Rollout,
         What::DeleteWorkload => Act::DeleteWorkload,
         What::Abort => Act::Abort,

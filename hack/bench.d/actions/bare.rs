@@ -55,7 +55,7 @@ pub async fn exchange(client: &Client, eye: &Eye, namespace: &str, wanted: &Want
     let of_app = |set: &&Arc<ReplicaSet>| set.labels().get(APP).is_some_and(|label| label == app);
     let set = seen.sets.values().find(of_app).context("no ReplicaSet")?;
     let name = format!("{}-bare-{number}", set.name_any());
-    let newcomer = newcomer(&name, node, &serde_json::to_value(&set.spec)?)?;
+    let replacement = replacement(&name, node, &serde_json::to_value(&set.spec)?)?;
     let hash = set.labels().get(marks::POD_TEMPLATE_HASH).cloned().unwrap_or_default();
     lock(taken).insert(name.clone());
 
@@ -63,9 +63,9 @@ pub async fn exchange(client: &Client, eye: &Eye, namespace: &str, wanted: &Want
     let change = async |pod: &str, patch: Value| {
         api.patch(pod, &PatchParams::default(), &Patch::Merge(json!({"metadata": patch}))).await.map(drop)
     };
-    api.create(&PostParams::default(), &newcomer).await?;
+    api.create(&PostParams::default(), &replacement).await?;
     let ready = |seen: &Seen| seen.pods.get(&name).filter(|pod| serves(pod)).map(drop);
-    eye.within(LONG, "the bare newcomer to be Ready", ready).await?;
+    eye.within(LONG, "the bare replacement to be Ready", ready).await?;
     change(victim, json!({"labels": {marks::POD_TEMPLATE_HASH: null}, "ownerReferences": null})).await?;
     let fresh = |seen: &Seen| {
         let mut taken = lock(taken);
@@ -104,7 +104,7 @@ async fn evict(api: &Api<Pod>, victim: &str) -> Result<()> {
 }
 
 /// A pod from the set's template, without the label that ties it to the set, pinned to the node.
-fn newcomer(name: &str, node: &str, set: &Value) -> Result<Pod> {
+fn replacement(name: &str, node: &str, set: &Value) -> Result<Pod> {
     let mut template = set["template"].clone();
     let pin = json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]});
     template["metadata"] = json!({"name": name, "labels": template["metadata"]["labels"]});

@@ -16,10 +16,10 @@ use testkit::operator::Operator;
 use testkit::plane::cluster::Cluster;
 use testkit::plane::install::Installed;
 
-use super::book::{Book, Mark};
 use super::cost::{self, Meter};
 use super::load::Load;
 use super::scene::{self, Pushed};
+use super::timeline::{Mark, Timeline};
 use crate::audit::{Audit, Request, tally};
 use crate::frame::{Bench, Progress, median, millis, number, operator, quantile};
 
@@ -57,13 +57,13 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
 }
 
 async fn one(bench: &mut Bench, cluster: &Cluster, operator: &Operator, audit: &Audit) -> Result<()> {
-    let book = Book::open(&cluster.client, NAMESPACE);
+    let timeline = Timeline::open(&cluster.client, NAMESPACE);
     let monitorings: Api<Monitoring> = Api::namespaced(cluster.client.clone(), NAMESPACE);
     let progress = Progress::count("samples of one loop that acts, back to back", COLD + SAMPLES);
-    samples(cluster, &book, &monitorings, COLD, |_| ()).await?;
+    samples(cluster, &timeline, &monitorings, COLD, |_| ()).await?;
     let idle = cost::idle(cluster, operator).await?;
     let meter = Meter::start(cluster, operator)?;
-    let all = samples(cluster, &book, &monitorings, SAMPLES, |done| progress.at(COLD + done)).await?;
+    let all = samples(cluster, &timeline, &monitorings, SAMPLES, |done| progress.at(COLD + done)).await?;
     let (used, ended) = (meter.read()?, Timestamp::now());
     progress.end();
     report(bench, &all);
@@ -88,7 +88,7 @@ async fn many(bench: &mut Bench, cluster: &Cluster, operator: &Operator) -> Resu
 
 async fn samples(
     cluster: &Cluster,
-    book: &Book,
+    timeline: &Timeline,
     monitorings: &Api<Monitoring>,
     count: usize,
     progress: impl Fn(usize),
@@ -101,7 +101,7 @@ async fn samples(
         generation += 1;
         let began = Timestamp::now();
         let pushed = scene::push(monitorings, &name, &json!({"cpu": "2", "memory": "40"})).await?;
-        all.push(timed(book, began, pushed, generation).await?);
+        all.push(timed(timeline, began, pushed, generation).await?);
         progress(index + 1);
     }
     let now = deployments.get(&name).await?.metadata.generation.unwrap_or(0);
@@ -110,13 +110,13 @@ async fn samples(
 }
 
 /// Waits until the sample has come to its end.
-async fn timed(book: &Book, began: Timestamp, pushed: Pushed, generation: i64) -> Result<Timed> {
+async fn timed(timeline: &Timeline, began: Timestamp, pushed: Pushed, generation: i64) -> Result<Timed> {
     let Pushed { name, time, .. } = pushed;
     let after = |moment: Instant| millis(moment.duration_since(pushed.began));
-    let decided = book.until(&Mark::Decided(name.clone(), time)).await?;
-    let claimed = book.until(&Mark::Claimed(name.clone(), time)).await?;
-    let scaled = book.until(&Mark::Scaled(name.clone(), generation)).await?;
-    book.until(&Mark::Ended(name, time)).await?;
+    let decided = timeline.until(&Mark::Decided(name.clone(), time)).await?;
+    let claimed = timeline.until(&Mark::Claimed(name.clone(), time)).await?;
+    let scaled = timeline.until(&Mark::Scaled(name.clone(), generation)).await?;
+    timeline.until(&Mark::Ended(name, time)).await?;
     Ok(Timed {
         began,
         patch: after(pushed.answered),

@@ -10,9 +10,9 @@ use serde_json::json;
 use testkit::operator::Operator;
 use testkit::plane::cluster::Cluster;
 
-use super::book::{Book, Mark};
 use super::cost::{Meter, Used};
 use super::scene::{self, Pushed};
+use super::timeline::{Mark, Timeline};
 use crate::frame::{median, millis, number, quantile};
 
 /// How long the watches' first lists may take, and what making the loops left to do.
@@ -78,15 +78,15 @@ impl Load {
     /// Sends it to the loops of this namespace, and watches what becomes of it. Also what the API server used at rest
     /// before, in cores.
     pub async fn run(self, cluster: &Cluster, operator: &Operator, namespace: &str) -> Result<(Round, f64)> {
-        let book = Book::decisions(&cluster.client, namespace);
+        let timeline = Timeline::decisions(&cluster.client, namespace);
         tokio::time::sleep(SETTLING).await;
         let idle = super::cost::idle(cluster, operator).await?;
         let meter = Meter::start(cluster, operator)?;
         let pushed = match self {
-            Self::BackToBack(samples) => back_to_back(&cluster.client, &book, namespace, samples).await?,
+            Self::BackToBack(samples) => back_to_back(&cluster.client, &timeline, namespace, samples).await?,
             Self::EachSecond { loops, lasting } => each_second(&cluster.client, namespace, loops, lasting).await?,
         };
-        let times = times(&book, &pushed).await;
+        let times = times(&timeline, &pushed).await;
         let used = meter.read()?;
         ensure!(!times.is_empty(), "no sample of {} was recorded in {namespace}", pushed.len());
         let patches = pushed.iter().map(|one| millis(one.answered - one.began)).collect();
@@ -95,10 +95,10 @@ impl Load {
 }
 
 /// When each was decided about, once all were or the last are late.
-async fn times(book: &Book, pushed: &[Pushed]) -> Vec<f64> {
+async fn times(timeline: &Timeline, pushed: &[Pushed]) -> Vec<f64> {
     let ended = Instant::now();
     loop {
-        let seen = |one: &Pushed| Some(millis(book.at(&Mark::Decided(one.name.clone(), one.time))? - one.began));
+        let seen = |one: &Pushed| Some(millis(timeline.at(&Mark::Decided(one.name.clone(), one.time))? - one.began));
         let times: Vec<f64> = pushed.iter().filter_map(seen).collect();
         if times.len() == pushed.len() || ended.elapsed() > LATE {
             return times;
@@ -107,12 +107,12 @@ async fn times(book: &Book, pushed: &[Pushed]) -> Vec<f64> {
     }
 }
 
-async fn back_to_back(client: &Client, book: &Book, namespace: &str, samples: usize) -> Result<Vec<Pushed>> {
+async fn back_to_back(client: &Client, timeline: &Timeline, namespace: &str, samples: usize) -> Result<Vec<Pushed>> {
     let monitorings: Api<Monitoring> = Api::namespaced(client.clone(), namespace);
     let mut all = Vec::new();
     for _ in 0..samples {
         let pushed = push(&monitorings, &scene::name(0)).await?;
-        book.until(&Mark::Decided(pushed.name.clone(), pushed.time)).await?;
+        timeline.until(&Mark::Decided(pushed.name.clone(), pushed.time)).await?;
         all.push(pushed);
     }
     Ok(all)

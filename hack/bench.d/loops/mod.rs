@@ -6,7 +6,6 @@
 
 mod acting;
 mod bare;
-mod book;
 mod calm;
 mod cost;
 mod load;
@@ -14,6 +13,7 @@ mod many;
 mod one;
 mod scene;
 mod sides;
+mod timeline;
 
 use anyhow::Result;
 

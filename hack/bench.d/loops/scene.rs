@@ -17,7 +17,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::frame::Progress;
-use crate::{PATIENCE, fleet};
+use crate::{TIMEOUT, fleet};
 
 /// The account of all loops here.
 const ACCOUNT: &str = "bench-loop";
@@ -102,8 +102,8 @@ pub async fn make(client: &Client, namespace: &str, loops: Vec<(String, Value)>)
             progress.end();
             return Ok(());
         }
-        if began.elapsed() > PATIENCE {
-            bail!("only {ready} of {count} loops are ready after {} s", PATIENCE.as_secs());
+        if began.elapsed() > TIMEOUT {
+            bail!("only {ready} of {count} loops are ready after {} s", TIMEOUT.as_secs());
         }
         tokio::time::sleep(std::time::Duration::from_millis(200)).await;
     }

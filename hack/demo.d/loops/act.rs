@@ -13,7 +13,7 @@ use tokio::process::Command;
 
 use super::eye::{Eye, Hop, News, Seen, Word};
 use super::scene::APP;
-use crate::PATIENCE;
+use crate::TIMEOUT;
 use crate::screen::{Field, Screen, Tone};
 
 /// How long nothing more must happen for an act to be over.
@@ -57,7 +57,7 @@ pub async fn play(place: &Place<'_>, promise: &Promise, eye: &Eye, screen: &Scre
     let ended = watch(eye, screen, before.history.len(), began, over).await;
     screen.rest();
     if !ended {
-        screen.bad(&format!("  not at an end after {} s; this is how it stands:", PATIENCE.as_secs()));
+        screen.bad(&format!("  not at an end after {} s; this is how it stands:", TIMEOUT.as_secs()));
     }
     Ok(judge(promise, time, &before, &eye.now(), screen))
 }
@@ -68,23 +68,23 @@ fn is_of(word: &Word, time: Timestamp) -> bool {
 
 /// Tells what happens until this holds and nothing more comes; false if it does not come to that.
 pub async fn watch(eye: &Eye, screen: &Screen, from: usize, began: Instant, until: impl Fn(&Seen) -> bool) -> bool {
-    let (mut heard, mut last) = (from, Instant::now());
+    let (mut read, mut last) = (from, Instant::now());
     loop {
         let seen = eye.now();
-        for news in seen.history.iter().skip(heard) {
+        for news in seen.history.iter().skip(read) {
             let (subject, text, tone) = line(news);
             screen.event(began.elapsed(), &subject, &text, tone);
             last = Instant::now();
         }
-        heard = seen.history.len();
+        read = seen.history.len();
         screen.live(&[tables(screen, &seen)]);
         if until(&seen) && last.elapsed() > CALM {
             return true;
         }
-        if began.elapsed() > PATIENCE {
+        if began.elapsed() > TIMEOUT {
             return false;
         }
-        eye.news(heard).await;
+        eye.news(read).await;
     }
 }
 
@@ -97,7 +97,7 @@ fn line(news: &News) -> (String, String, Tone) {
             let text = format!("{state}{}{tag}", word.message);
             let tone = match (hop, word.state) {
                 (Hop::Monitoring, _) => Tone::Surplus,
-                (Hop::Decision, _) => Tone::Newcomer,
+                (Hop::Decision, _) => Tone::Replacement,
                 (Hop::Execution, Some(ExecutionState::Done)) => Tone::Good,
                 (Hop::Execution, _) => Tone::Victim,
             };

@@ -15,7 +15,7 @@ use serde_json::Value;
 use testkit::root;
 
 use super::eye::{Eye, Hop};
-use crate::PATIENCE;
+use crate::TIMEOUT;
 use crate::screen::Screen;
 
 /// Name of the workload and of its loop.
@@ -109,8 +109,8 @@ pub async fn put(
     create::<ClosedLoop>(client, namespace, serde_saphyr::from_str(manifest)?).await?;
     let began = Instant::now();
     while eye.now().word(name, Hop::Execution).state.is_none() {
-        if began.elapsed() > PATIENCE {
-            bail!("loop {name} has no Execution after {} s", PATIENCE.as_secs());
+        if began.elapsed() > TIMEOUT {
+            bail!("loop {name} has no Execution after {} s", TIMEOUT.as_secs());
         }
         eye.news(eye.now().history.len()).await;
     }

@@ -147,7 +147,7 @@ pub struct Slot {
     pub victim: Option<PodOnNode>,
     /// The pod that comes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub newcomer: Option<PodOnNode>,
+    pub replacement: Option<PodOnNode>,
     /// Nodes that were tried and failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]

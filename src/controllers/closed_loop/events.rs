@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 
 use crate::api::closed_loop::{ClosedLoop, ClosedLoopStatus};
-use crate::runtime::events::{Told, reference};
+use crate::runtime::events::{EventText, reference};
 
 /// The loop, as the subject of an event.
 pub fn subject(parent: &ClosedLoop) -> ObjectReference {
@@ -12,11 +12,11 @@ pub fn subject(parent: &ClosedLoop) -> ObjectReference {
 }
 
 /// That the loop does not act, where this status says so first.
-pub fn told(before: &ClosedLoopStatus, after: &ClosedLoopStatus) -> Option<Told> {
+pub fn transition_event(before: &ClosedLoopStatus, after: &ClosedLoopStatus) -> Option<EventText> {
     let found = |status: &ClosedLoopStatus| {
         status.conditions.iter().find(|one| matches!(one.type_.as_str(), "Stalled" | "Conflict")).cloned()
     };
     let new = found(after)?;
     let known = found(before).is_some_and(|old| (old.reason, old.message) == (new.reason.clone(), new.message.clone()));
-    (!known).then_some(Told { warning: true, reason: new.reason, note: new.message })
+    (!known).then_some(EventText { warning: true, reason: new.reason, note: new.message })
 }

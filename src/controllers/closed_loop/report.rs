@@ -67,8 +67,8 @@ pub async fn write(
     let write = ctx.writer.apply_status::<ClosedLoop>(marks::LOOP_STATUS_MANAGER, &id, &status);
     ctx.write_own::<ClosedLoop, ClosedLoop>("RecordClosedLoop", &**parent, write).await?;
     (memory.reported_at, memory.summary_due) = (Some(now), None);
-    if let Some(told) = events::told(&stored, &status) {
-        ctx.events.tell(events::subject(parent), told);
+    if let Some(event) = events::transition_event(&stored, &status) {
+        ctx.events.publish(events::subject(parent), event);
     }
     // Another loop may have tuned this one between our reading and our writing.
     let tuning = |object: &ClosedLoop| object.status.as_ref().map(|status| status.tuning.clone());

@@ -5,7 +5,7 @@ use kube::Resource;
 
 use crate::api::closed_loop::ClosedLoop;
 use crate::api::execution::{ExecutionState, ExecutionStatus};
-use crate::runtime::events::{Told, reference};
+use crate::runtime::events::{EventText, reference};
 
 /// The loop, as the subject of an event.
 pub fn subject(parent: &ClosedLoop) -> ObjectReference {
@@ -14,7 +14,7 @@ pub fn subject(parent: &ClosedLoop) -> ObjectReference {
 
 /// How a decision ended, where this status says so first. That a limit left nothing to do, or that the same thing failed
 /// again, is no news.
-pub fn told(before: &ExecutionStatus, after: &ExecutionStatus) -> Option<Told> {
+pub fn transition_event(before: &ExecutionStatus, after: &ExecutionStatus) -> Option<EventText> {
     let same = (before.state, before.reason, &before.message) == (after.state, after.reason, &after.message);
     if after.claim.is_some() || (same && before.claim.is_none()) {
         return None;
@@ -27,16 +27,16 @@ pub fn told(before: &ExecutionStatus, after: &ExecutionStatus) -> Option<Told> {
         }
     };
     let reason = after.reason.map(|reason| reason.as_str().to_owned())?;
-    Some(Told { warning, reason, note: after.message.clone().unwrap_or_default() })
+    Some(EventText { warning, reason, note: after.message.clone().unwrap_or_default() })
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
 
-    fn told(before: Value, after: Value) -> Option<(String, bool)> {
+    fn transition_event(before: Value, after: Value) -> Option<(String, bool)> {
         let status = |value| serde_json::from_value(value).unwrap();
-        super::told(&status(before), &status(after)).map(|told| (told.reason, told.warning))
+        super::transition_event(&status(before), &status(after)).map(|event| (event.reason, event.warning))
     }
 
     #[test]
@@ -47,10 +47,10 @@ mod tests {
         let mut claimed = json!({"seq": 2, "state": "Claimed", "reason": "Claimed"});
         claimed["claim"] = json!({"seq": 2, "at": "2026-11-18T08:26:40.000000Z", "goal": {}, "do": {},
             "deadline": "2026-11-18T08:26:40.000000Z"});
-        assert_eq!(told(idle(), claimed.clone()), None);
-        assert_eq!(told(claimed, done(2)), Some(("Done".into(), false)));
-        assert_eq!(told(idle(), failed(1)), Some(("Forbidden".into(), true)));
-        assert_eq!(told(failed(1), failed(2)), None);
-        assert_eq!(told(done(2), json!({"seq": 3, "state": "Limited", "reason": "Limited"})), None);
+        assert_eq!(transition_event(idle(), claimed.clone()), None);
+        assert_eq!(transition_event(claimed, done(2)), Some(("Done".into(), false)));
+        assert_eq!(transition_event(idle(), failed(1)), Some(("Forbidden".into(), true)));
+        assert_eq!(transition_event(failed(1), failed(2)), None);
+        assert_eq!(transition_event(done(2), json!({"seq": 3, "state": "Limited", "reason": "Limited"})), None);
     }
 }

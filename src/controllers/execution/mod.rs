@@ -218,12 +218,12 @@ impl ExecutionController {
         let id = owned.execution.id();
         let write = self.ctx.writer.replace_status::<Execution>(marks::EXECUTION_STATUS_MANAGER, &id, status);
         self.ctx.write_own::<Execution, Execution>("RecordExecution", &*owned.execution, write).await?;
-        let Some(told) = events::told(&owned.status(), status) else { return Ok(()) };
+        let Some(event) = events::transition_event(&owned.status(), status) else { return Ok(()) };
         let now = self.ctx.now();
         let rests = |last: Timestamp| now.duration_since(last) < EVENTS;
-        if told.warning || !memory.last_event_at.is_some_and(rests) {
-            memory.last_event_at = (!told.warning).then_some(now).or(memory.last_event_at);
-            self.ctx.events.tell(events::subject(&owned.parent), told);
+        if event.warning || !memory.last_event_at.is_some_and(rests) {
+            memory.last_event_at = (!event.warning).then_some(now).or(memory.last_event_at);
+            self.ctx.events.publish(events::subject(&owned.parent), event);
         }
         Ok(())
     }

@@ -233,8 +233,8 @@ fn new_sample(
 }
 
 /// So much later than that; at once where there was nothing yet.
-fn later(time: Option<Timestamp>, span: SignedDuration) -> Timestamp {
-    time.and_then(|time| time.checked_add(span).ok()).unwrap_or(Timestamp::MIN)
+fn later(time: Option<Timestamp>, duration: SignedDuration) -> Timestamp {
+    time.and_then(|time| time.checked_add(duration).ok()).unwrap_or(Timestamp::MIN)
 }
 
 /// The last tag that any later hop of the loop has seen.

@@ -1,25 +1,25 @@
-//! What is told of a WorkloadAction: one Event when its work begins, one when it ends. The words are those of the status'
-//! Ready condition.
+//! Events of a WorkloadAction: one when its work begins, one when it ends. Reason and message are those of the Ready
+//! condition.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::api::workload_action::{WorkloadAction, WorkloadActionStatus};
 use crate::logic::facts::Identity;
-use crate::runtime::events::{Told, reference};
+use crate::runtime::events::{EventText, reference};
 
 /// The action, as the subject of an event.
 pub fn subject(action: &Identity) -> ObjectReference {
     reference::<WorkloadAction>(action)
 }
 
-/// What a change of status is worth telling: that work began, or that the action ended.
+/// The event for a change of status, where work began or the action ended.
 #[must_use]
-pub fn told(before: Option<&WorkloadActionStatus>, after: &WorkloadActionStatus) -> Option<Told> {
+pub fn transition_event(before: Option<&WorkloadActionStatus>, after: &WorkloadActionStatus) -> Option<EventText> {
     let began = after.started_at.is_some() && before.is_none_or(|status| status.started_at.is_none());
     let ended = after.finished_at.is_some() && before.is_none_or(|status| status.finished_at.is_none());
     let ready: &Condition = after.conditions.iter().find(|condition| condition.type_ == "Ready")?;
-    (began || ended).then(|| Told {
+    (began || ended).then(|| EventText {
         warning: ended && ready.status != "True",
         reason: ready.reason.clone(),
         note: ready.message.clone(),
@@ -56,7 +56,7 @@ mod tests {
         let further = status("Unknown", "Evicting", true, false);
         let done = status("True", "Succeeded", true, true);
         let failed = status("False", "NodeFull", false, true);
-        let words = |before, after| told(before, after).map(|told| (told.reason, told.warning));
+        let words = |before, after| transition_event(before, after).map(|event| (event.reason, event.warning));
         assert_eq!(words(None, &queued), None);
         assert_eq!(words(Some(&queued), &begun), Some(("Creating".into(), false)));
         assert_eq!(words(Some(&begun), &further), None);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tracing::{info, warn};
 
-use super::{WorkloadActions, act};
+use super::{WorkloadActionController, act};
 use crate::api::workload_action::WorkloadAction;
 use crate::logic::facts::ReceiptFact;
 use crate::logic::workload_action::effect::Effect;
@@ -19,7 +19,7 @@ use crate::metrics::ReasonLabel;
 const ROUND: Duration = Duration::from_secs(60);
 
 /// Makes rounds until the controller is stopped.
-pub async fn run(controller: Arc<WorkloadActions>) {
+pub async fn run(controller: Arc<WorkloadActionController>) {
     let mut janitor = Janitor::default();
     while !controller.ctx.stop.is_cancelled() {
         let pause = janitor.round(&controller).await;
@@ -36,7 +36,7 @@ pub struct Janitor(Leftovers);
 
 impl Janitor {
     /// One round; returns the time until the next.
-    pub async fn round(&mut self, controller: &WorkloadActions) -> Duration {
+    pub async fn round(&mut self, controller: &WorkloadActionController) -> Duration {
         // An action that does not parse may have any slot: nothing can be called left over then.
         if controller.ctx.store.read(has_unreadable) {
             warn!("janitor rests: some object of ours does not parse");
@@ -60,7 +60,7 @@ fn has_unreadable(world: &World) -> bool {
     world.table::<WorkloadAction>().has_unreadable() || world.table::<ReceiptFact>().has_unreadable()
 }
 
-async fn clean(controller: &WorkloadActions, effect: &Effect) {
+async fn clean(controller: &WorkloadActionController, effect: &Effect) {
     let outcome = match controller.perform(effect).await {
         Ok(()) => "ok",
         // What it was about has changed: the next round sees.

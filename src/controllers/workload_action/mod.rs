@@ -7,7 +7,7 @@ mod act;
 mod error;
 mod events;
 mod janitor;
-mod newcomer;
+mod replacement;
 mod waits;
 
 use std::collections::HashMap;
@@ -33,27 +33,27 @@ pub use janitor::{Janitor, run as run_janitor};
 use waits::Waits;
 
 /// Steps of one pass; then others get their turn.
-const STEPS: usize = 32;
+const MAX_EFFECTS: usize = 32;
 
 /// Times in one pass that an object turned out to be another than known, before the backoff takes over.
-const SURPRISES: usize = 4;
+const MAX_CONFLICTS: usize = 4;
 
 /// How long a right must be missing to be believed so: an API server that has just started answers before it has read its
 /// roles.
 const DOUBT: SignedDuration = SignedDuration::from_secs(10);
 
 /// Everything the controller works with.
-pub struct WorkloadActions {
+pub struct WorkloadActionController {
     pub ctx: Context,
     pub limits: Limits,
     /// How often an action that has not ended is looked at though nothing changed.
     pub resync: Duration,
-    pub state: State,
+    pub memory: ActionMemory,
 }
 
 /// What the controller keeps between two passes; a crash may lose it.
 #[derive(Default)]
-pub struct State {
+pub struct ActionMemory {
     waits: Mutex<Waits>,
     /// Since when an action's effects are forbidden.
     forbidden: Mutex<HashMap<Key, Timestamp>>,
@@ -61,7 +61,7 @@ pub struct State {
     unanswered: Mutex<HashMap<Key, Effect>>,
 }
 
-impl State {
+impl ActionMemory {
     /// Whether a right may be missing only because the API server has just started.
     fn doubts(&self, key: &Key, now: Timestamp) -> bool {
         let mut forbidden = self.forbidden.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,15 +80,15 @@ impl State {
     }
 }
 
-impl Controller for WorkloadActions {
+impl Controller for WorkloadActionController {
     type Kind = WorkloadAction;
     const NAME: &'static str = "workload-action";
 
     async fn reconcile(self: Arc<Self>, key: Key) -> Outcome {
-        let mut pass = Pass::default();
+        let mut failures = Failures::default();
         self.look_up(&key).await?;
         let mut step = self.plan(&key);
-        for _ in 0..STEPS {
+        for _ in 0..MAX_EFFECTS {
             if self.ctx.stop.is_cancelled() {
                 return Ok(Again::OnChange);
             }
@@ -105,10 +105,10 @@ impl Controller for WorkloadActions {
             };
             step = match done {
                 Ok(()) => {
-                    self.state.trusts(&key);
+                    self.memory.trusts(&key);
                     self.plan(&key)
                 }
-                Err((effect, error)) => self.failed(&key, &mut pass, &effect, error).await?,
+                Err((effect, error)) => self.failed(&key, &mut failures, &effect, error).await?,
             };
         }
         Ok(Again::After(Duration::ZERO))
@@ -117,8 +117,8 @@ impl Controller for WorkloadActions {
 
 /// What one pass remembers.
 #[derive(Default)]
-struct Pass {
-    surprises: usize,
+struct Failures {
+    conflicts: usize,
     refused: bool,
 }
 
@@ -128,7 +128,7 @@ enum Rest {
     Report(Box<Effect>),
 }
 
-impl WorkloadActions {
+impl WorkloadActionController {
     /// Asks the planner.
     fn plan(&self, key: &Key) -> Next {
         self.ctx.store.read(|world| next(key, world, self.ctx.now(), &self.limits))
@@ -173,9 +173,9 @@ impl WorkloadActions {
         let on = act::target(effect);
         info!(effect = act::name(effect), on = %on, slot = act::slot(effect), "done");
         if let Effect::Record { action, status } | Effect::Admit { action, status, .. } = effect
-            && let Some(told) = events::told(before.as_ref(), status)
+            && let Some(event) = events::transition_event(before.as_ref(), status)
         {
-            self.ctx.events.tell(events::subject(action), told);
+            self.ctx.events.publish(events::subject(action), event);
         }
         Ok(())
     }
@@ -187,26 +187,34 @@ impl WorkloadActions {
     }
 
     /// What follows from a failure: another plan, or the end of the pass.
-    async fn failed(&self, key: &Key, pass: &mut Pass, effect: &Effect, error: ActError) -> Result<Next, Error> {
+    async fn failed(
+        &self,
+        key: &Key,
+        failures: &mut Failures,
+        effect: &Effect,
+        error: ActError,
+    ) -> Result<Next, Error> {
         self.ctx.metrics.api_errors.get_or_create(&ReasonLabel { reason: error.reason() }).inc();
         debug!(effect = act::name(effect), on = %act::target(effect), %error, "effect did not happen");
         match error {
             ActError::Refused(refusal)
-                if refusal.kind == RefusalKind::Forbidden && self.state.doubts(key, self.ctx.now()) =>
+                if refusal.kind == RefusalKind::Forbidden && self.memory.doubts(key, self.ctx.now()) =>
             {
                 Err(Error::Doubtful(refusal.message))
             }
-            ActError::Refused(refusal) if !pass.refused && !is_own_record(effect) => {
-                pass.refused = true;
+            ActError::Refused(refusal) if !failures.refused && !is_own_record(effect) => {
+                failures.refused = true;
                 Ok(self.after_refusal(key, effect, &refusal))
             }
-            ActError::Request(Error::Conflict(_) | Error::Exists(_) | Error::Gone(_)) if pass.surprises < SURPRISES => {
-                pass.surprises += 1;
+            ActError::Request(Error::Conflict(_) | Error::Exists(_) | Error::Gone(_))
+                if failures.conflicts < MAX_CONFLICTS =>
+            {
+                failures.conflicts += 1;
                 act::look_again(&self.ctx, effect).await?;
                 Ok(self.plan(key))
             }
             ActError::Request(error) if error.leaves_open() => {
-                self.state.unanswered().insert(key.clone(), effect.clone());
+                self.memory.unanswered().insert(key.clone(), effect.clone());
                 Err(error)
             }
             error => Err(error.into()),
@@ -216,13 +224,13 @@ impl WorkloadActions {
     /// What the last request of the action did, if no answer came: our watches may be far behind, and what is planned on them
     /// would start from what is no longer so.
     async fn look_up(&self, key: &Key) -> Result<(), Error> {
-        let Some(effect) = self.state.unanswered().get(key).cloned() else { return Ok(()) };
+        let Some(effect) = self.memory.unanswered().get(key).cloned() else { return Ok(()) };
         match act::look_again(&self.ctx, &effect).await {
             // It may not be read, and will not be told later either.
             Err(Error::Forbidden(_) | Error::Denied(_)) => {}
             done => drop(done?),
         }
-        self.state.unanswered().remove(key);
+        self.memory.unanswered().remove(key);
         self.ctx.store.write(|world| world.release(key));
         Ok(())
     }
@@ -235,10 +243,10 @@ impl WorkloadActions {
     /// How to wait. A report is written only when the same wait has lasted a moment: most are over before.
     fn wait(&self, key: &Key, until: Option<Timestamp>, report: Option<Box<WorkloadActionStatus>>) -> Rest {
         let known = self.ctx.store.read(|world| world.action(key).cloned());
-        let mut waits = self.state.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waits = self.memory.waits.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(action) = known else {
             waits.forget(key);
-            self.state.trusts(key);
+            self.memory.trusts(key);
             return Rest::Until(Again::OnChange);
         };
         let unfinished = action.status.as_ref().is_none_or(|status| status.finished_at.is_none());
@@ -248,7 +256,7 @@ impl WorkloadActions {
             waits.forget(key);
             return Rest::Until(pause.map_or(Again::OnChange, Again::After));
         };
-        match waits.patience(key, &status, now) {
+        match waits.remaining(key, &status, now) {
             Some(left) => Rest::Until(Again::After(pause.map_or(left, |pause| pause.min(left)))),
             None => Rest::Report(Box::new(Effect::Record { action: (&action.metadata).into(), status })),
         }

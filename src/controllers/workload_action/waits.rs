@@ -12,7 +12,7 @@ use crate::logic::facts::Key;
 
 /// How long the same wait must last before it is reported: who looks at a table looks no
 /// more often, and a status that nobody reads is a write too many.
-const WORTH_TELLING: Duration = Duration::from_secs(1);
+const REPORT_AFTER: Duration = Duration::from_secs(1);
 
 /// How much longer for each other wait at the same time: hundreds at once are looked at less closely, and their reports
 /// would only add to what they wait for.
@@ -35,7 +35,7 @@ impl Waits {
     }
 
     /// How much longer this wait must last to be worth telling; None when it has.
-    pub fn patience(&mut self, key: &Key, report: &WorkloadActionStatus, now: Timestamp) -> Option<Duration> {
+    pub fn remaining(&mut self, key: &Key, report: &WorkloadActionStatus, now: Timestamp) -> Option<Duration> {
         let what = essence(report);
         let since = match self.0.get(key) {
             // A time ahead of us: the clock was set back, and the wait is counted anew.
@@ -46,9 +46,8 @@ impl Waits {
             }
         };
         let others = u32::try_from(self.0.len().saturating_sub(1)).unwrap_or(u32::MAX);
-        let worth_telling = WORTH_TELLING.saturating_add(FOR_EACH_OTHER.saturating_mul(others));
-        let left =
-            worth_telling.saturating_sub(Duration::try_from(now.duration_since(since)).unwrap_or(Duration::ZERO));
+        let report_after = REPORT_AFTER.saturating_add(FOR_EACH_OTHER.saturating_mul(others));
+        let left = report_after.saturating_sub(Duration::try_from(now.duration_since(since)).unwrap_or(Duration::ZERO));
         (!left.is_zero()).then_some(left)
     }
 }
@@ -98,32 +97,32 @@ mod tests {
     #[test]
     fn a_wait_is_told_once_it_has_lasted_and_another_reason_begins_anew() {
         let (mut waits, key, begun) = (Waits::default(), Key::new("a", "b"), Timestamp::UNIX_EPOCH);
-        assert_eq!(waits.patience(&key, &report("Creating", ""), begun), Some(WORTH_TELLING));
+        assert_eq!(waits.remaining(&key, &report("Creating", ""), begun), Some(REPORT_AFTER));
         let later = begun + Duration::from_millis(960);
-        assert_eq!(waits.patience(&key, &report("Creating", "1 of 2"), later), Some(Duration::from_millis(40)));
-        assert_eq!(waits.patience(&key, &report("Readying", ""), later), Some(WORTH_TELLING));
-        assert_eq!(waits.patience(&key, &report("Readying", ""), later + WORTH_TELLING), None);
+        assert_eq!(waits.remaining(&key, &report("Creating", "1 of 2"), later), Some(Duration::from_millis(40)));
+        assert_eq!(waits.remaining(&key, &report("Readying", ""), later), Some(REPORT_AFTER));
+        assert_eq!(waits.remaining(&key, &report("Readying", ""), later + REPORT_AFTER), None);
         waits.forget(&key);
-        assert_eq!(waits.patience(&key, &report("Readying", ""), later + WORTH_TELLING), Some(WORTH_TELLING));
+        assert_eq!(waits.remaining(&key, &report("Readying", ""), later + REPORT_AFTER), Some(REPORT_AFTER));
     }
 
     #[test]
     fn a_wait_that_begins_ahead_of_the_clock_is_counted_anew() {
         let (mut waits, key, begun) = (Waits::default(), Key::new("a", "b"), Timestamp::UNIX_EPOCH);
-        waits.patience(&key, &report("Creating", ""), begun + Duration::from_secs(3600));
-        assert_eq!(waits.patience(&key, &report("Creating", ""), begun), Some(WORTH_TELLING));
-        assert_eq!(waits.patience(&key, &report("Creating", ""), begun + WORTH_TELLING), None);
+        waits.remaining(&key, &report("Creating", ""), begun + Duration::from_secs(3600));
+        assert_eq!(waits.remaining(&key, &report("Creating", ""), begun), Some(REPORT_AFTER));
+        assert_eq!(waits.remaining(&key, &report("Creating", ""), begun + REPORT_AFTER), None);
     }
 
     #[test]
     fn among_many_waits_each_lasts_longer_before_it_is_told() {
         let (mut waits, begun) = (Waits::default(), Timestamp::UNIX_EPOCH);
         for other in 0..100 {
-            waits.patience(&Key::new("a", other.to_string()), &report("Readying", ""), begun);
+            waits.remaining(&Key::new("a", other.to_string()), &report("Readying", ""), begun);
         }
         let longer = Duration::from_millis(3500);
-        assert_eq!(waits.patience(&Key::new("a", "b"), &report("Readying", ""), begun), Some(longer));
-        assert_eq!(waits.patience(&Key::new("a", "b"), &report("Readying", ""), begun + longer), None);
+        assert_eq!(waits.remaining(&Key::new("a", "b"), &report("Readying", ""), begun), Some(longer));
+        assert_eq!(waits.remaining(&Key::new("a", "b"), &report("Readying", ""), begun + longer), None);
     }
 
     #[test]

@@ -50,8 +50,8 @@ pub fn duration(field: &str, text: Option<&DurationText>) -> Result<SignedDurati
 
 /// Adds a duration to a time; at most the end of time.
 #[must_use]
-pub fn later(time: Timestamp, span: SignedDuration) -> Timestamp {
-    time.checked_add(span).unwrap_or(Timestamp::MAX)
+pub fn later(time: Timestamp, duration: SignedDuration) -> Timestamp {
+    time.checked_add(duration).unwrap_or(Timestamp::MAX)
 }
 
 /// The time since `then`; negative if `then` is in the future.

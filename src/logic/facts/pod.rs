@@ -157,7 +157,7 @@ fn trouble(status: &ContainerStatus) -> Option<Trouble> {
     let waiting = status.state.as_ref()?.waiting.as_ref()?;
     let reason = match waiting.reason.as_deref()? {
         "CrashLoopBackOff" | "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
-            Reason::NewcomerCrashed
+            Reason::ReplacementCrashed
         }
         "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => Reason::ImagePullFailed,
         _ => return None,
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[rstest]
-    #[case("CrashLoopBackOff", Some(Reason::NewcomerCrashed))]
+    #[case("CrashLoopBackOff", Some(Reason::ReplacementCrashed))]
     #[case("ImagePullBackOff", Some(Reason::ImagePullFailed))]
     #[case("ContainerCreating", None)]
     fn only_what_needs_help_is_trouble(#[case] waiting: &str, #[case] reason: Option<Reason>) {

@@ -13,12 +13,12 @@ use crate::logic::facts::PodFact;
 use crate::logic::world::Fact;
 
 use super::Limits;
-use super::context::{Context, Work};
+use super::context::{PlanContext, Work};
 use super::scope::Scope;
 
 /// Why the workload cannot be worked on beside what is at work on it: actions that change replicas run alone, moves run
 /// together.
-pub fn busy(ctx: &Context, scope: &Scope) -> Option<String> {
+pub fn busy(ctx: &PlanContext, scope: &Scope) -> Option<String> {
     let workload = scope.workload();
     let at_work = ctx.world.slots_of_workload(ctx.namespace(), &workload).filter(|(_, slot)| slot.step != Step::Queued);
     at_work
@@ -29,16 +29,16 @@ pub fn busy(ctx: &Context, scope: &Scope) -> Option<String> {
 }
 
 /// Another slot has this pod, or is about to.
-pub fn is_taken(ctx: &Context, pod: &PodFact) -> bool {
+pub fn is_taken(ctx: &PlanContext, pod: &PodFact) -> bool {
     ctx.world.slots_on(pod.controller.as_ref().map_or("", |owner| owner.uid.as_str())).any(|slot| {
         let victim = slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(&pod.id.uid));
-        let newcomer = slot.newcomer.as_ref().is_some_and(|newcomer| newcomer.name == pod.id.key.name);
-        (victim || newcomer) && slot.step != Step::Queued
+        let replacement = slot.replacement.as_ref().is_some_and(|replacement| replacement.name == pod.id.key.name);
+        (victim || replacement) && slot.step != Step::Queued
     })
 }
 
 /// How many of these slots, from the first, the limits leave room for; and what is full, if not all.
-pub fn room(ctx: &Context, slots: &[Slot]) -> (usize, Option<String>) {
+pub fn room(ctx: &PlanContext, slots: &[Slot]) -> (usize, Option<String>) {
     let mut count = Count::at_work(ctx);
     count.add_waiting_ahead(ctx);
     for (admitted, slot) in slots.iter().enumerate() {
@@ -57,7 +57,7 @@ pub struct OpenNodes<'a> {
 }
 
 impl<'a> OpenNodes<'a> {
-    pub fn of(ctx: &Context<'a>) -> Self {
+    pub fn of(ctx: &PlanContext<'a>) -> Self {
         Self { limit: ctx.limits.per_target_node, targets: Count::at_work(ctx).targets }
     }
 
@@ -77,7 +77,7 @@ struct Count<'a> {
 }
 
 impl<'a> Count<'a> {
-    fn at_work(ctx: &Context<'a>) -> Self {
+    fn at_work(ctx: &PlanContext<'a>) -> Self {
         let mut count = Self {
             limits: ctx.limits,
             all: 0,
@@ -95,13 +95,13 @@ impl<'a> Count<'a> {
     }
 
     fn add(&mut self, namespace: &'a str, slot: &'a Slot) {
-        self.add_turn(namespace);
+        self.add_one(namespace);
         if self.limits.per_workload.is_some() {
             *self.workloads.entry(workload(namespace, slot)).or_default() += 1;
         }
         let ends = [
             (self.limits.per_source_node, &mut self.sources, &slot.victim),
-            (self.limits.per_target_node, &mut self.targets, &slot.newcomer),
+            (self.limits.per_target_node, &mut self.targets, &slot.replacement),
         ];
         for (limit, nodes, pod) in ends {
             if let (Some(_), Some(pod)) = (limit, pod) {
@@ -110,7 +110,7 @@ impl<'a> Count<'a> {
         }
     }
 
-    fn add_turn(&mut self, namespace: &'a str) {
+    fn add_one(&mut self, namespace: &'a str) {
         self.all += 1;
         if self.limits.per_namespace.is_some() {
             *self.namespaces.entry(namespace).or_default() += 1;
@@ -118,7 +118,7 @@ impl<'a> Count<'a> {
     }
 
     /// Whoever waits for a turn and ranks before this action has it first.
-    fn add_waiting_ahead(&mut self, ctx: &Context<'a>) {
+    fn add_waiting_ahead(&mut self, ctx: &PlanContext<'a>) {
         if self.limits.in_all.is_none() && self.limits.per_namespace.is_none() {
             return;
         }
@@ -126,11 +126,11 @@ impl<'a> Count<'a> {
         let world = ctx.world;
         let ahead = |action: &WorkloadAction| waits_for_turn(action) && rank(action) < own;
         for action in world.running().filter(|action| ahead(action) && !world.is_reserved(&action.id().key)) {
-            self.add_turn(action.metadata.namespace.as_deref().unwrap_or_default());
+            self.add_one(action.metadata.namespace.as_deref().unwrap_or_default());
         }
     }
 
-    fn full(&self, ctx: &Context, slot: &Slot) -> Option<String> {
+    fn full(&self, ctx: &PlanContext, slot: &Slot) -> Option<String> {
         let limits = self.limits;
         let at = |map: &HashMap<&str, usize>, key: &str| map.get(key).copied().unwrap_or(0);
         let node =
@@ -141,7 +141,7 @@ impl<'a> Count<'a> {
             ("in this namespace", limits.per_namespace, at(&self.namespaces, ctx.namespace())),
             ("of this workload", limits.per_workload, of_workload),
             ("from this node", limits.per_source_node, node(&slot.victim, &self.sources)),
-            ("to this node", limits.per_target_node, node(&slot.newcomer, &self.targets)),
+            ("to this node", limits.per_target_node, node(&slot.replacement, &self.targets)),
         ];
         used.into_iter().find(|(_, limit, used)| limit.is_some_and(|limit| *used >= limit)).map(|(what, limit, _)| {
             format!("{} replicas {what} may be at work at once, and are", limit.unwrap_or_default())

@@ -8,7 +8,7 @@ use crate::logic::facts::{PodFact, requests};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::admission;
-use super::context::{Context, Verb};
+use super::context::{PlanContext, Verb};
 use super::identity;
 use super::nodes::{Nodes, possible};
 use super::place::{Filter, source_words, target_words};
@@ -27,7 +27,7 @@ pub enum Choice {
 }
 
 /// Chooses for the slots with these numbers and attempts.
-pub fn choose(ctx: &Context, open: &[(i32, i32)]) -> Choice {
+pub fn choose(ctx: &PlanContext, open: &[(i32, i32)]) -> Choice {
     match prepare(ctx, open) {
         Ok(choice) => choice,
         Err(Stop { reason: Reason::VictimBusy, message, .. }) => Choice::Wait { reason: Reason::VictimBusy, message },
@@ -38,7 +38,7 @@ pub fn choose(ctx: &Context, open: &[(i32, i32)]) -> Choice {
 /// The replica that a slot takes away, and where it is.
 struct Victim<'a>(Option<&'a PodFact>);
 
-fn prepare(ctx: &Context, open: &[(i32, i32)]) -> Result<Choice, Stop> {
+fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, Stop> {
     let (scope, named) = subject(ctx)?;
     let label = scope.detach_label(ctx.world)?;
     if ctx.work.verb.scales()
@@ -78,7 +78,7 @@ fn prepare(ctx: &Context, open: &[(i32, i32)]) -> Result<Choice, Stop> {
 }
 
 /// As many of the slots as the limits leave room for.
-fn admit(ctx: &Context, mut slots: Vec<Slot>, plan: Plan) -> Choice {
+fn admit(ctx: &PlanContext, mut slots: Vec<Slot>, plan: Plan) -> Choice {
     let (room, full) = admission::room(ctx, &slots);
     match full {
         Some(message) if room == 0 => Choice::Wait { reason: Reason::LimitReached, message },
@@ -89,7 +89,7 @@ fn admit(ctx: &Context, mut slots: Vec<Slot>, plan: Plan) -> Choice {
     }
 }
 
-fn subject<'a>(ctx: &Context<'a>) -> Result<(Scope<'a>, Option<&'a PodFact>), Stop> {
+fn subject<'a>(ctx: &PlanContext<'a>) -> Result<(Scope<'a>, Option<&'a PodFact>), Stop> {
     match (ctx.work.workload, ctx.work.pod) {
         (_, Some(pod)) => {
             let (scope, pod) = Scope::of_pod(ctx.world, ctx.namespace(), &pod.name)?;
@@ -107,7 +107,7 @@ fn words(scope: &Scope) -> String {
 
 /// The replicas that go: the outer error stops the action, the inner one lets it wait.
 fn pick_victims<'a>(
-    ctx: &Context<'a>,
+    ctx: &PlanContext<'a>,
     scope: &Scope<'a>,
     named: Option<&'a PodFact>,
     count: usize,
@@ -174,7 +174,7 @@ fn rank_words(chosen: bool) -> &'static str {
     if chosen { "first in order: not Ready, lowest deletion cost, youngest" } else { "later in order" }
 }
 
-fn eligible(ctx: &Context, nodes: &Nodes, pod: &PodFact, source: &Filter, target: &Filter) -> Result<(), String> {
+fn eligible(ctx: &PlanContext, nodes: &Nodes, pod: &PodFact, source: &Filter, target: &Filter) -> Result<(), String> {
     let node = pod.node.as_deref().and_then(|name| ctx.world.node(name));
     let Some(node) = node else { return Err("not on any node yet".into()) };
     source.admits(nodes, node).map_err(|why| format!("not taken from there: {why}"))?;
@@ -188,7 +188,7 @@ fn choice_of(pod: &PodFact, chosen: bool, message: &str) -> PodChoice {
 
 /// A node for each of the replicas.
 fn pick_nodes(
-    ctx: &Context,
+    ctx: &PlanContext,
     scope: &Scope,
     to: &Target,
     victims: &[Victim],
@@ -235,7 +235,7 @@ fn pick_nodes(
 
 /// Every node that can take one more replica, best first, and the others with the reason.
 fn best_node(
-    ctx: &Context,
+    ctx: &PlanContext,
     nodes: &Nodes,
     filter: &Filter,
     spec: Option<&k8s_openapi::api::core::v1::PodSpec>,
@@ -269,13 +269,13 @@ fn best_node(
 }
 
 /// Another node for a slot whose node did not work out, within the limits; None where none is left.
-pub fn another_node(ctx: &Context, slot: &Slot) -> Option<String> {
+pub fn another_node(ctx: &PlanContext, slot: &Slot) -> Option<String> {
     let scope = Scope::of_slot(ctx.world, ctx.namespace(), &slot.replica_set)?;
     let spec = scope.set.template.as_ref().and_then(|template| template.spec.as_ref());
     let filter = Filter::target(ctx.world, ctx.work.to).ok()?;
     let home = slot.victim.as_ref().map(|victim| victim.node.as_str());
     let mut tried = slot.tried.clone();
-    tried.extend(slot.newcomer.as_ref().map(|newcomer| newcomer.node.clone()));
+    tried.extend(slot.replacement.as_ref().map(|replacement| replacement.node.clone()));
     let (best, _) = best_node(ctx, &Nodes::new(ctx.world), &filter, spec, home, &tried);
     let open = admission::OpenNodes::of(ctx);
     best.into_iter().map(|(name, _)| name).find(|name| open.takes_one_more(name))
@@ -298,7 +298,7 @@ fn no_node(to: &Target, refused: &[NodeChoice]) -> Stop {
 }
 
 fn new_slot(
-    ctx: &Context,
+    ctx: &PlanContext,
     scope: &Scope,
     label: &str,
     (index, attempt): (i32, i32),
@@ -307,8 +307,8 @@ fn new_slot(
 ) -> Slot {
     let id = identity::slot_id(&ctx.id().uid, index);
     let set = &scope.set.id;
-    let newcomer =
-        node.map(|node| PodOnNode { name: identity::newcomer_name(&set.key.name, &id, attempt), uid: None, node });
+    let replacement =
+        node.map(|node| PodOnNode { name: identity::replacement_name(&set.key.name, &id, attempt), uid: None, node });
     Slot {
         index,
         attempt,
@@ -322,7 +322,7 @@ fn new_slot(
             uid: Some(pod.id.uid.clone()),
             node: pod.node.clone().unwrap_or_default(),
         }),
-        newcomer,
+        replacement,
         tried: Vec::new(),
         scaled: false,
         evicting: false,

@@ -14,7 +14,7 @@ use crate::api::reasons::Reason;
 
 /// What one call of the planner looks at.
 #[derive(Clone, Copy)]
-pub struct Context<'a> {
+pub struct PlanContext<'a> {
     pub world: &'a World,
     pub now: Timestamp,
     /// The time by which deadlines are judged: stands still while the action is suspended.
@@ -94,7 +94,7 @@ impl<'a> Work<'a> {
     }
 }
 
-impl<'a> Context<'a> {
+impl<'a> PlanContext<'a> {
     pub fn id(&self) -> Identity {
         (&self.action.metadata).into()
     }

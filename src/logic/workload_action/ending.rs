@@ -10,14 +10,14 @@ use crate::api::workload_action::WorkloadActionStatus;
 use crate::api::workload_action::status::{Slot, Step};
 use crate::logic::facts::{Identity, ReceiptFact, ScaleFact, SetFact};
 
-use super::context::Context;
+use super::context::PlanContext;
 use super::effect::{Effect, Next, Scalable, ScalableKind};
-use super::report::{self, State};
+use super::report::{self, ActionState};
 use super::{NOTHING, identity, record};
 use crate::logic::facts::Ledger;
 
 /// All slots have ended.
-pub fn conclude(ctx: &Context) -> Next {
+pub fn conclude(ctx: &PlanContext) -> Next {
     let mut status = ctx.status.clone();
     for slot in status.slots.iter_mut().filter(|slot| slot.step == Step::Queued) {
         slot.step = Step::Aborted;
@@ -27,14 +27,14 @@ pub fn conclude(ctx: &Context) -> Next {
 }
 
 /// The end. It is recorded before the receipt is put right: what cannot begin any more cannot begin without its receipt.
-pub fn finish(ctx: &Context, mut status: WorkloadActionStatus, state: State) -> Next {
+pub fn finish(ctx: &PlanContext, mut status: WorkloadActionStatus, state: ActionState) -> Next {
     status.finished_at = Some(Time(ctx.now));
     status.queued_at = None;
     record(ctx, report::status(ctx, status, &state))
 }
 
 /// What is left to do for an action that has ended: the receipt, our marks on the workload, the finalizer, the ttl.
-pub fn after(ctx: &Context) -> Next {
+pub fn after(ctx: &PlanContext) -> Next {
     if let Some(effect) = receipt_put_right(ctx) {
         return Next::Do(effect);
     }
@@ -59,7 +59,7 @@ pub fn after(ctx: &Context) -> Next {
 }
 
 /// The receipt of an action that failed: it goes where nothing was done, and says so where something was.
-fn receipt_put_right(ctx: &Context) -> Option<Effect> {
+fn receipt_put_right(ctx: &PlanContext) -> Option<Effect> {
     let receipt = own_receipt(ctx).filter(|receipt| receipt.outcome.is_none())?;
     let failed = ctx.status.conditions.iter().any(|one| one.type_ == "Ready" && one.status == "False");
     let did_something = ctx.status.slots.iter().any(|slot| matches!(slot.step, Step::Succeeded | Step::Failed));
@@ -73,7 +73,7 @@ fn receipt_put_right(ctx: &Context) -> Option<Effect> {
 
 /// What still bears the ledger of one of our slots: the workload, then those of its ReplicaSets that have a copy, since the
 /// Deployment controller copies annotations to them and never takes one off again.
-fn ledger_left(ctx: &Context, slot: &Slot) -> Option<Scalable> {
+fn ledger_left(ctx: &PlanContext, slot: &Slot) -> Option<Scalable> {
     let name = ctx.key(&slot.workload.name);
     let ours = |scale: &ScaleFact| {
         let ledger = Ledger::parse(scale.ledger.as_deref());
@@ -91,7 +91,7 @@ fn ledger_left(ctx: &Context, slot: &Slot) -> Option<Scalable> {
 }
 
 /// Deletes the action when its ttl is over.
-fn expire(ctx: &Context) -> Option<Next> {
+fn expire(ctx: &PlanContext) -> Option<Next> {
     let ttl = ctx.action.spec.ttl_seconds_after_finished?;
     let finished = ctx.status.finished_at.as_ref()?;
     if gitops_manager(&ctx.action.metadata).is_some() {
@@ -109,19 +109,19 @@ fn expire(ctx: &Context) -> Option<Next> {
 
 /// The receipt of an action that a loop made: it goes with the action, or a loop would leave one for each decision, for ever.
 /// The loop's Execution knows by itself which of its decisions were carried out.
-fn receipt_of_a_loop(ctx: &Context) -> Option<Identity> {
+fn receipt_of_a_loop(ctx: &PlanContext) -> Option<Identity> {
     let mut owners = ctx.action.metadata.owner_references.iter().flatten();
     owners.find(|owner| owner.kind == Execution::kind(&()))?;
     own_receipt(ctx).map(|receipt| receipt.id.clone())
 }
 
-fn own_receipt<'a>(ctx: &Context<'a>) -> Option<&'a ReceiptFact> {
+fn own_receipt<'a>(ctx: &PlanContext<'a>) -> Option<&'a ReceiptFact> {
     let receipt = ctx.world.receipt(&ctx.key(&identity::receipt_name(ctx.action)));
     receipt.filter(|receipt| receipt.action_uid == ctx.id().uid)
 }
 
 /// An action that is deleted before it has begun: nothing was done, so there is nothing to remember.
-pub fn give_up(ctx: &Context) -> Next {
+pub fn give_up(ctx: &PlanContext) -> Next {
     match own_receipt(ctx) {
         Some(receipt) => Next::Do(Effect::DeleteReceipt { receipt: receipt.id.clone() }),
         None => let_go(ctx),
@@ -129,7 +129,7 @@ pub fn give_up(ctx: &Context) -> Next {
 }
 
 /// Takes our finalizer off.
-fn let_go(ctx: &Context) -> Next {
+fn let_go(ctx: &PlanContext) -> Next {
     let finalizers = ctx.action.metadata.finalizers.clone().unwrap_or_default();
     if !finalizers.iter().any(|name| name == marks::FINALIZER) {
         return NOTHING;

@@ -1,4 +1,4 @@
-//! One slot, forwards: what brings it on from each step. Past the safe point, see `carry_through`.
+//! One slot, forwards: what brings it on from each step. Past the safe point, see `eviction`.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -12,7 +12,7 @@ use super::effect::{Claimable, Effect, PodChange};
 use super::rollback;
 use super::scope::Scope;
 use super::set::Pods;
-use super::slot::{Turn, View};
+use super::slot::{SlotNext, View};
 
 /// How long the ReplicaSet controller may leave a set with a pod too few before we believe that somebody scaled it, and
 /// look at the whole again.
@@ -24,14 +24,14 @@ const SETTLE: SignedDuration = SignedDuration::from_secs(5);
 const CATCH_UP: SignedDuration = SignedDuration::from_secs(15);
 
 impl<'a> View<'a> {
-    pub fn forward(&self, step: Step) -> Turn {
+    pub fn forward(&self, step: Step) -> SlotNext {
         let verb = self.ctx.work.verb;
         if self.victim_lost() {
             return self.roll_back(Reason::VictimGone, "the old pod was deleted by somebody else");
         }
         match step {
             Step::Planned => self.detach(step),
-            Step::Creating => self.make_newcomer(),
+            Step::Creating => self.make_replacement(),
             Step::Scheduling => self.await_node(),
             Step::Readying => self.await_ready(),
             Step::Detached => self.claim(step),
@@ -63,7 +63,7 @@ impl<'a> View<'a> {
     }
 
     /// Takes the old pod out of its set: the last moment at which everything may simply wait.
-    pub fn detach(&self, step: Step) -> Turn {
+    pub fn detach(&self, step: Step) -> SlotNext {
         let (Some(victim), Some(scope), Some(pods)) = (self.victim, &self.scope, self.pods()) else {
             return self.hold(step, None, None, None);
         };
@@ -73,16 +73,16 @@ impl<'a> View<'a> {
         // The clock of Readying has run since the new pod was scheduled.
         let before =
             if step == Step::Planned { SignedDuration::ZERO } else { self.ctx.ready_time() + self.ctx.stable_time() };
-        let patience = before + self.ctx.drain_time();
+        let timeout = before + self.ctx.drain_time();
         if let Some((reason, message)) = self.unrest(scope, &pods).or_else(|| self.budget(victim)) {
-            return self.hold_or_back(step, reason, message, patience);
+            return self.hold_or_back(step, reason, message, timeout);
         }
         // Whose substitute is still to come must find it: what is there when this pod is taken out counts as there before.
         if pods.wanted_by_others(&self.slot.id) {
             let message = "the substitute of another replica of the set is still to come".to_owned();
-            return self.hold_or_back(step, Reason::VictimBusy, message, patience);
+            return self.hold_or_back(step, Reason::VictimBusy, message, timeout);
         }
-        Turn::Act(Effect::ChangePod {
+        SlotNext::Do(Effect::ChangePod {
             pod: victim.id.clone(),
             change: PodChange::Detach {
                 label: self.slot.label.clone(),
@@ -122,13 +122,13 @@ impl<'a> View<'a> {
     }
 
     /// Chooses the pod that goes when the new one comes in: the one that the set makes in place of what was taken out.
-    fn claim(&self, step: Step) -> Turn {
+    fn claim(&self, step: Step) -> SlotNext {
         let Some(pods) = self.pods() else { return self.hold(step, None, None, None) };
-        if let Some(turn) = self.newcomer_failure(step) {
-            return turn;
+        if let Some(next) = self.replacement_failure(step) {
+            return next;
         }
-        if let Some(turn) = self.mark_surplus(&pods) {
-            return turn;
+        if let Some(next) = self.mark_surplus(&pods) {
+            return next;
         }
         if pods.is_short() {
             // The set is refused more pods, and so has a free place: no surplus is needed.
@@ -148,13 +148,13 @@ impl<'a> View<'a> {
     }
 
     /// Marks the surplus that this slot needs, if there is one to mark.
-    pub fn mark_surplus(&self, pods: &Pods<'a>) -> Option<Turn> {
+    pub fn mark_surplus(&self, pods: &Pods<'a>) -> Option<SlotNext> {
         let orphan = || if pods.excess() == 0 && !pods.is_short() { pods.orphan() } else { None };
         let pod = pods.unclaimed(self.slot).or_else(orphan)?;
         Some(self.mark(pod))
     }
 
-    pub fn mark(&self, pod: &PodFact) -> Turn {
+    pub fn mark(&self, pod: &PodFact) -> SlotNext {
         let label = &self.slot.label;
         let rests_on = Claimable {
             label: pod.labels.get(label).map(|value| (label.clone(), value.clone())),
@@ -162,16 +162,16 @@ impl<'a> View<'a> {
             annotated: pod.annotated,
         };
         let change = PodChange::Mark { slot: self.slot.id.clone(), rests_on };
-        Turn::Act(Effect::ChangePod { pod: pod.id.clone(), change })
+        SlotNext::Do(Effect::ChangePod { pod: pod.id.clone(), change })
     }
 
     /// Hands the new pod to the set, which then lets the marked one go.
-    pub fn take_in(&self, step: Step) -> Turn {
-        let (Some(pod), Some(scope), Some(pods)) = (self.newcomer, &self.scope, self.pods()) else {
-            return self.newcomer_failure(step).unwrap_or_else(|| self.hold(step, None, None, None));
+    pub fn take_in(&self, step: Step) -> SlotNext {
+        let (Some(pod), Some(scope), Some(pods)) = (self.replacement, &self.scope, self.pods()) else {
+            return self.replacement_failure(step).unwrap_or_else(|| self.hold(step, None, None, None));
         };
-        if let Some(turn) = self.newcomer_failure(step) {
-            return turn;
+        if let Some(next) = self.replacement_failure(step) {
+            return next;
         }
         if let Some((reason, message)) = self.unready(&pods) {
             return self.hold_or_back(step, reason, message, self.ctx.ready_time());
@@ -188,14 +188,14 @@ impl<'a> View<'a> {
     }
 
     /// Puts a pod into the set.
-    pub fn attach(&self, pod: &PodFact, scope: &Scope<'a>) -> Turn {
+    pub fn attach(&self, pod: &PodFact, scope: &Scope<'a>) -> SlotNext {
         let value = scope.set.selector.labels.get(&self.slot.label).cloned().unwrap_or_default();
         let change = PodChange::Attach { label: self.slot.label.clone(), value, set: self.slot.replica_set.clone() };
-        Turn::Act(Effect::ChangePod { pod: pod.id.clone(), change })
+        SlotNext::Do(Effect::ChangePod { pod: pod.id.clone(), change })
     }
 
     /// Changes the workload's replicas, once.
-    pub fn scale(&self, step: Step, by: i32) -> Turn {
+    pub fn scale(&self, step: Step, by: i32) -> SlotNext {
         let (Some(scope), Some(pods)) = (&self.scope, self.pods()) else { return self.hold(step, None, None, None) };
         // A delete has its old pod out already, so that it is past the safe point.
         if self.ctx.suspended() && by > 0 {
@@ -229,22 +229,22 @@ impl<'a> View<'a> {
     /// so choose another. Taking a pod in needs no such wait: that is an event of the same watch as the mark.
     pub fn catching_up(&self, step: Step) -> Option<Timestamp> {
         let until = self.ctx.world.broken_off()? + CATCH_UP;
-        let patient = !self.overdue(step, self.ctx.drain_time()).unwrap_or(false);
-        (self.ctx.now < until && patient).then_some(until)
+        let in_time = !self.overdue(step, self.ctx.drain_time()).unwrap_or(false);
+        (self.ctx.now < until && in_time).then_some(until)
     }
 
-    fn adopted(&self) -> Turn {
-        match self.newcomer_failure(Step::Adopted) {
-            Some(turn) => turn,
+    fn adopted(&self) -> SlotNext {
+        match self.replacement_failure(Step::Adopted) {
+            Some(next) => next,
             None => self.commit(),
         }
     }
 
     /// Break before make: the place that the old pod frees is for the new one. A substitute that has no node yet either
     /// would be after it, too, and goes first: the set takes the new pod as it is and lets the marked one go.
-    fn make_room(&self) -> Turn {
+    fn make_room(&self) -> SlotNext {
         let waits = |pod: &&PodFact| pod.is_active() && pod.node.is_none();
-        match (self.newcomer.filter(waits), self.surplus(), &self.scope) {
+        match (self.replacement.filter(waits), self.surplus(), &self.scope) {
             (Some(pod), Some((surplus, pods)), Some(scope)) if waits(&surplus) && pods.may_take_in() => {
                 self.attach(pod, scope)
             }
@@ -253,13 +253,13 @@ impl<'a> View<'a> {
     }
 
     /// Records that the old pod's eviction is due.
-    fn commit(&self) -> Turn {
+    fn commit(&self) -> SlotNext {
         let mut slot = self.noted();
         slot.evicting = true;
         slot.scaled = self.scaled();
         slot.step = Step::Evicting;
         slot.since = Time(self.ctx.now);
         (slot.reason, slot.message) = (None, None);
-        Turn::Become(slot)
+        SlotNext::Record(slot)
     }
 }

@@ -44,7 +44,7 @@ pub fn slot_id(action_uid: &str, index: i32) -> String {
 /// Name of a slot's new pod in one attempt: as the ReplicaSet would call it, but the same each time we ask, so that
 /// creating it twice is impossible.
 #[must_use]
-pub fn newcomer_name(set_name: &str, slot: &str, attempt: i32) -> String {
+pub fn replacement_name(set_name: &str, slot: &str, attempt: i32) -> String {
     let mut name = set_name.to_owned();
     name.truncate(240);
     format!("{name}-{}", digest(&[slot, &attempt.to_string()], 8))

@@ -73,7 +73,7 @@ fn orphans(world: &World) -> impl Iterator<Item = (&PodFact, &str)> {
         .filter(|(_, slot)| world.action_of(slot).is_none())
 }
 
-/// A pod that a set owns is only freed of our marks. A newcomer that nobody took goes. A victim that left its set is not
+/// A pod that a set owns is only freed of our marks. A replacement that nobody took goes. A victim that left its set is not
 /// touched: it still serves, and it goes with its action by its owner reference.
 fn cleanup(world: &World, pod: &PodFact) -> Option<Effect> {
     let id = pod.id.clone();
@@ -84,7 +84,7 @@ fn cleanup(world: &World, pod: &PodFact) -> Option<Effect> {
         return Some(Effect::ChangePod { pod: id, change: PodChange::Unmark { cost } });
     }
     match pod.marks.role.as_deref() {
-        Some(marks::ROLE_NEWCOMER) => Some(Effect::DeletePod { pod: id }),
+        Some(marks::ROLE_REPLACEMENT) => Some(Effect::DeletePod { pod: id }),
         _ => None,
     }
 }
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_cost_that_is_not_ours_stays() {
-        let mut one = pod("one", marks::ROLE_NEWCOMER, true);
+        let mut one = pod("one", marks::ROLE_REPLACEMENT, true);
         one.marks.cost = Some("7".into());
         let all = swept(&world(vec![one]));
         assert!(
@@ -154,8 +154,8 @@ mod tests {
     }
 
     #[test]
-    fn a_newcomer_that_nobody_took_goes() {
-        let all = swept(&world(vec![pod("one", marks::ROLE_NEWCOMER, false)]));
+    fn a_replacement_that_nobody_took_goes() {
+        let all = swept(&world(vec![pod("one", marks::ROLE_REPLACEMENT, false)]));
         assert!(matches!(&all[..], [Effect::DeletePod { pod }] if pod.uid == "one"));
     }
 
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn a_pod_that_was_claimed_again_meanwhile_begins_anew() {
         let mut leftovers = Leftovers::default();
-        let orphaned = world(vec![pod("one", marks::ROLE_NEWCOMER, false)]);
+        let orphaned = world(vec![pod("one", marks::ROLE_REPLACEMENT, false)]);
         leftovers.sweep(&orphaned, at(0));
         leftovers.sweep(&world(vec![]), at(5));
         assert_eq!(leftovers.sweep(&orphaned, at(11)).0, []);

@@ -9,15 +9,15 @@ pub mod identity;
 pub mod janitor;
 
 mod admission;
-mod carry_through;
 mod choose;
 mod context;
 mod ending;
+mod eviction;
 mod forward;
-mod newcomer;
 mod nodes;
 mod place;
 mod refusal;
+mod replacement;
 mod report;
 mod rollback;
 mod scope;
@@ -37,13 +37,13 @@ use crate::api::workload_action::{Mode, WorkloadAction, WorkloadActionStatus};
 use crate::logic::facts::Key;
 use crate::logic::world::World;
 use choose::Choice;
-use context::{Context, Verb, Work};
+use context::{PlanContext, Verb, Work};
 use effect::{Effect, NewReceipt, Next};
 use ending::{after, conclude, finish, give_up};
 pub use refusal::refused;
-use report::State;
+use report::ActionState;
 use scope::Stop;
-use slot::Turn;
+use slot::SlotNext;
 
 /// How long an action may name something that does not exist yet: the object may have been made together with it, and our
 /// watches of different kinds keep no order between them.
@@ -81,7 +81,7 @@ pub fn next(key: &Key, world: &World, now: Timestamp, limits: &Limits) -> Next {
     let clock = status.suspended_at.as_ref().map_or(now, |time| time.0);
     let shown =
         work.clone().unwrap_or(Work { verb: Verb::Move, workload: None, pod: None, from: None, to: None, count: 1 });
-    let ctx = Context { world, now, clock, limits, action, status, work: shown };
+    let ctx = PlanContext { world, now, clock, limits, action, status, work: shown };
     if status.finished_at.is_some() {
         return after(&ctx);
     }
@@ -89,7 +89,7 @@ pub fn next(key: &Key, world: &World, now: Timestamp, limits: &Limits) -> Next {
         return give_up(&ctx);
     }
     if let Err(stop) = work {
-        return finish(&ctx, status.clone(), State::Failed { reason: stop.reason, message: stop.message });
+        return finish(&ctx, status.clone(), ActionState::Failed { reason: stop.reason, message: stop.message });
     }
     if let Some(next) = suspension(&ctx) {
         return next;
@@ -103,13 +103,13 @@ pub fn next(key: &Key, world: &World, now: Timestamp, limits: &Limits) -> Next {
 }
 
 /// Stops and restarts the clocks.
-fn suspension(ctx: &Context) -> Option<Next> {
+fn suspension(ctx: &PlanContext) -> Option<Next> {
     let mut status = ctx.status.clone();
     match (ctx.suspended(), &ctx.status.suspended_at) {
         (true, None) => {
             status.suspended_at = Some(Time(ctx.now));
             let message = "stops at its next safe point; set spec.suspend to false to go on".into();
-            Some(record(ctx, report::status(ctx, status, &State::Suspended { message })))
+            Some(record(ctx, report::status(ctx, status, &ActionState::Suspended { message })))
         }
         (false, Some(since)) => {
             let pause = ctx.now.duration_since(since.0);
@@ -126,8 +126,8 @@ fn suspension(ctx: &Context) -> Option<Next> {
 }
 
 /// What ends an action that has not begun.
-fn before(ctx: &Context) -> Option<Next> {
-    let fail = |reason, message: String| Some(finish(ctx, ctx.status.clone(), State::Failed { reason, message }));
+fn before(ctx: &PlanContext) -> Option<Next> {
+    let fail = |reason, message: String| Some(finish(ctx, ctx.status.clone(), ActionState::Failed { reason, message }));
     if ctx.action.spec.abort {
         return fail(Reason::Aborted, "spec.abort was set before anything was done".into());
     }
@@ -139,14 +139,14 @@ fn before(ctx: &Context) -> Option<Next> {
     if ctx.action.spec.not_after.as_ref().is_some_and(|limit| ctx.now > limit.0) {
         return fail(
             Reason::Expired,
-            "notAfter was over before its turn came; make a new action if it is still wanted".into(),
+            "notAfter was over before its next_of_slot came; make a new action if it is still wanted".into(),
         );
     }
     None
 }
 
 /// The end of an action whose receipt says that it ran before, as another object.
-fn already_executed(ctx: &Context) -> Option<Next> {
+fn already_executed(ctx: &PlanContext) -> Option<Next> {
     let name = identity::receipt_name(ctx.action);
     let receipt = ctx.world.receipt(&ctx.key(&name)).filter(|receipt| receipt.action_uid != ctx.id().uid)?;
     let mut status = ctx.status.clone();
@@ -154,34 +154,36 @@ fn already_executed(ctx: &Context) -> Option<Next> {
     status.receipt = Some(name.clone());
     let again = format!("to run it once more, delete WorkloadActionReceipt {name} and apply the action anew");
     let state = match &receipt.outcome {
-        None => State::Done { reason: Reason::AlreadyExecuted, message: format!("this action ran before; {again}") },
+        None => {
+            ActionState::Done { reason: Reason::AlreadyExecuted, message: format!("this action ran before; {again}") }
+        }
         Some(outcome) => {
             let message = format!("this action ran before and ended as {outcome}; {again}");
-            State::Failed { reason: Reason::AlreadyExecuted, message }
+            ActionState::Failed { reason: Reason::AlreadyExecuted, message }
         }
     };
     Some(finish(ctx, status, state))
 }
 
 /// The slots that have begun: their next effect, record or wait; then those that are still to begin.
-fn at_work(ctx: &Context) -> Next {
-    let mut turns: Vec<(&Slot, Turn)> = ctx.working().map(|slot| (slot, slot::turn(ctx, slot))).collect();
+fn at_work(ctx: &PlanContext) -> Next {
+    let mut planned: Vec<(&Slot, SlotNext)> = ctx.working().map(|slot| (slot, slot::next(ctx, slot))).collect();
     // Of several that go to another node only one does now: the others choose theirs when it is known where that one went.
     let mut gone = false;
-    turns.retain(|(old, turn)| match turn {
-        Turn::Become(new) if goes_elsewhere(old, new) => !std::mem::replace(&mut gone, true),
-        Turn::Become(_) | Turn::Act(_) | Turn::Hold(_) => true,
+    planned.retain(|(old, next_of_slot)| match next_of_slot {
+        SlotNext::Record(new) if goes_elsewhere(old, new) => !std::mem::replace(&mut gone, true),
+        SlotNext::Record(_) | SlotNext::Do(_) | SlotNext::Wait(_) => true,
     });
-    let shown = shown_slots(ctx, &turns);
-    if turns.iter().any(|(_, turn)| matches!(turn, Turn::Become(_))) {
-        return turned(ctx, shown);
+    let shown = shown_slots(ctx, &planned);
+    if planned.iter().any(|(_, next_of_slot)| matches!(next_of_slot, SlotNext::Record(_))) {
+        return record_slots(ctx, shown);
     }
     let mut until = None;
-    for (_, turn) in turns {
-        match turn {
-            Turn::Act(effect) => return first_receipt(ctx).unwrap_or(Next::Do(effect)),
-            Turn::Hold(hold) => until = earlier(until, hold.until),
-            Turn::Become(_) => {}
+    for (_, next_of_slot) in planned {
+        match next_of_slot {
+            SlotNext::Do(effect) => return first_receipt(ctx).unwrap_or(Next::Do(effect)),
+            SlotNext::Wait(hold) => until = earlier(until, hold.until),
+            SlotNext::Record(_) => {}
         }
     }
     match unfilled(ctx) {
@@ -192,7 +194,7 @@ fn at_work(ctx: &Context) -> Next {
 }
 
 /// Records what slots have become; where that is success for all, the action's end in the same write.
-fn turned(ctx: &Context, slots: Vec<Slot>) -> Next {
+fn record_slots(ctx: &PlanContext, slots: Vec<Slot>) -> Next {
     let all = i32::try_from(slots.len()) == Ok(ctx.work.count);
     if all && slots.iter().all(|slot| slot.step == Step::Succeeded) {
         let state = report::ended(ctx, &slots);
@@ -208,7 +210,7 @@ fn turned(ctx: &Context, slots: Vec<Slot>) -> Next {
 
 /// Its new pod is to be on another node than before.
 fn goes_elsewhere(old: &Slot, new: &Slot) -> bool {
-    let node = |slot: &Slot| slot.newcomer.as_ref().map(|newcomer| newcomer.node.clone());
+    let node = |slot: &Slot| slot.replacement.as_ref().map(|replacement| replacement.node.clone());
     node(old) != node(new)
 }
 
@@ -217,14 +219,14 @@ fn earlier(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
 }
 
 /// The slots as they are to be shown and recorded, given what each wants.
-fn shown_slots(ctx: &Context, turns: &[(&Slot, Turn)]) -> Vec<Slot> {
+fn shown_slots(ctx: &PlanContext, planned: &[(&Slot, SlotNext)]) -> Vec<Slot> {
     let mut slots = ctx.status.slots.clone();
-    for (old, turn) in turns {
+    for (old, next_of_slot) in planned {
         let Some(slot) = slots.iter_mut().find(|slot| slot.id == old.id) else { continue };
-        match turn {
-            Turn::Become(new) => *slot = new.clone(),
-            Turn::Act(_) => {}
-            Turn::Hold(hold) => {
+        match next_of_slot {
+            SlotNext::Record(new) => *slot = new.clone(),
+            SlotNext::Do(_) => {}
+            SlotNext::Wait(hold) => {
                 let view = slot::View::new(ctx, old);
                 *slot = view.noted();
                 slot.scaled = view.scaled();
@@ -238,14 +240,14 @@ fn shown_slots(ctx: &Context, turns: &[(&Slot, Turn)]) -> Vec<Slot> {
     slots
 }
 
-fn with_slots(ctx: &Context, slots: Vec<Slot>) -> WorkloadActionStatus {
+fn with_slots(ctx: &PlanContext, slots: Vec<Slot>) -> WorkloadActionStatus {
     let state = report::working(ctx, &slots);
     report::status(ctx, WorkloadActionStatus { slots, ..ctx.status.clone() }, &state)
 }
 
 /// The numbers and attempts of the slots that are still to begin; None where all have, or where one has failed and so no
 /// other is begun.
-fn unfilled(ctx: &Context) -> Option<Vec<(i32, i32)>> {
+fn unfilled(ctx: &PlanContext) -> Option<Vec<(i32, i32)>> {
     let slots = &ctx.status.slots;
     if ctx.aborted() || slots.iter().any(|slot| slot.step.is_end() && slot.step != Step::Succeeded) {
         return None;
@@ -258,7 +260,7 @@ fn unfilled(ctx: &Context) -> Option<Vec<(i32, i32)>> {
 }
 
 /// Begins slots, if it is their turn; `shown` is how those at work are, `until` how long they wait.
-fn begin(ctx: &Context, open: &[(i32, i32)], shown: Vec<Slot>, until: Option<Timestamp>) -> Next {
+fn begin(ctx: &PlanContext, open: &[(i32, i32)], shown: Vec<Slot>, until: Option<Timestamp>) -> Next {
     match choose::choose(ctx, open) {
         Choice::Begin { slots, plan } if ctx.action.spec.mode == Mode::Plan => planned(ctx, slots, plan),
         Choice::Begin { slots, plan } => admit(ctx, slots, plan),
@@ -272,13 +274,13 @@ fn begin(ctx: &Context, open: &[(i32, i32)], shown: Vec<Slot>, until: Option<Tim
 }
 
 /// mode: Plan ends here.
-fn planned(ctx: &Context, slots: Vec<Slot>, plan: Plan) -> Next {
+fn planned(ctx: &PlanContext, slots: Vec<Slot>, plan: Plan) -> Next {
     let words: Vec<String> = slots.iter().map(|slot| report::slot_words(ctx.work.verb, slot)).collect();
     let message = format!("would do: {}", words.join("; "));
     let mut status = report::status(
         ctx,
         WorkloadActionStatus { slots, ..ctx.status.clone() },
-        &State::Done { reason: Reason::Planned, message },
+        &ActionState::Done { reason: Reason::Planned, message },
     );
     status.slots.clear();
     status.plan = Some(plan);
@@ -286,7 +288,7 @@ fn planned(ctx: &Context, slots: Vec<Slot>, plan: Plan) -> Next {
     record(ctx, status)
 }
 
-fn admit(ctx: &Context, slots: Vec<Slot>, plan: Plan) -> Next {
+fn admit(ctx: &PlanContext, slots: Vec<Slot>, plan: Plan) -> Next {
     let finalizers = ctx.action.metadata.finalizers.clone().unwrap_or_default();
     if !finalizers.iter().any(|name| name == marks::FINALIZER) {
         let finalizers = finalizers.into_iter().chain([marks::FINALIZER.to_owned()]).collect();
@@ -308,20 +310,21 @@ fn admit(ctx: &Context, slots: Vec<Slot>, plan: Plan) -> Next {
 }
 
 /// Waits for its turn, but not for ever.
-fn queue(ctx: &Context, reason: Reason, message: String) -> Next {
+fn queue(ctx: &PlanContext, reason: Reason, message: String) -> Next {
     let since = ctx.status.queued_at.as_ref().map_or(ctx.now, |time| time.0);
     let deadline = since + ctx.queue_time();
     if ctx.clock >= deadline {
-        let stop = Stop::now(Reason::QueueTimedOut, format!("its turn did not come within queueSeconds: {message}"));
+        let stop =
+            Stop::now(Reason::QueueTimedOut, format!("its next_of_slot did not come within queueSeconds: {message}"));
         return refuse(ctx, stop, ctx.status.plan.clone().unwrap_or_default());
     }
     let status = WorkloadActionStatus { queued_at: Some(Time(since)), ..ctx.status.clone() };
-    let state = State::Working { shown: Reason::Queued, why: reason, message };
+    let state = ActionState::Working { shown: Reason::Queued, why: reason, message };
     wait(ctx, report::status(ctx, status, &state), Some(deadline.min(ctx.now + QUEUE_PACE)))
 }
 
 /// Ends what cannot begin, with nothing at work; what may only be late gets a moment.
-fn refuse(ctx: &Context, stop: Stop, plan: Plan) -> Next {
+fn refuse(ctx: &PlanContext, stop: Stop, plan: Plan) -> Next {
     let until = ctx.created() + GRACE;
     if stop.soon && ctx.now < until && until <= ctx.now + GRACE {
         return Next::Wait { until: Some(until), report: None };
@@ -339,11 +342,11 @@ fn refuse(ctx: &Context, stop: Stop, plan: Plan) -> Next {
     }
     let done = status.slots.len();
     let share = if done > 0 { format!("{done} of {} replicas done; ", ctx.work.count) } else { String::new() };
-    finish(ctx, status, State::Failed { reason: stop.reason, message: format!("{share}{}", stop.message) })
+    finish(ctx, status, ActionState::Failed { reason: stop.reason, message: format!("{share}{}", stop.message) })
 }
 
 /// The receipt comes before the first effect.
-fn first_receipt(ctx: &Context) -> Option<Next> {
+fn first_receipt(ctx: &PlanContext) -> Option<Next> {
     if let Some(receipt) = missing_receipt(ctx) {
         return Some(Next::Do(Effect::WriteReceipt(receipt)));
     }
@@ -353,7 +356,7 @@ fn first_receipt(ctx: &Context) -> Option<Next> {
 }
 
 /// The action's receipt, where there is none of its name.
-fn missing_receipt(ctx: &Context) -> Option<NewReceipt> {
+fn missing_receipt(ctx: &PlanContext) -> Option<NewReceipt> {
     let key = ctx.key(&identity::receipt_name(ctx.action));
     if ctx.world.receipt(&key).is_some() {
         return None;
@@ -369,12 +372,12 @@ fn missing_receipt(ctx: &Context) -> Option<NewReceipt> {
     Some(NewReceipt { key, spec })
 }
 
-fn record(ctx: &Context, status: WorkloadActionStatus) -> Next {
+fn record(ctx: &PlanContext, status: WorkloadActionStatus) -> Next {
     Next::Do(Effect::Record { action: ctx.id(), status: Box::new(status) })
 }
 
 /// Waits, with a report where the record does not say so yet.
-fn wait(ctx: &Context, status: WorkloadActionStatus, until: Option<Timestamp>) -> Next {
+fn wait(ctx: &PlanContext, status: WorkloadActionStatus, until: Option<Timestamp>) -> Next {
     let report = (status != *ctx.status).then(|| Box::new(status));
     // A deadline that is past is judged when something happens; asking again at once would only spin.
     Next::Wait { until: until.filter(|time| *time > ctx.now), report }

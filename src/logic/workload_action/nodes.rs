@@ -28,7 +28,7 @@ impl Load {
 }
 
 /// A refusal of one node.
-pub type Refused = (Reason, String);
+pub type NodeRefusal = (Reason, String);
 
 /// The nodes with their loads, as one decision sees them.
 #[derive(Debug)]
@@ -54,8 +54,8 @@ impl<'a> Nodes<'a> {
         let sent = self.sent.get(node).copied().unwrap_or_default();
         let mut load = Load { pods: pods + sent.pods, requests: requests + sent.requests };
         for (action, slot) in self.world.slots_to(node) {
-            let Some(newcomer) = &slot.newcomer else { continue };
-            let known = self.world.pod(&Key::new(&action.namespace, &newcomer.name));
+            let Some(replacement) = &slot.replacement else { continue };
+            let known = self.world.pod(&Key::new(&action.namespace, &replacement.name));
             if known.is_none_or(|pod| pod.node.is_none()) {
                 load.add(self.asked(&Key::new(&action.namespace, &slot.replica_set.name)));
             }
@@ -87,7 +87,7 @@ impl<'a> Nodes<'a> {
 
     /// The share of the node that is left free with one more such pod, in thousandths of its scarcest resource; or why the
     /// pod cannot go there.
-    pub fn assess(&self, node: &NodeFact, pod: Option<&PodSpec>) -> Result<i64, Refused> {
+    pub fn assess(&self, node: &NodeFact, pod: Option<&PodSpec>) -> Result<i64, NodeRefusal> {
         let name = &node.id.key.name;
         let refuse = |reason, message: String| Err((reason, message));
         if node.terminating {
@@ -120,7 +120,7 @@ impl<'a> Nodes<'a> {
         self.room(node, pod.map(requests).unwrap_or_default())
     }
 
-    fn room(&self, node: &NodeFact, request: Requests) -> Result<i64, Refused> {
+    fn room(&self, node: &NodeFact, request: Requests) -> Result<i64, NodeRefusal> {
         let name = &node.id.key.name;
         let load = self.load(name);
         if load.pods >= node.pod_capacity {

@@ -6,9 +6,9 @@ use crate::api::workload_action::status::{PodOnNode, Slot, Step};
 use crate::logic::facts::{Identity, Key};
 use crate::logic::world::World;
 
-use super::context::{Context, Work};
+use super::context::{PlanContext, Work};
 use super::effect::{Effect, Next, PodChange, Refusal, RefusalKind};
-use super::slot::{self, Turn};
+use super::slot::{self, SlotNext};
 use super::{Limits, NOTHING, QUEUE_PACE, already_executed, record, wait, with_slots};
 use crate::logic::facts::Ledger;
 
@@ -22,11 +22,11 @@ pub fn refused(key: &Key, world: &World, now: Timestamp, effect: &Effect, refusa
     let Some(action) = world.action(key) else { return NOTHING };
     let (Some(status), Ok(work)) = (&action.status, Work::of(&action.spec)) else { return later(REFUSED_PACE) };
     let limits = Limits::default();
-    let ctx = Context { world, now, clock: now, limits: &limits, action, status, work };
+    let ctx = PlanContext { world, now, clock: now, limits: &limits, action, status, work };
     let slot = touched(&ctx, effect);
     let back = |slot: &Slot| {
         let view = slot::View::new(&ctx, slot);
-        let Turn::Become(new) = view.roll_back(refusal.kind.reason(), &refusal.message) else {
+        let SlotNext::Record(new) = view.roll_back(refusal.kind.reason(), &refusal.message) else {
             return later(REFUSED_PACE);
         };
         let slots = status.slots.iter().map(|old| if old.id == new.id { new.clone() } else { old.clone() }).collect();
@@ -34,16 +34,16 @@ pub fn refused(key: &Key, world: &World, now: Timestamp, effect: &Effect, refusa
     };
     match (effect, refusal.kind, slot) {
         (Effect::WriteReceipt(_), RefusalKind::Taken, _) => already_executed(&ctx).unwrap_or_else(|| later(QUEUE_PACE)),
-        (Effect::Evict { .. }, RefusalKind::Budget, Some(slot)) => told(&ctx, slot, refusal, QUEUE_PACE),
+        (Effect::Evict { .. }, RefusalKind::Budget, Some(slot)) => hold_refused(&ctx, slot, refusal, QUEUE_PACE),
         (_, RefusalKind::Gone, _) => later(QUEUE_PACE),
         (_, _, Some(slot)) if slot.step != Step::RollingBack && slot::View::new(&ctx, slot).can_go_back() => back(slot),
-        (_, _, Some(slot)) => told(&ctx, slot, refusal, REFUSED_PACE),
+        (_, _, Some(slot)) => hold_refused(&ctx, slot, refusal, REFUSED_PACE),
         (_, _, None) => later(REFUSED_PACE),
     }
 }
 
 /// Waits, with the refusal in the slot.
-fn told(ctx: &Context, slot: &Slot, refusal: &Refusal, pace: SignedDuration) -> Next {
+fn hold_refused(ctx: &PlanContext, slot: &Slot, refusal: &Refusal, pace: SignedDuration) -> Next {
     let mut slots = ctx.status.slots.clone();
     for shown in slots.iter_mut().filter(|shown| shown.id == slot.id) {
         (shown.reason, shown.message) = (Some(refusal.kind.reason()), Some(refusal.message.clone()));
@@ -52,12 +52,12 @@ fn told(ctx: &Context, slot: &Slot, refusal: &Refusal, pace: SignedDuration) -> 
 }
 
 /// The slot that an effect is for.
-fn touched<'a>(ctx: &Context<'a>, effect: &Effect) -> Option<&'a Slot> {
+fn touched<'a>(ctx: &PlanContext<'a>, effect: &Effect) -> Option<&'a Slot> {
     let of = |pod: &Identity| {
         let name = Some(&pod.key.name);
         ctx.status.slots.iter().find(|slot| {
             let own = |pod: &Option<PodOnNode>| pod.as_ref().map(|pod| &pod.name) == name;
-            own(&slot.victim) || own(&slot.newcomer)
+            own(&slot.victim) || own(&slot.replacement)
         })
     };
     let named = |id: &str| ctx.status.slots.iter().find(|slot| slot.id == id);

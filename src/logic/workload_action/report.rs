@@ -9,13 +9,13 @@ use crate::api::workload_action::status::{PodOnNode, Slot, Step, Summary};
 
 use crate::logic::conditions::{Stamp, condition};
 
-use super::context::{Context, Verb};
+use super::context::{PlanContext, Verb};
 use super::place::{source_words, target_words};
 use super::verb;
 
 /// How the action is, for the summary conditions.
 #[derive(Clone, Debug, PartialEq)]
-pub enum State {
+pub enum ActionState {
     /// Waiting or working: `shown` is the reason of Ready, `why` that of Reconciling.
     Working {
         shown: Reason,
@@ -37,7 +37,7 @@ pub enum State {
 }
 
 /// The status with these conditions and the summary of its slots.
-pub fn status(ctx: &Context, mut status: WorkloadActionStatus, state: &State) -> WorkloadActionStatus {
+pub fn status(ctx: &PlanContext, mut status: WorkloadActionStatus, state: &ActionState) -> WorkloadActionStatus {
     status.observed_generation = Some(ctx.generation());
     status.summary = Some(summary(ctx, &status.slots));
     status.conditions = conditions(&ctx.status.conditions, ctx.generation(), ctx.now, state);
@@ -50,23 +50,23 @@ pub fn status(ctx: &Context, mut status: WorkloadActionStatus, state: &State) ->
 
 /// The summary conditions of kstatus: Ready always; Reconciling or Stalled where they hold, never both.
 #[must_use]
-pub fn conditions(old: &[Condition], generation: i64, now: Timestamp, state: &State) -> Vec<Condition> {
+pub fn conditions(old: &[Condition], generation: i64, now: Timestamp, state: &ActionState) -> Vec<Condition> {
     let stamp = Stamp { generation, now };
     let new = |kind, value, reason: Reason, message: &str| condition(old, kind, value, reason.as_str(), message, stamp);
     match state {
-        State::Working { shown, why, message } => {
+        ActionState::Working { shown, why, message } => {
             vec![new("Ready", "Unknown", *shown, message), new("Reconciling", "True", *why, message)]
         }
-        State::Suspended { message } => vec![new("Ready", "Unknown", Reason::Suspended, message)],
-        State::Done { reason, message } => vec![new("Ready", "True", *reason, message)],
-        State::Failed { reason, message } => {
+        ActionState::Suspended { message } => vec![new("Ready", "Unknown", Reason::Suspended, message)],
+        ActionState::Done { reason, message } => vec![new("Ready", "True", *reason, message)],
+        ActionState::Failed { reason, message } => {
             vec![new("Ready", "False", *reason, message), new("Stalled", "True", *reason, message)]
         }
     }
 }
 
 /// Why a ttl that is asked for is not kept, if it is not: the object's manager would make it again.
-fn ttl_not_honored(ctx: &Context) -> Option<String> {
+fn ttl_not_honored(ctx: &PlanContext) -> Option<String> {
     ctx.action.spec.ttl_seconds_after_finished?;
     let manager = super::ending::gitops_manager(&ctx.action.metadata)?;
     Some(format!("{manager} manages this object and would make it again; take it out of its repository instead"))
@@ -74,7 +74,7 @@ fn ttl_not_honored(ctx: &Context) -> Option<String> {
 
 /// The action in short.
 #[must_use]
-pub fn summary(ctx: &Context, slots: &[Slot]) -> Summary {
+pub fn summary(ctx: &PlanContext, slots: &[Slot]) -> Summary {
     let work = ctx.work;
     let named = match (work.workload, work.pod) {
         (_, Some(pod)) => Some(format!("Pod/{}", pod.name)),
@@ -96,7 +96,7 @@ pub fn summary(ctx: &Context, slots: &[Slot]) -> Summary {
         action: verb(ctx.action).to_owned(),
         workload: named,
         from: nodes(|slot| slot.victim.as_ref(), work.from.map(source_words)),
-        to: nodes(|slot| slot.newcomer.as_ref(), work.to.map(target_words)),
+        to: nodes(|slot| slot.replacement.as_ref(), work.to.map(target_words)),
         done: format!("{done}/{}", work.count),
     }
 }
@@ -137,7 +137,7 @@ pub fn slot_words(verb: Verb, slot: &Slot) -> String {
 fn work_words(verb: Verb, slot: &Slot, done: bool) -> String {
     let place = |pod: &Option<PodOnNode>| pod.as_ref().map_or("?", |pod| pod.node.as_str()).to_owned();
     let name = |pod: &Option<PodOnNode>| pod.as_ref().map_or("?", |pod| pod.name.as_str()).to_owned();
-    let (victim, from, to) = (name(&slot.victim), place(&slot.victim), place(&slot.newcomer));
+    let (victim, from, to) = (name(&slot.victim), place(&slot.victim), place(&slot.replacement));
     match verb {
         Verb::Move => format!("move{} {victim} from {from} to {to}", if done { "d" } else { "" }),
         Verb::Create => format!("create{} a replica on {to}", if done { "d" } else { "" }),
@@ -147,10 +147,10 @@ fn work_words(verb: Verb, slot: &Slot, done: bool) -> String {
 
 /// How an action with these slots under way is: as the slot that is furthest behind.
 #[must_use]
-pub fn working(ctx: &Context, slots: &[Slot]) -> State {
+pub fn working(ctx: &PlanContext, slots: &[Slot]) -> ActionState {
     let open = slots.iter().filter(|slot| !slot.step.is_end());
     let Some(slot) = open.min_by_key(|slot| (slot.reason.is_none(), slot.step)) else {
-        return State::Working {
+        return ActionState::Working {
             shown: Reason::Verifying,
             why: Reason::Verifying,
             message: "all that was begun has ended".into(),
@@ -159,19 +159,19 @@ pub fn working(ctx: &Context, slots: &[Slot]) -> State {
     let message = slot_words(ctx.work.verb, slot);
     let step = Reason::from(slot.step);
     if slot.reason == Some(Reason::Suspended) {
-        return State::Suspended { message };
+        return ActionState::Suspended { message };
     }
     // Which step it is says more than why it waits, where it goes back or has to be tried again.
     let shown = match slot.step {
         Step::RollingBack | Step::Queued => step,
         _ => slot.reason.unwrap_or(step),
     };
-    State::Working { shown, why: slot.reason.unwrap_or(step), message }
+    ActionState::Working { shown, why: slot.reason.unwrap_or(step), message }
 }
 
 /// How an action ends whose slots have all ended.
 #[must_use]
-pub fn ended(ctx: &Context, slots: &[Slot]) -> State {
+pub fn ended(ctx: &PlanContext, slots: &[Slot]) -> ActionState {
     let verb = ctx.work.verb;
     let wanted = usize::try_from(ctx.work.count).unwrap_or(0);
     let done = slots.iter().filter(|slot| slot.step == Step::Succeeded).count();
@@ -180,13 +180,13 @@ pub fn ended(ctx: &Context, slots: &[Slot]) -> State {
         if done < wanted {
             let advice = "for those, apply another action";
             let message = format!("{done} of {wanted} replicas done, the others were not begun any more; {advice}");
-            return State::Failed { reason: Reason::Aborted, message };
+            return ActionState::Failed { reason: Reason::Aborted, message };
         }
         let message = match slots {
             [first, .., _] => format!("{}, and {} more", slot_words(verb, first), slots.len() - 1),
             all => all.first().map(|one| slot_words(verb, one)).unwrap_or_default(),
         };
-        return State::Done { reason: Reason::Succeeded, message };
+        return ActionState::Done { reason: Reason::Succeeded, message };
     };
     let reason = worst.reason.unwrap_or(Reason::Failed);
     let outcome = match worst.step {
@@ -202,5 +202,5 @@ pub fn ended(ctx: &Context, slots: &[Slot]) -> State {
         "; nothing is left changed: delete this action and apply it again to retry"
     };
     let advice = if done > 0 { "" } else { advice };
-    State::Failed { reason, message: format!("{share}{outcome}: {why} ({what}){advice}") }
+    ActionState::Failed { reason, message: format!("{share}{outcome}: {why} ({what}){advice}") }
 }

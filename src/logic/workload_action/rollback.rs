@@ -11,26 +11,26 @@ use super::context::Verb;
 use super::effect::Effect;
 use super::scope::Scope;
 use super::set::Pods;
-use super::slot::{Turn, View};
+use super::slot::{SlotNext, View};
 use crate::logic::facts::Ledger;
 
 /// How often a slot is begun anew after a change from outside undid it.
 const MOST_ATTEMPTS: i32 = 5;
 
 /// What a slot that is going back wants next.
-pub fn turn(view: &View) -> Turn {
+pub fn next(view: &View) -> SlotNext {
     if carried_through(view) {
         let mut slot = view.noted();
         slot.step = Step::Verifying;
         slot.since = Time(view.ctx.now);
         (slot.reason, slot.message) = (None, None);
-        return Turn::Become(slot);
+        return SlotNext::Record(slot);
     }
-    newcomer_away(view)
+    replacement_away(view)
         .or_else(|| victim_back(view))
         .or_else(|| replicas_back(view))
         .or_else(|| marks_off(view))
-        .unwrap_or_else(|| Turn::Become(ended(view)))
+        .unwrap_or_else(|| SlotNext::Record(ended(view)))
 }
 
 /// What we were about to undo turns out to have happened: an eviction was accepted whose answer never reached us, or the
@@ -44,31 +44,31 @@ fn carried_through(view: &View) -> bool {
 }
 
 /// The new pod goes, as long as it is not the set's.
-fn newcomer_away(view: &View) -> Option<Turn> {
-    let pod = view.newcomer.filter(|pod| !view.taken_in() && !pod.terminating)?;
-    Some(Turn::Act(Effect::DeletePod { pod: pod.id.clone() }))
+fn replacement_away(view: &View) -> Option<SlotNext> {
+    let pod = view.replacement.filter(|pod| !view.taken_in() && !pod.terminating)?;
+    Some(SlotNext::Do(Effect::DeletePod { pod: pod.id.clone() }))
 }
 
 /// The old pod goes back into its set, once something else is marked to go for it.
-fn victim_back(view: &View) -> Option<Turn> {
+fn victim_back(view: &View) -> Option<SlotNext> {
     let victim = view.victim.filter(|pod| pod.is_active() && view.is_out())?;
     let (Some(scope), Some(pods)) = (&view.scope, view.pods()) else {
         // Without its set it has no place to go back to; with the workload it would have been deleted, too.
-        return Some(Turn::Act(Effect::DeletePod { pod: victim.id.clone() }));
+        return Some(SlotNext::Do(Effect::DeletePod { pod: victim.id.clone() }));
     };
     if view.ctx.work.verb == Verb::Delete && view.scaled() {
         return Some(unscale(view, scope, 1));
     }
-    if let Some(turn) = substitute(view, &pods) {
-        return Some(turn);
+    if let Some(next) = substitute(view, &pods) {
+        return Some(next);
     }
     Some(view.attach(victim, scope))
 }
 
 /// Something of the set that goes when the old pod comes back: the new pod if the set has it, else the surplus.
-fn substitute(view: &View, pods: &Pods) -> Option<Turn> {
+fn substitute(view: &View, pods: &Pods) -> Option<SlotNext> {
     // Also where the surplus is still there: it may have become the substitute of another replica that is out.
-    if let Some(pod) = view.newcomer.filter(|pod| view.taken_in() && pod.is_active() && pod.marks.slot.is_none()) {
+    if let Some(pod) = view.replacement.filter(|pod| view.taken_in() && pod.is_active() && pod.marks.slot.is_none()) {
         return Some(view.mark(pod));
     }
     let marked = pods.surplus_of(&view.slot.id).is_some();
@@ -79,15 +79,15 @@ fn substitute(view: &View, pods: &Pods) -> Option<Turn> {
         // The set is about to let more go than are marked, or a change of its number is still on its way to it.
         return Some(wait(view));
     }
-    if let Some(turn) = view.mark_surplus(pods) {
-        return Some(turn);
+    if let Some(next) = view.mark_surplus(pods) {
+        return Some(next);
     }
     // The old pod serves meanwhile: there is no hurry, and without a substitute the set would choose who goes.
     (pods.is_to_make_one() || pods.may_let_more_go()).then(|| wait(view))
 }
 
 /// The workload's replicas go back to what they were, once the surplus is marked.
-fn replicas_back(view: &View) -> Option<Turn> {
+fn replicas_back(view: &View) -> Option<SlotNext> {
     let scope = view.scope.as_ref().filter(|_| view.scaled())?;
     let pods = view.pods()?;
     match view.ctx.work.verb {
@@ -102,18 +102,18 @@ fn replicas_back(view: &View) -> Option<Turn> {
 
 /// One replica fewer in the middle of a rollout, which is short of some by its own leave, may leave the workload with fewer
 /// than are asked for then: the number waits for its end, within reason; so it does after the watches broke off.
-fn calm(view: &View, scope: &Scope) -> Option<Turn> {
-    let (step, patience) = (Step::RollingBack, view.ctx.drain_time());
+fn calm(view: &View, scope: &Scope) -> Option<SlotNext> {
+    let (step, timeout) = (Step::RollingBack, view.ctx.drain_time());
     if let Some(until) = view.catching_up(step) {
         return Some(view.hold(step, view.slot.reason, view.slot.message.clone(), Some(until)));
     }
-    if !scope.rolls(view.ctx.world) || view.overdue(step, patience).unwrap_or(false) {
+    if !scope.rolls(view.ctx.world) || view.overdue(step, timeout).unwrap_or(false) {
         return None;
     }
-    Some(view.hold(step, view.slot.reason, view.slot.message.clone(), view.deadline(step, patience)))
+    Some(view.hold(step, view.slot.reason, view.slot.message.clone(), view.deadline(step, timeout)))
 }
 
-fn unscale(view: &View, scope: &Scope, by: i32) -> Turn {
+fn unscale(view: &View, scope: &Scope, by: i32) -> SlotNext {
     if ledger_is_taken(view, scope) {
         return wait(view);
     }
@@ -121,19 +121,19 @@ fn unscale(view: &View, scope: &Scope, by: i32) -> Turn {
 }
 
 /// What this slot marked goes by itself where the set has too many; where not, the mark comes off.
-fn marks_off(view: &View) -> Option<Turn> {
+fn marks_off(view: &View) -> Option<SlotNext> {
     if let Some((marked, pods)) = view.surplus() {
         return Some(match view.release(Step::RollingBack, marked, &pods) {
             // Why it goes back is to stay what the user reads.
-            Turn::Hold(_) => wait(view),
-            turn => turn,
+            SlotNext::Wait(_) => wait(view),
+            next => next,
         });
     }
     // The new pod is on its way out: gone is gone.
-    view.newcomer.filter(|pod| pod.terminating && !view.taken_in()).map(|_| wait(view))
+    view.replacement.filter(|pod| pod.terminating && !view.taken_in()).map(|_| wait(view))
 }
 
-fn wait(view: &View) -> Turn {
+fn wait(view: &View) -> SlotNext {
     view.hold(Step::RollingBack, view.slot.reason, view.slot.message.clone(), None)
 }
 
@@ -146,7 +146,7 @@ fn ended(view: &View) -> Slot {
     if again && slot.attempt < MOST_ATTEMPTS && !view.ctx.aborted() && !slot.evicting {
         slot.step = Step::Queued;
         slot.attempt += 1;
-        (slot.victim, slot.newcomer) = (None, None);
+        (slot.victim, slot.replacement) = (None, None);
         slot.tried.clear();
     } else {
         slot.step = if slot.reason == Some(Reason::Aborted) { Step::Aborted } else { Step::RolledBack };
@@ -169,9 +169,9 @@ pub fn ledger_is_taken(view: &View, scope: &Scope) -> bool {
 }
 
 /// The patch that changes the replicas together with the ledger.
-pub fn scale(view: &View, scope: &Scope, by: i32, undone: bool, peers: Vec<String>) -> Turn {
+pub fn scale(view: &View, scope: &Scope, by: i32, undone: bool, peers: Vec<String>) -> SlotNext {
     let from = scope.replicas();
     let to = from.saturating_add(by).max(0);
     let ledger = Ledger { slot: view.slot.id.clone(), undone, from, to, peers };
-    Turn::Act(Effect::Scale { workload: scope.scalable(), replicas: to, ledger: Some(ledger.render()) })
+    SlotNext::Do(Effect::Scale { workload: scope.scalable(), replicas: to, ledger: Some(ledger.render()) })
 }

@@ -69,7 +69,7 @@ impl<'a> Scope<'a> {
             return Err(Stop::now(Reason::NotSupported, format!("pod {name} is a static pod: {advice}")));
         }
         if pod.marks.role.as_deref() == Some(marks::ROLE_VICTIM)
-            || pod.marks.role.as_deref() == Some(marks::ROLE_NEWCOMER)
+            || pod.marks.role.as_deref() == Some(marks::ROLE_REPLACEMENT)
         {
             return Err(Stop::soon(Reason::VictimBusy, format!("pod {name} is at work in another action")));
         }

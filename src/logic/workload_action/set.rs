@@ -153,15 +153,15 @@ impl<'a> Pods<'a> {
     pub fn needs_surplus(&self, slot: &Slot) -> bool {
         let namespace = &self.set.id.key.namespace;
         let pod = |name: &str| self.world.pod(&Key::new(namespace, name));
-        let newcomer = slot.newcomer.as_ref().and_then(|newcomer| pod(&newcomer.name));
-        let taken_in = newcomer.is_some_and(|pod| pod.is_of(&self.set.id.uid));
+        let replacement = slot.replacement.as_ref().and_then(|replacement| pod(&replacement.name));
+        let taken_in = replacement.is_some_and(|pod| pod.is_of(&self.set.id.uid));
         let victim = slot.victim.as_ref().and_then(|victim| pod(&victim.name));
         let out = victim.is_some_and(|pod| pod.is_marked_by(&slot.id) && !pod.is_of(&self.set.id.uid));
         match slot.step {
             Step::Succeeded | Step::RolledBack | Step::Failed | Step::Aborted | Step::Expired | Step::Queued => false,
             Step::RollingBack => out,
-            // A delete (no newcomer) needs none once the number is lowered: the surplus goes by that.
-            _ if slot.newcomer.is_none() && slot.scaled => false,
+            // A delete (no replacement) needs none once the number is lowered: the surplus goes by that.
+            _ if slot.replacement.is_none() && slot.scaled => false,
             _ => !taken_in && (out || slot.evicting || slot.scaled),
         }
     }

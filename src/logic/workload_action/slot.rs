@@ -2,7 +2,7 @@
 //!
 //! The step is read off the world, not off the record: labels and owners of the pods, the ledger, and two facts that only
 //! the record can tell (`evicting`, `scaled`). So a crash needs no recovery of its own.
-//! What brings a slot on is in [`super::forward`] and [`super::newcomer`], undoing in [`super::rollback`].
+//! What brings a slot on is in [`super::forward`] and [`super::replacement`], undoing in [`super::rollback`].
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -12,7 +12,7 @@ use crate::api::workload_action::status::{PodOnNode, Slot, Step};
 use crate::logic::facts::PodFact;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::context::{Context, Verb};
+use super::context::{PlanContext, Verb};
 use super::effect::Effect;
 use super::rollback;
 use super::scope::Scope;
@@ -24,13 +24,13 @@ const NOTABLE: SignedDuration = SignedDuration::from_secs(2);
 
 /// What a slot wants.
 #[derive(Debug)]
-pub enum Turn {
+pub enum SlotNext {
     /// This effect.
-    Act(Effect),
+    Do(Effect),
     /// To be recorded so before anything else is done.
-    Become(Slot),
+    Record(Slot),
     /// To wait.
-    Hold(Hold),
+    Wait(Hold),
 }
 
 /// What a waiting slot looks like.
@@ -45,23 +45,23 @@ pub struct Hold {
 /// One slot and the objects that it is about.
 #[derive(Clone, Copy)]
 pub struct View<'a> {
-    pub ctx: &'a Context<'a>,
+    pub ctx: &'a PlanContext<'a>,
     pub slot: &'a Slot,
     pub scope: Option<Scope<'a>>,
     /// The new pod, as long as it is in the API.
-    pub newcomer: Option<&'a PodFact>,
+    pub replacement: Option<&'a PodFact>,
     /// The old pod, as long as it is in the API.
     pub victim: Option<&'a PodFact>,
 }
 
 /// What this slot wants next.
-pub fn turn(ctx: &Context, slot: &Slot) -> Turn {
+pub fn next(ctx: &PlanContext, slot: &Slot) -> SlotNext {
     let view = View::new(ctx, slot);
     if let Some(pod) = view.leftover() {
-        return Turn::Act(Effect::DeletePod { pod: pod.id.clone() });
+        return SlotNext::Do(Effect::DeletePod { pod: pod.id.clone() });
     }
     if slot.step == Step::RollingBack {
-        return rollback::turn(&view);
+        return rollback::next(&view);
     }
     if view.can_go_back() {
         if ctx.aborted() {
@@ -80,24 +80,24 @@ pub fn turn(ctx: &Context, slot: &Slot) -> Turn {
 }
 
 impl<'a> View<'a> {
-    pub fn new(ctx: &'a Context<'a>, slot: &'a Slot) -> Self {
+    pub fn new(ctx: &'a PlanContext<'a>, slot: &'a Slot) -> Self {
         let pod = |pod: &PodOnNode| ctx.world.pod(&ctx.key(&pod.name));
         let same = |known: &&PodFact, pod: &PodOnNode| pod.uid.as_ref().is_none_or(|uid| *uid == known.id.uid);
         Self {
             ctx,
             slot,
             scope: Scope::of_slot(ctx.world, ctx.namespace(), &slot.replica_set),
-            newcomer: slot.newcomer.as_ref().and_then(pod),
+            replacement: slot.replacement.as_ref().and_then(pod),
             victim: slot.victim.as_ref().and_then(|victim| pod(victim).filter(|known| same(known, victim))),
         }
     }
 
     /// A new pod of an earlier attempt.
     fn leftover(&self) -> Option<&'a PodFact> {
-        let current = self.slot.newcomer.as_ref().map(|newcomer| newcomer.name.as_str());
+        let current = self.slot.replacement.as_ref().map(|replacement| replacement.name.as_str());
         let mut marked = self.ctx.world.pods_marked(&self.slot.id);
         marked.find(|pod| {
-            pod.marks.role.as_deref() == Some(marks::ROLE_NEWCOMER)
+            pod.marks.role.as_deref() == Some(marks::ROLE_REPLACEMENT)
                 && pod.id.key.namespace == self.ctx.namespace()
                 && Some(pod.id.key.name.as_str()) != current
                 && !pod.terminating
@@ -110,7 +110,7 @@ impl<'a> View<'a> {
 
     /// The new pod belongs to the set.
     pub fn taken_in(&self) -> bool {
-        self.newcomer.is_some_and(|pod| pod.is_of(&self.slot.replica_set.uid))
+        self.replacement.is_some_and(|pod| pod.is_of(&self.slot.replica_set.uid))
     }
 
     /// The old pod is out of the set by our hand.
@@ -168,7 +168,7 @@ impl<'a> View<'a> {
                     Step::Scaled
                 }
             }
-            Verb::Create | Verb::Move => match self.newcomer {
+            Verb::Create | Verb::Move => match self.replacement {
                 Some(pod) if pod.is_active() && pod.node.is_some() => Step::Readying,
                 Some(pod) if pod.is_active() => Step::Scheduling,
                 Some(_) | None => Step::Creating,
@@ -180,60 +180,66 @@ impl<'a> View<'a> {
 /// Waiting, going back and ending.
 impl View<'_> {
     /// When this step is overdue; None while the record does not speak of it yet, since its clock starts with the record.
-    pub fn deadline(&self, step: Step, patience: SignedDuration) -> Option<Timestamp> {
-        (self.slot.step == step).then(|| self.slot.since.0 + patience)
+    pub fn deadline(&self, step: Step, timeout: SignedDuration) -> Option<Timestamp> {
+        (self.slot.step == step).then(|| self.slot.since.0 + timeout)
     }
 
     /// Whether this step has lasted too long; None while its clock has not started.
-    pub fn overdue(&self, step: Step, patience: SignedDuration) -> Option<bool> {
-        self.deadline(step, patience).map(|deadline| self.ctx.clock >= deadline)
+    pub fn overdue(&self, step: Step, timeout: SignedDuration) -> Option<bool> {
+        self.deadline(step, timeout).map(|deadline| self.ctx.clock >= deadline)
     }
 
-    pub fn hold(&self, step: Step, reason: Option<Reason>, message: Option<String>, until: Option<Timestamp>) -> Turn {
-        Turn::Hold(Hold { step, reason, message, until })
+    pub fn hold(
+        &self,
+        step: Step,
+        reason: Option<Reason>,
+        message: Option<String>,
+        until: Option<Timestamp>,
+    ) -> SlotNext {
+        SlotNext::Wait(Hold { step, reason, message, until })
     }
 
-    pub fn suspended(&self, step: Step) -> Turn {
+    pub fn suspended(&self, step: Step) -> SlotNext {
         let message = "stopped at a safe point; set spec.suspend to false to go on".to_owned();
         self.hold(step, Some(Reason::Suspended), Some(message), None)
     }
 
     /// Waits for something outside, says so when that lasts, and goes back when it takes too long.
-    pub fn hold_or_back(&self, step: Step, reason: Reason, message: String, patience: SignedDuration) -> Turn {
-        if self.overdue(step, patience).unwrap_or(false) && (self.can_go_back() || self.slot.break_first) {
+    pub fn hold_or_back(&self, step: Step, reason: Reason, message: String, timeout: SignedDuration) -> SlotNext {
+        if self.overdue(step, timeout).unwrap_or(false) && (self.can_go_back() || self.slot.break_first) {
             return self.roll_back(reason, &message);
         }
         if !self.overdue(step, NOTABLE).unwrap_or(false) {
-            return self.hold(step, None, None, self.deadline(step, patience.min(NOTABLE)));
+            return self.hold(step, None, None, self.deadline(step, timeout.min(NOTABLE)));
         }
-        self.hold(step, Some(reason), Some(message), self.deadline(step, patience))
+        self.hold(step, Some(reason), Some(message), self.deadline(step, timeout))
     }
 
     /// The slot with what the world has told of its pods.
     pub fn noted(&self) -> Slot {
         let mut slot = self.slot.clone();
-        if let (Some(newcomer), Some(pod)) = (&mut slot.newcomer, self.newcomer) {
-            newcomer.uid = Some(pod.id.uid.clone());
+        if let (Some(replacement), Some(pod)) = (&mut slot.replacement, self.replacement) {
+            replacement.uid = Some(pod.id.uid.clone());
         }
         slot
     }
 
-    pub fn roll_back(&self, reason: Reason, message: &str) -> Turn {
+    pub fn roll_back(&self, reason: Reason, message: &str) -> SlotNext {
         let mut slot = self.noted();
         slot.scaled = self.scaled();
         slot.step = Step::RollingBack;
         slot.since = Time(self.ctx.now);
         slot.reason = Some(reason);
         slot.message = Some(message.to_owned());
-        Turn::Become(slot)
+        SlotNext::Record(slot)
     }
 
-    pub fn end(&self, step: Step, reason: Reason, message: &str) -> Turn {
+    pub fn end(&self, step: Step, reason: Reason, message: &str) -> SlotNext {
         let mut slot = self.noted();
         slot.step = step;
         slot.since = Time(self.ctx.now);
         slot.reason = Some(reason);
         slot.message = Some(message.to_owned());
-        Turn::Become(slot)
+        SlotNext::Record(slot)
     }
 }

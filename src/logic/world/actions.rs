@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Fact, Indexed, Wakes, World};
+use super::{Fact, Indexed, Requeue, World};
 use crate::api::execution::Execution;
 use crate::api::marks;
 use crate::api::workload_action::WorkloadAction;
@@ -10,18 +10,18 @@ use crate::logic::expression::{Expression, ExpressionError};
 use crate::logic::facts::{Key, ReceiptFact};
 
 impl Indexed for WorkloadAction {
-    fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Wakes {
+    fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
         let waiting = world.index.action(old, new);
         let this = new.or(old).map(|action| action.id().key);
         // The Execution that made it waits for its end.
         let made = new.map_or_else(|| old.and_then(loop_of), loop_of_ended);
-        Wakes::all::<Self>(waiting.into_iter().chain(this)).and(Wakes::all::<Execution>(made))
+        Requeue::all::<Self>(waiting.into_iter().chain(this)).and(Requeue::all::<Execution>(made))
     }
 }
 
 impl Indexed for ReceiptFact {
-    fn changed(_world: &mut World, _old: Option<&Self>, _new: Option<&Self>) -> Wakes {
-        Wakes::none()
+    fn changed(_world: &mut World, _old: Option<&Self>, _new: Option<&Self>) -> Requeue {
+        Requeue::none()
     }
 }
 

@@ -1,13 +1,13 @@
 //! Autoscalers of every kind, held once for all who ask.
 
-use super::{Indexed, Wakes, World};
+use super::{Indexed, Requeue, World};
 use crate::api::closed_loop::ClosedLoop;
 use crate::logic::facts::{AutoscalerFact, HpaFact, ScaledObjectFact, VpaFact};
 
 macro_rules! autoscalers {
     ($($fact:ty),*) => {
         $(impl Indexed for $fact {
-            fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Wakes {
+            fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
                 world.autoscaler_changed(old.map(|fact| &**fact), new.map(|fact| &**fact))
             }
         })*
@@ -17,14 +17,14 @@ autoscalers!(HpaFact, ScaledObjectFact, VpaFact);
 
 impl World {
     /// The loops on its target may be in conflict with it now, or no longer.
-    fn autoscaler_changed(&self, old: Option<&AutoscalerFact>, new: Option<&AutoscalerFact>) -> Wakes {
+    fn autoscaler_changed(&self, old: Option<&AutoscalerFact>, new: Option<&AutoscalerFact>) -> Requeue {
         let essence = |fact: Option<&AutoscalerFact>| fact.map(|fact| (fact.target.clone(), fact.controls.clone()));
         if essence(old) == essence(new) {
-            return Wakes::none();
+            return Requeue::none();
         }
         let sides = [old, new].into_iter().flatten();
         let loops = sides.flat_map(|fact| self.loops_on(&fact.id.key.namespace, &fact.target.name));
-        Wakes::all::<ClosedLoop>(loops)
+        Requeue::all::<ClosedLoop>(loops)
     }
 
     /// Every autoscaler on a target of this name in this namespace, whatever the target's kind.

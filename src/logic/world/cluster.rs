@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::{Indexed, Wakes, World};
+use super::{Indexed, Requeue, World};
 use crate::api::workload_action::WorkloadAction;
 use crate::logic::facts::{BudgetFact, DeploymentFact, Key, Ledger, NodeFact, PodFact, Requests, ServiceFact, SetFact};
 
 /// Actions to be looked at again.
-fn actions(keys: impl IntoIterator<Item = Key>) -> Wakes {
-    Wakes::all::<WorkloadAction>(keys)
+fn actions(keys: impl IntoIterator<Item = Key>) -> Requeue {
+    Requeue::all::<WorkloadAction>(keys)
 }
 
 impl Indexed for PodFact {
-    fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Wakes {
+    fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
         world.index.pod(old, new);
         actions([old, new].into_iter().flatten().flat_map(|pod| world.index.concerned_by_pod(pod)))
     }
@@ -26,16 +26,16 @@ impl Indexed for PodFact {
 }
 
 impl Indexed for NodeFact {
-    fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Wakes {
-        let Some(node) = new.or(old) else { return Wakes::none() };
+    fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
+        let Some(node) = new.or(old) else { return Requeue::none() };
         actions(world.slots_to(&node.id.key.name).map(|(action, _)| action.clone()))
     }
 }
 
 impl Indexed for SetFact {
-    fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Wakes {
+    fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
         world.index.set(old, new);
-        let Some(set) = new.or(old) else { return Wakes::none() };
+        let Some(set) = new.or(old) else { return Requeue::none() };
         let at_work = world.index.actions_on(&set.id.uid).cloned();
         // The Deployment controller copies the ledger to the set whenever it gets round to it, also when the action has
         // ended and cleaned up already.
@@ -54,8 +54,8 @@ impl Indexed for SetFact {
 }
 
 impl Indexed for DeploymentFact {
-    fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Wakes {
-        let Some(deployment) = new.or(old) else { return Wakes::none() };
+    fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
+        let Some(deployment) = new.or(old) else { return Requeue::none() };
         let sets = world.sets_of(&deployment.id.uid).map(|set| &set.id.uid);
         actions(sets.flat_map(|uid| world.index.actions_on(uid)).cloned())
     }
@@ -66,8 +66,8 @@ impl Indexed for DeploymentFact {
 }
 
 impl Indexed for BudgetFact {
-    fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Wakes {
-        let Some(budget) = new.or(old) else { return Wakes::none() };
+    fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
+        let Some(budget) = new.or(old) else { return Requeue::none() };
         let namespace = &budget.id.key.namespace;
         let guarded = |set: &str| {
             let set = world.set(&Key::new(namespace.clone(), set.to_owned()));
@@ -80,8 +80,8 @@ impl Indexed for BudgetFact {
 }
 
 impl Indexed for ServiceFact {
-    fn changed(_world: &mut World, _old: Option<&Self>, _new: Option<&Self>) -> Wakes {
-        Wakes::none()
+    fn changed(_world: &mut World, _old: Option<&Self>, _new: Option<&Self>) -> Requeue {
+        Requeue::none()
     }
 }
 

@@ -10,9 +10,9 @@ use crate::logic::facts::{Key, PodFact, Requests, SetFact};
 use super::Fact;
 use super::expressions::Expressions;
 
-/// How many waiting actions look again when one ends: enough that no turn is wasted, few enough that a long queue costs
+/// How many waiting actions are requeued when one ends: enough that no turn is wasted, few enough that a long queue costs
 /// nothing.
-const WOKEN_AT_AN_END: usize = 16;
+const REQUEUED_AT_AN_END: usize = 16;
 
 type Many = HashMap<String, BTreeSet<Key>>;
 
@@ -152,8 +152,8 @@ impl Index {
             self.waiting.remove(&key);
             for slot in action.status.iter().flat_map(|status| &status.slots) {
                 drop_from(&mut self.actions_on_set, &slot.replica_set.uid, &key);
-                if let Some(newcomer) = &slot.newcomer {
-                    drop_from(&mut self.actions_to_node, &newcomer.node, &key);
+                if let Some(replacement) = &slot.replacement {
+                    drop_from(&mut self.actions_to_node, &replacement.node, &key);
                 }
                 drop_from(&mut self.actions_on_workload, &workload_id(&key.namespace, &slot.workload), &key);
                 self.action_of_slot.remove(&slot.id);
@@ -163,8 +163,8 @@ impl Index {
             let key = action.id().key;
             for slot in action.status.iter().flat_map(|status| &status.slots).filter(|slot| !slot.step.is_end()) {
                 add(&mut self.actions_on_set, &slot.replica_set.uid, &key);
-                if let Some(newcomer) = &slot.newcomer {
-                    add(&mut self.actions_to_node, &newcomer.node, &key);
+                if let Some(replacement) = &slot.replacement {
+                    add(&mut self.actions_to_node, &replacement.node, &key);
                 }
                 add(&mut self.actions_on_workload, &workload_id(&key.namespace, &slot.workload), &key);
                 self.action_of_slot.insert(slot.id.clone(), key.clone());
@@ -173,7 +173,7 @@ impl Index {
             set.insert(key);
         }
         if working_slots(old) > working_slots(new) {
-            return self.waiting.iter().take(WOKEN_AT_AN_END).cloned().collect();
+            return self.waiting.iter().take(REQUEUED_AT_AN_END).cloned().collect();
         }
         Vec::new()
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 
-use super::{Fact, Indexed, Wakes, World};
+use super::{Fact, Indexed, Requeue, World};
 use crate::api::closed_loop::ClosedLoop;
 use crate::api::decision::Decision;
 use crate::api::execution::Execution;
@@ -48,18 +48,18 @@ pub fn is_owned(owners: Option<&Vec<OwnerReference>>, uid: &str) -> bool {
 impl Indexed for ClosedLoop {
     /// The loop itself; where its spec changed, also those that it may be in conflict with, or in one chain. Its children's
     /// controllers where it comes, goes, or is made anew.
-    fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Wakes {
-        let Some(key) = new.or(old).map(|object| object.id().key) else { return Wakes::none() };
-        let wakes = if is_another(old, new) { family(&key) } else { Wakes::one::<Self>(key) };
+    fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
+        let Some(key) = new.or(old).map(|object| object.id().key) else { return Requeue::none() };
+        let requeue = if is_another(old, new) { family(&key) } else { Requeue::one::<Self>(key) };
         if old.map(|old| &old.spec) == new.map(|new| &new.spec) {
-            return wakes;
+            return requeue;
         }
         let concerned = [old, new].into_iter().flatten().flat_map(|side| {
             let namespace = side.metadata.namespace.as_deref().unwrap_or_default();
             let others = world.tables.loops.within(namespace);
             others.filter(|other| tunes(other) || other.spec.target.name == side.spec.target.name)
         });
-        wakes.and(Wakes::all::<Self>(concerned.map(|other| other.id().key)))
+        requeue.and(Requeue::all::<Self>(concerned.map(|other| other.id().key)))
     }
 }
 
@@ -68,16 +68,16 @@ macro_rules! children {
         $(impl Indexed for $kind {
             /// Its own controller, the loop, which keeps its spec and reports its status, and where the status changed, the
             /// hops that read it.
-            fn changed(_world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Wakes {
-                let Some(key) = new.or(old).map(|object| object.id().key) else { return Wakes::none() };
+            fn changed(_world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
+                let Some(key) = new.or(old).map(|object| object.id().key) else { return Requeue::none() };
                 if is_another(old, new) {
                     return family(&key);
                 }
-                let wakes = Wakes::one::<Self>(key.clone()).and(Wakes::one::<ClosedLoop>(key.clone()));
+                let requeue = Requeue::one::<Self>(key.clone()).and(Requeue::one::<ClosedLoop>(key.clone()));
                 if old.map(|old| &old.status) == new.map(|new| &new.status) {
-                    return wakes;
+                    return requeue;
                 }
-                wakes$(.and(Wakes::one::<$reader>(key.clone())))*
+                requeue$(.and(Requeue::one::<$reader>(key.clone())))*
             }
         })*
     };
@@ -89,9 +89,9 @@ children! {
 }
 
 /// The loop of this name and its children.
-fn family(key: &Key) -> Wakes {
-    let children = Wakes::one::<Monitoring>(key.clone()).and(Wakes::one::<Decision>(key.clone()));
-    Wakes::one::<ClosedLoop>(key.clone()).and(children).and(Wakes::one::<Execution>(key.clone()))
+fn family(key: &Key) -> Requeue {
+    let children = Requeue::one::<Monitoring>(key.clone()).and(Requeue::one::<Decision>(key.clone()));
+    Requeue::one::<ClosedLoop>(key.clone()).and(children).and(Requeue::one::<Execution>(key.clone()))
 }
 
 /// It came, went, is going, is another object of that name, or belongs to somebody else.
@@ -156,12 +156,12 @@ mod tests {
         serde_json::from_value(value).unwrap()
     }
 
-    fn names(wakes: &Wakes) -> Vec<&str> {
-        wakes.of::<ClosedLoop>().map(|key| key.name.as_str()).collect()
+    fn names(requeue: &Requeue) -> Vec<&str> {
+        requeue.of::<ClosedLoop>().map(|key| key.name.as_str()).collect()
     }
 
     #[test]
-    fn who_shares_a_target_is_woken_when_a_loop_comes_changes_or_goes() {
+    fn who_shares_a_target_is_requeued_when_a_loop_comes_changes_or_goes() {
         let mut loops = World::default();
         loops.apply(looped("a", "web", "1"), Source::Watch);
         assert_eq!(names(&loops.apply(looped("b", "web", "2"), Source::Watch)), ["a", "b"]);

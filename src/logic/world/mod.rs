@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `table`, `list` | one kind's facts, which of two versions wins, what a whole list takes out |
 //! | `tables` | the list of kinds |
-//! | `wakes` | which objects are to be looked at again |
+//! | `requeue` | the objects that a change requeues |
 //! | `cluster`, `autoscalers`, `actions`, `loops` | what a change of each kind means, and what planners ask |
 //! | `index`, `slots`, `expressions` | what is derived from WorkloadActions and pods |
 
@@ -22,12 +22,12 @@ mod expressions;
 mod index;
 mod list;
 pub mod loops;
+mod requeue;
 mod slots;
 mod table;
 mod tables;
 #[cfg(test)]
 mod tests;
-mod wakes;
 
 use std::collections::HashMap;
 
@@ -38,10 +38,10 @@ use crate::logic::facts::{Identity, Key};
 pub use actions::{loop_of, loop_of_ended};
 use index::Index;
 pub use list::Listing;
+pub use requeue::Requeue;
 pub use table::{Fact, Source, Table};
 pub use tables::Stored;
 use tables::Tables;
-pub use wakes::Wakes;
 
 /// Everything that is known.
 #[derive(Debug, Default)]
@@ -56,30 +56,30 @@ pub struct World {
 
 /// A fact whose changes concern somebody.
 pub trait Indexed: Stored {
-    /// Brings the indexes up to date, and tells which objects should be looked at again. At least one side is there.
-    fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Wakes;
+    /// Updates the indexes and returns the objects to requeue. At least one of `old` and `new` is set.
+    fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue;
 
     /// The watch of this kind broke off at this time.
     fn interrupted(_world: &mut World, _at: Timestamp) {}
 }
 
 impl World {
-    /// Takes in an object that was made or changed, and tells which objects should be looked at again: none where nothing
-    /// changed that a planner reads.
-    pub fn apply<F: Indexed>(&mut self, fact: F, source: Source) -> Wakes {
+    /// Takes in an object that was made or changed, and returns the objects to requeue: none where nothing changed that a
+    /// planner reads.
+    pub fn apply<F: Indexed>(&mut self, fact: F, source: Source) -> Requeue {
         let change = F::table_mut(self).put(fact, source);
         match change.sides() {
             Some((old, new)) => F::changed(self, old, new),
-            None => Wakes::none(),
+            None => Requeue::none(),
         }
     }
 
     /// Takes out an object that a watch reported deleted at this version, or that a request of ours found gone (no version).
-    pub fn remove<F: Indexed>(&mut self, id: &Identity) -> Wakes {
+    pub fn remove<F: Indexed>(&mut self, id: &Identity) -> Requeue {
         let change = F::table_mut(self).take(id);
         match change.sides() {
             Some((old, new)) => F::changed(self, old, new),
-            None => Wakes::none(),
+            None => Requeue::none(),
         }
     }
 
@@ -91,15 +91,15 @@ impl World {
 
     /// The list is complete: what it does not have is gone, since a list that follows a broken watch comes without
     /// deletions; see [`Listing`].
-    pub fn end_list<F: Indexed>(&mut self, list: Listing<F>) -> Wakes {
-        let mut wakes = Wakes::none();
+    pub fn end_list<F: Indexed>(&mut self, list: Listing<F>) -> Requeue {
+        let mut requeue = Requeue::none();
         for id in F::table_mut(self).vanished(&list) {
-            wakes.extend(self.remove::<F>(&id));
+            requeue.extend(self.remove::<F>(&id));
         }
         for fact in list.facts {
-            wakes.extend(self.apply(fact, Source::Watch));
+            requeue.extend(self.apply(fact, Source::Watch));
         }
-        wakes
+        requeue
     }
 
     /// The facts of one kind.

@@ -31,7 +31,8 @@ impl World {
 
     /// The open slots whose new pod goes to this node, or is about to, each with its action.
     pub fn slots_to<'a>(&'a self, node: &'a str) -> impl Iterator<Item = (&'a Key, &'a Slot)> {
-        let goes_there = move |slot: &Slot| slot.newcomer.as_ref().is_some_and(|newcomer| newcomer.node == node);
+        let goes_there =
+            move |slot: &Slot| slot.replacement.as_ref().is_some_and(|replacement| replacement.node == node);
         self.slots_among(self.index.actions_to(node)).filter(move |(_, slot)| goes_there(slot))
     }
 

@@ -17,7 +17,7 @@ pub enum Source {
 
 /// A fact that a [`Table`] can hold.
 pub trait Fact: Clone + PartialEq + Send + Sync + 'static {
-    /// Name of its kind, in metrics, logs and [`Wakes`](super::Wakes).
+    /// Name of its kind, in metrics, logs and [`Requeue`](super::Requeue).
     const KIND: &'static str;
     /// Which object it describes, and in which version.
     fn id(&self) -> Identity;
@@ -200,14 +200,14 @@ impl<T: Fact> Table<T> {
             }
             Source::Own => {}
         }
-        let told = old.as_ref().is_some_and(|old| alike(&**old, &mut fact));
-        if told && old.as_ref().is_some_and(|old| old.id().version == id.version) {
+        let unchanged = old.as_ref().is_some_and(|old| alike(&**old, &mut fact));
+        if unchanged && old.as_ref().is_some_and(|old| old.id().version == id.version) {
             // The echo of our own write: whoever holds the one that is known goes on sharing it.
             return Change::None;
         }
         let new = Arc::new(fact);
         self.items.insert(id.key, Arc::clone(&new));
-        if told { Change::None } else { Change::Sides(old, Some(new)) }
+        if unchanged { Change::None } else { Change::Sides(old, Some(new)) }
     }
 
     /// Takes out an object that the watch reported deleted.

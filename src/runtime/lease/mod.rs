@@ -93,16 +93,16 @@ impl<L: Leases> Elector<L> {
 
     /// Returns when the lease is ours. May be dropped at any time.
     pub async fn acquire(&mut self) {
-        let mut told = None;
+        let mut logged = None;
         loop {
             match self.attempt().await {
                 Attempt::Held => {
                     info!(identity = self.identity, "lease acquired");
                     return;
                 }
-                Attempt::Other(holder) if told.as_ref() != Some(&holder) => {
+                Attempt::Other(holder) if logged.as_ref() != Some(&holder) => {
                     info!(holder, "standing by, another replica holds the lease");
-                    told = Some(holder);
+                    logged = Some(holder);
                 }
                 Attempt::Other(_) | Attempt::Failed => {}
             }

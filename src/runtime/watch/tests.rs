@@ -183,7 +183,7 @@ async fn pages_are_put_together_and_the_watch_goes_on_from_the_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_arrive_and_wake_whom_they_concern() {
+async fn changes_arrive_and_requeue_the_objects_they_concern() {
     let running = start(Server::default(), &[]);
     running.settled().await;
     running.server.says(PODS, "ADDED", &pod("one", 11));

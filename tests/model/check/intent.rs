@@ -6,43 +6,43 @@ use ganglion::api::workload_action::status::Slot;
 use ganglion::logic::facts::Key;
 use ganglion::logic::facts::Ledger;
 
-use super::book::Book;
+use super::invariants::Invariants;
 use super::{Violation, violation};
 use crate::cluster::api::Api;
 use crate::cluster::object::Action;
 use crate::face::deed::Deed;
 
 /// After a request was carried out; `changed` says whether anything changed by it.
-pub fn check(book: &Book, api: &Api, key: &Key, deed: &Deed, changed: bool) -> Result<(), Violation> {
+pub fn check(invariants: &Invariants, api: &Api, key: &Key, deed: &Deed, changed: bool) -> Result<(), Violation> {
     // What was planned for an action that somebody makes vanish may still be on its way.
-    if !changed || book.vanished {
+    if !changed || invariants.vanished {
         return Ok(());
     }
     match deed {
         Deed::CreatePod { pod, slot } => {
-            let slot = open(book, api, key, slot, "creates a pod")?;
-            let known = slot.newcomer.as_ref().is_some_and(|newcomer| newcomer.name == pod.name);
+            let slot = open(invariants, api, key, slot, "creates a pod")?;
+            let known = slot.replacement.as_ref().is_some_and(|replacement| replacement.name == pod.name);
             holds(known, key, &format!("creates {pod} for slot {} which does not name it", slot.index))
         }
         Deed::Detach { pod, uid, slot } => {
-            let slot = open(book, api, key, slot, "detaches a pod")?;
+            let slot = open(invariants, api, key, slot, "detaches a pod")?;
             let known = slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(uid));
             holds(known, key, &format!("detaches {pod} for slot {} whose victim it is not", slot.index))
         }
-        Deed::Mark { slot } => open(book, api, key, slot, "marks a pod").map(|_| ()),
+        Deed::Mark { slot } => open(invariants, api, key, slot, "marks a pod").map(|_| ()),
         Deed::Evict { pod, uid } => {
             let Some(action) = api.actions.get(key) else { return violation("NoIntent", format!("{key} is gone")) };
             let victim = |slot: &&Slot| slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(uid));
             match action.open_slots().find(victim) {
-                Some(slot) => open(book, api, key, &slot.id, "evicts a pod").map(|_| ()),
+                Some(slot) => open(invariants, api, key, &slot.id, "evicts a pod").map(|_| ()),
                 None => violation("NoIntent", format!("{key} evicts {pod} which is no slot's victim")),
             }
         }
         Deed::DeletePod { pod, uid } => {
-            let ours = book.newcomers.contains_key(uid);
+            let ours = invariants.replacements.contains_key(uid);
             holds(ours || lost_its_workload(api, key, uid), key, &format!("deletes {pod} which it did not make"))
         }
-        Deed::Scale { workload, ledger } => scale(book, api, key, workload, ledger.as_deref()),
+        Deed::Scale { workload, ledger } => scale(invariants, api, key, workload, ledger.as_deref()),
         Deed::Release | Deed::Own => Ok(()),
     }
 }
@@ -64,24 +64,24 @@ fn holds(condition: bool, key: &Key, text: &str) -> Result<(), Violation> {
 }
 
 /// The slot, which must be open, of an action that holds a finalizer and a receipt.
-fn open(book: &Book, api: &Api, key: &Key, id: &str, what: &str) -> Result<Slot, Violation> {
+fn open(invariants: &Invariants, api: &Api, key: &Key, id: &str, what: &str) -> Result<Slot, Violation> {
     let Some(action) = api.actions.get(key) else { return violation("NoIntent", format!("{key} {what}, and is gone")) };
     let Some(slot) = action.open_slots().find(|slot| slot.id == id) else {
         return violation("NoIntent", format!("{key} {what} for slot {id}, which is not open"));
     };
     holds(action.meta.finalizers.iter().any(|one| one == marks::FINALIZER), key, &format!("{what} without finalizer"))?;
-    holds(has_receipt(book, api, action), key, &format!("{what} without receipt"))?;
+    holds(has_receipt(invariants, api, action), key, &format!("{what} without receipt"))?;
     Ok(slot.clone())
 }
 
-fn has_receipt(book: &Book, api: &Api, action: &Action) -> bool {
-    let name = book.terms.get(&action.meta.uid).map(|terms| &terms.decision);
+fn has_receipt(invariants: &Invariants, api: &Api, action: &Action) -> bool {
+    let name = invariants.terms.get(&action.meta.uid).map(|terms| &terms.decision);
     name.and_then(|name| api.receipts.get(name)).is_some_and(|receipt| receipt.spec.action_uid == action.meta.uid)
 }
 
-fn scale(book: &Book, api: &Api, key: &Key, workload: &str, ledger: Option<&str>) -> Result<(), Violation> {
+fn scale(invariants: &Invariants, api: &Api, key: &Key, workload: &str, ledger: Option<&str>) -> Result<(), Violation> {
     let Some(ledger) = Ledger::parse(ledger) else {
         return violation("NoIntent", format!("{key} scales {workload} without a ledger"));
     };
-    open(book, api, key, &ledger.slot, "scales").map(|_| ())
+    open(invariants, api, key, &ledger.slot, "scales").map(|_| ())
 }

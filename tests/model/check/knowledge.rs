@@ -22,8 +22,9 @@ pub fn check(world: &World, key: &Key, deed: &Deed) -> Result<(), Violation> {
     if slot.break_first || action.spec.move_.is_none() {
         return Ok(());
     }
-    let newcomer = slot.newcomer.as_ref().and_then(|one| world.pod(&Key::new(key.namespace.clone(), one.name.clone())));
-    if newcomer.is_some_and(PodFact::is_ready) || enough(world, key, &slot.workload.name, uid) {
+    let replacement =
+        slot.replacement.as_ref().and_then(|one| world.pod(&Key::new(key.namespace.clone(), one.name.clone())));
+    if replacement.is_some_and(PodFact::is_ready) || enough(world, key, &slot.workload.name, uid) {
         return Ok(());
     }
     violation("BlindEviction", format!("{key} is to evict {}, and knows of no Ready pod in its place", pod))

@@ -20,8 +20,8 @@ pub fn check(limits: &Limits, api: &Api) -> Result<(), Violation> {
             if let Some(victim) = &slot.victim {
                 add("source", victim.node.clone());
             }
-            if let Some(newcomer) = &slot.newcomer {
-                add("target", newcomer.node.clone());
+            if let Some(replacement) = &slot.replacement {
+                add("target", replacement.node.clone());
             }
         }
     }

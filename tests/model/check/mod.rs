@@ -1,9 +1,9 @@
-//! What must hold: after every step (`book`, with `accounts` and `intent`), for every request by what was known when it was sent (`knowledge`),
-//! at an action's end (`outcome`) and at rest (`rest`).
+//! What must hold: after every step (`invariants`, with `accounts` and `intent`), for every request by what was known when
+//! it was sent (`knowledge`), at an action's end (`outcome`) and at rest (`rest`).
 
 pub mod accounts;
-pub mod book;
 pub mod intent;
+pub mod invariants;
 pub mod knowledge;
 pub mod limits;
 pub mod outcome;
@@ -18,7 +18,7 @@ use crate::face::deed::Deed;
 /// Something that must not happen did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which rule: one word for the statistics and for telling one failure from another.
+    /// Which rule: one word, which the statistics count by and which identifies a failure.
     pub rule: &'static str,
     pub text: String,
 }

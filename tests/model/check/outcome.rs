@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ganglion::api::workload_action::status::{PodOnNode, Slot, Step};
 use ganglion::logic::facts::Key;
 
-use super::book::Book;
+use super::invariants::Invariants;
 use super::{Violation, violation};
 use crate::cluster::api::Api;
 use crate::cluster::object::{Action, Pod};
@@ -18,7 +18,7 @@ pub fn word(action: &Action) -> String {
 }
 
 /// The action has just ended.
-pub fn check(book: &Book, action: &Action) -> Result<(), Violation> {
+pub fn check(invariants: &Invariants, action: &Action) -> Result<(), Violation> {
     let key = &action.meta.key;
     if let Some(slot) = action.open_slots().next() {
         return violation("EndedEarly", format!("{key} ended with slot {} at {:?}", slot.index, slot.step));
@@ -26,9 +26,9 @@ pub fn check(book: &Book, action: &Action) -> Result<(), Violation> {
     if word(action) != "Succeeded" {
         return Ok(());
     }
-    let Some(terms) = book.terms.get(&action.meta.uid) else { return Ok(()) };
-    let spent = book.spent.get(&terms.decision).cloned().unwrap_or_default();
-    let known = |slot: &&Slot| !book.unledgered.contains(&slot.workload.name);
+    let Some(terms) = invariants.terms.get(&action.meta.uid) else { return Ok(()) };
+    let spent = invariants.spent.get(&terms.decision).cloned().unwrap_or_default();
+    let known = |slot: &&Slot| !invariants.unledgered.contains(&slot.workload.name);
     let wanted = if action.spec.create.is_some() { terms.scale.1 } else { terms.scale.0 };
     if action.slots().all(|slot| known(&slot)) && spent.scaled != wanted {
         let text = format!("{key} succeeded, and changed replicas by {} instead of {wanted}", spent.scaled);
@@ -43,8 +43,8 @@ pub fn check(book: &Book, action: &Action) -> Result<(), Violation> {
 }
 
 /// A slot has just succeeded: so it is, unless others were at the workload meanwhile.
-pub fn slot(book: &Book, api: &Api, action: &Action, slot: &Slot) -> Result<(), Violation> {
-    let quiet = book.accounts.get(&slot.workload.name).is_some_and(|account| !account.disturbed);
+pub fn slot(invariants: &Invariants, api: &Api, action: &Action, slot: &Slot) -> Result<(), Violation> {
+    let quiet = invariants.accounts.get(&slot.workload.name).is_some_and(|account| !account.disturbed);
     if quiet { slot_holds(api, action, slot) } else { Ok(()) }
 }
 
@@ -58,24 +58,26 @@ fn slot_holds(api: &Api, action: &Action, slot: &Slot) -> Result<(), Violation> 
     let spec = &action.spec;
     let fail = |text: String| violation("NotSoSucceeded", format!("{key} succeeded, and slot {}: {text}", slot.index));
     if spec.create.is_some() || spec.move_.is_some() {
-        let Some(newcomer) = &slot.newcomer else { return fail("no newcomer".to_owned()) };
-        let Some(live) = pod(api, action, newcomer) else { return fail(format!("{} is not there", newcomer.name)) };
+        let Some(replacement) = &slot.replacement else { return fail("no replacement".to_owned()) };
+        let Some(live) = pod(api, action, replacement) else {
+            return fail(format!("{} is not there", replacement.name));
+        };
         if !live.is_serving() || !live.meta.is_of(&slot.replica_set.uid) {
-            return fail(format!("{} does not serve for its set", newcomer.name));
+            return fail(format!("{} does not serve for its set", replacement.name));
         }
         let to = spec.create.as_ref().map(|create| &create.to).or(spec.move_.as_ref().map(|moved| &moved.to));
         let on = live.node.clone().unwrap_or_default();
-        if live.node.as_ref() != Some(&newcomer.node)
+        if live.node.as_ref() != Some(&replacement.node)
             || to.and_then(|to| to.node_name.as_ref()).is_some_and(|name| *name != on)
         {
-            return fail(format!("{} runs on {on}", newcomer.name));
+            return fail(format!("{} runs on {on}", replacement.name));
         }
         let wanted = to.and_then(|to| to.node_selector.as_ref());
         let node = api.nodes.get(&Key::new("", on.as_str()));
         if let Some((labels, node)) = wanted.zip(node)
             && !crate::cluster::object::selects(labels, &node.meta.labels)
         {
-            return fail(format!("{} runs on {on}, outside the target", newcomer.name));
+            return fail(format!("{} runs on {on}, outside the target", replacement.name));
         }
     }
     if spec.delete.is_some() || spec.move_.is_some() {

@@ -6,13 +6,13 @@ use ganglion::api::marks;
 
 use ganglion::logic::world::World;
 
-use super::book::Book;
+use super::invariants::Invariants;
 use super::{Violation, violation};
 use crate::cluster::api::Api;
 use crate::cluster::object::{APP, Receipt, Set};
 use crate::operator::feed::{self, Watched};
 
-pub fn check(book: &Book, api: &Api, world: &World) -> Result<(), Violation> {
+pub fn check(invariants: &Invariants, api: &Api, world: &World) -> Result<(), Violation> {
     known(api, world)?;
     for action in api.actions.values() {
         let key = &action.meta.key;
@@ -23,9 +23,9 @@ pub fn check(book: &Book, api: &Api, world: &World) -> Result<(), Violation> {
             return violation("LeftBehind", format!("{key} has ended and still bears a finalizer"));
         }
     }
-    receipts(book, api)?;
+    receipts(invariants, api)?;
     pods(api)?;
-    workloads(book, api)
+    workloads(invariants, api)
 }
 
 /// What the operator knows is what is there, when it has heard everything.
@@ -48,9 +48,10 @@ fn known(api: &Api, world: &World) -> Result<(), Violation> {
 }
 
 /// A receipt keeps its action from ever running again, so there is none of an action that did nothing.
-fn receipts(book: &Book, api: &Api) -> Result<(), Violation> {
+fn receipts(invariants: &Invariants, api: &Api) -> Result<(), Violation> {
     // Of an action that vanished nobody knows what it did.
-    let empty = |receipt: &&Arc<Receipt>| !book.vanished && !book.effective.contains(&receipt.spec.action_uid);
+    let empty =
+        |receipt: &&Arc<Receipt>| !invariants.vanished && !invariants.effective.contains(&receipt.spec.action_uid);
     match api.receipts.values().find(empty) {
         Some(receipt) => violation("LeftBehind", format!("receipt {} tells of nothing", receipt.meta.key)),
         None => Ok(()),
@@ -75,12 +76,12 @@ fn pods(api: &Api) -> Result<(), Violation> {
     Ok(())
 }
 
-fn workloads(book: &Book, api: &Api) -> Result<(), Violation> {
+fn workloads(invariants: &Invariants, api: &Api) -> Result<(), Violation> {
     let deployments = api.deployments.values().map(|one| (&one.meta, one.replicas));
     let sets = api.sets.values().filter(|set| set.meta.owners.is_empty()).map(|one| (&one.meta, one.replicas));
     for (meta, replicas) in deployments.chain(sets) {
         // Nobody can tell whose ledger it is when its action has vanished.
-        if meta.annotations.contains_key(marks::LEDGER) && !book.vanished {
+        if meta.annotations.contains_key(marks::LEDGER) && !invariants.vanished {
             return violation("LeftBehind", format!("{} still bears a ledger", meta.key));
         }
         let pods = api.pods.values().filter(|pod| pod.app() == meta.key.name && pod.is_active());
@@ -92,7 +93,7 @@ fn workloads(book: &Book, api: &Api) -> Result<(), Violation> {
             let text = format!("{} has {there} pods, its sets are to have {wanted}", meta.key);
             return violation("WrongCount", text);
         }
-        let Some(account) = book.accounts.get(&meta.key.name).filter(|account| !account.ever_disturbed) else {
+        let Some(account) = invariants.accounts.get(&meta.key.name).filter(|account| !account.ever_disturbed) else {
             continue;
         };
         if account.serving < replicas {

@@ -71,7 +71,7 @@ pub struct Api {
     /// Lines for the reader of a failing run; None while nobody reads.
     pub lines: Option<Vec<String>>,
     /// How the pods fare that the operator makes: (per mille, fate).
-    pub newcomers: (u32, Fate),
+    pub replacements: (u32, Fate),
     /// How long pods take to end: (per mille, seconds).
     pub linger: (u32, i64),
     pub rng: Rng,
@@ -130,7 +130,7 @@ impl Api {
             clock: BEGINNING * 1000,
             notes: Vec::new(),
             lines: None,
-            newcomers: (0, Fate::Good),
+            replacements: (0, Fate::Good),
             linger: (0, 0),
             rng,
             version: 0,
@@ -155,8 +155,8 @@ impl Api {
     }
 
     /// How the next pod of the operator's making will fare.
-    pub fn newcomer_fate(&mut self) -> Fate {
-        let (per_mille, fate) = self.newcomers;
+    pub fn replacement_fate(&mut self) -> Fate {
+        let (per_mille, fate) = self.replacements;
         if self.rng.chance(per_mille) { fate } else { Fate::Good }
     }
 

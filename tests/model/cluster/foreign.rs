@@ -16,7 +16,7 @@ use crate::setup::SOME;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whom {
     Victim,
-    Newcomer,
+    Replacement,
     Surplus,
     Anybody,
 }
@@ -174,7 +174,7 @@ fn scale(api: &mut Api, by: i32, rng: &mut Rng) -> bool {
 fn delete_pod(api: &mut Api, whom: Whom, rng: &mut Rng) -> bool {
     let role = match whom {
         Whom::Victim => Some(marks::ROLE_VICTIM),
-        Whom::Newcomer => Some(marks::ROLE_NEWCOMER),
+        Whom::Replacement => Some(marks::ROLE_REPLACEMENT),
         Whom::Surplus => Some(marks::ROLE_SURPLUS),
         Whom::Anybody => None,
     };

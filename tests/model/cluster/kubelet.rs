@@ -82,7 +82,7 @@ fn move_on(api: &mut Api, pod: &Pod) -> bool {
         }
         (_, Fate::Crash) => {
             next.restarts += 1;
-            next.trouble = trouble(Reason::NewcomerCrashed, "CrashLoopBackOff");
+            next.trouble = trouble(Reason::ReplacementCrashed, "CrashLoopBackOff");
         }
         _ => next.ready_since = Some(now),
     }

@@ -65,7 +65,7 @@ impl ReplicaSets {
                     }
                     self.queue.insert(set);
                 }
-                None => self.wake_adopters(&pod),
+                None => self.requeue_adopters(&pod),
             },
             (Some(old), Some(pod)) => {
                 let owner_changed = old.meta.controller() != pod.meta.controller();
@@ -75,7 +75,7 @@ impl ReplicaSets {
                 if pod.meta.controller().is_some() {
                     self.queue.extend(self.set_of(&pod));
                 } else if owner_changed || old.meta.labels != pod.meta.labels {
-                    self.wake_adopters(&pod);
+                    self.requeue_adopters(&pod);
                 }
             }
             (Some(old), None) => self.saw_deletion(&old),
@@ -99,7 +99,7 @@ impl ReplicaSets {
         self.sets.items.get(&key).filter(|set| set.meta.uid == owner.uid).map(|_| key)
     }
 
-    fn wake_adopters(&mut self, pod: &Pod) {
+    fn requeue_adopters(&mut self, pod: &Pod) {
         let matching = self.sets.items.values().filter(|set| selects(&set.selector, &pod.meta.labels));
         self.queue.extend(matching.map(|set| set.meta.key.clone()));
     }

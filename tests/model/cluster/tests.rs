@@ -205,14 +205,14 @@ mod budgets {
 
     /// From the trials: with minAvailable 3 of 3, one Ready pod more without a controller allows one eviction.
     #[test]
-    fn a_ready_newcomer_makes_room() {
+    fn a_ready_replacement_makes_room() {
         for rule in [Rule::MinAvailable(3), Rule::MaxUnavailable(0)] {
             let mut cluster = guarded(rule);
             assert!(matches!(evict(&mut cluster, 0), Err(Refused::Budget(_))));
             let set = cluster.api.sets.values().next().cloned().unwrap();
-            let mut newcomer = super::super::replica_set::from_template(&set, "newcomer");
-            newcomer.meta.labels.remove(marks::POD_TEMPLATE_HASH);
-            cluster.api.create_pod(newcomer).unwrap();
+            let mut replacement = super::super::replica_set::from_template(&set, "replacement");
+            replacement.meta.labels.remove(marks::POD_TEMPLATE_HASH);
+            cluster.api.create_pod(replacement).unwrap();
             while cluster.quiesce() {}
             assert_eq!(pods(&cluster).len(), 4, "the set does not count it");
             assert_eq!(evict(&mut cluster, 0), Ok(()));
@@ -297,9 +297,9 @@ mod replica_sets {
         let set = cluster.api.sets.values().next().cloned().unwrap();
         let old = pods(&cluster);
         let hash = set.selector[marks::POD_TEMPLATE_HASH].clone();
-        let mut newcomer = super::super::replica_set::from_template(&set, "newcomer");
-        newcomer.meta.labels.remove(marks::POD_TEMPLATE_HASH);
-        cluster.api.create_pod(newcomer).unwrap();
+        let mut replacement = super::super::replica_set::from_template(&set, "replacement");
+        replacement.meta.labels.remove(marks::POD_TEMPLATE_HASH);
+        cluster.api.create_pod(replacement).unwrap();
         while cluster.quiesce() {}
         let detach = |pod: &mut Pod| {
             pod.meta.labels.remove(marks::POD_TEMPLATE_HASH);
@@ -315,7 +315,7 @@ mod replica_sets {
         random(&mut cluster, pause);
         if mark {
             let known: BTreeSet<&Key> = old.iter().map(|pod| &pod.meta.key).collect();
-            let new = |pod: &&Arc<Pod>| !known.contains(&pod.meta.key) && pod.meta.key.name != "newcomer";
+            let new = |pod: &&Arc<Pod>| !known.contains(&pod.meta.key) && pod.meta.key.name != "replacement";
             let surplus = pods(&cluster).iter().find(new).map(|pod| pod.meta.key.clone()).unwrap();
             let cheap = |pod: &mut Pod| {
                 pod.meta.annotations.insert(marks::DELETION_COST.into(), marks::LOWEST_COST.into());
@@ -326,11 +326,11 @@ mod replica_sets {
         let adopt = |pod: &mut Pod| {
             pod.meta.labels.insert(marks::POD_TEMPLATE_HASH.into(), hash);
         };
-        cluster.api.update(&key("newcomer"), If::any(), adopt).unwrap();
+        cluster.api.update(&key("replacement"), If::any(), adopt).unwrap();
         random(&mut cluster, 100);
         while cluster.quiesce() {}
         let lives = |name: &Key| cluster.api.pods.get(name).is_some_and(|pod| pod.is_active());
-        old.iter().all(|pod| lives(&pod.meta.key)) && lives(&key("newcomer")) && pods(&cluster).len() == 4
+        old.iter().all(|pod| lives(&pod.meta.key)) && lives(&key("replacement")) && pods(&cluster).len() == 4
     }
 
     /// The figures of the trials: with the mark every exchange is exact, without it some are not.

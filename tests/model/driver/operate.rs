@@ -95,7 +95,7 @@ impl Run<'_> {
         let answer = serve(&mut self.cluster.api, asked);
         self.cluster.api.say(|| format!("operator: {asked} -> {}", answer.0));
         self.writes += usize::from(asked.writes() && answer.0 < 300);
-        self.book.take(&mut self.cluster, &Cause::Operator { action: action.clone(), deed: Deed::of(asked) })?;
+        self.invariants.take(&mut self.cluster, &Cause::Operator { action: action.clone(), deed: Deed::of(asked) })?;
         Ok(answer)
     }
 

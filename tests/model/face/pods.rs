@@ -34,7 +34,7 @@ pub fn serve(api: &mut Api, asked: &Asked) -> Answer {
 }
 
 fn create(api: &mut Api, asked: &Asked, sent: &Sent) -> Answer {
-    let fate = api.newcomer_fate();
+    let fate = api.replacement_fate();
     match api.create_pod(Pod { fate, ..pod(&asked.key, sent) }) {
         Ok(pod) => (201, pod.json()),
         Err(refused) => refusal(asked, &refused),

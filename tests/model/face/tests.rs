@@ -23,7 +23,7 @@ use crate::random::Rng;
 use crate::setup::Setup;
 
 /// Each version of each object is the same whether an answer or a watch tells of it.
-fn told_alike<T: Stored + AsFact + AsJson>(store: &Store<T>, read: impl Fn(&str) -> T::Fact) -> usize
+fn check_read_alike<T: Stored + AsFact + AsJson>(store: &Store<T>, read: impl Fn(&str) -> T::Fact) -> usize
 where
     T::Fact: PartialEq + Debug,
 {
@@ -41,19 +41,21 @@ fn parsed<T: serde::de::DeserializeOwned>(json: &str) -> T {
 
 #[test]
 fn an_answer_tells_what_a_watch_tells() {
-    let mut told = [0; 5];
+    let mut read_alike = [0; 5];
     for seed in 0..15 {
         let setup = Setup::random(seed);
         let mut run = Run::new(&setup, Flaw::None, false);
         assert_eq!(run.all(), Ok(()), "seed {seed}");
         let api = &run.cluster.api;
-        told[0] += told_alike(&api.pods, |json| PodFact::from(parsed::<core::Pod>(json)));
-        told[1] += told_alike(&api.sets, |json| SetFact::from(parsed::<apps::ReplicaSet>(json)));
-        told[2] += told_alike(&api.deployments, |json| DeploymentFact::from(parsed::<apps::Deployment>(json)));
-        told[3] += told_alike(&api.receipts, |json| ReceiptFact::from(parsed::<WorkloadActionReceipt>(json)));
-        told[4] += told_alike(&api.actions, parsed::<WorkloadAction>);
+        read_alike[0] += check_read_alike(&api.pods, |json| PodFact::from(parsed::<core::Pod>(json)));
+        read_alike[1] += check_read_alike(&api.sets, |json| SetFact::from(parsed::<apps::ReplicaSet>(json)));
+        read_alike[2] +=
+            check_read_alike(&api.deployments, |json| DeploymentFact::from(parsed::<apps::Deployment>(json)));
+        read_alike[3] +=
+            check_read_alike(&api.receipts, |json| ReceiptFact::from(parsed::<WorkloadActionReceipt>(json)));
+        read_alike[4] += check_read_alike(&api.actions, parsed::<WorkloadAction>);
     }
-    assert!(told.iter().all(|count| *count > 10), "{told:?}");
+    assert!(read_alike.iter().all(|count| *count > 10), "{read_alike:?}");
 }
 
 /// A serving pod on a node, and an action.

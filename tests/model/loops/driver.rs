@@ -11,8 +11,8 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::api::{Api, Asked, By, Sort, failure};
-use super::book::{Book, Intent, intent};
 use super::flaw::Flaw;
+use super::invariants::{Intent, Invariants, intent};
 use super::process::{NOW, Process};
 use super::setup::{self, Choice, Setup};
 use crate::check::{Violation, violation};
@@ -42,7 +42,7 @@ pub struct Run<'a> {
     ghosts: Vec<(Asked, Option<Intent>)>,
     /// The same of the requests that wait, by their place.
     intents: Vec<Option<Intent>>,
-    book: Book,
+    invariants: Invariants,
     rng: Rng,
     /// Milliseconds by a clock that never steps.
     steady: i64,
@@ -66,14 +66,14 @@ pub fn run(setup: &Setup, flaw: Flaw, trace: bool) -> Done {
             api: Api::new(flaw == Flaw::Careless),
             ghosts: Vec::new(),
             intents: Vec::new(),
-            book: Book::of(flaw.term(0)),
+            invariants: Invariants::of(flaw.term(0)),
             rng: Rng::new(setup.seed),
             steady: BEGINNING,
             steps: 0,
             lines: trace.then(Vec::new),
         };
         let violation = run.all().await.err();
-        Done { steps: run.steps, decisions: run.book.decisions, violation, lines: run.lines.unwrap_or_default() }
+        Done { steps: run.steps, decisions: run.invariants.decisions, violation, lines: run.lines.unwrap_or_default() }
     })
 }
 
@@ -181,7 +181,7 @@ impl Run<'_> {
             self.intents
                 .push(self.process.pending[self.intents.len()].asked.scales().then(|| intent(&self.api)).flatten());
         }
-        self.book.take(&self.api, None, self.steady)
+        self.invariants.take(&self.api, None, self.steady)
     }
 
     fn pass(&mut self, low: i64, high: i64) {
@@ -217,7 +217,7 @@ impl Run<'_> {
         if asked.writes() {
             self.say(|| format!("{by:?}: {asked} -> {}", answer.0));
         }
-        self.book.take(&self.api, sent.as_ref(), self.steady)?;
+        self.invariants.take(&self.api, sent.as_ref(), self.steady)?;
         Ok(answer)
     }
 
@@ -234,7 +234,7 @@ impl Run<'_> {
         self.processes += 1;
         let term = self.flaw.term(self.processes);
         let next = Process::start(&self.metrics, &term);
-        self.book.restarted(term);
+        self.invariants.restarted(term);
         let old = std::mem::replace(&mut self.process, next);
         let sent = old.pending.into_iter().zip(std::mem::take(&mut self.intents));
         let unheard = sent.filter(|(one, _)| one.answer.is_none() && one.asked.writes());
@@ -252,7 +252,7 @@ impl Run<'_> {
 
     fn push(&mut self) {
         let now = NOW.get();
-        let last = self.book.samples.last_key_value().map_or(now, |(time, _)| time.as_millisecond());
+        let last = self.invariants.samples.last_key_value().map_or(now, |(time, _)| time.as_millisecond());
         let time = match self.rng.below(20) {
             0 => last,
             1 => last - self.rng.between(1, 20_000),
@@ -269,11 +269,11 @@ impl Run<'_> {
         let time = Timestamp::from_millisecond(millis).unwrap_or_default();
         let values: BTreeMap<String, String> =
             values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-        let values = self.book.samples.get(&time).cloned().unwrap_or(values);
+        let values = self.invariants.samples.get(&time).cloned().unwrap_or(values);
         if self.api.get(Sort::Monitoring, "web").is_none() {
             return;
         }
-        self.book.samples.insert(time, values.clone());
+        self.invariants.samples.insert(time, values.clone());
         self.say(|| format!("sender: {} {values:?}", millis - BEGINNING));
         let sample = json!({"time": time.to_string(), "values": self.flaw.misread(values)});
         self.api.change(By::Others, Sort::Monitoring, "web", |object| object["spec"]["sample"] = sample);

@@ -30,7 +30,7 @@ pub enum Flaw {
     /// Leaves the bounds of the rung.
     Exceeds,
     /// Says that it has scaled, and has not.
-    Boasts,
+    ClaimsSuccess,
     /// Writes with every look.
     Restless,
     /// Begins anew with the numbers of samples.
@@ -89,7 +89,7 @@ impl Flaw {
                 claimed["status"] = asked.body["status"].clone();
                 Some((200, claimed))
             }
-            Self::Boasts if asked.scales() => Some((200, there)),
+            Self::ClaimsSuccess if asked.scales() => Some((200, there)),
             _ => None,
         }
     }

@@ -3,9 +3,9 @@
 //! `GANGLION_MODEL_SEED`, `GANGLION_MODEL_SECONDS` and `GANGLION_MODEL_KEEP` mean what they mean for the campaign of actions.
 
 mod api;
-mod book;
 mod driver;
 mod flaw;
+mod invariants;
 mod process;
 mod rest;
 mod setup;
@@ -94,7 +94,7 @@ fn every_flaw_of_a_loop_is_caught() {
         (Flaw::ReadsZero, &["UnknownLowers", "InventedValue"]),
         (Flaw::WritesSpec, &["WroteSpec"]),
         (Flaw::Exceeds, &["NoIntent", "OutOfBounds"]),
-        (Flaw::Boasts, &["FalseDone"]),
+        (Flaw::ClaimsSuccess, &["FalseDone"]),
         (Flaw::Restless, &["NoRest"]),
         (Flaw::ForgetsSequence, &["WentBack"]),
         (Flaw::Deaf, &["NotDecided"]),

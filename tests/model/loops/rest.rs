@@ -60,26 +60,26 @@ pub fn truth(api: &Api) -> Result<(), Violation> {
     }
     let decision: Decision = parsed(object(api, Sort::Decision, "web")?);
     let stored = decision.status.unwrap_or_default();
-    let told = settlement::with_outcome(&stored, Executor::of(&execution), now());
-    if told.chosen.as_ref().is_some_and(|chosen| chosen.outcome.is_none()) {
-        return violation("Unfinished", format!("{:?}", told.chosen));
+    let settled = settlement::with_outcome(&stored, Executor::of(&execution), now());
+    if settled.chosen.as_ref().is_some_and(|chosen| chosen.outcome.is_none()) {
+        return violation("Unfinished", format!("{:?}", settled.chosen));
     }
-    if told.counters != stored.counters || told.history != stored.history {
-        return violation("Untrue", format!("{:?} is not {:?}", stored.counters, told.counters));
+    if settled.counters != stored.counters || settled.history != stored.history {
+        return violation("Untrue", format!("{:?} is not {:?}", stored.counters, settled.counters));
     }
-    match untold(api)? {
+    match unreported(api)? {
         Some(words) => violation("Untrue", words),
         None => Ok(()),
     }
 }
 
-/// What the loop's own status does not tell yet of the last decision: it is written some seconds after the one before.
-pub fn untold(api: &Api) -> Result<Option<String>, Violation> {
+/// What the loop's own status lacks of the last decision: it is written some seconds after the one before.
+pub fn unreported(api: &Api) -> Result<Option<String>, Violation> {
     let parent: ClosedLoop = parsed(object(api, Sort::Loop, "web")?);
     let decision: Decision = parsed(object(api, Sort::Decision, "web")?);
     let stored = decision.status.unwrap_or_default();
     let summary = parent.status.and_then(|status| status.summary);
-    let told = summary.map(|summary| (summary.decision, summary.decided_at)).unwrap_or_default();
+    let shown = summary.map(|summary| (summary.decision, summary.decided_at)).unwrap_or_default();
     let decided = (stored.message, stored.chosen.map(|chosen| chosen.at));
-    Ok((told != decided).then(|| format!("the table says {told:?}, the decision {decided:?}")))
+    Ok((shown != decided).then(|| format!("the table says {shown:?}, the decision {decided:?}")))
 }

@@ -92,10 +92,10 @@ pub fn policy(rng: &mut Rng) -> Value {
 }
 
 fn fast(rng: &mut Rng) -> Value {
-    let patience = pick(rng, &["0s", "0s", "3s"]);
+    let duration = pick(rng, &["0s", "0s", "3s"]);
     let metric = |name: &str| {
         json!({"name": name, "source": {"push": {}}, "low": {"raise": "10", "clear": "20"},
-            "high": {"raise": "90", "clear": "80", "for": patience}, "missing": {"after": "45s"}})
+            "high": {"raise": "90", "clear": "80", "for": duration}, "missing": {"after": "45s"}})
     };
     let ladder =
         |by: i64| json!([{"scale": {"by": by, "min": 1, "max": 6}}, {"scale": {"by": by * 2, "min": 1, "max": 8}}]);

@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use ganglion::api::workload_action::WorkloadAction;
-use ganglion::controllers::workload_action::{State, WorkloadActions};
+use ganglion::controllers::workload_action::{ActionMemory, WorkloadActionController};
 use ganglion::logic::workload_action::Limits;
 use ganglion::metrics::Metrics;
 use ganglion::runtime::context::Context;
@@ -26,7 +26,7 @@ pub fn now() -> Timestamp {
     Timestamp::from_millisecond(NOW.get()).unwrap_or_default()
 }
 
-/// No action is ever looked at by this alone: what nothing wakes has to show.
+/// So long that the resync never hides an action that a change should have requeued.
 pub const NEVER: Duration = Duration::from_secs(1 << 40);
 
 /// Nobody reads them.
@@ -37,7 +37,7 @@ pub fn runtime() -> Runtime {
     Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime")
 }
 
-pub fn controller(client: Client, limits: Limits) -> Arc<WorkloadActions> {
+pub fn controller(client: Client, limits: Limits) -> Arc<WorkloadActionController> {
     let store = Store::default();
     store.queue::<WorkloadAction>().open();
     let ctx = Context {
@@ -49,5 +49,5 @@ pub fn controller(client: Client, limits: Limits) -> Arc<WorkloadActions> {
         term: "term".into(),
         stop: CancellationToken::new(),
     };
-    Arc::new(WorkloadActions { ctx, limits, resync: NEVER, state: State::default() })
+    Arc::new(WorkloadActionController { ctx, limits, resync: NEVER, memory: ActionMemory::default() })
 }

@@ -119,7 +119,7 @@ pub struct Ear<'a> {
 }
 
 impl Watch {
-    /// Takes in what comes next and wakes whom it concerns; false if nothing comes.
+    /// Takes in what comes next and requeues the objects that it concerns; false if nothing comes.
     pub fn hear(&mut self, kind: Watched, ear: &Ear) -> bool {
         by_kind!(kind, hear(self, ear))
     }

@@ -41,7 +41,7 @@ pub enum Flaw {
     /// Does nothing.
     Idle,
     /// Ends before anything is done.
-    Boasts,
+    ClaimsSuccess,
     /// Begins without asking whether there is room.
     NoLimits,
 }
@@ -78,7 +78,7 @@ impl Flaw {
         let mut bent = asked.clone();
         match (self, &mut bent.what) {
             (Self::NoMark, What::Json(patch)) => unmarked(patch),
-            (Self::ActFirst | Self::Boasts | Self::Greedy, What::Status(_, status)) => {
+            (Self::ActFirst | Self::ClaimsSuccess | Self::Greedy, What::Status(_, status)) => {
                 self.misrecord(status, action, api);
             }
             (Self::KeepsFinalizer, What::Merge(patch)) if patch.metadata.finalizers == Some(vec![]) => {
@@ -101,7 +101,7 @@ impl Flaw {
         let begins = there.slots.is_empty() && !status.slots.is_empty();
         match self {
             Self::ActFirst if begins => status.slots.clear(),
-            Self::Boasts if begins => {
+            Self::ClaimsSuccess if begins => {
                 status.slots.iter_mut().for_each(|slot| slot.step = Step::Succeeded);
                 status.finished_at = Some(Time(now()));
                 status.conditions = vec![succeeded()];

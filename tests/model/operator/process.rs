@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use ganglion::api::workload_action::WorkloadAction;
-use ganglion::controllers::workload_action::{Janitor, WorkloadActions};
+use ganglion::controllers::workload_action::{Janitor, WorkloadActionController};
 use ganglion::logic::facts::{Identity, Key};
 use ganglion::logic::workload_action::Limits;
 use ganglion::logic::world::World;
@@ -73,7 +73,7 @@ impl Wake for Woken {
 
 pub struct Process {
     runtime: Rc<Runtime>,
-    controller: Arc<WorkloadActions>,
+    controller: Arc<WorkloadActionController>,
     handle: Handle<Request<Body>, Response<Body>>,
     passes: BTreeMap<u64, Pass>,
     begun: u64,
@@ -274,8 +274,8 @@ impl Process {
         self.timers.values().copied().chain(self.next_round).min()
     }
 
-    /// Looks at every action again, as a slow periodic resync would.
-    pub fn wake_all(&mut self) {
+    /// Requeues every action, as the periodic resync does.
+    pub fn requeue_all(&mut self) {
         let keys: Vec<Key> =
             self.look(|world| world.running().map(|action| Identity::from(&action.metadata).key).collect());
         self.controller.ctx.store.queue::<WorkloadAction>().add(keys);

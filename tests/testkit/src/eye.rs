@@ -107,9 +107,9 @@ impl Eye {
         look(&self.state.lock())
     }
 
-    /// Waits until this is seen, with the usual patience.
+    /// Waits until this is seen, for at most [`crate::TIMEOUT`].
     pub async fn until<T>(&self, what: &str, test: impl Fn(&Seen) -> Option<T>) -> Result<T> {
-        self.within(crate::PATIENCE, what, test).await
+        self.within(crate::TIMEOUT, what, test).await
     }
 
     /// Waits until this is seen.

@@ -28,7 +28,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
 /// How long a test waits for something that should come at once, on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime for the tests")

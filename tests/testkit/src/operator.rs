@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::PATIENCE;
+use crate::TIMEOUT;
 use crate::plane::cluster::Cluster;
 use crate::plane::install::{NAMESPACE, token};
 use crate::plane::kubeconfig;
@@ -84,7 +84,7 @@ impl Operator {
 
     /// Waits until `/readyz` says yes; an error with the log if the process ends instead.
     pub async fn ready(&mut self) -> Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             if let Some(status) = self.ended()? {
                 bail!("the operator ended ({status}) before it was ready:\n{}", self.log_tail(20));
@@ -93,7 +93,7 @@ impl Operator {
                 return Ok(());
             }
             if Instant::now() > deadline {
-                bail!("the operator is not ready after {} s:\n{}", PATIENCE.as_secs(), self.log_tail(20));
+                bail!("the operator is not ready after {} s:\n{}", TIMEOUT.as_secs(), self.log_tail(20));
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }

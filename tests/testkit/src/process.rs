@@ -72,10 +72,10 @@ pub fn processor_seconds(pid: u32) -> Result<f64> {
 
 /// A port that nothing listens on, and that this process was not given before.
 pub fn free_port() -> Result<u16> {
-    let span = PORTS.end - PORTS.start;
-    let begin = u16::try_from(std::process::id() % u32::from(span))?;
-    for _ in 0..span {
-        let port = PORTS.start + begin.wrapping_add(NEXT_PORT.fetch_add(1, Ordering::Relaxed)) % span;
+    let count = PORTS.end - PORTS.start;
+    let begin = u16::try_from(std::process::id() % u32::from(count))?;
+    for _ in 0..count {
+        let port = PORTS.start + begin.wrapping_add(NEXT_PORT.fetch_add(1, Ordering::Relaxed)) % count;
         if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
             return Ok(port);
         }

@@ -28,7 +28,7 @@ pub struct Verdict {
     pub died: Vec<String>,
     /// Pods that were not there at the beginning and are now, with their nodes.
     pub came: Vec<(String, String)>,
-    /// Pods that came and died: the surplus, newcomers that were given up.
+    /// Pods that came and died: the surplus, replacements that were given up.
     pub passing: Vec<String>,
     /// Every `spec.replicas` of the Deployment or ReplicaSet of the app's name, in the order seen, without repeats.
     pub replicas: Vec<i32>,

@@ -75,7 +75,7 @@ fn pod_seen(pod: &Pod, resize: &Resize) -> Option<PodResources> {
         return None;
     }
     let index = spec.containers.iter().position(|container| container.name == resize.container)?;
-    let told = status.container_statuses.iter().flatten().find(|container| container.name == resize.container);
+    let container = status.container_statuses.iter().flatten().find(|container| container.name == resize.container);
     let pending =
         status.conditions.iter().flatten().find(|one| one.type_ == "PodResizePending" && one.status == "True");
     Some(PodResources {
@@ -83,7 +83,9 @@ fn pod_seen(pod: &Pod, resize: &Resize) -> Option<PodResources> {
         thing: thing(&pod.metadata),
         index,
         wants: quantities(spec.containers[index].resources.as_ref(), resize.resource),
-        has: told.and_then(|container| container.resources.as_ref()).map(|has| quantities(Some(has), resize.resource)),
+        has: container
+            .and_then(|container| container.resources.as_ref())
+            .map(|has| quantities(Some(has), resize.resource)),
         pending: pending.map(|pending| PendingResize {
             refused: pending.reason.as_deref() == Some("Infeasible"),
             message: pending.message.clone().unwrap_or_default(),

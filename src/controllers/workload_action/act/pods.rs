@@ -1,4 +1,4 @@
-//! Writes to pods: creation of newcomers, changes of labels and marks, eviction, deletion.
+//! Writes to pods: creation of replacements, changes of labels and marks, eviction, deletion.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use kube::core::Status;
 use super::{Done, api, changed, gone, merge, only, written};
 use crate::api::marks;
 use crate::controllers::workload_action::error::ActError;
-use crate::controllers::workload_action::newcomer;
+use crate::controllers::workload_action::replacement;
 use crate::logic::facts::{Identity, PodFact, SetFact};
 use crate::logic::workload_action::effect::{NewPod, Patch, PodChange, RefusalKind};
 use crate::runtime::context::Context;
 use crate::runtime::error::{Error, retry_after};
 
-/// Makes a newcomer. A pod of its name that bears the slot's mark is the one: an answer of ours got lost.
+/// Makes a replacement. A pod of its name that bears the slot's mark is the one: an answer of ours got lost.
 pub async fn create(ctx: &Context, new: &NewPod) -> Result<Done, ActError> {
-    let pod = newcomer::pod(&*template(ctx, new).await?, new);
+    let pod = replacement::pod(&*template(ctx, new).await?, new);
     let words = match ctx.writer.create(marks::MANAGER, &new.key.namespace, &pod).await {
         Ok(made) => return Ok(changed(ctx, PodFact::from(made))),
         Err(Error::Exists(words)) => words,

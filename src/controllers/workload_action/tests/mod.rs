@@ -44,7 +44,7 @@ async fn conflict_upon_conflict_ends_in_the_backoff() {
     api.knows_action(action("1"));
     let error = api.reconcile().await.unwrap_err();
     assert_eq!((error.reason(), error.class()), ("Conflict", Class::Retry));
-    assert_eq!(api.asked().len(), 2 * SURPRISES + 1);
+    assert_eq!(api.asked().len(), 2 * MAX_CONFLICTS + 1);
 }
 
 #[tokio::test]
@@ -174,7 +174,7 @@ fn set() -> SetFact {
 }
 
 #[tokio::test]
-async fn a_newcomer_that_exists_is_taken_if_it_is_ours_and_refused_if_not() {
+async fn a_replacement_that_exists_is_taken_if_it_is_ours_and_refused_if_not() {
     let exists = || status(409, "AlreadyExists", "pods \"web-1\" already exists");
     let ours = scripted([exists(), (200, pod_json(Some("s1")))]);
     ours.knows(set());
@@ -191,7 +191,7 @@ async fn a_newcomer_that_exists_is_taken_if_it_is_ours_and_refused_if_not() {
 }
 
 #[tokio::test]
-async fn a_newcomer_of_a_set_scaled_to_zero_is_made_from_the_template_that_the_api_server_has() {
+async fn a_replacement_of_a_set_scaled_to_zero_is_made_from_the_template_that_the_api_server_has() {
     let web = json!({
         "apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"namespace": "shop", "name": "web", "uid": "r1"},
         "spec": {"replicas": 0, "selector": {}, "template": {"metadata": {"labels": {"app": "web"}}}},
@@ -207,7 +207,7 @@ async fn a_newcomer_of_a_set_scaled_to_zero_is_made_from_the_template_that_the_a
 }
 
 #[tokio::test]
-async fn no_newcomer_of_an_unknown_set_and_none_in_a_vanished_namespace() {
+async fn no_replacement_of_an_unknown_set_and_none_in_a_vanished_namespace() {
     let api = scripted([status(404, "NotFound", "namespaces \"shop\" not found")]);
     for _ in 0..2 {
         let error = api.perform(&Effect::CreatePod(new_pod())).await.unwrap_err();
@@ -284,7 +284,7 @@ async fn replicas_and_ledger_go_in_one_patch_for_one_version() {
 }
 
 #[tokio::test]
-async fn an_answer_wakes_the_other_actions_that_it_concerns() {
+async fn an_answer_requeues_the_other_actions_that_it_concerns() {
     let api = scripted([(200, ended("2"))]);
     api.knows_action(action("1"));
     api.reconcile().await.unwrap();
@@ -312,7 +312,7 @@ async fn the_reservation_of_an_admission_without_an_answer_lasts_until_it_is_loo
     drop(Reservation { store, key: &key(), open: true });
     let id = Identity { key: key(), uid: "u1".into(), version: "1".into() };
     let admission = Effect::Admit { action: id, status: Box::default(), receipt: None };
-    api.controller.state.unanswered().insert(key(), admission);
+    api.controller.memory.unanswered().insert(key(), admission);
     api.reconcile().await.unwrap_err();
     assert!(store.read(|world| world.is_reserved(&key())), "nobody knows yet");
     api.reconcile().await.unwrap();
@@ -325,7 +325,7 @@ async fn what_an_admission_gives_up_is_taken_until_it_is_carried_out() {
         json!({
             "id": id, "index": 0, "attempt": 0, "step": step, "since": "2026-01-01T00:00:00Z", "label": "a",
             "workload": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-            "replicaSet": {"name": "web-1", "uid": "r1"}, "newcomer": node.map(|node| json!({"name": "n", "node": node})),
+            "replicaSet": {"name": "web-1", "uid": "r1"}, "replacement": node.map(|node| json!({"name": "n", "node": node})),
         })
     };
     let api = scripted([]);
@@ -336,6 +336,6 @@ async fn what_an_admission_gives_up_is_taken_until_it_is_carried_out() {
     let next: WorkloadActionStatus = serde_json::from_value(next).unwrap();
     let taken = api.controller.ctx.store.read(|world| taken_up(world, &key(), &next));
     let nodes: Vec<Option<&str>> =
-        taken.iter().map(|slot| slot.newcomer.as_ref().map(|newcomer| newcomer.node.as_str())).collect();
+        taken.iter().map(|slot| slot.replacement.as_ref().map(|replacement| replacement.node.as_str())).collect();
     assert_eq!(nodes, [Some("a"), None, Some("b")], "each place once, and the one that is left too");
 }

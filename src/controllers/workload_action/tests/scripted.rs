@@ -28,7 +28,7 @@ pub struct Seen {
 
 /// An API server that gives the answers of a script, in order, whatever is asked; past its end it is silent.
 pub struct Scripted {
-    pub controller: Arc<WorkloadActions>,
+    pub controller: Arc<WorkloadActionController>,
     pub leader: CancellationToken,
     seen: Arc<StdMutex<Vec<Seen>>>,
 }
@@ -58,7 +58,7 @@ pub fn scripted(answers: impl IntoIterator<Item = (u16, Value)>) -> Scripted {
     Scripted { controller: controller(Client::new(service, "default"), leader.clone()), leader, seen }
 }
 
-fn controller(client: Client, leader: CancellationToken) -> Arc<WorkloadActions> {
+fn controller(client: Client, leader: CancellationToken) -> Arc<WorkloadActionController> {
     let metrics = Metrics::new();
     let store = Store::default();
     store.queue::<WorkloadAction>().open();
@@ -72,7 +72,7 @@ fn controller(client: Client, leader: CancellationToken) -> Arc<WorkloadActions>
         stop: CancellationToken::new(),
     };
     let resync = Duration::from_secs(300);
-    Arc::new(WorkloadActions { ctx, limits: Limits::default(), resync, state: State::default() })
+    Arc::new(WorkloadActionController { ctx, limits: Limits::default(), resync, memory: ActionMemory::default() })
 }
 
 pub fn key() -> Key {
@@ -99,7 +99,7 @@ pub fn status(code: u16, reason: &str, message: &str) -> (u16, Value) {
 }
 
 pub fn pod_json(slot: Option<&str>) -> Value {
-    let annotations = slot.map(|slot| json!({"ganglion.dev/slot": slot, "ganglion.dev/role": "newcomer"}));
+    let annotations = slot.map(|slot| json!({"ganglion.dev/slot": slot, "ganglion.dev/role": "replacement"}));
     json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {"namespace": "shop", "name": "web-1", "uid": "p1", "resourceVersion": "7", "annotations": annotations},

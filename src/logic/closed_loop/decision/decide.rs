@@ -8,7 +8,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::evaluate::{Rejection, hold_message};
-use super::history::past_actions;
+use super::history::action_history;
 use super::ladder::Ladder;
 use super::order::{OrderContext, order};
 use super::rules::{DecisionInput, DecisionRules};
@@ -63,7 +63,7 @@ impl DecisionRules {
         } else {
             self.update_reasons(&mut status, input);
         }
-        status.limits = self.limits.state(&past_actions(self, &status), input.now);
+        status.limits = self.limits.state(&action_history(self, &status), input.now);
         status.observed_generation = Some(input.generation);
         let stamp = Stamp { generation: input.generation, now: input.now };
         status.conditions = conditions::summary(&before.conditions, &self.health(&status), stamp);

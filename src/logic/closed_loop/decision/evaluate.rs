@@ -4,7 +4,7 @@
 
 use jiff::Timestamp;
 
-use super::history::past_actions;
+use super::history::action_history;
 use super::ladder::{Ladder, LadderStep};
 use super::order::{Candidate, OrderContext, order};
 use super::rules::{DecisionInput, DecisionRules};
@@ -53,14 +53,14 @@ impl DecisionRules {
             Some(rejection.reported(alarm))
         };
         let held: Vec<Rejected> = self.held_back(status, input).filter_map(still).collect();
-        let told = hold_message(&status.rejected);
+        let before = hold_message(&status.rejected);
         for new in held {
             let mut rejected = status.rejected.iter_mut();
             if let Some(old) = rejected.find(|old| old.metric == new.metric && old.side == new.side) {
                 *old = new;
             }
         }
-        if status.message.as_ref() == Some(&told) {
+        if status.message.as_ref() == Some(&before) {
             status.message = Some(hold_message(&status.rejected));
         }
     }
@@ -145,7 +145,7 @@ impl DecisionRules {
         if alarm.unknown && direction == Direction::Lower {
             return refuse(LoopReason::UnknownValue, "its value is unknown, and its action lowers capacity");
         }
-        match self.limits.held(&past_actions(self, status), direction, input.now) {
+        match self.limits.held(&action_history(self, status), direction, input.now) {
             Some(held) => limit(held.reason, held.message, held.until),
             None => Ok(rung),
         }

@@ -9,13 +9,13 @@ use crate::logic::closed_loop::rung;
 
 /// The past actions, the oldest first.
 #[must_use]
-pub fn past_actions(rules: &DecisionRules, status: &DecisionStatus) -> Vec<Act> {
+pub fn action_history(rules: &DecisionRules, status: &DecisionStatus) -> Vec<Act> {
     let is_kept = |entry: &Entry| status.acts.iter().any(|act| act.seq == entry.seq);
     let came_to_something = |entry: &Entry| entry.outcome != Some(Outcome::Limited);
-    let told = status.history.iter().filter(|entry| came_to_something(entry) && !is_kept(entry));
-    let mut past: Vec<Act> = told.map(|entry| act(rules, entry)).chain(status.acts.iter().cloned()).collect();
-    past.sort_by_key(|act| act.seq);
-    past
+    let listed = status.history.iter().filter(|entry| came_to_something(entry) && !is_kept(entry));
+    let mut actions: Vec<Act> = listed.map(|entry| act(rules, entry)).chain(status.acts.iter().cloned()).collect();
+    actions.sort_by_key(|act| act.seq);
+    actions
 }
 
 /// The action of a history entry. If its rung was removed from the spec, direction and dimension are unknown.

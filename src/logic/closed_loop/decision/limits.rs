@@ -111,14 +111,14 @@ impl PolicyLimits {
     /// dimension is kept, since the next one may be its reversal. If the policy is changed and needs more, `history`
     /// takes them from the history of decisions.
     pub fn forget(&self, acts: &mut Vec<Act>, now: Timestamp) {
-        let spans = self.all.iter().flat_map(|limit| [Some(limit.dwell), limit.budget.map(|budget| budget.per)]);
-        let longest = spans.chain([self.oscillation.map(|oscillation| oscillation.per)]).flatten().max();
+        let durations = self.all.iter().flat_map(|limit| [Some(limit.dwell), limit.budget.map(|budget| budget.per)]);
+        let longest = durations.chain([self.oscillation.map(|oscillation| oscillation.per)]).flatten().max();
         let is_old = |act: &Act| elapsed(&act.at, now) >= longest.unwrap_or_default();
         let turns = |act: &Act| act.direction != Direction::Neither;
         let mut kept: Vec<Act> = Vec::new();
         for (age, act) in acts.drain(..).rev().enumerate() {
-            let rivals = |other: &Act| is_old(other) && turns(other) && other.dimension == act.dimension;
-            let is_last = || !kept.iter().any(rivals);
+            let same_turns = |other: &Act| is_old(other) && turns(other) && other.dimension == act.dimension;
+            let is_last = || !kept.iter().any(same_turns);
             if age < LAST_FEW || !is_old(&act) || (turns(&act) && is_last()) {
                 kept.push(act);
             }

@@ -25,8 +25,8 @@ pub use subject::ExplainedLoop;
 /// The explanation. Lines have at most 120 columns, except for long names and commands.
 #[must_use]
 pub fn explain(subject: &ExplainedLoop) -> String {
-    let told = told(subject);
-    let subject = &ExplainedLoop { decision: told.as_ref(), ..*subject };
+    let settled = settled_decision(subject);
+    let subject = &ExplainedLoop { decision: settled.as_ref(), ..*subject };
     let mut text = head(subject);
     text.push('\n');
     text.push_str(&history(subject));
@@ -102,7 +102,7 @@ fn row(subject: &ExplainedLoop, entry: &Entry) -> [String; 8] {
 }
 
 /// The Decision with the outcome of the last decision, which may so far be in the Execution only.
-fn told(subject: &ExplainedLoop) -> Option<Decision> {
+fn settled_decision(subject: &ExplainedLoop) -> Option<Decision> {
     let mut decision = subject.decision?.clone();
     let executor = subject.execution.and_then(Executor::of);
     decision.status = decision.status.map(|status| settlement::with_outcome(&status, executor, subject.now));
@@ -177,9 +177,9 @@ fn alarms(subject: &ExplainedLoop, alarms: &[AlarmState]) -> String {
 /// A newer pushed sample that is not in the status.
 fn newer(subject: &ExplainedLoop, watched: &MonitoringStatus) -> Option<String> {
     let sample = subject.monitoring?.spec.sample.as_ref()?;
-    let told = watched.tag.as_ref().map(|tag| tag.time.0);
+    let seen = watched.tag.as_ref().map(|tag| tag.time.0);
     let values: Vec<String> = sample.values.iter().map(|(key, value)| format!("{key} {value}")).collect();
-    (sample.time.parse::<Timestamp>().ok() != told)
+    (sample.time.parse::<Timestamp>().ok() != seen)
         .then(|| format!("the sample of {} changed nothing: {}", sample.time, values.join(", ")))
 }
 

@@ -98,7 +98,7 @@ fn family() -> Family {
     Family { parent, monitoring, decision, execution }
 }
 
-fn told(family: &Family) -> String {
+fn explanation(family: &Family) -> String {
     let parent: ClosedLoop = serde_json::from_value(family.parent.clone()).unwrap();
     let monitoring: Option<Monitoring> = serde_json::from_value(family.monitoring.clone()).unwrap();
     let decision: Option<Decision> = serde_json::from_value(family.decision.clone()).unwrap();
@@ -136,7 +136,7 @@ The last sample that changed the status (number 17, 2026-11-21 10:00:03):
 Now: it works, since 2026-11-21 09:59:00 (Running): watches, decides and acts.
 -> Nothing to do.
 ";
-    let text = told(&family());
+    let text = explanation(&family());
     assert!(text == expected, "{text}");
 }
 
@@ -146,7 +146,7 @@ fn a_loop_that_nothing_has_happened_to_says_what_it_waits_for() {
     family.parent["status"] = json!({"conditions": ready("Unknown", "NoSample", "no sample has come yet")});
     (family.monitoring["status"], family.decision["status"]) = (json!({}), json!({"seq": 0}));
     family.execution["status"] = json!({"seq": 0, "state": "Idle"});
-    let text = told(&family);
+    let text = explanation(&family);
     for words in [
         "Rank of its metrics: cpu, memory.\n",
         "No decision yet.",
@@ -158,7 +158,11 @@ fn a_loop_that_nothing_has_happened_to_says_what_it_waits_for() {
     }
     (family.monitoring, family.decision, family.execution) = (Value::Null, Value::Null, Value::Null);
     family.parent["status"] = json!({});
-    assert!(told(&family).contains("Now: the operator has not reconciled this loop yet."), "{}", told(&family));
+    assert!(
+        explanation(&family).contains("Now: the operator has not reconciled this loop yet."),
+        "{}",
+        explanation(&family)
+    );
 }
 
 #[test]
@@ -193,7 +197,7 @@ fn what_the_user_could_do_is_said() {
         let mut all = json!({"parent": parent, "monitoring": monitoring, "decision": decision, "execution": execution});
         let (place, member) = path.rsplit_once('/').unwrap();
         all.pointer_mut(place).unwrap()[member] = value;
-        let text = told(&Family {
+        let text = explanation(&Family {
             parent: all["parent"].take(),
             monitoring: all["monitoring"].take(),
             decision: all["decision"].take(),
@@ -211,19 +215,23 @@ fn a_proposal_waits_until_it_is_approved() {
     family.parent["spec"]["mode"] = json!("Approve");
     family.decision["status"]["chosen"]["mode"] = json!("Approve");
     family.execution["status"] = json!({"seq": 1, "state": "Done"});
-    let text = told(&family);
+    let text = explanation(&family);
     assert!(text.contains("proposed\n") && text.contains("-p '{\"spec\":{\"approve\":2}}'\n"), "{text}");
     family.parent["spec"]["approve"] = json!(2);
-    assert!(!told(&family).contains("proposed") && !told(&family).contains("waits for approval"), "{}", told(&family));
+    assert!(
+        !explanation(&family).contains("proposed") && !explanation(&family).contains("waits for approval"),
+        "{}",
+        explanation(&family)
+    );
 }
 
 #[test]
 fn the_end_of_the_last_decision_is_told_as_soon_as_the_execution_tells_it() {
     let mut family = family();
     family.execution["status"] = json!({"seq": 2, "state": "Done", "before": "4", "after": "5"});
-    let text = told(&family);
+    let text = explanation(&family);
     assert!(text.contains("scale by 1, at most 10  Served   4 → 5\n"), "{text}");
     family.execution["status"] = json!({"seq": 2, "state": "Failed", "message": "there is no Deployment web"});
-    let text = told(&family);
+    let text = explanation(&family);
     assert!(text.contains("Failed   there is no Deployment web\n"), "{text}");
 }

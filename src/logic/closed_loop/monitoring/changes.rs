@@ -28,9 +28,9 @@ impl MonitoringRules {
             Trace::OnChange => false,
         };
         // A time ahead of ours is of a clock that was set back since.
-        let rested = |span| {
+        let rested = |duration| {
             let since = before.heartbeat.as_ref().map(|last| elapsed(last, now));
-            since.is_none_or(|since| !(SignedDuration::ZERO..span).contains(&since))
+            since.is_none_or(|since| !(SignedDuration::ZERO..duration).contains(&since))
         };
         traced
             || (context.written.term.as_deref() != Some(context.term) && (context.awaited || !after.alarms.is_empty()))
@@ -60,10 +60,10 @@ fn reasons(status: &MonitoringStatus) -> Vec<&str> {
 
 /// Whether a source now reports why a value is missing and none did before.
 fn first_reason(before: &MonitoringStatus, after: &MonitoringStatus) -> bool {
-    let told = |unknown: &UnknownMetric| unknown.message != NOT_YET && unknown.message != NO_MORE;
-    before.unknown.iter().filter(|old| !told(old)).any(|old| {
+    let has_reason = |unknown: &UnknownMetric| unknown.message != NOT_YET && unknown.message != NO_MORE;
+    before.unknown.iter().filter(|old| !has_reason(old)).any(|old| {
         let mut all = after.unknown.iter();
-        all.any(|new| new.metric == old.metric && told(new))
+        all.any(|new| new.metric == old.metric && has_reason(new))
     })
 }
 

@@ -136,7 +136,7 @@ impl Loop {
         let watch = MonitoringRules::parse(&children.monitoring).unwrap();
         let rank = fast.children(now).decision.rank;
         let before = self.monitoring.last_served.first();
-        let found = last_served::find_least_served("imbalance", before, &rank, &fast.told(now), 10);
+        let found = last_served::find_least_served("imbalance", before, &rank, &fast.status_at(now), 10);
         let measurement = Measurement {
             pushed: None,
             values: [("imbalance".to_owned(), Ok(last_served::imbalance(&found).to_string().into()))].into(),
@@ -168,7 +168,7 @@ impl Loop {
     }
 
     /// What was decided, with what became of it.
-    pub fn told(&self, now: Timestamp) -> DecisionStatus {
+    pub fn status_at(&self, now: Timestamp) -> DecisionStatus {
         settlement::with_outcome(&self.decision, Some(Executor { uid: "exe", status: &self.execution }), now)
     }
 

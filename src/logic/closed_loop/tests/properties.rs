@@ -70,7 +70,7 @@ proptest! {
             }
             prop_assert!(this.decision.seq >= before.seq);
             prop_assert!(this.decision.history.len() <= 10 && this.decision.acts.len() <= 64);
-            let served: i64 = this.told(at(now)).counters.iter().map(|counter| counter.served).sum();
+            let served: i64 = this.status_at(at(now)).counters.iter().map(|counter| counter.served).sum();
             prop_assert_eq!(usize::try_from(served).unwrap(), this.effects.len(), "served is what was done");
         }
         let mut numbers: Vec<i64> = this.effects.iter().map(|(seq, _)| *seq).collect();

@@ -9,21 +9,21 @@ fn a_move_goes_step_by_step() {
     stage.act("go", json!({"move": {"pod": {"name": "web-a"}, "to": {"nodeName": "d"}}}));
     let Next::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("first the new pod") };
     assert_eq!((new.node.as_str(), new.label.as_str()), ("d", marks::POD_TEMPLATE_HASH));
-    let (newcomer, slot) = (new.key.name.clone(), new.slot.clone());
+    let (replacement, slot) = (new.key.name.clone(), new.slot.clone());
     let mark = |role: &str| Marks { slot: Some(slot.clone()), role: Some(role.into()), ..Marks::default() };
 
-    stage.put_pod(&newcomer, "d", |pod| {
+    stage.put_pod(&replacement, "d", |pod| {
         (pod.node, pod.ready_since, pod.controller) = (None, None, None);
-        (pod.labels, pod.generated, pod.marks) = (labels(false), false, mark(marks::ROLE_NEWCOMER));
+        (pod.labels, pod.generated, pod.marks) = (labels(false), false, mark(marks::ROLE_REPLACEMENT));
     });
     assert!(matches!(stage.settle("go"), Next::Wait { .. }));
     assert_eq!(stage.ready("go").1, "Scheduling");
-    stage.change_pod(&newcomer, |pod| pod.node = Some("d".into()));
+    stage.change_pod(&replacement, |pod| pod.node = Some("d".into()));
     assert!(matches!(stage.settle("go"), Next::Wait { .. }));
     assert_eq!(stage.ready("go").1, "Readying");
 
     let now = stage.now;
-    stage.change_pod(&newcomer, |pod| pod.ready_since = Some(now));
+    stage.change_pod(&replacement, |pod| pod.ready_since = Some(now));
     let Effect::ChangePod { pod, change: PodChange::Detach { peers, .. } } = stage.effect("go") else {
         panic!("detach")
     };
@@ -38,8 +38,8 @@ fn a_move_goes_step_by_step() {
     assert_eq!(pod.key.name, "web-new");
     stage.change_pod("web-new", |pod| pod.marks = mark(marks::ROLE_SURPLUS));
     let Effect::ChangePod { pod, change: PodChange::Attach { .. } } = stage.effect("go") else { panic!("attach") };
-    assert_eq!(pod.key.name, newcomer);
-    stage.change_pod(&newcomer, |pod| {
+    assert_eq!(pod.key.name, replacement);
+    stage.change_pod(&replacement, |pod| {
         (pod.labels, pod.marks) = (labels(true), Marks::default());
         pod.controller = Some(Owner { kind: "ReplicaSet".into(), name: "web-h1".into(), uid: "uid-web-h1".into() });
     });

@@ -1,4 +1,4 @@
-//! Which node is chosen, whose turn it is, and who is woken.
+//! Which node is chosen, whose turn it is, and which actions are requeued.
 
 use super::*;
 
@@ -77,7 +77,7 @@ fn what_is_about_to_be_recorded_takes_up_place_and_pod() {
     assert_eq!(stage.settle_until_admitted("two"), None, "node d has room for one, by its condition");
     stage.put_node("e", |_| {});
     let two = begins(&mut stage, "two");
-    assert_eq!(two[0].newcomer.as_ref().map(|pod| pod.node.as_str()), Some("e"));
+    assert_eq!(two[0].replacement.as_ref().map(|pod| pod.node.as_str()), Some("e"));
     assert_ne!(two[0].victim, one[0].victim);
     stage.world.release(&Key::new(NAMESPACE, "one"));
     assert_eq!(begins(&mut stage, "two")[0].victim, one[0].victim);
@@ -88,7 +88,7 @@ fn as_of(pod: &PodFact, version: &str) -> PodFact {
 }
 
 #[test]
-fn a_fact_that_did_not_change_wakes_nobody() {
+fn a_fact_that_did_not_change_requeues_nothing() {
     let mut stage = Stage::new();
     stage.act("go", move_web(json!({"nodeName": "d"})));
     stage.settle("go");

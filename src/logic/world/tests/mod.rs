@@ -154,7 +154,7 @@ fn action(number: u8, version: usize, slots: &[(u8, u8, Step)], ended: bool) -> 
             "since": "2026-01-01T00:00:00Z",
             "workload": {"apiVersion": "apps/v1", "kind": "Deployment", "name": format!("w{workload}")},
             "replicaSet": {"name": format!("r{workload}"), "uid": format!("r{workload}")},
-            "newcomer": {"name": "new", "node": format!("n{node}")},
+            "replacement": {"name": "new", "node": format!("n{node}")},
         })
     };
     let slots: Vec<_> = slots.iter().enumerate().map(|(index, one)| slot(index, one)).collect();
@@ -201,7 +201,7 @@ proptest! {
             prop_assert_eq!(world.slots_of_workload("other", &workload).count(), 0);
             prop_assert_eq!(ids(world.slots_on(&set).collect()), scan(&|slot| slot.replica_set.uid == set));
             let to_it = world.slots_to(&node).map(|(_, slot)| slot).collect();
-            prop_assert_eq!(ids(to_it), scan(&|slot| slot.newcomer.as_ref().is_some_and(|pod| pod.node == node)));
+            prop_assert_eq!(ids(to_it), scan(&|slot| slot.replacement.as_ref().is_some_and(|pod| pod.node == node)));
         }
         let running = world.actions().filter(|action| action.status.as_ref().is_some_and(|one| one.finished_at.is_none()));
         prop_assert_eq!(world.running().count(), running.count());

@@ -80,26 +80,26 @@ impl Run<'_> {
         self.until(NOW.get() + 20_000).await?;
         rest::served(&self.api)?;
         if !self.setup.slow {
-            self.tell().await?;
+            self.await_report().await?;
             self.restarted().await?;
         }
         self.until(NOW.get() + 660_000).await?;
-        let before = self.book.written();
+        let before = self.invariants.written();
         self.until(NOW.get() + 660_000).await?;
-        rest::calm(&before, &self.book.written())?;
+        rest::calm(&before, &self.invariants.written())?;
         rest::truth(&self.api)?;
         self.restarted().await
     }
 
-    /// The loop's own status tells of the last decision some seconds late: as long as it does, there is something to do.
-    async fn tell(&mut self) -> Result<(), Violation> {
+    /// The loop's own status shows the last decision some seconds late: until then, there is something to do.
+    async fn await_report(&mut self) -> Result<(), Violation> {
         for _ in 0..30 {
-            if rest::untold(&self.api)?.is_none() {
+            if rest::unreported(&self.api)?.is_none() {
                 return Ok(());
             }
             self.until(NOW.get() + 1_000).await?;
         }
-        violation("Untrue", rest::untold(&self.api)?.unwrap_or_default())
+        violation("Untrue", rest::unreported(&self.api)?.unwrap_or_default())
     }
 
     /// A process that starts where there is nothing to do writes nothing but what each Monitoring shows, in its term.
@@ -108,10 +108,10 @@ impl Run<'_> {
         while self.process.next_time().is_some_and(|next| next <= NOW.get() + 50) {
             self.until(NOW.get() + 50).await?;
         }
-        let before = self.book.written();
+        let before = self.invariants.written();
         self.crash();
         self.quiesce().await?;
-        let after = self.book.written();
+        let after = self.invariants.written();
         let most = |key: &(Sort, String)| before.get(key).copied().unwrap_or(0) + u64::from(key.0 == Sort::Monitoring);
         let more: Vec<_> = after.iter().filter(|(key, count)| **count > most(key)).collect();
         if !more.is_empty() {

@@ -29,7 +29,7 @@ pub const ACCOUNT: &str = "ganglion";
 /// The kinds of kustomize/base that are not the running operator itself, in the order in which they are made.
 const KINDS: [&str; 6] = ["Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Installs the operator as a user does, with all of kustomize/base.
 pub async fn apply(cluster: &Cluster) -> Result<()> {
@@ -55,9 +55,7 @@ impl Installed {
             self.make(client, crd).await?;
             let all: Api<CustomResourceDefinition> = Api::all(client.clone());
             let established = await_condition(all, &name, conditions::is_crd_established());
-            tokio::time::timeout(PATIENCE, established)
-                .await
-                .with_context(|| format!("CRD {name} is not served"))??;
+            tokio::time::timeout(TIMEOUT, established).await.with_context(|| format!("CRD {name} is not served"))??;
         }
         let base = root().join("kustomize/base");
         let rendered = cluster.kubectl(&["kustomize", &base.display().to_string()], None).await?;
@@ -93,7 +91,7 @@ impl Installed {
                 Err(error) => return Err(error.into()),
             }
             let uid = object.uid().unwrap_or_default();
-            let gone = tokio::time::timeout(PATIENCE, await_condition(api, &name, conditions::is_deleted(&uid))).await;
+            let gone = tokio::time::timeout(TIMEOUT, await_condition(api, &name, conditions::is_deleted(&uid))).await;
             gone.with_context(|| format!("{} {name} is not gone", kind_of(&object)))??;
         }
         Ok(())

@@ -37,9 +37,9 @@ pub struct Held {
 
 /// Both sides of a gate at the `nth` request that this says yes to.
 pub fn pair(nth: usize, when: When, which: impl Fn(&Write) -> bool + Send + 'static) -> (Gate, Held) {
-    let (tell, reached) = oneshot::channel();
+    let (stopped, reached) = oneshot::channel();
     let (say, go) = oneshot::channel();
-    let gate = Gate { left: nth, when, which: Box::new(which), reached: tell, go };
+    let gate = Gate { left: nth, when, which: Box::new(which), reached: stopped, go };
     (gate, Held { reached, go: say })
 }
 

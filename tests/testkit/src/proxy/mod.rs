@@ -36,7 +36,7 @@ pub struct Write {
     /// Path without the API prefix and namespace, such as `pods/web-1/eviction`.
     pub target: String,
     pub body: Value,
-    /// What the operator was told; None while it waits, or was never told.
+    /// The status that the operator received; None while it waits, or where it never received one.
     pub answer: Option<StatusCode>,
 }
 
@@ -52,7 +52,7 @@ impl Write {
         kind == resource
     }
 
-    /// The reason that a status write gives the action, to tell the steps apart.
+    /// The reason that a status write gives the action, which identifies the step.
     pub fn reason(&self) -> Option<&str> {
         let conditions = self.body.pointer("/status/conditions")?.as_array()?;
         conditions.iter().find(|one| one["type"] == "Ready")?["reason"].as_str()
@@ -156,7 +156,7 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response
     }
     let fault = shared.fault(&parts.method, &path, watching);
     if let Some(fault) = fault.filter(|fault| *fault != Fault::LostAnswer) {
-        return shared.told(write.as_ref(), fault.answer());
+        return shared.answered(write.as_ref(), fault.answer());
     }
     let mut upstream = Request::builder().method(parts.method).uri(parts.uri);
     if let Some(headers) = upstream.headers_mut() {
@@ -165,10 +165,12 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response
     let Ok(upstream) = upstream.body(kube::client::Body::from(bytes.to_vec())) else { return gone() };
     let answer = match shared.upstream.send(upstream).await {
         Ok(answer) => answer,
-        Err(error) => return shared.told(write.as_ref(), (StatusCode::BAD_GATEWAY, error.to_string()).into_response()),
+        Err(error) => {
+            return shared.answered(write.as_ref(), (StatusCode::BAD_GATEWAY, error.to_string()).into_response());
+        }
     };
     if fault == Some(Fault::LostAnswer) {
-        return shared.told(write.as_ref(), Fault::LostAnswer.answer());
+        return shared.answered(write.as_ref(), Fault::LostAnswer.answer());
     }
     let (mut head, body) = answer.into_parts();
     head.headers = end_to_end(head.headers);
@@ -182,7 +184,7 @@ async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response
     {
         return gone();
     }
-    shared.told(write.as_ref(), Response::from_parts(head, Body::from(bytes)))
+    shared.answered(write.as_ref(), Response::from_parts(head, Body::from(bytes)))
 }
 
 impl Shared {
@@ -226,7 +228,7 @@ impl Shared {
         lock(&self.storm).as_mut().and_then(|storm| storm.strike(*method != Method::GET))
     }
 
-    fn told(&self, write: Option<&Write>, answer: Response) -> Response {
+    fn answered(&self, write: Option<&Write>, answer: Response) -> Response {
         if let Some(write) = write
             && let Some(noted) = lock(&self.writes).get_mut(write.number - 1)
         {

@@ -76,7 +76,7 @@ pub const ALL: &[Script] = &[
         end: succeeded(2, &[(HOME, 2)]),
         ..MOVE
     },
-    Script { name: "the new pod crashes", nodes: CRASHES, end: undone("NewcomerCrashed"), ..MOVE },
+    Script { name: "the new pod crashes", nodes: CRASHES, end: undone("ReplacementCrashed"), ..MOVE },
     Script {
         name: "the new pod's image is missing",
         nodes: &[("node-2", Nature::NoImage)],
@@ -86,7 +86,7 @@ pub const ALL: &[Script] = &[
     Script {
         name: "the new pod is never Ready",
         nodes: &[("node-2", Nature::NeverReady)],
-        end: undone("NewcomerNotReady"),
+        end: undone("ReplacementNotReady"),
         ..MOVE
     },
     Script { name: "no room", nodes: &[("node-2", Nature::Room(0))], end: undone("NodeFull"), ..MOVE },
@@ -119,7 +119,7 @@ pub const ALL: &[Script] = &[
     Script {
         name: "the new pod is deleted by somebody",
         nodes: SLOW,
-        then: &[(When::Step(Step::Readying), What::DeleteNewcomer)],
+        then: &[(When::Step(Step::Readying), What::DeleteReplacement)],
         ..MOVE
     },
     Script {
@@ -160,21 +160,21 @@ pub const ALL: &[Script] = &[
         name: "one more, which crashes",
         nodes: CRASHES,
         ask: Ask::Create(1, "node-2"),
-        end: undone("NewcomerCrashed"),
+        end: undone("ReplacementCrashed"),
         ..MOVE
     },
     Script {
         name: "the new pod crashes, and the operator dies after every write",
         nodes: CRASHES,
         then: KILLS.split_at(7).0,
-        end: undone("NewcomerCrashed"),
+        end: undone("ReplacementCrashed"),
         ..MOVE
     },
     Script {
         name: "the operator dies while the new pod is not Ready, as it never is",
         nodes: &[("node-2", Nature::NeverReady)],
         then: &[(When::Step(Step::Readying), What::KillOperator)],
-        end: undone("NewcomerNotReady"),
+        end: undone("ReplacementNotReady"),
         ..MOVE
     },
     Script {

@@ -94,7 +94,7 @@ pub enum What {
     KillOperator,
     /// Somebody scales the workload by so many.
     Scale(i32),
-    DeleteNewcomer,
+    DeleteReplacement,
     Rollout,
     DeleteWorkload,
     Abort,
@@ -174,7 +174,7 @@ impl Script {
         let ends_by = |reason: &str| self.end.reason == Some(reason);
         let by = |reason: &str| Some(if ends_by(reason) { SHORT } else { LONG });
         // A budget is waited for after the new pod's time, and as much longer.
-        let ready_seconds = if ends_by("BudgetBlocked") { Some(3 * SHORT) } else { by("NewcomerNotReady") };
+        let ready_seconds = if ends_by("BudgetBlocked") { Some(3 * SHORT) } else { by("ReplacementNotReady") };
         Timeouts {
             queue_seconds: Some(LONG),
             schedule_seconds: by("Unschedulable"),

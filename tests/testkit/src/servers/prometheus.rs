@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::process::free_port;
 use crate::servers::http::Authority;
-use crate::{PATIENCE, root};
+use crate::{TIMEOUT, root};
 
 /// The one who may ask where a password is wanted.
 pub const USER: &str = "me";
@@ -87,11 +87,11 @@ impl Prometheus {
 
     /// From the next scrape on this metric has this value.
     pub fn set(&self, metric: &str, value: &str) -> Result<()> {
-        self.tell(metric, &format!("# TYPE {metric} gauge\n{metric} {value}\n"))
+        self.export(metric, &format!("# TYPE {metric} gauge\n{metric} {value}\n"))
     }
 
     /// From the next scrape on this is what is exported of this metric.
-    pub fn tell(&self, metric: &str, text: &str) -> Result<()> {
+    pub fn export(&self, metric: &str, text: &str) -> Result<()> {
         let (place, new) = (self.home.path().join("text"), self.home.path().join("new"));
         fs::write(&new, text)?;
         Ok(fs::rename(new, place.join(format!("{metric}.prom")))?)
@@ -113,7 +113,7 @@ impl Prometheus {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, ready).await.context("Prometheus does not listen")
+        tokio::time::timeout(TIMEOUT, ready).await.context("Prometheus does not listen")
     }
 
     /// SIGSTOP: it takes connections, and says nothing.

@@ -10,7 +10,7 @@ use crate::verdict::{node_of, serves};
 use crate::world::World;
 
 /// The complaint, then actions, pods, events, writes and the end of the operator's log.
-pub async fn tell_all(world: &World, name: &str, complaint: &str) -> String {
+pub async fn report_all(world: &World, name: &str, complaint: &str) -> String {
     let mut text = format!("\n=== {name} (namespace {}): {complaint}\n", world.ns);
     let seen = world.eye.now();
     for action in seen.actions.values() {

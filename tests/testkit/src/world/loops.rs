@@ -21,7 +21,7 @@ use kube::api::{Patch, PatchParams};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::PATIENCE;
+use crate::TIMEOUT;
 use crate::world::{World, story};
 
 /// The account of the loops here.
@@ -30,7 +30,7 @@ pub const ACCOUNT: &str = "web-loop";
 /// What a loop that scales Deployments needs.
 pub const SCALES: &[(&str, &str, &str)] = &[("apps", "deployments", "get"), ("apps", "deployments/scale", "patch")];
 
-/// A story of loops: where it ends badly, they are told of.
+/// A story of loops: a failure prints their state.
 pub fn loop_story(name: &str, body: impl AsyncFnOnce(&World) -> Result<()>) {
     story(name, async |world| match body(world).await {
         Ok(()) => Ok(()),
@@ -150,19 +150,19 @@ where
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, look).await.with_context(|| format!("waited in vain for {what}"))
+    tokio::time::timeout(TIMEOUT, look).await.with_context(|| format!("waited in vain for {what}"))
 }
 
-/// What was decided, with what became of it.
-pub async fn told(world: &World, name: &str) -> Result<DecisionStatus> {
+/// The Decision's status with the outcome of the last decision.
+pub async fn decision_status(world: &World, name: &str) -> Result<DecisionStatus> {
     // The Decision first: what the Execution has done since is about it, or about a later one.
     let decision = world.api::<Decision>().get(name).await?.status.unwrap_or_default();
     let execution = world.api::<Execution>().get(name).await?;
     Ok(settlement::with_outcome(&decision, Executor::of(&execution), Timestamp::now()))
 }
 
-/// Waits until this is so of what was decided, with what became of it.
-pub async fn until_told<T>(
+/// Waits until this holds of the Decision's status with the outcome of the last decision.
+pub async fn until_decision_status<T>(
     world: &World,
     name: &str,
     what: &str,
@@ -170,19 +170,19 @@ pub async fn until_told<T>(
 ) -> Result<T> {
     let look = async {
         loop {
-            if let Some(found) = told(world, name).await.ok().and_then(&test) {
+            if let Some(found) = decision_status(world, name).await.ok().and_then(&test) {
                 return found;
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, look).await.with_context(|| format!("waited in vain for {what}"))
+    tokio::time::timeout(TIMEOUT, look).await.with_context(|| format!("waited in vain for {what}"))
 }
 
 /// Waits until the hops have come to the end of the sample of this time: the messages of the first two, and the Execution
 /// where the sample was acted on.
 pub async fn travelled(world: &World, name: &str, time: Timestamp) -> Result<(String, String, Option<Execution>)> {
-    let decision = until_told(world, name, "the sample to be decided about", |status| {
+    let decision = until_decision_status(world, name, "the sample to be decided about", |status| {
         let open = status.chosen.as_ref().is_some_and(|chosen| chosen.outcome.is_none());
         (status.tag.as_ref().is_some_and(|tag| tag.time.0 == time) && !open).then_some(status)
     })

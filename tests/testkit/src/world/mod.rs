@@ -1,4 +1,4 @@
-//! A world: one namespace, its own operator behind its own proxy, and an eye on it. One for each story that is told.
+//! A world: one namespace, its own operator behind its own proxy, and an eye on it. One for each story.
 //!
 //! Stories run side by side, a bounded number at a time. One that fails tells everything that is known about its world.
 
@@ -34,7 +34,7 @@ use crate::plane::{Plane, kubeconfig};
 use crate::proxy::Proxy;
 use crate::world::nodes::{Nodes, OWN, Size};
 use crate::world::rest::rest_clean;
-use crate::{PATIENCE, block_on, kstatus};
+use crate::{TIMEOUT, block_on, kstatus};
 
 /// How many worlds there are at once: more would only wait for the two or three processors.
 const WORLDS: usize = 8;
@@ -59,32 +59,32 @@ pub struct World {
     home: TempDir,
 }
 
-/// Tells one story on the shared plane, with an operator that runs; panics with all that is known if it ends badly.
+/// Runs one story on the shared plane, with an operator that runs; panics with all that is known if it ends badly.
 pub fn story(name: &str, body: impl AsyncFnOnce(&World) -> Result<()>) {
     block_on(async {
-        if let Err(complaint) = tell(name, body).await {
+        if let Err(complaint) = run_story(name, body).await {
             panic!("{complaint}");
         }
     });
 }
 
-/// Tells the same story of many things, side by side; panics with what is known of all that end badly.
+/// Runs the same story for many things in parallel; panics with what is known of all that end badly.
 pub fn stories<A>(things: Vec<(String, A)>, body: impl AsyncFn(&World, &A) -> Result<()>) {
     let all = things.len();
     let complaints: Vec<String> = block_on(
         stream::iter(&things)
-            .map(|(name, thing)| tell(name, async |world: &World| body(world, thing).await))
+            .map(|(name, thing)| run_story(name, async |world: &World| body(world, thing).await))
             .buffer_unordered(WORLDS)
-            .filter_map(async |told| told.err())
+            .filter_map(async |outcome| outcome.err())
             .collect(),
     );
     assert!(complaints.is_empty(), "{} of {all} stories ended badly:\n{}", complaints.len(), complaints.join("\n"));
 }
 
-async fn tell(name: &str, body: impl AsyncFnOnce(&World) -> Result<()>) -> Result<(), String> {
+async fn run_story(name: &str, body: impl AsyncFnOnce(&World) -> Result<()>) -> Result<(), String> {
     let _turn = TURNS.acquire().await.map_err(|error| error.to_string())?;
     let plane = Plane::shared().await.map_err(|error| format!("{name}: {error:#}"))?;
-    tell_on(plane, Road::Proxy, name, body).await
+    run_story_on(plane, Road::Proxy, name, body).await
 }
 
 /// Which way the operator of a world takes to the API server.
@@ -94,16 +94,16 @@ pub enum Road {
     Direct,
 }
 
-/// Tells a story on a plane of its own, for tests that break its components.
+/// Runs a story on a plane of its own, for tests that break its components.
 pub fn story_on(plane: &Arc<Plane>, road: Road, name: &str, body: impl AsyncFnOnce(&World) -> Result<()>) {
     block_on(async {
-        if let Err(complaint) = tell_on(plane.clone(), road, name, body).await {
+        if let Err(complaint) = run_story_on(plane.clone(), road, name, body).await {
             panic!("{complaint}");
         }
     });
 }
 
-async fn tell_on(
+async fn run_story_on(
     plane: Arc<Plane>,
     road: Road,
     name: &str,
@@ -123,12 +123,12 @@ async fn tell_on(
         Ok(Err(error)) => Some(format!("{error:#}")),
         Err(panic) => Some(words_of(panic.as_ref())),
     };
-    let told = match complaint {
+    let outcome = match complaint {
         None => Ok(()),
-        Some(complaint) => Err(dump::tell_all(&world, name, &complaint).await),
+        Some(complaint) => Err(dump::report_all(&world, name, &complaint).await),
     };
     world.close().await;
-    told
+    outcome
 }
 
 fn words_of(panic: &(dyn Any + Send)) -> String {
@@ -149,7 +149,7 @@ impl World {
         let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &ns);
         let there = |account: Option<&ServiceAccount>| account.is_some();
         let wait = kube::runtime::wait::await_condition(accounts, "default", there);
-        tokio::time::timeout(PATIENCE, wait).await.context("no default service account")??;
+        tokio::time::timeout(TIMEOUT, wait).await.context("no default service account")??;
         grant_lease(&client, &ns).await?;
         let proxy = Proxy::start(&plane).await?;
         let home = TempDir::new()?;

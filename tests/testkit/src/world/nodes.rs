@@ -115,7 +115,7 @@ impl Nodes {
     async fn until(&self, name: &str, what: &str, test: impl Fn(&Node) -> bool) -> Result<()> {
         let holds = |node: Option<&Node>| node.is_some_and(&test);
         let wait = kube::runtime::wait::await_condition(self.api.clone(), name, holds);
-        match tokio::time::timeout(crate::PATIENCE, wait).await {
+        match tokio::time::timeout(crate::TIMEOUT, wait).await {
             Ok(done) => done.map(drop).map_err(Into::into),
             Err(_) => anyhow::bail!("waited in vain until node {name} {what}"),
         }

@@ -88,7 +88,7 @@ fn of_pod(pod: &Pod) -> Vec<String> {
     left
 }
 
-/// Its affinity names a node, as only our newcomers' does.
+/// Its affinity names a node, as only our replacements' does.
 fn is_pinned(pod: &Pod) -> bool {
     let spec = serde_json::to_value(&pod.spec).unwrap_or_default();
     spec.pointer("/affinity/nodeAffinity").is_some_and(|affinity| affinity.to_string().contains("matchFields"))

@@ -61,7 +61,7 @@ impl Workload {
     }
 
     /// Every pod made from the template behaves so, but the ones that are there when [`Self::make`] returns.
-    pub fn newcomers(mut self, behavior: &str) -> Self {
+    pub fn replacements(mut self, behavior: &str) -> Self {
         self.behave_from_start = false;
         self.annotate(BEHAVIOR, behavior)
     }

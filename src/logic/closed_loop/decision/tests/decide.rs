@@ -17,7 +17,7 @@ fn reasons(this: &Loop) -> Vec<(&str, LoopReason)> {
 }
 
 fn counters(this: &Loop, metric: &str) -> (i64, i64, i64) {
-    let decision = this.told(at(0));
+    let decision = this.status_at(at(0));
     let counter = decision.counters.iter().find(|counter| counter.metric == metric).unwrap();
     (counter.wanted, counter.served, counter.limited)
 }
@@ -30,7 +30,7 @@ fn what_was_passed_over_and_why_is_said() {
     assert_eq!(reasons(&this), [("cpu", LoopReason::Outranked)]);
     assert_eq!(counters(&this, "cpu"), (1, 0, 0));
     assert_eq!(counters(&this, "memory"), (1, 1, 0));
-    let entry = &this.told(at(0)).history[0];
+    let entry = &this.status_at(at(0)).history[0];
     assert_eq!((entry.outcome, entry.effect.as_deref()), (Some(Outcome::Served), Some("3 -> 4")));
     assert_eq!(entry.action, "scale by 1, at most 1000");
 }
@@ -75,17 +75,17 @@ fn what_became_of_a_choice_is_written_with_the_next_or_after_a_while() {
     let mut this = Loop::new("fast", demo(json!({})));
     this.push(at(0), &LOW);
     assert_eq!(this.stored.1.chosen.as_ref().unwrap().outcome, None);
-    assert_eq!(this.told(at(0)).history[0].effect.as_deref(), Some("3 -> 4"));
+    assert_eq!(this.status_at(at(0)).history[0].effect.as_deref(), Some("3 -> 4"));
     this.push(at(1), &LOW);
     assert_eq!(this.stored.1.history[0].outcome, Some(Outcome::Served));
     let calm = [("cpu", "20"), ("memory", "60")];
     this.push(at(2), &calm);
-    let (writes, told) = (this.writes, this.told(at(2)));
+    let (writes, status) = (this.writes, this.status_at(at(2)));
     // A restart tells the same again.
     this.crash();
     for second in 3..301 {
         this.push(at(second), &calm);
-        assert_eq!((&this.told(at(second)).counters, &this.decision.acts), (&told.counters, &told.acts));
+        assert_eq!((&this.status_at(at(second)).counters, &this.decision.acts), (&status.counters, &status.acts));
     }
     assert_eq!(this.writes, writes);
     for second in 301..303 {
@@ -141,7 +141,7 @@ fn a_rung_that_is_exhausted_gives_way_and_counts_as_limited() {
     let mut this = laddered();
     this.replicas = 4;
     this.push(at(0), &[("cpu", "2")]);
-    assert_eq!(this.told(at(0)).history[0].outcome, Some(Outcome::Limited));
+    assert_eq!(this.status_at(at(0)).history[0].outcome, Some(Outcome::Limited));
     assert_eq!(this.execution.message.as_deref(), Some("it is at 4, and max is 4"));
     assert_eq!(counters(&this, "cpu"), (1, 0, 1));
     this.push(at(1), &[("cpu", "2")]);

@@ -146,7 +146,7 @@ fn an_action_that_came_to_nothing_does_not_count_for_a_limit_that_is_added() {
     let mut this = up_and_down(json!({}));
     this.replicas = 9;
     this.push(at(0), &[("load", "95")]);
-    assert_eq!(this.told(at(0)).reason, Some(LoopReason::Limited));
+    assert_eq!(this.status_at(at(0)).reason, Some(LoopReason::Limited));
     this.spec.policy = Some(serde_json::from_value(json!({"dwell": "1m"})).unwrap());
     this.push(at(1), &[("load", "5")]);
     assert_eq!(this.replicas, 8);

@@ -134,7 +134,7 @@ fn who_was_served_is_not_served_again_when_another_is_held_back_by_something_els
 }
 
 #[test]
-fn patience_ends_by_itself() {
+fn a_hold_for_time_ends_by_itself() {
     let mut this = known_for(json!({}), "1h");
     this.spec.metrics[0].low.as_mut().unwrap().for_ = Some("30s".into());
     this.push(at(0), &LOW[..1]);

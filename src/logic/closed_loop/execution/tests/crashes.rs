@@ -43,7 +43,7 @@ proptest! {
                 prop_assert!(recent <= usize::try_from(max).unwrap(), "budget");
             }
         }
-        let served: i64 = this.told(at(now)).counters.iter().map(|counter| counter.served).sum();
+        let served: i64 = this.status_at(at(now)).counters.iter().map(|counter| counter.served).sum();
         prop_assert_eq!(usize::try_from(served).unwrap(), this.effects.len());
         let mut numbers: Vec<i64> = this.effects.iter().map(|(seq, _)| *seq).collect();
         numbers.dedup();

@@ -123,10 +123,10 @@ fn levels_do_not_cross() {
 
 #[test]
 fn who_may_not_tune_is_named() {
-    let all = [tuning("stranger", 0, Some(&["cpu"]), json!([]))];
+    let all = [tuning("not-listed", 0, Some(&["cpu"]), json!([]))];
     let policy = effective(&tunable(), &all, None, at(1)).unwrap();
     assert_eq!(policy.rank, ["memory", "cpu"]);
-    assert_eq!(policy.shown.refused, ["stranger: this loop is not in tunable.by"]);
+    assert_eq!(policy.shown.refused, ["not-listed: this loop is not in tunable.by"]);
 }
 
 #[rstest]

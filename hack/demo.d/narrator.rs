@@ -1,4 +1,4 @@
-//! The teller: turns what a watch reports into sentences, and what is there now into a table.
+//! The narrator: turns what a watch reports into sentences, and the current objects into a table.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,8 +44,8 @@ impl From<&Pod> for Known {
 }
 
 /// See the module.
-pub struct Teller {
-    heard: usize,
+pub struct Narrator {
+    read: usize,
     pods: BTreeMap<String, Known>,
     /// In the order in which they were first seen, so that no row of the table jumps.
     order: Vec<String>,
@@ -54,13 +54,13 @@ pub struct Teller {
     actions: BTreeMap<String, (String, String)>,
 }
 
-impl Teller {
-    /// Knows what is there now; tells what comes.
+impl Narrator {
+    /// Starts from the current objects; describes what changes from then on.
     pub fn new(seen: &Seen) -> Self {
         let mut pods: Vec<&Arc<Pod>> = pods_of(seen, APP).collect();
         pods.sort_by_key(|pod| node_of(pod));
         Self {
-            heard: seen.history.len(),
+            read: seen.history.len(),
             order: pods.iter().map(|pod| pod.name_any()).collect(),
             pods: pods.into_iter().map(|pod| (pod.name_any(), Known::from(pod.as_ref()))).collect(),
             replicas: seen.deployments.get(APP).and_then(|object| object.spec.as_ref()?.replicas),
@@ -69,9 +69,9 @@ impl Teller {
     }
 
     /// The sentences on what happened since.
-    pub fn hear(&mut self, seen: &Seen) -> Vec<Line> {
-        let news = seen.history.get(self.heard..).unwrap_or_default();
-        self.heard = seen.history.len();
+    pub fn read_history(&mut self, seen: &Seen) -> Vec<Line> {
+        let news = seen.history.get(self.read..).unwrap_or_default();
+        self.read = seen.history.len();
         let mut lines = Vec::new();
         for happening in news {
             match happening {
@@ -138,7 +138,7 @@ fn words_of(action: &WorkloadAction) -> (String, String) {
 
 fn tone_of(role: Option<&str>) -> Tone {
     match role {
-        Some(marks::ROLE_NEWCOMER) => Tone::Newcomer,
+        Some(marks::ROLE_REPLACEMENT) => Tone::Replacement,
         Some(marks::ROLE_VICTIM) => Tone::Victim,
         Some(marks::ROLE_SURPLUS) => Tone::Surplus,
         _ => Tone::Plain,
@@ -153,7 +153,7 @@ fn changes(was: Option<&Known>, now: &Known) -> Vec<String> {
     let role = |known: &Known| known.role.clone().unwrap_or_default();
     if was.is_none() {
         texts.push(match role(now).as_str() {
-            marks::ROLE_NEWCOMER => "newcomer: made by the operator from the ReplicaSet's template".to_owned(),
+            marks::ROLE_REPLACEMENT => "replacement: made by the operator from the ReplicaSet's template".to_owned(),
             _ => "made by the ReplicaSet".to_owned(),
         });
     }
@@ -164,7 +164,7 @@ fn changes(was: Option<&Known>, now: &Known) -> Vec<String> {
         texts.extend(match role(now).as_str() {
             marks::ROLE_VICTIM => Some("victim: taken out of its ReplicaSet, still serving".to_owned()),
             marks::ROLE_SURPLUS => Some("surplus: marked, so that it goes and no other".to_owned()),
-            _ if before.role.as_deref() == Some(marks::ROLE_NEWCOMER) && now.of_set => {
+            _ if before.role.as_deref() == Some(marks::ROLE_REPLACEMENT) && now.of_set => {
                 Some("taken into the ReplicaSet".to_owned())
             }
             _ => Some("its mark is taken off".to_owned()),
@@ -183,10 +183,10 @@ fn changes(was: Option<&Known>, now: &Known) -> Vec<String> {
 }
 
 /// The tables of what is there now.
-pub fn picture(screen: &Screen, seen: &Seen, teller: &Teller, least: usize) -> Vec<String> {
+pub fn picture(screen: &Screen, seen: &Seen, narrator: &Narrator, least: usize) -> Vec<String> {
     let mut rows = Vec::new();
-    for name in &teller.order {
-        let Some(known) = teller.pods.get(name) else { continue };
+    for name in &narrator.order {
+        let Some(known) = narrator.pods.get(name) else { continue };
         let tone = tone_of(known.role.as_deref());
         let (state, shade) = match (known.ending, known.ready) {
             (true, _) => ("◌ ending", Tone::Quiet),

@@ -124,7 +124,7 @@ proptest! {
 
         let mut annotations = pod.metadata.annotations.clone().unwrap();
         prop_assert_eq!(annotations.remove(marks::SLOT).unwrap(), new().slot);
-        prop_assert_eq!(annotations.remove(marks::ROLE).unwrap(), marks::ROLE_NEWCOMER);
+        prop_assert_eq!(annotations.remove(marks::ROLE).unwrap(), marks::ROLE_REPLACEMENT);
         prop_assert_eq!(annotations, meta.annotations.unwrap_or_default());
 
         let (mut before, mut after) = (template.spec.clone().unwrap(), pod.spec.clone().unwrap());

@@ -36,7 +36,7 @@ struct Effect {
 
 /// See the module.
 #[derive(Default)]
-pub struct Book {
+pub struct Invariants {
     /// How far the log was read.
     read: usize,
     /// What was pushed, by its time.
@@ -76,8 +76,8 @@ pub fn intent(api: &Api) -> Option<Intent> {
     })
 }
 
-impl Book {
-    /// A book that begins with a process in this leader term.
+impl Invariants {
+    /// Begins with a process in this leader term.
     pub fn of(term: String) -> Self {
         Self { term, ..Self::default() }
     }
@@ -294,8 +294,8 @@ impl Book {
     /// Served is what was done.
     fn counted(&self, api: &Api, status: &DecisionStatus) -> Result<(), Violation> {
         let execution = api.get(Sort::Execution, "web").map(|object| parsed::<Execution>(object));
-        let told = settlement::with_outcome(status, execution.as_ref().and_then(Executor::of), now());
-        let served: i64 = told.counters.iter().map(|counter| counter.served).sum();
+        let settled = settlement::with_outcome(status, execution.as_ref().and_then(Executor::of), now());
+        let served: i64 = settled.counters.iter().map(|counter| counter.served).sum();
         let done = i64::try_from(self.effects.len()).unwrap_or(0) + self.granted;
         if served > done {
             return violation("ServedTooMuch", format!("{served} served, {done} done"));

@@ -1,4 +1,4 @@
-//! Newcomers that do not come: never Ready, crashing, unschedulable, refused. Everything is as before, and the action says
+//! Replacements that do not come: never Ready, crashing, unschedulable, refused. Everything is as before, and the action says
 //! why.
 
 use anyhow::{Result, ensure};
@@ -17,7 +17,7 @@ const DONE: (&str, &str) = ("True", "Succeeded");
 /// A move and a create, each of a workload whose new pods behave so: both must end with this reason, and undone.
 async fn both_fail(world: &World, behavior: &str, reason: &str) -> Result<()> {
     let make = async |app: String| {
-        let workload = Workload::deployment(&app, 2).guarded().newcomers(behavior);
+        let workload = Workload::deployment(&app, 2).guarded().replacements(behavior);
         Scene::set(world, &app, 2, workload).await
     };
     let (moves, grows) = (make(format!("{behavior}-move")).await?, make(format!("{behavior}-create")).await?);
@@ -28,21 +28,21 @@ async fn both_fail(world: &World, behavior: &str, reason: &str) -> Result<()> {
         let action = world.ends(&scene.app, ("False", reason)).await?;
         ensure!(message(&action).contains("rolled back"), "{}", message(&action));
         let verdict = scene.untouched(world).await?;
-        ensure!(verdict.passing.len() == 1, "more than the newcomer came: {verdict:?}");
+        ensure!(verdict.passing.len() == 1, "more than the replacement came: {verdict:?}");
     }
     Ok(())
 }
 
 #[test]
-fn a_newcomer_that_does_not_get_ready_is_taken_back() {
-    story("newcomer-bad", async |world| {
+fn a_replacement_that_does_not_get_ready_is_taken_back() {
+    story("replacement-bad", async |world| {
         let all = [
-            ("never-ready", "NewcomerNotReady"),
-            ("crash-loop", "NewcomerCrashed"),
+            ("never-ready", "ReplacementNotReady"),
+            ("crash-loop", "ReplacementCrashed"),
             ("image-missing", "ImagePullFailed"),
         ];
-        let told = futures::future::join_all(all.map(|(behavior, reason)| both_fail(world, behavior, reason))).await;
-        told.into_iter().collect()
+        let ended = futures::future::join_all(all.map(|(behavior, reason)| both_fail(world, behavior, reason))).await;
+        ended.into_iter().collect()
     });
 }
 
@@ -58,8 +58,8 @@ fn shy(app: &str, replicas: usize, terms: &Value) -> Workload {
 }
 
 #[test]
-fn a_newcomer_that_the_scheduler_refuses_goes_elsewhere_or_back() {
-    story("newcomer-shy", async |world| {
+fn a_replacement_that_the_scheduler_refuses_goes_elsewhere_or_back() {
+    story("replacement-shy", async |world| {
         let nodes = world.nodes(3, Default::default()).await?;
         let [home, rocky, flat] = [0, 1, 2].map(|at| nodes.names[at].as_str());
         Workload::deployment("rock", 1).spec(with(nodes.terms(), json!({"nodeName": rocky}))).make(world).await?;
@@ -89,7 +89,7 @@ fn a_newcomer_that_the_scheduler_refuses_goes_elsewhere_or_back() {
 }
 
 #[test]
-fn a_newcomer_that_a_quota_refuses_is_given_up() {
+fn a_replacement_that_a_quota_refuses_is_given_up() {
     story("quota-full", async |world| {
         let (moves, grows) = (Scene::guarded(world, "move", 2).await?, Scene::guarded(world, "create", 2).await?);
         quota(world, 4).await?;
@@ -104,7 +104,7 @@ fn a_newcomer_that_a_quota_refuses_is_given_up() {
     });
 }
 
-/// Room for the newcomer, none for the substitute that the set would make: it takes the newcomer in its stead.
+/// Room for the replacement, none for the substitute that the set would make: it takes the replacement in its stead.
 #[test]
 fn a_quota_with_room_for_one_is_enough() {
     story("quota-one", async |world| {

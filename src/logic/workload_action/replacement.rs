@@ -9,24 +9,24 @@ use super::choose;
 use super::context::Verb;
 use super::effect::{Effect, NewPod};
 use super::identity;
-use super::slot::{Turn, View};
+use super::slot::{SlotNext, View};
 
 /// How often a new pod that somebody deleted is made again.
 const MOST_LOSSES: i32 = 2;
 
 impl<'a> View<'a> {
-    pub fn make_newcomer(&self) -> Turn {
+    pub fn make_replacement(&self) -> SlotNext {
         let step = Step::Creating;
-        let Some(planned) = &self.slot.newcomer else { return self.hold(step, None, None, None) };
-        if let Some(ending) = self.newcomer {
+        let Some(planned) = &self.slot.replacement else { return self.hold(step, None, None, None) };
+        if let Some(ending) = self.replacement {
             let message = format!("pod {} is ending", ending.id.key.name);
-            return self.hold(step, Some(Reason::NewcomerLost), Some(message), None);
+            return self.hold(step, Some(Reason::ReplacementLost), Some(message), None);
         }
         if planned.uid.is_some() {
-            return self.lost_newcomer();
+            return self.lost_replacement();
         }
-        if let Some(turn) = self.node_failure() {
-            return turn;
+        if let Some(next) = self.node_failure() {
+            return next;
         }
         if self.overdue(step, self.ctx.schedule_time()).unwrap_or(false) {
             return self.roll_back(Reason::PodRefused, "the new pod could not be made in time");
@@ -34,12 +34,12 @@ impl<'a> View<'a> {
         self.create(planned)
     }
 
-    fn create(&self, planned: &PodOnNode) -> Turn {
+    fn create(&self, planned: &PodOnNode) -> SlotNext {
         let ctx = self.ctx;
         if ctx.suspended() && !self.slot.evicting {
             return self.suspended(Step::Creating);
         }
-        Turn::Act(Effect::CreatePod(NewPod {
+        SlotNext::Do(Effect::CreatePod(NewPod {
             key: ctx.key(&planned.name),
             node: planned.node.clone(),
             slot: self.slot.id.clone(),
@@ -50,30 +50,30 @@ impl<'a> View<'a> {
     }
 
     /// Somebody deleted the new pod: made again under another name, but not for ever.
-    fn lost_newcomer(&self) -> Turn {
+    fn lost_replacement(&self) -> SlotNext {
         let why = "the new pod was deleted by somebody else";
-        match &self.slot.newcomer {
-            Some(newcomer) if self.slot.attempt < MOST_LOSSES => self.again_on(newcomer.node.clone(), None),
-            _ => self.roll_back(Reason::NewcomerLost, why),
+        match &self.slot.replacement {
+            Some(replacement) if self.slot.attempt < MOST_LOSSES => self.again_on(replacement.node.clone(), None),
+            _ => self.roll_back(Reason::ReplacementLost, why),
         }
     }
 
     /// The same slot with a new pod on this node.
-    fn again_on(&self, node: String, tried: Option<&str>) -> Turn {
+    fn again_on(&self, node: String, tried: Option<&str>) -> SlotNext {
         let mut slot = self.slot.clone();
         slot.attempt += 1;
         slot.step = Step::Planned;
         slot.since = Time(self.ctx.now);
         slot.tried.extend(tried.map(str::to_owned));
-        let name = identity::newcomer_name(&slot.replica_set.name, &slot.id, slot.attempt);
-        slot.newcomer = Some(PodOnNode { name, uid: None, node });
+        let name = identity::replacement_name(&slot.replica_set.name, &slot.id, slot.attempt);
+        slot.replacement = Some(PodOnNode { name, uid: None, node });
         (slot.reason, slot.message) = (None, None);
-        Turn::Become(slot)
+        SlotNext::Record(slot)
     }
 
     /// What to do where the target node does not take the new pod any more.
-    fn node_failure(&self) -> Option<Turn> {
-        let name = &self.slot.newcomer.as_ref()?.node;
+    fn node_failure(&self) -> Option<SlotNext> {
+        let name = &self.slot.replacement.as_ref()?.node;
         let why = match self.ctx.world.node(name) {
             None => format!("node {name} is gone"),
             Some(node) if node.terminating => format!("node {name} is being deleted"),
@@ -85,26 +85,26 @@ impl<'a> View<'a> {
 
     /// The target node, if it is gone: its pod stays Ready in the API until it is collected.
     fn vanished_node(&self) -> Option<&'a str> {
-        let name = &self.slot.newcomer.as_ref()?.node;
+        let name = &self.slot.replacement.as_ref()?.node;
         self.ctx.world.node(name).is_none().then_some(name.as_str())
     }
 
     /// Another node, or the way back.
-    fn next_node(&self, reason: Reason, why: &str) -> Turn {
-        let Some(newcomer) = &self.slot.newcomer else { return self.roll_back(reason, why) };
+    fn next_node(&self, reason: Reason, why: &str) -> SlotNext {
+        let Some(replacement) = &self.slot.replacement else { return self.roll_back(reason, why) };
         match choose::another_node(self.ctx, self.slot) {
-            Some(node) => self.again_on(node, Some(&newcomer.node)),
+            Some(node) => self.again_on(node, Some(&replacement.node)),
             None => self.roll_back(reason, why),
         }
     }
 
-    pub fn await_node(&self) -> Turn {
+    pub fn await_node(&self) -> SlotNext {
         let step = Step::Scheduling;
-        if let Some(turn) = self.node_failure() {
-            return turn;
+        if let Some(next) = self.node_failure() {
+            return next;
         }
         let over = self.overdue(step, self.ctx.schedule_time()).unwrap_or(false);
-        let Some(why) = self.newcomer.and_then(|pod| pod.unschedulable.clone()) else {
+        let Some(why) = self.replacement.and_then(|pod| pod.unschedulable.clone()) else {
             if over {
                 return self.next_node(
                     Reason::Unschedulable,
@@ -117,7 +117,7 @@ impl<'a> View<'a> {
         if movable && self.ctx.may_disrupt() && !over && choose::another_node(self.ctx, self.slot).is_none() {
             let mut slot = self.slot.clone();
             slot.break_first = true;
-            return Turn::Become(slot);
+            return SlotNext::Record(slot);
         }
         if self.slot.break_first && !self.slot.evicting {
             return self.detach(step);
@@ -128,24 +128,24 @@ impl<'a> View<'a> {
         self.hold(step, Some(Reason::Unschedulable), Some(why), self.deadline(step, self.ctx.schedule_time()))
     }
 
-    pub fn await_ready(&self) -> Turn {
+    pub fn await_ready(&self) -> SlotNext {
         let step = Step::Readying;
-        let Some(pod) = self.newcomer else { return self.hold(step, None, None, None) };
+        let Some(pod) = self.replacement else { return self.hold(step, None, None, None) };
         if let Some(name) = self.vanished_node() {
             return self.next_node(Reason::NodeGone, &format!("node {name} is gone"));
         }
         if let Some(trouble) = &pod.trouble {
             return self.roll_back(trouble.reason, &trouble.message);
         }
-        let patience = self.ctx.ready_time() + self.ctx.stable_time();
+        let timeout = self.ctx.ready_time() + self.ctx.stable_time();
         let Some(since) = pod.ready_since else {
-            if self.overdue(step, patience).unwrap_or(false) {
+            if self.overdue(step, timeout).unwrap_or(false) {
                 return self.roll_back(
-                    Reason::NewcomerNotReady,
+                    Reason::ReplacementNotReady,
                     "the new pod was not Ready in time; look at its events and log",
                 );
             }
-            return self.hold(step, None, None, self.deadline(step, patience));
+            return self.hold(step, None, None, self.deadline(step, timeout));
         };
         let stable = since + self.ctx.stable_time();
         if self.ctx.now < stable {
@@ -161,25 +161,25 @@ impl<'a> View<'a> {
     }
 
     /// What to do where the new pod is not what it was when the old one was taken out for it.
-    pub fn newcomer_failure(&self, step: Step) -> Option<Turn> {
-        if self.slot.newcomer.is_none() || self.slot.break_first {
+    pub fn replacement_failure(&self, step: Step) -> Option<SlotNext> {
+        if self.slot.replacement.is_none() || self.slot.break_first {
             return None;
         }
         if let Some(name) = self.vanished_node() {
             return Some(self.roll_back(Reason::NodeGone, &format!("node {name} is gone")));
         }
-        match self.newcomer {
+        match self.replacement {
             Some(pod) if pod.is_ready() => None,
             Some(pod) if pod.is_active() && pod.trouble.is_none() => {
                 let message = "the new pod is not Ready any more".to_owned();
-                Some(self.hold_or_back(step, Reason::NewcomerNotReady, message, self.ctx.ready_time()))
+                Some(self.hold_or_back(step, Reason::ReplacementNotReady, message, self.ctx.ready_time()))
             }
             Some(pod) => {
                 let message = pod.trouble.as_ref().map_or("the new pod ended", |trouble| trouble.message.as_str());
-                let reason = pod.trouble.as_ref().map_or(Reason::NewcomerLost, |trouble| trouble.reason);
+                let reason = pod.trouble.as_ref().map_or(Reason::ReplacementLost, |trouble| trouble.reason);
                 Some(self.roll_back(reason, message))
             }
-            None => Some(self.roll_back(Reason::NewcomerLost, "the new pod was deleted by somebody else")),
+            None => Some(self.roll_back(Reason::ReplacementLost, "the new pod was deleted by somebody else")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! One slot, past the safe point: the old pod is evicted, and the outcome verified.
+//! One slot, after the point of no return: the old pod is evicted, and the outcome verified.
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -10,19 +10,19 @@ use crate::logic::facts::PodFact;
 use super::context::Verb;
 use super::effect::{Effect, PodChange};
 use super::set::Pods;
-use super::slot::{Turn, View};
+use super::slot::{SlotNext, View};
 
 /// How long an eviction waits for the surplus to be gone and the budget's controller to have counted what has happened.
 const CALM: SignedDuration = SignedDuration::from_secs(2);
 
 impl<'a> View<'a> {
-    pub fn evict(&self) -> Turn {
+    pub fn evict(&self) -> SlotNext {
         let step = Step::Evicting;
         let Some(victim) = self.victim else { return self.hold(step, None, None, None) };
         if !victim.is_active() {
             let grace = SignedDuration::from_secs(victim.grace_seconds.clamp(0, 86_400));
-            let patience = self.ctx.drain_time() + grace;
-            if self.overdue(step, patience).unwrap_or(false) {
+            let timeout = self.ctx.drain_time() + grace;
+            if self.overdue(step, timeout).unwrap_or(false) {
                 if let Some((surplus, pods)) = self.surplus() {
                     return self.release(step, surplus, &pods);
                 }
@@ -30,13 +30,13 @@ impl<'a> View<'a> {
                 let message = format!("pod {} was evicted and does not end; {advice}", victim.id.key.name);
                 return self.end(Step::Failed, Reason::VictimStuck, &message);
             }
-            return self.hold(step, None, None, self.deadline(step, patience));
+            return self.hold(step, None, None, self.deadline(step, timeout));
         }
-        if let Some(turn) = self.newcomer_failure(step) {
-            return turn;
+        if let Some(next) = self.replacement_failure(step) {
+            return next;
         }
-        if let Some(turn) = self.surplus_first(step) {
-            return turn;
+        if let Some(next) = self.surplus_first(step) {
+            return next;
         }
         if let Some((reason, message)) = self.budget(victim) {
             return self.hold_or_back(step, reason, message, self.ctx.drain_time());
@@ -53,11 +53,11 @@ impl<'a> View<'a> {
         if self.overdue(step, self.ctx.drain_time()).unwrap_or(false) {
             return self.roll_back(Reason::BudgetBlocked, "the eviction was refused until drainSeconds were over");
         }
-        Turn::Act(Effect::Evict { pod: victim.id.clone() })
+        SlotNext::Do(Effect::Evict { pod: victim.id.clone() })
     }
 
     /// The set lets its surplus go before the old pod does: should it let another go, the old one still serves.
-    fn surplus_first(&self, step: Step) -> Option<Turn> {
+    fn surplus_first(&self, step: Step) -> Option<SlotNext> {
         let (surplus, pods) = self.surplus().filter(|_| !self.slot.break_first || self.taken_in())?;
         if pods.excess() > 0 {
             let message = format!("the ReplicaSet controller has not let pod {} go yet", surplus.id.key.name);
@@ -81,7 +81,7 @@ impl<'a> View<'a> {
         })
     }
 
-    pub fn verify(&self) -> Turn {
+    pub fn verify(&self) -> SlotNext {
         let step = Step::Verifying;
         if self.scope.is_none() {
             let message = "the workload was deleted after its replica had moved";
@@ -90,9 +90,9 @@ impl<'a> View<'a> {
         if let Some((surplus, pods)) = self.surplus() {
             return self.release(step, surplus, &pods);
         }
-        if self.slot.newcomer.is_some() {
-            match self.newcomer.filter(|pod| pod.is_active()) {
-                None => return self.newcomer_is_lost(),
+        if self.slot.replacement.is_some() {
+            match self.replacement.filter(|pod| pod.is_active()) {
+                None => return self.replacement_is_lost(),
                 Some(pod) if !pod.is_ready() => return self.await_taken_in(pod),
                 Some(_) => {}
             }
@@ -102,14 +102,14 @@ impl<'a> View<'a> {
         slot.since = Time(self.ctx.now);
         slot.scaled = self.scaled();
         (slot.reason, slot.message) = (None, None);
-        Turn::Become(slot)
+        SlotNext::Record(slot)
     }
 
     /// The new pod is in its set and not Ready: it has the time of any new pod. One that no node takes would keep its set
     /// from having one elsewhere, and goes.
-    fn await_taken_in(&self, pod: &PodFact) -> Turn {
+    fn await_taken_in(&self, pod: &PodFact) -> SlotNext {
         let step = Step::Verifying;
-        let (reason, message, patience) = match &pod.node {
+        let (reason, message, timeout) = match &pod.node {
             None => {
                 let why = pod.unschedulable.clone();
                 let message = why.unwrap_or_else(|| "the scheduler has not looked at the new pod yet".into());
@@ -117,18 +117,18 @@ impl<'a> View<'a> {
             }
             Some(_) => {
                 let message = "the new pod is in its set and not Ready".to_owned();
-                (Reason::NewcomerNotReady, message, self.ctx.ready_time())
+                (Reason::ReplacementNotReady, message, self.ctx.ready_time())
             }
         };
-        match (self.overdue(step, patience).unwrap_or(false), &pod.node) {
-            (false, _) => self.hold(step, Some(reason), Some(message), self.deadline(step, patience)),
-            (true, None) => Turn::Act(Effect::DeletePod { pod: pod.id.clone() }),
+        match (self.overdue(step, timeout).unwrap_or(false), &pod.node) {
+            (false, _) => self.hold(step, Some(reason), Some(message), self.deadline(step, timeout)),
+            (true, None) => SlotNext::Do(Effect::DeletePod { pod: pod.id.clone() }),
             (true, Some(_)) => self.end(Step::Failed, reason, &message),
         }
     }
 
     /// The new pod went from its set, by somebody's hand, or by ours since no node took it.
-    fn newcomer_is_lost(&self) -> Turn {
+    fn replacement_is_lost(&self) -> SlotNext {
         let then = "its set makes another one, wherever the scheduler puts it";
         match (self.slot.reason, &self.slot.message) {
             (Some(Reason::Unschedulable), Some(why)) => {
@@ -136,7 +136,7 @@ impl<'a> View<'a> {
             }
             _ => {
                 let message = format!("the new pod ended before the action did; {then}");
-                self.end(Step::Failed, Reason::NewcomerLost, &message)
+                self.end(Step::Failed, Reason::ReplacementLost, &message)
             }
         }
     }
@@ -148,12 +148,12 @@ impl<'a> View<'a> {
     }
 
     /// Lets the set take the marked pod away; where it keeps it (somebody scaled up), the mark comes off.
-    pub fn release(&self, step: Step, surplus: &PodFact, pods: &Pods<'a>) -> Turn {
+    pub fn release(&self, step: Step, surplus: &PodFact, pods: &Pods<'a>) -> SlotNext {
         if pods.excess() > 0 || pods.wanted_by_others(&self.slot.id) {
             let message = format!("pod {} is about to go", surplus.id.key.name);
             return self.hold(step, None, Some(message), None);
         }
-        Turn::Act(Effect::ChangePod {
+        SlotNext::Do(Effect::ChangePod {
             pod: surplus.id.clone(),
             change: PodChange::Unmark { cost: pods.template_cost() },
         })

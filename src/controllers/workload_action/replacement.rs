@@ -22,7 +22,7 @@ pub fn pod(template: &PodTemplateSpec, new: &NewPod) -> Pod {
     labels.remove(&new.label);
     let mut annotations = meta.annotations.unwrap_or_default();
     annotations.insert(marks::SLOT.to_owned(), new.slot.clone());
-    annotations.insert(marks::ROLE.to_owned(), marks::ROLE_NEWCOMER.to_owned());
+    annotations.insert(marks::ROLE.to_owned(), marks::ROLE_REPLACEMENT.to_owned());
     let mut spec = template.spec.clone().unwrap_or_default();
     // A node named in the template would go past the scheduler, and so past what it checks.
     spec.node_name = None;

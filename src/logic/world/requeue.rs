@@ -1,16 +1,16 @@
-//! Which objects a change concerns, by the kind that is to be reconciled again.
+//! The objects that a change requeues, by kind.
 
 use std::collections::BTreeSet;
 
 use super::table::Fact;
 use crate::logic::facts::Key;
 
-/// Objects that are to be looked at again: the kind's name, as [`Fact::KIND`] has it, and the key.
+/// Objects to reconcile again: the kind's name, as in [`Fact::KIND`], and the key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wakes(BTreeSet<(&'static str, Key)>);
+pub struct Requeue(BTreeSet<(&'static str, Key)>);
 
-impl Wakes {
-    /// Nobody.
+impl Requeue {
+    /// No object.
     #[must_use]
     pub fn none() -> Self {
         Self::default()
@@ -28,19 +28,19 @@ impl Wakes {
         Self(keys.into_iter().map(|key| (F::KIND, key)).collect())
     }
 
-    /// These too.
+    /// These objects and those.
     #[must_use]
     pub fn and(mut self, others: Self) -> Self {
         self.extend(others);
         self
     }
 
-    /// Adds others.
+    /// Adds other objects.
     pub fn extend(&mut self, others: Self) {
         self.0.extend(others.0);
     }
 
-    /// All but this object: the one that is being reconciled goes on anyway.
+    /// All but this object: its own reconcile is running and plans again anyway.
     #[must_use]
     pub fn without<F: Fact>(mut self, key: &Key) -> Self {
         self.0.retain(|(kind, one)| *kind != F::KIND || one != key);
@@ -52,20 +52,20 @@ impl Wakes {
         self.0.iter().filter(|(kind, _)| *kind == F::KIND).map(|(_, key)| key)
     }
 
-    /// Whether it concerns nobody.
+    /// Whether no object is requeued.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// How many objects it concerns.
+    /// The number of objects.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 }
 
-impl IntoIterator for Wakes {
+impl IntoIterator for Requeue {
     type Item = (&'static str, Key);
     type IntoIter = std::collections::btree_set::IntoIter<Self::Item>;
 

@@ -1,4 +1,4 @@
-//! The book: when a watch first showed that a sample had come to a hop.
+//! The timeline: when a watch first showed that a sample had reached a hop.
 //!
 //! Objects are read as thin as can be, so that the watch costs the plane's machine little.
 
@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::PATIENCE;
+use crate::TIMEOUT;
 
 /// What was seen, of which loop or Deployment: of the sample of this time in microseconds, or in this generation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -47,7 +47,7 @@ struct Nothing {}
 type Thin = Object<Nothing, Status>;
 
 /// See the module.
-pub struct Book {
+pub struct Timeline {
     state: Arc<State>,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -64,20 +64,20 @@ impl State {
     }
 }
 
-impl Book {
-    /// Opens the book on one namespace, for all marks.
+impl Timeline {
+    /// Watches one namespace for all marks.
     pub fn open(client: &Client, namespace: &str) -> Self {
-        let mut book = Self::decisions(client, namespace);
-        book.watch(client, namespace, &ApiResource::erase::<Execution>(&()), claimed);
-        book.watch(client, namespace, &ApiResource::erase::<Deployment>(&()), scaled);
-        book
+        let mut timeline = Self::decisions(client, namespace);
+        timeline.watch(client, namespace, &ApiResource::erase::<Execution>(&()), claimed);
+        timeline.watch(client, namespace, &ApiResource::erase::<Deployment>(&()), scaled);
+        timeline
     }
 
-    /// Opens the book on one namespace, for decisions alone.
+    /// Watches one namespace for decisions alone.
     pub fn decisions(client: &Client, namespace: &str) -> Self {
-        let mut book = Self { state: Arc::new(State::default()), tasks: Vec::new() };
-        book.watch(client, namespace, &ApiResource::erase::<Decision>(&()), decided);
-        book
+        let mut timeline = Self { state: Arc::new(State::default()), tasks: Vec::new() };
+        timeline.watch(client, namespace, &ApiResource::erase::<Decision>(&()), decided);
+        timeline
     }
 
     fn watch(&mut self, client: &Client, namespace: &str, resource: &ApiResource, marks: fn(&Thin) -> Vec<Mark>) {
@@ -102,11 +102,11 @@ impl Book {
                 let _ = ticks.changed().await;
             }
         };
-        tokio::time::timeout(PATIENCE, wait).await.with_context(|| format!("waited in vain for {mark:?}"))
+        tokio::time::timeout(TIMEOUT, wait).await.with_context(|| format!("waited in vain for {mark:?}"))
     }
 }
 
-impl Drop for Book {
+impl Drop for Timeline {
     fn drop(&mut self) {
         for task in &self.tasks {
             task.abort();

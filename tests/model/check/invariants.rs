@@ -1,4 +1,4 @@
-//! The book: follows every write and says at once when one must not have happened.
+//! The invariants after every write: follows what was written and reports a write that must not have happened.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,11 +24,11 @@ pub struct Spent {
 }
 
 #[derive(Debug)]
-pub struct Book {
+pub struct Invariants {
     limits: Limits,
     pub accounts: BTreeMap<String, Account>,
     /// Pods that the operator made, by uid: for which slot.
-    pub newcomers: BTreeMap<String, String>,
+    pub replacements: BTreeMap<String, String>,
     /// When each pod came to be, by uid.
     born: BTreeMap<String, u64>,
     pub terms: BTreeMap<String, Terms>,
@@ -37,7 +37,7 @@ pub struct Book {
     pub spent: BTreeMap<Key, Spent>,
     /// uid of the actions that had an effect, as they say.
     pub effective: BTreeSet<String>,
-    /// Workloads whose ledger others took away: how often they were scaled cannot be told any more.
+    /// Workloads whose ledger others took away: how often they were scaled is no longer known.
     pub unledgered: BTreeSet<String>,
     /// Some action vanished in the middle of its work.
     pub vanished: bool,
@@ -45,12 +45,12 @@ pub struct Book {
     pub ends: BTreeMap<String, usize>,
 }
 
-impl Book {
+impl Invariants {
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
             accounts: BTreeMap::new(),
-            newcomers: BTreeMap::new(),
+            replacements: BTreeMap::new(),
             born: BTreeMap::new(),
             terms: BTreeMap::new(),
             last: BTreeMap::new(),
@@ -97,7 +97,7 @@ impl Book {
         let Some(pod) = new.or(old) else { return Ok(()) };
         if old.is_none() {
             self.born.insert(pod.meta.uid.clone(), pod.meta.version);
-            self.newcomer(api, cause, pod)?;
+            self.replacement(api, cause, pod)?;
         }
         let was = old.is_some_and(|pod| pod.is_serving());
         let is = new.is_some_and(|pod| pod.is_serving());
@@ -159,21 +159,21 @@ impl Book {
         }
         let since = self.accounts.get(pod.app()).and_then(|account| account.opened);
         let old = since.zip(self.born.get(&pod.meta.uid)).is_none_or(|(since, born)| *born < since);
-        if old || self.newcomers.contains_key(&pod.meta.uid) {
+        if old || self.replacements.contains_key(&pod.meta.uid) {
             return violation("InnocentDied", format!("the set deletes {}, which nobody chose", pod.meta.key));
         }
         Ok(())
     }
 
-    fn newcomer(&mut self, api: &Api, cause: &Cause, pod: &Pod) -> Result<(), Violation> {
+    fn replacement(&mut self, api: &Api, cause: &Cause, pod: &Pod) -> Result<(), Violation> {
         let Cause::Operator { deed: Deed::CreatePod { slot: mine, .. }, .. } = cause else { return Ok(()) };
         let live =
-            |pod: &&Arc<Pod>| pod.is_active() && self.newcomers.get(&pod.meta.uid).is_some_and(|slot| slot == mine);
+            |pod: &&Arc<Pod>| pod.is_active() && self.replacements.get(&pod.meta.uid).is_some_and(|slot| slot == mine);
         if let Some(other) = api.pods.values().find(live) {
             let text = format!("slot {mine} has {} and makes {}", other.meta.key, pod.meta.key);
-            return violation("TwoNewcomers", text);
+            return violation("TwoReplacements", text);
         }
-        self.newcomers.insert(pod.meta.uid.clone(), mine.clone());
+        self.replacements.insert(pod.meta.uid.clone(), mine.clone());
         Ok(())
     }
 
