@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::metric::Side;
 use super::policy::Window;
-use super::source::{Auth, CaRef};
+use super::source::{Auth, CaRef, ResourceName};
 use crate::api::scalars::{DurationText, Number};
 use crate::api::targets::{NodeSource, Target};
 use crate::api::workload_action::Disruption;
@@ -114,7 +114,7 @@ pub struct Resize {
     #[schemars(length(min = 1, max = 63))]
     pub container: String,
     /// cpu or memory.
-    pub resource: Resource,
+    pub resource: ResourceName,
     /// Multiplies the quantity by this factor. A number as a string, such as "1.25".
     pub factor: Number,
     /// Never less than this quantity. Default: no less than there is.
@@ -267,15 +267,6 @@ pub struct TuneThreshold {
 pub enum RaiseRank {
     #[default]
     LeastServed,
-}
-
-/// See [`Resize::resource`].
-#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[serde(rename_all = "lowercase")]
-pub enum Resource {
-    #[default]
-    Cpu,
-    Memory,
 }
 
 /// See [`Resize::what`].

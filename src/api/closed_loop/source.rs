@@ -157,7 +157,7 @@ pub struct ObjectField {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceUse {
-    /// Cpu in cores or Memory in bytes.
+    /// cpu, in cores, or memory, in bytes.
     pub resource: ResourceName,
     /// Which pods, by label. Default: those of the loop's target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -222,12 +222,24 @@ pub enum LoopRule {
     LastServed,
 }
 
-/// See [`ResourceUse::resource`].
+/// A resource of containers, spelled as in `resources.requests`.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
 pub enum ResourceName {
     #[default]
     Cpu,
     Memory,
+}
+
+impl ResourceName {
+    /// The name that Kubernetes uses.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Memory => "memory",
+        }
+    }
 }
 
 /// See [`ResourceUse::unit`].
