@@ -92,7 +92,7 @@ pub struct MonitoringStatus {
     pub unknown: Vec<UnknownMetric>,
     /// How many samples were refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub refused: Option<Refused>,
+    pub refused: Option<RefusedSamples>,
     /// What the rule LastServed found, for each metric with a source `loop`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["metric".into()]))]
@@ -162,7 +162,7 @@ pub struct UnknownMetric {
 /// How many samples were refused, by reason. The numbers only grow.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-pub struct Refused {
+pub struct RefusedSamples {
     /// Samples older than the last accepted one.
     pub out_of_order: i64,
     /// Samples as old as the last accepted one.
