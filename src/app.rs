@@ -25,7 +25,7 @@ use crate::controllers::closed_loop::{ClosedLoopController, ClosedLoopMemory};
 use crate::controllers::decision::{DecisionController, DecisionMemory};
 use crate::controllers::execution::{ExecutionController, ExecutionMemory};
 use crate::controllers::monitoring::{MonitoringController, MonitoringMemory};
-use crate::controllers::outbound::{Gate, Outbound};
+use crate::controllers::outbound::{OutboundClient, RequestLimiter};
 use crate::controllers::workload_action::{self, WorkloadActionController};
 use crate::http::{self, Served};
 use crate::logic::world::Stored;
@@ -36,7 +36,7 @@ use crate::runtime::events;
 use crate::runtime::lease::{Elector, KubeLeases, Lost, Timings};
 use crate::runtime::run::{Controller, Run, run as run_controller};
 use crate::runtime::store::Store;
-use crate::runtime::watch::{self, Feeds};
+use crate::runtime::watch::{Feeds, WatchOptions};
 use crate::runtime::writer::Writer;
 use crate::settings::Settings;
 
@@ -51,7 +51,7 @@ pub struct Access {
 
 /// How the operator is run here.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct RunOptions {
     pub access: Access,
     pub bind: SocketAddr,
     pub lease_namespace: Option<String>,
@@ -87,7 +87,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// It cannot start, or the lease was lost: then the process must end at once.
-pub async fn run(options: Options, settings: Settings) -> Result<(), Error> {
+pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     let stop = stop_on_signals()?;
     let config = config(&options.access).await?;
     let namespace = options.lease_namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
@@ -210,10 +210,10 @@ impl Term<'_> {
         });
         self.tasks.spawn(workload_action::run_janitor(actions));
         let loops = settings.closed_loops.concurrency;
-        let outbound = Arc::new(Outbound {
+        let outbound = Arc::new(OutboundClient {
             web: Arc::clone(web),
             request_timeout: Duration::from_secs(settings.outbound.timeout_seconds),
-            gate: Gate::new(settings.outbound.concurrency),
+            limiter: RequestLimiter::new(settings.outbound.concurrency),
         });
         let discovery = Arc::new(Discovery::default());
         self.start(loops, |ctx| ClosedLoopController { ctx, memory: ClosedLoopMemory::default() });
@@ -299,10 +299,10 @@ pub fn client(config: Config) -> Result<Client, Error> {
     Client::try_from(config).map_err(|error| Error::Client(Box::new(error)))
 }
 
-fn watch_options(options: &Options, settings: &Settings) -> watch::Options {
+fn watch_options(options: &RunOptions, settings: &Settings) -> WatchOptions {
     // A page of a list is the largest thing that is asked for.
     let timeout = settings.request_timeout().max(Duration::from_secs(30));
-    watch::Options { namespaces: options.watch_namespaces.clone(), timeout }
+    WatchOptions { namespaces: options.watch_namespaces.clone(), timeout }
 }
 
 fn elector(client: &Client, settings: &Settings, identity: &str, namespace: &str) -> Elector<KubeLeases> {

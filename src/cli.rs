@@ -26,18 +26,18 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Runs the operator.
-    Run(Run),
+    Run(RunArgs),
     /// Writes the CRD manifests, one file for each kind.
-    Crds(Crds),
+    Crds(CrdsArgs),
     /// Pushes a sample to a loop.
-    Push(push::Push),
+    Push(push::PushArgs),
     /// Says in words what a loop did and why.
-    Explain(explain::Explain),
+    Explain(explain::ExplainArgs),
 }
 
 /// Options of `run`.
 #[derive(Args, Debug, Clone)]
-pub struct Run {
+pub struct RunArgs {
     #[command(flatten)]
     pub cluster: Cluster,
     /// Address of health and metrics.
@@ -66,7 +66,7 @@ pub struct Run {
 
 /// Options of `crds`.
 #[derive(Args, Debug)]
-pub struct Crds {
+pub struct CrdsArgs {
     /// Folder that the manifests are written to.
     #[arg(long, default_value = "crds", value_name = "DIR")]
     pub dir: PathBuf,
@@ -104,10 +104,10 @@ pub enum Error {
 ///
 /// # Errors
 /// It cannot start, or the lease was lost.
-pub async fn run(run: Run) -> Result<(), Error> {
+pub async fn run(run: RunArgs) -> Result<(), Error> {
     crate::telemetry::start(run.log, &run.log_filter).map_err(Error::Telemetry)?;
     let settings = run.settings.as_deref().map(Settings::load).transpose()?.unwrap_or_default();
-    let options = app::Options {
+    let options = app::RunOptions {
         access: run.cluster.into(),
         bind: run.bind,
         lease_namespace: run.lease_namespace,
@@ -151,7 +151,7 @@ pub fn manifests() -> Result<Vec<(String, String)>, Error> {
 ///
 /// # Errors
 /// A file cannot be written or, with `--check`, differs.
-pub fn crds(crds: &Crds) -> Result<(), Error> {
+pub fn crds(crds: &CrdsArgs) -> Result<(), Error> {
     let mut stale = Vec::new();
     for (name, text) in manifests()? {
         let path = crds.dir.join(name);
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn manifests_are_written_checked_and_found_stale() {
         let dir = tempfile::tempdir().unwrap();
-        let options = |check| Crds { dir: dir.path().to_path_buf(), check };
+        let options = |check| CrdsArgs { dir: dir.path().to_path_buf(), check };
         assert!(matches!(crds(&options(true)), Err(Error::Stale(paths)) if paths.len() == crate::api::all().len()));
         crds(&options(false)).unwrap();
         crds(&options(true)).unwrap();

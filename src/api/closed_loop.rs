@@ -1,4 +1,4 @@
-//! ClosedLoop: something that is watched, a policy, and what is done. Spec only; each part has a file below.
+//! ClosedLoop: metrics, a policy and actions on a target. Each part of the spec, and the status, has a file below.
 
 pub mod action;
 pub mod metric;
@@ -19,7 +19,8 @@ use policy::Policy;
 pub use status::ClosedLoopStatus;
 use tunable::Tunable;
 
-/// Watches something, decides, and acts. A loop whose target is another ClosedLoop tunes that one's policy.
+/// Watches metrics, decides on an action, and carries it out. A loop whose target is another ClosedLoop tunes the policy of
+/// that loop.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "ganglion.dev",
@@ -31,7 +32,7 @@ use tunable::Tunable;
     namespaced,
     status = "ClosedLoopStatus",
     derive = "PartialEq",
-    doc = "Watches something, decides, and acts: monitoring, decision, execution. A loop whose target is another ClosedLoop tunes that one's policy.",
+    doc = "Watches metrics, decides on an action, and carries it out. A loop whose target is another ClosedLoop tunes the policy of that loop.",
     selectable = ".spec.mode",
     printcolumn(name = "Target", type_ = "string", json_path = ".status.summary.target"),
     printcolumn(name = "Mode", type_ = "string", json_path = ".spec.mode"),
@@ -58,39 +59,40 @@ use tunable::Tunable;
     validation = Rule::new("!has(self.tunable) || !has(self.tunable.thresholds) || self.tunable.thresholds.all(t, self.metrics.exists(m, t.path.startsWith(m.name + '.')))").message("tunable.thresholds names a metric that is not in metrics"),
 )]
 pub struct ClosedLoopSpec {
-    /// Auto acts. DryRun decides and says what would be done. Approve proposes, and acts once `approve` names the proposal.
-    /// Paused does nothing. Default: Auto.
+    /// Auto carries out decisions. DryRun decides and reports, and changes nothing. Approve proposes a decision and carries it
+    /// out once `approve` has its number. Paused stops watching, deciding and acting. Default: Auto.
     #[serde(default)]
     pub mode: LoopMode,
-    /// How often the sources are queried and the levels checked, 1s to 24h. A pushed sample is checked as it comes.
+    /// How often the sources are queried and the levels checked, 1s to 24h. A pushed sample is checked when it arrives.
     /// Default: 15s.
     #[serde(default = "default_interval")]
     pub interval: DurationText,
-    /// OnChange writes a child's status when an alarm or a decision changes. EverySample writes every sample's tag, to watch
-    /// it travel. Default: OnChange.
+    /// When the status of Monitoring, Decision and Execution is written. OnChange: when an alarm or a decision changes.
+    /// EverySample: for every sample, to follow samples through the loop. Default: OnChange.
     #[serde(default)]
     pub trace: Trace,
-    /// Service account of this namespace that does the actions; it needs the rights to do them. Default: `default`.
+    /// Service account of this namespace that reads sources and carries out actions; it needs the rights for both. Default:
+    /// `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub service_account_name: Option<String>,
-    /// What the loop acts on.
+    /// The object that the loop acts on.
     pub target: TargetRef,
-    /// The metrics that the loop watches. 1 to 16.
+    /// The metrics to watch. 1 to 16.
     #[schemars(length(min = 1, max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub metrics: Vec<Metric>,
-    /// How the loop decides. Default: by the order of the metrics, with no limit.
+    /// How the loop decides. Default: alarms rank in the order of the metrics, and nothing limits actions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<Policy>,
-    /// What the loop does, one action for each alarm. At most 32. Default: it only watches.
+    /// The actions, one for each alarm. At most 32. Default: none, the loop only watches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub actions: Option<Vec<LoopAction>>,
     /// What other loops may change in this loop's policy. Default: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunable: Option<Tunable>,
-    /// Number of the proposal that may be carried out, with mode: Approve. Default: none.
+    /// With mode: Approve, the number of the proposal that may be carried out. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub approve: Option<i64>,

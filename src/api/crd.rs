@@ -1,7 +1,7 @@
-//! Edits of the generated CRDs: what the derives have no way to say.
+//! Edits of the generated CRDs that the derives cannot express.
 //!
-//! The last two are about cost. An object that is written often is decoded, merged, checked and kept by the API server each
-//! time as a whole: field by field in managedFields, rule by rule, and for each watcher's sake for 75 seconds.
+//! The last two save cost. At each write the API server decodes, merges, validates and stores the whole object: each field in
+//! managedFields, each CEL rule, and a copy in the watch cache for 75 seconds.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSON, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
@@ -18,14 +18,14 @@ pub fn with_unseen_status(mut crd: CustomResourceDefinition) -> CustomResourceDe
     crd
 }
 
-/// The status has one writer, and is applied as a whole: managedFields names it, and none of its fields.
+/// Makes the status atomic: it has one writer, so managedFields needs no entry for each of its fields.
 pub fn with_whole_status(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     each_status(&mut crd, |status| status.x_kubernetes_map_type = Some("atomic".to_owned()));
     crd
 }
 
-/// A child of a loop: only the operator writes it, but for samples. What the loop's own rules have let through is not held
-/// against the same rules again.
+/// For a child of a loop: drops the CEL rules and makes the status atomic. Only the operator writes children, apart from
+/// samples, and the ClosedLoop's rules have already validated what it copies.
 pub fn made_by_us(mut crd: CustomResourceDefinition) -> CustomResourceDefinition {
     roots(&mut crd).for_each(without_rules);
     with_whole_status(crd)

@@ -1,4 +1,4 @@
-//! Decision: the second hop of a loop. Alarms come in, one choice goes out, with all that was passed over.
+//! Decision: the second hop of a loop. It chooses one alarm to serve and records why the others were rejected.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
 use kube::{CustomResource, KubeSchema};
@@ -16,13 +16,13 @@ use super::scalars::Number;
 mod entry;
 pub use entry::Entry;
 
-/// At most as many alarms stand in `status.rejected`: one for each action that there may be, and as many without one.
+/// Maximum number of entries in `status.rejected`: one for each possible action, and as many alarms without one.
 pub const REJECTED_LIMIT: usize = 64;
 
-/// At most as many actions are remembered for dwell, budgets and oscillation.
+/// Maximum number of past actions kept for dwell, budgets and oscillation.
 pub const ACTS_LIMIT: usize = 64;
 
-/// How a loop decides, with the rank that holds after tuning. Made and written by the closed-loop controller.
+/// How a loop decides, with the rank in effect after tuning. Created and written by the closed-loop controller.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "ganglion.dev",
@@ -34,7 +34,7 @@ pub const ACTS_LIMIT: usize = 64;
     namespaced,
     status = "DecisionStatus",
     derive = "PartialEq",
-    doc = "The second hop of a ClosedLoop: alarms come in, one choice goes out, with all that was passed over. Made by the operator.",
+    doc = "The second hop of a ClosedLoop: it chooses one alarm to serve and records why the others were rejected. Created by the operator.",
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message"),
     printcolumn(name = "Decision", type_ = "integer", json_path = ".status.seq"),
     printcolumn(name = "Sample", type_ = "integer", json_path = ".status.tag.sequence"),
@@ -48,52 +48,52 @@ pub struct DecisionSpec {
     /// The loop's mode. Default: Auto.
     #[serde(default)]
     pub mode: LoopMode,
-    /// When the status is written. Default: OnChange.
+    /// When the status is written; see the loop's `trace`. Default: OnChange.
     #[serde(default)]
     pub trace: Trace,
-    /// Why nothing may be decided although the loop is not paused: another loop has the target. Default: nothing.
+    /// Why no decision may be made although the loop is not paused: another loop controls the target. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub blocked: Option<String>,
-    /// Names of the metrics, the most important first: all of them.
+    /// Names of all metrics, the most important first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(length(min = 1, max = 40)))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub rank: Vec<String>,
-    /// How one action is chosen, and how often there may be one.
+    /// How one action is chosen, and how often the loop may act.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<Policy>,
-    /// What can be done about each alarm.
+    /// The action for each alarm.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub actions: Vec<LoopAction>,
 }
 
-/// What was decided, and the history that decisions need. Written by decision alone.
+/// The last decision, and the history that later decisions need. Only decision writes it.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct DecisionStatus {
-    /// The generation of the spec that this status speaks of; -1 before any controller has seen the object.
+    /// The generation of the spec that this status describes; -1 before any controller has seen the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready: False where the policy cannot be read.
+    /// Ready: False if the policy is invalid.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
     /// The last sample that was evaluated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<Tag>,
-    /// Number of the last decision. It only grows.
+    /// Number of the last decision. It never decreases.
     #[serde(default)]
     pub seq: i64,
-    /// What was decided about the last sample, in words: `React to cpu`, `Hold cpu: …`, or `No Event`.
+    /// The decision on the last sample, in words: `React to cpu`, `Hold cpu: …`, or `No Event`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// The last decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chosen: Option<Chosen>,
-    /// How far the last decision is.
+    /// State of the last decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<LoopReason>,
     /// The alarms of the last sample that were not served, and why.
@@ -104,16 +104,16 @@ pub struct DecisionStatus {
     /// The limits in effect now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<LimitState>,
-    /// How often each metric was wanted, served and limited. They only grow.
+    /// How often each metric was wanted, served and limited. The counters never decrease.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["metric".into()]))]
     pub counters: Vec<Counter>,
-    /// Which rung of each ladder is due.
+    /// The next rung of each ladder.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub ladders: Vec<LadderState>,
-    /// The past actions that dwell, budgets and oscillation still need, and at least the last two: the oldest first.
+    /// The past actions that dwell, budgets and oscillation still need, and at least the last two; the oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
@@ -124,8 +124,8 @@ pub struct DecisionStatus {
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub history: Vec<Entry>,
-    /// The leader term in which this was written; a term begins each time that a replica of the operator takes the lease.
-    /// A decision of an earlier term is carried out only after it is confirmed in the current one.
+    /// The leader term in which this was written. A term begins each time a replica of the operator acquires the lease. A
+    /// decision of an earlier term is carried out only after it is confirmed in the current one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub term: Option<String>,
     /// When this status was last written. The end of the last decision and the counters are written with the next decision,
@@ -134,34 +134,34 @@ pub struct DecisionStatus {
     pub heartbeat: Option<MicroTime>,
 }
 
-/// One decision, with all that is needed to carry it out.
+/// One decision, with everything needed to carry it out.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Chosen {
-    /// Its number: each has at most one effect.
+    /// Number of the decision. Each decision has at most one effect.
     pub seq: i64,
     /// The metric that is served.
     pub metric: String,
-    /// The side on which it is alarmed.
+    /// The side of its alarm.
     pub side: Side,
     /// Which rung of the ladder, from 0.
     pub rung: i32,
-    /// What is to be done.
+    /// The action.
     #[serde(rename = "do")]
     pub action: Rung,
-    /// When it was decided.
+    /// When the decision was made.
     pub at: MicroTime,
-    /// uid of the Execution that is to carry it out; an Execution that was made in its place ignores it.
+    /// uid of the Execution that carries it out. A re-created Execution ignores it.
     pub executor: String,
-    /// Auto, DryRun or Approve: the mode in which it was decided.
+    /// The mode of the loop at the decision: Auto, DryRun or Approve.
     pub mode: LoopMode,
-    /// The value was unknown: capacity must not be lowered.
+    /// The value was unknown: the action must not lower capacity.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unknown: bool,
     /// For tune: the metric of the target loop that moves up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least_served: Option<String>,
-    /// How it ended; unset while it is being carried out, and until the next write.
+    /// How the decision ended. Unset while it is being carried out, and until the next write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
 }
@@ -172,11 +172,11 @@ pub struct Chosen {
 pub struct Rejected {
     /// Name of the metric.
     pub metric: String,
-    /// On which side.
+    /// The side of the alarm.
     pub side: Side,
-    /// Why.
+    /// Why it was not served.
     pub reason: LoopReason,
-    /// The same in words.
+    /// The reason in words.
     pub message: String,
 }
 
@@ -187,13 +187,13 @@ pub struct LimitState {
     /// When the dwell ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dwell_until: Option<MicroTime>,
-    /// How many actions the budget still allows.
+    /// Number of actions that the budget still allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_left: Option<i32>,
-    /// Until when capacity is not lowered, because the loop has oscillated.
+    /// Until when capacity is not lowered, because the loop oscillated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub damped_until: Option<MicroTime>,
-    /// Until when nothing is done, because the loop has oscillated.
+    /// Until when no action is taken, because the loop oscillated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frozen_until: Option<MicroTime>,
 }
@@ -204,39 +204,39 @@ pub struct LimitState {
 pub struct Counter {
     /// Name of the metric.
     pub metric: String,
-    /// In how many iterations its alarm stood and an action is declared for it.
+    /// Number of iterations in which its alarm stood and had an action.
     pub wanted: i64,
     /// How often it was served.
     pub served: i64,
-    /// How often a limit prevented it: dwell, budget, oscillation, time, min or max.
+    /// How often a limit prevented that: dwell, budget, oscillation, time window, min or max.
     pub limited: i64,
     /// When it was last served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_served: Option<MicroTime>,
 }
 
-/// Which rung of a ladder is due.
+/// State of a ladder.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct LadderState {
     /// Name of the metric.
     pub metric: String,
-    /// On which side.
+    /// The side of the alarm.
     pub side: Side,
-    /// The rung that is due, from 0.
+    /// The next rung, from 0.
     pub rung: i32,
     /// When the last action's effect can be judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub judge_at: Option<MicroTime>,
-    /// The value when it was done.
+    /// The value at the last action.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<Number>,
-    /// Until when no rung is left.
+    /// Until when the ladder counts as exhausted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exhausted_until: Option<MicroTime>,
 }
 
-/// An action that was decided: what limits need to know of it.
+/// A past action, as far as limits need it.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Act {
@@ -244,7 +244,7 @@ pub struct Act {
     pub seq: i64,
     /// When it was decided.
     pub at: MicroTime,
-    /// Whether it raises or lowers capacity.
+    /// Whether the action raises or lowers capacity.
     pub direction: Direction,
     /// Which capacity: `replicas`, `app/memory`.
     pub dimension: String,
@@ -253,24 +253,24 @@ pub struct Act {
 /// How a decision ended.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was carried out.
+    /// The decision was carried out.
     Served,
-    /// mode: DryRun; it would have been carried out.
+    /// mode: DryRun; in mode Auto the decision would have been carried out.
     DryRun,
-    /// A min or max left nothing to do.
+    /// The target was already at its min or max; nothing changed.
     Limited,
-    /// It could not be carried out.
+    /// The decision could not be carried out.
     Failed,
-    /// Somebody else changed the target in between; the next decision starts from its state then.
+    /// Somebody else changed the target in the meantime; the next decision uses the new state.
     Overtaken,
-    /// Its outcome cannot be determined; it is not done again.
+    /// The outcome cannot be determined; the decision is not carried out again.
     Lost,
-    /// It was withdrawn before it was begun.
+    /// The decision was withdrawn before it was started.
     Withdrawn,
 }
 
 impl Outcome {
-    /// The word for it.
+    /// The reason for this outcome.
     #[must_use]
     pub fn reason(self) -> LoopReason {
         match self {

@@ -1,4 +1,4 @@
-//! Execution: the third hop of a loop. One decision comes in and is carried out, once.
+//! Execution: the third hop of a loop. It carries out each decision at most once.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
 use kube::{CustomResource, KubeSchema};
@@ -11,10 +11,10 @@ use super::closed_loop::reasons::LoopReason;
 use super::sample::Tag;
 use super::scalars::Number;
 
-/// At most as many pods are resized by one decision.
+/// Maximum number of pods that one decision resizes.
 pub const CLAIMED_PODS: usize = 100;
 
-/// What a loop acts on, and as which account. Created and written by the closed-loop controller.
+/// The target of a loop, and the account that acts. Created and written by the closed-loop controller.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "ganglion.dev",
@@ -26,7 +26,7 @@ pub const CLAIMED_PODS: usize = 100;
     namespaced,
     status = "ExecutionStatus",
     derive = "PartialEq",
-    doc = "The third hop of a ClosedLoop: one decision comes in and is carried out, once. Made by the operator.",
+    doc = "The third hop of a ClosedLoop: it carries out each decision at most once. Created by the operator.",
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message"),
     printcolumn(name = "State", type_ = "string", json_path = ".status.state"),
     printcolumn(name = "Decision", type_ = "integer", json_path = ".status.seq"),
@@ -40,78 +40,78 @@ pub const CLAIMED_PODS: usize = 100;
 pub struct ExecutionSpec {
     /// The object to act on.
     pub target: TargetRef,
-    /// Service account of this namespace that does the actions. Default: `default`.
+    /// Service account of this namespace that carries out actions. Default: `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub service_account_name: Option<String>,
-    /// Begins nothing new; a claimed decision is finished. Default: false.
+    /// Starts no further decision; a claimed one is finished. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
-    /// Why nothing may be begun although the loop is not paused: another loop has the target. Default: nothing.
+    /// Why no decision may be started although the loop is not paused: another loop controls the target. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub blocked: Option<String>,
-    /// Number of the proposal that may be carried out. Default: none.
+    /// Number of the proposal that may be carried out, with mode: Approve. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approve: Option<i64>,
 }
 
-/// What was done. Written by execution alone.
+/// The result of the last decision. Only execution writes it.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ExecutionStatus {
-    /// The generation of the spec that this status speaks of; -1 before any controller has seen the object.
+    /// The generation of the spec that this status describes; -1 before any controller has seen the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready: False where the last decision could not be carried out.
+    /// Ready: False if the last decision could not be carried out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
-    /// The sample that the last decision was about.
+    /// The sample of the last decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<Tag>,
-    /// Number of the last decision that was handled. Unset until execution has seen this object.
+    /// Number of the last handled decision. Unset until execution has seen this object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seq: Option<i64>,
-    /// How far it has been carried out.
+    /// How far the decision has been carried out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<ExecutionState>,
-    /// Why it ended as it did.
+    /// Why the decision ended with this state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<LoopReason>,
-    /// Since when it is in this state.
+    /// When this state was entered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<MicroTime>,
-    /// The same in words: `scaled Deployment/web from 3 to 4`.
+    /// The result in words: `scaled Deployment/web from 3 to 4`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// The value before.
+    /// The value before the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
     /// The intended value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// The value observed at the end.
+    /// The value observed after the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effective: Option<String>,
-    /// What is being done; recorded before it is done.
+    /// The change in progress, recorded before it is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<Claim>,
     /// The result of the last change of a field, to notice when somebody reverts it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left: Option<Left>,
-    /// When changes of this loop were reverted, and by whom: the last three within ten minutes. Three stop the loop.
+    /// Changes of this loop that were reverted within the last ten minutes, at most three. Three stop the loop.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 3))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub undone: Vec<Undone>,
 }
 
-/// A change that was made to a field.
+/// A change of a field.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Left {
-    /// Which field: `replicas`, or a path.
+    /// The field: `replicas`, or a path.
     pub dimension: String,
     /// The value before.
     pub before: String,
@@ -123,7 +123,7 @@ pub struct Left {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Undone {
-    /// When it was noticed.
+    /// When the revert was noticed.
     pub at: MicroTime,
     /// The field manager that reverted it.
     pub by: String,
@@ -134,19 +134,19 @@ pub struct Undone {
 pub enum ExecutionState {
     /// No decision yet.
     Idle,
-    /// The intent is recorded; the effect may have happened.
+    /// The intent is recorded; the change may have been made.
     Claimed,
-    /// The effect is under way.
+    /// The change is in progress.
     Executing,
-    /// It was done.
+    /// The change was made.
     Done,
-    /// A min or max left nothing to do.
+    /// The target was already at its min or max; nothing changed.
     Limited,
-    /// It could not be done.
+    /// The decision could not be carried out.
     Failed,
-    /// Somebody else changed the target in between; nothing more is done.
+    /// Somebody else changed the target in the meantime; nothing more is changed.
     Overtaken,
-    /// Whether it was done cannot be determined; it is not done again.
+    /// The outcome cannot be determined; the decision is not carried out again.
     Lost,
 }
 
@@ -156,32 +156,32 @@ pub enum ExecutionState {
 pub struct Claim {
     /// Number of the decision.
     pub seq: i64,
-    /// When it was claimed.
+    /// When the decision was claimed.
     pub at: MicroTime,
-    /// Its deadline.
+    /// Deadline for the change.
     pub deadline: MicroTime,
-    /// What is to be done.
+    /// The action.
     #[serde(rename = "do")]
     pub action: Rung,
     /// The intended state of the target.
     pub goal: Goal,
-    /// Requests and limits when it was claimed, for resize.
+    /// For resize: requests and limits at the claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub was: Option<Quantities>,
-    /// uid of the target when it was claimed.
+    /// uid of the target at the claim.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
-    /// Generation of the target when it was claimed; a different one means that the target has been changed since.
+    /// Generation of the target at the claim. A different one means that the target has changed since.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub generation: Option<i64>,
-    /// The pods to resize, those furthest from the goal first. At most 100.
+    /// The pods to resize, the furthest from the goal first. At most 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 100))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub pods: Vec<ClaimedPod>,
 }
 
-/// A pod to resize, as it was at the claim.
+/// A pod to resize, in its state at the claim.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimedPod {
@@ -189,7 +189,7 @@ pub struct ClaimedPod {
     pub name: String,
     /// Its uid.
     pub uid: String,
-    /// Its generation; a different one means that the pod has been changed since.
+    /// Its generation. A different one means that the pod has changed since.
     pub generation: i64,
 }
 
@@ -200,7 +200,7 @@ pub struct Goal {
     /// Number of replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// Quantity of a resource.
+    /// Requests and limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantities: Option<Quantities>,
     /// Value of the field, as JSON.
@@ -212,11 +212,11 @@ pub struct Goal {
     /// Id of the CloudEvent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event: Option<String>,
-    /// The whole rank.
+    /// The complete rank.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub rank: Option<Vec<String>>,
-    /// A level.
+    /// Value of a level.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<Number>,
 }

@@ -1,5 +1,5 @@
-//! Kinds of others that may be installed, as far as the operator reads them: KEDA's ScaledObject and the
-//! VerticalPodAutoscaler. Never written.
+//! Kinds of other projects, with only the fields that the operator reads: KEDA's ScaledObject and the VerticalPodAutoscaler.
+//! Never written.
 
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ pub struct VerticalPodAutoscalerSpec {
     pub resource_policy: ResourcePolicy,
 }
 
-/// What an autoscaler acts on. Unset, its kind is a Deployment.
+/// The target of an autoscaler. Default kind: Deployment.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ForeignTarget {
@@ -31,21 +31,21 @@ pub struct ForeignTarget {
     pub name: String,
 }
 
-/// Whether a VerticalPodAutoscaler acts at all: not where its mode is Off.
+/// Whether a VerticalPodAutoscaler acts: it does not if its mode is Off.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct UpdatePolicy {
     pub update_mode: Option<String>,
 }
 
-/// On which containers it acts.
+/// The containers on which it acts.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourcePolicy {
     pub container_policies: Vec<ContainerPolicy>,
 }
 
-/// What it does to one container, or to all others where the name is `*`.
+/// The policy for one container, or for all others if the name is `*`.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ContainerPolicy {

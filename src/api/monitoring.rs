@@ -1,4 +1,4 @@
-//! Monitoring: the first hop of a loop. Samples come in, alarms go out.
+//! Monitoring: the first hop of a loop. It turns samples into alarms.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
 use kube::{CustomResource, KubeSchema};
@@ -10,8 +10,8 @@ use super::closed_loop::{TargetRef, Trace};
 use super::sample::{Sample, Tag};
 use super::scalars::{DurationText, Number};
 
-/// What a loop watches, with the levels that hold after tuning. Made and written by the closed-loop controller; only
-/// `sample` belongs to the sender of samples.
+/// The metrics of a loop, with the levels in effect after tuning. The closed-loop controller creates and writes it; senders
+/// write only `sample`.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
     group = "ganglion.dev",
@@ -23,7 +23,7 @@ use super::scalars::{DurationText, Number};
     namespaced,
     status = "MonitoringStatus",
     derive = "PartialEq",
-    doc = "The first hop of a ClosedLoop: samples come in, alarms go out. Made by the operator; senders write spec.sample.",
+    doc = "The first hop of a ClosedLoop: it turns samples into alarms. Created by the operator; senders write spec.sample.",
     printcolumn(name = "Message", type_ = "string", json_path = ".status.message"),
     printcolumn(name = "Sample", type_ = "integer", json_path = ".status.tag.sequence"),
     printcolumn(name = "Tag", type_ = "string", json_path = ".status.tag.time"),
@@ -33,7 +33,7 @@ use super::scalars::{DurationText, Number};
 )]
 #[serde(rename_all = "camelCase")]
 pub struct MonitoringSpec {
-    /// What is watched, in the order in which alarms are named.
+    /// The metrics, in the order in which alarms are listed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
@@ -41,44 +41,45 @@ pub struct MonitoringSpec {
     /// How often the sources are queried. Default: 15s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<DurationText>,
-    /// When the status is written. Default: OnChange.
+    /// When the status is written; see the loop's `trace`. Default: OnChange.
     #[serde(default)]
     pub trace: Trace,
-    /// Service account that objects are read as. Default: `default`.
+    /// Service account that reads the sources. Default: `default`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub service_account_name: Option<String>,
-    /// What the loop acts on, for sources that refer to it.
+    /// The loop's target, for sources that refer to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<TargetRef>,
-    /// Stops watching. Default: false.
+    /// Stops monitoring. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
-    /// The last sample that was pushed. Write it by server-side apply, with a field manager of your own.
+    /// The last pushed sample. Write it by server-side apply, with a separate field manager for each sender.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample: Option<Sample>,
 }
 
-/// What was observed. Written by monitoring alone. Neither it nor its conditions have an observedGeneration: each pushed
-/// sample is a new generation, and not each sample is written, so a client that compares the two would wait forever.
+/// The observed values and alarms. Only monitoring writes it. Neither the status nor its conditions have an
+/// observedGeneration: every pushed sample is a new generation but not every sample leads to a status write, so a client that
+/// compares the two would wait forever.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct MonitoringStatus {
-    /// Ready: False while no sample has come or a metric is unknown.
+    /// Ready: False while no sample has arrived or a metric is unknown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
-    /// The last sample that was accepted.
+    /// The last accepted sample.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tag: Option<Tag>,
-    /// The alarms in words, in the order of the metrics: `Low cpu,Low memory`; `No Event` where there is none.
+    /// The alarms in words, in the order of the metrics: `Low cpu,Low memory`; `No Event` if there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// The last value of each metric that could be read.
+    /// The last known value of each metric.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["metric".into()]))]
     pub values: Vec<Reading>,
-    /// The alarms that stand.
+    /// The raised alarms.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub alarms: Vec<AlarmState>,
@@ -86,14 +87,14 @@ pub struct MonitoringStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub pending: Vec<AlarmState>,
-    /// The metrics whose value is not known, and why.
+    /// The metrics whose value is unknown, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["metric".into()]))]
     pub unknown: Vec<UnknownMetric>,
     /// How many samples were refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub refused: Option<Refused>,
-    /// What the rule LastServed found, for each metric with a source `loop`.
+    pub refused: Option<RefusedSamples>,
+    /// State of the rule LastServed, for each metric with a source `loop`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["metric".into()]))]
     pub last_served: Vec<LastServed>,
@@ -101,12 +102,12 @@ pub struct MonitoringStatus {
     /// leads to no further decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub received: Option<MicroTime>,
-    /// While an alarm stands: how long the values count as current. Nothing is decided on them later; monitoring looks at
+    /// While an alarm stands: until when the values count as current. Later they lead to no decision; monitoring evaluates
     /// them again at that time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub valid_until: Option<MicroTime>,
-    /// The leader term in which this was written; a term begins each time that a replica of the operator takes the lease.
-    /// Decisions use only what was written in their own term.
+    /// The leader term in which this was written. A term begins each time a replica of the operator acquires the lease.
+    /// Decisions use only values of their own term.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub term: Option<String>,
     /// When this status was last written.
@@ -114,62 +115,62 @@ pub struct MonitoringStatus {
     pub heartbeat: Option<MicroTime>,
 }
 
-/// A value that was read.
+/// The value of a metric.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Reading {
     /// Name of the metric.
     pub metric: String,
-    /// Its value, as it was received.
+    /// The value, as received.
     pub value: Number,
     /// When it was measured.
     pub at: MicroTime,
 }
 
-/// An alarm, and since when.
+/// An alarm and its state.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct AlarmState {
     /// Name of the metric.
     pub metric: String,
-    /// On which side.
+    /// The side of the alarm.
     pub side: Side,
-    /// Since when the value is beyond the level.
+    /// When the value went beyond the level.
     pub since: MicroTime,
-    /// How far it is beyond the level, as a share of the level: "0.6".
+    /// How far the value is beyond the level, relative to the level: "0.6" is 60 percent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub excess: Option<Number>,
-    /// The value is unknown or assumed now: no action may lower capacity because of it.
+    /// The value is unknown or assumed: the alarm must not lower capacity.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unknown: bool,
-    /// The value is unknown now and the alarm is only kept: nothing is done about it.
+    /// The value is unknown and the alarm keeps its state: no action is taken for it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
 }
 
-/// A metric without a value.
+/// A metric whose value is unknown.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct UnknownMetric {
     /// Name of the metric.
     pub metric: String,
-    /// Since when.
+    /// Since when the value is unknown.
     pub since: MicroTime,
-    /// Why, in words.
+    /// Why the value is unknown.
     pub message: String,
 }
 
-/// How many samples were refused, by reason. The numbers only grow.
+/// How many samples were refused, by reason. The counters never decrease.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-pub struct Refused {
+pub struct RefusedSamples {
     /// Samples older than the last accepted one.
     pub out_of_order: i64,
-    /// Samples as old as the last accepted one.
+    /// Samples with the time of the last accepted one.
     pub repeated: i64,
     /// Samples from the future.
     pub from_future: i64,
-    /// Samples whose time cannot be read.
+    /// Samples whose time cannot be parsed.
     pub unreadable: i64,
     /// Why the last sample was refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -180,9 +181,9 @@ pub struct Refused {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct LastServed {
-    /// Name of the metric of this loop that the rule gives.
+    /// Name of the metric of this loop.
     pub metric: String,
-    /// The other loop's rank at that time.
+    /// The other loop's rank since then.
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub rank: Vec<String>,
     /// The other loop's counters when the rank changed.
@@ -193,10 +194,10 @@ pub struct LastServed {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub shares: Vec<Share>,
-    /// The metric that should move up.
+    /// The metric that should move up in rank.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least_served: Option<String>,
-    /// The other loop's counters when that was found: what comes later counts for the time after the change.
+    /// The other loop's counters when that was found. Later counts belong to the period after the change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub found: Vec<Share>,
@@ -208,7 +209,7 @@ pub struct LastServed {
 pub struct Share {
     /// Name of the metric.
     pub metric: String,
-    /// In how many iterations its alarm stood.
+    /// Number of iterations in which its alarm stood.
     pub wanted: i64,
     /// How often it was served.
     pub served: i64,

@@ -1,4 +1,4 @@
-//! WorkloadActionReceipt: the proof that an action ran, which outlives the action.
+//! WorkloadActionReceipt: the proof that an action ran. It outlives the action.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{CustomResource, KubeSchema};
@@ -34,9 +34,9 @@ pub struct WorkloadActionReceiptSpec {
     /// Hash of the immutable part of the action's spec (SHA-256, first 40 bits, hex); also the end of the receipt's name.
     #[schemars(length(max = 64))]
     pub spec_hash: String,
-    /// When the action's first effect was about to happen.
+    /// When the action started, just before its first effect.
     pub executed_at: Time,
-    /// Only where the action did not fully succeed: Failed. Unset means that it succeeded, or still runs.
+    /// Failed, if the action did not fully succeed. Unset if it succeeded or still runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub outcome: Option<String>,

@@ -1,6 +1,6 @@
-//! Numbers and durations as users write them in a spec: strings, with the form that the schema allows.
+//! Numbers and durations as users write them in a spec: strings with a pattern in the schema.
 //!
-//! Owns how they look. What they are worth is read in [`crate::logic`], once, where they enter.
+//! Owns their schema. [`crate::logic`] parses them, once, where they enter.
 
 use std::borrow::Cow;
 

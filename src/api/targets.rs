@@ -1,4 +1,4 @@
-//! How an action says which replicas and which nodes: shared by every member of the action union.
+//! References to workloads, pods and nodes, shared by every member of the action union.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub struct PodRef {
     pub name: String,
 }
 
-/// The nodes that replicas are taken from. The members that are set must all match.
+/// The nodes that replicas are taken from. A node must match all members that are set.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -40,34 +40,34 @@ pub struct NodeSource {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub node_name: Option<String>,
-    /// Only replicas on nodes that bear all these labels. Default: any node.
+    /// Only replicas on nodes with all these labels. Default: any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 16))]
     pub node_selector: Option<BTreeMap<String, String>>,
-    /// Only replicas on nodes for which this expression holds, such as `node.memory.utilization > 0.8`. At most 512
+    /// Only replicas on nodes for which this CEL expression is true, such as `node.memory.utilization > 0.8`. At most 512
     /// characters. Default: any node.
     #[serde(default, rename = "where", skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     pub condition: Option<String>,
 }
 
-/// The nodes that replicas go to. The members that are set must all match; among the nodes left, the one with the largest free
-/// share of cpu and memory is taken, replicas on their way included.
+/// The nodes that replicas go to. A node must match all members that are set. Of these nodes, the one with the largest free
+/// share of cpu and memory is chosen. Replicas that actions are still placing count as running there.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("has(self.nodeName) || has(self.nodeSelector) || has(self.where) || has(self.policy)").message("name at least one of nodeName, nodeSelector, where, policy"),
 )]
 pub struct Target {
-    /// This node and no other. Default: any node.
+    /// Only this node. Default: any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub node_name: Option<String>,
-    /// Nodes that bear all these labels. Default: any node.
+    /// Only nodes with all these labels. Default: any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 16))]
     pub node_selector: Option<BTreeMap<String, String>>,
-    /// Nodes for which this expression holds, such as `node.pods < 3 && node.memory.utilization < 0.5`. At most 512
+    /// Only nodes for which this CEL expression is true, such as `node.pods < 3 && node.memory.utilization < 0.5`. At most 512
     /// characters. Default: any node.
     #[serde(default, rename = "where", skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]

@@ -16,7 +16,7 @@ use crate::logic::closed_loop::explain::{ExplainedLoop, explain as text};
 
 /// Options of `explain`.
 #[derive(Args, Debug, Clone)]
-pub struct Explain {
+pub struct ExplainArgs {
     #[command(subcommand)]
     what: What,
 }
@@ -67,7 +67,7 @@ impl From<kube::Error> for Error {
 ///
 /// # Errors
 /// What is to be explained is not there, or cannot be read.
-pub async fn explain(explain: Explain) -> Result<(), Error> {
+pub async fn explain(explain: ExplainArgs) -> Result<(), Error> {
     let What::Loop(LoopName { name, namespace, cluster }) = explain.what;
     let (client, namespace) = cluster::open(cluster, namespace).await?;
     let parent: Option<ClosedLoop> = Api::namespaced(client.clone(), &namespace).get_opt(&name).await?;

@@ -25,7 +25,7 @@ const STDIN: &str = "-";
 
 /// Options of `push`.
 #[derive(Args, Debug, Clone)]
-pub struct Push {
+pub struct PushArgs {
     /// Name of the loop.
     #[arg(value_name = "LOOP")]
     name: String,
@@ -92,7 +92,7 @@ fn samples(count: usize) -> String {
 ///
 /// # Errors
 /// A sample could not be read or written; what came before it was.
-pub async fn push(push: Push) -> Result<(), Error> {
+pub async fn push(push: PushArgs) -> Result<(), Error> {
     let lines = push.values.iter().any(|value| value == STDIN);
     if lines && (push.values.len() > 1 || push.time.is_some()) {
         return Err(Error::MoreThanStdin);

@@ -38,7 +38,7 @@ pub struct Rules {
 /// An address that may not be connected to, and why.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{address} is {kind}")]
-pub struct Refused {
+pub struct RefusedAddress {
     address: IpAddr,
     kind: &'static str,
 }
@@ -48,14 +48,14 @@ impl Rules {
     ///
     /// # Errors
     /// It may not.
-    pub fn check(&self, address: IpAddr) -> Result<(), Refused> {
+    pub fn check(&self, address: IpAddr) -> Result<(), RefusedAddress> {
         let kind = match meant(address) {
             meant if is_nowhere(meant) => "not a host's address",
             meant if meant.is_loopback() && !self.loopback => "a loopback address",
             meant if is_link_local(meant) && !self.link_local => "a link-local address",
             _ => return Ok(()),
         };
-        Err(Refused { address, kind })
+        Err(RefusedAddress { address, kind })
     }
 }
 
@@ -129,7 +129,7 @@ impl Names {
     /// server's.
     ///
     /// # Errors
-    /// There are none; a [`Refused`] where that is why.
+    /// There are none; a [`RefusedAddress`] where that is why.
     pub async fn allowed(
         &self,
         name: &str,
@@ -144,7 +144,7 @@ impl Names {
         let mut allowed = Vec::with_capacity(found.len());
         for address in found {
             let is_api = api.iter().any(|one| meant(*one) == meant(address));
-            let api = is_api.then_some(Refused { address, kind: "the API server's" });
+            let api = is_api.then_some(RefusedAddress { address, kind: "the API server's" });
             match api.map_or(self.rules.check(address), Err) {
                 Ok(()) => allowed.push(address),
                 Err(why) => refused = Some(why),

@@ -9,7 +9,7 @@ use rstest::rstest;
 use testkit::servers::http::{Authority, Manner, Server};
 
 use super::address::{Names, Rules, System, system};
-use super::web::{Auth, Call, MAX_BODY, Web};
+use super::web::{Call, Credentials, MAX_BODY, Web};
 use super::{Error, json, prometheus};
 
 const LOOPBACK: Rules = Rules { loopback: true, link_local: false, api_server: None };
@@ -90,8 +90,8 @@ async fn nobody_there_is_told_from_no_answer() {
 #[tokio::test]
 async fn who_we_are_is_shown() {
     let server = says("200 OK", r#"{"a": 1}"#).await;
-    let basic = Auth::Basic { username: "me".into(), password: "word".into() };
-    for auth in [Auth::Bearer("secret".into()), basic] {
+    let basic = Credentials::Basic { username: "me".into(), password: "word".into() };
+    for auth in [Credentials::Bearer("secret".into()), basic] {
         let call = Call { auth: Some(auth), ..call(server.url("/")) };
         assert!(!format!("{call:?}").contains("secret") && !format!("{call:?}").contains("word"), "{call:?}");
         json::number(&web(), &call, "a").await.unwrap();
@@ -100,10 +100,10 @@ async fn who_we_are_is_shown() {
     assert!(heard.contains("authorization: Bearer secret\r\n"), "{heard}");
     assert!(heard.contains("authorization: Basic bWU6d29yZA==\r\n"), "{heard}");
     server.turn(Manner::Guarded("authorization: Bearer secret\r\n", r#"{"a": 2}"#.to_owned()));
-    let call = Call { auth: Some(Auth::Bearer("other".into())), ..call(server.url("/")) };
+    let call = Call { auth: Some(Credentials::Bearer("other".into())), ..call(server.url("/")) };
     let error = json::number(&web(), &call, "a").await.unwrap_err();
     assert_eq!(error, Error::Status("401 Unauthorized".to_owned()));
-    let call = Call { auth: Some(Auth::Bearer("two\nlines".into())), ..call };
+    let call = Call { auth: Some(Credentials::Bearer("two\nlines".into())), ..call };
     let error = json::number(&web(), &call, "a").await.unwrap_err();
     assert!(matches!(error, Error::Unfit(_)) && !error.to_string().contains("two"), "{error}");
 }

@@ -10,7 +10,7 @@ use reqwest::header::CONTENT_TYPE;
 use reqwest::{Certificate, Client, Method, RequestBuilder, Response, StatusCode, Url, redirect};
 
 use super::Error;
-use super::address::{Names, Refused, Resolver};
+use super::address::{Names, RefusedAddress, Resolver};
 
 /// The longest answer that is read, in bytes.
 pub const MAX_BODY: usize = 1 << 20;
@@ -23,14 +23,14 @@ const IDLE: usize = 32;
 
 /// How we show who we are.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Auth {
+pub enum Credentials {
     Bearer(String),
     Basic { username: String, password: String },
 }
 
-impl fmt::Debug for Auth {
+impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Auth")
+        f.write_str("Credentials")
     }
 }
 
@@ -39,7 +39,7 @@ impl fmt::Debug for Auth {
 pub struct Call {
     /// http or https.
     pub url: String,
-    pub auth: Option<Auth>,
+    pub auth: Option<Credentials>,
     /// Certificates of who may have signed the server's, PEM. None: the public authorities.
     pub ca: Option<Vec<u8>>,
     /// How long it may take, to the end of the answer.
@@ -126,8 +126,8 @@ impl Web {
             let request = client.request(method, url);
             let request = match &call.auth {
                 None => request,
-                Some(Auth::Bearer(token)) => request.bearer_auth(token),
-                Some(Auth::Basic { username, password }) => request.basic_auth(username, Some(password)),
+                Some(Credentials::Bearer(token)) => request.bearer_auth(token),
+                Some(Credentials::Basic { username, password }) => request.basic_auth(username, Some(password)),
             };
             read(with(request).send().await.map_err(|error| failure(&error))?).await
         };
@@ -230,7 +230,7 @@ async fn read(mut response: Response) -> Result<Answer, Error> {
 fn failure(error: &reqwest::Error) -> Error {
     let mut cause = error.source();
     while let Some(one) = cause {
-        if let Some(refused) = one.downcast_ref::<Refused>() {
+        if let Some(refused) = one.downcast_ref::<RefusedAddress>() {
             return Error::Refused(refused.to_string());
         }
         cause = one.source();

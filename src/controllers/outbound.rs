@@ -8,8 +8,8 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::api::closed_loop::source::{Auth as AuthRef, CaRef, KeyRef};
-use crate::clients::web::{Auth, Call, Web};
+use crate::api::closed_loop::source::{Auth, CaRef, KeyRef};
+use crate::clients::web::{Call, Credentials, Web};
 use crate::logic::closed_loop::validate::names::is_name;
 use crate::runtime::account::{Account, ObjectPath};
 use crate::runtime::error::Error;
@@ -18,27 +18,27 @@ use crate::runtime::error::Error;
 const SHARE: usize = 4;
 
 /// What requests to such servers need.
-pub struct Outbound {
+pub struct OutboundClient {
     pub web: Arc<Web>,
     /// How long one of them may take.
     pub request_timeout: Duration,
-    pub gate: Gate,
+    pub limiter: RequestLimiter,
 }
 
 /// Limits the requests under way: in total, and for each namespace, so that no namespace can use up what all share.
-pub struct Gate {
+pub struct RequestLimiter {
     all: Arc<Semaphore>,
     each: usize,
     namespaces: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
 
 /// The right to make one request, until it is dropped.
-pub struct Place {
+pub struct RequestPermit {
     _all: OwnedSemaphorePermit,
     _each: OwnedSemaphorePermit,
 }
 
-impl Gate {
+impl RequestLimiter {
     /// A gate for this number of requests in total.
     #[must_use]
     pub fn new(places: usize) -> Self {
@@ -48,7 +48,7 @@ impl Gate {
     }
 
     /// Waits for a place.
-    pub async fn enter(&self, namespace: &str) -> Place {
+    pub async fn acquire(&self, namespace: &str) -> RequestPermit {
         let own = {
             let mut namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
             // Of those that nobody uses now.
@@ -62,7 +62,7 @@ impl Gate {
             if let (Ok(each), Ok(all)) =
                 (Arc::clone(&own).acquire_owned().await, Arc::clone(&self.all).acquire_owned().await)
             {
-                return Place { _all: all, _each: each };
+                return RequestPermit { _all: all, _each: each };
             }
         }
     }
@@ -76,22 +76,22 @@ impl Gate {
 pub async fn call(
     account: &Account,
     url: &str,
-    auth: Option<&AuthRef>,
+    auth: Option<&Auth>,
     ca: Option<&CaRef>,
     within: Duration,
 ) -> Result<Call, String> {
     let auth = match auth {
         None => None,
-        Some(AuthRef { bearer: Some(key), .. }) => Some(Auth::Bearer(text(&secret(account, key).await?, key)?)),
-        Some(AuthRef { basic: Some(secret), .. }) => {
+        Some(Auth { bearer: Some(key), .. }) => Some(Credentials::Bearer(text(&secret(account, key).await?, key)?)),
+        Some(Auth { basic: Some(secret), .. }) => {
             let data = secret_data(account, &secret.name).await?;
             let part = |part: &str| {
                 let key = KeyRef { name: secret.name.clone(), key: part.to_owned() };
                 text(&taken(&data, &key)?, &key)
             };
-            Some(Auth::Basic { username: part("username")?, password: part("password")? })
+            Some(Credentials::Basic { username: part("username")?, password: part("password")? })
         }
-        Some(AuthRef { bearer: None, basic: None }) => return Err("auth names neither bearer nor basic".to_owned()),
+        Some(Auth { bearer: None, basic: None }) => return Err("auth names neither bearer nor basic".to_owned()),
     };
     let ca = match ca {
         None => None,
@@ -169,9 +169,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn one_namespace_cannot_use_up_what_all_share() {
-        let gate = Gate::new(8);
-        let _held = (gate.enter("a").await, gate.enter("a").await);
-        assert!(tokio::time::timeout(Duration::from_secs(1), gate.enter("a")).await.is_err());
-        assert!(tokio::time::timeout(Duration::from_secs(1), gate.enter("b")).await.is_ok());
+        let limiter = RequestLimiter::new(8);
+        let _held = (limiter.acquire("a").await, limiter.acquire("a").await);
+        assert!(tokio::time::timeout(Duration::from_secs(1), limiter.acquire("a")).await.is_err());
+        assert!(tokio::time::timeout(Duration::from_secs(1), limiter.acquire("b")).await.is_ok());
     }
 }

@@ -7,14 +7,14 @@ use tokio::net::TcpStream;
 use tower_test::mock;
 
 use super::*;
-use crate::runtime::watch::{Feeds, Options};
+use crate::runtime::watch::{Feeds, WatchOptions};
 
 /// A server whose caches never fill.
 async fn started() -> (std::net::SocketAddr, CancellationToken, tokio::task::JoinHandle<()>, Feeds) {
     let (idle, _) = mock::pair::<http_::Request<Body>, http_::Response<Body>>();
     let metrics = Metrics::new();
     let stop = CancellationToken::new();
-    let options = Options { namespaces: vec![], timeout: Duration::from_secs(1) };
+    let options = WatchOptions { namespaces: vec![], timeout: Duration::from_secs(1) };
     let store = Store::default();
     let mut feeds = Feeds::new(&Client::new(idle, "default"), options, store.clone(), metrics.clone(), stop.clone());
     crate::caches::feed(&mut feeds);

@@ -13,7 +13,7 @@ use super::run::{Again, Outcome};
 use super::store::Store;
 use super::writer::{Kube, Writer};
 use crate::logic::facts::Identity;
-use crate::logic::world::{Indexed, Source, Stored};
+use crate::logic::world::{Indexed, Origin, Stored};
 use crate::metrics::{Metrics, ReasonLabel};
 
 /// Largest random delay added to a wait, so that objects that wait for the same moment do not all come at once.
@@ -60,7 +60,7 @@ impl Context {
                 // Whatever else is new came from others: the controller looks at it again, as if a watch had told.
                 let changed =
                     object.meta().generation.is_some() && answer.meta().generation != object.meta().generation;
-                let requeue = self.store.write(|world| world.apply(answer, Source::Own));
+                let requeue = self.store.write(|world| world.apply(answer, Origin::Own));
                 self.store.requeue(if changed { requeue } else { requeue.without::<C>(&id.key) });
                 Ok(())
             }
@@ -81,7 +81,7 @@ impl Context {
         // As it is before the request: one that is created while the answer is under way is not the one that is gone.
         let known = self.store.read(|world| world.table::<K>().get(&id.key).map(|known| known.id().uid));
         match self.writer.get::<K>(&id.key).await? {
-            Some(found) => self.store.apply(found, Source::Own),
+            Some(found) => self.store.apply(found, Origin::Own),
             None => {
                 let uid = known.unwrap_or_else(|| id.uid.clone());
                 self.store.remove::<K>(&Identity { uid, version: String::new(), key: id.key.clone() });

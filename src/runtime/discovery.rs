@@ -15,19 +15,18 @@ const HOLDS: SignedDuration = SignedDuration::from_mins(5);
 /// Capacity of the cache, in kinds.
 const MOST: usize = 256;
 
-/// What scaling needs to know of a kind.
+/// A kind as the API server serves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// API version and plural.
+pub struct DiscoveredKind {
     api_version: String,
     plural: String,
-    /// It has a scale subresource.
-    pub scales: bool,
+    /// The kind has a scale subresource.
+    pub has_scale: bool,
     /// `spec.replicas` is known to be a field of this kind, so one request is enough.
-    pub plain: bool,
+    pub replicas_in_spec: bool,
 }
 
-impl Place {
+impl DiscoveredKind {
     /// Path of the kind in this namespace.
     #[must_use]
     pub fn url(&self, namespace: &str) -> String {
@@ -36,15 +35,15 @@ impl Place {
     }
 }
 
-/// An answer, and when it was given.
-type Places = HashMap<(String, String), (Timestamp, Place)>;
+/// Each kind, by API version and kind, and when it was discovered.
+type Kinds = HashMap<(String, String), (Timestamp, DiscoveredKind)>;
 
 /// The cache of kinds.
 #[derive(Default)]
-pub struct Discovery(Mutex<Places>);
+pub struct Discovery(Mutex<Kinds>);
 
 impl Discovery {
-    fn places(&self) -> MutexGuard<'_, Places> {
+    fn kinds(&self) -> MutexGuard<'_, Kinds> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -52,15 +51,15 @@ impl Discovery {
     ///
     /// # Errors
     /// The API server did not answer.
-    pub async fn find(&self, ctx: &Context, api_version: &str, kind: &str) -> Result<Option<Place>, Error> {
-        if let Some(place) = plain(api_version, kind) {
-            return Ok(Some(place));
+    pub async fn find(&self, ctx: &Context, api_version: &str, kind: &str) -> Result<Option<DiscoveredKind>, Error> {
+        if let Some(found) = well_known(api_version, kind) {
+            return Ok(Some(found));
         }
         let id = (api_version.to_owned(), kind.to_owned());
         let now = ctx.now();
-        let known = self.places().get(&id).filter(|(asked, _)| now.duration_since(*asked) < HOLDS).cloned();
-        if let Some((_, place)) = known {
-            return Ok(Some(place));
+        let known = self.kinds().get(&id).filter(|(asked, _)| now.duration_since(*asked) < HOLDS).cloned();
+        if let Some((_, found)) = known {
+            return Ok(Some(found));
         }
         let client = ctx.writer.client();
         let list = if api_version.contains('/') {
@@ -68,38 +67,43 @@ impl Discovery {
         } else {
             ctx.writer.call(client.list_core_api_resources(api_version)).await
         };
-        let place = match list {
-            Ok(list) => place(api_version, kind, &list),
+        let found = match list {
+            Ok(list) => discovered(api_version, kind, &list),
             Err(Error::Gone(_)) => None,
             Err(error) => return Err(error),
         };
         // A missing kind may be installed at any moment.
-        if let Some(place) = &place {
-            let mut places = self.places();
-            if places.len() >= MOST {
-                places.clear();
+        if let Some(found) = &found {
+            let mut kinds = self.kinds();
+            if kinds.len() >= MOST {
+                kinds.clear();
             }
-            places.insert(id, (now, place.clone()));
+            kinds.insert(id, (now, found.clone()));
         }
-        Ok(place)
+        Ok(found)
     }
 }
 
 /// Kubernetes' own scalable kinds, which need no look-up.
-fn plain(api_version: &str, kind: &str) -> Option<Place> {
+fn well_known(api_version: &str, kind: &str) -> Option<DiscoveredKind> {
     let plural = match (api_version, kind) {
         ("apps/v1", "Deployment") => "deployments",
         ("apps/v1", "ReplicaSet") => "replicasets",
         ("apps/v1", "StatefulSet") => "statefulsets",
         _ => return None,
     };
-    Some(Place { api_version: "apps/v1".to_owned(), plural: plural.to_owned(), scales: true, plain: true })
+    Some(DiscoveredKind {
+        api_version: "apps/v1".to_owned(),
+        plural: plural.to_owned(),
+        has_scale: true,
+        replicas_in_spec: true,
+    })
 }
 
-fn place(api_version: &str, kind: &str, list: &APIResourceList) -> Option<Place> {
+fn discovered(api_version: &str, kind: &str, list: &APIResourceList) -> Option<DiscoveredKind> {
     let mut own = list.resources.iter().filter(|one| !one.name.contains('/') && one.namespaced);
     let plural = own.find(|one| one.kind == kind)?.name.clone();
     let scale = format!("{plural}/scale");
-    let scales = list.resources.iter().any(|one| one.name == scale);
-    Some(Place { api_version: api_version.to_owned(), plural, scales, plain: false })
+    let has_scale = list.resources.iter().any(|one| one.name == scale);
+    Some(DiscoveredKind { api_version: api_version.to_owned(), plural, has_scale, replicas_in_spec: false })
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::queue::Queue;
 use crate::logic::facts::{Identity, Key};
-use crate::logic::world::{Fact, Indexed, Listing, Requeue, Source, World};
+use crate::logic::world::{Fact, Indexed, Listing, Origin, Requeue, World};
 
 /// See the module. Cheap to clone.
 #[derive(Clone, Default)]
@@ -32,8 +32,8 @@ impl Store {
     }
 
     /// Takes in an object, and requeues the objects that the change concerns.
-    pub fn apply<F: Indexed>(&self, fact: F, source: Source) {
-        self.requeue(self.write(|world| world.apply(fact, source)));
+    pub fn apply<F: Indexed>(&self, fact: F, origin: Origin) {
+        self.requeue(self.write(|world| world.apply(fact, origin)));
     }
 
     /// Takes out an object, and requeues the objects that this concerns.
@@ -48,7 +48,7 @@ impl Store {
 
     /// Takes in what came of a request of the controller of `C`, which goes on with this object anyway.
     pub fn apply_own<C: Fact, F: Indexed>(&self, key: &Key, fact: F) {
-        self.requeue(self.write(|world| world.apply(fact, Source::Own)).without::<C>(key));
+        self.requeue(self.write(|world| world.apply(fact, Origin::Own)).without::<C>(key));
     }
 
     /// The queue of the controller that reconciles this kind.

@@ -379,7 +379,7 @@ fn what_pods_use_is_read_off_a_real_metrics_server() {
         scene(world).await?;
         let pod = until_running(world).await?;
         let use_of = |more: Value| {
-            let mut source = json!({"resource": "Cpu"});
+            let mut source = json!({"resource": "cpu"});
             source.as_object_mut().zip(more.as_object()).into_iter().for_each(|(all, more)| all.extend(more.clone()));
             json!({"resource": source})
         };
@@ -388,7 +388,7 @@ fn what_pods_use_is_read_off_a_real_metrics_server() {
         spec["metrics"][0]["missing"] = json!({"after": "2m"});
         put(world, "web", spec).await?;
         let metrics = [
-            ("memory", use_of(json!({"resource": "Memory", "container": "main", "of": "Sum"}))),
+            ("memory", use_of(json!({"resource": "memory", "container": "main", "of": "Sum"}))),
             ("none", use_of(json!({"container": "none"}))),
             ("nobody", use_of(json!({"podLabels": {"app": "nobody"}}))),
         ];

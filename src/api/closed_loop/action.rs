@@ -1,4 +1,4 @@
-//! What a loop does about an alarm: a ladder of rungs, tried one after another.
+//! The action for an alarm: a ladder of rungs that are tried in order.
 
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -6,29 +6,29 @@ use serde::{Deserialize, Serialize};
 
 use super::metric::Side;
 use super::policy::Window;
-use super::source::{Auth, CaRef};
+use super::source::{Auth, CaRef, ResourceName};
 use crate::api::scalars::{DurationText, Number};
 use crate::api::targets::{NodeSource, Target};
 use crate::api::workload_action::Disruption;
 
-/// What to do about one alarm.
+/// The action for one alarm.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("self.when.side != 'Missing' || self.ladder.all(r, !(has(r.scale) && has(r.scale.by) && r.scale.by < 0) && !(has(r.workloadAction) && has(r.workloadAction.delete)))").message("what is done about a missing value must not lower capacity"),
+    validation = Rule::new("self.when.side != 'Missing' || self.ladder.all(r, !(has(r.scale) && has(r.scale.by) && r.scale.by < 0) && !(has(r.workloadAction) && has(r.workloadAction.delete)))").message("an action on side Missing must not lower capacity"),
 )]
 pub struct LoopAction {
     // Not `on`, which is `true` in YAML 1.1, and so for kubectl.
-    /// The alarm.
+    /// The alarm that the action is for.
     pub when: Alarm,
-    /// Time after which the effect of such an action can be judged; until then it is not done again. If it had no effect
-    /// by then, the next rung is tried. Default: 0s, and effects are not judged.
+    /// How long an action takes to show its effect, such as `2m`. Until then this alarm leads to no other action. If the value
+    /// has not improved by then, the next rung is tried. Default: 0s, and effects are not judged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settle: Option<DurationText>,
-    /// What can be done, the preferred first; the next rung is tried when one is exhausted or had no effect. 1 to 8.
+    /// Possible actions, the preferred one first. The next rung is tried when one reaches its bound or had no effect. 1 to 8.
     #[schemars(length(min = 1, max = 8))]
     pub ladder: Vec<Rung>,
-    /// The action is only done at these times. At most 4. Default: at any time.
+    /// Time windows in which the action is allowed. At most 4. Default: at any time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 4))]
     pub during: Option<Vec<Window>>,
@@ -45,7 +45,7 @@ pub struct Alarm {
     pub side: Side,
 }
 
-/// One thing that can be done. Exactly one member is set.
+/// One possible action. Exactly one member is set.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -55,24 +55,24 @@ pub struct Rung {
     /// Changes the number of replicas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale: Option<Scale>,
-    /// Changes the resources of a container in each pod, in place.
+    /// Changes the requests and limits of a container in each pod, in place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resize: Option<Resize>,
     /// Creates a WorkloadAction for the target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload_action: Option<ActionTemplate>,
-    /// Changes a number or a text in one field of the target. Only for kinds that the operator's settings allow.
+    /// Changes one field of the target. Only for kinds that the operator's settings allow (`closedLoops.patchableKinds`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub patch: Option<PatchField>,
-    /// Sends a CloudEvent to an address. It may get lost; it is never sent twice.
+    /// Sends a CloudEvent to an address, at most once: it may be lost, and it is never sent twice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<Webhook>,
-    /// Changes the policy of the loop that is the target, within its `tunable` bounds.
+    /// Changes the policy of the target loop, within the bounds of that loop's `tunable`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tune: Option<Tune>,
 }
 
-/// Changes the number of replicas of the target, by its scale subresource.
+/// Changes the number of replicas of the target, through its scale subresource.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -91,17 +91,17 @@ pub struct Scale {
     /// Multiplies the replicas by this factor; rounds so that the number always changes. A number as a string, such as "1.5".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub factor: Option<Number>,
-    /// Never fewer than this, 0 to 100000. Default: no fewer than there are.
+    /// Lower bound of the replicas, 0 to 100000. Default: the current number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100_000))]
     pub min: Option<i32>,
-    /// Never more than this, 0 to 100000. Default: no more than there are.
+    /// Upper bound of the replicas, 0 to 100000. Default: the current number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 100_000))]
     pub max: Option<i32>,
 }
 
-/// Changes the resources of a container.
+/// Changes the requests and limits of a container.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -114,37 +114,37 @@ pub struct Resize {
     #[schemars(length(min = 1, max = 63))]
     pub container: String,
     /// cpu or memory.
-    pub resource: Resource,
+    pub resource: ResourceName,
     /// Multiplies the quantity by this factor. A number as a string, such as "1.25".
     pub factor: Number,
-    /// Never less than this quantity. Default: no less than there is.
+    /// Lower bound, a quantity such as `100m` or `128Mi`. Default: the current quantity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<Number>,
-    /// Never more than this quantity. Default: no more than there is.
+    /// Upper bound, a quantity such as `2` or `2Gi`. Default: the current quantity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<Number>,
-    /// Requests, Limits or Both. Default: Both.
+    /// Which quantities change: Requests, Limits or Both. Default: Both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub what: Option<Bounds>,
-    /// Also write it into the workload's pod template, which starts a rollout. Default: false.
+    /// Also changes the pod template of the workload, which starts a rollout. Default: false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<bool>,
 }
 
-/// A WorkloadAction about the loop's target, which is then its workload. Exactly one member of create, delete, move is set.
+/// A WorkloadAction whose workload is the loop's target. Exactly one of create, delete, move is set.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("[has(self.create), has(self.delete), has(self.move)].filter(set, set).size() == 1").message("set exactly one of create, delete, move"),
 )]
 pub struct ActionTemplate {
-    /// More replicas, on chosen nodes.
+    /// Adds replicas on chosen nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub create: Option<CreateTemplate>,
-    /// Fewer replicas, from chosen nodes.
+    /// Removes replicas from chosen nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delete: Option<DeleteTemplate>,
-    /// Replicas change their node.
+    /// Moves replicas to other nodes.
     #[serde(default, rename = "move", skip_serializing_if = "Option::is_none")]
     pub move_: Option<MoveTemplate>,
     /// See WorkloadAction's `spec.disruption`. Default: Never.
@@ -156,9 +156,9 @@ pub struct ActionTemplate {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct CreateTemplate {
-    /// Where the new replicas run.
+    /// Nodes for the new replicas.
     pub to: Target,
-    /// How many more, 1 to 100. Default: 1.
+    /// How many replicas to add, 1 to 100. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
     pub count: Option<i32>,
@@ -171,7 +171,7 @@ pub struct DeleteTemplate {
     /// Nodes that the replicas are taken from. Default: any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<NodeSource>,
-    /// How many replicas go, 1 to 100. Default: 1.
+    /// How many replicas to remove, 1 to 100. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
     pub count: Option<i32>,
@@ -184,9 +184,9 @@ pub struct MoveTemplate {
     /// Nodes that the replicas leave. Default: any node that is not a target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<NodeSource>,
-    /// Where they go.
+    /// Nodes that the replicas move to.
     pub to: Target,
-    /// How many replicas move, 1 to 100. Default: 1.
+    /// How many replicas to move, 1 to 100. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
     pub count: Option<i32>,
@@ -200,7 +200,7 @@ pub struct MoveTemplate {
     validation = Rule::new("has(self.to) || (has(self.min) && has(self.max))").message("by and factor need min and max"),
 )]
 pub struct PatchField {
-    /// Where the field stands below `spec`, names and indexes with dots between: `spec.rate`.
+    /// Path of the field, which begins with `spec`: names and indexes separated by dots, such as `spec.rate`.
     #[schemars(length(min = 6, max = 253), regex(pattern = "^spec\\."))]
     pub path: String,
     /// How much to add; negative to subtract. A number as a string.
@@ -213,25 +213,25 @@ pub struct PatchField {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub to: Option<String>,
-    /// Never less than this, with by and factor.
+    /// Lower bound of the result; required with by and factor, without effect with to. A number as a string.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<Number>,
-    /// Never more than this, with by and factor.
+    /// Upper bound of the result; required with by and factor, without effect with to. A number as a string.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max: Option<Number>,
 }
 
-/// Where a CloudEvent 1.0 is sent. Its id consists of the loop's uid and the decision's number.
+/// Where a CloudEvent 1.0 is sent. The id of the event consists of the loop's uid and the decision's number.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Webhook {
-    /// http or https address.
+    /// http or https address of the receiver.
     #[schemars(length(min = 8, max = 2048), regex(pattern = "^https?://"))]
     pub url: String,
-    /// How the operator authenticates itself. Default: not at all.
+    /// Credentials that the operator sends. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<Auth>,
-    /// Authorities that the server's certificate is checked against. Default: the public ones.
+    /// Certificate authorities that the server's certificate is verified with. Default: the public ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<CaRef>,
 }
@@ -243,10 +243,10 @@ pub struct Webhook {
     validation = Rule::new("has(self.raiseRank) != has(self.threshold)").message("set exactly one of raiseRank, threshold"),
 )]
 pub struct Tune {
-    /// LeastServed: moves the metric that the rule LastServed found up one rank.
+    /// LeastServed: moves the metric that the rule LastServed found one rank up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raise_rank: Option<RaiseRank>,
-    /// Changes a level.
+    /// Changes one level of a metric.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<TuneThreshold>,
 }
@@ -255,7 +255,7 @@ pub struct Tune {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct TuneThreshold {
-    /// Which level, such as `cpu.low.raise`.
+    /// The level to change, such as `cpu.low.raise`.
     #[schemars(length(min = 1, max = 60), regex(pattern = "^[a-zA-Z][a-zA-Z0-9_]*\\.(low|high)\\.(raise|clear)$"))]
     pub path: String,
     /// How much to add; negative to subtract. A number as a string.
@@ -267,15 +267,6 @@ pub struct TuneThreshold {
 pub enum RaiseRank {
     #[default]
     LeastServed,
-}
-
-/// See [`Resize::resource`].
-#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[serde(rename_all = "lowercase")]
-pub enum Resource {
-    #[default]
-    Cpu,
-    Memory,
 }
 
 /// See [`Resize::what`].

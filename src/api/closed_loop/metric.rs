@@ -1,4 +1,4 @@
-//! What a loop watches: metrics, their levels, and what holds when a value is missing.
+//! The metrics of a loop: their levels, and what to assume when a value is missing.
 
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -20,7 +20,7 @@ pub struct Metric {
     /// Name of the metric, a letter and then letters, digits and `_`; at most 40 characters.
     #[schemars(length(min = 1, max = 40), regex(pattern = "^[a-zA-Z][a-zA-Z0-9_]*$"))]
     pub name: String,
-    /// Where its value comes from.
+    /// Source of its value.
     pub source: Source,
     /// Alarm `Low`: raised when the value is below `raise`, cleared when it is `clear` or more. Default: no such alarm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -31,7 +31,7 @@ pub struct Metric {
     /// Alarm `Equal`: stands while the value equals `to`. Default: no such alarm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub equal: Option<Equal>,
-    /// What to assume when no value comes. Default: Hold after three intervals.
+    /// What to assume when no value arrives. Default: Hold after three intervals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missing: Option<Missing>,
 }
@@ -40,9 +40,9 @@ pub struct Metric {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Level {
-    /// Beyond this the alarm is raised. A number as a string, such as "5" or "512Mi".
+    /// The alarm is raised when the value is below (low) or above (high) this. A number as a string, such as "5" or "512Mi".
     pub raise: Number,
-    /// The alarm is cleared here. A number as a string. Default: as `raise`, that is, no hysteresis.
+    /// The alarm is cleared when the value returns to this. A number as a string. Default: the same as `raise`, no hysteresis.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clear: Option<Number>,
     /// How long the value must stay beyond `raise` before the alarm stands, such as `30s`. Default: 0s.
@@ -54,18 +54,18 @@ pub struct Level {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Equal {
-    /// The alarm stands while the value is this. A number as a string.
+    /// The alarm stands while the value equals this. A number as a string.
     pub to: Number,
-    /// By how much the value may differ. Default: 0.
+    /// Largest difference from `to` that counts as equal. A number as a string. Default: 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<Number>,
-    /// How long the value must stay before the alarm stands, such as `30s`. Default: 0s.
+    /// How long the value must stay equal before the alarm stands, such as `30s`. Default: 0s.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub for_: Option<DurationText>,
 }
 
-/// What to assume when no value comes. Until then, and with Hold, an alarm stays as it is and nothing is done for it. An
-/// unknown value never lowers capacity.
+/// What to assume when the last value is older than `after`. Until then, and with Hold, an alarm stays as it is and no action
+/// is taken for it. An unknown value never lowers capacity.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -75,11 +75,11 @@ pub struct Missing {
     /// How old the last value may be, such as `45s`. Default: three intervals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<DurationText>,
-    /// Hold: the alarm stays as it is and nothing is done for it. Assume: `value` is taken instead. Alarm: the alarm
-    /// `Missing` stands, which actions can be `on`. Default: Hold.
+    /// Hold: the alarm stays as it is and no action is taken for it. Assume: `value` is used instead. Alarm: the alarm
+    /// `Missing` is raised; an action can be declared for it. Default: Hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub then: Option<MissingThen>,
-    /// The value to take, with Assume. A number as a string.
+    /// With Assume, the value to use. A number as a string.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<Number>,
 }
@@ -93,7 +93,7 @@ pub enum MissingThen {
     Alarm,
 }
 
-/// On which side of its levels a metric is.
+/// Which of its levels a metric violates.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Side {
     #[default]
@@ -104,7 +104,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// The word itself.
+    /// The name of the side.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

@@ -1,4 +1,4 @@
-//! How a loop decides: which alarm goes first, and what holds it back.
+//! How a loop decides: which alarm is served first, and which limits apply.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::scalars::{DurationText, Number};
 
-/// How one action is chosen for each iteration, and how often there may be one.
+/// How one action is chosen in each iteration, and how often the loop may act.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -16,35 +16,35 @@ use crate::api::scalars::{DurationText, Number};
     validation = Rule::new("has(self.expression) == (has(self.select) && self.select == 'Expression')").message("expression goes with select: Expression, and Expression needs an expression"),
 )]
 pub struct Policy {
-    /// Which alarm is served. Rank: the first in `rank`. Weighted: the one furthest beyond its level, times its weight.
-    /// Expression: the one with the largest result of `expression`. Of equals, the first in rank. Default: Rank.
+    /// Which alarm is served. Rank: the first in `rank`. Weighted: the one whose excess over its level, times its weight, is
+    /// largest. Expression: the one with the largest result of `expression`. Ties go to the first in rank. Default: Rank.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub select: Option<Select>,
-    /// Names of metrics, the most important first. Those left out follow in the order of `metrics`. Default: the order of
-    /// `metrics`.
+    /// Names of metrics, the most important first. Metrics that are not listed follow in the order of `metrics`. Default: the
+    /// order of `metrics`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 16), inner(length(min = 1, max = 40)))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub rank: Option<Vec<String>>,
-    /// Weight of each metric by name, with select: Weighted; a metric left out weighs 1. Numbers as strings.
+    /// With select: Weighted, the weight of each metric by name. Numbers as strings. Default for a metric: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 16))]
     pub weights: Option<BTreeMap<String, Number>>,
-    /// With select: Expression, gives a number for each alarm, such as `metric.excess * 2.0 - metric.served`; 0 or less
-    /// means that it is not served now. At most 512 characters.
+    /// With select: Expression, gives a number for each alarm, such as `metric.excess * 2.0 - metric.served`. An alarm with 0
+    /// or less is not served in this iteration. At most 512 characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     pub expression: Option<String>,
-    /// Least time between two actions of the loop, such as `60s`. Default: 0s.
+    /// Minimum time between two actions of the loop, such as `60s`. Default: 0s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dwell: Option<DurationText>,
-    /// How many actions there may be in a period. Default: no limit.
+    /// Maximum number of actions in a period. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
-    /// What to do when the loop's actions undo each other. Default: nothing.
+    /// What to do when the loop alternately raises and lowers capacity. Default: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub oscillation: Option<Oscillation>,
-    /// Further limits that hold at certain times only. At most 4.
+    /// Further limits that apply at certain times only. At most 4. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 4))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
@@ -59,45 +59,45 @@ pub struct Policy {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Budget {
-    /// How many actions, 0 to 60. 0 means none.
+    /// Maximum number of actions, 0 to 60. 0 allows none.
     #[schemars(range(min = 0, max = 60))]
     pub max: i32,
     /// Length of the period, such as `10m`.
     pub per: DurationText,
 }
 
-/// Detects that actions that raise capacity and actions that lower it keep alternating.
+/// Detects that the loop alternately raises and lowers capacity.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Oscillation {
-    /// How many changes of direction are too many, 1 to 30.
+    /// Number of changes of direction within `per` that counts as oscillation, 1 to 30.
     #[schemars(range(min = 1, max = 30))]
     pub reversals: i32,
     /// Length of the period, such as `15m`.
     pub per: DurationText,
-    /// Damp: capacity is not lowered until there are fewer changes of direction, but it may be raised. Freeze: nothing is
-    /// done until then. Default: Damp.
+    /// Damp: capacity may be raised but not lowered until there are fewer changes of direction. Freeze: no action until then.
+    /// Default: Damp.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub then: Option<Calm>,
 }
 
-/// A limit that holds at certain times. Of all limits that hold, the strictest counts.
+/// A limit that applies at certain times. If several limits apply, the strictest counts.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("has(self.dwell) || has(self.budget)").message("set dwell, budget or both; budget: {max: 0, per: 1h} lets nothing through"),
+    validation = Rule::new("has(self.dwell) || has(self.budget)").message("set dwell, budget or both; budget: {max: 0, per: 1h} allows no action"),
 )]
 pub struct Limit {
-    /// Name of the limit, as messages show it.
+    /// Name of the limit; messages show it.
     #[schemars(length(min = 1, max = 40))]
     pub name: String,
-    /// When it holds. At most 4.
+    /// When the limit applies. 1 to 4.
     #[schemars(length(min = 1, max = 4))]
     pub during: Vec<Window>,
-    /// Least time between two actions while it holds.
+    /// Minimum time between two actions while the limit applies. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dwell: Option<DurationText>,
-    /// At most so many actions in a time while it holds.
+    /// Maximum number of actions in a period while the limit applies. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
 }

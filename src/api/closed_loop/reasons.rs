@@ -1,4 +1,4 @@
-//! The reasons of closed loops: one closed set of words, used alike for conditions, decisions, events and metrics.
+//! The reasons of closed loops: one closed set of words for conditions, decisions, events and metrics.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,26 +6,26 @@ use serde::{Deserialize, Serialize};
 use crate::api::reasons::reasons;
 
 reasons! {
-    /// Why a loop, or one of its hops, is as it is, or why an alarm was passed over. The docs of each word say what it means
-    /// to the user.
+    /// Reason for the state of a loop or of one of its children, or for the rejection of an alarm. The docs of each word are
+    /// for users.
     LoopReason:
 
     // The loop.
-    /// The loop and its children are there and work.
+    /// The loop and its children exist and work.
     Running,
     /// `spec.mode` is Paused.
     Paused,
-    /// The children are being made.
+    /// The children are being created.
     Starting,
-    /// A field of the spec cannot be read; the message says which and what would be right.
+    /// A field of the spec is invalid; the message names the field and what is valid.
     SpecInvalid,
-    /// A field of the spec asks for what this version cannot do yet; the message names it.
+    /// A field of the spec needs a feature that this version does not have; the message names it.
     NotSupported,
-    /// An object of a child's name is there and not ours.
+    /// An object with the name of a child exists, and the loop does not own it.
     NotOwned,
-    /// The loop tunes, by way of others, itself.
+    /// The loop tunes itself, directly or through other loops.
     Circle,
-    /// More than three loops stand on one another.
+    /// A chain of loops that tune each other is longer than three.
     TooDeep,
     /// The loop's interval is under five times the dwell and settle of the loop that it tunes.
     TimescaleOverlap,
@@ -34,93 +34,93 @@ reasons! {
     /// An autoscaler acts on the same target and dimension.
     AutoscalerConflict,
 
-    // Why an alarm was passed over.
+    // Why an alarm was rejected.
     /// Another alarm was served in this iteration.
     Outranked,
     /// No action is declared for the alarm.
     NoAction,
     /// No rung of the ladder is left.
     Exhausted,
-    /// The least time between two actions is not over.
+    /// The minimum time between two actions has not passed.
     Dwell,
     /// The budget of actions is used up.
     Budget,
-    /// The effect of the last such action cannot be judged yet.
+    /// The settle time of the last such action has not passed.
     Settling,
-    /// Too many reversals: capacity is not lowered for now.
+    /// Too many changes of direction: capacity is not lowered for now.
     Damped,
-    /// Too many reversals: nothing is done for now.
+    /// Too many changes of direction: no action for now.
     Frozen,
-    /// The action is not done at this time.
+    /// The action is not allowed at this time.
     OutsideWindow,
-    /// The value is unknown, so that nothing is done, or nothing that lowers capacity.
+    /// The value is unknown: no action is taken, or none that lowers capacity.
     UnknownValue,
-    /// The decision before is still being carried out.
+    /// The previous decision is still being carried out.
     InFlight,
     /// A proposal waits for `spec.approve`.
     AwaitsApproval,
-    /// The loop's Execution is not there yet.
+    /// The loop's Execution does not exist yet.
     NoExecutor,
-    /// The expression gave 0, less, or no number.
+    /// The expression gave 0, a negative number, or no number.
     NotSelected,
 
     // How a decision ended.
     /// The alarm was served.
     Served,
-    /// mode: DryRun; the alarm would have been served.
+    /// mode: DryRun; in mode Auto the decision would have been carried out.
     DryRun,
     /// mode: Approve; the decision is a proposal.
     Proposed,
-    /// The alarm of a proposal is over, or the policy is another: it counts no more.
+    /// The proposal is void: its alarm has ended or the policy has changed.
     Withdrawn,
-    /// A min or max left nothing to do.
+    /// The target was already at its min or max; nothing changed.
     Limited,
-    /// It could not be carried out; the message says why.
+    /// The decision could not be carried out; the message says why.
     Failed,
-    /// What became of it cannot be known; it is not done again.
+    /// The outcome cannot be determined; the decision is not carried out again.
     Lost,
 
-    // How an execution is.
-    /// Nothing was to be done yet.
+    // State of an execution.
+    /// There was no decision yet.
     Idle,
-    /// It is recorded what will be done.
+    /// The intended change is recorded.
     Claimed,
-    /// The effect is under way.
+    /// The change is in progress.
     Executing,
-    /// It was done.
+    /// The change was made.
     Done,
-    /// The target was changed by another in between; nothing was done.
+    /// Somebody else changed the target in the meantime; nothing was changed.
     Overtaken,
     /// The target does not exist.
     TargetNotFound,
     /// The target has no such field, or cannot be scaled.
     NotScalable,
-    /// Somebody else writes the replicas again and again; the message names who.
+    /// Another manager owns the replicas; the message names it.
     ReplicasOwnedElsewhere,
-    /// What the loop did was undone three times within ten minutes; the message names by whom.
+    /// Changes of the loop were reverted three times within ten minutes; the message names the manager that reverted them.
     FieldConflict,
-    /// The loop's service account may not do this; the message names verb and resource.
+    /// The loop's service account lacks a right; the message names verb and resource.
     Forbidden,
-    /// The other loop does not let this one change that.
+    /// The target loop's `tunable` does not allow the change.
     NotTunable,
-    /// Another loop or autoscaler has the target.
+    /// Another loop or an autoscaler controls the target.
     Blocked,
-    /// It did not end in time.
+    /// The decision was not carried out before its deadline.
     TimedOut,
 
-    // How watching is.
+    // State of monitoring.
     /// Every metric has a value.
     Watching,
-    /// Some metric has no value.
+    /// At least one metric has no value.
     SomeUnknown,
-    /// No sample has come yet.
+    /// No sample has arrived yet.
     NoSample,
-    /// A sample was not younger than the last one.
+    /// A sample is older than the last accepted one.
     OutOfOrder,
-    /// A sample came again.
+    /// A sample has the same time as the last accepted one.
     Repeated,
-    /// A sample's time lies in the future.
+    /// A sample's time is in the future.
     FromFuture,
-    /// A sample's time cannot be read.
+    /// A sample's time cannot be parsed.
     Unreadable,
 }

@@ -1,4 +1,4 @@
-//! Where a metric's value comes from: a union of seven sources.
+//! Source of a metric's value: a union of seven sources.
 
 use std::collections::BTreeMap;
 
@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::workload_action::SecretRef;
 
-/// Where a value comes from. Exactly one member is set. A source that fails, hangs, or gives nothing, `NaN` or text makes
-/// the metric unknown, never zero.
+/// Source of a value. Exactly one member is set. A source that fails, times out, or gives nothing, `NaN` or text makes the
+/// metric unknown, never zero.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -19,10 +19,10 @@ pub struct Source {
     /// A sender writes the value into `spec.sample` of the loop's Monitoring.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub push: Option<Push>,
-    /// Queries a Prometheus server, each interval.
+    /// Queries a Prometheus server once per interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prometheus: Option<Prometheus>,
-    /// Fetches a JSON document, each interval.
+    /// Fetches a JSON document once per interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub http: Option<Http>,
     /// A field or condition of an object in the loop's namespace.
@@ -31,10 +31,10 @@ pub struct Source {
     /// Resource use of pods, from metrics.k8s.io.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resource: Option<ResourceUse>,
-    /// A value from the status of a NodeConfig, or the mean of several.
+    /// A value from the status of one or more NodeConfigs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_config: Option<NodeConfigField>,
-    /// What another loop decided: for a slow loop that tunes it.
+    /// Decisions of another loop, for a slow loop that tunes it.
     #[serde(default, rename = "loop", skip_serializing_if = "Option::is_none")]
     pub loop_: Option<LoopHistory>,
 }
@@ -43,7 +43,7 @@ pub struct Source {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Push {
-    /// Its key in the sample's values. Default: the metric's name.
+    /// Key of the value in the sample. Default: the metric's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub key: Option<String>,
@@ -56,13 +56,13 @@ pub struct Prometheus {
     /// http or https address of the server, without `/api/v1`.
     #[schemars(length(min = 8, max = 2048), regex(pattern = "^https?://"))]
     pub url: String,
-    /// The query, PromQL.
+    /// PromQL query.
     #[schemars(length(min = 1, max = 2048))]
     pub query: String,
-    /// How the operator authenticates itself. Default: not at all.
+    /// Credentials that the operator sends. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<Auth>,
-    /// Authorities that the server's certificate is checked against. Default: the public ones.
+    /// Certificate authorities that the server's certificate is verified with. Default: the public ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<CaRef>,
 }
@@ -74,18 +74,18 @@ pub struct Http {
     /// http or https address of the document.
     #[schemars(length(min = 8, max = 2048), regex(pattern = "^https?://"))]
     pub url: String,
-    /// Where the value stands in the document: names and indexes with dots between, such as `data.cpu` or `items.0.load`.
+    /// Path of the value in the document: names and indexes separated by dots, such as `data.cpu` or `items.0.load`.
     #[schemars(length(min = 1, max = 253))]
     pub path: String,
-    /// How the operator authenticates itself. Default: not at all.
+    /// Credentials that the operator sends. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<Auth>,
-    /// Authorities that the server's certificate is checked against. Default: the public ones.
+    /// Certificate authorities that the server's certificate is verified with. Default: the public ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ca: Option<CaRef>,
 }
 
-/// How the operator authenticates itself to a server. Exactly one member is set.
+/// Credentials that the operator sends to a server. Exactly one member is set.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -100,7 +100,7 @@ pub struct Auth {
     pub basic: Option<SecretRef>,
 }
 
-/// Authorities that a server's certificate is checked against. Exactly one member is set.
+/// Certificate authorities that a server's certificate is verified with. Exactly one member is set.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -127,7 +127,7 @@ pub struct KeyRef {
     pub key: String,
 }
 
-/// A number in an object, or whether one of its conditions holds (1 or 0).
+/// A number in an object, or the status of one of its conditions (1 or 0).
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -143,11 +143,11 @@ pub struct ObjectField {
     /// Name of the object, in the loop's namespace.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
-    /// Where the number stands, names and indexes with dots between: `status.readyReplicas`.
+    /// Path of the number: names and indexes separated by dots, such as `status.readyReplicas`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub path: Option<String>,
-    /// Type of a condition in `status.conditions`: True counts as 1, False as 0, Unknown as unknown.
+    /// Type of a condition in `status.conditions`. True counts as 1, False as 0; Unknown makes the metric unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub condition: Option<String>,
@@ -157,25 +157,25 @@ pub struct ObjectField {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceUse {
-    /// Cpu in cores or Memory in bytes.
+    /// cpu, measured in cores, or memory, measured in bytes.
     pub resource: ResourceName,
-    /// Which pods, by label. Default: those of the loop's target.
+    /// Labels of the pods. Default: the pods of the loop's target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 16))]
     pub pod_labels: Option<BTreeMap<String, String>>,
-    /// Only this container of each pod. Default: all.
+    /// Only this container of each pod. Default: all containers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub container: Option<String>,
-    /// Usage: what is used. Utilization: what is used in percent of what is requested. Default: Usage.
+    /// Usage: cores or bytes. Utilization: usage in percent of the requests. Default: Usage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<UseUnit>,
-    /// How the values of several pods become one. Default: Mean.
+    /// How the values of several pods are combined. Default: Mean.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<Aggregate>,
 }
 
-/// A value from the status of NodeConfigs; the members that are set must all match. Of several the mean is taken.
+/// A value from the status of NodeConfigs.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -193,12 +193,12 @@ pub struct NodeConfigField {
     /// Name of the value in the NodeConfig's status, such as `inletTemperature`.
     #[schemars(length(min = 1, max = 253))]
     pub field: String,
-    /// How the values of several nodes become one. Default: Mean.
+    /// How the values of several nodes are combined. Default: Mean.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<Aggregate>,
 }
 
-/// What another loop of this namespace decided.
+/// Decisions of another loop in this namespace.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct LoopHistory {
@@ -206,10 +206,10 @@ pub struct LoopHistory {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub name: Option<String>,
-    /// LastServed: how far the least served metric is behind, once another was served `window` times since the rank last
-    /// changed; 0 until then. A metric that was wanted and never served counts.
+    /// LastServed: once one metric was served `window` times since the rank last changed, how far the least served metric is
+    /// behind it; 0 until then. A metric that was wanted and never served counts as least served.
     pub rule: LoopRule,
-    /// After how many times served the rule looks, 1 to 64. Default: 10.
+    /// How often a metric must be served before the rule gives a value other than 0, 1 to 64. Default: 10.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 64))]
     pub window: Option<i32>,
@@ -222,12 +222,24 @@ pub enum LoopRule {
     LastServed,
 }
 
-/// See [`ResourceUse::resource`].
+/// A resource of containers, spelled as in `resources.requests`.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "lowercase")]
 pub enum ResourceName {
     #[default]
     Cpu,
     Memory,
+}
+
+impl ResourceName {
+    /// The name that Kubernetes uses.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Memory => "memory",
+        }
+    }
 }
 
 /// See [`ResourceUse::unit`].
@@ -238,7 +250,7 @@ pub enum UseUnit {
     Utilization,
 }
 
-/// How several numbers become one.
+/// How several numbers are combined.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Aggregate {
     #[default]

@@ -1,4 +1,4 @@
-//! Status of a ClosedLoop: what holds of its policy, who changed it, and how it is.
+//! Status of a ClosedLoop: conditions, the effective policy, and the changes that other loops made.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
 use kube::KubeSchema;
@@ -6,23 +6,22 @@ use serde::{Deserialize, Serialize};
 
 use super::tunable::{TunedThreshold, Tuning};
 
-/// Status of a ClosedLoop. Each writer has its own fields: `tuning` belongs to other loops, one entry each; everything else
-/// to the closed-loop controller.
+/// Status of a ClosedLoop. Other loops write `tuning`, one entry each; the closed-loop controller writes all other fields.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ClosedLoopStatus {
-    /// The generation of the spec that this status speaks of; -1 before any controller has seen the object.
+    /// The generation of the spec that this status describes; -1 before any controller has seen the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready always; Reconciling while children are being made; Stalled when the spec cannot work; Conflict where another
-    /// loop or autoscaler has the same target; TimescaleOverlap where the loop is too fast for the one that it tunes.
+    /// Ready: always present. Reconciling: children are being created. Stalled: the spec cannot work. Conflict: another loop or
+    /// an autoscaler controls the same target. TimescaleOverlap: the loop is too fast for the loop that it tunes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
-    /// The loop in short, for the columns of `kubectl get`.
+    /// Summary for the columns of `kubectl get`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<LoopSummary>,
-    /// The policy in effect, after tuning.
+    /// The effective policy, after tuning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effective: Option<Effective>,
     /// Changes made by other loops. At most 4.
@@ -32,7 +31,7 @@ pub struct ClosedLoopStatus {
     pub tuning: Vec<Tuning>,
 }
 
-/// The loop in short.
+/// Summary of a loop.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct LoopSummary {
@@ -41,12 +40,12 @@ pub struct LoopSummary {
     /// The last decision in words, such as `React to cpu`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<String>,
-    /// When it was made.
+    /// When the last decision was made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_at: Option<MicroTime>,
 }
 
-/// The policy in effect.
+/// The effective policy of a loop.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Effective {
@@ -58,10 +57,10 @@ pub struct Effective {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub thresholds: Vec<TunedThreshold>,
-    /// When the first of the changes in effect expires.
+    /// When the next of the changes in effect expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<MicroTime>,
-    /// Which changes were not accepted, and why.
+    /// Changes that were refused, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub refused: Vec<String>,

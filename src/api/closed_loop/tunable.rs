@@ -1,4 +1,4 @@
-//! What other loops may change of a loop's policy, and what they changed.
+//! The parts of a loop's policy that other loops may change, and the changes they made.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::KubeSchema;
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::scalars::{DurationText, Number};
 
-/// What other loops may change, and within which bounds.
+/// The parts of the policy that other loops may change, with bounds.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Tunable {
@@ -14,15 +14,15 @@ pub struct Tunable {
     #[schemars(length(min = 1, max = 4), inner(length(min = 1, max = 253)))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub by: Vec<String>,
-    /// They may change the rank. Default: false.
+    /// Whether they may change the rank. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rank: bool,
-    /// The levels that they may change. At most 16.
+    /// The levels that they may change. At most 16. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["path".into()]))]
     pub thresholds: Option<Vec<TunableThreshold>>,
-    /// How long a change stays in effect unless it is made again, such as `24h`. Default: 24h.
+    /// How long a change stays in effect unless it is renewed, such as `12h`. Default: 24h.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<DurationText>,
 }
@@ -35,30 +35,30 @@ pub struct Tunable {
     validation = Rule::new("quantity(self.maxStep).isGreaterThan(quantity('0'))").message("maxStep must be above 0"),
 )]
 pub struct TunableThreshold {
-    /// Which level: the metric, low or high, raise or clear, such as `cpu.low.raise`.
+    /// The level: metric, then low or high, then raise or clear, such as `cpu.low.raise`.
     #[schemars(length(min = 1, max = 60), regex(pattern = "^[a-zA-Z][a-zA-Z0-9_]*\\.(low|high)\\.(raise|clear)$"))]
     pub path: String,
     /// Lower bound. A number as a string.
     pub min: Number,
     /// Upper bound. A number as a string.
     pub max: Number,
-    /// Largest difference in one change. A number as a string.
+    /// Largest difference that one change may make. A number as a string.
     pub max_step: Number,
 }
 
-/// What one other loop changed, in absolute values. Written by that loop's execution alone.
+/// The changes that another loop made, in absolute values. Only the execution of that loop writes it.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Tuning {
-    /// Name of the loop that changed it.
+    /// Name of the loop that made the change.
     pub by: String,
     /// uid of that loop's Execution.
     pub uid: String,
     /// Number of that loop's decision.
     pub seq: i64,
-    /// When it was changed.
+    /// When the change was made.
     pub at: MicroTime,
-    /// The whole rank, where it was changed.
+    /// The complete rank, if it was changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 16), inner(length(max = 40)))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
@@ -78,9 +78,9 @@ pub struct Tuning {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct TunedThreshold {
-    /// Which level, such as `cpu.low.raise`.
+    /// The level, such as `cpu.low.raise`.
     #[schemars(length(max = 60))]
     pub path: String,
-    /// Its value.
+    /// The new value.
     pub value: Number,
 }

@@ -23,7 +23,7 @@ use crate::api::closed_loop::action::Rung;
 use crate::api::decision::{Decision, DecisionStatus};
 use crate::api::execution::{Claim, Execution, ExecutionStatus};
 use crate::api::marks;
-use crate::controllers::outbound::Outbound;
+use crate::controllers::outbound::OutboundClient;
 use crate::logic::closed_loop::execution::{
     EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, Sent, TargetState, after_effect, next_step,
 };
@@ -48,7 +48,7 @@ const EVENTS: SignedDuration = SignedDuration::from_mins(1);
 /// Everything the controller works with.
 pub struct ExecutionController {
     pub ctx: Context,
-    pub outbound: Arc<Outbound>,
+    pub outbound: Arc<OutboundClient>,
     pub discovery: Arc<Discovery>,
     /// The kinds of which fields may be changed, as `group/Kind`.
     pub patchable: Vec<String>,

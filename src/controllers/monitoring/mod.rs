@@ -21,7 +21,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::api::marks;
 use crate::api::monitoring::{Monitoring, MonitoringSpec, MonitoringStatus};
 use crate::api::sample::{Sample, Tag};
-use crate::controllers::outbound::Outbound;
+use crate::controllers::outbound::OutboundClient;
 use crate::controllers::status_cache::StatusCache;
 use crate::logic::closed_loop::decision::{Executor, settlement};
 use crate::logic::closed_loop::monitoring::tag;
@@ -38,7 +38,7 @@ use sources::{PollState, Polls};
 /// Everything the controller works with.
 pub struct MonitoringController {
     pub ctx: Context,
-    pub outbound: Arc<Outbound>,
+    pub outbound: Arc<OutboundClient>,
     pub discovery: Arc<Discovery>,
     pub memory: MonitoringMemory,
 }

@@ -1,6 +1,6 @@
 //! Properties of a rung: its direction, its dimension, its text.
 
-use crate::api::closed_loop::action::{ActionTemplate, PatchField, Resize, Resource, Rung, Scale, Tune};
+use crate::api::closed_loop::action::{ActionTemplate, PatchField, Resize, Rung, Scale, Tune};
 use crate::api::decision::Direction;
 use crate::api::scalars::Number;
 use crate::logic::quantity;
@@ -54,7 +54,7 @@ fn ratio(factor: Option<&Number>) -> Direction {
 #[must_use]
 pub fn dimension(rung: &Rung) -> String {
     if let Some(resize) = &rung.resize {
-        return format!("{}/{}", resize.container, resource(resize.resource));
+        return format!("{}/{}", resize.container, resize.resource.as_str());
     }
     if let Some(patch) = &rung.patch {
         return patch.path.clone();
@@ -103,7 +103,7 @@ fn scale_words(scale: &Scale) -> String {
 
 fn resize_words(resize: &Resize) -> String {
     let bounds = within(resize.min.as_ref().map(Number::as_str), resize.max.as_ref().map(Number::as_str));
-    format!("resize {} of {} times {}{bounds}", resource(resize.resource), resize.container, resize.factor.as_str())
+    format!("resize {} of {} times {}{bounds}", resize.resource.as_str(), resize.container, resize.factor.as_str())
 }
 
 fn action_words(template: &ActionTemplate) -> &'static str {
@@ -136,13 +136,4 @@ fn within(min: Option<impl std::fmt::Display>, max: Option<impl std::fmt::Displa
     let min = min.map(|min| format!(", at least {min}")).unwrap_or_default();
     let max = max.map(|max| format!(", at most {max}")).unwrap_or_default();
     format!("{min}{max}")
-}
-
-/// Name of the resource as Kubernetes writes it.
-#[must_use]
-pub fn resource(resource: Resource) -> &'static str {
-    match resource {
-        Resource::Cpu => "cpu",
-        Resource::Memory => "memory",
-    }
 }

@@ -10,7 +10,8 @@ use super::error::ExpressionError;
 use super::kind::Kind;
 use super::names::{self, Leaf, Vocabulary};
 use super::rules::{
-    Outcome, Part, alike, binary, comparable, conversion, expect, literal, operation, part, spelled, unary, unsupported,
+    CheckResult, Part, alike, binary, comparable, conversion, expect, literal, operation, part, spelled, unary,
+    unsupported,
 };
 use super::{MAX_DEPTH, MAX_TERMS};
 use cel::IdedExpr;
@@ -47,7 +48,7 @@ struct Checker {
 
 impl Checker {
     /// Checks one node of the tree and everything below it; the root has depth 1.
-    fn lower(&mut self, source: &IdedExpr, depth: usize) -> Outcome {
+    fn lower(&mut self, source: &IdedExpr, depth: usize) -> CheckResult {
         self.terms += 1;
         if self.terms > MAX_TERMS {
             return Err(ExpressionError::TooManyTerms);
@@ -72,7 +73,7 @@ impl Checker {
     }
 
     /// `node.pods`, `node.labels.disk`.
-    fn name(&mut self, source: &IdedExpr) -> Outcome {
+    fn name(&mut self, source: &IdedExpr) -> CheckResult {
         let path = path(source)?;
         if self.speaks_of_labels(&path) {
             return unsupported("node.labels by itself", "read one, as in node.labels[\"key\"]");
@@ -81,7 +82,7 @@ impl Checker {
     }
 
     /// `has(node.labels.disk)`.
-    fn presence(&mut self, select: &SelectExpr) -> Outcome {
+    fn presence(&mut self, select: &SelectExpr) -> CheckResult {
         let path = format!("{}.{}", path(&select.operand)?, select.field);
         if self.vocabulary == Vocabulary::Node
             && let Some(key) = names::label_of(&path)
@@ -101,7 +102,7 @@ impl Checker {
         part(name, kind)
     }
 
-    fn call(&mut self, source: &CallExpr, depth: usize) -> Outcome {
+    fn call(&mut self, source: &CallExpr, depth: usize) -> CheckResult {
         if let Some(target) = &source.target {
             return self.method(source, target, depth);
         }
@@ -143,7 +144,7 @@ impl Checker {
     }
 
     /// `node.name.startsWith("a")`.
-    fn method(&mut self, source: &CallExpr, target: &IdedExpr, depth: usize) -> Outcome {
+    fn method(&mut self, source: &CallExpr, target: &IdedExpr, depth: usize) -> CheckResult {
         let name = source.func_name.as_str();
         let ("startsWith" | "endsWith" | "contains", [argument]) = (name, source.args.as_slice()) else {
             return Err(wrong_call(name));
@@ -159,7 +160,7 @@ impl Checker {
     }
 
     /// `node.labels["key"]`, the only thing with an index.
-    fn index(&mut self, map: &IdedExpr, key: &IdedExpr) -> Outcome {
+    fn index(&mut self, map: &IdedExpr, key: &IdedExpr) -> CheckResult {
         if !path(map).is_ok_and(|path| self.speaks_of_labels(&path)) {
             return unsupported("[…]", "only labels have it, as in node.labels[\"key\"]");
         }
@@ -184,7 +185,7 @@ impl Checker {
     }
 
     /// `"key" in node.labels` or `node.name in ["a", "b"]`.
-    fn within(&mut self, value: &IdedExpr, list: &IdedExpr, depth: usize) -> Outcome {
+    fn within(&mut self, value: &IdedExpr, list: &IdedExpr, depth: usize) -> CheckResult {
         if path(list).is_ok_and(|path| self.speaks_of_labels(&path)) {
             return match text_literal(value) {
                 Some(key) => Ok(self.leaf(Leaf::HasLabel(key.to_owned()))),
@@ -205,7 +206,7 @@ impl Checker {
         Ok(operation(op::IN, vec![value.tree, list], Kind::Bool))
     }
 
-    fn conditional(&mut self, [test, yes, no]: [&IdedExpr; 3], depth: usize) -> Outcome {
+    fn conditional(&mut self, [test, yes, no]: [&IdedExpr; 3], depth: usize) -> CheckResult {
         let test = self.lower(test, depth + 1)?;
         expect("?", &test, Kind::Bool, "a bool")?;
         let yes = self.lower(yes, depth + 1)?;

@@ -15,9 +15,9 @@ pub(super) struct Part {
     pub(super) kind: Kind,
 }
 
-pub(super) type Outcome = Result<Part, ExpressionError>;
+pub(super) type CheckResult = Result<Part, ExpressionError>;
 
-pub(super) fn literal(value: &LiteralValue) -> Outcome {
+pub(super) fn literal(value: &LiteralValue) -> CheckResult {
     let kind = match value {
         LiteralValue::Boolean(_) => Kind::Bool,
         LiteralValue::Int(_) => Kind::Int,
@@ -32,7 +32,7 @@ pub(super) fn literal(value: &LiteralValue) -> Outcome {
     Ok(part(Expr::Literal(value.clone()), kind))
 }
 
-pub(super) fn unary(operator: &str, value: Part) -> Outcome {
+pub(super) fn unary(operator: &str, value: Part) -> CheckResult {
     let kind = value.kind;
     if operator == op::LOGICAL_NOT {
         expect(operator, &value, Kind::Bool, "a bool")?;
@@ -42,7 +42,7 @@ pub(super) fn unary(operator: &str, value: Part) -> Outcome {
     Ok(operation(operator, vec![value.tree], kind))
 }
 
-pub(super) fn binary(operator: &str, left: Part, right: Part) -> Outcome {
+pub(super) fn binary(operator: &str, left: Part, right: Part) -> CheckResult {
     match operator {
         op::LOGICAL_AND | op::LOGICAL_OR => {
             for operand in [&left, &right] {
@@ -65,7 +65,7 @@ pub(super) fn binary(operator: &str, left: Part, right: Part) -> Outcome {
     }
 }
 
-fn arithmetic(operator: &str, left: Part, right: Part) -> Outcome {
+fn arithmetic(operator: &str, left: Part, right: Part) -> CheckResult {
     let (left, right) = alike(operator, left, right)?;
     let kind = left.kind;
     let defined = match kind {
@@ -81,7 +81,7 @@ fn arithmetic(operator: &str, left: Part, right: Part) -> Outcome {
     Ok(operation(operator, vec![left.tree, right.tree], kind))
 }
 
-pub(super) fn conversion(function: &str, value: Part) -> Outcome {
+pub(super) fn conversion(function: &str, value: Part) -> CheckResult {
     if value.kind == Kind::Bool {
         return Err(wrong_operand(function, "a number or a string", value.kind));
     }
@@ -114,7 +114,7 @@ pub(super) fn comparable(operator: &str, left: &Part, right: &Part) -> Result<()
 }
 
 /// Makes a double of an int.
-fn promote(value: Part) -> Outcome {
+fn promote(value: Part) -> CheckResult {
     whole(&value)?;
     Ok(operation("double", vec![value.tree], Kind::Double))
 }

@@ -98,7 +98,7 @@ fn template_cost(set: &crate::logic::facts::SetFact) -> Option<String> {
 mod tests {
     use super::*;
     use crate::logic::facts::{Marks, Owner, ScaleFact, SetFact};
-    use crate::logic::world::Source;
+    use crate::logic::world::Origin;
 
     fn pod(name: &str, role: &str, owned: bool) -> PodFact {
         PodFact {
@@ -117,7 +117,7 @@ mod tests {
     fn world(pods: Vec<PodFact>) -> World {
         let mut world = World::default();
         for pod in pods {
-            world.apply(pod, Source::Watch);
+            world.apply(pod, Origin::Watch);
         }
         world
     }
@@ -170,7 +170,7 @@ mod tests {
         let id = Identity { key: Key::new("a", "set"), uid: "set".into(), version: "1".into() };
         let scale = ScaleFact { replicas: 4, ledger: Some(ledger.render()), ..ScaleFact::default() };
         let mut world = World::default();
-        world.apply(SetFact { id, scale, ..SetFact::default() }, Source::Watch);
+        world.apply(SetFact { id, scale, ..SetFact::default() }, Origin::Watch);
         let all = swept(&world);
         assert!(matches!(&all[..], [Effect::ClearLedger { workload }] if workload.id.uid == "set"), "{all:?}");
     }

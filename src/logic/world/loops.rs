@@ -144,7 +144,7 @@ impl World {
 mod tests {
     use super::*;
     use crate::logic::facts::Identity;
-    use crate::logic::world::Source;
+    use crate::logic::world::Origin;
     use serde_json::json;
 
     fn looped(name: &str, target: &str, version: &str) -> ClosedLoop {
@@ -163,10 +163,10 @@ mod tests {
     #[test]
     fn who_shares_a_target_is_requeued_when_a_loop_comes_changes_or_goes() {
         let mut loops = World::default();
-        loops.apply(looped("a", "web", "1"), Source::Watch);
-        assert_eq!(names(&loops.apply(looped("b", "web", "2"), Source::Watch)), ["a", "b"]);
-        assert_eq!(names(&loops.apply(looped("c", "db", "3"), Source::Watch)), ["c"]);
-        assert_eq!(names(&loops.apply(looped("c", "web", "4"), Source::Watch)), ["a", "b", "c"]);
+        loops.apply(looped("a", "web", "1"), Origin::Watch);
+        assert_eq!(names(&loops.apply(looped("b", "web", "2"), Origin::Watch)), ["a", "b"]);
+        assert_eq!(names(&loops.apply(looped("c", "db", "3"), Origin::Watch)), ["c"]);
+        assert_eq!(names(&loops.apply(looped("c", "web", "4"), Origin::Watch)), ["a", "b", "c"]);
         let gone = Identity { key: Key::new("n", "c"), uid: "c".into(), version: "5".into() };
         assert_eq!(names(&loops.remove::<ClosedLoop>(&gone)), ["a", "b", "c"]);
     }
@@ -175,7 +175,7 @@ mod tests {
     fn only_what_shares_a_target_or_is_in_a_chain_matters_to_a_loop() {
         let mut loops = World::default();
         for (name, target) in [("a", "web"), ("b", "web"), ("c", "db"), ("d", "queue")] {
-            loops.apply(looped(name, target, "1"), Source::Watch);
+            loops.apply(looped(name, target, "1"), Origin::Watch);
         }
         let around = |loops: &World, name: &str, target: &str| {
             let found = loops.loops_around(&Key::new("n", name), target);
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(around(&loops, "a", "web"), ["a", "b"]);
         let mut slow = looped("slow", "d", "2");
         slow.spec.target.kind = "ClosedLoop".into();
-        loops.apply(slow, Source::Watch);
+        loops.apply(slow, Origin::Watch);
         assert_eq!(around(&loops, "c", "db"), ["c", "d", "slow"]);
     }
 }

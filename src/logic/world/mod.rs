@@ -3,7 +3,7 @@
 //! Owns the facts of one process, fed by watches and by the answers to our own writes, and answers which objects a change
 //! concerns. Knows nothing of how facts get here: the caches feed it from a cluster, the model from a simulated one.
 //!
-//! **Reads see our own writes.** The answer to a write is applied at once ([`Source::Own`]); watch events that are older
+//! **Reads see our own writes.** The answer to a write is applied at once ([`Origin::Own`]); watch events that are older
 //! than what is known are passed over, and an answer that the watch has overtaken is, too. So a planner never repeats what
 //! it did because a watch lags. Another process' writes may still be missing: every effect carries a precondition.
 //!
@@ -39,7 +39,7 @@ pub use actions::{loop_of, loop_of_ended};
 use index::Index;
 pub use list::Listing;
 pub use requeue::Requeue;
-pub use table::{Fact, Source, Table};
+pub use table::{Fact, Origin, Table};
 pub use tables::Stored;
 use tables::Tables;
 
@@ -66,8 +66,8 @@ pub trait Indexed: Stored {
 impl World {
     /// Takes in an object that was made or changed, and returns the objects to requeue: none where nothing changed that a
     /// planner reads.
-    pub fn apply<F: Indexed>(&mut self, fact: F, source: Source) -> Requeue {
-        let change = F::table_mut(self).put(fact, source);
+    pub fn apply<F: Indexed>(&mut self, fact: F, origin: Origin) -> Requeue {
+        let change = F::table_mut(self).put(fact, origin);
         match change.sides() {
             Some((old, new)) => F::changed(self, old, new),
             None => Requeue::none(),
@@ -97,7 +97,7 @@ impl World {
             requeue.extend(self.remove::<F>(&id));
         }
         for fact in list.facts {
-            requeue.extend(self.apply(fact, Source::Watch));
+            requeue.extend(self.apply(fact, Origin::Watch));
         }
         requeue
     }

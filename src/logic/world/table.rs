@@ -8,7 +8,7 @@ use crate::logic::facts::{Identity, Key};
 
 /// Where a fact comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
+pub enum Origin {
     /// A watch, which tells of every object in the order of the versions.
     Watch,
     /// The answer to a write of our own, which may come before or after the watch tells of it.
@@ -169,15 +169,15 @@ impl<T: Fact> Table<T> {
     }
 
     /// Takes in a fact, unless something newer is known.
-    pub fn put(&mut self, mut fact: T, source: Source) -> Change<T> {
+    pub fn put(&mut self, mut fact: T, origin: Origin) -> Change<T> {
         fact.slim();
         let id = fact.id();
         let old = self.items.get(&id.key).cloned();
-        match source {
+        match origin {
             // The watch is past this version and knows no such object: it told of its deletion.
-            Source::Own if old.is_none() && id.order() <= self.seen_in(&id.key.namespace) => return Change::None,
-            Source::Own => {}
-            Source::Watch => {
+            Origin::Own if old.is_none() && id.order() <= self.seen_in(&id.key.namespace) => return Change::None,
+            Origin::Own => {}
+            Origin::Watch => {
                 self.see(&id.key.namespace, id.order());
                 self.unreadable.remove(&id.key);
             }
@@ -191,14 +191,14 @@ impl<T: Fact> Table<T> {
         if self.gone.get(&id.key).is_some_and(|uid| *uid == id.uid) {
             return Change::None;
         }
-        match source {
-            Source::Watch => {
+        match origin {
+            Origin::Watch => {
                 self.unconfirmed.remove(&id.key);
             }
-            Source::Own if old.as_ref().is_none_or(|old| old.id().version != id.version) => {
+            Origin::Own if old.as_ref().is_none_or(|old| old.id().version != id.version) => {
                 self.unconfirmed.insert(id.key.clone());
             }
-            Source::Own => {}
+            Origin::Own => {}
         }
         let unchanged = old.as_ref().is_some_and(|old| alike(&**old, &mut fact));
         if unchanged && old.as_ref().is_some_and(|old| old.id().version == id.version) {
@@ -253,46 +253,46 @@ mod tests {
     #[test]
     fn an_answer_refines_the_version_that_is_known_though_the_watch_is_ahead_with_others() {
         let mut table = Table::default();
-        table.put(pod("a", "one", "1", 5), Source::Watch);
-        table.put(pod("a", "two", "2", 9), Source::Watch);
+        table.put(pod("a", "one", "1", 5), Origin::Watch);
+        table.put(pod("a", "two", "2", 9), Origin::Watch);
         let ending = PodFact { terminating: true, ..pod("a", "one", "1", 5) };
-        assert!(table.put(ending, Source::Own).sides().is_some());
+        assert!(table.put(ending, Origin::Own).sides().is_some());
         assert!(table.get(&Key::new("a", "one")).unwrap().terminating);
     }
 
     #[test]
     fn a_late_answer_about_a_deleted_object_does_not_hide_the_one_made_in_its_place() {
         let mut table = Table::default();
-        table.put(pod("a", "one", "1", 5), Source::Watch);
-        table.put(pod("a", "one", "2", 9), Source::Watch);
-        table.put(pod("a", "one", "1", 7), Source::Own);
+        table.put(pod("a", "one", "1", 5), Origin::Watch);
+        table.put(pod("a", "one", "2", 9), Origin::Watch);
+        table.put(pod("a", "one", "1", 7), Origin::Own);
         assert_eq!(table.get(&Key::new("a", "one")).unwrap().id.uid, "2");
     }
 
     #[test]
     fn an_answer_does_not_bring_back_what_the_watch_reported_deleted() {
         let mut table = Table::default();
-        table.put(pod("a", "one", "1", 5), Source::Watch);
+        table.put(pod("a", "one", "1", 5), Origin::Watch);
         table.take(&pod("a", "one", "1", 8).id);
-        table.put(pod("a", "one", "1", 7), Source::Own);
+        table.put(pod("a", "one", "1", 7), Origin::Own);
         assert!(!is_there(&table, "a", "one"));
     }
 
     #[test]
     fn an_answer_counts_where_only_the_watch_of_another_namespace_is_ahead() {
         let mut table = Table::default();
-        table.put(pod("a", "one", "1", 100), Source::Watch);
-        table.put(pod("b", "two", "2", 70), Source::Own);
+        table.put(pod("a", "one", "1", 100), Origin::Watch);
+        table.put(pod("b", "two", "2", 70), Origin::Own);
         assert!(is_there(&table, "b", "two"));
     }
 
     #[test]
     fn taking_out_without_a_version_is_no_word_of_the_watch() {
         let mut table = Table::default();
-        table.put(pod("a", "one", "1", 50), Source::Own);
+        table.put(pod("a", "one", "1", 50), Origin::Own);
         table.take(&Identity { version: String::new(), ..pod("a", "one", "1", 0).id });
         assert!(!is_there(&table, "a", "one"));
-        table.put(pod("a", "two", "2", 40), Source::Own);
+        table.put(pod("a", "two", "2", 40), Origin::Own);
         assert!(is_there(&table, "a", "two"));
     }
 }

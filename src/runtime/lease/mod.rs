@@ -58,8 +58,8 @@ pub enum Lost {
     Taken(String),
 }
 
-/// A lease as it was last seen, and since when it stands so.
-struct Seen {
+/// A lease as it was last read or written, and since when it is unchanged.
+struct ObservedLease {
     lease: Lease,
     since: Instant,
 }
@@ -70,7 +70,7 @@ pub struct Elector<L> {
     timings: Timings,
     identity: String,
     name: ObjectMeta,
-    seen: Option<Seen>,
+    observed: Option<ObservedLease>,
     /// When the last successful renewal was sent.
     renewed: Option<Instant>,
 }
@@ -88,7 +88,7 @@ impl<L: Leases> Elector<L> {
     pub fn new(leases: L, timings: Timings, identity: String, namespace: &str, name: &str) -> Self {
         let name =
             ObjectMeta { namespace: Some(namespace.to_owned()), name: Some(name.to_owned()), ..ObjectMeta::default() };
-        Self { leases, timings, identity, name, seen: None, renewed: None }
+        Self { leases, timings, identity, name, observed: None, renewed: None }
     }
 
     /// Returns when the lease is ours. May be dropped at any time.
@@ -146,7 +146,7 @@ impl<L: Leases> Elector<L> {
             Ok(Err(error)) => warn!(%error, "lease not released, it will expire"),
             Err(_) => warn!("lease not released in time, it will expire"),
         }
-        self.seen = None;
+        self.observed = None;
         self.renewed = None;
     }
 
@@ -181,10 +181,10 @@ impl<L: Leases> Elector<L> {
 
     async fn try_once(&mut self) -> Result<Attempt, ApiError> {
         // The holder writes on what it wrote last, with no read before: half the requests, and a conflict tells the rest.
-        if let (Some(seen), Some(_)) = (&self.seen, self.renewed)
-            && holder(&seen.lease) == Some(self.identity.as_str())
+        if let (Some(observed), Some(_)) = (&self.observed, self.renewed)
+            && holder(&observed.lease) == Some(self.identity.as_str())
         {
-            let next = self.next(Some(&seen.lease));
+            let next = self.next(Some(&observed.lease));
             match self.write(&next, true).await {
                 Ok(()) => return Ok(Attempt::Held),
                 Err(ApiError::Conflict) => {}
@@ -209,7 +209,7 @@ impl<L: Leases> Elector<L> {
     async fn write(&mut self, lease: &Lease, exists: bool) -> Result<(), ApiError> {
         let sent = Instant::now();
         let written = if exists { self.leases.replace(lease).await? } else { self.leases.create(lease).await? };
-        self.seen = Some(Seen { lease: written, since: sent });
+        self.observed = Some(ObservedLease { lease: written, since: sent });
         self.renewed = Some(sent);
         Ok(())
     }
@@ -217,8 +217,8 @@ impl<L: Leases> Elector<L> {
     /// Notes the lease as it stands; the clock starts anew only if it changed.
     fn observe(&mut self, lease: &Lease) {
         let version = |lease: &Lease| lease.metadata.resource_version.clone();
-        if self.seen.as_ref().is_none_or(|seen| version(&seen.lease) != version(lease)) {
-            self.seen = Some(Seen { lease: lease.clone(), since: Instant::now() });
+        if self.observed.as_ref().is_none_or(|observed| version(&observed.lease) != version(lease)) {
+            self.observed = Some(ObservedLease { lease: lease.clone(), since: Instant::now() });
         }
     }
 
@@ -228,7 +228,7 @@ impl<L: Leases> Elector<L> {
         let spec = lease.spec.as_ref()?;
         let seconds = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
         let duration = seconds.map_or(self.timings.duration, Duration::from_secs);
-        let since = self.seen.as_ref().map_or_else(Instant::now, |seen| seen.since);
+        let since = self.observed.as_ref().map_or_else(Instant::now, |observed| observed.since);
         (since.elapsed() < duration).then(|| other.to_owned())
     }
 

@@ -16,7 +16,7 @@ use tracing::{debug, warn};
 use super::Watched;
 use super::ready::Awaited;
 use crate::logic::facts::{Identity, Key};
-use crate::logic::world::{Indexed, Listing, Source};
+use crate::logic::world::{Indexed, Listing, Origin};
 use crate::metrics::{KindLabel, Metrics, WatchLabels};
 use crate::runtime::guard::Guard;
 use crate::runtime::store::Store;
@@ -146,7 +146,7 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
             Event::Apply(object) => {
                 self.failures = 0;
                 match self.fact(object) {
-                    Ok(fact) => self.store.apply(fact, Source::Watch),
+                    Ok(fact) => self.store.apply(fact, Origin::Watch),
                     Err(key) => self.store.write(|world| world.unreadable::<F>(key)),
                 }
             }
@@ -254,7 +254,7 @@ impl<K: Watched> LookUp<K> {
     async fn all<F: Indexed + From<K>>(&self, namespace: Option<&str>) {
         for id in self.store.read(|world| world.table::<F>().unconfirmed(namespace)) {
             match timeout(self.timeout, self.one(&id)).await {
-                Ok(Ok(Some(Guard(Ok(found))))) => self.store.apply(F::from(found), Source::Own),
+                Ok(Ok(Some(Guard(Ok(found))))) => self.store.apply(F::from(found), Origin::Own),
                 Ok(Ok(None)) => self.store.remove::<F>(&Identity { version: String::new(), ..id }),
                 // The watch tells what does not parse. What cannot be read now is looked up after the next list.
                 Ok(Ok(Some(Guard(Err(_)))) | Err(_)) | Err(_) => {}

@@ -30,7 +30,7 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + '
 
 /// Options of the watches.
 #[derive(Clone)]
-pub struct Options {
+pub struct WatchOptions {
     /// Watch only these namespaces; all when empty. Objects of no namespace are watched either way.
     pub namespaces: Vec<String>,
     /// How long the answer to one request may take.
@@ -40,7 +40,7 @@ pub struct Options {
 /// Every watch of the process. Dropped, they end.
 pub struct Feeds {
     client: Client,
-    options: Options,
+    options: WatchOptions,
     store: Store,
     ready: Readiness,
     metrics: Metrics,
@@ -51,7 +51,13 @@ pub struct Feeds {
 impl Feeds {
     /// No watch yet. They run until `stop`.
     #[must_use]
-    pub fn new(client: &Client, options: Options, store: Store, metrics: Metrics, stop: CancellationToken) -> Self {
+    pub fn new(
+        client: &Client,
+        options: WatchOptions,
+        store: Store,
+        metrics: Metrics,
+        stop: CancellationToken,
+    ) -> Self {
         let client = pace::paced(client.clone());
         Self { client, options, store, ready: Readiness::default(), metrics, stop, tasks: JoinSet::new() }
     }
@@ -70,7 +76,7 @@ impl Feeds {
 
     /// Watches a kind.
     pub fn namespaced<K: Watched + Resource<Scope = NamespaceResourceScope>, F: Indexed + From<K>>(&mut self) {
-        for (api, namespace) in self.places() {
+        for (api, namespace) in self.apis() {
             let feed = self.feed::<K, F>(api, namespace);
             self.spawn(feed.run());
         }
@@ -78,7 +84,7 @@ impl Feeds {
 
     /// Watches an optional kind while it is installed; it may come and go at any time.
     pub fn optional<K: Watched + Resource<Scope = NamespaceResourceScope>, F: Indexed + From<K>>(&mut self) {
-        for (api, namespace) in self.places() {
+        for (api, namespace) in self.apis() {
             let feed = self.feed::<K, F>(api, namespace);
             self.spawn(feed.run_while_installed());
         }
@@ -89,7 +95,7 @@ impl Feeds {
         while self.tasks.join_next().await.is_some() {}
     }
 
-    fn places<K: Watched + Resource<Scope = NamespaceResourceScope>>(&self) -> Vec<(Api<Guard<K>>, Option<String>)> {
+    fn apis<K: Watched + Resource<Scope = NamespaceResourceScope>>(&self) -> Vec<(Api<Guard<K>>, Option<String>)> {
         if self.options.namespaces.is_empty() {
             return vec![(Api::all(self.client.clone()), None)];
         }

@@ -7,10 +7,11 @@ use tokio::sync::Notify;
 
 /// Tells whether every watch has delivered its first list; cheap to clone.
 #[derive(Clone, Default)]
-pub struct Readiness(Arc<State>);
+pub struct Readiness(Arc<AwaitedCount>);
 
+/// How many watches have not delivered their first list yet.
 #[derive(Default)]
-struct State {
+struct AwaitedCount {
     awaited: AtomicUsize,
     changed: Notify,
 }

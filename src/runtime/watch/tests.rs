@@ -14,7 +14,7 @@ use tower_test::mock;
 use super::*;
 use crate::api::workload_action::WorkloadAction;
 use crate::logic::facts::{Identity, Key, PodFact};
-use crate::logic::world::{Source, World};
+use crate::logic::world::{Origin, World};
 
 /// What is asked of the pretended server, and what it says. A watch stays open until it is ended.
 #[derive(Clone, Default)]
@@ -116,7 +116,7 @@ struct Running {
 fn start(server: Server, namespaces: &[&str]) -> Running {
     let metrics = Metrics::new();
     let namespaces = namespaces.iter().map(|name| (*name).to_owned()).collect();
-    let options = Options { namespaces, timeout: Duration::from_secs(30) };
+    let options = WatchOptions { namespaces, timeout: Duration::from_secs(30) };
     let store = Store::default();
     store.queue::<WorkloadAction>().open();
     let stop = CancellationToken::new();
@@ -267,7 +267,7 @@ async fn what_only_our_own_requests_told_of_is_looked_up_after_a_list() {
     running.settled().await;
     // The answer to a request of before the list: the object was made and deleted before it, and no watch will tell.
     let id = Identity { key: Key::new("a", "ghost"), uid: "ghost".into(), version: "8".into() };
-    running.store.apply(PodFact { id, ..PodFact::default() }, Source::Own);
+    running.store.apply(PodFact { id, ..PodFact::default() }, Origin::Own);
     running.server.fails("/api/v1/namespaces/a/pods/ghost", &[404]);
     after(29.0).await;
     assert_eq!(running.pods(), 1);

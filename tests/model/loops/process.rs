@@ -18,7 +18,7 @@ use ganglion::controllers::closed_loop::{ClosedLoopController, ClosedLoopMemory}
 use ganglion::controllers::decision::{DecisionController, DecisionMemory};
 use ganglion::controllers::execution::{ExecutionController, ExecutionMemory};
 use ganglion::controllers::monitoring::{MonitoringController, MonitoringMemory};
-use ganglion::controllers::outbound::{Gate, Outbound};
+use ganglion::controllers::outbound::{OutboundClient, RequestLimiter};
 use ganglion::logic::facts::Key;
 use ganglion::metrics::Metrics;
 use ganglion::runtime::context::Context;
@@ -228,11 +228,11 @@ impl Process {
 }
 
 fn parts(ctx: &Context) -> [Part; 4] {
-    let outbound = Arc::new(Outbound {
+    let outbound = Arc::new(OutboundClient {
         // Nothing here asks a server.
         web: Arc::new(Web::new(Names::new(Rules::default(), address::system))),
         request_timeout: Duration::from_secs(10),
-        gate: Gate::new(1),
+        limiter: RequestLimiter::new(1),
     });
     let discovery = Arc::new(Discovery::default());
     let loops = ClosedLoopController { ctx: ctx.clone(), memory: ClosedLoopMemory::default() };

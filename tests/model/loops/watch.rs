@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use ganglion::logic::facts::{Identity, Key};
-use ganglion::logic::world::{Indexed, Listing, Source};
+use ganglion::logic::world::{Indexed, Listing, Origin};
 use ganglion::runtime::store::Store;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -58,7 +58,7 @@ impl<F: Indexed + DeserializeOwned> Watch<F> {
         };
         self.state = State::At(at + 1);
         match &write.new {
-            Some(object) => store.apply(fact::<F>(object), Source::Watch),
+            Some(object) => store.apply(fact::<F>(object), Origin::Watch),
             None => {
                 let uid = write.old.as_ref().and_then(|old| old["metadata"]["uid"].as_str()).unwrap_or_default();
                 let key = Key::new(NAMESPACE, &write.name);
@@ -71,7 +71,7 @@ impl<F: Indexed + DeserializeOwned> Watch<F> {
     fn look_up(sort: Sort, api: &Api, store: &Store) {
         for id in store.read(|world| world.table::<F>().unconfirmed(None)) {
             match api.get(sort, &id.key.name) {
-                Some(object) => store.apply(fact::<F>(object), Source::Own),
+                Some(object) => store.apply(fact::<F>(object), Origin::Own),
                 None => store.remove::<F>(&Identity { version: String::new(), ..id }),
             }
         }

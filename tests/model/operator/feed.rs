@@ -7,7 +7,7 @@
 use std::any::Any;
 
 use ganglion::logic::facts::{Identity, PodFact};
-use ganglion::logic::world::{Indexed, Listing, Source, World};
+use ganglion::logic::world::{Indexed, Listing, Origin, World};
 use ganglion::runtime::store::Store;
 
 use crate::cluster::api::{Api, Held};
@@ -165,7 +165,7 @@ fn hear<T: Fed>(watch: &mut Watch, ear: &Ear) -> bool {
                 return false;
             };
             match event {
-                Event::Put(object) => store.apply(fact::<T>(object, ear), Source::Watch),
+                Event::Put(object) => store.apply(fact::<T>(object, ear), Origin::Watch),
                 Event::Gone(object) => store.remove::<T::Fact>(&object.meta().identity()),
             }
             State::Following(at + 1)
@@ -177,7 +177,7 @@ fn hear<T: Fed>(watch: &mut Watch, ear: &Ear) -> bool {
 fn look_up<T: Fed>(ear: &Ear) {
     for id in ear.store.read(|world| world.table::<T::Fact>().unconfirmed(None)) {
         match T::store(ear.api).get(&id.key) {
-            Some(object) => ear.store.apply(fact::<T>(object, ear), Source::Own),
+            Some(object) => ear.store.apply(fact::<T>(object, ear), Origin::Own),
             None => ear.store.remove::<T::Fact>(&Identity { version: String::new(), ..id }),
         }
     }

@@ -13,7 +13,7 @@ use crate::api::workload_action::{WorkloadAction, WorkloadActionSpec};
 use crate::controllers::execution::ExecutionController;
 use crate::logic::closed_loop::execution::{ActionProgress, TargetState};
 use crate::logic::facts::Key;
-use crate::logic::world::Source;
+use crate::logic::world::Origin;
 use crate::logic::world::loops::is_owned;
 use crate::runtime::error::Error;
 
@@ -84,6 +84,6 @@ pub async fn act(
 
 /// What the API server told of an action is a fact at once, for the actions' own controller too.
 fn take_in(controller: &ExecutionController, action: WorkloadAction) -> Arc<WorkloadAction> {
-    controller.ctx.store.apply(action.clone(), Source::Own);
+    controller.ctx.store.apply(action.clone(), Origin::Own);
     Arc::new(action)
 }

@@ -28,7 +28,7 @@ use crate::logic::closed_loop::validate::names::DEFAULT_ACCOUNT;
 use crate::logic::facts::Key;
 use crate::logic::world::Fact;
 use crate::runtime::account::Account;
-use crate::runtime::discovery::Place;
+use crate::runtime::discovery::DiscoveredKind;
 use crate::runtime::error::Error;
 
 /// How long a right must be missing to be believed so: an API server that has just started answers before it has read its
@@ -83,7 +83,7 @@ impl Actor {
 }
 
 /// Where the objects of the target's kind are; none where the API server does not know it.
-async fn find(controller: &ExecutionController, target: &TargetRef) -> Result<Option<Place>, Error> {
+async fn find(controller: &ExecutionController, target: &TargetRef) -> Result<Option<DiscoveredKind>, Error> {
     controller.discovery.find(&controller.ctx, &target.api_version, &target.kind).await
 }
 

@@ -26,8 +26,8 @@ pub async fn look(controller: &ExecutionController, actor: &Actor, path: &str) -
         );
         return Ok(TargetState::Unfit(LoopReason::NotSupported, words));
     }
-    let Some(place) = find(controller, target).await? else { return Ok(unknown_kind(target)) };
-    let url = place.url(&actor.loop_key.namespace);
+    let Some(found) = find(controller, target).await? else { return Ok(unknown_kind(target)) };
+    let url = found.url(&actor.loop_key.namespace);
     let object: DynamicObject =
         actor.account.get(ObjectPath { url: &url, name: &target.name, subresource: None }).await?;
     let unfit = |words: String| Ok(TargetState::Unfit(LoopReason::NotScalable, words));
@@ -71,13 +71,13 @@ pub async fn act(
     path: &str,
     value: &Value,
 ) -> Result<Option<String>, Error> {
-    let Some(place) = find(controller, &actor.target).await? else { return Err(no_such_kind(&actor.target)) };
-    let url = place.url(&actor.loop_key.namespace);
+    let Some(found) = find(controller, &actor.target).await? else { return Err(no_such_kind(&actor.target)) };
+    let url = found.url(&actor.loop_key.namespace);
     let mut patch = tests_of(target);
     // To a list, `add` would add one more.
     let in_list = path.rsplit('.').next().is_some_and(|last| last.parse::<usize>().is_ok());
     patch.push(json!({"op": if in_list { "replace" } else { "add" }, "path": pointer(path), "value": value}));
-    let place = ObjectPath { url: &url, name: &actor.target.name, subresource: None };
-    let object: DynamicObject = actor.account.json(place, &patch).await?;
+    let object_path = ObjectPath { url: &url, name: &actor.target.name, subresource: None };
+    let object: DynamicObject = actor.account.json(object_path, &patch).await?;
     Ok(object.data.pointer(&pointer(path)).map(Value::to_string))
 }

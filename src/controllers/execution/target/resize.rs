@@ -10,15 +10,15 @@ use kube::core::Selector;
 use serde_json::{Value, json};
 
 use super::{Actor, find, no_such_kind, thing, unknown_kind};
-use crate::api::closed_loop::action::{Resize, Resource};
+use crate::api::closed_loop::action::Resize;
 use crate::api::closed_loop::reasons::LoopReason;
+use crate::api::closed_loop::source::ResourceName;
 use crate::api::execution::Quantities;
 use crate::api::scalars::Number;
 use crate::controllers::execution::ExecutionController;
 use crate::logic::closed_loop::execution::{
     ObjectVersion, PendingResize, PodResize, PodResources, ResizeTarget, TargetState,
 };
-use crate::logic::closed_loop::rung;
 use crate::runtime::account::ObjectPath;
 use crate::runtime::error::Error;
 
@@ -28,8 +28,8 @@ use crate::runtime::error::Error;
 /// They could not be read.
 pub async fn look(controller: &ExecutionController, actor: &Actor, resize: &Resize) -> Result<TargetState, Error> {
     let target = &actor.target;
-    let Some(place) = find(controller, target).await? else { return Ok(unknown_kind(target)) };
-    let url = place.url(&actor.loop_key.namespace);
+    let Some(found) = find(controller, target).await? else { return Ok(unknown_kind(target)) };
+    let url = found.url(&actor.loop_key.namespace);
     let workload: DynamicObject =
         actor.account.get(ObjectPath { url: &url, name: &target.name, subresource: None }).await?;
     let Some(selector) = selector(&workload) else {
@@ -93,9 +93,9 @@ fn pod_seen(pod: &Pod, resize: &Resize) -> Option<PodResources> {
     })
 }
 
-fn quantities(resources: Option<&ResourceRequirements>, resource: Resource) -> Quantities {
+fn quantities(resources: Option<&ResourceRequirements>, resource: ResourceName) -> Quantities {
     let part = |all: Option<&BTreeMap<String, Quantity>>| {
-        all.and_then(|all| all.get(rung::resource(resource))).map(|quantity| Number(quantity.0.clone()))
+        all.and_then(|all| all.get(resource.as_str())).map(|quantity| Number(quantity.0.clone()))
     };
     Quantities {
         request: part(resources.and_then(|all| all.requests.as_ref())),
@@ -118,7 +118,7 @@ pub async fn act(
     actor: &Actor,
     pods: &[PodResize],
     container: &str,
-    resource: Resource,
+    resource: ResourceName,
 ) -> Result<Option<String>, Error> {
     let url = pods_url(actor);
     for pod in pods {
@@ -140,10 +140,10 @@ pub async fn act_on_template(
     target: &ObjectVersion,
     index: usize,
     container: &str,
-    change: (Resource, &Quantities, &Quantities),
+    change: (ResourceName, &Quantities, &Quantities),
 ) -> Result<Option<String>, Error> {
-    let Some(place) = find(controller, &actor.target).await? else { return Err(no_such_kind(&actor.target)) };
-    let url = place.url(&actor.loop_key.namespace);
+    let Some(found) = find(controller, &actor.target).await? else { return Err(no_such_kind(&actor.target)) };
+    let url = found.url(&actor.loop_key.namespace);
     let path = ObjectPath { url: &url, name: &actor.target.name, subresource: None };
     let at = format!("/spec/template/spec/containers/{index}");
     let (resource, from, to) = change;
@@ -157,7 +157,7 @@ fn patch(
     thing: &ObjectVersion,
     at: &str,
     container: &str,
-    resource: Resource,
+    resource: ResourceName,
     from: &Quantities,
     to: &Quantities,
 ) -> Vec<Value> {
@@ -165,7 +165,7 @@ fn patch(
     patch.push(json!({"op": "test", "path": format!("{at}/name"), "value": container}));
     for (kind, from, to) in [("requests", &from.request, &to.request), ("limits", &from.limit, &to.limit)] {
         if let Some(to) = to.as_ref().filter(|_| from != to) {
-            let path = format!("{at}/resources/{kind}/{}", rung::resource(resource));
+            let path = format!("{at}/resources/{kind}/{}", resource.as_str());
             patch.push(json!({"op": "replace", "path": path, "value": to}));
         }
     }

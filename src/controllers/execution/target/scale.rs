@@ -11,7 +11,7 @@ use crate::api::execution::Claim;
 use crate::controllers::execution::ExecutionController;
 use crate::logic::closed_loop::execution::{ObjectVersion, TargetState};
 use crate::logic::facts::{DeploymentFact, Key, holder, replicas_owner};
-use crate::logic::world::Source;
+use crate::logic::world::Origin;
 use crate::runtime::account::ObjectPath;
 use crate::runtime::error::Error;
 
@@ -44,11 +44,11 @@ pub async fn look(
             ),
         });
     }
-    let Some(place) = find(controller, target).await? else { return Ok(unknown_kind(target)) };
-    if !place.scales {
+    let Some(found) = find(controller, target).await? else { return Ok(unknown_kind(target)) };
+    if !found.has_scale {
         return Ok(TargetState::Unfit(LoopReason::NotScalable, format!("{} has no scale subresource", target.kind)));
     }
-    let url = place.url(&actor.loop_key.namespace);
+    let url = found.url(&actor.loop_key.namespace);
     let whole = ObjectPath { url: &url, name: &target.name, subresource: None };
     for _ in 0..READS {
         let object: DynamicObject = actor.account.get(whole).await?;
@@ -57,7 +57,7 @@ pub async fn look(
         }
         let fields = object.metadata.managed_fields.as_deref().unwrap_or_default();
         let thing = ObjectVersion { written_by: holder(fields, &["spec", "replicas"]), ..thing(&object.metadata) };
-        if place.plain {
+        if found.replicas_in_spec {
             return Ok(TargetState::Scale(thing, replicas(&object)));
         }
         let scale: Scale = actor.account.get(ObjectPath { subresource: Some("scale"), ..whole }).await?;
@@ -100,8 +100,8 @@ pub async fn act(
     replicas: i32,
 ) -> Result<Option<String>, Error> {
     let target = &actor.target;
-    let Some(place) = find(controller, target).await? else { return Err(no_such_kind(target)) };
-    let url = place.url(&actor.loop_key.namespace);
+    let Some(found) = find(controller, target).await? else { return Err(no_such_kind(target)) };
+    let url = found.url(&actor.loop_key.namespace);
     let path = ObjectPath { url: &url, name: &target.name, subresource: Some("scale") };
     let body = json!({
         "metadata": {"uid": thing.uid, "resourceVersion": thing.version},
@@ -122,5 +122,5 @@ fn take_in(controller: &ExecutionController, actor: &Actor, thing: &ObjectVersio
     known.id.version = version;
     known.scale.replicas = replicas;
     known.scale.written_by = None;
-    controller.ctx.store.apply(known, Source::Own);
+    controller.ctx.store.apply(known, Origin::Own);
 }

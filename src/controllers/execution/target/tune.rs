@@ -12,7 +12,7 @@ use crate::controllers::execution::ExecutionController;
 use crate::logic::closed_loop::execution::{TargetState, TunedLoop};
 use crate::logic::closed_loop::tuning::effective_policy;
 use crate::logic::facts::{Identity, Key};
-use crate::logic::world::Source;
+use crate::logic::world::Origin;
 use crate::runtime::error::Error;
 
 /// The loop that is tuned.
@@ -68,6 +68,6 @@ pub async fn act(
     let id = Identity { key, uid: uid.to_owned(), version: String::new() };
     let status = json!({"tuning": [tuning]});
     let tuned = controller.ctx.writer.apply_status::<ClosedLoop>(&manager, &id, &status).await?;
-    controller.ctx.store.apply(tuned, Source::Own);
+    controller.ctx.store.apply(tuned, Origin::Own);
     Ok(None)
 }

@@ -21,7 +21,7 @@ const MEDIA: &str = "application/cloudevents+json; charset=utf-8";
 /// it arrived.
 pub async fn act(controller: &ExecutionController, actor: &Actor, id: &str, webhook: &Webhook) -> EffectResult {
     let outbound = &controller.outbound;
-    let _place = outbound.gate.enter(&actor.account.namespace).await;
+    let _permit = outbound.limiter.acquire(&actor.account.namespace).await;
     let (auth, ca) = (webhook.auth.as_ref(), webhook.ca.as_ref());
     let call = match outbound::call(&actor.account, &webhook.url, auth, ca, outbound.request_timeout).await {
         Ok(call) => call,

@@ -160,8 +160,8 @@ async fn poll(controller: Arc<MonitoringController>, question: Arc<PollRequest>)
 /// Asks all sources at once; one that fails or hangs is alone with that.
 async fn ask(controller: &MonitoringController, question: &PollRequest, within: Duration) -> Answer {
     let late = |what: &str| Err(format!("{what} within {} s", within.as_secs_f64()));
-    let place = controller.outbound.gate.enter(&question.key.namespace);
-    let Ok(_place) = tokio::time::timeout(within, place).await else {
+    let permit = controller.outbound.limiter.acquire(&question.key.namespace);
+    let Ok(_permit) = tokio::time::timeout(within, permit).await else {
         let all = question.metrics.iter();
         return all.map(|(name, _)| (name.clone(), late("too many sources hang: not asked"))).collect();
     };

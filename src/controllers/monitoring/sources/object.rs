@@ -31,12 +31,12 @@ impl SourceReader<'_> {
         for part in api_version.split('/') {
             name(part)?;
         }
-        let place = match self.controller.discovery.find(&self.controller.ctx, api_version, kind).await {
-            Ok(Some(place)) => place,
+        let found = match self.controller.discovery.find(&self.controller.ctx, api_version, kind).await {
+            Ok(Some(found)) => found,
             Ok(None) => return Err(format!("the API server knows no kind {kind} of namespaces in {api_version}")),
             Err(error) => return Err(unread(&self.account, &what, error).await),
         };
-        let url = place.url(&self.account.namespace);
+        let url = found.url(&self.account.namespace);
         match self.account.get(ObjectPath { url: &url, name: name(object)?, subresource: None }).await {
             Ok(found) => Ok(found),
             Err(error) => Err(unread(&self.account, &what, error).await),

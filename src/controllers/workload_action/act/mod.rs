@@ -21,7 +21,7 @@ use crate::api::receipt::WorkloadActionReceipt;
 use crate::api::workload_action::WorkloadAction;
 use crate::logic::facts::{DeploymentFact, Identity, Key, PodFact, ReceiptFact, SetFact};
 use crate::logic::workload_action::effect::{Effect, PodChange, ScalableKind};
-use crate::logic::world::{Indexed, Source};
+use crate::logic::world::{Indexed, Origin};
 use crate::runtime::context::Context;
 use crate::runtime::error::{Class, Error};
 use crate::runtime::writer::Kube;
@@ -37,7 +37,7 @@ pub enum Done {
 
 /// Takes in the object of an answer.
 fn changed<F: Indexed>(ctx: &Context, fact: F) -> Done {
-    ctx.store.apply(fact, Source::Own);
+    ctx.store.apply(fact, Origin::Own);
     Done::Changed
 }
 

@@ -14,7 +14,7 @@ use tower_test::mock;
 use super::super::*;
 use crate::logic::facts::{Identity, PodFact};
 use crate::logic::workload_action::effect::NewPod;
-use crate::logic::world::{Indexed, Source};
+use crate::logic::world::{Indexed, Origin};
 use crate::metrics::Metrics;
 use crate::runtime::events;
 use crate::runtime::writer::Writer;
@@ -123,7 +123,7 @@ pub fn new_pod() -> NewPod {
 
 impl Scripted {
     pub fn knows<F: Indexed>(&self, fact: F) {
-        self.controller.ctx.store.write(|world| world.apply(fact, Source::Watch));
+        self.controller.ctx.store.write(|world| world.apply(fact, Origin::Watch));
     }
 
     pub fn knows_action(&self, action: Value) {

@@ -6,7 +6,8 @@
 
 use serde_json::Value;
 
-use crate::api::closed_loop::action::{Bounds, PatchField, Resize, Resource, Scale};
+use crate::api::closed_loop::action::{Bounds, PatchField, Resize, Scale};
+use crate::api::closed_loop::source::ResourceName;
 use crate::api::execution::Quantities;
 use crate::api::scalars::Number;
 use crate::logic::closed_loop::common::number_text;
@@ -153,7 +154,7 @@ pub fn amount_or_zero(resize: &Resize, text: Option<&Number>) -> Result<i64, NoG
 /// The quantities of a pod that has `now` while the workload goes from `was` to `goal`. They are never lower than `now`
 /// when the workload goes up, and never higher when it goes down.
 #[must_use]
-pub fn moved_toward(resource: Resource, now: &Quantities, was: &Quantities, goal: &Quantities) -> Quantities {
+pub fn moved_toward(resource: ResourceName, now: &Quantities, was: &Quantities, goal: &Quantities) -> Quantities {
     let part = |now: &Option<Number>, was: &Option<Number>, goal: &Option<Number>| {
         let read = |text: &Option<Number>| text.as_ref().and_then(|text| amount(resource, "", text).ok());
         let (Some(have), Some(from), Some(to)) = (read(now), read(was), read(goal)) else { return now.clone() };
@@ -168,7 +169,7 @@ pub fn moved_toward(resource: Resource, now: &Quantities, was: &Quantities, goal
 
 /// Whether both are the same amounts, in any notation: the API server writes `2000m` as `2`.
 #[must_use]
-pub fn same_quantities(resource: Resource, a: &Quantities, b: &Quantities) -> bool {
+pub fn same_quantities(resource: ResourceName, a: &Quantities, b: &Quantities) -> bool {
     let same = |a: &Option<Number>, b: &Option<Number>| match (a, b) {
         (Some(a), Some(b)) => match (amount(resource, "", a), amount(resource, "", b)) {
             (Ok(a), Ok(b)) => a == b,
@@ -181,7 +182,7 @@ pub fn same_quantities(resource: Resource, a: &Quantities, b: &Quantities) -> bo
 }
 
 /// The API server refuses a request above its limit; this gives a better message.
-fn check_request_within_limit(resource: Resource, goal: &Quantities) -> Result<(), NoGoal> {
+fn check_request_within_limit(resource: ResourceName, goal: &Quantities) -> Result<(), NoGoal> {
     let (Some(request), Some(limit)) = (&goal.request, &goal.limit) else { return Ok(()) };
     if amount(resource, "requests", request)? > amount(resource, "limits", limit)? {
         let message = format!("the request, {}, would be above the limit, {}", request.as_str(), limit.as_str());
@@ -191,10 +192,10 @@ fn check_request_within_limit(resource: Resource, goal: &Quantities) -> Result<(
 }
 
 /// Millicores or bytes.
-fn amount(resource: Resource, field: &str, text: &Number) -> Result<i64, NoGoal> {
+fn amount(resource: ResourceName, field: &str, text: &Number) -> Result<i64, NoGoal> {
     let amount = match resource {
-        Resource::Cpu => quantity::cpu_millis(text.as_str()),
-        Resource::Memory => quantity::bytes(text.as_str()),
+        ResourceName::Cpu => quantity::cpu_millis(text.as_str()),
+        ResourceName::Memory => quantity::bytes(text.as_str()),
     };
     match amount {
         Ok(amount) if (0..=MOST).contains(&amount) => Ok(amount),
@@ -204,10 +205,10 @@ fn amount(resource: Resource, field: &str, text: &Number) -> Result<i64, NoGoal>
 }
 
 /// The amount in the largest unit of which it is a multiple, as people write it.
-fn amount_text(resource: Resource, amount: i64) -> Number {
+fn amount_text(resource: ResourceName, amount: i64) -> Number {
     let (units, rest): (&[(i64, &str)], &str) = match resource {
-        Resource::Cpu => (&[(1000, "")], "m"),
-        Resource::Memory => (&[(1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")], ""),
+        ResourceName::Cpu => (&[(1000, "")], "m"),
+        ResourceName::Memory => (&[(1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")], ""),
     };
     let whole = units.iter().find(|(size, _)| amount > 0 && amount % size == 0);
     Number(whole.map_or_else(|| format!("{amount}{rest}"), |(size, unit)| format!("{}{unit}", amount / size)))

@@ -4,9 +4,10 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::goal::NoGoal;
-use crate::api::closed_loop::action::{ActionTemplate, PatchField, Resize, Resource, Rung, Scale, Tune, Webhook};
+use crate::api::closed_loop::action::{ActionTemplate, PatchField, Resize, Rung, Scale, Tune, Webhook};
 use crate::api::closed_loop::metric::Metric;
 use crate::api::closed_loop::reasons::LoopReason;
+use crate::api::closed_loop::source::ResourceName;
 use crate::api::closed_loop::tunable::{Tunable, Tuning};
 use crate::api::decision::Chosen;
 use crate::api::execution::{ExecutionSpec, ExecutionStatus, Quantities};
@@ -162,13 +163,13 @@ pub enum ExecutionEffect {
     /// Sets the replicas of exactly this version of the target.
     Scale { target: ObjectVersion, replicas: i32 },
     /// Resizes these pods in place, each only while its generation is the same.
-    Resize { pods: Vec<PodResize>, container: String, resource: Resource },
+    Resize { pods: Vec<PodResize>, container: String, resource: ResourceName },
     /// Sets the resources in the pod template of exactly this generation of the target.
     Template {
         target: ObjectVersion,
         index: usize,
         container: String,
-        resource: Resource,
+        resource: ResourceName,
         from: Quantities,
         to: Quantities,
     },

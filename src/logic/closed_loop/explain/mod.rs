@@ -15,7 +15,7 @@ use kube::ResourceExt;
 use crate::api::closed_loop::metric::{Metric, Side};
 use crate::api::decision::{Decision, Entry, LimitState};
 use crate::api::execution::ExecutionState;
-use crate::api::monitoring::{AlarmState, MonitoringStatus, Refused};
+use crate::api::monitoring::{AlarmState, MonitoringStatus, RefusedSamples};
 use crate::logic::closed_loop::decision::{Executor, settlement};
 use crate::logic::closed_loop::tuning::effective_policy::declared_rank;
 use crate::logic::closed_loop::validate::names;
@@ -184,7 +184,7 @@ fn newer(subject: &ExplainedLoop, watched: &MonitoringStatus) -> Option<String> 
 }
 
 /// The number of refused samples by reason.
-fn refused(refused: &Refused) -> Option<String> {
+fn refused(refused: &RefusedSamples) -> Option<String> {
     let counts = [
         (refused.out_of_order, "older than the sample before"),
         (refused.repeated, "with the time of the sample before"),

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use serde::Deserialize;
 
-use crate::api::closed_loop::source::{Aggregate, ResourceName, ResourceUse, UseUnit};
+use crate::api::closed_loop::source::{Aggregate, ResourceUse, UseUnit};
 use crate::logic::closed_loop::monitoring::SourceValue;
 use crate::logic::quantity;
 
@@ -94,7 +94,7 @@ fn runs(pod: &Pod) -> bool {
 }
 
 fn value(source: &ResourceUse, used: &PodMetrics, pods: &[Pod]) -> Result<f64, String> {
-    let (name, pod) = (word(source.resource), &used.metadata.name);
+    let (name, pod) = (source.resource.as_str(), &used.metadata.name);
     let meant = |container: &str| source.container.as_deref().is_none_or(|only| only == container);
     let mut sum = 0.0;
     let mut any = false;
@@ -132,13 +132,6 @@ fn request<'a>(container: &'a Container, name: &str) -> Option<&'a str> {
     requests.get(name).map(|quantity| quantity.0.as_str())
 }
 
-fn word(resource: ResourceName) -> &'static str {
-    match resource {
-        ResourceName::Cpu => "cpu",
-        ResourceName::Memory => "memory",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,15 +159,15 @@ mod tests {
     }
 
     #[rstest]
-    #[case(json!({"resource": "Cpu"}), Ok("0.55"))]
-    #[case(json!({"resource": "Cpu", "container": "app"}), Ok("0.5"))]
-    #[case(json!({"resource": "Memory", "container": "app", "of": "Max"}), Ok("67108864"))]
-    #[case(json!({"resource": "Cpu", "container": "app", "of": "Min"}), Ok("0.25"))]
-    #[case(json!({"resource": "Cpu", "container": "app", "of": "Sum"}), Ok("1"))]
-    #[case(json!({"resource": "Cpu", "container": "app", "unit": "Utilization"}), Ok("50"))]
-    #[case(json!({"resource": "Cpu", "unit": "Utilization", "of": "Min"}), Ok("20"))]
-    #[case(json!({"resource": "Memory", "unit": "Utilization"}), Err("pod a requests no memory"))]
-    #[case(json!({"resource": "Cpu", "container": "none"}), Err("pod a has no container none"))]
+    #[case(json!({"resource": "cpu"}), Ok("0.55"))]
+    #[case(json!({"resource": "cpu", "container": "app"}), Ok("0.5"))]
+    #[case(json!({"resource": "memory", "container": "app", "of": "Max"}), Ok("67108864"))]
+    #[case(json!({"resource": "cpu", "container": "app", "of": "Min"}), Ok("0.25"))]
+    #[case(json!({"resource": "cpu", "container": "app", "of": "Sum"}), Ok("1"))]
+    #[case(json!({"resource": "cpu", "container": "app", "unit": "Utilization"}), Ok("50"))]
+    #[case(json!({"resource": "cpu", "unit": "Utilization", "of": "Min"}), Ok("20"))]
+    #[case(json!({"resource": "memory", "unit": "Utilization"}), Err("pod a requests no memory"))]
+    #[case(json!({"resource": "cpu", "container": "none"}), Err("pod a has no container none"))]
     fn pods_become_one_number(#[case] source: Value, #[case] expected: Result<&str, &str>) {
         let source: ResourceUse = serde_json::from_value(source).unwrap();
         let found = amount(&source, &measured(), &pods(&["a", "b"]));

@@ -22,7 +22,7 @@ use crate::logic::facts::{
     BudgetFact, DeploymentFact, Identity, Marks, NodeFact, Owner, PodFact, ReceiptFact, Requests, ScaleFact, Selector,
     SetFact,
 };
-use crate::logic::world::{Indexed, Source};
+use crate::logic::world::{Indexed, Origin};
 
 const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 const NAMESPACE: &str = "shop";
@@ -81,7 +81,7 @@ impl Stage {
 
     fn put<F: Indexed>(&mut self, make: impl FnOnce(Identity) -> F, name: &str) {
         let id = self.id(name);
-        self.world.apply(make(id), Source::Watch);
+        self.world.apply(make(id), Origin::Watch);
     }
 
     fn put_node(&mut self, name: &str, change: impl FnOnce(&mut NodeFact)) {
@@ -91,7 +91,7 @@ impl Stage {
         let mut node = NodeFact { id, ready: true, allocatable, pod_capacity: 3, ..NodeFact::default() };
         node.labels.insert("disk".into(), if name == "d" { "ssd" } else { "hdd" }.into());
         change(&mut node);
-        self.world.apply(node, Source::Watch);
+        self.world.apply(node, Origin::Watch);
     }
 
     fn put_set(&mut self, replicas: i32) {
@@ -125,14 +125,14 @@ impl Stage {
             ..PodFact::default()
         };
         change(&mut pod);
-        self.world.apply(pod, Source::Watch);
+        self.world.apply(pod, Origin::Watch);
     }
 
     fn change_pod(&mut self, name: &str, change: impl FnOnce(&mut PodFact)) {
         let mut pod = self.world.pod(&Key::new(NAMESPACE, name)).expect("the pod is there").clone();
         pod.id.version = self.id(name).version;
         change(&mut pod);
-        self.world.apply(pod, Source::Watch);
+        self.world.apply(pod, Origin::Watch);
     }
 
     /// Puts an action with this spec (YAML as a user writes it).
@@ -149,7 +149,7 @@ impl Stage {
     fn put_action(&mut self, mut action: WorkloadAction) {
         self.version += 1;
         action.metadata.resource_version = Some(self.version.to_string());
-        self.world.apply(action, Source::Watch);
+        self.world.apply(action, Origin::Watch);
     }
 
     fn action(&self, name: &str) -> WorkloadAction {

@@ -94,9 +94,9 @@ fn a_fact_that_did_not_change_requeues_nothing() {
     stage.settle("go");
     let pod = stage.world.pod(&Key::new(NAMESPACE, "web-a")).expect("there").clone();
     let same = as_of(&pod, "1000000");
-    assert!(stage.world.apply(same, Source::Watch).is_empty());
+    assert!(stage.world.apply(same, Origin::Watch).is_empty());
     let older = as_of(&pod, "1");
-    assert!(stage.world.apply(PodFact { terminating: true, ..older }, Source::Own).is_empty(), "overtaken");
+    assert!(stage.world.apply(PodFact { terminating: true, ..older }, Origin::Own).is_empty(), "overtaken");
     let worse = PodFact { ready_since: None, ..as_of(&pod, "1000001") };
-    assert_eq!(stage.world.apply(worse, Source::Watch).len(), 1);
+    assert_eq!(stage.world.apply(worse, Origin::Watch).len(), 1);
 }

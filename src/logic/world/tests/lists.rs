@@ -136,7 +136,7 @@ impl Scene {
                 self.answers.extend(gone);
             }
             Happens::Answer => match self.answers.pop_front() {
-                Some(Answer::Is(pod)) => drop(self.world.apply(*pod, Source::Own)),
+                Some(Answer::Is(pod)) => drop(self.world.apply(*pod, Origin::Own)),
                 Some(Answer::Gone(id)) => drop(self.world.remove::<PodFact>(&id)),
                 None => {}
             },
@@ -166,7 +166,7 @@ impl Scene {
         let Some((pod, is_there)) = self.log.get(*at) else { return false };
         *at += 1;
         match is_there {
-            true => self.world.apply(pod.clone(), Source::Watch),
+            true => self.world.apply(pod.clone(), Origin::Watch),
             false => self.world.remove::<PodFact>(&pod.id),
         };
         true
@@ -183,7 +183,7 @@ impl Scene {
         while self.hear() {}
         for id in self.world.table::<PodFact>().unconfirmed(None) {
             match self.there.get(&id.key) {
-                Some(pod) => self.world.apply(pod.clone(), Source::Own),
+                Some(pod) => self.world.apply(pod.clone(), Origin::Own),
                 None => self.world.remove::<PodFact>(&Identity { version: String::new(), ..id }),
             };
         }
@@ -234,7 +234,7 @@ fn what_we_write_while_a_list_is_under_way_stays_and_is_looked_up() {
     let mut world = World::default();
     let mut under_way = world.begin_list::<PodFact>(None);
     under_way.add(placed("a", "one", 1));
-    world.apply(placed("a", "ours", 12), Source::Own);
+    world.apply(placed("a", "ours", 12), Origin::Own);
     world.end_list(under_way);
     assert_eq!(names(&world), ["a/one", "a/ours"]);
     let unconfirmed = world.table::<PodFact>().unconfirmed(None);

@@ -72,14 +72,14 @@ fn play(events: Vec<Event>) -> World {
                     finished,
                     ..pod(number, version)
                 };
-                world.apply(fact, Source::Watch);
+                world.apply(fact, Origin::Watch);
             }
             Event::Gone { pod: number } => {
                 world.remove::<PodFact>(&pod(number, version).id);
             }
             Event::Own { pod: number, node, behind } => {
                 let fact = PodFact { node: Some(format!("node{node}")), ..pod(number, version - behind) };
-                world.apply(fact, Source::Own);
+                world.apply(fact, Origin::Own);
             }
             Event::Relist { keep } => {
                 let kept: BTreeMap<Key, PodFact> = keep
@@ -120,9 +120,9 @@ proptest! {
     #[test]
     fn what_is_gone_stays_gone(at in 20..100_u64, behind in 1..19_u64) {
         let mut world = World::default();
-        world.apply(pod(1, at - behind), Source::Watch);
+        world.apply(pod(1, at - behind), Origin::Watch);
         world.remove::<PodFact>(&pod(1, at).id);
-        world.apply(pod(1, at - behind), Source::Own);
+        world.apply(pod(1, at - behind), Origin::Own);
         prop_assert!(world.pod(&pod(1, 0).id.key).is_none());
     }
 
@@ -130,10 +130,10 @@ proptest! {
     #[test]
     fn own_writes_are_seen(at in 20..100_u64, ahead in 1..19_u64) {
         let mut world = World::default();
-        world.apply(pod(1, at), Source::Watch);
+        world.apply(pod(1, at), Origin::Watch);
         let written = PodFact { node: Some("mine".into()), ..pod(1, at + ahead) };
-        world.apply(written, Source::Own);
-        world.apply(pod(1, at + ahead - 1), Source::Watch);
+        world.apply(written, Origin::Own);
+        world.apply(pod(1, at + ahead - 1), Origin::Watch);
         prop_assert_eq!(world.pod(&pod(1, 0).id.key).and_then(|pod| pod.node.as_deref()), Some("mine"));
     }
 }
@@ -176,7 +176,7 @@ proptest! {
             let (slots, ended) = known.clone().unwrap_or_default();
             let action = action(*number, version + 10, &slots, ended);
             match known {
-                Some(_) => world.apply(action, Source::Watch),
+                Some(_) => world.apply(action, Origin::Watch),
                 None => world.remove::<WorkloadAction>(&action.id()),
             };
         }
