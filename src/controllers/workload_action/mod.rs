@@ -26,7 +26,7 @@ use crate::logic::world::World;
 use crate::metrics::ReasonLabel;
 use crate::runtime::context::Context;
 use crate::runtime::error::Error;
-use crate::runtime::run::{Again, Controller, Outcome};
+use crate::runtime::run::{Controller, PassResult, Requeue};
 use crate::runtime::store::Store;
 use error::ActError;
 pub use janitor::{Janitor, run as run_janitor};
@@ -84,13 +84,13 @@ impl Controller for WorkloadActions {
     type Kind = WorkloadAction;
     const NAME: &'static str = "workload-action";
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> Outcome {
+    async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
         let mut pass = Pass::default();
         self.look_up(&key).await?;
         let mut step = self.plan(&key);
         for _ in 0..STEPS {
             if self.ctx.stop.is_cancelled() {
-                return Ok(Again::OnChange);
+                return Ok(Requeue::OnChange);
             }
             let effect = match step {
                 Next::Do(effect) => effect,
@@ -111,7 +111,7 @@ impl Controller for WorkloadActions {
                 Err((effect, error)) => self.failed(&key, &mut pass, &effect, error).await?,
             };
         }
-        Ok(Again::After(Duration::ZERO))
+        Ok(Requeue::After(Duration::ZERO))
     }
 }
 
@@ -124,7 +124,7 @@ struct Pass {
 
 /// What to do about a wait.
 enum Rest {
-    Until(Again),
+    Until(Requeue),
     Report(Box<Effect>),
 }
 
@@ -239,17 +239,17 @@ impl WorkloadActions {
         let Some(action) = known else {
             waits.forget(key);
             self.state.trusts(key);
-            return Rest::Until(Again::OnChange);
+            return Rest::Until(Requeue::OnChange);
         };
         let unfinished = action.status.as_ref().is_none_or(|status| status.finished_at.is_none());
         let now = self.ctx.now();
         let pause = waits::pause(now, until, unfinished.then_some(self.resync), fastrand::f64());
         let Some(status) = report.filter(|report| Some(&**report) != action.status.as_ref()) else {
             waits.forget(key);
-            return Rest::Until(pause.map_or(Again::OnChange, Again::After));
+            return Rest::Until(pause.map_or(Requeue::OnChange, Requeue::After));
         };
         match waits.patience(key, &status, now) {
-            Some(left) => Rest::Until(Again::After(pause.map_or(left, |pause| pause.min(left)))),
+            Some(left) => Rest::Until(Requeue::After(pause.map_or(left, |pause| pause.min(left)))),
             None => Rest::Report(Box::new(Effect::Record { action: (&action.metadata).into(), status })),
         }
     }
