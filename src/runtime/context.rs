@@ -9,7 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::Error;
 use super::events::Events;
-use super::run::{Again, Outcome};
+use super::run::{Action, PassResult};
 use super::store::Store;
 use super::writer::{Kube, Writer};
 use crate::logic::facts::Identity;
@@ -94,13 +94,13 @@ impl Context {
     ///
     /// # Errors
     /// That of the pass.
-    pub fn finish(&self, done: Result<Option<Timestamp>, Error>) -> Outcome {
+    pub fn finish(&self, done: Result<Option<Timestamp>, Error>) -> PassResult {
         if let Err(error) = &done {
             self.metrics.api_errors.get_or_create(&ReasonLabel { reason: error.reason() }).inc();
         }
-        Ok(done?.map_or(Again::OnChange, |at| {
+        Ok(done?.map_or(Action::AwaitChange, |at| {
             let left = Duration::try_from(at.duration_since(self.now())).unwrap_or(Duration::ZERO);
-            Again::After(left + JITTER.mul_f64(fastrand::f64()))
+            Action::RequeueAfter(left + JITTER.mul_f64(fastrand::f64()))
         }))
     }
 

@@ -1,12 +1,13 @@
-//! The work queue of a controller: which objects to reconcile, now or later. In client-go's words: `add`, `add_after`, `get`,
-//! `done`.
+//! The work queue of a controller: the keys of the objects to reconcile, now or later. The methods have the names of
+//! client-go's work queue: `add`, `add_after`, `get`, `done`.
 //!
-//! Each key is in it at most once, so its size is bounded by the number of objects and no wake-up has to be refused. A key
-//! that is being worked on is not handed out again until that is done; a wake-up in between is kept. Namespaces take turns:
-//! one with thousands of objects delays an object of another namespace by at most one of its own.
+//! - A key is in the queue at most once. The number of objects bounds the queue, so `add` never has to refuse a key.
+//! - A key that is being processed is not handed out again before `done`. If it is added meanwhile, `done` queues it again.
+//! - Namespaces take turns: one with thousands of keys delays a key of another namespace by at most one of its own.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
@@ -16,31 +17,33 @@ use crate::logic::facts::Key;
 /// See the module.
 #[derive(Default)]
 pub struct Queue {
-    state: Mutex<State>,
+    inner: Mutex<Inner>,
     changed: Notify,
 }
 
 #[derive(Default)]
-struct State {
-    /// Wake-ups are kept only while the controller runs: a standby would only collect them.
+struct Inner {
+    /// False until the controller runs: a standby replica never calls `get`, so its queue would only grow.
     open: bool,
-    ready: Turns,
-    /// Being worked on now; true if it was woken in between.
-    running: HashMap<Key, bool>,
-    later: BTreeSet<(Instant, Key)>,
+    ready: RoundRobin,
+    /// The keys between `get` and `done`; true if the key was added meanwhile.
+    processing: HashMap<Key, bool>,
+    /// The delayed keys, the next one first.
+    delayed: BTreeSet<(Instant, Key)>,
+    /// When each delayed key is due.
     due: HashMap<Key, Instant>,
 }
 
-/// Keys in the order of arrival; namespaces take turns.
+/// Keys in order of arrival within their namespace; the namespaces take turns.
 #[derive(Default)]
-struct Turns {
+struct RoundRobin {
     waiting: BTreeMap<String, VecDeque<Key>>,
     /// The namespaces with waiting keys, the next one first.
     order: VecDeque<String>,
     all: HashSet<Key>,
 }
 
-impl Turns {
+impl RoundRobin {
     fn push(&mut self, key: Key) {
         if !self.all.insert(key.clone()) {
             return;
@@ -68,69 +71,92 @@ impl Turns {
     }
 }
 
-impl State {
+impl Inner {
     fn add(&mut self, key: Key) {
-        if let Some(woken) = self.running.get_mut(&key) {
-            *woken = true;
+        if let Some(added) = self.processing.get_mut(&key) {
+            *added = true;
         } else if !self.ready.all.contains(&key) {
-            self.forget_later(&key);
+            self.cancel_delay(&key);
             self.ready.push(key);
         }
     }
 
-    fn forget_later(&mut self, key: &Key) {
+    fn add_at(&mut self, at: Instant, key: Key) {
+        let comes_anyway = self.ready.all.contains(&key) || self.processing.get(&key) == Some(&true);
+        if comes_anyway || self.due.get(&key).is_some_and(|due| *due <= at) {
+            return;
+        }
+        self.cancel_delay(&key);
+        self.due.insert(key.clone(), at);
+        self.delayed.insert((at, key));
+    }
+
+    fn cancel_delay(&mut self, key: &Key) {
         if let Some(at) = self.due.remove(key) {
-            self.later.remove(&(at, key.clone()));
+            self.delayed.remove(&(at, key.clone()));
         }
     }
 
     fn get(&mut self, now: Instant) -> Option<Key> {
-        while let Some((at, key)) = self.later.pop_first() {
+        while let Some((at, key)) = self.delayed.pop_first() {
             if at > now {
-                self.later.insert((at, key));
+                self.delayed.insert((at, key));
                 break;
             }
             self.due.remove(&key);
             self.add(key);
         }
         let key = self.ready.pop()?;
-        self.running.insert(key.clone(), false);
+        self.processing.insert(key.clone(), false);
         Some(key)
     }
 }
 
 impl Queue {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts to keep wake-ups.
+    /// Starts to accept keys. Before that, `add` and `add_after` drop them.
     pub fn open(&self) {
-        self.state().open = true;
+        self.inner().open = true;
     }
 
-    /// Adds keys to work on now.
+    /// Adds keys that are to be processed now. Cancels their delay, if they have one.
     pub fn add(&self, keys: impl IntoIterator<Item = Key>) {
-        let mut state = self.state();
-        if !state.open {
+        let mut inner = self.inner();
+        if !inner.open {
             return;
         }
         for key in keys {
-            state.add(key);
+            inner.add(key);
         }
-        drop(state);
+        drop(inner);
         self.changed.notify_one();
     }
 
-    /// Returns the next key to work on; waits for one. Hand it back with [`Queue::done`]. For one consumer; cancel-safe.
+    /// Adds a key that is to be processed after this time. Does nothing if the key already waits to be processed now, or
+    /// is due earlier.
+    pub fn add_after(&self, key: Key, delay: Duration) {
+        let mut inner = self.inner();
+        if !inner.open {
+            return;
+        }
+        inner.add_at(Instant::now() + delay, key);
+        drop(inner);
+        self.changed.notify_one();
+    }
+
+    /// Returns the next key to process; waits for one. The caller must call [`Queue::done`] with it afterwards. For one
+    /// consumer; cancel-safe.
     pub async fn get(&self) -> Key {
         loop {
             let wait = {
-                let mut state = self.state();
-                if let Some(key) = state.get(Instant::now()) {
+                let mut inner = self.inner();
+                if let Some(key) = inner.get(Instant::now()) {
                     return key;
                 }
-                state.later.first().map(|(at, _)| *at)
+                inner.delayed.first().map(|(at, _)| *at)
             };
             match wait {
                 None => self.changed.notified().await,
@@ -142,25 +168,22 @@ impl Queue {
         }
     }
 
-    /// Ends the work on this key. It is handed out again at this time, if any, or at once if it was woken in between.
-    pub fn done(&self, key: Key, again: Option<Instant>) {
-        let mut state = self.state();
-        if state.running.remove(&key) == Some(true) {
-            state.add(key);
-        } else if let Some(at) = again {
-            state.due.insert(key.clone(), at);
-            state.later.insert((at, key));
+    /// Marks the key as processed. Queues it again if it was added meanwhile.
+    pub fn done(&self, key: Key) {
+        let mut inner = self.inner();
+        if inner.processing.remove(&key) == Some(true) {
+            inner.add(key);
         }
-        drop(state);
+        drop(inner);
         self.changed.notify_one();
     }
 
-    /// Number of keys that wait to be worked on now.
+    /// Number of keys that wait to be processed now.
     pub fn len(&self) -> usize {
-        self.state().ready.all.len()
+        self.inner().ready.all.len()
     }
 
-    /// No key waits to be worked on now.
+    /// Whether no key waits to be processed now.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -169,7 +192,8 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
+
+    const MINUTE: Duration = Duration::from_secs(60);
 
     fn open() -> Queue {
         let queue = Queue::default();
@@ -186,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_stands_in_the_queue_once() {
+    async fn a_key_is_in_the_queue_once() {
         let queue = open();
         queue.add([key("a"), key("b"), key("a")]);
         assert_eq!(queue.len(), 2);
@@ -195,46 +219,69 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_that_is_worked_on_is_not_given_out_and_its_wake_up_is_kept() {
+    async fn a_key_added_while_it_is_processed_is_handed_out_after_done() {
         let queue = open();
         queue.add([key("a")]);
         assert!(ready(&queue).await.is_some());
         queue.add([key("a")]);
         assert!(ready(&queue).await.is_none());
-        queue.done(key("a"), Some(Instant::now() + Duration::from_secs(60)));
+        queue.done(key("a"));
+        queue.add_after(key("a"), MINUTE);
         assert!(ready(&queue).await.is_some());
-        queue.done(key("a"), None);
+        queue.done(key("a"));
         assert!(ready(&queue).await.is_none());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_key_comes_back_at_its_time_or_when_it_is_woken_before() {
+    async fn a_delayed_key_is_handed_out_when_it_is_due_or_when_it_is_added_before() {
         let queue = open();
         queue.add([key("a")]);
         assert!(ready(&queue).await.is_some());
         let begun = Instant::now();
-        queue.done(key("a"), Some(begun + Duration::from_secs(60)));
+        queue.done(key("a"));
+        queue.add_after(key("a"), MINUTE);
         assert_eq!(queue.get().await, key("a"));
         assert_eq!(begun.elapsed().as_secs(), 60);
-        queue.done(key("a"), Some(Instant::now() + Duration::from_secs(60)));
+        queue.done(key("a"));
+        queue.add_after(key("a"), MINUTE);
         queue.add([key("a")]);
         assert!(ready(&queue).await.is_some());
-        queue.done(key("a"), None);
+        queue.done(key("a"));
         tokio::time::advance(Duration::from_secs(120)).await;
-        assert!(ready(&queue).await.is_none(), "the time it had before it was woken is forgotten");
+        assert!(ready(&queue).await.is_none(), "adding it cancelled the delay");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_closed_queue_gathers_nothing() {
+    async fn of_two_delays_the_earlier_one_counts_and_a_key_that_waits_already_is_not_delayed() {
+        let queue = open();
+        let begun = Instant::now();
+        queue.add_after(key("a"), MINUTE);
+        queue.add_after(key("a"), MINUTE / 2);
+        queue.add_after(key("a"), MINUTE * 2);
+        assert_eq!(queue.get().await, key("a"));
+        assert_eq!(begun.elapsed(), MINUTE / 2);
+        queue.add([key("a")]);
+        queue.add_after(key("a"), MINUTE);
+        queue.done(key("a"));
+        queue.add_after(key("a"), MINUTE);
+        assert!(ready(&queue).await.is_some());
+        queue.done(key("a"));
+        tokio::time::advance(MINUTE * 5).await;
+        assert!(ready(&queue).await.is_none(), "no delay is left over");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_queue_that_is_not_open_drops_keys() {
         let queue = Queue::default();
         queue.add([key("a")]);
+        queue.add_after(key("b"), Duration::ZERO);
         queue.open();
         assert!(ready(&queue).await.is_none());
         assert!(queue.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_wake_up_reaches_a_consumer_that_already_waits() {
+    async fn add_wakes_a_consumer_that_already_waits() {
         let queue = std::sync::Arc::new(open());
         let waiting = tokio::spawn({
             let queue = std::sync::Arc::clone(&queue);

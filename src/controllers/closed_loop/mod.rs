@@ -24,7 +24,7 @@ use crate::logic::facts::Key;
 use crate::logic::world::loops::Family;
 use crate::runtime::context::Context;
 use crate::runtime::error::Error;
-use crate::runtime::run::{Controller, Outcome};
+use crate::runtime::run::{Controller, PassResult};
 use assessed::Assessed;
 
 /// Everything the controller works with.
@@ -58,7 +58,7 @@ impl Controller for ClosedLoopController {
     type Kind = ClosedLoop;
     const NAME: &'static str = "closed-loop";
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> Outcome {
+    async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
         let mut memory = self.memory.loops().remove(&key).unwrap_or_default();
         let alive = |family: &Family| family.parent.metadata.deletion_timestamp.is_none();
         let Some(family) = self.ctx.store.read(|world| world.family(&key)).filter(alive) else {

@@ -23,7 +23,7 @@ use crate::logic::world::Fact;
 use crate::logic::world::loops::Family;
 use crate::runtime::context::Context;
 use crate::runtime::error::Error;
-use crate::runtime::run::{Controller, Outcome};
+use crate::runtime::run::{Controller, PassResult};
 
 /// Everything the controller works with.
 pub struct DecisionController {
@@ -55,7 +55,7 @@ impl Controller for DecisionController {
     type Kind = Decision;
     const NAME: &'static str = "decision";
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> Outcome {
+    async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
         let mut memory = self.memory.objects().remove(&key).unwrap_or_default();
         let Some(family) = self.ctx.store.read(|world| world.family(&key)).map(Family::own) else {
             return self.ctx.finish(Ok(None));

@@ -32,7 +32,7 @@ use crate::logic::world::Fact;
 use crate::runtime::context::Context;
 use crate::runtime::discovery::Discovery;
 use crate::runtime::error::Error;
-use crate::runtime::run::{Controller, Outcome};
+use crate::runtime::run::{Controller, PassResult};
 use target::Actor;
 use webhooks::Webhooks;
 
@@ -99,7 +99,7 @@ impl Controller for ExecutionController {
     type Kind = Execution;
     const NAME: &'static str = "execution";
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> Outcome {
+    async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
         let mut memory = self.memory.objects().remove(&key).unwrap_or_default();
         let done = self.carry_on(&key, &mut memory).await;
         if self.owned(&key).is_some() {

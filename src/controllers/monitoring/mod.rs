@@ -32,7 +32,7 @@ use crate::logic::world::loops::Family;
 use crate::runtime::context::Context;
 use crate::runtime::discovery::Discovery;
 use crate::runtime::error::Error;
-use crate::runtime::run::{Controller, Outcome};
+use crate::runtime::run::{Controller, PassResult};
 use sources::{PollState, Polls};
 
 /// Everything the controller works with.
@@ -74,7 +74,7 @@ impl Controller for MonitoringController {
     type Kind = Monitoring;
     const NAME: &'static str = "monitoring";
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> Outcome {
+    async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
         let mut memory = self.memory.objects().remove(&key).unwrap_or_default();
         let alive = |family: &Family| family.parent.metadata.deletion_timestamp.is_none();
         let family = self.ctx.store.read(|world| world.family(&key)).map(Family::own).filter(alive);

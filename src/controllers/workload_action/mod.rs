@@ -26,7 +26,7 @@ use crate::logic::world::World;
 use crate::metrics::ReasonLabel;
 use crate::runtime::context::Context;
 use crate::runtime::error::Error;
-use crate::runtime::run::{Again, Controller, Outcome};
+use crate::runtime::run::{Action, Controller, PassResult};
 use crate::runtime::store::Store;
 use error::ActError;
 pub use janitor::{Janitor, run as run_janitor};
@@ -84,13 +84,13 @@ impl Controller for WorkloadActionController {
     type Kind = WorkloadAction;
     const NAME: &'static str = "workload-action";
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> Outcome {
+    async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
         let mut failures = Failures::default();
         self.look_up(&key).await?;
         let mut step = self.plan(&key);
         for _ in 0..MAX_EFFECTS {
             if self.ctx.stop.is_cancelled() {
-                return Ok(Again::OnChange);
+                return Ok(Action::AwaitChange);
             }
             let effect = match step {
                 Next::Do(effect) => effect,
@@ -111,7 +111,7 @@ impl Controller for WorkloadActionController {
                 Err((effect, error)) => self.failed(&key, &mut failures, &effect, error).await?,
             };
         }
-        Ok(Again::After(Duration::ZERO))
+        Ok(Action::RequeueAfter(Duration::ZERO))
     }
 }
 
@@ -124,7 +124,7 @@ struct Failures {
 
 /// What to do about a wait.
 enum Rest {
-    Until(Again),
+    Until(Action),
     Report(Box<Effect>),
 }
 
@@ -247,17 +247,17 @@ impl WorkloadActionController {
         let Some(action) = known else {
             waits.forget(key);
             self.memory.trusts(key);
-            return Rest::Until(Again::OnChange);
+            return Rest::Until(Action::AwaitChange);
         };
         let unfinished = action.status.as_ref().is_none_or(|status| status.finished_at.is_none());
         let now = self.ctx.now();
         let pause = waits::pause(now, until, unfinished.then_some(self.resync), fastrand::f64());
         let Some(status) = report.filter(|report| Some(&**report) != action.status.as_ref()) else {
             waits.forget(key);
-            return Rest::Until(pause.map_or(Again::OnChange, Again::After));
+            return Rest::Until(pause.map_or(Action::AwaitChange, Action::RequeueAfter));
         };
         match waits.remaining(key, &status, now) {
-            Some(left) => Rest::Until(Again::After(pause.map_or(left, |pause| pause.min(left)))),
+            Some(left) => Rest::Until(Action::RequeueAfter(pause.map_or(left, |pause| pause.min(left)))),
             None => Rest::Report(Box::new(Effect::Record { action: (&action.metadata).into(), status })),
         }
     }

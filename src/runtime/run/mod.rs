@@ -19,39 +19,39 @@ use crate::runtime::backoff::Backoff;
 use crate::runtime::error::{Class, Error};
 use crate::runtime::queue::Queue;
 
-/// When an object is to be looked at again.
+/// When an object is to be reconciled again after a pass that succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Again {
+pub enum Action {
     /// When something changes.
-    OnChange,
-    /// After this time, if nothing changes before.
-    After(Duration),
+    AwaitChange,
+    /// After this time, or earlier if something changes.
+    RequeueAfter(Duration),
 }
 
-/// What one pass came to.
-pub type Outcome = Result<Again, Error>;
+/// The result of one pass.
+pub type PassResult = Result<Action, Error>;
 
-/// One controller: works on objects by key.
+/// One controller: reconciles the objects of one kind, by key.
 pub trait Controller: Send + Sync + 'static {
     /// The kind that it reconciles.
     type Kind: Stored;
     /// Its name in logs and metrics.
     const NAME: &'static str;
     /// One pass over one object.
-    fn reconcile(self: Arc<Self>, key: Key) -> impl Future<Output = Outcome> + Send;
+    fn reconcile(self: Arc<Self>, key: Key) -> impl Future<Output = PassResult> + Send;
 }
 
 /// How a controller is run.
 #[derive(Clone)]
 pub struct Run {
-    /// How many objects are worked on at once.
+    /// Maximum number of passes at the same time.
     pub concurrency: usize,
     pub metrics: Metrics,
-    /// No new pass begins after this; those under way end.
+    /// Once cancelled, no pass begins; passes under way run to their end.
     pub stop: CancellationToken,
 }
 
-/// Runs a controller until it is stopped and its last pass has ended. Dropped, it ends at once.
+/// Runs a controller until `stop` is cancelled and its last pass has ended. Dropping the future aborts the passes.
 pub async fn run<C: Controller>(controller: Arc<C>, queue: Arc<Queue>, run: Run) {
     let mut worker = Worker { queue, run, passes: JoinSet::new(), keys: HashMap::new(), backoff: Backoff::default() };
     let stop = worker.run.stop.clone();
@@ -60,19 +60,20 @@ pub async fn run<C: Controller>(controller: Arc<C>, queue: Arc<Queue>, run: Run)
         tokio::select! {
             biased;
             () = stop.cancelled() => break,
-            Some(done) = worker.passes.join_next_with_id(), if !worker.passes.is_empty() => worker.ended::<C>(done),
+            Some(done) = worker.passes.join_next_with_id(), if !worker.passes.is_empty() => worker.end::<C>(done),
             key = worker.queue.get(), if free => worker.begin(&controller, key),
         }
     }
     while let Some(done) = worker.passes.join_next_with_id().await {
-        worker.ended::<C>(done);
+        worker.end::<C>(done);
     }
 }
 
 struct Worker {
     queue: Arc<Queue>,
     run: Run,
-    passes: JoinSet<(Outcome, Duration)>,
+    passes: JoinSet<(PassResult, Duration)>,
+    /// Which object each pass is for.
     keys: HashMap<Id, Key>,
     backoff: Backoff<Key>,
 }
@@ -83,19 +84,19 @@ impl Worker {
         let pass = Arc::clone(controller).reconcile(key.clone()).instrument(span);
         let task = self.passes.spawn(async move {
             let begun = Instant::now();
-            let outcome = pass.await;
-            (outcome, begun.elapsed())
+            let result = pass.await;
+            (result, begun.elapsed())
         });
         self.keys.insert(task.id(), key);
-        self.measure::<C>();
+        self.report_length::<C>();
     }
 
-    fn ended<C: Controller>(&mut self, done: Result<(Id, (Outcome, Duration)), JoinError>) {
-        let (id, outcome) = match done {
-            Ok((id, (outcome, time))) => {
-                let word = outcome.as_ref().map_or_else(|error| error.class().word(), |_| "ok");
+    fn end<C: Controller>(&mut self, ended: Result<(Id, (PassResult, Duration)), JoinError>) {
+        let (id, result) = match ended {
+            Ok((id, (result, time))) => {
+                let word = result.as_ref().map_or_else(|error| error.class().word(), |_| "ok");
                 self.run.metrics.reconciled(C::NAME, word, time);
-                (id, outcome)
+                (id, result)
             }
             Err(failure) => {
                 self.run.metrics.reconciled(C::NAME, "panic", Duration::ZERO);
@@ -104,24 +105,27 @@ impl Worker {
             }
         };
         let Some(key) = self.keys.remove(&id) else { return };
-        let again = self.again::<C>(&key, outcome);
-        self.queue.done(key, again.map(|pause| Instant::now() + pause));
-        self.measure::<C>();
+        let delay = self.delay::<C>(&key, result);
+        self.queue.done(key.clone());
+        if let Some(delay) = delay {
+            self.queue.add_after(key, delay);
+        }
+        self.report_length::<C>();
     }
 
-    /// How long until the object is looked at again.
-    fn again<C: Controller>(&mut self, key: &Key, outcome: Outcome) -> Option<Duration> {
-        match outcome {
-            Ok(again) => {
+    /// How long until the object is reconciled again; none if only a change is to bring the next pass.
+    fn delay<C: Controller>(&mut self, key: &Key, result: PassResult) -> Option<Duration> {
+        match result {
+            Ok(requeue) => {
                 self.backoff.forget(key);
-                match again {
-                    Again::OnChange => None,
-                    Again::After(pause) => Some(pause),
+                match requeue {
+                    Action::AwaitChange => None,
+                    Action::RequeueAfter(delay) => Some(delay),
                 }
             }
             Err(error) => {
                 let backoff = self.backoff.failed(key.clone(), fastrand::f64());
-                let pause = match error.class() {
+                let delay = match error.class() {
                     Class::Retry => backoff,
                     Class::After(pause) => backoff.max(pause),
                     Class::Terminal => backoff.max(TERMINAL),
@@ -134,18 +138,18 @@ impl Worker {
                         debug!(controller = C::NAME, object = %key, reason = error.reason(), %error, "pass failed");
                     }
                 }
-                Some(pause)
+                Some(delay)
             }
         }
     }
 
-    fn measure<C: Controller>(&self) {
+    fn report_length<C: Controller>(&self) {
         let length = i64::try_from(self.queue.len()).unwrap_or(i64::MAX);
         self.run.metrics.queue_length.get_or_create(&ControllerLabel { controller: C::NAME }).set(length);
     }
 }
 
-/// Pause after an error that asking again will not change: only somebody's help will, and that may not wake us.
+/// Minimum delay after an error that a retry does not solve. Someone has to intervene, and that may not wake the controller.
 const TERMINAL: Duration = Duration::from_secs(60);
 
 #[cfg(test)]

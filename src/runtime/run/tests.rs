@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 
-type Script = dyn Fn(usize) -> Outcome + Send + Sync;
+type Script = dyn Fn(usize) -> PassResult + Send + Sync;
 
 /// A controller that does what it is told, and remembers when it was asked.
 struct Scripted {
@@ -20,7 +20,7 @@ impl Controller for Scripted {
     type Kind = crate::logic::facts::PodFact;
     const NAME: &'static str = "scripted";
 
-    async fn reconcile(self: Arc<Self>, key: Key) -> Outcome {
+    async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
         let count = {
             let mut passes = self.passes.lock().unwrap();
             passes.push((key.name, Instant::now()));
@@ -41,7 +41,7 @@ struct Running {
     task: tokio::task::JoinHandle<()>,
 }
 
-fn start(concurrency: usize, takes: u64, script: impl Fn(usize) -> Outcome + Send + Sync + 'static) -> Running {
+fn start(concurrency: usize, takes: u64, script: impl Fn(usize) -> PassResult + Send + Sync + 'static) -> Running {
     let controller = Arc::new(Scripted {
         script: Box::new(script),
         takes: Duration::from_millis(takes),
@@ -72,7 +72,7 @@ async fn after(seconds: f64) {
 
 #[tokio::test(start_paused = true)]
 async fn as_many_objects_as_allowed_at_once_and_each_of_them_once() {
-    let running = start(3, 100, |_| Ok(Again::OnChange));
+    let running = start(3, 100, |_| Ok(Action::AwaitChange));
     running.wake(&["a", "b", "c", "d", "e", "f", "a"]);
     after(1.0).await;
     assert_eq!(running.passes(), 6);
@@ -82,7 +82,7 @@ async fn as_many_objects_as_allowed_at_once_and_each_of_them_once() {
 #[tokio::test(start_paused = true)]
 async fn failures_back_off_and_a_success_starts_anew() {
     let running =
-        start(1, 0, |count| if count == 8 { Ok(Again::OnChange) } else { Err(Error::Timeout(Duration::ZERO)) });
+        start(1, 0, |count| if count == 8 { Ok(Action::AwaitChange) } else { Err(Error::Timeout(Duration::ZERO)) });
     running.wake(&["a"]);
     after(30.0).await;
     assert_eq!(running.passes(), 8);
@@ -107,7 +107,7 @@ async fn a_terminal_error_is_not_tried_again_soon() {
 
 #[tokio::test(start_paused = true)]
 async fn a_pass_that_panics_costs_nobody_else_anything() {
-    let running = start(2, 0, |count| if count == 1 { panic!("on purpose") } else { Ok(Again::OnChange) });
+    let running = start(2, 0, |count| if count == 1 { panic!("on purpose") } else { Ok(Action::AwaitChange) });
     running.wake(&["a"]);
     after(0.1).await;
     running.wake(&["b"]);
@@ -120,7 +120,7 @@ async fn a_pass_that_panics_costs_nobody_else_anything() {
 
 #[tokio::test(start_paused = true)]
 async fn once_stopped_no_pass_begins_and_those_under_way_end() {
-    let running = start(1, 1000, |_| Ok(Again::OnChange));
+    let running = start(1, 1000, |_| Ok(Action::AwaitChange));
     running.wake(&["a", "b"]);
     after(0.5).await;
     running.run.stop.cancel();
@@ -133,7 +133,7 @@ async fn once_stopped_no_pass_begins_and_those_under_way_end() {
 
 #[tokio::test(start_paused = true)]
 async fn dropped_it_ends_at_once() {
-    let running = start(1, 1000, |_| Ok(Again::OnChange));
+    let running = start(1, 1000, |_| Ok(Action::AwaitChange));
     running.wake(&["a"]);
     after(0.5).await;
     running.task.abort();

@@ -26,7 +26,7 @@ use ganglion::runtime::discovery::Discovery;
 use ganglion::runtime::error::Class;
 use ganglion::runtime::events;
 use ganglion::runtime::queue::Queue;
-use ganglion::runtime::run::{Again, Controller, Outcome};
+use ganglion::runtime::run::{Action, Controller, PassResult};
 use ganglion::runtime::store::Store;
 use ganglion::runtime::writer::Writer;
 use http::{Request, Response};
@@ -62,7 +62,7 @@ pub struct Pending {
 /// One of the controllers, with its queue.
 struct Part {
     queue: Arc<Queue>,
-    reconcile: Box<dyn Fn(Key) -> BoxFuture<'static, Outcome>>,
+    reconcile: Box<dyn Fn(Key) -> BoxFuture<'static, PassResult>>,
 }
 
 impl Part {
@@ -77,7 +77,7 @@ pub struct Process {
     store: Store,
     parts: [Part; 4],
     handle: Handle<Request<Body>, Response<Body>>,
-    passes: JoinSet<(usize, Key, Outcome)>,
+    passes: JoinSet<(usize, Key, PassResult)>,
     pub pending: Vec<Pending>,
     requests: u64,
     watches: [Box<dyn Hears>; 4],
@@ -179,10 +179,10 @@ impl Process {
         panic!("a pass waits for something that is no request");
     }
 
-    fn ended(&mut self, part: usize, key: Key, outcome: Outcome) {
+    fn ended(&mut self, part: usize, key: Key, outcome: PassResult) {
         let pause = match outcome {
-            Ok(Again::OnChange) => None,
-            Ok(Again::After(pause)) => Some(pause),
+            Ok(Action::AwaitChange) => None,
+            Ok(Action::RequeueAfter(pause)) => Some(pause),
             Err(error) => Some(match error.class() {
                 Class::Retry => Duration::from_secs(1),
                 Class::After(pause) => pause,
@@ -193,7 +193,7 @@ impl Process {
             let at = NOW.get() + i64::try_from(pause.as_millis()).unwrap_or(i64::MAX / 2);
             self.timers.insert((part, key.clone()), at);
         }
-        self.parts[part].queue.done(key, None);
+        self.parts[part].queue.done(key);
     }
 
     /// The answer of a request arrives.

@@ -18,7 +18,7 @@ use ganglion::logic::workload_action::Limits;
 use ganglion::logic::world::World;
 use ganglion::runtime::backoff::Backoff;
 use ganglion::runtime::error::Class;
-use ganglion::runtime::run::{Again, Controller, Outcome};
+use ganglion::runtime::run::{Action, Controller, PassResult};
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
@@ -57,7 +57,7 @@ struct Pass {
 }
 
 enum End {
-    Pass(Key, Outcome),
+    Pass(Key, PassResult),
     Round(Janitor, Duration),
 }
 
@@ -150,7 +150,7 @@ impl Process {
         // Any of them may be the next: those before it go to the end of the queue.
         for _ in 0..rng.below(queue.len()) {
             let Some(key) = queue.get().now_or_never() else { break };
-            queue.done(key.clone(), None);
+            queue.done(key.clone());
             queue.add([key]);
         }
         let Some(key) = queue.get().now_or_never() else { return false };
@@ -234,8 +234,8 @@ impl Process {
             Ok(again) => {
                 self.backoff.forget(&key);
                 match again {
-                    Again::OnChange => None,
-                    Again::After(pause) => Some(pause),
+                    Action::AwaitChange => None,
+                    Action::RequeueAfter(pause) => Some(pause),
                 }
             }
             Err(error) => {
@@ -250,7 +250,7 @@ impl Process {
         if let Some(pause) = again.filter(|pause| *pause < NEVER / 2) {
             self.timers.insert(key.clone(), after(pause));
         }
-        self.controller.ctx.store.queue::<WorkloadAction>().done(key, None);
+        self.controller.ctx.store.queue::<WorkloadAction>().done(key);
     }
 
     /// The answer of a request arrives.

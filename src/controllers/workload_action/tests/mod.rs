@@ -17,7 +17,7 @@ const STATUS: &str = "PUT /apis/ganglion.dev/v1alpha1/namespaces/shop/workloadac
 async fn a_status_is_replaced_under_our_name_for_one_version_and_is_known_at_once() {
     let api = scripted([(200, ended("2"))]);
     api.knows_action(action("1"));
-    assert_eq!(api.reconcile().await.unwrap(), Again::OnChange);
+    assert_eq!(api.reconcile().await.unwrap(), Action::AwaitChange);
     assert_eq!(api.asked(), [STATUS]);
     let body = api.body(0);
     assert_eq!(body["metadata"], json!({"namespace": "shop", "name": "go", "uid": "u1", "resourceVersion": "1"}));
@@ -31,7 +31,7 @@ async fn a_status_is_replaced_under_our_name_for_one_version_and_is_known_at_onc
 async fn after_a_conflict_the_object_is_read_and_planned_on_again() {
     let api = scripted([status(409, "Conflict", "modified"), (200, action("4")), (200, ended("5"))]);
     api.knows_action(action("1"));
-    assert_eq!(api.reconcile().await.unwrap(), Again::OnChange);
+    assert_eq!(api.reconcile().await.unwrap(), Action::AwaitChange);
     let read = "GET /apis/ganglion.dev/v1alpha1/namespaces/shop/workloadactions/go";
     assert_eq!(api.asked(), [STATUS, read, STATUS]);
     assert_eq!(api.body(2)["metadata"]["resourceVersion"], "4");
@@ -51,9 +51,9 @@ async fn conflict_upon_conflict_ends_in_the_backoff() {
 async fn an_action_that_is_gone_is_left_alone() {
     let api = scripted([status(404, "NotFound", "gone")]);
     api.knows_action(action("1"));
-    assert_eq!(api.reconcile().await.unwrap(), Again::OnChange);
+    assert_eq!(api.reconcile().await.unwrap(), Action::AwaitChange);
     assert!(api.controller.ctx.store.read(|world| world.action(&key()).is_none()));
-    assert_eq!(api.reconcile().await.unwrap(), Again::OnChange);
+    assert_eq!(api.reconcile().await.unwrap(), Action::AwaitChange);
     assert_eq!(api.asked().len(), 1);
 }
 
@@ -83,9 +83,9 @@ async fn what_an_unanswered_request_did_is_looked_up_before_anything_else_is_pla
     for _ in 0..2 {
         assert_eq!(api.reconcile().await.unwrap_err().class(), Class::Retry);
     }
-    assert_eq!(api.reconcile().await.unwrap(), Again::OnChange);
+    assert_eq!(api.reconcile().await.unwrap(), Action::AwaitChange);
     assert_eq!(api.asked(), [STATUS, read, read], "it had been done");
-    assert_eq!(api.reconcile().await.unwrap(), Again::OnChange);
+    assert_eq!(api.reconcile().await.unwrap(), Action::AwaitChange);
     assert_eq!(api.asked().len(), 3, "it is looked up once");
 }
 
@@ -103,7 +103,7 @@ async fn once_stopped_no_step_begins() {
     let api = scripted([]);
     api.knows_action(action("1"));
     api.controller.ctx.stop.cancel();
-    assert_eq!(api.reconcile().await.unwrap(), Again::OnChange);
+    assert_eq!(api.reconcile().await.unwrap(), Action::AwaitChange);
     assert_eq!(api.asked().len(), 0);
 }
 

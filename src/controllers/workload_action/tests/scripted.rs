@@ -135,7 +135,7 @@ impl Scripted {
         self.knows(PodFact { id: pod_id(), ..PodFact::default() });
     }
 
-    pub async fn reconcile(&self) -> Outcome {
+    pub async fn reconcile(&self) -> PassResult {
         Arc::clone(&self.controller).reconcile(key()).await
     }
 
