@@ -28,6 +28,12 @@ macro_rules! reasons {
                 }
             }
         }
+
+        impl AsRef<str> for $kind {
+            fn as_ref(&self) -> &str {
+                self.as_str()
+            }
+        }
     };
 }
 pub(crate) use reasons;

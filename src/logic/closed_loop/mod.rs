@@ -34,7 +34,6 @@
 
 pub mod children;
 pub mod common;
-pub mod conditions;
 pub mod decision;
 pub mod duration;
 pub mod execution;

@@ -12,7 +12,7 @@ use crate::logic::facts::{Identity, ReceiptFact, ScaleFact, SetFact};
 
 use super::context::PlanContext;
 use super::effect::{Effect, Next, Scalable, ScalableKind};
-use super::report::{self, ActionState};
+use super::report::{self, ActionHealth};
 use super::{NOTHING, identity, record};
 use crate::logic::facts::Ledger;
 
@@ -22,15 +22,15 @@ pub fn conclude(ctx: &PlanContext) -> Next {
     for slot in status.slots.iter_mut().filter(|slot| slot.step == Step::Queued) {
         slot.step = Step::Aborted;
     }
-    let state = report::ended(ctx, &status.slots);
-    finish(ctx, status, state)
+    let health = report::ended(ctx, &status.slots);
+    finish(ctx, status, health)
 }
 
 /// The end. It is recorded before the receipt is put right: what cannot begin any more cannot begin without its receipt.
-pub fn finish(ctx: &PlanContext, mut status: WorkloadActionStatus, state: ActionState) -> Next {
+pub fn finish(ctx: &PlanContext, mut status: WorkloadActionStatus, health: ActionHealth) -> Next {
     status.finished_at = Some(Time(ctx.now));
     status.queued_at = None;
-    record(ctx, report::status(ctx, status, &state))
+    record(ctx, report::status(ctx, status, &health))
 }
 
 /// What is left to do for an action that has ended: the receipt, our marks on the workload, the finalizer, the ttl.

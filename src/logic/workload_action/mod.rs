@@ -34,6 +34,7 @@ use crate::api::reasons::Reason;
 use crate::api::receipt::WorkloadActionReceiptSpec;
 use crate::api::workload_action::status::{Plan, Slot, Step};
 use crate::api::workload_action::{Mode, WorkloadAction, WorkloadActionStatus};
+use crate::logic::conditions::Health;
 use crate::logic::facts::Key;
 use crate::logic::world::World;
 use choose::Choice;
@@ -41,7 +42,6 @@ use context::{PlanContext, Verb, Work};
 use effect::{Effect, NewReceipt, Next};
 use ending::{after, conclude, finish, give_up};
 pub use refusal::refused;
-use report::ActionState;
 use scope::Stop;
 use slot::SlotNext;
 
@@ -89,7 +89,7 @@ pub fn next(key: &Key, world: &World, now: Timestamp, limits: &Limits) -> Next {
         return give_up(&ctx);
     }
     if let Err(stop) = work {
-        return finish(&ctx, status.clone(), ActionState::Failed { reason: stop.reason, message: stop.message });
+        return finish(&ctx, status.clone(), Health::Stalled(stop.reason, stop.message));
     }
     if let Some(next) = suspension(&ctx) {
         return next;
@@ -109,7 +109,7 @@ fn suspension(ctx: &PlanContext) -> Option<Next> {
         (true, None) => {
             status.suspended_at = Some(Time(ctx.now));
             let message = "stops at its next safe point; set spec.suspend to false to go on".into();
-            Some(record(ctx, report::status(ctx, status, &ActionState::Suspended { message })))
+            Some(record(ctx, report::status(ctx, status, &Health::Suspended(Reason::Suspended, message))))
         }
         (false, Some(since)) => {
             let pause = ctx.now.duration_since(since.0);
@@ -117,8 +117,8 @@ fn suspension(ctx: &PlanContext) -> Option<Next> {
                 time.0 += pause;
             }
             status.suspended_at = None;
-            let state = report::working(ctx, &status.slots);
-            Some(record(ctx, report::status(ctx, status, &state)))
+            let health = report::working(ctx, &status.slots);
+            Some(record(ctx, report::status(ctx, status, &health)))
         }
         (true, Some(_)) if ctx.working().next().is_none() => Some(NOTHING),
         _ => None,
@@ -127,7 +127,7 @@ fn suspension(ctx: &PlanContext) -> Option<Next> {
 
 /// What ends an action that has not begun.
 fn before(ctx: &PlanContext) -> Option<Next> {
-    let fail = |reason, message: String| Some(finish(ctx, ctx.status.clone(), ActionState::Failed { reason, message }));
+    let fail = |reason, message: String| Some(finish(ctx, ctx.status.clone(), Health::Stalled(reason, message)));
     if ctx.action.spec.abort {
         return fail(Reason::Aborted, "spec.abort was set before anything was done".into());
     }
@@ -153,16 +153,14 @@ fn already_executed(ctx: &PlanContext) -> Option<Next> {
     status.slots.clear();
     status.receipt = Some(name.clone());
     let again = format!("to run it once more, delete WorkloadActionReceipt {name} and apply the action anew");
-    let state = match &receipt.outcome {
-        None => {
-            ActionState::Done { reason: Reason::AlreadyExecuted, message: format!("this action ran before; {again}") }
-        }
+    let health = match &receipt.outcome {
+        None => Health::Good(Reason::AlreadyExecuted, format!("this action ran before; {again}")),
         Some(outcome) => {
             let message = format!("this action ran before and ended as {outcome}; {again}");
-            ActionState::Failed { reason: Reason::AlreadyExecuted, message }
+            Health::Stalled(Reason::AlreadyExecuted, message)
         }
     };
-    Some(finish(ctx, status, state))
+    Some(finish(ctx, status, health))
 }
 
 /// The slots that have begun: their next effect, record or wait; then those that are still to begin.
@@ -197,8 +195,8 @@ fn at_work(ctx: &PlanContext) -> Next {
 fn record_slots(ctx: &PlanContext, slots: Vec<Slot>) -> Next {
     let all = i32::try_from(slots.len()) == Ok(ctx.work.count);
     if all && slots.iter().all(|slot| slot.step == Step::Succeeded) {
-        let state = report::ended(ctx, &slots);
-        return finish(ctx, WorkloadActionStatus { slots, ..ctx.status.clone() }, state);
+        let health = report::ended(ctx, &slots);
+        return finish(ctx, WorkloadActionStatus { slots, ..ctx.status.clone() }, health);
     }
     let moves_on = slots.iter().zip(&ctx.status.slots).any(|(new, old)| goes_elsewhere(old, new));
     let status = with_slots(ctx, slots);
@@ -241,8 +239,8 @@ fn shown_slots(ctx: &PlanContext, planned: &[(&Slot, SlotNext)]) -> Vec<Slot> {
 }
 
 fn with_slots(ctx: &PlanContext, slots: Vec<Slot>) -> WorkloadActionStatus {
-    let state = report::working(ctx, &slots);
-    report::status(ctx, WorkloadActionStatus { slots, ..ctx.status.clone() }, &state)
+    let health = report::working(ctx, &slots);
+    report::status(ctx, WorkloadActionStatus { slots, ..ctx.status.clone() }, &health)
 }
 
 /// The numbers and attempts of the slots that are still to begin; None where all have, or where one has failed and so no
@@ -280,7 +278,7 @@ fn planned(ctx: &PlanContext, slots: Vec<Slot>, plan: Plan) -> Next {
     let mut status = report::status(
         ctx,
         WorkloadActionStatus { slots, ..ctx.status.clone() },
-        &ActionState::Done { reason: Reason::Planned, message },
+        &Health::Good(Reason::Planned, message),
     );
     status.slots.clear();
     status.plan = Some(plan);
@@ -304,8 +302,8 @@ fn admit(ctx: &PlanContext, slots: Vec<Slot>, plan: Plan) -> Next {
     status.queued_at = None;
     status.started_at = status.started_at.or(Some(Time(ctx.now)));
     status.receipt = Some(identity::receipt_name(ctx.action));
-    let state = report::working(ctx, &status.slots);
-    let status = Box::new(report::status(ctx, status, &state));
+    let health = report::working(ctx, &status.slots);
+    let status = Box::new(report::status(ctx, status, &health));
     Next::Do(Effect::Admit { action: ctx.id(), status, receipt: missing_receipt(ctx) })
 }
 
@@ -319,8 +317,8 @@ fn queue(ctx: &PlanContext, reason: Reason, message: String) -> Next {
         return refuse(ctx, stop, ctx.status.plan.clone().unwrap_or_default());
     }
     let status = WorkloadActionStatus { queued_at: Some(Time(since)), ..ctx.status.clone() };
-    let state = ActionState::Working { shown: Reason::Queued, why: reason, message };
-    wait(ctx, report::status(ctx, status, &state), Some(deadline.min(ctx.now + QUEUE_PACE)))
+    let health = Health::Working { reason: Reason::Queued, cause: reason, message };
+    wait(ctx, report::status(ctx, status, &health), Some(deadline.min(ctx.now + QUEUE_PACE)))
 }
 
 /// Ends what cannot begin, with nothing at work; what may only be late gets a moment.
@@ -337,12 +335,12 @@ fn refuse(ctx: &PlanContext, stop: Stop, plan: Plan) -> Next {
         (slot.step, slot.reason, slot.message) = (Step::RolledBack, Some(stop.reason), Some(stop.message.clone()));
     }
     if status.slots.iter().any(|slot| slot.step != Step::Succeeded) {
-        let state = report::working(ctx, &status.slots);
-        return record(ctx, report::status(ctx, status, &state));
+        let health = report::working(ctx, &status.slots);
+        return record(ctx, report::status(ctx, status, &health));
     }
     let done = status.slots.len();
     let share = if done > 0 { format!("{done} of {} replicas done; ", ctx.work.count) } else { String::new() };
-    finish(ctx, status, ActionState::Failed { reason: stop.reason, message: format!("{share}{}", stop.message) })
+    finish(ctx, status, Health::Stalled(stop.reason, format!("{share}{}", stop.message)))
 }
 
 /// The receipt comes before the first effect.

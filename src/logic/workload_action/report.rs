@@ -1,68 +1,35 @@
 //! What the user reads: conditions, summary and messages, made from the slots.
 
-use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-
 use crate::api::reasons::Reason;
 use crate::api::workload_action::WorkloadActionStatus;
 use crate::api::workload_action::status::{PodOnNode, Slot, Step, Summary};
 
-use crate::logic::conditions::{Stamp, condition};
+use crate::logic::conditions::{self, Health, Stamp};
 
 use super::context::{PlanContext, Verb};
 use super::place::{source_words, target_words};
 use super::verb;
 
-/// How the action is, for the summary conditions.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ActionState {
-    /// Waiting or working: `shown` is the reason of Ready, `why` that of Reconciling.
-    Working {
-        shown: Reason,
-        why: Reason,
-        message: String,
-    },
-    /// `spec.suspend`.
-    Suspended {
-        message: String,
-    },
-    Done {
-        reason: Reason,
-        message: String,
-    },
-    Failed {
-        reason: Reason,
-        message: String,
-    },
-}
+/// Health of an action.
+pub type ActionHealth = Health<Reason>;
 
 /// The status with these conditions and the summary of its slots.
-pub fn status(ctx: &PlanContext, mut status: WorkloadActionStatus, state: &ActionState) -> WorkloadActionStatus {
+pub fn status(ctx: &PlanContext, mut status: WorkloadActionStatus, health: &ActionHealth) -> WorkloadActionStatus {
     status.observed_generation = Some(ctx.generation());
     status.summary = Some(summary(ctx, &status.slots));
-    status.conditions = conditions(&ctx.status.conditions, ctx.generation(), ctx.now, state);
+    let (old, stamp) = (&ctx.status.conditions, Stamp { generation: ctx.generation(), now: ctx.now });
+    status.conditions = conditions::summary(old, health, stamp);
     if let Some(unkept) = ttl_not_honored(ctx) {
-        let (old, stamp) = (&ctx.status.conditions, Stamp { generation: ctx.generation(), now: ctx.now });
-        status.conditions.push(condition(old, "TTLHonored", "False", Reason::NotSupported.as_str(), &unkept, stamp));
+        status.conditions.push(conditions::condition(
+            old,
+            "TTLHonored",
+            "False",
+            Reason::NotSupported.as_str(),
+            &unkept,
+            stamp,
+        ));
     }
     status
-}
-
-/// The summary conditions of kstatus: Ready always; Reconciling or Stalled where they hold, never both.
-#[must_use]
-pub fn conditions(old: &[Condition], generation: i64, now: Timestamp, state: &ActionState) -> Vec<Condition> {
-    let stamp = Stamp { generation, now };
-    let new = |kind, value, reason: Reason, message: &str| condition(old, kind, value, reason.as_str(), message, stamp);
-    match state {
-        ActionState::Working { shown, why, message } => {
-            vec![new("Ready", "Unknown", *shown, message), new("Reconciling", "True", *why, message)]
-        }
-        ActionState::Suspended { message } => vec![new("Ready", "Unknown", Reason::Suspended, message)],
-        ActionState::Done { reason, message } => vec![new("Ready", "True", *reason, message)],
-        ActionState::Failed { reason, message } => {
-            vec![new("Ready", "False", *reason, message), new("Stalled", "True", *reason, message)]
-        }
-    }
 }
 
 /// Why a ttl that is asked for is not kept, if it is not: the object's manager would make it again.
@@ -147,31 +114,27 @@ fn work_words(verb: Verb, slot: &Slot, done: bool) -> String {
 
 /// How an action with these slots under way is: as the slot that is furthest behind.
 #[must_use]
-pub fn working(ctx: &PlanContext, slots: &[Slot]) -> ActionState {
+pub fn working(ctx: &PlanContext, slots: &[Slot]) -> ActionHealth {
     let open = slots.iter().filter(|slot| !slot.step.is_end());
     let Some(slot) = open.min_by_key(|slot| (slot.reason.is_none(), slot.step)) else {
-        return ActionState::Working {
-            shown: Reason::Verifying,
-            why: Reason::Verifying,
-            message: "all that was begun has ended".into(),
-        };
+        return Health::working(Reason::Verifying, "all that was begun has ended".into());
     };
     let message = slot_words(ctx.work.verb, slot);
     let step = Reason::from(slot.step);
     if slot.reason == Some(Reason::Suspended) {
-        return ActionState::Suspended { message };
+        return Health::Suspended(Reason::Suspended, message);
     }
     // Which step it is says more than why it waits, where it goes back or has to be tried again.
     let shown = match slot.step {
         Step::RollingBack | Step::Queued => step,
         _ => slot.reason.unwrap_or(step),
     };
-    ActionState::Working { shown, why: slot.reason.unwrap_or(step), message }
+    Health::Working { reason: shown, cause: slot.reason.unwrap_or(step), message }
 }
 
 /// How an action ends whose slots have all ended.
 #[must_use]
-pub fn ended(ctx: &PlanContext, slots: &[Slot]) -> ActionState {
+pub fn ended(ctx: &PlanContext, slots: &[Slot]) -> ActionHealth {
     let verb = ctx.work.verb;
     let wanted = usize::try_from(ctx.work.count).unwrap_or(0);
     let done = slots.iter().filter(|slot| slot.step == Step::Succeeded).count();
@@ -180,13 +143,13 @@ pub fn ended(ctx: &PlanContext, slots: &[Slot]) -> ActionState {
         if done < wanted {
             let advice = "for those, apply another action";
             let message = format!("{done} of {wanted} replicas done, the others were not begun any more; {advice}");
-            return ActionState::Failed { reason: Reason::Aborted, message };
+            return Health::Stalled(Reason::Aborted, message);
         }
         let message = match slots {
             [first, .., _] => format!("{}, and {} more", slot_words(verb, first), slots.len() - 1),
             all => all.first().map(|one| slot_words(verb, one)).unwrap_or_default(),
         };
-        return ActionState::Done { reason: Reason::Succeeded, message };
+        return Health::Good(Reason::Succeeded, message);
     };
     let reason = worst.reason.unwrap_or(Reason::Failed);
     let outcome = match worst.step {
@@ -202,5 +165,5 @@ pub fn ended(ctx: &PlanContext, slots: &[Slot]) -> ActionState {
         "; nothing is left changed: delete this action and apply it again to retry"
     };
     let advice = if done > 0 { "" } else { advice };
-    ActionState::Failed { reason, message: format!("{share}{outcome}: {why} ({what}){advice}") }
+    Health::Stalled(reason, format!("{share}{outcome}: {why} ({what}){advice}"))
 }

@@ -19,9 +19,9 @@ use crate::api::closed_loop::{LoopMode, Trace};
 use crate::api::decision::{ACTS_LIMIT, Act, Chosen, DecisionStatus, Entry, Outcome, REJECTED_LIMIT};
 use crate::api::monitoring::AlarmState;
 use crate::logic::closed_loop::common::{HEARTBEAT, elapsed, micro_time, number_text};
-use crate::logic::closed_loop::conditions::{self, Health, Stamp};
 use crate::logic::closed_loop::monitoring::tag;
 use crate::logic::closed_loop::rung;
+use crate::logic::conditions::{self, Health, Stamp};
 
 /// Result of the stage.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,7 +85,7 @@ impl DecisionRules {
         Decided { status, write, again }
     }
 
-    fn health(&self, status: &DecisionStatus) -> Health {
+    fn health(&self, status: &DecisionStatus) -> Health<LoopReason> {
         match self.mode {
             LoopMode::Paused => Health::Good(LoopReason::Paused, "the loop is paused".into()),
             LoopMode::Auto | LoopMode::DryRun | LoopMode::Approve if status.seq > 0 && status.history.is_empty() => {

@@ -7,8 +7,8 @@ use super::types::{EffectResult, ExecutionContext, ExecutionEffect, ExecutionSte
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::execution::{ExecutionState, ExecutionStatus, Left};
 use crate::logic::closed_loop::common::{later, micro_time};
-use crate::logic::closed_loop::conditions::{self, Health, Stamp};
 use crate::logic::closed_loop::rung;
+use crate::logic::conditions::{self, Health, Stamp};
 
 /// The delay before an effect with an unclear result is tried again.
 const RETRY: SignedDuration = SignedDuration::from_secs(2);
@@ -143,11 +143,11 @@ pub fn record(context: &ExecutionContext, mut status: ExecutionStatus) -> Execut
     ExecutionStep::Record(Box::new(status))
 }
 
-fn health(status: &ExecutionStatus) -> Health {
+fn health(status: &ExecutionStatus) -> Health<LoopReason> {
     let message = status.message.clone().unwrap_or_default();
     let reason = status.reason.unwrap_or(LoopReason::Idle);
     match status.state {
-        Some(ExecutionState::Claimed | ExecutionState::Executing) => Health::Working(reason, message),
+        Some(ExecutionState::Claimed | ExecutionState::Executing) => Health::working(reason, message),
         Some(ExecutionState::Failed | ExecutionState::Lost) => Health::Retrying(reason, message),
         Some(ExecutionState::Idle | ExecutionState::Done | ExecutionState::Limited | ExecutionState::Overtaken)
         | None => Health::Good(reason, message),

@@ -7,7 +7,7 @@ use crate::api::closed_loop::Trace;
 use crate::api::closed_loop::metric::Side;
 use crate::api::monitoring::{MonitoringStatus, UnknownMetric};
 use crate::logic::closed_loop::common::{HEARTBEAT, elapsed};
-use crate::logic::closed_loop::conditions;
+use crate::logic::conditions;
 
 /// The least time between two writes that only change the reason of a missing value: the texts of a server may differ
 /// each time.

@@ -15,7 +15,7 @@ use crate::api::monitoring::{AlarmState, MonitoringStatus, Reading, UnknownMetri
 use crate::api::sample::Tag;
 use crate::api::scalars::Number;
 use crate::logic::closed_loop::common::{elapsed, micro_time, number_text};
-use crate::logic::closed_loop::conditions::Health;
+use crate::logic::conditions::Health;
 use crate::logic::quantity;
 
 /// The longest reason of a missing value, in characters.

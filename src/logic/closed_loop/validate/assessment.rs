@@ -20,10 +20,10 @@ use crate::api::execution::{ExecutionState, ExecutionStatus};
 use crate::api::monitoring::MonitoringStatus;
 use crate::logic::closed_loop::children::{Children, children};
 use crate::logic::closed_loop::common::FieldError;
-use crate::logic::closed_loop::conditions::{self, Health, Stamp};
 use crate::logic::closed_loop::decision::DecisionRules;
 use crate::logic::closed_loop::monitoring::MonitoringRules;
 use crate::logic::closed_loop::tuning::effective_policy;
+use crate::logic::conditions::{self, Health, Stamp};
 
 /// The longest name of a loop: its children carry it in a label.
 const MAX_NAME: usize = 63;
@@ -160,11 +160,11 @@ pub fn status(
     let old = &case.status.conditions;
     let mut conditions = conditions::summary(old, &health(case, assessment, hops), stamp);
     if let Some(LoopProblem::Conflict(reason, message)) = &assessment.problem {
-        conditions.push(conditions::condition(old, "Conflict", "True", *reason, message, stamp));
+        conditions.push(conditions::condition(old, "Conflict", "True", reason.as_str(), message, stamp));
     }
     if let Some(message) = &assessment.overlap {
         let reason = LoopReason::TimescaleOverlap;
-        conditions.push(conditions::condition(old, "TimescaleOverlap", "True", reason, message, stamp));
+        conditions.push(conditions::condition(old, "TimescaleOverlap", "True", reason.as_str(), message, stamp));
     }
     let target = &case.spec.target;
     ClosedLoopStatus {
@@ -180,7 +180,7 @@ pub fn status(
     }
 }
 
-fn health(case: &AssessmentInput, assessment: &Assessment, hops: ChildStatuses) -> Health {
+fn health(case: &AssessmentInput, assessment: &Assessment, hops: ChildStatuses) -> Health<LoopReason> {
     match &assessment.problem {
         Some(LoopProblem::Spec(reason, message)) => return Health::Stalled(*reason, message.clone()),
         Some(LoopProblem::Conflict(reason, message)) => return Health::Retrying(*reason, message.clone()),
@@ -193,7 +193,7 @@ fn health(case: &AssessmentInput, assessment: &Assessment, hops: ChildStatuses) 
         return Health::Good(LoopReason::Paused, "the loop is paused".into());
     }
     let (Some(monitoring), Some(_), Some(execution)) = (hops.monitoring, hops.decision, hops.execution) else {
-        return Health::Working(LoopReason::Starting, "the loop's children are being created".into());
+        return Health::working(LoopReason::Starting, "the loop's children are being created".into());
     };
     let message = || execution.message.clone().unwrap_or_default();
     match execution.state {
@@ -211,12 +211,12 @@ fn health(case: &AssessmentInput, assessment: &Assessment, hops: ChildStatuses) 
         | None => {}
     }
     match monitoring.conditions.iter().find(|condition| condition.type_ == "Ready") {
-        None => Health::Working(LoopReason::Starting, "the loop's children are being created".into()),
+        None => Health::working(LoopReason::Starting, "the loop's children are being created".into()),
         Some(ready) if ready.status == "True" => {
             Health::Good(LoopReason::Running, "watches, decides and acts".to_owned())
         }
         Some(ready) if ready.status == "Unknown" => {
-            Health::Working(reason_of_condition(ready), no_sample_message(case, &ready.message))
+            Health::working(reason_of_condition(ready), no_sample_message(case, &ready.message))
         }
         Some(ready) => Health::Retrying(reason_of_condition(ready), ready.message.clone()),
     }
