@@ -26,7 +26,7 @@ use crate::controllers::status_cache::StatusCache;
 use crate::logic::closed_loop::decision::{Executor, settlement};
 use crate::logic::closed_loop::monitoring::tag;
 use crate::logic::closed_loop::monitoring::{MonitoringRules, Observation, ObserveContext, ObserveTrigger};
-use crate::logic::facts::Key;
+use crate::logic::facts::{Identity, Key};
 use crate::logic::world::Fact;
 use crate::logic::world::loops::Family;
 use crate::runtime::context::Context;
@@ -148,6 +148,16 @@ impl MonitoringController {
         Ok(rules.next_look(memory.status.now(), written, now).into_iter().chain([again]).min())
     }
 
+    /// Writes the status of this version of the object; where a sender wrote another sample meanwhile, of whatever version has
+    /// the status that was read. The former is cheaper for the API server, and with a sample a second almost always succeeds.
+    async fn write(&self, object: &Monitoring, id: &Identity, status: &MonitoringStatus) -> Result<Monitoring, Error> {
+        let (writer, manager) = (&self.ctx.writer, marks::MONITORING_STATUS_MANAGER);
+        match writer.replace_status(manager, id, status).await {
+            Err(Error::Conflict(_)) => writer.patch_status(manager, &id.key, &patch(object, status)?).await,
+            done => done,
+        }
+    }
+
     /// Writes the status where it is worth it, and keeps it either way.
     async fn keep(
         &self,
@@ -160,8 +170,7 @@ impl MonitoringController {
             return Ok(());
         }
         let id = object.id();
-        let patch = patch(object, &status)?;
-        let write = self.ctx.writer.patch_status::<Monitoring>(marks::MONITORING_STATUS_MANAGER, &id.key, &patch);
+        let write = self.write(object, &id, &status);
         self.ctx.write_own::<Monitoring, Monitoring>("RecordMonitoring", &**object, write).await?;
         match self.ctx.store.read(|world| world.table::<Monitoring>().get(&id.key).cloned()) {
             Some(stored) => memory.status.keep(&stored, None),
