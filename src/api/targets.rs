@@ -1,4 +1,4 @@
-//! How an action says which replicas and which nodes: shared by every member of the action union.
+//! References to workloads, pods and nodes, which all actions share.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub struct PodRef {
     pub name: String,
 }
 
-/// The nodes that replicas are taken from. The members that are set must all match.
+/// The nodes that replicas leave. All members that are set must match.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -40,7 +40,7 @@ pub struct NodeSource {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub node_name: Option<String>,
-    /// Only replicas on nodes that bear all these labels. Default: any node.
+    /// Only replicas on nodes that have all these labels, at most 16. Default: any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 16))]
     pub node_selector: Option<BTreeMap<String, String>>,
@@ -51,19 +51,19 @@ pub struct NodeSource {
     pub condition: Option<String>,
 }
 
-/// The nodes that replicas go to. The members that are set must all match; among the nodes left, the one with the largest free
-/// share of cpu and memory is taken, replicas on their way included.
+/// The nodes that replicas move to. All members that are set must match. Of the matching nodes, the one with the largest
+/// free share of cpu and memory is chosen; replicas on their way there count as running.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("has(self.nodeName) || has(self.nodeSelector) || has(self.where) || has(self.policy)").message("name at least one of nodeName, nodeSelector, where, policy"),
 )]
 pub struct Target {
-    /// This node and no other. Default: any node.
+    /// Name of the only target node. Default: any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub node_name: Option<String>,
-    /// Nodes that bear all these labels. Default: any node.
+    /// Nodes that have all these labels, at most 16. Default: any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 16))]
     pub node_selector: Option<BTreeMap<String, String>>,

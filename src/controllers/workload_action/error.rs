@@ -1,4 +1,4 @@
-//! Why an effect did not happen: a refusal that the planner decides about, or what any request may come to.
+//! Why an effect failed: a refusal that the planner decides about, or what any request may come to.
 
 use thiserror::Error;
 

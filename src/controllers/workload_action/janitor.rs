@@ -39,7 +39,7 @@ impl Janitor {
     pub async fn round(&mut self, controller: &WorkloadActionController) -> Duration {
         // An action that does not parse may have any slot: nothing can be called left over then.
         if controller.ctx.store.read(has_unreadable) {
-            warn!("janitor rests: some object of ours does not parse");
+            warn!("janitor paused: an action or receipt does not parse");
             return ROUND;
         }
         let now = controller.ctx.now();

@@ -195,7 +195,7 @@ impl WorkloadActionController {
         error: ActError,
     ) -> Result<Next, Error> {
         self.ctx.metrics.api_errors.get_or_create(&ReasonLabel { reason: error.reason() }).inc();
-        debug!(effect = act::name(effect), on = %act::target(effect), %error, "effect did not happen");
+        debug!(effect = act::name(effect), on = %act::target(effect), %error, "effect failed");
         match error {
             ActError::Refused(refusal)
                 if refusal.kind == RefusalKind::Forbidden && self.memory.doubts(key, self.ctx.now()) =>

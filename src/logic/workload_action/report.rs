@@ -1,4 +1,4 @@
-//! What the user reads: conditions, summary and messages, made from the slots.
+//! The status for users: conditions, summary and messages, derived from the slots.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -13,7 +13,7 @@ use super::context::{PlanContext, Verb};
 use super::place::{source_words, target_words};
 use super::verb;
 
-/// How the action is, for the summary conditions.
+/// The state of the action, for the summary conditions.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ActionState {
     /// Waiting or working: `shown` is the reason of Ready, `why` that of Reconciling.
@@ -48,7 +48,7 @@ pub fn status(ctx: &PlanContext, mut status: WorkloadActionStatus, state: &Actio
     status
 }
 
-/// The summary conditions of kstatus: Ready always; Reconciling or Stalled where they hold, never both.
+/// The summary conditions of kstatus: Ready always; Reconciling or Stalled if they hold, never both.
 #[must_use]
 pub fn conditions(old: &[Condition], generation: i64, now: Timestamp, state: &ActionState) -> Vec<Condition> {
     let stamp = Stamp { generation, now };
@@ -65,14 +65,14 @@ pub fn conditions(old: &[Condition], generation: i64, now: Timestamp, state: &Ac
     }
 }
 
-/// Why a ttl that is asked for is not kept, if it is not: the object's manager would make it again.
+/// Why `ttlSecondsAfterFinished` is ignored, if it is: the object's manager would create it again.
 fn ttl_not_honored(ctx: &PlanContext) -> Option<String> {
     ctx.action.spec.ttl_seconds_after_finished?;
     let manager = super::ending::gitops_manager(&ctx.action.metadata)?;
-    Some(format!("{manager} manages this object and would make it again; take it out of its repository instead"))
+    Some(format!("{manager} manages this object and would create it again; remove it from its repository instead"))
 }
 
-/// The action in short.
+/// The summary of the action.
 #[must_use]
 pub fn summary(ctx: &PlanContext, slots: &[Slot]) -> Summary {
     let work = ctx.work;
@@ -101,25 +101,25 @@ pub fn summary(ctx: &PlanContext, slots: &[Slot]) -> Summary {
     }
 }
 
-/// A slot in words: what it does and how far it is.
+/// A slot as text: what it does, its step and its message.
 #[must_use]
 pub fn slot_words(verb: Verb, slot: &Slot) -> String {
     if slot.step == Step::Succeeded {
         return work_words(verb, slot, true);
     }
     let how = match slot.step {
-        Step::Queued => "waits to be tried again",
+        Step::Queued => "waiting for a retry",
         Step::Planned => "chosen",
-        Step::Creating => "making the new pod",
+        Step::Creating => "creating the new pod",
         Step::Scheduling => "waiting for the scheduler",
         Step::Readying => "waiting until the new pod is Ready",
-        Step::Detached => "the old pod is out of its set and still serves",
-        Step::Marked => "the set's substitute is marked to go",
+        Step::Detached => "the old pod is detached from its ReplicaSet and still serves",
+        Step::Marked => "the ReplicaSet's substitute is marked for deletion",
         Step::Scaled => "the workload's replicas are changed",
-        Step::Adopted => "the new pod belongs to the set",
+        Step::Adopted => "the new pod belongs to the ReplicaSet",
         Step::Evicting => "the old pod is being evicted",
         Step::Verifying => "verifying",
-        Step::RollingBack => "going back",
+        Step::RollingBack => "rolling back",
         Step::Succeeded => "done",
         Step::RolledBack => "undone",
         Step::Failed => "failed",
@@ -133,7 +133,7 @@ pub fn slot_words(verb: Verb, slot: &Slot) -> String {
     }
 }
 
-/// What a slot does, or did, in words.
+/// What a slot does, or did, as text.
 fn work_words(verb: Verb, slot: &Slot, done: bool) -> String {
     let place = |pod: &Option<PodOnNode>| pod.as_ref().map_or("?", |pod| pod.node.as_str()).to_owned();
     let name = |pod: &Option<PodOnNode>| pod.as_ref().map_or("?", |pod| pod.name.as_str()).to_owned();
@@ -145,7 +145,7 @@ fn work_words(verb: Verb, slot: &Slot, done: bool) -> String {
     }
 }
 
-/// How an action with these slots under way is: as the slot that is furthest behind.
+/// The state of an action with these slots at work: that of the slot that is furthest behind.
 #[must_use]
 pub fn working(ctx: &PlanContext, slots: &[Slot]) -> ActionState {
     let open = slots.iter().filter(|slot| !slot.step.is_end());
@@ -153,7 +153,7 @@ pub fn working(ctx: &PlanContext, slots: &[Slot]) -> ActionState {
         return ActionState::Working {
             shown: Reason::Verifying,
             why: Reason::Verifying,
-            message: "all that was begun has ended".into(),
+            message: "every slot that was started has ended".into(),
         };
     };
     let message = slot_words(ctx.work.verb, slot);
@@ -161,7 +161,7 @@ pub fn working(ctx: &PlanContext, slots: &[Slot]) -> ActionState {
     if slot.reason == Some(Reason::Suspended) {
         return ActionState::Suspended { message };
     }
-    // Which step it is says more than why it waits, where it goes back or has to be tried again.
+    // For a slot that rolls back or is to be retried, the step says more than the reason.
     let shown = match slot.step {
         Step::RollingBack | Step::Queued => step,
         _ => slot.reason.unwrap_or(step),
@@ -169,7 +169,7 @@ pub fn working(ctx: &PlanContext, slots: &[Slot]) -> ActionState {
     ActionState::Working { shown, why: slot.reason.unwrap_or(step), message }
 }
 
-/// How an action ends whose slots have all ended.
+/// The final state of an action whose slots have all ended.
 #[must_use]
 pub fn ended(ctx: &PlanContext, slots: &[Slot]) -> ActionState {
     let verb = ctx.work.verb;
@@ -178,8 +178,8 @@ pub fn ended(ctx: &PlanContext, slots: &[Slot]) -> ActionState {
     let failed = slots.iter().filter(|slot| slot.step != Step::Succeeded);
     let Some(worst) = failed.max_by_key(|slot| slot.step == Step::Failed) else {
         if done < wanted {
-            let advice = "for those, apply another action";
-            let message = format!("{done} of {wanted} replicas done, the others were not begun any more; {advice}");
+            let advice = "apply another action for them";
+            let message = format!("{done} of {wanted} replicas done, the others were not started; {advice}");
             return ActionState::Failed { reason: Reason::Aborted, message };
         }
         let message = match slots {
@@ -199,7 +199,7 @@ pub fn ended(ctx: &PlanContext, slots: &[Slot]) -> ActionState {
     let advice = if worst.step == Step::Failed {
         ""
     } else {
-        "; nothing is left changed: delete this action and apply it again to retry"
+        "; all changes were undone: delete this action and apply it again to retry"
     };
     let advice = if done > 0 { "" } else { advice };
     ActionState::Failed { reason, message: format!("{share}{outcome}: {why} ({what}){advice}") }
