@@ -15,8 +15,8 @@ pub const ROLE_VICTIM: &str = "victim";
 /// A pod that the ReplicaSet created in place of the victim; the ReplicaSet deletes it when it adopts the replacement.
 pub const ROLE_SURPLUS: &str = "surplus";
 
-/// Annotation on a detached victim: the names of the young pods that its ReplicaSet had at that moment, separated by commas.
-/// It identifies the surplus, after a crash, too.
+/// Annotation on a detached victim: the names of the young pods that its ReplicaSet had at that moment, separated by
+/// commas. It identifies the surplus, after a crash, too.
 pub const PEERS: &str = "ganglion.dev/peers";
 
 /// Annotation on a workload whose `spec.replicas` an action changed: the slot, the old and the new number.

@@ -31,7 +31,8 @@ pub struct WorkloadActionReceiptSpec {
     /// uid of the action that ran. An action with this uid continues; any other one ends as AlreadyExecuted.
     #[schemars(length(max = 64))]
     pub action_uid: String,
-    /// Hash of the immutable part of the action's spec (SHA-256, first 40 bits, hex); also the end of the receipt's name.
+    /// Hash of the immutable part of the action's spec (SHA-256, first 40 bits, hex); also the end of the receipt's
+    /// name.
     #[schemars(length(max = 64))]
     pub spec_hash: String,
     /// When the action was about to have its first effect.

@@ -51,8 +51,8 @@ pub struct NodeSource {
     pub condition: Option<String>,
 }
 
-/// The nodes that replicas move to. All members that are set must match. Of the matching nodes, the one with the largest
-/// free share of cpu and memory is chosen; replicas on their way there count as running.
+/// The nodes that replicas move to. All members that are set must match. Of the matching nodes, the one with the
+/// largest free share of cpu and memory is chosen; replicas on their way there count as running.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(

@@ -56,15 +56,15 @@ pub use status::WorkloadActionStatus;
     validation = Rule::new("has(self.notify) == has(oldSelf.notify) && (!has(self.notify) || self.notify == oldSelf.notify)").message("notify is immutable; make a new WorkloadAction instead"),
 )]
 pub struct WorkloadActionSpec {
-    /// More replicas, on chosen nodes: raises the workload's `spec.replicas`. Exactly one of create, delete, move, swap,
-    /// moveApplication is set.
+    /// More replicas, on chosen nodes: raises the workload's `spec.replicas`. Exactly one of create, delete, move,
+    /// swap, moveApplication is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub create: Option<Create>,
     /// Fewer replicas, exactly the named or chosen ones: lowers the workload's `spec.replicas`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delete: Option<Delete>,
-    /// Replicas move to other nodes: the replacement pods are Ready on the target before the old pods are evicted. Never
-    /// writes `spec.replicas`.
+    /// Replicas move to other nodes: the replacement pods are Ready on the target before the old pods are evicted.
+    /// Never writes `spec.replicas`.
     #[serde(default, rename = "move", skip_serializing_if = "Option::is_none")]
     pub move_: Option<Move>,
     /// Replicas exchange their nodes. Not supported yet: such an action is Stalled with reason NotSupported.
@@ -81,14 +81,16 @@ pub struct WorkloadActionSpec {
     /// scheduled beside the old pod, the old pod is evicted first. Disruption budgets hold either way. Default: Never.
     #[serde(default)]
     pub disruption: Disruption,
-    /// true pauses the action at its next safe point; its timeouts do not run meanwhile. false resumes it. Default: false.
+    /// true pauses the action at its next safe point; its timeouts do not run meanwhile. false resumes it. Default:
+    /// false.
     #[serde(default)]
     pub suspend: bool,
-    /// true undoes the action if no pod was evicted yet; after the first eviction the action is completed. Default: false.
+    /// true undoes the action if no pod was evicted yet; after the first eviction the action is completed. Default:
+    /// false.
     #[serde(default)]
     pub abort: bool,
-    /// Order of admission when limits do not allow all actions at once: higher first, then older, then by name; -1000 to
-    /// 1000. Default: 0.
+    /// Order of admission when limits do not allow all actions at once: higher first, then older, then by name; -1000
+    /// to 1000. Default: 0.
     #[serde(default)]
     #[schemars(range(min = -1000, max = 1000))]
     pub priority: i32,
@@ -99,24 +101,24 @@ pub struct WorkloadActionSpec {
     #[serde(default)]
     #[schemars(range(min = 0, max = 86400))]
     pub stable_seconds: i32,
-    /// What create and delete do if an autoscaler or a GitOps tool owns `spec.replicas`: Yield ends the action as Stalled
-    /// with reason ReplicasOwnedElsewhere, Force writes `spec.replicas` anyway. Default: Yield.
+    /// What create and delete do if an autoscaler or a GitOps tool owns `spec.replicas`: Yield ends the action as
+    /// Stalled with reason ReplicasOwnedElsewhere, Force writes `spec.replicas` anyway. Default: Yield.
     #[serde(default)]
     pub on_replica_owner: OnReplicaOwner,
-    /// Receivers of a CloudEvent when the action ends, at most 8. Not supported yet: such an action is Stalled with reason
-    /// NotSupported. Default: none.
+    /// Receivers of a CloudEvent when the action ends, at most 8. Not supported yet: such an action is Stalled with
+    /// reason NotSupported. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 8))]
     pub notify: Option<Vec<Notify>>,
-    /// Once: the same action (name and spec) runs once, even if it is deleted and applied again. OncePerObject: each new
-    /// object runs. Default: Once.
+    /// Once: the same action (name and spec) runs once, even if it is deleted and applied again. OncePerObject: each
+    /// new object runs. Default: Once.
     #[serde(default)]
     pub run_policy: RunPolicy,
     /// An action that was not admitted by this time (RFC 3339) expires. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_after: Option<Time>,
-    /// Seconds from the action's end to its deletion, 0 to 31536000. Ignored, with condition TTLHonored=False, on objects
-    /// that Argo CD, Flux or Helm manage. Default: the action is not deleted.
+    /// Seconds from the action's end to its deletion, 0 to 31536000. Ignored, with condition TTLHonored=False, on
+    /// objects that Argo CD, Flux or Helm manage. Default: the action is not deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 31536000))]
     pub ttl_seconds_after_finished: Option<i32>,
@@ -232,8 +234,8 @@ pub struct MoveApplication {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 100), inner(length(min = 1, max = 253)))]
     pub order: Option<Vec<String>>,
-    /// What follows if a replica cannot move: Stop leaves the remaining replicas where they are, Continue moves the others.
-    /// Default: Stop.
+    /// What follows if a replica cannot move: Stop leaves the remaining replicas where they are, Continue moves the
+    /// others. Default: Stop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<OnFailure>,
 }
@@ -250,12 +252,13 @@ pub struct Timeouts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86400))]
     pub schedule_seconds: Option<i32>,
-    /// Seconds within which a scheduled new replica must be Ready, 1 to 86400, `stableSeconds` not included. Default: 300.
+    /// Seconds within which a scheduled new replica must be Ready, 1 to 86400, `stableSeconds` not included. Default:
+    /// 300.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86400))]
     pub ready_seconds: Option<i32>,
-    /// Seconds that disruption budgets may refuse the old pod's eviction, and seconds that its termination may take beyond
-    /// its grace period, 1 to 86400. Default: 300.
+    /// Seconds that disruption budgets may refuse the old pod's eviction, and seconds that its termination may take
+    /// beyond its grace period, 1 to 86400. Default: 300.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86400))]
     pub drain_seconds: Option<i32>,

@@ -1,6 +1,7 @@
 //! Admission: limits on how much is at work at once, and which actions exclude one another.
 //!
-//! Decides over the whole store, deterministically: by priority, then age, then name. Only slots that have started count.
+//! Decides over the whole store, deterministically: by priority, then age, then name. Only slots that have started
+//! count.
 
 use std::collections::HashMap;
 

@@ -145,8 +145,8 @@ fn pick_victims<'a>(
             Ok(()) => fit.push(pod),
         }
     }
-    // The order in which the ReplicaSet itself would delete them, as far as it depends on the pod alone: not Ready, lowest
-    // deletion cost, youngest; then by name, which makes it deterministic.
+    // The order in which the ReplicaSet itself would delete them, as far as it depends on the pod alone: not Ready,
+    // lowest deletion cost, youngest; then by name, which makes it deterministic.
     let cost = |pod: &PodFact| pod.marks.cost.as_ref().and_then(|cost| cost.parse::<i32>().ok()).unwrap_or(0);
     fit.sort_by_key(|pod| (pod.is_ready(), cost(pod), std::cmp::Reverse(pod.created), pod.id.key.name.clone()));
     plan.pods_total = i64::try_from(fit.len() + refused.len()).unwrap_or(i64::MAX);

@@ -18,8 +18,8 @@ use crate::logic::facts::{Identity, Key};
 pub enum Next {
     /// Perform this effect, then plan again.
     Do(Effect),
-    /// Wait for a change, or until this time. `report` is the status to write if the wait lasts; safety does not depend on
-    /// it.
+    /// Wait for a change, or until this time. `report` is the status to write if the wait lasts; safety does not depend
+    /// on it.
     Wait { until: Option<Timestamp>, report: Option<Box<WorkloadActionStatus>> },
 }
 
@@ -31,9 +31,9 @@ pub enum Effect {
         action: Identity,
         status: Box<WorkloadActionStatus>,
     },
-    /// Writes a status that reserves nodes, pods or places within limits, which another action may plan to take at the same
-    /// time. It is planned again and reserved under one lock. The receipt may be written in parallel; if that fails, the
-    /// planner asks for it again, so its result is not reported.
+    /// Writes a status that reserves nodes, pods or places within limits, which another action may plan to take at the
+    /// same time. It is planned again and reserved under one lock. The receipt may be written in parallel; if that
+    /// fails, the planner asks for it again, so its result is not reported.
     Admit {
         action: Identity,
         status: Box<WorkloadActionStatus>,
@@ -130,8 +130,8 @@ pub enum PodChange {
     Unmark { cost: Option<String> },
 }
 
-/// The properties of a pod that a slot may mark. The patch tests them instead of the version, which changes all the time
-/// while the kubelet starts the pod.
+/// The properties of a pod that a slot may mark. The patch tests them instead of the version, which changes all the
+/// time while the kubelet starts the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimable {
     /// The label, with its value, that ties the pod to its set.
@@ -147,13 +147,14 @@ pub struct Claimable {
 pub enum Patch {
     /// RFC 7386, with uid and version inside.
     Merge(Value),
-    /// RFC 6902, with `test` operations. A test for `null` holds if nothing is at that path (seen on a real control plane); a
-    /// failed test is a 422 without a cause.
+    /// RFC 6902, with `test` operations. A test for `null` holds if nothing is at that path (seen on a real control
+    /// plane); a failed test is a 422 without a cause.
     Json(Value),
 }
 
 impl PodChange {
-    /// The patch that makes the change. It fails if the pod is another one, or if what the change depends on has changed.
+    /// The patch that makes the change. It fails if the pod is another one, or if what the change depends on has
+    /// changed.
     #[must_use]
     pub fn patch(&self, pod: &Identity) -> Patch {
         let mut patch = match self {
@@ -203,8 +204,8 @@ fn mark(uid: &str, slot: &str, rests_on: &Claimable) -> Value {
     Value::Array(patch)
 }
 
-/// The owner reference to an action, not as controller: the pod is deleted if the action vanishes, and a GitOps tool does
-/// not prune the pod as an orphan of its own.
+/// The owner reference to an action, not as controller: the pod is deleted if the action vanishes, and a GitOps tool
+/// does not prune the pod as an orphan of its own.
 #[must_use]
 pub fn action_owner(action: &Identity) -> Value {
     json!({

@@ -26,8 +26,8 @@ pub fn conclude(ctx: &PlanContext) -> Next {
     finish(ctx, status, state)
 }
 
-/// Ends the action. The end is recorded before the receipt is corrected: an action that has ended cannot start again while
-/// its receipt is missing.
+/// Ends the action. The end is recorded before the receipt is corrected: an action that has ended cannot start again
+/// while its receipt is missing.
 pub fn finish(ctx: &PlanContext, mut status: WorkloadActionStatus, state: ActionState) -> Next {
     status.finished_at = Some(Time(ctx.now));
     status.queued_at = None;
@@ -72,8 +72,8 @@ fn receipt_put_right(ctx: &PlanContext) -> Option<Effect> {
     }
 }
 
-/// An object that still has the ledger of one of the action's slots: the workload, then those of its ReplicaSets that have a
-/// copy, since the Deployment controller copies annotations to them and never removes one.
+/// An object that still has the ledger of one of the action's slots: the workload, then those of its ReplicaSets that
+/// have a copy, since the Deployment controller copies annotations to them and never removes one.
 fn ledger_left(ctx: &PlanContext, slot: &Slot) -> Option<Scalable> {
     let name = ctx.key(&slot.workload.name);
     let ours = |scale: &ScaleFact| {
@@ -108,8 +108,8 @@ fn expire(ctx: &PlanContext) -> Option<Next> {
     Some(Next::Wait { until: Some(due), report: None })
 }
 
-/// The receipt of an action that a loop created. It is deleted with the action: otherwise each decision would leave one for
-/// ever. The loop's Execution records by itself which decisions were carried out.
+/// The receipt of an action that a loop created. It is deleted with the action: otherwise each decision would leave one
+/// for ever. The loop's Execution records by itself which decisions were carried out.
 fn receipt_of_a_loop(ctx: &PlanContext) -> Option<Identity> {
     let mut owners = ctx.action.metadata.owner_references.iter().flatten();
     owners.find(|owner| owner.kind == Execution::kind(&()))?;
@@ -139,7 +139,8 @@ fn let_go(ctx: &PlanContext) -> Next {
     Next::Do(Effect::RemoveFinalizer { action: ctx.id(), finalizers })
 }
 
-/// The tool that manages an object from a repository, identified by the labels and annotations of Argo CD, Flux and Helm.
+/// The tool that manages an object from a repository, identified by the labels and annotations of Argo CD, Flux and
+/// Helm.
 pub fn gitops_manager(meta: &ObjectMeta) -> Option<&'static str> {
     let labels = meta.labels.iter().flatten();
     let marks: Vec<&str> = labels.chain(meta.annotations.iter().flatten()).map(|(key, _)| key.as_str()).collect();

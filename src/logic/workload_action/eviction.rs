@@ -44,10 +44,11 @@ impl<'a> View<'a> {
         if self.budget_moves() && !self.overdue(step, CALM).unwrap_or(false) {
             return self.hold(step, None, None, self.deadline(step, CALM));
         }
-        // A set that is short because of a quota would create a pod as soon as the old one is gone, until it sees its lower
-        // `spec.replicas`.
+        // A set that is short because of a quota would create a pod as soon as the old one is gone, until it sees its
+        // lower `spec.replicas`.
         if self.ctx.work.verb == Verb::Delete && self.pods().is_some_and(|pods| pods.is_short()) {
-            let message = "the ReplicaSet has fewer pods than it wants although spec.replicas was lowered; its controller is behind";
+            let message =
+                "the ReplicaSet has fewer pods than spec.replicas, which was lowered; its controller is behind";
             return self.hold_or_back(step, Reason::SetStuck, message.into(), self.ctx.drain_time());
         }
         if self.overdue(step, self.ctx.drain_time()).unwrap_or(false) {
@@ -56,7 +57,8 @@ impl<'a> View<'a> {
         SlotNext::Do(Effect::Evict { pod: victim.id.clone() })
     }
 
-    /// The set deletes its surplus before the old pod is evicted: if it deletes another pod instead, the old one still serves.
+    /// The set deletes its surplus before the old pod is evicted: if it deletes another pod instead, the old one still
+    /// serves.
     fn surplus_first(&self, step: Step) -> Option<SlotNext> {
         let (surplus, pods) = self.surplus().filter(|_| !self.slot.break_first || self.taken_in())?;
         if pods.excess() > 0 {
@@ -66,8 +68,9 @@ impl<'a> View<'a> {
         Some(self.release(step, surplus, &pods))
     }
 
-    /// Whether the disruption controller is about to write a budget's status: its counts are stale, or a pod is terminating.
-    /// An eviction that conflicts with such a write costs half a second (`EvictionsRetry` of kube-apiserver).
+    /// Whether the disruption controller is about to write a budget's status: its counts are stale, or a pod is
+    /// terminating. An eviction that conflicts with such a write costs half a second (`EvictionsRetry` of
+    /// kube-apiserver).
     fn budget_moves(&self) -> bool {
         let Some(scope) = self.scope else { return false };
         let (world, labels) = (self.ctx.world, scope.labels());
@@ -104,8 +107,8 @@ impl<'a> View<'a> {
         SlotNext::Record(slot)
     }
 
-    /// Waits for an adopted pod to become Ready, with the same timeouts as any new pod. A pod that stays unschedulable is
-    /// deleted, so that its set can create one without the pin.
+    /// Waits for an adopted pod to become Ready, with the same timeouts as any new pod. A pod that stays unschedulable
+    /// is deleted, so that its set can create one without the pin.
     fn await_taken_in(&self, pod: &PodFact) -> SlotNext {
         let step = Step::Verifying;
         let (reason, message, timeout) = match &pod.node {
@@ -126,7 +129,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The end of a slot whose new pod is gone after its adoption: others deleted it, or the slot did since no node took it.
+    /// The end of a slot whose new pod is gone after its adoption: others deleted it, or the slot did since no node
+    /// took it.
     fn replacement_is_lost(&self) -> SlotNext {
         let then = "its ReplicaSet creates another one, on a node that the scheduler chooses";
         match (self.slot.reason, &self.slot.message) {

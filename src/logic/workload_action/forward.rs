@@ -14,8 +14,8 @@ use super::scope::Scope;
 use super::set::Pods;
 use super::slot::{SlotNext, View};
 
-/// How long a set may have no substitute although it has its full number of pods before the slot concludes that somebody
-/// scaled the workload, and rolls back.
+/// How long a set may have no substitute although it has its full number of pods before the slot concludes that
+/// somebody scaled the workload, and rolls back.
 const SETTLE: SignedDuration = SignedDuration::from_secs(5);
 
 /// How long after our watches broke the ReplicaSet controller may act on a stale list of pods: it watches pods and
@@ -55,8 +55,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whether others deleted the old pod before its eviction. It does not matter once the set has adopted the new pod, or
-    /// `spec.replicas` is lowered.
+    /// Whether others deleted the old pod before its eviction. It does not matter once the set has adopted the new pod,
+    /// or `spec.replicas` is lowered.
     fn victim_lost(&self) -> bool {
         let lowered = self.ctx.work.verb == Verb::Delete && self.scaled();
         self.slot.victim.is_some() && !self.slot.evicting && !self.victim_runs() && !lowered && !self.taken_in()
@@ -121,7 +121,8 @@ impl<'a> View<'a> {
         ))
     }
 
-    /// Marks the surplus: the pod that the set created in place of the detached one, and deletes when it adopts the new one.
+    /// Marks the surplus: the pod that the set created in place of the detached one, and deletes when it adopts the new
+    /// one.
     fn claim(&self, step: Step) -> SlotNext {
         let Some(pods) = self.pods() else { return self.hold(step, None, None, None) };
         if let Some(next) = self.replacement_failure(step) {
@@ -225,8 +226,8 @@ impl<'a> View<'a> {
         rollback::scale(self, scope, by, false, peers)
     }
 
-    /// Until when the ReplicaSet controller may see a lower `spec.replicas` before it sees the mark on the surplus, and so
-    /// delete another pod. An adoption needs no such wait: it arrives by the same watch as the mark.
+    /// Until when the ReplicaSet controller may see a lower `spec.replicas` before it sees the mark on the surplus, and
+    /// so delete another pod. An adoption needs no such wait: it arrives by the same watch as the mark.
     pub fn catching_up(&self, step: Step) -> Option<Timestamp> {
         let until = self.ctx.world.broken_off()? + CATCH_UP;
         let in_time = !self.overdue(step, self.ctx.drain_time()).unwrap_or(false);
@@ -240,8 +241,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Break before make: the new pod needs the room that the old one frees. A substitute without a node would compete for
-    /// that room, so it goes first: the set adopts the new pod unscheduled and deletes the marked substitute.
+    /// Break before make: the new pod needs the room that the old one frees. A substitute without a node would compete
+    /// for that room, so it goes first: the set adopts the new pod unscheduled and deletes the marked substitute.
     fn make_room(&self) -> SlotNext {
         let waits = |pod: &&PodFact| pod.is_active() && pod.node.is_none();
         match (self.replacement.filter(waits), self.surplus(), &self.scope) {

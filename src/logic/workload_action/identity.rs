@@ -41,8 +41,8 @@ pub fn slot_id(action_uid: &str, index: i32) -> String {
     digest(&[action_uid, &index.to_string()], 16)
 }
 
-/// Name of a slot's new pod in one attempt: in the style of the ReplicaSet's own names, and deterministic, so that it cannot
-/// be created twice.
+/// Name of a slot's new pod in one attempt: in the style of the ReplicaSet's own names, and deterministic, so that it
+/// cannot be created twice.
 #[must_use]
 pub fn replacement_name(set_name: &str, slot: &str, attempt: i32) -> String {
     let mut name = set_name.to_owned();

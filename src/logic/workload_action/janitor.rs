@@ -12,8 +12,8 @@ use crate::logic::facts::Ledger;
 use crate::logic::facts::{Identity, Key, PodFact};
 use crate::logic::world::World;
 
-/// How long an object must be without its action before it counts as a leftover. It covers an action that is deleted and
-/// created again, and a status that arrives after the pod's mark.
+/// How long an object must be without its action before it counts as a leftover. It covers an action that is deleted
+/// and created again, and a status that arrives after the pod's mark.
 pub const GRACE: SignedDuration = SignedDuration::from_secs(10);
 
 /// When each object (by uid and slot) was first seen without its action.
@@ -21,7 +21,8 @@ pub const GRACE: SignedDuration = SignedDuration::from_secs(10);
 pub struct Leftovers(HashMap<(String, String), Timestamp>);
 
 impl Leftovers {
-    /// The effects that are due now, in the order of names, and when to sweep again, if any object is still within [`GRACE`].
+    /// The effects that are due now, in the order of names, and when to sweep again, if any object is still within
+    /// [`GRACE`].
     pub fn sweep(&mut self, world: &World, now: Timestamp) -> (Vec<Effect>, Option<Timestamp>) {
         let mut left = HashMap::new();
         let mut due: Vec<(Key, Effect)> = Vec::new();
@@ -44,8 +45,8 @@ impl Leftovers {
     }
 }
 
-/// The workloads and ReplicaSets whose ledger names a slot that no action has. An action that has ended removes its ledger
-/// by itself.
+/// The workloads and ReplicaSets whose ledger names a slot that no action has. An action that has ended removes its
+/// ledger by itself.
 fn ledgers(world: &World) -> Vec<(Identity, String, Option<Effect>)> {
     let deployments = world.deployments().map(|one| (ScalableKind::Deployment, &one.id, &one.scale));
     let sets = world.sets().map(|one| (ScalableKind::ReplicaSet, &one.id, &one.scale));
@@ -72,8 +73,8 @@ fn orphans(world: &World) -> impl Iterator<Item = (&PodFact, &str)> {
         .filter(|(_, slot)| world.action_of(slot).is_none())
 }
 
-/// Removes the marks from a pod that a set owns, and deletes a replacement that was not adopted. A detached victim stays: it
-/// still serves, and the garbage collector deletes it with its action.
+/// Removes the marks from a pod that a set owns, and deletes a replacement that was not adopted. A detached victim
+/// stays: it still serves, and the garbage collector deletes it with its action.
 fn cleanup(world: &World, pod: &PodFact) -> Option<Effect> {
     let id = pod.id.clone();
     if let Some(owner) = &pod.controller {

@@ -1,8 +1,8 @@
 //! The planner of WorkloadActions: takes the observed world, returns the next step.
 //!
-//! [`next`] is pure and total. It is called again after every effect and every change, and keeps nothing between two calls:
-//! a crash between any two effects changes nothing. What must survive a crash is stored in the action's status (the intent,
-//! before the first effect of its kind), on the pods (marks) and on the workload (ledger).
+//! [`next`] is pure and total. It is called again after every effect and every change, and keeps nothing between two
+//! calls: a crash between any two effects changes nothing. What must survive a crash is stored in the action's status
+//! (the intent, before the first effect of its kind), on the pods (marks) and on the workload (ledger).
 
 pub mod effect;
 pub mod identity;
@@ -245,8 +245,8 @@ fn with_slots(ctx: &PlanContext, slots: Vec<Slot>) -> WorkloadActionStatus {
     report::status(ctx, WorkloadActionStatus { slots, ..ctx.status.clone() }, &state)
 }
 
-/// Index and attempt of each slot that has not started; None if all have, or if one has failed, since no other is started
-/// then.
+/// Index and attempt of each slot that has not started; None if all have, or if one has failed, since no other is
+/// started then.
 fn unfilled(ctx: &PlanContext) -> Option<Vec<(i32, i32)>> {
     let slots = &ctx.status.slots;
     if ctx.aborted() || slots.iter().any(|slot| slot.step.is_end() && slot.step != Step::Succeeded) {
@@ -323,7 +323,8 @@ fn queue(ctx: &PlanContext, reason: Reason, message: String) -> Next {
     wait(ctx, report::status(ctx, status, &state), Some(deadline.min(ctx.now + QUEUE_PACE)))
 }
 
-/// Ends an action that cannot start and has nothing at work. Where the cause may be a late watch, it waits for [`GRACE`].
+/// Ends an action that cannot start and has nothing at work. Where the cause may be a late watch, it waits for
+/// [`GRACE`].
 fn refuse(ctx: &PlanContext, stop: Stop, plan: Plan) -> Next {
     let until = ctx.created() + GRACE;
     if stop.soon && ctx.now < until && until <= ctx.now + GRACE {

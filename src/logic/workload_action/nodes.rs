@@ -1,7 +1,7 @@
 //! Which nodes can take a new replica, which is best, and why the others are refused.
 //!
-//! The default scheduler decides about every pod; this only avoids attempts that cannot succeed, and explains why. Source of
-//! the rules: kube-scheduler's NodeUnschedulable, TaintToleration, NodeAffinity and NodeResourcesFit.
+//! The default scheduler decides about every pod; this only avoids attempts that cannot succeed, and explains why.
+//! Source of the rules: kube-scheduler's NodeUnschedulable, TaintToleration, NodeAffinity and NodeResourcesFit.
 
 use std::collections::HashMap;
 
@@ -85,8 +85,8 @@ impl<'a> Nodes<'a> {
         expression.matches(&view).map_err(|error| error.to_string())
     }
 
-    /// The share of the node's scarcest resource that stays free with one more such pod, in thousandths; or why the node
-    /// cannot take the pod.
+    /// The share of the node's scarcest resource that stays free with one more such pod, in thousandths; or why the
+    /// node cannot take the pod.
     pub fn assess(&self, node: &NodeFact, pod: Option<&PodSpec>) -> Result<i64, NodeRefusal> {
         let name = &node.id.key.name;
         let refuse = |reason, message: String| Err((reason, message));

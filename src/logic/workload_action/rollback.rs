@@ -33,8 +33,8 @@ pub fn next(view: &View) -> SlotNext {
         .unwrap_or_else(|| SlotNext::Record(ended(view)))
 }
 
-/// Whether the slot was completed after all: an eviction was accepted and its answer lost, or others deleted the old pod
-/// after the set had adopted the new one.
+/// Whether the slot was completed after all: an eviction was accepted and its answer lost, or others deleted the old
+/// pod after the set had adopted the new one.
 fn carried_through(view: &View) -> bool {
     match view.ctx.work.verb {
         Verb::Create => view.taken_in(),
@@ -65,7 +65,8 @@ fn victim_back(view: &View) -> Option<SlotNext> {
     Some(view.attach(victim, scope))
 }
 
-/// Marks the pod that the set deletes when the old pod is back: the new pod if the set has adopted it, else the surplus.
+/// Marks the pod that the set deletes when the old pod is back: the new pod if the set has adopted it, else the
+/// surplus.
 fn substitute(view: &View, pods: &Pods) -> Option<SlotNext> {
     // Even if the surplus still exists: it may have become the substitute of another detached replica.
     if let Some(pod) = view.replacement.filter(|pod| view.taken_in() && pod.is_active() && pod.marks.slot.is_none()) {

@@ -216,8 +216,8 @@ impl<'a> Scope<'a> {
         deployment.in_rollout() || populated.count() > 1
     }
 
-    /// The rollout in progress, if any: a newer set, a change that the controller has not observed yet, or pods of several
-    /// templates.
+    /// The rollout in progress, if any: a newer set, a change that the controller has not observed yet, or pods of
+    /// several templates.
     pub fn rollout(&self, world: &'a World) -> Option<String> {
         let deployment = self.deployment?;
         let name = &deployment.id.key.name;

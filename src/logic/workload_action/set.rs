@@ -1,8 +1,9 @@
 //! The arithmetic of one ReplicaSet: which of its pods is a surplus, for which slot, and whether adding a pod is safe.
 //!
-//! A ReplicaSet that has one pod too many chooses which one it deletes. The slot controls the choice as long as, at every
-//! moment, at least as many pods are marked (lowest deletion cost) as the set has too many, and every other pod is Ready.
-//! Source: the victim order of kube-controller-manager (`ActivePodsWithRanks`), and trials on a real control plane.
+//! A ReplicaSet that has one pod too many chooses which one it deletes. The slot controls the choice as long as, at
+//! every moment, at least as many pods are marked (lowest deletion cost) as the set has too many, and every other pod
+//! is Ready. Source: the victim order of kube-controller-manager (`ActivePodsWithRanks`), and trials on a real control
+//! plane.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -26,8 +27,8 @@ const MOST_PEERS: usize = 400;
 pub struct Pods<'a> {
     world: &'a World,
     set: &'a SetFact,
-    /// The least and the most pods that the set may have to keep: its own replicas, the workload's, and those of our last
-    /// change. They differ until the workload's controller has updated the set.
+    /// The least and the most pods that the set may have to keep: its own replicas, the workload's, and those of our
+    /// last change. They differ until the workload's controller has updated the set.
     least: i32,
     most: i32,
     /// The text of the workload's ledger.
@@ -89,8 +90,8 @@ impl<'a> Pods<'a> {
         self.active().find(|pod| pod.marks.slot.is_none() && !pod.is_ready())
     }
 
-    /// Names of the young pods that the set has, or had until a slot detached them: a pod that is created later is not among
-    /// them.
+    /// Names of the young pods that the set has, or had until a slot detached them: a pod that is created later is not
+    /// among them.
     pub fn peers(&self, action_created: Timestamp) -> Vec<String> {
         let namespace = &self.set.id.key.namespace;
         let out = self.world.slots_on(&self.set.id.uid).filter_map(|slot| slot.victim.as_ref());
@@ -102,8 +103,8 @@ impl<'a> Pods<'a> {
         young.into_iter().take(MOST_PEERS).map(|pod| pod.id.key.name.clone()).collect()
     }
 
-    /// The pod for this slot to mark: one that the set created in place of a detached pod, or for one more replica. Every slot
-    /// without a surplus gets a different pod.
+    /// The pod for this slot to mark: one that the set created in place of a detached pod, or for one more replica.
+    /// Every slot without a surplus gets a different pod.
     pub fn unclaimed(&self, slot: &'a Slot) -> Option<&'a PodFact> {
         let known: Vec<&str> = self.world.slots_on(&self.set.id.uid).filter_map(known_victim).collect();
         let is_free =
@@ -138,8 +139,9 @@ impl<'a> Pods<'a> {
         move |pod| created.is_none_or(|created| is_young(pod, created)) && !peers.contains(&pod.id.key.name)
     }
 
-    /// A marked pod whose slot does not need it any more, since the set deleted another marked pod in its place. A pod of a
-    /// slot whose recorded step is before the end of the exchange does not count: the set may be about to delete it.
+    /// A marked pod whose slot does not need it any more, since the set deleted another marked pod in its place. A pod
+    /// of a slot whose recorded step is before the end of the exchange does not count: the set may be about to delete
+    /// it.
     pub fn orphan(&self) -> Option<&'a PodFact> {
         self.marked().find(|pod| {
             let slot = pod.marks.slot.as_deref().unwrap_or_default();
@@ -148,7 +150,8 @@ impl<'a> Pods<'a> {
         })
     }
 
-    /// Whether the slot is between its detachment (or its change of the replicas) and the deletion of the resulting surplus.
+    /// Whether the slot is between its detachment (or its change of the replicas) and the deletion of the resulting
+    /// surplus.
     pub fn needs_surplus(&self, slot: &Slot) -> bool {
         let namespace = &self.set.id.key.namespace;
         let pod = |name: &str| self.world.pod(&Key::new(namespace, name));
@@ -176,7 +179,8 @@ impl<'a> Pods<'a> {
         self.excess() < i64::try_from(self.marked().count()).unwrap_or(i64::MAX)
     }
 
-    /// Whether the set, which has not seen its current replicas, may delete more pods than are marked if it gets one more.
+    /// Whether the set, which has not seen its current replicas, may delete more pods than are marked if it gets one
+    /// more.
     pub fn may_let_more_go(&self) -> bool {
         self.behind && !self.may_take_in()
     }
@@ -191,9 +195,9 @@ impl<'a> Pods<'a> {
 /// Whether the workload's replicas may not have reached the ReplicaSet controller, or we do not see yet that they have.
 fn is_behind(scope: &Scope) -> bool {
     let Some(deployment) = scope.deployment else { return scope.set.behind };
-    // The Deployment controller copies the ledger to its newest set before it changes that set's replicas: a set without it
-    // is an older one, or our copy of it is stale. It never removes a copy, so a ledger that only the set has means nothing:
-    // it was removed from the Deployment.
+    // The Deployment controller copies the ledger to its newest set before it changes that set's replicas: a set
+    // without it is an older one, or our copy of it is stale. It never removes a copy, so a ledger that only the set
+    // has means nothing: it was removed from the Deployment.
     let copied = deployment.scale.ledger.is_none() || scope.set.scale.ledger == deployment.scale.ledger;
     let is_old = scope.set.revision == deployment.revision && !copied;
     scope.set.behind || deployment.observed_generation < deployment.generation || is_old

@@ -1,8 +1,8 @@
 //! One slot: its step by the world, and how it waits, rolls back and ends.
 //!
-//! The step is derived from the world, not from the recorded step: from labels and owners of the pods, the ledger, and two
-//! recorded facts (`evicting`, `scaled`). So a crash needs no recovery.
-//! The effects are in [`super::forward`], [`super::replacement`] and [`super::eviction`], undoing in [`super::rollback`].
+//! The step is derived from the world, not from the recorded step: from labels and owners of the pods, the ledger, and
+//! two recorded facts (`evicting`, `scaled`). So a crash needs no recovery. The effects are in [`super::forward`],
+//! [`super::replacement`] and [`super::eviction`], undoing in [`super::rollback`].
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -131,7 +131,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Whether the slot is before its point of no return: no eviction was accepted, and no new replica adopted for good.
+    /// Whether the slot is before its point of no return: no eviction was accepted, and no new replica adopted for
+    /// good.
     pub fn can_go_back(&self) -> bool {
         match self.ctx.work.verb {
             Verb::Create => !self.taken_in(),
