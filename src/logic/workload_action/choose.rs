@@ -121,15 +121,38 @@ fn pick_victims<'a>(
             format!("more than one PodDisruptionBudget selects the pods of {}; nothing can evict them", words(scope));
         return Err(Stop::now(Reason::BudgetsOverlap, message));
     }
-    let taken = |pod: &PodFact| pod.marks.slot.is_some() || admission::is_taken(ctx, pod);
     if let Some(pod) = named {
         plan.pods = vec![choice_of(pod, true, "named by the action")];
         plan.pods_total = 1;
-        if taken(pod) {
+        if is_in_use(ctx, pod) {
             return Ok(Err(format!("pod {} is in use by another action", pod.id.key.name)));
         }
         return Ok(Ok(vec![Victim(Some(pod))]));
     }
+    let (mut fit, busy) = candidates(ctx, scope, count, plan)?;
+    if fit.len() >= count {
+        fit.truncate(count);
+        return Ok(Ok(fit.into_iter().map(|pod| Victim(Some(pod))).collect()));
+    }
+    if fit.len() + busy >= count {
+        return Ok(Err(format!("{busy} replicas of {} are in use by other actions", words(scope))));
+    }
+    let place = ctx.work.from.map_or(String::new(), |from| format!(" on {}", source_words(from)));
+    let message = format!(
+        "{count} replicas asked for, {} of {} are available{place}; lower count, or see `status.plan.pods`",
+        fit.len() + busy,
+        words(scope)
+    );
+    Err(Stop::soon(Reason::NotEnoughReplicas, message))
+}
+
+/// The replicas that fit, in the order in which they are chosen, and how many more would fit if no other action used them.
+fn candidates<'a>(
+    ctx: &PlanContext<'a>,
+    scope: &Scope<'a>,
+    count: usize,
+    plan: &mut Plan,
+) -> Result<(Vec<&'a PodFact>, usize), Stop> {
     let source = Filter::source(ctx.world, ctx.work.from)?;
     let target = Filter::target(ctx.world, if ctx.work.from.is_none() { ctx.work.to } else { None })?;
     let nodes = Nodes::new(ctx.world);
@@ -138,7 +161,7 @@ fn pick_victims<'a>(
     for pod in Pods::of(ctx.world, scope).active() {
         match eligible(ctx, &nodes, pod, &source, &target) {
             Err(why) => refused.push(choice_of(pod, false, &why)),
-            Ok(()) if taken(pod) => {
+            Ok(()) if is_in_use(ctx, pod) => {
                 busy += 1;
                 refused.push(choice_of(pod, false, "in use by another action"));
             }
@@ -154,20 +177,12 @@ fn pick_victims<'a>(
         fit.iter().enumerate().map(|(rank, pod)| choice_of(pod, rank < count, rank_words(rank < count))).collect();
     plan.pods.append(&mut refused);
     cut(&mut plan.pods, &mut plan.truncated);
-    if fit.len() >= count {
-        fit.truncate(count);
-        return Ok(Ok(fit.into_iter().map(|pod| Victim(Some(pod))).collect()));
-    }
-    if fit.len() + busy >= count {
-        return Ok(Err(format!("{busy} replicas of {} are in use by other actions", words(scope))));
-    }
-    let place = ctx.work.from.map_or(String::new(), |from| format!(" on {}", source_words(from)));
-    let message = format!(
-        "{count} replicas asked for, {} of {} are available{place}; lower count, or see `status.plan.pods`",
-        fit.len() + busy,
-        words(scope)
-    );
-    Err(Stop::soon(Reason::NotEnoughReplicas, message))
+    Ok((fit, busy))
+}
+
+/// Whether any slot works on this pod.
+fn is_in_use(ctx: &PlanContext, pod: &PodFact) -> bool {
+    pod.marks.slot.is_some() || admission::is_taken(ctx, pod)
 }
 
 fn rank_words(chosen: bool) -> &'static str {
