@@ -52,8 +52,8 @@ fn it_says_when_a_quota_refuses_pods() {
     assert!(cluster.api.sets.values().next().unwrap().status.failure.is_none());
 }
 
-/// Takes one pod out and another one in, with everything else going on at random; `mark` as the protocol has it. Tells
-/// whether exactly the substitute went.
+/// Detaches one pod and attaches another, with all other steps at random; `mark` follows the protocol. Returns whether
+/// exactly the substitute was deleted.
 fn exchange(seed: u64, pause: usize, mark: bool) -> bool {
     let mut cluster = settled(seed, 3);
     let mut rng = Rng::new(seed ^ 0xabcd);
