@@ -1,5 +1,5 @@
 //! The process' watches: one for each kind, each at its own pace. A list is asked for, taken, and arrives, and anything
-//! may happen in between. What only answers to our own requests told of is looked up after it, as `runtime::watch`
+//! may happen in between. Objects known only from answers to our own requests are read after it, as `runtime::watch`
 //! does: at once, and when every request of before the list has been answered.
 //!
 //! The only place that puts facts into what the controller knows.
