@@ -26,12 +26,12 @@ pub struct Settings {
 #[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct WorkloadActions {
-    /// How many replicas may be at work at once. In each: `null` or 0 is unlimited.
+    /// The most replicas at work at once. In each: `null` or 0 is unlimited.
     pub limits: LimitSettings,
-    /// How many actions are looked at at the same time, 1 to 1000. Default: 16.
+    /// Number of actions reconciled at the same time, 1 to 1000. Default: 16.
     pub concurrency: usize,
-    /// Seconds after which an action that has not ended is looked at again though nothing changed, 10 to 86400. It backs
-    /// up what a watch might have missed. Default: 300.
+    /// Seconds after which an action that has not ended is requeued if nothing changed, 10 to 86400. It backs up the watches.
+    /// Default: 300.
     pub resync_seconds: u64,
 }
 
@@ -47,7 +47,7 @@ pub struct LimitSettings {
     pub per_workload: Option<usize>,
     /// Leaving one node. Default: 5.
     pub per_source_node: Option<usize>,
-    /// Coming to one node. Default: 5.
+    /// Moving to one node. Default: 5.
     pub per_target_node: Option<usize>,
 }
 

@@ -47,7 +47,7 @@ impl Request {
         self.resource == "leases" || self.verb == "watch" || self.verb == "list"
     }
 
-    /// Something that is told, and that no controller reacts to.
+    /// A report that no controller reacts to.
     pub fn is_record(&self) -> bool {
         self.resource == "events" || self.resource.ends_with("/status")
     }

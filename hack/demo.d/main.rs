@@ -43,7 +43,7 @@ pub struct Options {
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 enum Play {
-    /// Replicas are moved, created and deleted exactly as told, and none is lost.
+    /// Replicas are moved, created and deleted exactly as asked, and none is lost.
     Moves,
     /// A loop watches, decides and scales, and a slow one tunes it.
     Loops,
@@ -106,7 +106,7 @@ fn hints(play: Play) -> &'static [&'static str] {
 
 /// The whole demo of moves; false if something was not as promised.
 async fn moves(screen: &Screen, stage: &mut Stage) -> Result<bool> {
-    screen.title("Ganglion: replicas go exactly where they are told, and none is lost on the way");
+    screen.title("Ganglion: replicas move exactly where they are sent, and none is lost on the way");
     stage.build(screen).await?;
     let (client, namespace) = stage.place()?;
     let eye = Eye::open(&client, &namespace).await?;

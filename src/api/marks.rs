@@ -1,44 +1,43 @@
 //! Labels, annotations, finalizers and field managers: every name that this operator writes on an object.
 
-/// Annotation on each pod that an action is working on: the id of the slot that has it.
+/// Annotation on each pod that an action works on: the id of the slot.
 pub const SLOT: &str = "ganglion.dev/slot";
 
-/// Annotation beside [`SLOT`]: what the pod is to its slot, one of [`ROLE_REPLACEMENT`], [`ROLE_VICTIM`], [`ROLE_SURPLUS`].
+/// Annotation beside [`SLOT`]: the role of the pod, one of [`ROLE_REPLACEMENT`], [`ROLE_VICTIM`], [`ROLE_SURPLUS`].
 pub const ROLE: &str = "ganglion.dev/role";
 
-/// A pod made by the operator, not yet handed to its ReplicaSet.
+/// A pod that the operator created and its ReplicaSet has not adopted yet.
 pub const ROLE_REPLACEMENT: &str = "replacement";
 
-/// A pod taken out of its ReplicaSet, about to be evicted.
+/// A pod detached from its ReplicaSet, about to be evicted.
 pub const ROLE_VICTIM: &str = "victim";
 
-/// A pod that the ReplicaSet made in place of the victim, chosen to go when the replacement comes in.
+/// A pod that the ReplicaSet created in place of the victim; the ReplicaSet deletes it when it adopts the replacement.
 pub const ROLE_SURPLUS: &str = "surplus";
 
-/// Annotation on a detached victim: the young pods that its set had at that moment, so that the surplus can be told
-/// from them also after a crash. Comma-separated names.
+/// Annotation on a detached victim: the names of the young pods that its ReplicaSet had at that moment, separated by
+/// commas. It identifies the surplus, after a crash, too.
 pub const PEERS: &str = "ganglion.dev/peers";
 
-/// Annotation on a workload whose `spec.replicas` an action changed: which slot, from what to what, see
-/// [`crate::logic::workload_action::ledger`].
+/// Annotation on a workload whose `spec.replicas` an action changed: the slot, the old and the new number.
 pub const LEDGER: &str = "ganglion.dev/ledger";
 
-/// Kubernetes' annotation that ranks the pods of a ReplicaSet when it has too many: lowest goes first.
+/// Kubernetes' annotation that ranks the pods of a ReplicaSet that has too many: the lowest is deleted first.
 pub const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 /// The lowest deletion cost there is.
 pub const LOWEST_COST: &str = "-2147483648";
 
-/// Label by which a Deployment's ReplicaSets know their pods.
+/// Label that ties pods to the ReplicaSets of a Deployment.
 pub const POD_TEMPLATE_HASH: &str = "pod-template-hash";
 
-/// Annotation of a Deployment and its ReplicaSets: the number of the revision.
+/// Annotation on a Deployment and its ReplicaSets: the number of the revision.
 pub const REVISION: &str = "deployment.kubernetes.io/revision";
 
-/// Finalizer on a running action: it is undone or carried through before it goes.
+/// Finalizer on a running action: the action is undone or completed before it is deleted.
 pub const FINALIZER: &str = "ganglion.dev/workload-action";
 
-/// Field manager of everything the workload-action controller writes, statuses aside.
+/// Field manager of everything that the workload-action controller writes, except statuses.
 pub const MANAGER: &str = "ganglion/workload-action";
 
 /// Field manager of the status of WorkloadActions.

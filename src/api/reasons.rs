@@ -1,4 +1,4 @@
-//! The reasons of WorkloadActions: one closed set of words, used alike for conditions, slots, events and metrics.
+//! The reasons of WorkloadActions: one closed set of words for conditions, slots, events and metrics.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -39,31 +39,31 @@ macro_rules! reasons {
 pub(crate) use reasons;
 
 reasons! {
-    /// Why a WorkloadAction, or one of its slots, is as it is. The docs of each word say what it means to the user.
+    /// The reason for the state of a WorkloadAction or of one of its slots.
     Reason:
 
-    // Ends well.
-    /// Everything asked for was done and verified.
+    // Success.
+    /// Everything was done and verified.
     Succeeded,
     /// The same action ran before, as its receipt says; nothing was done.
     AlreadyExecuted,
     /// mode: Plan; `status.plan` says what would be done.
     Planned,
 
-    // Under way: the step of the slot that is furthest behind.
-    /// Waiting for its turn.
+    // In progress: the step of the slot that is furthest behind.
+    /// Waiting for admission.
     Queued,
-    /// The new replica is being made.
+    /// The new replica is being created.
     Creating,
     /// The new replica waits for the scheduler.
     Scheduling,
     /// The new replica is scheduled and not yet Ready for long enough.
     Readying,
-    /// The old replica was taken out of its ReplicaSet; it still serves.
+    /// The old replica was detached from its ReplicaSet; it still serves.
     Detached,
-    /// The ReplicaSet's substitute is marked to go.
+    /// The ReplicaSet's substitute is marked for deletion.
     Marked,
-    /// The workload's replicas were changed.
+    /// The workload's `spec.replicas` was changed.
     Scaled,
     /// The new replica belongs to the ReplicaSet.
     Adopted,
@@ -71,21 +71,21 @@ reasons! {
     Evicting,
     /// Everything was done; its outcome is being verified.
     Verifying,
-    /// What was done is being undone.
+    /// The changes are being undone.
     RollingBack,
-    /// Everything that was done is undone.
+    /// All changes were undone.
     RolledBack,
     /// Ended without success.
     Failed,
     /// `spec.suspend` is true.
     Suspended,
 
-    // Waits.
-    /// As many replicas are moving as the operator's settings allow.
+    // Waiting.
+    /// The operator's settings allow no more replicas at once.
     LimitReached,
-    /// Another action has this workload, and the two cannot run together.
+    /// Another action works on this workload, and the two cannot run together.
     WorkloadBusy,
-    /// Another action has this pod.
+    /// Another action works on this pod.
     VictimBusy,
     /// A rollout of the workload is in flight.
     RolloutInProgress,
@@ -94,7 +94,7 @@ reasons! {
     /// A PodDisruptionBudget does not allow the eviction.
     BudgetBlocked,
 
-    // Refused before anything was done.
+    // Refused before any effect.
     /// A member of the spec, or a kind of workload, that this version does not handle.
     NotSupported,
     /// An expression that does not parse, or names something unknown.
@@ -103,11 +103,11 @@ reasons! {
     WorkloadNotFound,
     /// The pod does not exist.
     PodNotFound,
-    /// Fewer replicas are there than the action is to take.
+    /// Fewer replicas are available than the action asks for.
     NotEnoughReplicas,
     /// The node does not exist.
     NodeNotFound,
-    /// No node is left of those that the target allows.
+    /// No node that the target allows can take the replica.
     NoCandidateNode,
     /// The replica is on the target already.
     AlreadyOnTarget,
@@ -121,17 +121,17 @@ reasons! {
     NodeExcluded,
     /// The node has no room for the pod.
     NodeFull,
-    /// No label of the set's selector can be taken off a pod without a Service or budget losing it.
+    /// No label of the ReplicaSet's selector can be removed from a pod without a Service or budget losing the pod.
     NoDetachLabel,
-    /// An autoscaler or GitOps tool owns the number of replicas.
+    /// An autoscaler or GitOps tool owns `spec.replicas`.
     ReplicasOwnedElsewhere,
     /// More than one PodDisruptionBudget selects the pod, so that nothing may evict it.
     BudgetsOverlap,
 
-    // Gave up.
-    /// Its turn did not come within queueSeconds.
+    // Failure.
+    /// The action was not admitted within queueSeconds.
     QueueTimedOut,
-    /// It had not begun by notAfter.
+    /// The action was not admitted by notAfter.
     Expired,
     /// `spec.abort` was set, or the action was deleted while it ran.
     Aborted,
@@ -151,7 +151,7 @@ reasons! {
     NodeGone,
     /// The old replica was deleted by somebody else.
     VictimGone,
-    /// The old replica does not end.
+    /// The old replica does not terminate.
     VictimStuck,
     /// A rollout of the workload began.
     RolloutStarted,
@@ -161,9 +161,9 @@ reasons! {
     WorkloadGone,
     /// The ReplicaSet controller does not react.
     SetStuck,
-    /// The watches broke off a moment ago; the ReplicaSet controller's may have, too.
+    /// The operator's watches broke a moment ago; those of the ReplicaSet controller may have broken, too.
     WatchesBroken,
-    /// The API server refused a request of ours; the message says which right or rule.
+    /// The API server refused a request of the operator; the message names the missing right or the rule.
     Forbidden,
 }
 

@@ -4,9 +4,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
-/// Proof that a WorkloadAction was begun. It has no owner, so it stays when the action is deleted, pruned or expires:
-/// an action that is applied again finds it and ends as AlreadyExecuted, with no effect. Delete the receipt to let the
-/// action run once more.
+/// Proof that a WorkloadAction was started. It has no owner, so it remains when the action is deleted or pruned: an
+/// action that is applied again finds it and ends as AlreadyExecuted without any effect. Delete the receipt to run the
+/// action again.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[kube(
     group = "ganglion.dev",
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
     category = "ganglion",
     namespaced,
     derive = "PartialEq",
-    doc = "Proof that a WorkloadAction was begun. Delete it to let the same action run once more.",
+    doc = "Proof that a WorkloadAction was started. Delete it to run the same action again.",
     printcolumn(name = "Action", type_ = "string", json_path = ".spec.actionName"),
     printcolumn(name = "Outcome", type_ = "string", json_path = ".spec.outcome"),
     printcolumn(name = "Executed", type_ = "date", json_path = ".spec.executedAt"),
@@ -28,15 +28,16 @@ pub struct WorkloadActionReceiptSpec {
     /// Name of the action that ran, in the receipt's namespace.
     #[schemars(length(max = 253))]
     pub action_name: String,
-    /// uid of the action that ran. An action with this uid goes on with its work; any other one ends as AlreadyExecuted.
+    /// uid of the action that ran. An action with this uid continues; any other one ends as AlreadyExecuted.
     #[schemars(length(max = 64))]
     pub action_uid: String,
-    /// Hash of the immutable part of the action's spec (SHA-256, first 40 bits, hex); also the end of the receipt's name.
+    /// Hash of the immutable part of the action's spec (SHA-256, first 40 bits, hex); also the end of the receipt's
+    /// name.
     #[schemars(length(max = 64))]
     pub spec_hash: String,
-    /// When the action started, just before its first effect.
+    /// When the action was about to have its first effect.
     pub executed_at: Time,
-    /// Failed, if the action did not fully succeed. Unset if it succeeded or still runs.
+    /// Failed if the action did not fully succeed. Unset: it succeeded, or still runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub outcome: Option<String>,

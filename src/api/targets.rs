@@ -1,4 +1,4 @@
-//! References to workloads, pods and nodes, shared by every member of the action union.
+//! References to workloads, pods and nodes, which all actions share.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub struct PodRef {
     pub name: String,
 }
 
-/// The nodes that replicas are taken from. A node must match all members that are set.
+/// The nodes that replicas leave. All members that are set must match.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -40,7 +40,7 @@ pub struct NodeSource {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub node_name: Option<String>,
-    /// Only replicas on nodes with all these labels. Default: any node.
+    /// Only replicas on nodes that have all these labels, at most 16. Default: any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 16))]
     pub node_selector: Option<BTreeMap<String, String>>,
@@ -51,19 +51,19 @@ pub struct NodeSource {
     pub condition: Option<String>,
 }
 
-/// The nodes that replicas go to. A node must match all members that are set. Of these nodes, the one with the largest free
-/// share of cpu and memory is chosen. Replicas that actions are still placing count as running there.
+/// The nodes that replicas move to. All members that are set must match. Of the matching nodes, the one with the
+/// largest free share of cpu and memory is chosen; replicas on their way there count as running.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("has(self.nodeName) || has(self.nodeSelector) || has(self.where) || has(self.policy)").message("name at least one of nodeName, nodeSelector, where, policy"),
 )]
 pub struct Target {
-    /// Only this node. Default: any node.
+    /// Name of the only target node. Default: any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub node_name: Option<String>,
-    /// Only nodes with all these labels. Default: any node.
+    /// Nodes that have all these labels, at most 16. Default: any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 16))]
     pub node_selector: Option<BTreeMap<String, String>>,

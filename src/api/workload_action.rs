@@ -56,65 +56,69 @@ pub use status::WorkloadActionStatus;
     validation = Rule::new("has(self.notify) == has(oldSelf.notify) && (!has(self.notify) || self.notify == oldSelf.notify)").message("notify is immutable; make a new WorkloadAction instead"),
 )]
 pub struct WorkloadActionSpec {
-    /// More replicas, on chosen nodes: raises the workload's `spec.replicas`. Exactly one of create, delete, move, swap,
-    /// moveApplication is set.
+    /// More replicas, on chosen nodes: raises the workload's `spec.replicas`. Exactly one of create, delete, move,
+    /// swap, moveApplication is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub create: Option<Create>,
     /// Fewer replicas, exactly the named or chosen ones: lowers the workload's `spec.replicas`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delete: Option<Delete>,
-    /// Replicas change their node: replacements are Ready on the target before the old pods leave. Never writes
-    /// `spec.replicas`.
+    /// Replicas move to other nodes: the replacement pods are Ready on the target before the old pods are evicted.
+    /// Never writes `spec.replicas`.
     #[serde(default, rename = "move", skip_serializing_if = "Option::is_none")]
     pub move_: Option<Move>,
-    /// Replicas change places. Not supported yet: such an action is Stalled with reason NotSupported.
+    /// Replicas exchange their nodes. Not supported yet: such an action is Stalled with reason NotSupported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swap: Option<Swap>,
-    /// Every replica of several workloads leaves one place for another. Not supported yet: such an action is Stalled with
-    /// reason NotSupported.
+    /// Moves every replica of several workloads from some nodes to others. Not supported yet: such an action is Stalled
+    /// with reason NotSupported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub move_application: Option<MoveApplication>,
     /// Execute carries the action out; Plan fills `status.plan` and stops without any effect. Default: Execute.
     #[serde(default)]
     pub mode: Mode,
-    /// Never: the number of Ready replicas does not fall below what is asked for. Allowed: where a replacement cannot be
-    /// scheduled beside the old pod, the old pod goes first. Disruption budgets hold either way. Default: Never.
+    /// Never: the number of Ready replicas does not fall below `spec.replicas`. Allowed: if a replacement pod cannot be
+    /// scheduled beside the old pod, the old pod is evicted first. Disruption budgets hold either way. Default: Never.
     #[serde(default)]
     pub disruption: Disruption,
-    /// Stops the action at its next safe point, with its clocks standing still, until it is false again. Default: false.
+    /// true pauses the action at its next safe point; its timeouts do not run meanwhile. false resumes it. Default:
+    /// false.
     #[serde(default)]
     pub suspend: bool,
-    /// Undoes the action as long as no pod was evicted; after that it is carried through. Default: false.
+    /// true undoes the action if no pod was evicted yet; after the first eviction the action is completed. Default:
+    /// false.
     #[serde(default)]
     pub abort: bool,
-    /// Which action goes first where not all may run at once: higher first, then older, then by name. Default: 0.
+    /// Order of admission when limits do not allow all actions at once: higher first, then older, then by name; -1000
+    /// to 1000. Default: 0.
     #[serde(default)]
     #[schemars(range(min = -1000, max = 1000))]
     pub priority: i32,
-    /// How long each part may take. Default: the defaults of its members.
+    /// How long each phase may take. Default: the defaults of its members.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeouts: Option<Timeouts>,
-    /// Seconds that a new replica must stay Ready before the old one leaves. Default: 0.
+    /// Seconds that a new replica must stay Ready before the old one is evicted, 0 to 86400. Default: 0.
     #[serde(default)]
     #[schemars(range(min = 0, max = 86400))]
     pub stable_seconds: i32,
-    /// What create and delete do where an autoscaler or a GitOps tool owns `spec.replicas`: Yield (Stalled, reason
-    /// ReplicasOwnedElsewhere) or Force (write all the same). Default: Yield.
+    /// What create and delete do if an autoscaler or a GitOps tool owns `spec.replicas`: Yield ends the action as
+    /// Stalled with reason ReplicasOwnedElsewhere, Force writes `spec.replicas` anyway. Default: Yield.
     #[serde(default)]
     pub on_replica_owner: OnReplicaOwner,
-    /// Receivers of a CloudEvent at the end. Not supported yet: such an action is Stalled with reason NotSupported.
+    /// Receivers of a CloudEvent when the action ends, at most 8. Not supported yet: such an action is Stalled with
+    /// reason NotSupported. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 8))]
     pub notify: Option<Vec<Notify>>,
-    /// Once: the same action (name and spec) has one effect, also when it is deleted and applied again. OncePerObject:
-    /// each new object runs. Default: Once.
+    /// Once: the same action (name and spec) runs once, even if it is deleted and applied again. OncePerObject: each
+    /// new object runs. Default: Once.
     #[serde(default)]
     pub run_policy: RunPolicy,
-    /// An action that has not begun by this time (RFC 3339) expires. Default: no limit.
+    /// An action that was not admitted by this time (RFC 3339) expires. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_after: Option<Time>,
-    /// Seconds after its end at which the action is deleted. Ignored, with condition TTLHonored=False, on objects that
-    /// Argo CD, Flux or Helm manage. Default: it stays.
+    /// Seconds from the action's end to its deletion, 0 to 31536000. Ignored, with condition TTLHonored=False, on
+    /// objects that Argo CD, Flux or Helm manage. Default: the action is not deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 31536000))]
     pub ttl_seconds_after_finished: Option<i32>,
@@ -126,15 +130,15 @@ pub struct WorkloadActionSpec {
 pub struct Create {
     /// The workload that gets more replicas.
     pub workload: WorkloadRef,
-    /// Where the new replicas run.
+    /// Nodes that the new replicas run on.
     pub to: Target,
-    /// How many more, 1 to 100. Default: 1.
+    /// Number of new replicas, 1 to 100. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
     pub count: Option<i32>,
 }
 
-/// Replicas to remove: a pod by name, or as many of a workload, from chosen nodes.
+/// Replicas to remove: a pod by name, or a number of a workload's replicas, from chosen nodes.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -148,16 +152,16 @@ pub struct Delete {
     /// The one replica to remove.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodRef>,
-    /// Nodes that the replicas are taken from, with workload. Default: any node.
+    /// Nodes that the replicas are removed from; only with workload. Default: any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<NodeSource>,
-    /// How many replicas go, 1 to 100, with workload. Default: 1.
+    /// Number of replicas to remove, 1 to 100; only with workload. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
     pub count: Option<i32>,
 }
 
-/// Replicas to move: a pod by name, or as many of a workload, from chosen nodes.
+/// Replicas to move: a pod by name, or a number of a workload's replicas, from chosen nodes.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -171,24 +175,24 @@ pub struct Move {
     /// The one replica to move.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodRef>,
-    /// Nodes that the replicas leave, with workload. Default: any node that is not a target.
+    /// Nodes that the replicas leave; only with workload. Default: any node that is not a target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<NodeSource>,
-    /// Where they go.
+    /// Nodes that the replicas move to.
     pub to: Target,
-    /// How many replicas move, 1 to 100, with workload. Default: 1.
+    /// Number of replicas to move, 1 to 100; only with workload. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
     pub count: Option<i32>,
 }
 
-/// Replicas that change places.
+/// Replicas that exchange their nodes.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Swap {
-    /// The replica that changes places with the others.
+    /// The replica on one side.
     pub replica: SwapSide,
-    /// The replicas on the other side, one or more.
+    /// The replicas on the other side, 1 to 16.
     #[schemars(length(min = 1, max = 16))]
     pub with: Vec<SwapSide>,
 }
@@ -200,69 +204,71 @@ pub struct Swap {
     validation = Rule::new("has(self.workload) != has(self.pod)").message("set exactly one of workload, pod"),
 )]
 pub struct SwapSide {
-    /// The workload one of whose replicas changes place. Exactly one of workload, pod is set.
+    /// The workload that the replica belongs to. Exactly one of workload, pod is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload: Option<WorkloadRef>,
-    /// The replica that changes place.
+    /// The replica itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodRef>,
-    /// Nodes that the replica is on, with workload. Default: any node.
+    /// Nodes that the replica is on; only with workload. Default: any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<NodeSource>,
 }
 
-/// All replicas of several workloads that leave one place for another.
+/// All replicas of several workloads, which move from some nodes to others.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct MoveApplication {
-    /// The workloads that bear all these labels.
+    /// The workloads that have all these labels, at most 16.
     #[schemars(extend("maxProperties" = 16))]
     pub selector: BTreeMap<String, String>,
     /// Nodes that the replicas leave.
     pub from: NodeSource,
-    /// Where they go.
+    /// Nodes that the replicas move to.
     pub to: Target,
-    /// How many replicas move at once, 1 to 100. Default: 1.
+    /// Number of replicas that move at once, 1 to 100. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
     pub max_parallel: Option<i32>,
-    /// Names of workloads that go first, in this order. Default: by name.
+    /// Names of the workloads that move first, in this order, at most 100. Default: by name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 100), inner(length(min = 1, max = 253)))]
     pub order: Option<Vec<String>>,
-    /// Stop leaves the rest where it is when a replica cannot move; Continue goes on with the others. Default: Stop.
+    /// What follows if a replica cannot move: Stop leaves the remaining replicas where they are, Continue moves the
+    /// others. Default: Stop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<OnFailure>,
 }
 
-/// How long each part of an action may take.
+/// How long each phase of an action may take.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Timeouts {
-    /// Seconds that the action may wait for its turn, 1 to 86400. Default: 600.
+    /// Seconds that the action may wait for its admission, 1 to 86400. Default: 600.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86400))]
     pub queue_seconds: Option<i32>,
-    /// Seconds in which a new replica must be scheduled, 1 to 86400. Default: 120.
+    /// Seconds within which a new replica must be scheduled, 1 to 86400. Default: 120.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86400))]
     pub schedule_seconds: Option<i32>,
-    /// Seconds in which a scheduled new replica must be Ready, 1 to 86400, `stableSeconds` not counted. Default: 300.
+    /// Seconds within which a scheduled new replica must be Ready, 1 to 86400, `stableSeconds` not included. Default:
+    /// 300.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86400))]
     pub ready_seconds: Option<i32>,
-    /// Seconds that disruption budgets may refuse the old pod's eviction, and that its end may take, 1 to 86400.
-    /// Default: 300.
+    /// Seconds that disruption budgets may refuse the old pod's eviction, and seconds that its termination may take
+    /// beyond its grace period, 1 to 86400. Default: 300.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 86400))]
     pub drain_seconds: Option<i32>,
 }
 
-/// A receiver of the action's end.
+/// A receiver of the CloudEvent that reports the action's end.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Notify {
-    /// http or https address that a CloudEvents 1.0 request is sent to.
+    /// http or https URL that a CloudEvents 1.0 request is sent to.
     #[schemars(length(min = 8, max = 2048), regex(pattern = "^https?://"))]
     pub url: String,
     /// Secret of this namespace whose key `hmac` signs the request. Default: unsigned.

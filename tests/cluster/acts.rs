@@ -1,4 +1,4 @@
-//! The three actions of these tests, told alike: what is asked for, and what must have come of it.
+//! The three actions of these tests in one form: what is asked for, and the expected result.
 
 use anyhow::{Result, ensure};
 use serde_json::Value;

@@ -186,7 +186,7 @@ fn prometheus_is_asked_over_tls_with_a_password_that_the_account_may_read() {
         scaled(world).await?;
         let all = world.kubectl(&["get", "loop,mon,dec,exe", "-o", "yaml"], None).await?;
         let log = world.operator.lock().await.log_tail(usize::MAX);
-        ensure!(!all.contains("password:") && !all.contains("wrong") && !log.contains("wrong"), "a secret is told");
+        ensure!(!all.contains("password:") && !all.contains("wrong") && !log.contains("wrong"), "a secret is shown");
         Ok(())
     });
 }

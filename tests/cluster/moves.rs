@@ -199,7 +199,7 @@ fn what_kubectl_shows_reads_well() {
         let row = ["go", "Move", &format!("Pod/{pod}"), &home, &node, "1/1", "True", "Succeeded"];
         ensure!(lines[1][..8] == row, "{table}");
         let events = world.kubectl(&["get", "events", "--field-selector", "involvedObject.name=go"], None).await?;
-        ensure!(events.contains("Succeeded"), "no event tells of the end:\n{events}");
+        ensure!(events.contains("Succeeded"), "no event reports the end:\n{events}");
         Ok(())
     });
 }

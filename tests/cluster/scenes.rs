@@ -27,7 +27,7 @@ impl Scene {
         Self::set(world, app, replicas, Workload::deployment(app, replicas).guarded()).await
     }
 
-    /// The same scene, told from now on.
+    /// The same scene, with its history from now on.
     pub fn again(&self, world: &World) -> Self {
         Self { app: self.app.clone(), replicas: self.replicas, tale: Story::begin(&world.eye, &self.app) }
     }

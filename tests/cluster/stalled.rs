@@ -1,4 +1,4 @@
-//! Bad input that only a look at the cluster can tell: `Stalled`, with a reason and words that say what to do, and no
+//! Bad input that only the state of the cluster shows: `Stalled`, with a reason and words that say what to do, and no
 //! effect at all.
 
 use anyhow::{Result, ensure};
@@ -220,7 +220,7 @@ async fn make_not_owned(world: &World, node: &str) -> Result<()> {
 
 #[test]
 fn pods_that_are_no_replicas() {
-    story("stalled-strangers", async |world| {
+    story("stalled-not-owned", async |world| {
         make_not_owned(world, "node-3").await?;
         let named = |seen: &testkit::eye::Seen, app: &str| {
             seen.pods

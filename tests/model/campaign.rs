@@ -1,8 +1,8 @@
-//! Runs as many random situations as the budget allows, and makes each failure small enough to read.
+//! Runs as many random situations as the time budget allows, and reduces each failure to a small one.
 //!
-//! `GANGLION_MODEL_SEED` is the base seed: the run of that very seed comes first, so a failing seed is replayed by setting it.
-//! `GANGLION_MODEL_SECONDS` and `GANGLION_MODEL_STEPS` bound the campaign; `GANGLION_MODEL_KEEP` goes on after a failure and
-//! counts each rule that was broken.
+//! `GANGLION_MODEL_SEED` is the base seed: the run of that very seed comes first, so setting it replays a failing seed.
+//! `GANGLION_MODEL_SECONDS` and `GANGLION_MODEL_STEPS` bound the campaign; `GANGLION_MODEL_KEEP` goes on after a
+//! failure and counts each rule that was broken.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -35,7 +35,7 @@ pub fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// The base seed: what was asked for, or one of the moment.
+/// The base seed: that of the environment, or one from the clock.
 pub fn base_seed() -> u64 {
     let moment = || std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |now| now.as_secs());
     variable("GANGLION_MODEL_SEED").unwrap_or_else(moment)
@@ -51,7 +51,7 @@ pub fn guarded(setup: &Setup, flaw: Flaw, trace: bool) -> Done {
     })
 }
 
-/// Runs seeds from `base` on until the budget is used up, or a rule is broken and `keep` is not asked for.
+/// Runs seeds from `base` on until the budget is used up, or until a rule is broken and `keep` is not set.
 pub fn campaign(base: u64, flaw: Flaw) -> Report {
     let seconds = Duration::from_secs(variable("GANGLION_MODEL_SECONDS").unwrap_or(DEFAULT_SECONDS));
     let steps = variable("GANGLION_MODEL_STEPS").unwrap_or(u64::MAX);

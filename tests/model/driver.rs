@@ -1,4 +1,5 @@
-//! Drives a run: the cluster settles, then everything happens in random order, then others stop and all must come to rest.
+//! Drives a run: the cluster settles, then steps of all parts follow in random order, then others stop and all must
+//! rest.
 
 mod operate;
 
@@ -22,13 +23,13 @@ use crate::scripts::{What, When};
 use crate::setup::{Choice, Setup};
 use crate::stage;
 
-/// Seconds of the cluster's time in which everything must have ended once others stop.
+/// Seconds of the cluster's time within which everything must end after others stop.
 const TIMEOUT: i64 = 24 * 3600;
 
-/// Rounds in which everybody had a turn, without time passing, after which it is no work any more but a circle.
+/// The most rounds of all parts without time passing: more means an endless loop.
 const MOST_ROUNDS: usize = 300;
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Done {
     pub steps: u64,
@@ -53,7 +54,7 @@ pub struct Run<'a> {
     steps: u64,
 }
 
-/// Runs this situation; with `trace`, the answer has one line for each step.
+/// Runs this situation; with `trace`, the result has one line for each step.
 pub fn run(setup: &Setup, flaw: Flaw, trace: bool) -> Done {
     let mut run = Run::new(setup, flaw, trace);
     let result = run.all();
@@ -74,7 +75,7 @@ impl<'a> Run<'a> {
             cues: Vec::new(),
             writes: 0,
             flaw,
-            operator: Process::start(&runtime, flaw.limits(&setup.limits), flaw.lie()),
+            operator: Process::start(&runtime, flaw.limits(&setup.limits), flaw.misreading()),
             runtime,
             invariants: Invariants::new(setup.limits.clone()),
             foreign: Foreign::default(),
@@ -95,7 +96,7 @@ impl<'a> Run<'a> {
         Done { steps: self.steps, ends: self.invariants.ends, violation, lines }
     }
 
-    /// Nodes and workloads are there and have settled before anything else happens.
+    /// Creates nodes and workloads and lets them settle.
     pub fn begin(&mut self) -> Result<(), Violation> {
         let api = &mut self.cluster.api;
         for node in &self.setup.nodes {
@@ -120,7 +121,7 @@ impl<'a> Run<'a> {
         self.invariants.take(&mut self.cluster, &Cause::Foreign)?;
         for account in self.invariants.accounts.values_mut() {
             account.settle();
-            // What does not fit into the cluster is not there from the beginning.
+            // What does not fit into the cluster is missing from the start.
             account.ever_disturbed = account.serving < account.asked;
             account.disturbed = account.ever_disturbed;
         }
@@ -207,7 +208,7 @@ impl<'a> Run<'a> {
         Ok(did)
     }
 
-    /// Others have stopped; everybody else gets a fair share until nobody has anything left to do.
+    /// Others have stopped; all parts take steps until none has anything left to do.
     pub fn settle(&mut self) -> Result<(), Violation> {
         self.cluster.api.say(|| "others stop".to_owned());
         if self.cues.is_empty() {
@@ -247,7 +248,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Does what the script says comes next, if it is time.
+    /// Performs the script's next cue, if it is due.
     fn cue(&mut self) -> Result<bool, Violation> {
         let Some((when, what)) = self.cues.first().copied() else { return Ok(false) };
         if !stage::is_time(when, self.writes, &self.cluster.api) {
@@ -258,7 +259,7 @@ impl<'a> Run<'a> {
         Ok(true)
     }
 
-    /// Everybody's suspended actions go on.
+    /// Resumes all suspended actions.
     fn resume_all(&mut self) -> Result<(), Violation> {
         for pick in 0..64 {
             let suspended = self.cluster.api.actions.values().any(|one| one.spec.suspend && !one.finished());

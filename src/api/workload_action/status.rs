@@ -1,4 +1,4 @@
-//! Status of a WorkloadAction: what is intended, how far it is, and what came of it.
+//! Status of a WorkloadAction: its plan, its progress and its result.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::KubeSchema;
@@ -8,25 +8,25 @@ use serde::{Deserialize, Serialize};
 use crate::api::reasons;
 use crate::api::targets::WorkloadRef;
 
-/// At most as many entries stand in a list of the status; a count and `truncated` say when there were more.
+/// The most entries that a list of the status has; a count and `truncated` say when there were more.
 pub const LIST_LIMIT: usize = 100;
 
 /// What the operator says about a WorkloadAction. Written by the workload-action controller alone.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkloadActionStatus {
-    /// The generation of the spec that this status speaks of; -1 before any controller has seen the object.
+    /// The generation of the spec that this status is about; -1 before any controller has seen the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready always; Reconciling while it works; Stalled when it ended without success; TTLHonored where a ttl is asked
-    /// for and cannot be kept.
+    /// Ready always; Reconciling while the action runs; Stalled when it ended without success; TTLHonored=False when
+    /// `ttlSecondsAfterFinished` is set and ignored.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
     /// The action in short, for the columns of `kubectl get`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<Summary>,
-    /// What was chosen, and why the other candidates were not.
+    /// The chosen nodes and pods, and why the other candidates were not chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<Plan>,
     /// The units of work, one for each replica.
@@ -36,13 +36,13 @@ pub struct WorkloadActionStatus {
     /// Name of the WorkloadActionReceipt that proves that this action ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<String>,
-    /// Since when the action waits for its turn.
+    /// When the action began to wait for its admission.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued_at: Option<Time>,
     /// When the first slot was admitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Time>,
-    /// Since when the action's clocks stand still.
+    /// When the action was suspended; its timeouts do not run from then on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspended_at: Option<Time>,
     /// When the action ended.
@@ -59,112 +59,113 @@ pub struct Summary {
     /// Kind and name of the workload or pod, such as `Deployment/web`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workload: Option<String>,
-    /// Node that the replicas leave: one node's name, or what was asked for until that is known, or `N nodes`.
+    /// Nodes that the replicas leave: a node's name, or `N nodes`; before they are chosen, `from` of the spec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// Node that the replicas go to, likewise.
+    /// Nodes that the replicas move to: a node's name, or `N nodes`; before they are chosen, `to` of the spec.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
-    /// Replicas done of replicas asked for, such as `1/3`.
+    /// Replicas done of replicas requested, such as `1/3`.
     pub done: String,
 }
 
-/// What was chosen.
+/// The chosen nodes and pods, with the other candidates.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
-    /// The nodes looked at as targets: the chosen first, then the best refused. At most 100.
+    /// The nodes considered as targets: the chosen first, then the other possible ones, then the refused. At most 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub nodes: Vec<NodeChoice>,
-    /// The pods looked at as victims: the chosen first. At most 100.
+    /// The pods considered as victims: the chosen first. At most 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub pods: Vec<PodChoice>,
-    /// How many nodes were looked at.
+    /// Number of nodes considered.
     #[serde(default)]
     pub nodes_total: i64,
-    /// How many pods were looked at.
+    /// Number of pods considered.
     #[serde(default)]
     pub pods_total: i64,
-    /// Some nodes or pods are not listed here.
+    /// true if `nodes` or `pods` was cut to 100 entries. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
 }
 
-/// One node that was looked at.
+/// One node that was considered.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeChoice {
     /// Name of the node.
     pub name: String,
-    /// How many of the action's replicas go there.
+    /// Number of the action's replicas that the node gets.
     pub replicas: i32,
-    /// Why it was chosen or refused, in words.
+    /// Why the node was chosen or refused, as text.
     pub message: String,
-    /// The reason of a refusal.
+    /// The reason of the refusal; unset if the node was not refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<reasons::Reason>,
 }
 
-/// One pod that was looked at.
+/// One pod that was considered.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct PodChoice {
     /// Name of the pod.
     pub name: String,
-    /// The node that it runs on.
+    /// The node that the pod runs on; unset before it is scheduled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// It was chosen.
+    /// Whether the pod was chosen.
     pub chosen: bool,
-    /// Why, in words.
+    /// Why the pod was chosen or not, as text.
     pub message: String,
 }
 
-/// One unit of work: one replica that comes, goes or moves.
+/// One unit of work: one replica that is created, deleted or moved.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Slot {
-    /// Identity of the slot: a hash of the action's uid and the index. Every pod it works on bears it.
+    /// Identity of the slot: a hash of the action's uid and the index. Every pod that the slot works on has it as
+    /// annotation `ganglion.dev/slot`.
     pub id: String,
     /// Number of the slot in its action, from 0.
     pub index: i32,
-    /// How often the slot was begun anew, from 0.
+    /// Number of retries so far.
     pub attempt: i32,
-    /// How far it is.
+    /// The current step.
     pub step: Step,
-    /// Since when it is at this step.
+    /// When the slot reached this step.
     pub since: Time,
-    /// The workload as the user knows it.
+    /// The workload: the Deployment, or a ReplicaSet that no Deployment owns.
     pub workload: WorkloadRef,
-    /// The ReplicaSet whose pods are concerned.
+    /// The ReplicaSet whose pods the slot works on.
     pub replica_set: SetRef,
     /// Key of the label that ties a pod to the ReplicaSet.
     pub label: String,
-    /// The pod that goes.
+    /// The pod that is evicted; unset for create.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub victim: Option<PodOnNode>,
-    /// The pod that comes.
+    /// The replacement pod; unset for delete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replacement: Option<PodOnNode>,
-    /// Nodes that were tried and failed.
+    /// Nodes on which the replacement pod failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub tried: Vec<String>,
-    /// The change of the workload's replicas is done (create and delete).
+    /// Whether `spec.replicas` of the workload was changed (create and delete). Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub scaled: bool,
-    /// The old pod's eviction is due: it may have been sent. Recorded before it is.
+    /// Whether the old pod's eviction was requested; recorded before the request is sent. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub evicting: bool,
-    /// disruption: Allowed; the old pod goes before the new one is Ready.
+    /// Whether the old pod is evicted before the new one is Ready, as `disruption: Allowed` permits. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub break_first: bool,
-    /// Why it waits, or ended as it did.
+    /// Why the slot waits, or why it ended without success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<reasons::Reason>,
-    /// The same in words, with what to do about it.
+    /// The reason as text, with advice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
@@ -173,9 +174,9 @@ pub struct Slot {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct SetRef {
-    /// Its name.
+    /// Name of the ReplicaSet.
     pub name: String,
-    /// Its uid.
+    /// uid of the ReplicaSet.
     pub uid: String,
 }
 
@@ -185,14 +186,14 @@ pub struct SetRef {
 pub struct PodOnNode {
     /// Name of the pod.
     pub name: String,
-    /// uid of the pod, as soon as it is known.
+    /// uid of the pod; unset before the pod exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
-    /// The node that it runs on, or is to run on.
+    /// The node that the pod runs on, or is to run on.
     pub node: String,
 }
 
-/// How far a slot is. Steps up to Adopted can be undone; from the first accepted eviction on it is carried through.
+/// The step of a slot. Steps up to Adopted can be undone; after the first accepted eviction the slot is completed.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Step {
     #[default]
@@ -216,7 +217,7 @@ pub enum Step {
 }
 
 impl Step {
-    /// The slot's work is over.
+    /// Whether the slot has ended.
     #[must_use]
     pub fn is_end(self) -> bool {
         match self {

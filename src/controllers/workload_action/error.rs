@@ -1,4 +1,4 @@
-//! Why an effect did not happen: a refusal that the planner decides about, or what any request may come to.
+//! Why an effect failed: a refusal that the planner decides about, or an error of any request.
 
 use thiserror::Error;
 
@@ -8,21 +8,21 @@ use crate::runtime::error::Error;
 /// See the module.
 #[derive(Debug, Error)]
 pub enum ActError {
-    /// It was refused, and would be again.
+    /// The API server refused it, and would refuse it again.
     #[error("refused: {}", .0.message)]
     Refused(Refusal),
-    /// It may be tried again, as this says.
+    /// The request failed; its class says when to retry.
     #[error(transparent)]
     Request(Error),
 }
 
 impl ActError {
-    /// A refusal of this kind.
+    /// Makes a refusal of this kind.
     pub fn refused(kind: RefusalKind, message: impl Into<String>) -> Self {
         Self::Refused(Refusal { kind, message: message.into() })
     }
 
-    /// Its name, in logs and metrics.
+    /// The reason for logs and metrics.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Refused(refusal) => refusal.kind.reason().as_str(),
@@ -41,7 +41,7 @@ impl From<Error> for ActError {
     }
 }
 
-/// A refusal that the planner has no answer to ends the pass.
+/// A refusal that the planner has no next step for ends the reconcile.
 impl From<ActError> for Error {
     fn from(error: ActError) -> Self {
         match error {

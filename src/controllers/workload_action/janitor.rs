@@ -1,6 +1,6 @@
-//! The janitor's rounds: cleans up after actions that vanished with their work half done.
+//! The janitor: periodically cleans up after actions that vanished before they ended.
 //!
-//! Owns when it looks. What it does stands in `logic::workload_action::janitor`.
+//! Owns the schedule. The decisions are in `logic::workload_action::janitor`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::metrics::ReasonLabel;
 /// Time between two rounds while nothing is left over.
 const ROUND: Duration = Duration::from_secs(60);
 
-/// Makes rounds until the controller is stopped.
+/// Runs rounds until the controller is stopped.
 pub async fn run(controller: Arc<WorkloadActionController>) {
     let mut janitor = Janitor::default();
     while !controller.ctx.stop.is_cancelled() {
@@ -37,9 +37,9 @@ pub struct Janitor(Leftovers);
 impl Janitor {
     /// One round; returns the time until the next.
     pub async fn round(&mut self, controller: &WorkloadActionController) -> Duration {
-        // An action that does not parse may have any slot: nothing can be called left over then.
+        // An action that does not parse may have any slot, so no object is known to be a leftover.
         if controller.ctx.store.read(has_unreadable) {
-            warn!("janitor rests: some object of ours does not parse");
+            warn!("janitor paused: an action or receipt does not parse");
             return ROUND;
         }
         let now = controller.ctx.now();
@@ -55,7 +55,7 @@ impl Janitor {
     }
 }
 
-/// Some action or receipt does not parse, so that what it says is not known.
+/// Whether an action or receipt does not parse.
 fn has_unreadable(world: &World) -> bool {
     world.table::<WorkloadAction>().has_unreadable() || world.table::<ReceiptFact>().has_unreadable()
 }
@@ -63,7 +63,7 @@ fn has_unreadable(world: &World) -> bool {
 async fn clean(controller: &WorkloadActionController, effect: &Effect) {
     let outcome = match controller.perform(effect).await {
         Ok(()) => "ok",
-        // What it was about has changed: the next round sees.
+        // The object has changed; the next round decides again.
         Err(error) => {
             info!(effect = act::name(effect), %error, "leftover not cleaned up");
             "failed"

@@ -1,7 +1,7 @@
-//! The workload-action controller: asks the planner what to do next, does it, tells it what came of it, and asks again.
+//! The workload-action controller: asks the planner for the next step, performs it, stores the answer, and asks again.
 //!
-//! Owns the loop, the patience before a mere report is written, and the reservations of admissions under way. Decides
-//! nothing about replicas: that is `logic::workload_action`. Keeps nothing that a crash must not lose.
+//! Owns the loop, the delay before a report is written, and the reservations of admissions in progress. Decides nothing
+//! about replicas: that is `logic::workload_action`. Keeps nothing that a crash must not lose.
 
 mod act;
 mod error;
@@ -32,41 +32,41 @@ use error::ActError;
 pub use janitor::{Janitor, run as run_janitor};
 use waits::Waits;
 
-/// Steps of one pass; then others get their turn.
+/// The most effects of one reconcile; then other actions are reconciled.
 const MAX_EFFECTS: usize = 32;
 
-/// Times in one pass that an object turned out to be another than known, before the backoff takes over.
+/// The most conflicts in one reconcile that are retried at once; then the backoff applies.
 const MAX_CONFLICTS: usize = 4;
 
-/// How long a right must be missing to be believed so: an API server that has just started answers before it has read its
-/// roles.
+/// How long requests must be forbidden before the action fails: an API server that has just started answers before it
+/// has loaded its roles.
 const DOUBT: SignedDuration = SignedDuration::from_secs(10);
 
-/// Everything the controller works with.
+/// The controller: its context, settings and memory.
 pub struct WorkloadActionController {
     pub ctx: Context,
     pub limits: Limits,
-    /// How often an action that has not ended is looked at though nothing changed.
+    /// Requeue interval of an action that has not ended, if nothing changes.
     pub resync: Duration,
     pub memory: ActionMemory,
 }
 
-/// What the controller keeps between two passes; a crash may lose it.
+/// What the controller keeps between two reconciles; a crash may lose it.
 #[derive(Default)]
 pub struct ActionMemory {
     waits: Mutex<Waits>,
-    /// Since when an action's effects are forbidden.
+    /// When an action's effects were first forbidden.
     forbidden: Mutex<HashMap<Key, Timestamp>>,
-    /// The effects that no answer came for.
+    /// The effects whose requests had no answer: their outcome is unknown.
     unanswered: Mutex<HashMap<Key, Effect>>,
 }
 
 impl ActionMemory {
-    /// Whether a right may be missing only because the API server has just started.
+    /// Whether a request may be forbidden only because the API server has just started.
     fn doubts(&self, key: &Key, now: Timestamp) -> bool {
         let mut forbidden = self.forbidden.lock().unwrap_or_else(PoisonError::into_inner);
         let since = forbidden.entry(key.clone()).or_insert(now);
-        // The clock was set back: the time is counted anew.
+        // If the clock was set back, the time is counted from now.
         *since = (*since).min(now);
         now.duration_since(*since) < DOUBT
     }
@@ -115,31 +115,31 @@ impl Controller for WorkloadActionController {
     }
 }
 
-/// What one pass remembers.
+/// The failures of one reconcile.
 #[derive(Default)]
 struct Failures {
     conflicts: usize,
     refused: bool,
 }
 
-/// What to do about a wait.
+/// What a wait leads to.
 enum Rest {
     Until(Action),
     Report(Box<Effect>),
 }
 
 impl WorkloadActionController {
-    /// Asks the planner.
+    /// The planner's next step.
     fn plan(&self, key: &Key) -> Next {
         self.ctx.store.read(|world| next(key, world, self.ctx.now(), &self.limits))
     }
 
-    /// Plans an admission again with the world to itself, and reserves in it what the admission takes up, so that no two
-    /// take the same place while their writes are under way.
+    /// Plans an admission again under the write lock and reserves what it takes, so that no two admissions take the
+    /// same place while their writes are in progress.
     async fn admit(&self, key: &Key) -> Result<(), (Effect, ActError)> {
         let planned = self.ctx.store.write(|world| {
             let Next::Do(effect @ Effect::Admit { .. }) = next(key, world, self.ctx.now(), &self.limits) else {
-                // Somebody was quicker; the pass goes on with what is true now.
+                // Another admission was first; the reconcile goes on with a new plan.
                 return None;
             };
             if let Effect::Admit { status, .. } = &effect {
@@ -154,19 +154,19 @@ impl WorkloadActionController {
         admitted.map_err(|error| (effect, error))
     }
 
-    /// The receipt that may be written beside an admission. Where it fails, the next plan asks for it again; or takes it
-    /// back, should the action end before it has begun, so whether it was made after all is looked up.
+    /// Writes the receipt in parallel with its admission. If that fails, the next plan asks for the receipt again, or
+    /// deletes it if the action ends first; so the receipt is read to learn whether it was created.
     async fn write_receipt_of(&self, admission: &Effect) {
         let Effect::Admit { receipt: Some(receipt), .. } = admission else { return };
         let effect = Effect::WriteReceipt(receipt.clone());
         if let Err(error) = self.perform(&effect).await {
             debug!(on = %receipt.key, %error, "the receipt was not written beside the admission");
-            // Where that fails too, the next plan asks for the receipt again.
+            // If that fails, too, the next plan asks for the receipt again.
             let _ = act::look_again(&self.ctx, &effect).await;
         }
     }
 
-    /// Does one thing, and takes what came of it into the world before anything else is planned.
+    /// Performs one effect; its answer is in the store before anything else is planned.
     async fn perform(&self, effect: &Effect) -> Result<(), ActError> {
         let before = self.status_of(effect);
         act::act(&self.ctx, effect).await?;
@@ -180,13 +180,13 @@ impl WorkloadActionController {
         Ok(())
     }
 
-    /// The status that an effect is about to write over.
+    /// The status that an effect is about to replace.
     fn status_of(&self, effect: &Effect) -> Option<WorkloadActionStatus> {
         let (Effect::Record { action, .. } | Effect::Admit { action, .. }) = effect else { return None };
         self.ctx.store.read(|world| world.action(&action.key).and_then(|known| known.status.clone()))
     }
 
-    /// What follows from a failure: another plan, or the end of the pass.
+    /// The next step after a failure, or the error that ends the reconcile.
     async fn failed(
         &self,
         key: &Key,
@@ -195,7 +195,7 @@ impl WorkloadActionController {
         error: ActError,
     ) -> Result<Next, Error> {
         self.ctx.metrics.api_errors.get_or_create(&ReasonLabel { reason: error.reason() }).inc();
-        debug!(effect = act::name(effect), on = %act::target(effect), %error, "effect did not happen");
+        debug!(effect = act::name(effect), on = %act::target(effect), %error, "effect failed");
         match error {
             ActError::Refused(refusal)
                 if refusal.kind == RefusalKind::Forbidden && self.memory.doubts(key, self.ctx.now()) =>
@@ -221,12 +221,12 @@ impl WorkloadActionController {
         }
     }
 
-    /// What the last request of the action did, if no answer came: our watches may be far behind, and what is planned on them
-    /// would start from what is no longer so.
+    /// Reads the object of the action's last request again, if that had no answer: the watches may be far behind, and a
+    /// plan on stale facts would be wrong.
     async fn look_up(&self, key: &Key) -> Result<(), Error> {
         let Some(effect) = self.memory.unanswered().get(key).cloned() else { return Ok(()) };
         match act::look_again(&self.ctx, &effect).await {
-            // It may not be read, and will not be told later either.
+            // It may not be read, and a retry would not change that.
             Err(Error::Forbidden(_) | Error::Denied(_)) => {}
             done => drop(done?),
         }
@@ -240,7 +240,7 @@ impl WorkloadActionController {
         self.ctx.store.read(|world| refused(key, world, now, effect, refusal))
     }
 
-    /// How to wait. A report is written only when the same wait has lasted a moment: most are over before.
+    /// Waits. The report is written only if the same wait has lasted for some time: most waits are shorter.
     fn wait(&self, key: &Key, until: Option<Timestamp>, report: Option<Box<WorkloadActionStatus>>) -> Rest {
         let known = self.ctx.store.read(|world| world.action(key).cloned());
         let mut waits = self.memory.waits.lock().unwrap_or_else(PoisonError::into_inner);
@@ -263,15 +263,16 @@ impl WorkloadActionController {
     }
 }
 
-/// What counts as taken until an admission is known to be carried out: what its slots are to have, and what they have and
-/// give up by it.
+/// The slots that count until the admission's write is confirmed: those it records, and the recorded ones that it
+/// replaces.
 fn taken_up(world: &World, key: &Key, admitted: &WorkloadActionStatus) -> Vec<Slot> {
     let recorded = world.action(key).and_then(|action| action.status.as_ref());
     let recorded = recorded.map(|status| status.slots.as_slice()).unwrap_or_default();
     recorded.iter().filter(|slot| !admitted.slots.contains(slot)).chain(&admitted.slots).cloned().collect()
 }
 
-/// Ends with the write that it is for; or, while nobody knows whether that was carried out, when it is looked up.
+/// A reservation that is released after its write; if the outcome of the write is unknown, when the action is read
+/// again.
 struct Reservation<'a> {
     store: &'a Store,
     key: &'a Key,
@@ -286,7 +287,7 @@ impl Drop for Reservation<'_> {
     }
 }
 
-/// A write of our own bookkeeping: that it was refused cannot be written down either.
+/// Whether the effect writes the action itself: its refusal cannot be recorded in the action.
 fn is_own_record(effect: &Effect) -> bool {
     match effect {
         Effect::Record { .. } | Effect::Admit { .. } | Effect::AddFinalizer { .. } | Effect::RemoveFinalizer { .. } => {

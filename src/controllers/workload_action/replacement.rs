@@ -24,7 +24,7 @@ pub fn pod(template: &PodTemplateSpec, new: &NewPod) -> Pod {
     annotations.insert(marks::SLOT.to_owned(), new.slot.clone());
     annotations.insert(marks::ROLE.to_owned(), marks::ROLE_REPLACEMENT.to_owned());
     let mut spec = template.spec.clone().unwrap_or_default();
-    // A node named in the template would go past the scheduler, and so past what it checks.
+    // A node name in the template would bypass the scheduler and its checks.
     spec.node_name = None;
     pin(&mut spec, &new.node);
     Pod {
@@ -53,8 +53,8 @@ fn owner(action: &Identity) -> OwnerReference {
     }
 }
 
-/// Adds the node to what the pod requires. Terms are alternatives, so each of them gets it. By the node's name as a field,
-/// since the hostname label may differ from it.
+/// Adds the node to the pod's required node affinity. Terms are alternatives, so each gets it. It is matched by the
+/// field `metadata.name`, since the hostname label may differ.
 fn pin(spec: &mut PodSpec, node: &str) {
     let affinity = spec.affinity.get_or_insert_default().node_affinity.get_or_insert_default();
     let required = affinity
@@ -69,7 +69,7 @@ fn pin(spec: &mut PodSpec, node: &str) {
         required.node_selector_terms.push(NodeSelectorTerm::default());
         add(&mut required.node_selector_terms, &only);
     } else if required.node_selector_terms.iter().any(|term| !is_empty(term)) {
-        // A term without any requirement matches no node; with the pin it would suddenly match one.
+        // A term without any requirement matches no node; with the pin it would match one.
         required.node_selector_terms.retain(|term| !is_empty(term));
         add(&mut required.node_selector_terms, &only);
     }

@@ -1,4 +1,4 @@
-//! Waiting: how long, and whether it has lasted long enough to be worth a line in the status.
+//! Waits: their length, and when the status reports them.
 
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
@@ -10,35 +10,34 @@ use jiff::Timestamp;
 use crate::api::workload_action::WorkloadActionStatus;
 use crate::logic::facts::Key;
 
-/// How long the same wait must last before it is reported: who looks at a table looks no
-/// more often, and a status that nobody reads is a write too many.
+/// How long the same wait must last before the status reports it: nobody reads a status more often.
 const REPORT_AFTER: Duration = Duration::from_secs(1);
 
-/// How much longer for each other wait at the same time: hundreds at once are looked at less closely, and their reports
-/// would only add to what they wait for.
+/// Additional delay for each other wait at the same time: the reports of hundreds of waits would slow down the writes
+/// that they wait for.
 const FOR_EACH_OTHER: Duration = Duration::from_millis(25);
 
-/// At most this much later than asked for, so that what waits for the same moment does not come at once.
+/// Largest random delay, so that actions with the same deadline are not reconciled at once.
 const JITTER: Duration = Duration::from_millis(50);
 
-/// Whoever waits longer than this looks again in between: users may name a time at the end of the calendar.
+/// Longest pause: users may name a time at the end of the calendar.
 const FAR: Duration = Duration::from_secs(86_400);
 
-/// Which wait each action is in, and since when.
+/// The current wait of each action, with its start.
 #[derive(Debug, Default)]
 pub struct Waits(HashMap<Key, (u64, Timestamp)>);
 
 impl Waits {
-    /// The action waits for nothing any more that is not told already.
+    /// The action has no unreported wait any more.
     pub fn forget(&mut self, key: &Key) {
         self.0.remove(key);
     }
 
-    /// How much longer this wait must last to be worth telling; None when it has.
+    /// How much longer this wait must last before it is reported; None if it is to be reported now.
     pub fn remaining(&mut self, key: &Key, report: &WorkloadActionStatus, now: Timestamp) -> Option<Duration> {
         let what = essence(report);
         let since = match self.0.get(key) {
-            // A time ahead of us: the clock was set back, and the wait is counted anew.
+            // A time in the future: the clock was set back, and the wait is counted from now.
             Some((same, since)) if *same == what && *since <= now => *since,
             _ => {
                 self.0.insert(key.clone(), (what, now));
@@ -52,7 +51,7 @@ impl Waits {
     }
 }
 
-/// What tells one wait from another: steps and reasons, not the words and times.
+/// What identifies a wait: steps and reasons, not messages and times.
 fn essence(report: &WorkloadActionStatus) -> u64 {
     let mut hash = DefaultHasher::new();
     for slot in &report.slots {
@@ -64,7 +63,7 @@ fn essence(report: &WorkloadActionStatus) -> u64 {
     hash.finish()
 }
 
-/// How long to pause: until then, or until the resync, whichever is sooner. None where nothing but a change matters.
+/// How long to pause: until the deadline or the resync, whichever is sooner. None if only a change matters.
 /// `random` is from 0 to 1.
 pub fn pause(now: Timestamp, until: Option<Timestamp>, resync: Option<Duration>, random: f64) -> Option<Duration> {
     let until = until.map(|at| {
@@ -95,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_told_once_it_has_lasted_and_another_reason_begins_anew() {
+    fn a_wait_is_reported_once_it_has_lasted_and_another_reason_begins_anew() {
         let (mut waits, key, begun) = (Waits::default(), Key::new("a", "b"), Timestamp::UNIX_EPOCH);
         assert_eq!(waits.remaining(&key, &report("Creating", ""), begun), Some(REPORT_AFTER));
         let later = begun + Duration::from_millis(960);
@@ -115,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn among_many_waits_each_lasts_longer_before_it_is_told() {
+    fn among_many_waits_each_lasts_longer_before_it_is_reported() {
         let (mut waits, begun) = (Waits::default(), Timestamp::UNIX_EPOCH);
         for other in 0..100 {
             waits.remaining(&Key::new("a", other.to_string()), &report("Readying", ""), begun);

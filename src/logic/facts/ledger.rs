@@ -5,26 +5,26 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What the last change of replicas was. JSON in [`crate::api::marks::LEDGER`].
+/// The last change of replicas. JSON in [`crate::api::marks::LEDGER`].
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Ledger {
-    /// The slot that made it.
+    /// The slot that made the change.
     pub slot: String,
-    /// The slot took its change back.
+    /// Whether the slot has undone its change.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub undone: bool,
     /// Replicas before.
     pub from: i32,
     /// Replicas after.
     pub to: i32,
-    /// The young pods that the set had then, so that the one made for this change can be told from them.
+    /// The young pods that the set had then: the pod that it creates for this change is not among them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<String>,
 }
 
 impl Ledger {
-    /// Reads the annotation; what somebody else wrote there counts as no ledger.
+    /// Reads the annotation; None if it is not a ledger of ours.
     #[must_use]
     pub fn parse(text: Option<&str>) -> Option<Self> {
         serde_json::from_str(text?).ok()

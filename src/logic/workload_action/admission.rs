@@ -1,6 +1,7 @@
-//! Whose turn it is: limits on how much is at work at once, and what cannot be at work together.
+//! Admission: limits on how much is at work at once, and which actions exclude one another.
 //!
-//! Decides over the whole store, deterministically: by priority, then age, then name. Only slots that have begun count.
+//! Decides over the whole store, deterministically: by priority, then age, then name. Only slots that have started
+//! count.
 
 use std::collections::HashMap;
 
@@ -16,7 +17,7 @@ use super::Limits;
 use super::context::{PlanContext, Work};
 use super::scope::Scope;
 
-/// Why the workload cannot be worked on beside what is at work on it: actions that change replicas run alone, moves run
+/// Why the action has to wait for another one on the same workload: actions that change replicas run alone, moves run
 /// together.
 pub fn busy(ctx: &PlanContext, scope: &Scope) -> Option<String> {
     let workload = scope.workload();
@@ -28,7 +29,7 @@ pub fn busy(ctx: &PlanContext, scope: &Scope) -> Option<String> {
         .map(|action| format!("WorkloadAction {} is at work on the same workload", action.id().key.name))
 }
 
-/// Another slot has this pod, or is about to.
+/// Whether another slot works on this pod, or is about to.
 pub fn is_taken(ctx: &PlanContext, pod: &PodFact) -> bool {
     ctx.world.slots_on(pod.controller.as_ref().map_or("", |owner| owner.uid.as_str())).any(|slot| {
         let victim = slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(&pod.id.uid));
@@ -37,7 +38,7 @@ pub fn is_taken(ctx: &PlanContext, pod: &PodFact) -> bool {
     })
 }
 
-/// How many of these slots, from the first, the limits leave room for; and what is full, if not all.
+/// How many of these slots, from the first, the limits admit; and which limit is reached, if not all.
 pub fn room(ctx: &PlanContext, slots: &[Slot]) -> (usize, Option<String>) {
     let mut count = Count::at_work(ctx);
     count.add_waiting_ahead(ctx);
@@ -50,7 +51,7 @@ pub fn room(ctx: &PlanContext, slots: &[Slot]) -> (usize, Option<String>) {
     (slots.len(), None)
 }
 
-/// Which nodes the limits leave room on.
+/// The nodes on which the limits admit one more replica.
 pub struct OpenNodes<'a> {
     limit: Option<usize>,
     targets: HashMap<&'a str, usize>,
@@ -66,7 +67,7 @@ impl<'a> OpenNodes<'a> {
     }
 }
 
-/// How much is at work, by what is limited; what is not, is not counted, and so costs nothing.
+/// How much is at work, for each limit that is set. What has no limit is not counted.
 struct Count<'a> {
     limits: &'a Limits,
     all: usize,
@@ -117,7 +118,7 @@ impl<'a> Count<'a> {
         }
     }
 
-    /// Whoever waits for a turn and ranks before this action has it first.
+    /// Actions that wait for admission and rank before this one are admitted first.
     fn add_waiting_ahead(&mut self, ctx: &PlanContext<'a>) {
         if self.limits.in_all.is_none() && self.limits.per_namespace.is_none() {
             return;
@@ -144,7 +145,7 @@ impl<'a> Count<'a> {
             ("to this node", limits.per_target_node, node(&slot.replacement, &self.targets)),
         ];
         used.into_iter().find(|(_, limit, used)| limit.is_some_and(|limit| *used >= limit)).map(|(what, limit, _)| {
-            format!("{} replicas {what} may be at work at once, and are", limit.unwrap_or_default())
+            format!("limit reached: {} replicas {what} are being worked on", limit.unwrap_or_default())
         })
     }
 }
@@ -152,19 +153,19 @@ impl<'a> Count<'a> {
 /// Namespace, kind and name.
 type Workload<'a> = (&'a str, &'a str, &'a str);
 
-/// The workload as its user knows it: a rollout makes another ReplicaSet of it, and not another workload.
+/// The workload that the user named: after a rollout it has another ReplicaSet and is the same workload.
 fn workload<'a>(namespace: &'a str, slot: &'a Slot) -> Workload<'a> {
     (namespace, &slot.workload.kind, &slot.workload.name)
 }
 
-/// What goes first sorts first.
+/// The order of admission: the smallest is first.
 fn rank(action: &WorkloadAction) -> (i32, Timestamp, Option<&str>, Option<&str>) {
     let metadata = &action.metadata;
     let age = metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
     (-action.spec.priority, age, metadata.namespace.as_deref(), metadata.name.as_deref())
 }
 
-/// It has nothing at work and would have, but for a limit.
+/// Whether the action has nothing at work, and only because of a limit.
 fn waits_for_turn(action: &WorkloadAction) -> bool {
     let Some(status) = &action.status else { return false };
     let limited =

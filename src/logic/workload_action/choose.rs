@@ -1,4 +1,4 @@
-//! Which replicas and which nodes: fills slots that have not begun, and says in the plan why these and not others.
+//! Chooses replicas and nodes for the slots that have not started, and explains the choice in the plan.
 
 use crate::api::reasons::Reason;
 use crate::api::targets::Target;
@@ -15,18 +15,18 @@ use super::place::{Filter, source_words, target_words};
 use super::scope::{Scope, Stop};
 use super::set::Pods;
 
-/// What came of choosing.
+/// The result of choosing.
 #[derive(Debug)]
 pub enum Choice {
-    /// These slots may begin now.
+    /// These slots start now.
     Begin { slots: Vec<Slot>, plan: Plan },
-    /// Not now.
+    /// The action waits.
     Wait { reason: Reason, message: String },
-    /// Not at all.
+    /// The action cannot start.
     Refuse(Stop, Plan),
 }
 
-/// Chooses for the slots with these numbers and attempts.
+/// Chooses for the slots with these indexes and attempts.
 pub fn choose(ctx: &PlanContext, open: &[(i32, i32)]) -> Choice {
     match prepare(ctx, open) {
         Ok(choice) => choice,
@@ -35,7 +35,7 @@ pub fn choose(ctx: &PlanContext, open: &[(i32, i32)]) -> Choice {
     }
 }
 
-/// The replica that a slot takes away, and where it is.
+/// The replica that a slot evicts; None for create.
 struct Victim<'a>(Option<&'a PodFact>);
 
 fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, Stop> {
@@ -56,7 +56,7 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, Stop> {
         return Ok(Choice::Wait { reason: Reason::WorkloadBusy, message });
     }
     if ctx.work.verb != Verb::Create && Pods::of(ctx.world, &scope).wanted_by_others("") {
-        let message = "the substitute of another replica of the set is still to come".to_owned();
+        let message = "the ReplicaSet has not created the substitute of another replica yet".to_owned();
         return Ok(Choice::Wait { reason: Reason::VictimBusy, message });
     }
     let mut plan = Plan::default();
@@ -77,7 +77,7 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, Stop> {
     Ok(admit(ctx, slots.collect(), plan))
 }
 
-/// As many of the slots as the limits leave room for.
+/// As many of the slots as the limits admit.
 fn admit(ctx: &PlanContext, mut slots: Vec<Slot>, plan: Plan) -> Choice {
     let (room, full) = admission::room(ctx, &slots);
     match full {
@@ -105,7 +105,7 @@ fn words(scope: &Scope) -> String {
     format!("{} {}", workload.kind, workload.name)
 }
 
-/// The replicas that go: the outer error stops the action, the inner one lets it wait.
+/// The replicas to evict. The outer error ends the action, the inner one makes it wait.
 fn pick_victims<'a>(
     ctx: &PlanContext<'a>,
     scope: &Scope<'a>,
@@ -121,15 +121,38 @@ fn pick_victims<'a>(
             format!("more than one PodDisruptionBudget selects the pods of {}; nothing can evict them", words(scope));
         return Err(Stop::now(Reason::BudgetsOverlap, message));
     }
-    let taken = |pod: &PodFact| pod.marks.slot.is_some() || admission::is_taken(ctx, pod);
     if let Some(pod) = named {
         plan.pods = vec![choice_of(pod, true, "named by the action")];
         plan.pods_total = 1;
-        if taken(pod) {
-            return Ok(Err(format!("pod {} is at work in another action", pod.id.key.name)));
+        if is_in_use(ctx, pod) {
+            return Ok(Err(format!("pod {} is in use by another action", pod.id.key.name)));
         }
         return Ok(Ok(vec![Victim(Some(pod))]));
     }
+    let (mut fit, busy) = candidates(ctx, scope, count, plan)?;
+    if fit.len() >= count {
+        fit.truncate(count);
+        return Ok(Ok(fit.into_iter().map(|pod| Victim(Some(pod))).collect()));
+    }
+    if fit.len() + busy >= count {
+        return Ok(Err(format!("{busy} replicas of {} are in use by other actions", words(scope))));
+    }
+    let place = ctx.work.from.map_or(String::new(), |from| format!(" on {}", source_words(from)));
+    let message = format!(
+        "{count} replicas asked for, {} of {} are available{place}; lower count, or see `status.plan.pods`",
+        fit.len() + busy,
+        words(scope)
+    );
+    Err(Stop::soon(Reason::NotEnoughReplicas, message))
+}
+
+/// The replicas that fit, in the order in which they are chosen, and how many more would fit if no other action used them.
+fn candidates<'a>(
+    ctx: &PlanContext<'a>,
+    scope: &Scope<'a>,
+    count: usize,
+    plan: &mut Plan,
+) -> Result<(Vec<&'a PodFact>, usize), Stop> {
     let source = Filter::source(ctx.world, ctx.work.from)?;
     let target = Filter::target(ctx.world, if ctx.work.from.is_none() { ctx.work.to } else { None })?;
     let nodes = Nodes::new(ctx.world);
@@ -138,15 +161,15 @@ fn pick_victims<'a>(
     for pod in Pods::of(ctx.world, scope).active() {
         match eligible(ctx, &nodes, pod, &source, &target) {
             Err(why) => refused.push(choice_of(pod, false, &why)),
-            Ok(()) if taken(pod) => {
+            Ok(()) if is_in_use(ctx, pod) => {
                 busy += 1;
-                refused.push(choice_of(pod, false, "at work in another action"));
+                refused.push(choice_of(pod, false, "in use by another action"));
             }
             Ok(()) => fit.push(pod),
         }
     }
-    // The order in which the ReplicaSet itself would let them go, as far as it is the pods' own: not Ready, cheapest,
-    // youngest; then by name, so that the same question has the same answer.
+    // The order in which the ReplicaSet itself would delete them, as far as it depends on the pod alone: not Ready,
+    // lowest deletion cost, youngest; then by name, which makes it deterministic.
     let cost = |pod: &PodFact| pod.marks.cost.as_ref().and_then(|cost| cost.parse::<i32>().ok()).unwrap_or(0);
     fit.sort_by_key(|pod| (pod.is_ready(), cost(pod), std::cmp::Reverse(pod.created), pod.id.key.name.clone()));
     plan.pods_total = i64::try_from(fit.len() + refused.len()).unwrap_or(i64::MAX);
@@ -154,20 +177,12 @@ fn pick_victims<'a>(
         fit.iter().enumerate().map(|(rank, pod)| choice_of(pod, rank < count, rank_words(rank < count))).collect();
     plan.pods.append(&mut refused);
     cut(&mut plan.pods, &mut plan.truncated);
-    if fit.len() >= count {
-        fit.truncate(count);
-        return Ok(Ok(fit.into_iter().map(|pod| Victim(Some(pod))).collect()));
-    }
-    if fit.len() + busy >= count {
-        return Ok(Err(format!("{busy} of the replicas of {} are at work in other actions", words(scope))));
-    }
-    let place = ctx.work.from.map_or(String::new(), |from| format!(" on {}", source_words(from)));
-    let message = format!(
-        "{count} replicas asked for, {} of {} can be taken{place}; lower count, or look at `status.plan.pods`",
-        fit.len() + busy,
-        words(scope)
-    );
-    Err(Stop::soon(Reason::NotEnoughReplicas, message))
+    Ok((fit, busy))
+}
+
+/// Whether any slot works on this pod.
+fn is_in_use(ctx: &PlanContext, pod: &PodFact) -> bool {
+    pod.marks.slot.is_some() || admission::is_taken(ctx, pod)
 }
 
 fn rank_words(chosen: bool) -> &'static str {
@@ -176,17 +191,17 @@ fn rank_words(chosen: bool) -> &'static str {
 
 fn eligible(ctx: &PlanContext, nodes: &Nodes, pod: &PodFact, source: &Filter, target: &Filter) -> Result<(), String> {
     let node = pod.node.as_deref().and_then(|name| ctx.world.node(name));
-    let Some(node) = node else { return Err("not on any node yet".into()) };
-    source.admits(nodes, node).map_err(|why| format!("not taken from there: {why}"))?;
+    let Some(node) = node else { return Err("not scheduled yet".into()) };
+    source.admits(nodes, node).map_err(|why| format!("excluded by `from`: {why}"))?;
     let already = !target.is_empty() && target.admits(nodes, node).is_ok();
-    if already { Err("already where it is to go".into()) } else { Ok(()) }
+    if already { Err("already on a target node".into()) } else { Ok(()) }
 }
 
 fn choice_of(pod: &PodFact, chosen: bool, message: &str) -> PodChoice {
     PodChoice { name: pod.id.key.name.clone(), node: pod.node.clone(), chosen, message: message.to_owned() }
 }
 
-/// A node for each of the replicas.
+/// One node for each replica.
 fn pick_nodes(
     ctx: &PlanContext,
     scope: &Scope,
@@ -233,7 +248,7 @@ fn pick_nodes(
     Ok(places)
 }
 
-/// Every node that can take one more replica, best first, and the others with the reason.
+/// Every node that can take one more replica, best first, and the refused nodes with their reasons.
 fn best_node(
     ctx: &PlanContext,
     nodes: &Nodes,
@@ -245,7 +260,7 @@ fn best_node(
     let (mut best, mut refused) = (Vec::new(), Vec::new());
     for node in ctx.world.nodes() {
         let name = &node.id.key.name;
-        // Nodes that the user did not mean are no candidates, and so not worth a line.
+        // A node that the user's node name excludes is no candidate: the plan does not list it.
         if filter.names_another(node) {
             continue;
         }
@@ -254,7 +269,7 @@ fn best_node(
             Ok(()) if home == Some(name) => {
                 Err((Reason::AlreadyOnTarget, format!("the replica is on node {name} already")))
             }
-            Ok(()) if tried.contains(name) => Err((Reason::NodeExcluded, "tried before, in vain".to_owned())),
+            Ok(()) if tried.contains(name) => Err((Reason::NodeExcluded, "tried before and failed".to_owned())),
             Ok(()) => nodes.assess(node, spec),
         };
         match result {
@@ -268,7 +283,7 @@ fn best_node(
     (best, refused)
 }
 
-/// Another node for a slot whose node did not work out, within the limits; None where none is left.
+/// Another node for a slot whose node failed, within the limits; None if none is left.
 pub fn another_node(ctx: &PlanContext, slot: &Slot) -> Option<String> {
     let scope = Scope::of_slot(ctx.world, ctx.namespace(), &slot.replica_set)?;
     let spec = scope.set.template.as_ref().and_then(|template| template.spec.as_ref());

@@ -1,4 +1,4 @@
-//! One action, the world and the time: what every part of the planner looks at.
+//! One action, the world and the time: the input of every part of the planner.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -12,12 +12,12 @@ use super::Limits;
 use super::scope::Stop;
 use crate::api::reasons::Reason;
 
-/// What one call of the planner looks at.
+/// The input of one call of the planner.
 #[derive(Clone, Copy)]
 pub struct PlanContext<'a> {
     pub world: &'a World,
     pub now: Timestamp,
-    /// The time by which deadlines are judged: stands still while the action is suspended.
+    /// The time that deadlines are compared with. It stands still while the action is suspended.
     pub clock: Timestamp,
     pub limits: &'a Limits,
     pub action: &'a WorkloadAction,
@@ -25,7 +25,7 @@ pub struct PlanContext<'a> {
     pub work: Work<'a>,
 }
 
-/// What an action does, with the members that all of them share.
+/// What an action does, in the members that all verbs share.
 #[derive(Clone, Copy, Debug)]
 pub struct Work<'a> {
     pub verb: Verb,
@@ -45,7 +45,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// It changes the workload's replicas.
+    /// Whether it changes `spec.replicas` of the workload.
     pub fn scales(self) -> bool {
         match self {
             Self::Create | Self::Delete => true,
@@ -55,7 +55,7 @@ impl Verb {
 }
 
 impl<'a> Work<'a> {
-    /// What the spec asks for, or why this version does not do it.
+    /// What the spec asks for, or why this version does not support it.
     pub fn of(spec: &'a WorkloadActionSpec) -> Result<Self, Stop> {
         let unsupported =
             |what: &str| Stop::now(Reason::NotSupported, format!("{what} is not supported by this version"));
@@ -111,7 +111,7 @@ impl<'a> PlanContext<'a> {
         self.action.metadata.generation.unwrap_or(0)
     }
 
-    /// When the API server made the action, by its clock.
+    /// When the API server created the action, by its clock.
     pub fn created(&self) -> Timestamp {
         self.action.metadata.creation_timestamp.as_ref().map_or(self.now, |time| time.0)
     }
@@ -120,12 +120,12 @@ impl<'a> PlanContext<'a> {
         self.action.metadata.deletion_timestamp.is_some()
     }
 
-    /// The user wants it undone.
+    /// Whether the user wants the action undone.
     pub fn aborted(&self) -> bool {
         self.action.spec.abort || self.deleting()
     }
 
-    /// Clocks stand still; a deletion goes on all the same.
+    /// Whether the clocks stand still. A deletion goes on nevertheless.
     pub fn suspended(&self) -> bool {
         self.action.spec.suspend && !self.aborted()
     }
@@ -134,7 +134,7 @@ impl<'a> PlanContext<'a> {
         self.action.spec.disruption == Disruption::Allowed
     }
 
-    /// Slots that have begun and not ended.
+    /// The slots at work: started and not ended.
     pub fn working(&self) -> impl Iterator<Item = &'a Slot> {
         self.status.slots.iter().filter(|slot| !slot.step.is_end() && slot.step != Step::Queued)
     }

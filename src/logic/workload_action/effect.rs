@@ -1,6 +1,6 @@
-//! What the planner may ask for: one effect at a time, each with a precondition, and what may come back.
+//! The effects that the planner may ask for, each with a precondition, and the refusals that may follow.
 //!
-//! Owns the words only. The shell turns them into requests, the model into changes of a simulated cluster.
+//! Owns the types only. The controller turns effects into requests.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -12,28 +12,28 @@ use crate::api::workload_action::WorkloadActionStatus;
 use crate::api::workload_action::status::SetRef;
 use crate::logic::facts::{Identity, Key};
 
-/// The next thing to do for an action.
+/// The next step for an action.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "one exists at a time, and is consumed at once")]
 pub enum Next {
-    /// Do this, then ask again.
+    /// Perform this effect, then plan again.
     Do(Effect),
-    /// Nothing to do until something changes, or until this time. `report` is the status that a user should see should
-    /// the wait last: writing it is not needed for safety.
+    /// Wait for a change, or until this time. `report` is the status to write if the wait lasts; safety does not depend
+    /// on it.
     Wait { until: Option<Timestamp>, report: Option<Box<WorkloadActionStatus>> },
 }
 
 /// One write.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Status of the action, only if the action is still of the version that was planned on.
+    /// Writes the action's status, only if the action still has the version that was planned on.
     Record {
         action: Identity,
         status: Box<WorkloadActionStatus>,
     },
-    /// The same, for a status that takes up nodes, pods or turns that another action may be after at the same time: to be
-    /// planned again and written with nothing planned in between. The receipt may be written at the same time; where that
-    /// does not succeed, it is asked for again, so what comes of it need not be told.
+    /// Writes a status that reserves nodes, pods or places within limits, which another action may plan to take at the
+    /// same time. It is planned again and reserved under one lock. The receipt may be written in parallel; if that
+    /// fails, the planner asks for it again, so its result is not reported.
     Admit {
         action: Identity,
         status: Box<WorkloadActionStatus>,
@@ -51,7 +51,7 @@ pub enum Effect {
         action: Identity,
     },
     WriteReceipt(NewReceipt),
-    /// Note in the receipt that the action did not fully succeed.
+    /// Records in the receipt that the action did not fully succeed.
     FailReceipt {
         receipt: Identity,
     },
@@ -63,26 +63,26 @@ pub enum Effect {
         pod: Identity,
         change: PodChange,
     },
-    /// Only while the pod is of this uid.
+    /// Evicts the pod, only if it still has this uid.
     Evict {
         pod: Identity,
     },
     DeletePod {
         pod: Identity,
     },
-    /// Replicas and ledger in one patch, only if the workload is still of this version.
+    /// Writes replicas and ledger in one patch, only if the workload still has this version.
     Scale {
         workload: Scalable,
         replicas: i32,
         ledger: Option<String>,
     },
-    /// Takes our ledger annotation off.
+    /// Removes the ledger annotation.
     ClearLedger {
         workload: Scalable,
     },
 }
 
-/// A receipt that is to be made.
+/// A receipt to create.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewReceipt {
     pub key: Key,
@@ -103,57 +103,58 @@ pub enum ScalableKind {
     ReplicaSet,
 }
 
-/// A new pod, made from a ReplicaSet's template.
+/// A replacement pod, created from a ReplicaSet's template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewPod {
     pub key: Key,
     pub node: String,
     pub slot: String,
-    /// The ReplicaSet whose template it is made from.
+    /// The ReplicaSet with the template.
     pub set: Key,
-    /// Label of the template that it is made without.
+    /// The label of the template that the pod is created without.
     pub label: String,
-    /// The action, as plain owner.
+    /// The action, which becomes an owner, not the controller.
     pub action: Identity,
 }
 
-/// One change of a pod's metadata, on the condition that nothing that it rests on has changed.
+/// One change of a pod's metadata, which fails if what it depends on has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodChange {
-    /// Out of its ReplicaSet: without the label, with the action as plain owner, bearing the slot's mark.
+    /// Removes the pod from its ReplicaSet: removes the label, makes the action an owner, adds the slot's marks.
     Detach { label: String, slot: String, action: Identity, peers: String },
-    /// Into the ReplicaSet: with the label, the set as controller, without our marks.
+    /// Adds the pod to the ReplicaSet: adds the label, makes the set the controller, removes the marks.
     Attach { label: String, value: String, set: SetRef },
-    /// Chosen to go when the set has one too many.
+    /// Marks the pod that the set deletes when it has one too many.
     Mark { slot: String, rests_on: Claimable },
-    /// Not chosen any more; `cost` is what the template says.
+    /// Removes the mark; `cost` is the deletion cost of the template.
     Unmark { cost: Option<String> },
 }
 
-/// What makes a pod one that a slot may mark. Tested in place of its version, which changes all the time: the pod is one
-/// that its kubelet is just starting.
+/// The properties of a pod that a slot may mark. The patch tests them instead of the version, which changes all the
+/// time while the kubelet starts the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimable {
-    /// Label, with its value, by which the pod belongs to its set.
+    /// The label, with its value, that ties the pod to its set.
     pub label: Option<(String, String)>,
-    /// The slot whose mark it bears.
+    /// The slot whose mark the pod has.
     pub held_by: Option<String>,
-    /// It bears annotations, whatever they are.
+    /// Whether the pod has any annotations.
     pub annotated: bool,
 }
 
-/// A change as the API server takes it.
+/// A change in the form of a request body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Patch {
     /// RFC 7386, with uid and version inside.
     Merge(Value),
-    /// RFC 6902, with `test` operations. One for `null` holds where there is nothing at that path [tried on a control
-    /// plane]; a failed one is a 422 that names no cause.
+    /// RFC 6902, with `test` operations. A test for `null` holds if nothing is at that path (seen on a real control
+    /// plane); a failed test is a 422 without a cause.
     Json(Value),
 }
 
 impl PodChange {
-    /// The patch that makes the change, and fails if the pod is another or what the change rests on is not so any more.
+    /// The patch that makes the change. It fails if the pod is another one, or if what the change depends on has
+    /// changed.
     #[must_use]
     pub fn patch(&self, pod: &Identity) -> Patch {
         let mut patch = match self {
@@ -203,8 +204,8 @@ fn mark(uid: &str, slot: &str, rests_on: &Claimable) -> Value {
     Value::Array(patch)
 }
 
-/// The plain (not controlling) owner reference to an action: the pod goes should the action vanish, and a GitOps tool does
-/// not take it for an orphan of its own.
+/// The owner reference to an action, not as controller: the pod is deleted if the action vanishes, and a GitOps tool
+/// does not prune the pod as an orphan of its own.
 #[must_use]
 pub fn action_owner(action: &Identity) -> Value {
     json!({
@@ -213,7 +214,7 @@ pub fn action_owner(action: &Identity) -> Value {
     })
 }
 
-/// Why an effect did not happen.
+/// Why an effect failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     pub kind: RefusalKind,
@@ -221,25 +222,25 @@ pub struct Refusal {
     pub message: String,
 }
 
-/// See [`Refusal`]. What is not here (conflicts, throttling, time-outs) is simply tried again on fresh facts.
+/// See [`Refusal`]. Other errors (conflicts, throttling, timeouts) are retried with fresh facts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalKind {
-    /// Quota, admission or validation said no, and will say so again.
+    /// Quota, admission or validation refused it, and will refuse it again.
     Denied,
-    /// A right is missing.
+    /// A permission is missing.
     Forbidden,
     /// A budget does not allow the eviction now.
     Budget,
     /// More than one budget guards the pod.
     Budgets,
-    /// An object of that name exists that is not ours.
+    /// An object of that name exists and is not ours.
     Taken,
     /// The object is gone.
     Gone,
 }
 
 impl RefusalKind {
-    /// The reason that a user reads when the action ends by it.
+    /// The reason that the status shows.
     #[must_use]
     pub fn reason(self) -> Reason {
         match self {

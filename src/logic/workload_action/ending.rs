@@ -1,4 +1,4 @@
-//! The end of an action, and what is left to do after it.
+//! The end of an action, and the clean-up after it.
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -26,14 +26,15 @@ pub fn conclude(ctx: &PlanContext) -> Next {
     finish(ctx, status, health)
 }
 
-/// The end. It is recorded before the receipt is put right: what cannot begin any more cannot begin without its receipt.
+/// Ends the action. The end is recorded before the receipt is corrected: an action that has ended cannot start again
+/// while its receipt is missing.
 pub fn finish(ctx: &PlanContext, mut status: WorkloadActionStatus, health: ActionHealth) -> Next {
     status.finished_at = Some(Time(ctx.now));
     status.queued_at = None;
     record(ctx, report::status(ctx, status, &health))
 }
 
-/// What is left to do for an action that has ended: the receipt, our marks on the workload, the finalizer, the ttl.
+/// The clean-up of an action that has ended: the receipt, the ledger on the workload, the finalizer, the ttl.
 pub fn after(ctx: &PlanContext) -> Next {
     if let Some(effect) = receipt_put_right(ctx) {
         return Next::Do(effect);
@@ -58,7 +59,7 @@ pub fn after(ctx: &PlanContext) -> Next {
     expire(ctx).unwrap_or(NOTHING)
 }
 
-/// The receipt of an action that failed: it goes where nothing was done, and says so where something was.
+/// Corrects the receipt of an action that failed: deletes it if nothing was done, records the failure if something was.
 fn receipt_put_right(ctx: &PlanContext) -> Option<Effect> {
     let receipt = own_receipt(ctx).filter(|receipt| receipt.outcome.is_none())?;
     let failed = ctx.status.conditions.iter().any(|one| one.type_ == "Ready" && one.status == "False");
@@ -71,8 +72,8 @@ fn receipt_put_right(ctx: &PlanContext) -> Option<Effect> {
     }
 }
 
-/// What still bears the ledger of one of our slots: the workload, then those of its ReplicaSets that have a copy, since the
-/// Deployment controller copies annotations to them and never takes one off again.
+/// An object that still has the ledger of one of the action's slots: the workload, then those of its ReplicaSets that
+/// have a copy, since the Deployment controller copies annotations to them and never removes one.
 fn ledger_left(ctx: &PlanContext, slot: &Slot) -> Option<Scalable> {
     let name = ctx.key(&slot.workload.name);
     let ours = |scale: &ScaleFact| {
@@ -107,8 +108,8 @@ fn expire(ctx: &PlanContext) -> Option<Next> {
     Some(Next::Wait { until: Some(due), report: None })
 }
 
-/// The receipt of an action that a loop made: it goes with the action, or a loop would leave one for each decision, for ever.
-/// The loop's Execution knows by itself which of its decisions were carried out.
+/// The receipt of an action that a loop created. It is deleted with the action: otherwise each decision would leave one
+/// for ever. The loop's Execution records by itself which decisions were carried out.
 fn receipt_of_a_loop(ctx: &PlanContext) -> Option<Identity> {
     let mut owners = ctx.action.metadata.owner_references.iter().flatten();
     owners.find(|owner| owner.kind == Execution::kind(&()))?;
@@ -120,7 +121,7 @@ fn own_receipt<'a>(ctx: &PlanContext<'a>) -> Option<&'a ReceiptFact> {
     receipt.filter(|receipt| receipt.action_uid == ctx.id().uid)
 }
 
-/// An action that is deleted before it has begun: nothing was done, so there is nothing to remember.
+/// The end of an action that is deleted before its first effect: deletes the receipt, then removes the finalizer.
 pub fn give_up(ctx: &PlanContext) -> Next {
     match own_receipt(ctx) {
         Some(receipt) => Next::Do(Effect::DeleteReceipt { receipt: receipt.id.clone() }),
@@ -128,7 +129,7 @@ pub fn give_up(ctx: &PlanContext) -> Next {
     }
 }
 
-/// Takes our finalizer off.
+/// Removes our finalizer.
 fn let_go(ctx: &PlanContext) -> Next {
     let finalizers = ctx.action.metadata.finalizers.clone().unwrap_or_default();
     if !finalizers.iter().any(|name| name == marks::FINALIZER) {
@@ -138,7 +139,8 @@ fn let_go(ctx: &PlanContext) -> Next {
     Next::Do(Effect::RemoveFinalizer { action: ctx.id(), finalizers })
 }
 
-/// Who manages an object from a repository, by the marks that Argo CD, Flux and Helm leave.
+/// The tool that manages an object from a repository, identified by the labels and annotations of Argo CD, Flux and
+/// Helm.
 pub fn gitops_manager(meta: &ObjectMeta) -> Option<&'static str> {
     let labels = meta.labels.iter().flatten();
     let marks: Vec<&str> = labels.chain(meta.annotations.iter().flatten()).map(|(key, _)| key.as_str()).collect();

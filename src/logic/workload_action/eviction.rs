@@ -12,7 +12,7 @@ use super::effect::{Effect, PodChange};
 use super::set::Pods;
 use super::slot::{SlotNext, View};
 
-/// How long an eviction waits for the surplus to be gone and the budget's controller to have counted what has happened.
+/// How long an eviction waits until the surplus is gone and the disruption controller has updated the budget's status.
 const CALM: SignedDuration = SignedDuration::from_secs(2);
 
 impl<'a> View<'a> {
@@ -27,7 +27,7 @@ impl<'a> View<'a> {
                     return self.release(step, surplus, &pods);
                 }
                 let advice = "its replacement runs; look at its finalizers and its node's kubelet";
-                let message = format!("pod {} was evicted and does not end; {advice}", victim.id.key.name);
+                let message = format!("pod {} was evicted and does not terminate; {advice}", victim.id.key.name);
                 return self.end(Step::Failed, Reason::VictimStuck, &message);
             }
             return self.hold(step, None, None, self.deadline(step, timeout));
@@ -44,30 +44,32 @@ impl<'a> View<'a> {
         if self.budget_moves() && !self.overdue(step, CALM).unwrap_or(false) {
             return self.hold(step, None, None, self.deadline(step, CALM));
         }
-        // A set that is refused pods would use the place that the old one frees, until it has heard of its lower number.
+        // A set that is short because of a quota would create a pod as soon as the old one is gone, until it sees its
+        // lower `spec.replicas`.
         if self.ctx.work.verb == Verb::Delete && self.pods().is_some_and(|pods| pods.is_short()) {
             let message =
-                "the set has fewer pods than it wants, though its number was lowered; its controller is behind";
+                "the ReplicaSet has fewer pods than spec.replicas, which was lowered; its controller is behind";
             return self.hold_or_back(step, Reason::SetStuck, message.into(), self.ctx.drain_time());
         }
         if self.overdue(step, self.ctx.drain_time()).unwrap_or(false) {
-            return self.roll_back(Reason::BudgetBlocked, "the eviction was refused until drainSeconds were over");
+            return self.roll_back(Reason::BudgetBlocked, "the eviction was refused for drainSeconds");
         }
         SlotNext::Do(Effect::Evict { pod: victim.id.clone() })
     }
 
-    /// The set lets its surplus go before the old pod does: should it let another go, the old one still serves.
+    /// The set deletes its surplus before the old pod is evicted: if it deletes another pod instead, the old one still
+    /// serves.
     fn surplus_first(&self, step: Step) -> Option<SlotNext> {
         let (surplus, pods) = self.surplus().filter(|_| !self.slot.break_first || self.taken_in())?;
         if pods.excess() > 0 {
-            let message = format!("the ReplicaSet controller has not let pod {} go yet", surplus.id.key.name);
+            let message = format!("the ReplicaSet controller has not deleted pod {} yet", surplus.id.key.name);
             return Some(self.hold_or_back(step, Reason::SetStuck, message, self.ctx.drain_time()));
         }
         Some(self.release(step, surplus, &pods))
     }
 
-    /// The controller of a budget is about to write: it is still to count what has happened, or a pod is about to be gone.
-    /// An eviction that meets such a write is kept waiting by the API server for half a second (`EvictionsRetry` of
+    /// Whether the disruption controller is about to write a budget's status: its counts are stale, or a pod is
+    /// terminating. An eviction that conflicts with such a write costs half a second (`EvictionsRetry` of
     /// kube-apiserver).
     fn budget_moves(&self) -> bool {
         let Some(scope) = self.scope else { return false };
@@ -105,18 +107,18 @@ impl<'a> View<'a> {
         SlotNext::Record(slot)
     }
 
-    /// The new pod is in its set and not Ready: it has the time of any new pod. One that no node takes would keep its set
-    /// from having one elsewhere, and goes.
+    /// Waits for an adopted pod to become Ready, with the same timeouts as any new pod. A pod that stays unschedulable
+    /// is deleted, so that its set can create one without the pin.
     fn await_taken_in(&self, pod: &PodFact) -> SlotNext {
         let step = Step::Verifying;
         let (reason, message, timeout) = match &pod.node {
             None => {
                 let why = pod.unschedulable.clone();
-                let message = why.unwrap_or_else(|| "the scheduler has not looked at the new pod yet".into());
+                let message = why.unwrap_or_else(|| "the scheduler has not processed the new pod yet".into());
                 (Reason::Unschedulable, message, self.ctx.schedule_time())
             }
             Some(_) => {
-                let message = "the new pod is in its set and not Ready".to_owned();
+                let message = "the new pod belongs to its ReplicaSet and is not Ready".to_owned();
                 (Reason::ReplacementNotReady, message, self.ctx.ready_time())
             }
         };
@@ -127,9 +129,10 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The new pod went from its set, by somebody's hand, or by ours since no node took it.
+    /// The end of a slot whose new pod is gone after its adoption: others deleted it, or the slot did since no node
+    /// took it.
     fn replacement_is_lost(&self) -> SlotNext {
-        let then = "its set makes another one, wherever the scheduler puts it";
+        let then = "its ReplicaSet creates another one, on a node that the scheduler chooses";
         match (self.slot.reason, &self.slot.message) {
             (Some(Reason::Unschedulable), Some(why)) => {
                 self.end(Step::Failed, Reason::Unschedulable, &format!("no node took the new pod ({why}); {then}"))
@@ -141,16 +144,16 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The pod of the set that this slot has marked to go: the surplus, or a new pod that was to go back.
+    /// The pod of the set that this slot has marked: the surplus, or the new pod in a roll-back.
     pub fn surplus(&self) -> Option<(&'a PodFact, Pods<'a>)> {
         let pods = self.pods()?;
         Some((pods.surplus_of(&self.slot.id)?, pods))
     }
 
-    /// Lets the set take the marked pod away; where it keeps it (somebody scaled up), the mark comes off.
+    /// Waits until the set deletes the marked pod; if the set keeps it (somebody scaled up), removes the mark.
     pub fn release(&self, step: Step, surplus: &PodFact, pods: &Pods<'a>) -> SlotNext {
         if pods.excess() > 0 || pods.wanted_by_others(&self.slot.id) {
-            let message = format!("pod {} is about to go", surplus.id.key.name);
+            let message = format!("pod {} is about to be deleted", surplus.id.key.name);
             return self.hold(step, None, Some(message), None);
         }
         SlotNext::Do(Effect::ChangePod {

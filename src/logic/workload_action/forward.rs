@@ -1,4 +1,4 @@
-//! One slot, forwards: what brings it on from each step. Past the safe point, see `eviction`.
+//! One slot, forwards: the next effect from each step up to the point of no return. After it, see `eviction`.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -14,13 +14,13 @@ use super::scope::Scope;
 use super::set::Pods;
 use super::slot::{SlotNext, View};
 
-/// How long the ReplicaSet controller may leave a set with a pod too few before we believe that somebody scaled it, and
-/// look at the whole again.
+/// How long a set may have no substitute although it has its full number of pods before the slot concludes that
+/// somebody scaled the workload, and rolls back.
 const SETTLE: SignedDuration = SignedDuration::from_secs(5);
 
-/// How long after our watches broke off the ReplicaSet controller may go by pods that it knew before: it watches pods and
-/// numbers apart, and client-go waits up to 13 s between two attempts of an outage of 10. One that lasts longer costs
-/// kube-controller-manager its lease, and it begins anew with everything read.
+/// How long after our watches broke the ReplicaSet controller may act on a stale list of pods: it watches pods and
+/// ReplicaSets separately, and client-go waits up to 13 s between two attempts in an outage of 10 s. In a longer outage
+/// kube-controller-manager loses its lease and lists everything again.
 const CATCH_UP: SignedDuration = SignedDuration::from_secs(15);
 
 impl<'a> View<'a> {
@@ -55,14 +55,14 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The old pod went before we sent it away. Where the new one has its place in the set already, or the workload's number
-    /// is lowered for it, that is as good.
+    /// Whether others deleted the old pod before its eviction. It does not matter once the set has adopted the new pod,
+    /// or `spec.replicas` is lowered.
     fn victim_lost(&self) -> bool {
         let lowered = self.ctx.work.verb == Verb::Delete && self.scaled();
         self.slot.victim.is_some() && !self.slot.evicting && !self.victim_runs() && !lowered && !self.taken_in()
     }
 
-    /// Takes the old pod out of its set: the last moment at which everything may simply wait.
+    /// Detaches the old pod from its set. Before this effect the slot can wait for any condition.
     pub fn detach(&self, step: Step) -> SlotNext {
         let (Some(victim), Some(scope), Some(pods)) = (self.victim, &self.scope, self.pods()) else {
             return self.hold(step, None, None, None);
@@ -77,9 +77,9 @@ impl<'a> View<'a> {
         if let Some((reason, message)) = self.unrest(scope, &pods).or_else(|| self.budget(victim)) {
             return self.hold_or_back(step, reason, message, timeout);
         }
-        // Whose substitute is still to come must find it: what is there when this pod is taken out counts as there before.
+        // Wait while another slot's substitute is pending: a pod that is present when we detach counts as pre-existing.
         if pods.wanted_by_others(&self.slot.id) {
-            let message = "the substitute of another replica of the set is still to come".to_owned();
+            let message = "the ReplicaSet has not created the substitute of another replica yet".to_owned();
             return self.hold_or_back(step, Reason::VictimBusy, message, timeout);
         }
         SlotNext::Do(Effect::ChangePod {
@@ -93,7 +93,7 @@ impl<'a> View<'a> {
         })
     }
 
-    /// What must calm down before pods of the set are exchanged.
+    /// Why no pods of the set may be exchanged now: a rollout, or another pod that is not Ready.
     fn unrest(&self, scope: &Scope<'a>, pods: &Pods<'a>) -> Option<(Reason, String)> {
         if let Some(message) = scope.rollout(self.ctx.world) {
             return Some((Reason::RolloutInProgress, message));
@@ -101,15 +101,15 @@ impl<'a> View<'a> {
         self.unready(pods)
     }
 
-    /// Another pod of the set that is not Ready, which the set would let go before the marked one.
+    /// Another pod of the set that is not Ready: the set would delete it before the marked one.
     fn unready(&self, pods: &Pods<'a>) -> Option<(Reason, String)> {
         let own = self.victim.map(|victim| &victim.id.uid);
         let pod = pods.unready().filter(|pod| Some(&pod.id.uid) != own)?;
-        let message = format!("pod {} of the same set is not Ready; the action goes on when it is", pod.id.key.name);
+        let message = format!("pod {} of the same set is not Ready; the action continues when it is", pod.id.key.name);
         Some((Reason::ReplicasNotReady, message))
     }
 
-    /// A budget that would refuse the eviction.
+    /// The budget that would refuse the eviction.
     pub fn budget(&self, victim: &PodFact) -> Option<(Reason, String)> {
         let labels = self.scope?.labels();
         let mut budgets = self.ctx.world.budgets_for(self.ctx.namespace(), &labels);
@@ -121,7 +121,8 @@ impl<'a> View<'a> {
         ))
     }
 
-    /// Chooses the pod that goes when the new one comes in: the one that the set makes in place of what was taken out.
+    /// Marks the surplus: the pod that the set created in place of the detached one, and deletes when it adopts the new
+    /// one.
     fn claim(&self, step: Step) -> SlotNext {
         let Some(pods) = self.pods() else { return self.hold(step, None, None, None) };
         if let Some(next) = self.replacement_failure(step) {
@@ -131,7 +132,7 @@ impl<'a> View<'a> {
             return next;
         }
         if pods.is_short() {
-            // The set is refused more pods, and so has a free place: no surplus is needed.
+            // The API server refuses the set more pods, so the set is one short: no surplus is needed.
             if self.scope.is_some_and(|scope| scope.set.create_failure.is_some()) {
                 return match self.ctx.work.verb {
                     Verb::Delete => self.scale(step, -1),
@@ -140,14 +141,14 @@ impl<'a> View<'a> {
                 };
             }
             let message =
-                "the ReplicaSet controller has not made the substitute yet; is kube-controller-manager running?";
+                "the ReplicaSet controller has not created the substitute yet; is kube-controller-manager running?";
             return self.hold_or_back(step, Reason::SetStuck, message.into(), self.ctx.drain_time());
         }
-        let message = "the set has as many pods as it wants without the old one; somebody scaled the workload";
+        let message = "the ReplicaSet has its full number of pods without the old one; somebody scaled the workload";
         self.hold_or_back(step, Reason::WorkloadScaled, message.into(), SETTLE)
     }
 
-    /// Marks the surplus that this slot needs, if there is one to mark.
+    /// Marks the surplus that this slot needs, if it exists.
     pub fn mark_surplus(&self, pods: &Pods<'a>) -> Option<SlotNext> {
         let orphan = || if pods.excess() == 0 && !pods.is_short() { pods.orphan() } else { None };
         let pod = pods.unclaimed(self.slot).or_else(orphan)?;
@@ -165,7 +166,7 @@ impl<'a> View<'a> {
         SlotNext::Do(Effect::ChangePod { pod: pod.id.clone(), change })
     }
 
-    /// Hands the new pod to the set, which then lets the marked one go.
+    /// Lets the set adopt the new pod; the set then deletes the marked one.
     pub fn take_in(&self, step: Step) -> SlotNext {
         let (Some(pod), Some(scope), Some(pods)) = (self.replacement, &self.scope, self.pods()) else {
             return self.replacement_failure(step).unwrap_or_else(|| self.hold(step, None, None, None));
@@ -177,17 +178,17 @@ impl<'a> View<'a> {
             return self.hold_or_back(step, reason, message, self.ctx.ready_time());
         }
         if pods.wanted_by_others(&self.slot.id) {
-            let message = "another replica of the set is out and has no substitute yet".to_owned();
+            let message = "another replica is detached and has no substitute yet".to_owned();
             return self.hold_or_back(step, Reason::WorkloadBusy, message, self.ctx.drain_time());
         }
         if !pods.may_take_in() {
-            let message = "the set has more pods than it wants; somebody scaled the workload".to_owned();
+            let message = "the ReplicaSet has more pods than it wants; somebody scaled the workload".to_owned();
             return self.hold_or_back(step, Reason::WorkloadScaled, message, self.ctx.drain_time());
         }
         self.attach(pod, scope)
     }
 
-    /// Puts a pod into the set.
+    /// Adds a pod to the set.
     pub fn attach(&self, pod: &PodFact, scope: &Scope<'a>) -> SlotNext {
         let value = scope.set.selector.labels.get(&self.slot.label).cloned().unwrap_or_default();
         let change = PodChange::Attach { label: self.slot.label.clone(), value, set: self.slot.replica_set.clone() };
@@ -197,7 +198,7 @@ impl<'a> View<'a> {
     /// Changes the workload's replicas, once.
     pub fn scale(&self, step: Step, by: i32) -> SlotNext {
         let (Some(scope), Some(pods)) = (&self.scope, self.pods()) else { return self.hold(step, None, None, None) };
-        // A delete has its old pod out already, so that it is past the safe point.
+        // A delete has detached its old pod already: it is past its safe point.
         if self.ctx.suspended() && by > 0 {
             return self.suspended(step);
         }
@@ -206,18 +207,18 @@ impl<'a> View<'a> {
             return self.hold_or_back(step, reason, message, self.ctx.ready_time() + self.ctx.drain_time());
         }
         if by < 0 && scope.replicas() < 1 {
-            return self.roll_back(Reason::WorkloadScaled, "somebody scaled the workload to none");
+            return self.roll_back(Reason::WorkloadScaled, "somebody scaled the workload to zero");
         }
         if let Some(until) = self.catching_up(step).filter(|_| by < 0) {
-            let message = "the connection to the API server broke off, and the ReplicaSet controller may not know yet which \
-                           pod is to go; the action goes on by itself in a moment";
+            let message = "the connection to the API server broke, and the ReplicaSet controller may not know yet which pod \
+                           to delete; the action continues by itself within seconds";
             return self.hold(step, Some(Reason::WatchesBroken), Some(message.to_owned()), Some(until));
         }
         if rollback::ledger_is_taken(self, scope) {
             return self.hold(
                 step,
                 Some(Reason::WorkloadBusy),
-                Some("another replica of this action has its turn".into()),
+                Some("another replica of this action is changing spec.replicas".into()),
                 None,
             );
         }
@@ -225,8 +226,8 @@ impl<'a> View<'a> {
         rollback::scale(self, scope, by, false, peers)
     }
 
-    /// Until when the ReplicaSet controller may hear of a lower number before it hears of the pod that is marked to go, and
-    /// so choose another. Taking a pod in needs no such wait: that is an event of the same watch as the mark.
+    /// Until when the ReplicaSet controller may see a lower `spec.replicas` before it sees the mark on the surplus, and
+    /// so delete another pod. An adoption needs no such wait: it arrives by the same watch as the mark.
     pub fn catching_up(&self, step: Step) -> Option<Timestamp> {
         let until = self.ctx.world.broken_off()? + CATCH_UP;
         let in_time = !self.overdue(step, self.ctx.drain_time()).unwrap_or(false);
@@ -240,8 +241,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Break before make: the place that the old pod frees is for the new one. A substitute that has no node yet either
-    /// would be after it, too, and goes first: the set takes the new pod as it is and lets the marked one go.
+    /// Break before make: the new pod needs the room that the old one frees. A substitute without a node would compete
+    /// for that room, so it goes first: the set adopts the new pod unscheduled and deletes the marked substitute.
     fn make_room(&self) -> SlotNext {
         let waits = |pod: &&PodFact| pod.is_active() && pod.node.is_none();
         match (self.replacement.filter(waits), self.surplus(), &self.scope) {
@@ -252,7 +253,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Records that the old pod's eviction is due.
+    /// Records the intent to evict the old pod.
     fn commit(&self) -> SlotNext {
         let mut slot = self.noted();
         slot.evicting = true;

@@ -1,4 +1,4 @@
-//! Names that follow from what an action is: the same after a crash, different for another action.
+//! Names derived from the action: the same after a crash, different for another action.
 
 use serde_json::Value;
 
@@ -6,10 +6,10 @@ use crate::api::workload_action::{RunPolicy, WorkloadAction, WorkloadActionSpec}
 use crate::logic::digest::digest;
 use crate::logic::facts::Identity;
 
-/// Spec members that may change while the action runs, and so do not make it another action.
+/// Spec members that may change while the action runs. They are not part of its identity.
 const MUTABLE: [&str; 4] = ["suspend", "abort", "timeouts", "ttlSecondsAfterFinished"];
 
-/// Hash of what makes the action this action: its immutable spec, and its uid with runPolicy OncePerObject. 10 hex digits.
+/// Hash of the action's identity: its immutable spec, and with `runPolicy: OncePerObject` its uid. 10 hex digits.
 #[must_use]
 pub fn spec_hash(spec: &WorkloadActionSpec, uid: &str) -> String {
     let mut value = serde_json::to_value(spec).unwrap_or(Value::Null);
@@ -41,8 +41,8 @@ pub fn slot_id(action_uid: &str, index: i32) -> String {
     digest(&[action_uid, &index.to_string()], 16)
 }
 
-/// Name of a slot's new pod in one attempt: as the ReplicaSet would call it, but the same each time we ask, so that
-/// creating it twice is impossible.
+/// Name of a slot's new pod in one attempt: in the style of the ReplicaSet's own names, and deterministic, so that it
+/// cannot be created twice.
 #[must_use]
 pub fn replacement_name(set_name: &str, slot: &str, attempt: i32) -> String {
     let mut name = set_name.to_owned();

@@ -1,7 +1,6 @@
-//! What to do about pods and workloads that bear the mark of a slot that no action has: leftovers of an action that
-//! vanished.
+//! Cleans up pods and workloads with marks of a slot that no action has: leftovers of an action that vanished.
 //!
-//! Owns the decision; the shell carries it out, one object at a time, each with its uid as precondition.
+//! Owns the decision. The controller carries it out, one object at a time, each with its uid as precondition.
 
 use std::collections::HashMap;
 
@@ -13,16 +12,17 @@ use crate::logic::facts::Ledger;
 use crate::logic::facts::{Identity, Key, PodFact};
 use crate::logic::world::World;
 
-/// How long an object must be without its action. An action that is deleted and made again, or whose status arrives after
-/// the pod's mark, is not taken for gone.
+/// How long an object must be without its action before it counts as a leftover. It covers an action that is deleted
+/// and created again, and a status that arrives after the pod's mark.
 pub const GRACE: SignedDuration = SignedDuration::from_secs(10);
 
-/// Since when each object (by uid and slot) is known to be left over.
+/// When each object (by uid and slot) was first seen without its action.
 #[derive(Clone, Debug, Default)]
 pub struct Leftovers(HashMap<(String, String), Timestamp>);
 
 impl Leftovers {
-    /// What is to be done now, in the order of names, and when to look again, if anything ripens.
+    /// The effects that are due now, in the order of names, and when to sweep again, if any object is still within
+    /// [`GRACE`].
     pub fn sweep(&mut self, world: &World, now: Timestamp) -> (Vec<Effect>, Option<Timestamp>) {
         let mut left = HashMap::new();
         let mut due: Vec<(Key, Effect)> = Vec::new();
@@ -45,8 +45,8 @@ impl Leftovers {
     }
 }
 
-/// The workloads, and their ReplicaSets, whose ledger names a slot that no action has. An action that has ended takes its
-/// ledger off by itself.
+/// The workloads and ReplicaSets whose ledger names a slot that no action has. An action that has ended removes its
+/// ledger by itself.
 fn ledgers(world: &World) -> Vec<(Identity, String, Option<Effect>)> {
     let deployments = world.deployments().map(|one| (ScalableKind::Deployment, &one.id, &one.scale));
     let sets = world.sets().map(|one| (ScalableKind::ReplicaSet, &one.id, &one.scale));
@@ -64,7 +64,7 @@ fn ledgers(world: &World) -> Vec<(Identity, String, Option<Effect>)> {
         .collect()
 }
 
-/// The pods that bear the mark of a slot that no action has open, with that slot.
+/// The pods with the mark of a slot that no action has open, each with that slot.
 fn orphans(world: &World) -> impl Iterator<Item = (&PodFact, &str)> {
     world
         .marked_pods()
@@ -73,8 +73,8 @@ fn orphans(world: &World) -> impl Iterator<Item = (&PodFact, &str)> {
         .filter(|(_, slot)| world.action_of(slot).is_none())
 }
 
-/// A pod that a set owns is only freed of our marks. A replacement that nobody took goes. A victim that left its set is not
-/// touched: it still serves, and it goes with its action by its owner reference.
+/// Removes the marks from a pod that a set owns, and deletes a replacement that was not adopted. A detached victim
+/// stays: it still serves, and the garbage collector deletes it with its action.
 fn cleanup(world: &World, pod: &PodFact) -> Option<Effect> {
     let id = pod.id.clone();
     if let Some(owner) = &pod.controller {

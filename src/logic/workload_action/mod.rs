@@ -1,8 +1,8 @@
-//! The planner of WorkloadActions: the observed world in, one step out.
+//! The planner of WorkloadActions: takes the observed world, returns the next step.
 //!
-//! [`next`] is pure and total. It is asked again after every effect and every change; it keeps nothing between two calls, so
-//! that a crash between any two of its effects changes nothing. What must survive a crash stands in the action's status
-//! (intent, before the first effect of its kind), on the pods (marks) and on the workload (ledger).
+//! [`next`] is pure and total. It is called again after every effect and every change, and keeps nothing between two
+//! calls: a crash between any two effects changes nothing. What must survive a crash is stored in the action's status
+//! (the intent, before the first effect of its kind), on the pods (marks) and on the workload (ledger).
 
 pub mod effect;
 pub mod identity;
@@ -45,14 +45,14 @@ pub use refusal::refused;
 use scope::Stop;
 use slot::SlotNext;
 
-/// How long an action may name something that does not exist yet: the object may have been made together with it, and our
-/// watches of different kinds keep no order between them.
+/// How long an action may name an object that is not known yet: both may have been created together, and watches of
+/// different kinds are not ordered.
 const GRACE: SignedDuration = SignedDuration::from_secs(3);
 
-/// How often an action that waits for its turn looks again by itself.
+/// Requeue interval of an action that waits for its admission.
 const QUEUE_PACE: SignedDuration = SignedDuration::from_secs(1);
 
-/// How much may be at work at once; a `None` is no limit.
+/// The most replicas at work at once; `None` is no limit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     pub in_all: Option<usize>,
@@ -71,7 +71,7 @@ impl Limits {
 
 const NOTHING: Next = Next::Wait { until: None, report: None };
 
-/// What to do next for this action.
+/// The next step for this action.
 #[must_use]
 pub fn next(key: &Key, world: &World, now: Timestamp, limits: &Limits) -> Next {
     let Some(action) = world.action(key) else { return NOTHING };
@@ -102,13 +102,13 @@ pub fn next(key: &Key, world: &World, now: Timestamp, limits: &Limits) -> Next {
     at_work(&ctx)
 }
 
-/// Stops and restarts the clocks.
+/// Records when `spec.suspend` stops the clocks, and shifts the recorded times when they run again.
 fn suspension(ctx: &PlanContext) -> Option<Next> {
     let mut status = ctx.status.clone();
     match (ctx.suspended(), &ctx.status.suspended_at) {
         (true, None) => {
             status.suspended_at = Some(Time(ctx.now));
-            let message = "stops at its next safe point; set spec.suspend to false to go on".into();
+            let message = "stops at the next safe point; set spec.suspend to false to resume".into();
             Some(record(ctx, report::status(ctx, status, &Health::Suspended(Reason::Suspended, message))))
         }
         (false, Some(since)) => {
@@ -125,7 +125,7 @@ fn suspension(ctx: &PlanContext) -> Option<Next> {
     }
 }
 
-/// What ends an action that has not begun.
+/// The end of an action that was not admitted and no longer may be.
 fn before(ctx: &PlanContext) -> Option<Next> {
     let fail = |reason, message: String| Some(finish(ctx, ctx.status.clone(), Health::Stalled(reason, message)));
     if ctx.action.spec.abort {
@@ -139,20 +139,20 @@ fn before(ctx: &PlanContext) -> Option<Next> {
     if ctx.action.spec.not_after.as_ref().is_some_and(|limit| ctx.now > limit.0) {
         return fail(
             Reason::Expired,
-            "notAfter was over before its next_of_slot came; make a new action if it is still wanted".into(),
+            "notAfter passed before the action was admitted; create a new action if it is still wanted".into(),
         );
     }
     None
 }
 
-/// The end of an action whose receipt says that it ran before, as another object.
+/// The end of an action whose receipt proves that it ran before, as another object.
 fn already_executed(ctx: &PlanContext) -> Option<Next> {
     let name = identity::receipt_name(ctx.action);
     let receipt = ctx.world.receipt(&ctx.key(&name)).filter(|receipt| receipt.action_uid != ctx.id().uid)?;
     let mut status = ctx.status.clone();
     status.slots.clear();
     status.receipt = Some(name.clone());
-    let again = format!("to run it once more, delete WorkloadActionReceipt {name} and apply the action anew");
+    let again = format!("to run it again, delete WorkloadActionReceipt {name} and apply the action again");
     let health = match &receipt.outcome {
         None => Health::Good(Reason::AlreadyExecuted, format!("this action ran before; {again}")),
         Some(outcome) => {
@@ -163,10 +163,10 @@ fn already_executed(ctx: &PlanContext) -> Option<Next> {
     Some(finish(ctx, status, health))
 }
 
-/// The slots that have begun: their next effect, record or wait; then those that are still to begin.
+/// The slots at work: their next effect, record or wait. Then the slots that have not started.
 fn at_work(ctx: &PlanContext) -> Next {
     let mut planned: Vec<(&Slot, SlotNext)> = ctx.working().map(|slot| (slot, slot::next(ctx, slot))).collect();
-    // Of several that go to another node only one does now: the others choose theirs when it is known where that one went.
+    // Only one slot changes its node at a time: the others choose theirs when that choice is recorded.
     let mut gone = false;
     planned.retain(|(old, next_of_slot)| match next_of_slot {
         SlotNext::Record(new) if goes_elsewhere(old, new) => !std::mem::replace(&mut gone, true),
@@ -191,7 +191,7 @@ fn at_work(ctx: &PlanContext) -> Next {
     }
 }
 
-/// Records what slots have become; where that is success for all, the action's end in the same write.
+/// Records the slots; if all have succeeded, the same write ends the action.
 fn record_slots(ctx: &PlanContext, slots: Vec<Slot>) -> Next {
     let all = i32::try_from(slots.len()) == Ok(ctx.work.count);
     if all && slots.iter().all(|slot| slot.step == Step::Succeeded) {
@@ -206,7 +206,7 @@ fn record_slots(ctx: &PlanContext, slots: Vec<Slot>) -> Next {
     record(ctx, status)
 }
 
-/// Its new pod is to be on another node than before.
+/// Whether the new pod has another target node than before.
 fn goes_elsewhere(old: &Slot, new: &Slot) -> bool {
     let node = |slot: &Slot| slot.replacement.as_ref().map(|replacement| replacement.node.clone());
     node(old) != node(new)
@@ -216,7 +216,7 @@ fn earlier(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
     a.into_iter().chain(b).min()
 }
 
-/// The slots as they are to be shown and recorded, given what each wants.
+/// The slots as the status is to show them, given the next step of each.
 fn shown_slots(ctx: &PlanContext, planned: &[(&Slot, SlotNext)]) -> Vec<Slot> {
     let mut slots = ctx.status.slots.clone();
     for (old, next_of_slot) in planned {
@@ -243,8 +243,8 @@ fn with_slots(ctx: &PlanContext, slots: Vec<Slot>) -> WorkloadActionStatus {
     report::status(ctx, WorkloadActionStatus { slots, ..ctx.status.clone() }, &health)
 }
 
-/// The numbers and attempts of the slots that are still to begin; None where all have, or where one has failed and so no
-/// other is begun.
+/// Index and attempt of each slot that has not started; None if all have, or if one has failed, since no other is
+/// started then.
 fn unfilled(ctx: &PlanContext) -> Option<Vec<(i32, i32)>> {
     let slots = &ctx.status.slots;
     if ctx.aborted() || slots.iter().any(|slot| slot.step.is_end() && slot.step != Step::Succeeded) {
@@ -257,12 +257,12 @@ fn unfilled(ctx: &PlanContext) -> Option<Vec<(i32, i32)>> {
     (!open.is_empty()).then_some(open)
 }
 
-/// Begins slots, if it is their turn; `shown` is how those at work are, `until` how long they wait.
+/// Starts slots, if they are admitted. `shown` are the slots at work, `until` is when the first of them has to go on.
 fn begin(ctx: &PlanContext, open: &[(i32, i32)], shown: Vec<Slot>, until: Option<Timestamp>) -> Next {
     match choose::choose(ctx, open) {
         Choice::Begin { slots, plan } if ctx.action.spec.mode == Mode::Plan => planned(ctx, slots, plan),
         Choice::Begin { slots, plan } => admit(ctx, slots, plan),
-        // What is at work has its own clocks; the rest waits for it.
+        // Slots at work have their own deadlines; the others wait for them.
         Choice::Wait { .. } | Choice::Refuse(..) if ctx.working().next().is_some() => {
             wait(ctx, with_slots(ctx, shown), earlier(until, Some(ctx.now + QUEUE_PACE)))
         }
@@ -271,7 +271,7 @@ fn begin(ctx: &PlanContext, open: &[(i32, i32)], shown: Vec<Slot>, until: Option
     }
 }
 
-/// mode: Plan ends here.
+/// The end of an action with `mode: Plan`.
 fn planned(ctx: &PlanContext, slots: Vec<Slot>, plan: Plan) -> Next {
     let words: Vec<String> = slots.iter().map(|slot| report::slot_words(ctx.work.verb, slot)).collect();
     let message = format!("would do: {}", words.join("; "));
@@ -307,13 +307,13 @@ fn admit(ctx: &PlanContext, slots: Vec<Slot>, plan: Plan) -> Next {
     Next::Do(Effect::Admit { action: ctx.id(), status, receipt: missing_receipt(ctx) })
 }
 
-/// Waits for its turn, but not for ever.
+/// Waits for admission, at most `queueSeconds`.
 fn queue(ctx: &PlanContext, reason: Reason, message: String) -> Next {
     let since = ctx.status.queued_at.as_ref().map_or(ctx.now, |time| time.0);
     let deadline = since + ctx.queue_time();
     if ctx.clock >= deadline {
         let stop =
-            Stop::now(Reason::QueueTimedOut, format!("its next_of_slot did not come within queueSeconds: {message}"));
+            Stop::now(Reason::QueueTimedOut, format!("the action was not admitted within queueSeconds: {message}"));
         return refuse(ctx, stop, ctx.status.plan.clone().unwrap_or_default());
     }
     let status = WorkloadActionStatus { queued_at: Some(Time(since)), ..ctx.status.clone() };
@@ -321,13 +321,14 @@ fn queue(ctx: &PlanContext, reason: Reason, message: String) -> Next {
     wait(ctx, report::status(ctx, status, &health), Some(deadline.min(ctx.now + QUEUE_PACE)))
 }
 
-/// Ends what cannot begin, with nothing at work; what may only be late gets a moment.
+/// Ends an action that cannot start and has nothing at work. Where the cause may be a late watch, it waits for
+/// [`GRACE`].
 fn refuse(ctx: &PlanContext, stop: Stop, plan: Plan) -> Next {
     let until = ctx.created() + GRACE;
     if stop.soon && ctx.now < until && until <= ctx.now + GRACE {
         return Next::Wait { until: Some(until), report: None };
     }
-    // What was begun on it has found it: whichever of its parts we saw go first, it was deleted.
+    // A slot was started on the workload, so it existed: it was deleted since.
     let begun = !ctx.status.slots.is_empty() && stop.reason == Reason::WorkloadNotFound;
     let stop = if begun { Stop { reason: Reason::WorkloadGone, ..stop } } else { stop };
     let mut status = WorkloadActionStatus { plan: Some(plan), ..ctx.status.clone() };
@@ -343,17 +344,17 @@ fn refuse(ctx: &PlanContext, stop: Stop, plan: Plan) -> Next {
     finish(ctx, status, Health::Stalled(stop.reason, format!("{share}{}", stop.message)))
 }
 
-/// The receipt comes before the first effect.
+/// Writes the receipt before the first effect.
 fn first_receipt(ctx: &PlanContext) -> Option<Next> {
     if let Some(receipt) = missing_receipt(ctx) {
         return Some(Next::Do(Effect::WriteReceipt(receipt)));
     }
-    // Should somebody replace the receipt while we work: what is begun is ended.
+    // If somebody replaces the receipt while slots are at work, they are completed.
     let is_begun = ctx.working().any(|slot| slot.step != Step::Planned || slot.attempt != 0);
     if is_begun { None } else { already_executed(ctx) }
 }
 
-/// The action's receipt, where there is none of its name.
+/// The action's receipt, if none of its name exists.
 fn missing_receipt(ctx: &PlanContext) -> Option<NewReceipt> {
     let key = ctx.key(&identity::receipt_name(ctx.action));
     if ctx.world.receipt(&key).is_some() {
@@ -374,14 +375,14 @@ fn record(ctx: &PlanContext, status: WorkloadActionStatus) -> Next {
     Next::Do(Effect::Record { action: ctx.id(), status: Box::new(status) })
 }
 
-/// Waits, with a report where the record does not say so yet.
+/// Waits; with a report, if the recorded status differs.
 fn wait(ctx: &PlanContext, status: WorkloadActionStatus, until: Option<Timestamp>) -> Next {
     let report = (status != *ctx.status).then(|| Box::new(status));
-    // A deadline that is past is judged when something happens; asking again at once would only spin.
+    // A deadline that has passed is evaluated at the next change; requeueing at once would only spin.
     Next::Wait { until: until.filter(|time| *time > ctx.now), report }
 }
 
-/// The spec's action, as it stands in the column Action, in logs and in metrics.
+/// The spec's action, as the column Action, logs and metrics show it.
 #[must_use]
 pub fn verb(action: &WorkloadAction) -> &'static str {
     let spec = &action.spec;

@@ -1,7 +1,7 @@
-//! Which nodes can take a new replica, which is best, and why the others are not taken.
+//! Which nodes can take a new replica, which is best, and why the others are refused.
 //!
-//! The default scheduler has the last word on every pod; this only keeps an action from trying what cannot work, and says
-//! why. Source of the rules: kube-scheduler's NodeUnschedulable, TaintToleration, NodeAffinity and NodeResourcesFit.
+//! The default scheduler decides about every pod; this only avoids attempts that cannot succeed, and explains why.
+//! Source of the rules: kube-scheduler's NodeUnschedulable, TaintToleration, NodeAffinity and NodeResourcesFit.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use crate::logic::expression::{Expression, NodeView, PodsView, ResourceView};
 use crate::logic::facts::{Key, NodeFact, Requests, requests};
 use crate::logic::world::World;
 
-/// What is on a node, and what is on its way there.
+/// The pods on a node and on their way to it, with their requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Load {
     pub pods: i64,
@@ -30,11 +30,11 @@ impl Load {
 /// A refusal of one node.
 pub type NodeRefusal = (Reason, String);
 
-/// The nodes with their loads, as one decision sees them.
+/// The nodes with their loads, for one decision.
 #[derive(Debug)]
 pub struct Nodes<'a> {
     world: &'a World,
-    /// What this decision sends to each node.
+    /// What this decision has assigned to each node so far.
     sent: HashMap<String, Load>,
 }
 
@@ -43,12 +43,12 @@ impl<'a> Nodes<'a> {
         Self { world, sent: HashMap::new() }
     }
 
-    /// Counts one more replica that is to go to this node.
+    /// Counts one more replica for this node.
     pub fn add(&mut self, node: &str, requests: Requests) {
         self.sent.entry(node.to_owned()).or_default().add(requests);
     }
 
-    /// What is on this node and on its way there: bound to it, or under way for an action and not yet bound.
+    /// The load of this node: pods bound to it, and replacement pods of actions that are not bound yet.
     pub fn load(&self, node: &str) -> Load {
         let (pods, requests) = self.world.usage(node);
         let sent = self.sent.get(node).copied().unwrap_or_default();
@@ -63,7 +63,7 @@ impl<'a> Nodes<'a> {
         load
     }
 
-    /// What a pod of this ReplicaSet asks for.
+    /// The requests of a pod of this ReplicaSet.
     fn asked(&self, set: &Key) -> Requests {
         let template = self.world.set(set).and_then(|set| set.template.as_ref());
         template.and_then(|template| template.spec.as_ref()).map(requests).unwrap_or_default()
@@ -85,8 +85,8 @@ impl<'a> Nodes<'a> {
         expression.matches(&view).map_err(|error| error.to_string())
     }
 
-    /// The share of the node that is left free with one more such pod, in thousandths of its scarcest resource; or why the
-    /// pod cannot go there.
+    /// The share of the node's scarcest resource that stays free with one more such pod, in thousandths; or why the
+    /// node cannot take the pod.
     pub fn assess(&self, node: &NodeFact, pod: Option<&PodSpec>) -> Result<i64, NodeRefusal> {
         let name = &node.id.key.name;
         let refuse = |reason, message: String| Err((reason, message));
@@ -127,7 +127,7 @@ impl<'a> Nodes<'a> {
             let message = format!("node {name} is full: {} of {} pods", load.pods, node.pod_capacity);
             return Err((Reason::NodeFull, message));
         }
-        // Pods count as a resource: replicas without requests are to spread, too.
+        // Pods count as a resource, so that replicas without requests spread, too.
         let mut share = (node.pod_capacity - load.pods - 1).saturating_mul(1000) / node.pod_capacity;
         let resources = [
             ("cpu", "m", node.allocatable.cpu, load.requests.cpu, request.cpu),
@@ -147,14 +147,14 @@ impl<'a> Nodes<'a> {
     }
 }
 
-/// The words of a chosen or possible node.
+/// The plan's entry for a chosen or possible node.
 #[must_use]
 pub fn possible(name: &str, share: i64, replicas: i32) -> NodeChoice {
     let message = format!("{}.{} % free with one more replica", share / 10, (share % 10).abs());
     NodeChoice { name: name.to_owned(), replicas, message, refused: None }
 }
 
-/// The first taint that keeps the pod away.
+/// The first taint that the pod does not tolerate.
 fn untolerated<'t>(taints: &'t [Taint], tolerations: &[Toleration]) -> Option<&'t Taint> {
     let tolerates = |taint: &Taint, toleration: &Toleration| {
         toleration.effect.as_deref().is_none_or(|effect| effect.is_empty() || effect == taint.effect)
@@ -173,7 +173,7 @@ fn untolerated<'t>(taints: &'t [Taint], tolerations: &[Toleration]) -> Option<&'
         .find(|taint| !tolerations.iter().any(|toleration| tolerates(taint, toleration)))
 }
 
-/// The pod's own node selector and required node affinity.
+/// Whether the pod's own node selector and required node affinity allow the node.
 fn wanted_by(node: &NodeFact, pod: &PodSpec) -> bool {
     let selected = pod.node_selector.iter().flatten().all(|(key, value)| node.labels.get(key) == Some(value));
     let affinity = pod.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
@@ -181,7 +181,7 @@ fn wanted_by(node: &NodeFact, pod: &PodSpec) -> bool {
     selected && required.is_none_or(|required| required.node_selector_terms.iter().any(|term| satisfied(node, term)))
 }
 
-/// One term: all of its requirements; a term without any matches nothing.
+/// Whether the node meets all requirements of a term; a term without any matches nothing.
 fn satisfied(node: &NodeFact, term: &NodeSelectorTerm) -> bool {
     let labels = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();

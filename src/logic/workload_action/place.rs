@@ -1,4 +1,4 @@
-//! The places that a user means: node name, labels and expression, narrowing one another.
+//! The nodes that a user selects: by node name, labels and expression, all of which must match.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::logic::world::World;
 use super::nodes::Nodes;
 use super::scope::Stop;
 
-/// The nodes that the user means.
+/// The user's selection of nodes.
 #[derive(Default)]
 pub struct Filter<'a> {
     name: Option<&'a str>,
@@ -70,13 +70,13 @@ impl<'a> Filter<'a> {
     }
 }
 
-/// The source in words, for messages and columns.
+/// The source as text, for messages and columns.
 #[must_use]
 pub fn source_words(source: &NodeSource) -> String {
     place_words(source.node_name.as_deref(), source.node_selector.as_ref(), source.condition.as_deref())
 }
 
-/// The target in words, for messages and columns.
+/// The target as text, for messages and columns.
 #[must_use]
 pub fn target_words(target: &Target) -> String {
     place_words(target.node_name.as_deref(), target.node_selector.as_ref(), target.condition.as_deref())

@@ -1,4 +1,4 @@
-//! What follows when the API server refuses an effect.
+//! The next step after the API server refused an effect.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -12,10 +12,10 @@ use super::slot::{self, SlotNext};
 use super::{Limits, NOTHING, QUEUE_PACE, already_executed, record, wait, with_slots};
 use crate::logic::facts::Ledger;
 
-/// How long to wait after a refusal that only somebody else can lift.
+/// How long to wait after a refusal that only somebody else can resolve.
 const REFUSED_PACE: SignedDuration = SignedDuration::from_secs(10);
 
-/// What to do after the API server refused an effect, for reasons that asking again will not change at once.
+/// The next step after the API server refused an effect for a reason that an immediate retry does not change.
 #[must_use]
 pub fn refused(key: &Key, world: &World, now: Timestamp, effect: &Effect, refusal: &Refusal) -> Next {
     let later = |after| Next::Wait { until: Some(now + after), report: None };
@@ -42,7 +42,7 @@ pub fn refused(key: &Key, world: &World, now: Timestamp, effect: &Effect, refusa
     }
 }
 
-/// Waits, with the refusal in the slot.
+/// Waits, with the refusal as the slot's reason.
 fn hold_refused(ctx: &PlanContext, slot: &Slot, refusal: &Refusal, pace: SignedDuration) -> Next {
     let mut slots = ctx.status.slots.clone();
     for shown in slots.iter_mut().filter(|shown| shown.id == slot.id) {

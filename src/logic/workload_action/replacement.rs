@@ -1,4 +1,4 @@
-//! One slot's new pod: made, scheduled, Ready, and what to do where it is not.
+//! One slot's new pod: creation, scheduling, readiness, and failures of each.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -11,7 +11,7 @@ use super::effect::{Effect, NewPod};
 use super::identity;
 use super::slot::{SlotNext, View};
 
-/// How often a new pod that somebody deleted is made again.
+/// The most times that a new pod is created again after others deleted it.
 const MOST_LOSSES: i32 = 2;
 
 impl<'a> View<'a> {
@@ -19,7 +19,7 @@ impl<'a> View<'a> {
         let step = Step::Creating;
         let Some(planned) = &self.slot.replacement else { return self.hold(step, None, None, None) };
         if let Some(ending) = self.replacement {
-            let message = format!("pod {} is ending", ending.id.key.name);
+            let message = format!("pod {} is terminating", ending.id.key.name);
             return self.hold(step, Some(Reason::ReplacementLost), Some(message), None);
         }
         if planned.uid.is_some() {
@@ -29,7 +29,7 @@ impl<'a> View<'a> {
             return next;
         }
         if self.overdue(step, self.ctx.schedule_time()).unwrap_or(false) {
-            return self.roll_back(Reason::PodRefused, "the new pod could not be made in time");
+            return self.roll_back(Reason::PodRefused, "the new pod could not be created in time");
         }
         self.create(planned)
     }
@@ -49,7 +49,7 @@ impl<'a> View<'a> {
         }))
     }
 
-    /// Somebody deleted the new pod: made again under another name, but not for ever.
+    /// Creates a new pod that others deleted again, under another name, at most [`MOST_LOSSES`] times.
     fn lost_replacement(&self) -> SlotNext {
         let why = "the new pod was deleted by somebody else";
         match &self.slot.replacement {
@@ -71,7 +71,7 @@ impl<'a> View<'a> {
         SlotNext::Record(slot)
     }
 
-    /// What to do where the target node does not take the new pod any more.
+    /// The next step if the target node does not accept the new pod any more.
     fn node_failure(&self) -> Option<SlotNext> {
         let name = &self.slot.replacement.as_ref()?.node;
         let why = match self.ctx.world.node(name) {
@@ -83,13 +83,13 @@ impl<'a> View<'a> {
         Some(self.next_node(Reason::NodeGone, &why))
     }
 
-    /// The target node, if it is gone: its pod stays Ready in the API until it is collected.
+    /// The target node, if it is gone: its pod stays Ready in the API until the garbage collector deletes it.
     fn vanished_node(&self) -> Option<&'a str> {
         let name = &self.slot.replacement.as_ref()?.node;
         self.ctx.world.node(name).is_none().then_some(name.as_str())
     }
 
-    /// Another node, or the way back.
+    /// Tries another node, or rolls back.
     fn next_node(&self, reason: Reason, why: &str) -> SlotNext {
         let Some(replacement) = &self.slot.replacement else { return self.roll_back(reason, why) };
         match choose::another_node(self.ctx, self.slot) {
@@ -108,7 +108,7 @@ impl<'a> View<'a> {
             if over {
                 return self.next_node(
                     Reason::Unschedulable,
-                    "the scheduler did not look at the new pod in time; is it running?",
+                    "the scheduler did not process the new pod in time; is it running?",
                 );
             }
             return self.hold(step, None, None, self.deadline(step, self.ctx.schedule_time()));
@@ -149,18 +149,18 @@ impl<'a> View<'a> {
         };
         let stable = since + self.ctx.stable_time();
         if self.ctx.now < stable {
-            let message = format!("the new pod is Ready; it must stay so until {stable}");
+            let message = format!("the new pod is Ready; it must stay Ready until {stable}");
             return self.hold(step, None, Some(message), Some(stable));
         }
         match self.ctx.work.verb {
             Verb::Create => self.scale(step, 1),
-            // Break before make: the old pod is gone already, the new one comes in.
+            // Break before make: the old pod is gone already, and the set adopts the new one.
             Verb::Move if self.slot.evicting => self.take_in(step),
             Verb::Move | Verb::Delete => self.detach(step),
         }
     }
 
-    /// What to do where the new pod is not what it was when the old one was taken out for it.
+    /// The next step if the new pod has failed since the old one was detached.
     pub fn replacement_failure(&self, step: Step) -> Option<SlotNext> {
         if self.slot.replacement.is_none() || self.slot.break_first {
             return None;

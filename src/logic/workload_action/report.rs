@@ -1,4 +1,4 @@
-//! What the user reads: conditions, summary and messages, made from the slots.
+//! The status for users: conditions, summary and messages, derived from the slots.
 
 use crate::api::reasons::Reason;
 use crate::api::workload_action::WorkloadActionStatus;
@@ -32,14 +32,14 @@ pub fn status(ctx: &PlanContext, mut status: WorkloadActionStatus, health: &Acti
     status
 }
 
-/// Why a ttl that is asked for is not kept, if it is not: the object's manager would make it again.
+/// Why `ttlSecondsAfterFinished` is ignored, if it is: the object's manager would create it again.
 fn ttl_not_honored(ctx: &PlanContext) -> Option<String> {
     ctx.action.spec.ttl_seconds_after_finished?;
     let manager = super::ending::gitops_manager(&ctx.action.metadata)?;
-    Some(format!("{manager} manages this object and would make it again; take it out of its repository instead"))
+    Some(format!("{manager} manages this object and would create it again; remove it from its repository instead"))
 }
 
-/// The action in short.
+/// The summary of the action.
 #[must_use]
 pub fn summary(ctx: &PlanContext, slots: &[Slot]) -> Summary {
     let work = ctx.work;
@@ -68,25 +68,25 @@ pub fn summary(ctx: &PlanContext, slots: &[Slot]) -> Summary {
     }
 }
 
-/// A slot in words: what it does and how far it is.
+/// A slot as text: what it does, its step and its message.
 #[must_use]
 pub fn slot_words(verb: Verb, slot: &Slot) -> String {
     if slot.step == Step::Succeeded {
         return work_words(verb, slot, true);
     }
     let how = match slot.step {
-        Step::Queued => "waits to be tried again",
+        Step::Queued => "waiting for a retry",
         Step::Planned => "chosen",
-        Step::Creating => "making the new pod",
+        Step::Creating => "creating the new pod",
         Step::Scheduling => "waiting for the scheduler",
         Step::Readying => "waiting until the new pod is Ready",
-        Step::Detached => "the old pod is out of its set and still serves",
-        Step::Marked => "the set's substitute is marked to go",
+        Step::Detached => "the old pod is detached from its ReplicaSet and still serves",
+        Step::Marked => "the ReplicaSet's substitute is marked for deletion",
         Step::Scaled => "the workload's replicas are changed",
-        Step::Adopted => "the new pod belongs to the set",
+        Step::Adopted => "the new pod belongs to the ReplicaSet",
         Step::Evicting => "the old pod is being evicted",
         Step::Verifying => "verifying",
-        Step::RollingBack => "going back",
+        Step::RollingBack => "rolling back",
         Step::Succeeded => "done",
         Step::RolledBack => "undone",
         Step::Failed => "failed",
@@ -100,7 +100,7 @@ pub fn slot_words(verb: Verb, slot: &Slot) -> String {
     }
 }
 
-/// What a slot does, or did, in words.
+/// What a slot does, or did, as text.
 fn work_words(verb: Verb, slot: &Slot, done: bool) -> String {
     let place = |pod: &Option<PodOnNode>| pod.as_ref().map_or("?", |pod| pod.node.as_str()).to_owned();
     let name = |pod: &Option<PodOnNode>| pod.as_ref().map_or("?", |pod| pod.name.as_str()).to_owned();
@@ -112,19 +112,19 @@ fn work_words(verb: Verb, slot: &Slot, done: bool) -> String {
     }
 }
 
-/// How an action with these slots under way is: as the slot that is furthest behind.
+/// The state of an action with these slots at work: that of the slot that is furthest behind.
 #[must_use]
 pub fn working(ctx: &PlanContext, slots: &[Slot]) -> ActionHealth {
     let open = slots.iter().filter(|slot| !slot.step.is_end());
     let Some(slot) = open.min_by_key(|slot| (slot.reason.is_none(), slot.step)) else {
-        return Health::working(Reason::Verifying, "all that was begun has ended".into());
+        return Health::working(Reason::Verifying, "every slot that was started has ended".into());
     };
     let message = slot_words(ctx.work.verb, slot);
     let step = Reason::from(slot.step);
     if slot.reason == Some(Reason::Suspended) {
         return Health::Suspended(Reason::Suspended, message);
     }
-    // Which step it is says more than why it waits, where it goes back or has to be tried again.
+    // For a slot that rolls back or is to be retried, the step says more than the reason.
     let shown = match slot.step {
         Step::RollingBack | Step::Queued => step,
         _ => slot.reason.unwrap_or(step),
@@ -132,7 +132,7 @@ pub fn working(ctx: &PlanContext, slots: &[Slot]) -> ActionHealth {
     Health::Working { reason: shown, cause: slot.reason.unwrap_or(step), message }
 }
 
-/// How an action ends whose slots have all ended.
+/// The final state of an action whose slots have all ended.
 #[must_use]
 pub fn ended(ctx: &PlanContext, slots: &[Slot]) -> ActionHealth {
     let verb = ctx.work.verb;
@@ -141,8 +141,8 @@ pub fn ended(ctx: &PlanContext, slots: &[Slot]) -> ActionHealth {
     let failed = slots.iter().filter(|slot| slot.step != Step::Succeeded);
     let Some(worst) = failed.max_by_key(|slot| slot.step == Step::Failed) else {
         if done < wanted {
-            let advice = "for those, apply another action";
-            let message = format!("{done} of {wanted} replicas done, the others were not begun any more; {advice}");
+            let advice = "apply another action for them";
+            let message = format!("{done} of {wanted} replicas done, the others were not started; {advice}");
             return Health::Stalled(Reason::Aborted, message);
         }
         let message = match slots {
@@ -162,7 +162,7 @@ pub fn ended(ctx: &PlanContext, slots: &[Slot]) -> ActionHealth {
     let advice = if worst.step == Step::Failed {
         ""
     } else {
-        "; nothing is left changed: delete this action and apply it again to retry"
+        "; all changes were undone: delete this action and apply it again to retry"
     };
     let advice = if done > 0 { "" } else { advice };
     Health::Stalled(reason, format!("{share}{outcome}: {why} ({what}){advice}"))

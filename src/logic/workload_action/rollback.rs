@@ -1,7 +1,7 @@
-//! One slot, backwards: undoes what was done, in the order that keeps every replica, and ends the slot.
+//! One slot, backwards: undoes the effects in an order that loses no replica, and ends the slot.
 //!
-//! The goal: the new pod gone, the old one back in its set, replicas as they were, no mark left. The set is never given a
-//! pod before another of its pods is marked to go, as on the way forward.
+//! The goal: the new pod deleted, the old one back in its set, `spec.replicas` as before, no mark left. As on the way
+//! forward, a pod is added to the set only when another of its pods is marked for deletion.
 
 use crate::api::reasons::Reason;
 use crate::api::workload_action::status::{Slot, Step};
@@ -14,10 +14,10 @@ use super::set::Pods;
 use super::slot::{SlotNext, View};
 use crate::logic::facts::Ledger;
 
-/// How often a slot is begun anew after a change from outside undid it.
+/// The most retries of a slot after changes by others rolled it back.
 const MOST_ATTEMPTS: i32 = 5;
 
-/// What a slot that is going back wants next.
+/// The next step of a slot that rolls back.
 pub fn next(view: &View) -> SlotNext {
     if carried_through(view) {
         let mut slot = view.noted();
@@ -33,8 +33,8 @@ pub fn next(view: &View) -> SlotNext {
         .unwrap_or_else(|| SlotNext::Record(ended(view)))
 }
 
-/// What we were about to undo turns out to have happened: an eviction was accepted whose answer never reached us, or the
-/// old pod was deleted by others when the new one was in its place.
+/// Whether the slot was completed after all: an eviction was accepted and its answer lost, or others deleted the old
+/// pod after the set had adopted the new one.
 fn carried_through(view: &View) -> bool {
     match view.ctx.work.verb {
         Verb::Create => view.taken_in(),
@@ -43,17 +43,17 @@ fn carried_through(view: &View) -> bool {
     }
 }
 
-/// The new pod goes, as long as it is not the set's.
+/// Deletes the new pod, unless the set has adopted it.
 fn replacement_away(view: &View) -> Option<SlotNext> {
     let pod = view.replacement.filter(|pod| !view.taken_in() && !pod.terminating)?;
     Some(SlotNext::Do(Effect::DeletePod { pod: pod.id.clone() }))
 }
 
-/// The old pod goes back into its set, once something else is marked to go for it.
+/// Adds the old pod to its set again, once another pod is marked for deletion in its place.
 fn victim_back(view: &View) -> Option<SlotNext> {
     let victim = view.victim.filter(|pod| pod.is_active() && view.is_out())?;
     let (Some(scope), Some(pods)) = (&view.scope, view.pods()) else {
-        // Without its set it has no place to go back to; with the workload it would have been deleted, too.
+        // Its set is gone, and with the workload this pod would have been deleted, too.
         return Some(SlotNext::Do(Effect::DeletePod { pod: victim.id.clone() }));
     };
     if view.ctx.work.verb == Verb::Delete && view.scaled() {
@@ -65,9 +65,10 @@ fn victim_back(view: &View) -> Option<SlotNext> {
     Some(view.attach(victim, scope))
 }
 
-/// Something of the set that goes when the old pod comes back: the new pod if the set has it, else the surplus.
+/// Marks the pod that the set deletes when the old pod is back: the new pod if the set has adopted it, else the
+/// surplus.
 fn substitute(view: &View, pods: &Pods) -> Option<SlotNext> {
-    // Also where the surplus is still there: it may have become the substitute of another replica that is out.
+    // Even if the surplus still exists: it may have become the substitute of another detached replica.
     if let Some(pod) = view.replacement.filter(|pod| view.taken_in() && pod.is_active() && pod.marks.slot.is_none()) {
         return Some(view.mark(pod));
     }
@@ -76,23 +77,23 @@ fn substitute(view: &View, pods: &Pods) -> Option<SlotNext> {
         return None;
     }
     if marked {
-        // The set is about to let more go than are marked, or a change of its number is still on its way to it.
+        // The set is about to delete more pods than are marked, or has not seen a change of its replicas yet.
         return Some(wait(view));
     }
     if let Some(next) = view.mark_surplus(pods) {
         return Some(next);
     }
-    // The old pod serves meanwhile: there is no hurry, and without a substitute the set would choose who goes.
+    // The old pod still serves, so waiting is safe; without a substitute the set would choose the pod that it deletes.
     (pods.is_to_make_one() || pods.may_let_more_go()).then(|| wait(view))
 }
 
-/// The workload's replicas go back to what they were, once the surplus is marked.
+/// Restores the workload's replicas, once the surplus is marked.
 fn replicas_back(view: &View) -> Option<SlotNext> {
     let scope = view.scope.as_ref().filter(|_| view.scaled())?;
     let pods = view.pods()?;
     match view.ctx.work.verb {
         Verb::Move => None,
-        // The old pod is gone without our doing; the number is still to be as before.
+        // Others deleted the old pod; the replicas are restored nevertheless.
         Verb::Delete => Some(unscale(view, scope, 1)),
         Verb::Create => {
             Some(calm(view, scope).or_else(|| substitute(view, &pods)).unwrap_or_else(|| unscale(view, scope, -1)))
@@ -100,8 +101,8 @@ fn replicas_back(view: &View) -> Option<SlotNext> {
     }
 }
 
-/// One replica fewer in the middle of a rollout, which is short of some by its own leave, may leave the workload with fewer
-/// than are asked for then: the number waits for its end, within reason; so it does after the watches broke off.
+/// Waits before it lowers the replicas during a rollout, which may have unavailable replicas of its own, and after the
+/// watches broke. A rollout is waited for at most `drainSeconds`.
 fn calm(view: &View, scope: &Scope) -> Option<SlotNext> {
     let (step, timeout) = (Step::RollingBack, view.ctx.drain_time());
     if let Some(until) = view.catching_up(step) {
@@ -120,16 +121,16 @@ fn unscale(view: &View, scope: &Scope, by: i32) -> SlotNext {
     scale(view, scope, by, true, Vec::new())
 }
 
-/// What this slot marked goes by itself where the set has too many; where not, the mark comes off.
+/// Waits until the set deletes the pod that this slot marked; if the set keeps it, removes the mark.
 fn marks_off(view: &View) -> Option<SlotNext> {
     if let Some((marked, pods)) = view.surplus() {
         return Some(match view.release(Step::RollingBack, marked, &pods) {
-            // Why it goes back is to stay what the user reads.
+            // The status keeps the reason of the roll-back.
             SlotNext::Wait(_) => wait(view),
             next => next,
         });
     }
-    // The new pod is on its way out: gone is gone.
+    // Wait until the new pod has terminated.
     view.replacement.filter(|pod| pod.terminating && !view.taken_in()).map(|_| wait(view))
 }
 
@@ -137,7 +138,7 @@ fn wait(view: &View) -> SlotNext {
     view.hold(Step::RollingBack, view.slot.reason, view.slot.message.clone(), None)
 }
 
-/// The end of the slot, or its beginning: what a change from outside undid is tried again.
+/// Ends the slot; a slot that rolled back because of a change by others is queued again.
 fn ended(view: &View) -> Slot {
     let mut slot = view.slot.clone();
     let again = matches!(slot.reason, Some(Reason::RolloutStarted | Reason::WorkloadScaled | Reason::VictimGone));
@@ -154,8 +155,8 @@ fn ended(view: &View) -> Slot {
     slot
 }
 
-/// Another slot's entry in the ledger is still the only proof of what it did, or its exchange is not over: until then one
-/// more change of the number would let the set take or make a pod that is nobody's.
+/// Whether another slot still needs its entry in the ledger: it is the only proof of its change of the replicas, or its
+/// exchange of pods is not over. Another change of the replicas would make the set create or delete a pod of no slot.
 pub fn ledger_is_taken(view: &View, scope: &Scope) -> bool {
     let Some(ledger) = scope.ledger().filter(|ledger| ledger.slot != view.slot.id) else { return false };
     let world = view.ctx.world;
@@ -168,7 +169,7 @@ pub fn ledger_is_taken(view: &View, scope: &Scope) -> bool {
     })
 }
 
-/// The patch that changes the replicas together with the ledger.
+/// The effect that changes the replicas together with the ledger.
 pub fn scale(view: &View, scope: &Scope, by: i32, undone: bool, peers: Vec<String>) -> SlotNext {
     let from = scope.replicas();
     let to = from.saturating_add(by).max(0);

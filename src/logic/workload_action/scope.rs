@@ -1,4 +1,4 @@
-//! Which workload an action is about: from the user's words to the ReplicaSet whose pods are concerned.
+//! The workload of an action: from the user's reference to the ReplicaSet whose pods it works on.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::logic::world::World;
 use super::effect::{Scalable, ScalableKind};
 use crate::logic::facts::Ledger;
 
-/// Why an action cannot begin, and whether that may be a matter of moments (the object may just have been made).
+/// Why an action cannot start. `soon`: the cause may be a late watch, since the object may just have been created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stop {
     pub reason: Reason,
@@ -33,7 +33,7 @@ impl Stop {
 #[derive(Clone, Copy, Debug)]
 pub struct Scope<'a> {
     pub set: &'a SetFact,
-    /// None for a ReplicaSet that stands alone.
+    /// None for a ReplicaSet that no Deployment owns.
     pub deployment: Option<&'a DeploymentFact>,
 }
 
@@ -71,10 +71,10 @@ impl<'a> Scope<'a> {
         if pod.marks.role.as_deref() == Some(marks::ROLE_VICTIM)
             || pod.marks.role.as_deref() == Some(marks::ROLE_REPLACEMENT)
         {
-            return Err(Stop::soon(Reason::VictimBusy, format!("pod {name} is at work in another action")));
+            return Err(Stop::soon(Reason::VictimBusy, format!("pod {name} is in use by another action")));
         }
         if !pod.is_active() {
-            return Err(Stop::soon(Reason::PodNotFound, format!("pod {name} is ending; name a pod that runs")));
+            return Err(Stop::soon(Reason::PodNotFound, format!("pod {name} is terminating; name a running pod")));
         }
         match &pod.controller {
             None => {
@@ -106,7 +106,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// The scope of a slot that was chosen before; None where the set is gone.
+    /// The scope of a slot; None if the set or its Deployment is gone.
     pub fn of_slot(
         world: &'a World,
         namespace: &str,
@@ -124,7 +124,7 @@ impl<'a> Scope<'a> {
         Some(Self { set, deployment })
     }
 
-    /// The workload as the user knows it.
+    /// The workload: the Deployment, or a ReplicaSet that no Deployment owns.
     pub fn workload(&self) -> WorkloadRef {
         let (kind, id) = match self.deployment {
             Some(deployment) => ("Deployment", &deployment.id),
@@ -133,7 +133,7 @@ impl<'a> Scope<'a> {
         WorkloadRef { api_version: "apps/v1".into(), kind: kind.into(), name: id.key.name.clone() }
     }
 
-    /// What holds `spec.replicas`.
+    /// The object whose `spec.replicas` counts.
     pub fn scalable(&self) -> Scalable {
         match self.deployment {
             Some(deployment) => Scalable { kind: ScalableKind::Deployment, id: deployment.id.clone() },
@@ -141,7 +141,7 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// What is read of the scale of the workload.
+    /// The scale of the workload.
     pub fn scale(&self) -> &'a crate::logic::facts::ScaleFact {
         self.deployment.map_or(&self.set.scale, |deployment| &deployment.scale)
     }
@@ -156,7 +156,7 @@ impl<'a> Scope<'a> {
         Ledger::parse(self.scale().ledger.as_deref())
     }
 
-    /// Who else writes the workload's replicas: an autoscaler, or a manager that holds them for a Git repository.
+    /// The owner of the workload's replicas, if any: an autoscaler, or a field manager of a GitOps tool.
     pub fn replicas_owner(&self, world: &World) -> Option<String> {
         let WorkloadRef { kind, name, .. } = self.workload();
         let namespace = &self.set.id.key.namespace;
@@ -166,7 +166,7 @@ impl<'a> Scope<'a> {
         scaler.or_else(|| self.scale().owned_by.as_ref().map(|manager| format!("field manager {manager}")))
     }
 
-    /// Labels that every pod of the set bears.
+    /// Labels of every pod of the set.
     pub fn labels(&self) -> BTreeMap<String, String> {
         let template = self.set.template.as_ref().and_then(|template| template.metadata.as_ref());
         let mut labels = template.and_then(|meta| meta.labels.clone()).unwrap_or_default();
@@ -174,7 +174,7 @@ impl<'a> Scope<'a> {
         labels
     }
 
-    /// The label that ties a pod to its set, and that can be taken off it while Services and budgets keep it.
+    /// The label whose removal detaches a pod from its set, and from no Service or budget.
     pub fn detach_label(&self, world: &World) -> Result<String, Stop> {
         let namespace = &self.set.id.key.namespace;
         let labels = self.labels();
@@ -192,14 +192,14 @@ impl<'a> Scope<'a> {
         })
     }
 
-    /// A newer revision of the workload has taken the place of this set.
+    /// Whether a newer revision of the workload has replaced this set.
     pub fn superseded(&self, world: &World) -> bool {
         self.deployment.is_some_and(|deployment| {
             current_set(world, deployment).is_none_or(|current| current.id.uid != self.set.id.uid)
         })
     }
 
-    /// The workload's replicas are split over this set and others.
+    /// Whether the workload's replicas are split between this set and others.
     pub fn shares_replicas(&self, world: &'a World) -> bool {
         self.superseded(world) || self.other_set(world).is_some()
     }
@@ -209,15 +209,15 @@ impl<'a> Scope<'a> {
         sets.find(|set| set.id.uid != self.set.id.uid && set.scale.replicas > 0)
     }
 
-    /// The workload's pods are being exchanged for others, whichever set is the slot's.
+    /// Whether a rollout of the workload is in progress, in any of its sets.
     pub fn rolls(&self, world: &'a World) -> bool {
         let Some(deployment) = self.deployment else { return false };
         let populated = world.sets_of(&deployment.id.uid).filter(|set| set.scale.replicas > 0);
         deployment.in_rollout() || populated.count() > 1
     }
 
-    /// Why the workload is not at rest, if it is not: pods of several templates, or a change that its controller has not
-    /// seen yet.
+    /// The rollout in progress, if any: a newer set, a change that the controller has not observed yet, or pods of
+    /// several templates.
     pub fn rollout(&self, world: &'a World) -> Option<String> {
         let deployment = self.deployment?;
         let name = &deployment.id.key.name;

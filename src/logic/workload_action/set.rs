@@ -1,8 +1,9 @@
-//! The arithmetic of one ReplicaSet: which of its pods is a surplus, whose it is, and whether taking a pod in is safe.
+//! The arithmetic of one ReplicaSet: which of its pods is a surplus, for which slot, and whether adding a pod is safe.
 //!
-//! A ReplicaSet that has one pod too many deletes one of its own choosing. The choice is ours as long as, at every moment,
-//! at least as many of its pods are marked (lowest deletion cost) as it has too many, and every other pod is Ready.
-//! Source: the victim order of kube-controller-manager (`ActivePodsWithRanks`), and trials on a real control plane.
+//! A ReplicaSet that has one pod too many chooses which one it deletes. The slot controls the choice as long as, at
+//! every moment, at least as many pods are marked (lowest deletion cost) as the set has too many, and every other pod
+//! is Ready. Source: the victim order of kube-controller-manager (`ActivePodsWithRanks`), and trials on a real control
+//! plane.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -18,7 +19,7 @@ use crate::logic::facts::Ledger;
 /// several API servers, which write the creation times that are compared.
 const YOUNG: SignedDuration = SignedDuration::from_secs(60);
 
-/// How many young pods are listed by name; a list of names must fit into an annotation.
+/// The most young pods listed by name: the list must fit into an annotation.
 const MOST_PEERS: usize = 400;
 
 /// One ReplicaSet and its pods.
@@ -26,13 +27,13 @@ const MOST_PEERS: usize = 400;
 pub struct Pods<'a> {
     world: &'a World,
     set: &'a SetFact,
-    /// How many pods the set is to have: the least and the most of its own number and the workload's, and of the last change
-    /// of ours, which differ until the workload's controller has passed it on.
+    /// The least and the most pods that the set may have to keep: its own replicas, the workload's, and those of our
+    /// last change. They differ until the workload's controller has updated the set.
     least: i32,
     most: i32,
-    /// The workload's ledger, as it stands there.
+    /// The text of the workload's ledger.
     ledger: Option<&'a str>,
-    /// A change of the number may still be on its way to the set.
+    /// Whether a change of the replicas may not have reached the set yet.
     behind: bool,
 }
 
@@ -42,7 +43,7 @@ impl<'a> Pods<'a> {
         let asked = if scope.shares_replicas(world) { own } else { scope.replicas() };
         let ledger = scope.scale().ledger.as_deref();
         let (mut least, mut most) = (own.min(asked), own.max(asked));
-        // A change that was made and taken back may still be on its way to the set, both times.
+        // A change that was made and undone may not have reached the set yet, in either direction.
         let behind = is_behind(scope);
         if let Some(last) = Ledger::parse(ledger).filter(|_| behind) {
             (least, most) = (least.min(last.from).min(last.to), most.max(last.from).max(last.to));
@@ -50,12 +51,12 @@ impl<'a> Pods<'a> {
         Self { world, set: scope.set, least, most, ledger, behind }
     }
 
-    /// The pods that count.
+    /// The pods that the set counts.
     pub fn active(&self) -> impl Iterator<Item = &'a PodFact> + use<'a> {
         self.world.pods_of(&self.set.id.uid).filter(|pod| pod.is_active())
     }
 
-    /// How many pods the set may let go; negative while it has fewer than it wants in any case.
+    /// The most pods that the set may delete; negative if it has fewer than it wants in any case.
     pub fn excess(&self) -> i64 {
         self.count() - i64::from(self.least)
     }
@@ -65,7 +66,7 @@ impl<'a> Pods<'a> {
         self.count() < i64::from(self.most)
     }
 
-    /// Whether the set is to make a pod, and may be able to: what it was refused before it heard of its number does not count.
+    /// Whether the set is about to create a pod: an error from before it saw its current replicas does not count.
     pub fn is_to_make_one(&self) -> bool {
         self.is_short() && (self.behind || self.set.create_failure.is_none())
     }
@@ -74,23 +75,23 @@ impl<'a> Pods<'a> {
         i64::try_from(self.active().count()).unwrap_or(i64::MAX)
     }
 
-    /// The pods chosen to go.
+    /// The pods marked for deletion.
     pub fn marked(&self) -> impl Iterator<Item = &'a PodFact> + use<'a> {
         self.active().filter(|pod| pod.marks.slot.is_some())
     }
 
-    /// The pod chosen to go for this slot.
+    /// The pod marked for deletion by this slot.
     pub fn surplus_of(&self, slot: &str) -> Option<&'a PodFact> {
         self.active().find(|pod| pod.is_marked_by(slot))
     }
 
-    /// A pod that serves the set for good and is not Ready: while there is one, the set would rather lose it than a marked
-    /// one that is.
+    /// A pod without mark that is not Ready: the set would delete it rather than a marked pod that is Ready.
     pub fn unready(&self) -> Option<&'a PodFact> {
         self.active().find(|pod| pod.marks.slot.is_none() && !pod.is_ready())
     }
 
-    /// Names of the young pods that the set has, or had until a slot took them out, to tell a pod that comes from them.
+    /// Names of the young pods that the set has, or had until a slot detached them: a pod that is created later is not
+    /// among them.
     pub fn peers(&self, action_created: Timestamp) -> Vec<String> {
         let namespace = &self.set.id.key.namespace;
         let out = self.world.slots_on(&self.set.id.uid).filter_map(|slot| slot.victim.as_ref());
@@ -102,14 +103,14 @@ impl<'a> Pods<'a> {
         young.into_iter().take(MOST_PEERS).map(|pod| pod.id.key.name.clone()).collect()
     }
 
-    /// The pod for this slot to mark: one that the set made in place of one that was taken out, or for one more replica.
-    /// Every slot that lacks one is dealt a different pod, so that no two go for the same.
+    /// The pod for this slot to mark: one that the set created in place of a detached pod, or for one more replica.
+    /// Every slot without a surplus gets a different pod.
     pub fn unclaimed(&self, slot: &'a Slot) -> Option<&'a PodFact> {
         let known: Vec<&str> = self.world.slots_on(&self.set.id.uid).filter_map(known_victim).collect();
         let is_free =
             |pod: &&PodFact| pod.generated && pod.marks.slot.is_none() && !known.contains(&pod.id.key.name.as_str());
         let mut free: Vec<&PodFact> = self.active().filter(is_free).collect();
-        // The one that is furthest from serving first.
+        // The pod that is furthest from Ready first.
         free.sort_by_key(|pod| (pod.is_ready(), std::cmp::Reverse(pod.created), &pod.id.key));
         let lacks =
             |other: &&Slot| other.id != slot.id && self.needs_surplus(other) && self.surplus_of(&other.id).is_none();
@@ -125,8 +126,7 @@ impl<'a> Pods<'a> {
         None
     }
 
-    /// Whether a pod is young and not among those that were there before this slot took its own out, or its share of the
-    /// number.
+    /// Whether a pod is young and was created after this slot detached its victim or changed the replicas.
     fn newly_made_for(&self, slot: &Slot) -> impl Fn(&PodFact) -> bool + use<> {
         let namespace = &self.set.id.key.namespace;
         let action = self.world.action_of(&slot.id).and_then(|key| self.world.action(key));
@@ -139,8 +139,9 @@ impl<'a> Pods<'a> {
         move |pod| created.is_none_or(|created| is_young(pod, created)) && !peers.contains(&pod.id.key.name)
     }
 
-    /// A marked pod whose slot has no use for it any more: the set let another marked pod go in its stead. While that slot has
-    /// only just handed its new pod over, and not recorded that yet, the set may be about to let this one go.
+    /// A marked pod whose slot does not need it any more, since the set deleted another marked pod in its place. A pod
+    /// of a slot whose recorded step is before the end of the exchange does not count: the set may be about to delete
+    /// it.
     pub fn orphan(&self) -> Option<&'a PodFact> {
         self.marked().find(|pod| {
             let slot = pod.marks.slot.as_deref().unwrap_or_default();
@@ -149,7 +150,8 @@ impl<'a> Pods<'a> {
         })
     }
 
-    /// The slot is between taking a pod out (or one more replica) and the end of the surplus that this makes.
+    /// Whether the slot is between its detachment (or its change of the replicas) and the deletion of the resulting
+    /// surplus.
     pub fn needs_surplus(&self, slot: &Slot) -> bool {
         let namespace = &self.set.id.key.namespace;
         let pod = |name: &str| self.world.pod(&Key::new(namespace, name));
@@ -160,47 +162,48 @@ impl<'a> Pods<'a> {
         match slot.step {
             Step::Succeeded | Step::RolledBack | Step::Failed | Step::Aborted | Step::Expired | Step::Queued => false,
             Step::RollingBack => out,
-            // A delete (no replacement) needs none once the number is lowered: the surplus goes by that.
+            // A delete (no replacement) needs none once the replicas are lowered: the set then deletes the surplus.
             _ if slot.replacement.is_none() && slot.scaled => false,
             _ => !taken_in && (out || slot.evicting || slot.scaled),
         }
     }
 
-    /// Another open slot is in need of a surplus and has none.
+    /// Whether another open slot needs a surplus and has none.
     pub fn wanted_by_others(&self, slot: &str) -> bool {
         let mut others = self.world.slots_on(&self.set.id.uid).filter(|other| other.id != slot);
         others.any(|other| self.needs_surplus(other) && self.surplus_of(&other.id).is_none())
     }
 
-    /// Taking one more pod in makes the set let only marked pods go.
+    /// Whether the set, with one more pod, would delete marked pods only.
     pub fn may_take_in(&self) -> bool {
         self.excess() < i64::try_from(self.marked().count()).unwrap_or(i64::MAX)
     }
 
-    /// Until it has heard of its number, the set may let more pods go than are marked once it has one more.
+    /// Whether the set, which has not seen its current replicas, may delete more pods than are marked if it gets one
+    /// more.
     pub fn may_let_more_go(&self) -> bool {
         self.behind && !self.may_take_in()
     }
 
-    /// The deletion cost that the template gives its pods, to be put back where ours is taken off.
+    /// The deletion cost in the template, which is restored when the mark is removed.
     pub fn template_cost(&self) -> Option<String> {
         let meta = self.set.template.as_ref()?.metadata.as_ref()?;
         meta.annotations.as_ref()?.get(marks::DELETION_COST).cloned()
     }
 }
 
-/// The workload's number may not have reached those who make and delete its pods, or we do not see yet that it has.
+/// Whether the workload's replicas may not have reached the ReplicaSet controller, or we do not see yet that they have.
 fn is_behind(scope: &Scope) -> bool {
     let Some(deployment) = scope.deployment else { return scope.set.behind };
-    // The Deployment's controller copies the ledger to its newest set before it changes that one's number: a set without it
-    // is an older one, or is known as it was before. It never takes a copy off again, so a ledger that only the set has says
-    // nothing: somebody took it off the Deployment.
+    // The Deployment controller copies the ledger to its newest set before it changes that set's replicas: a set
+    // without it is an older one, or our copy of it is stale. It never removes a copy, so a ledger that only the set
+    // has means nothing: it was removed from the Deployment.
     let copied = deployment.scale.ledger.is_none() || scope.set.scale.ledger == deployment.scale.ledger;
     let is_old = scope.set.revision == deployment.revision && !copied;
     scope.set.behind || deployment.observed_generation < deployment.generation || is_old
 }
 
-/// As far as is recorded, the slot has not handed its new pod over.
+/// Whether, by its recorded step, the slot's exchange of pods is not over.
 fn is_exchanging(step: Step) -> bool {
     match step {
         Step::Planned

@@ -1,8 +1,8 @@
-//! One slot: where the world says it is, and how it waits, goes back and ends.
+//! One slot: its step by the world, and how it waits, rolls back and ends.
 //!
-//! The step is read off the world, not off the record: labels and owners of the pods, the ledger, and two facts that only
-//! the record can tell (`evicting`, `scaled`). So a crash needs no recovery of its own.
-//! What brings a slot on is in [`super::forward`] and [`super::replacement`], undoing in [`super::rollback`].
+//! The step is derived from the world, not from the recorded step: from labels and owners of the pods, the ledger, and
+//! two recorded facts (`evicting`, `scaled`). So a crash needs no recovery. The effects are in [`super::forward`],
+//! [`super::replacement`] and [`super::eviction`], undoing in [`super::rollback`].
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -18,22 +18,22 @@ use super::rollback;
 use super::scope::Scope;
 use super::set::Pods;
 
-/// How long a step must have lasted before its obstacle is told: in a healthy cluster other controllers are a moment behind,
-/// and a reason that is over before it can be read only alarms.
+/// How long a step must have lasted before the status shows its obstacle: in a healthy cluster other controllers are a
+/// moment behind, and a reason that disappears at once is noise.
 const NOTABLE: SignedDuration = SignedDuration::from_secs(2);
 
-/// What a slot wants.
+/// The next step of a slot.
 #[derive(Debug)]
 pub enum SlotNext {
-    /// This effect.
+    /// Perform this effect.
     Do(Effect),
-    /// To be recorded so before anything else is done.
+    /// Record the slot like this before any other effect.
     Record(Slot),
-    /// To wait.
+    /// Wait.
     Wait(Hold),
 }
 
-/// What a waiting slot looks like.
+/// Step, reason and message that a waiting slot shows, and its deadline.
 #[derive(Debug)]
 pub struct Hold {
     pub step: Step,
@@ -42,19 +42,19 @@ pub struct Hold {
     pub until: Option<Timestamp>,
 }
 
-/// One slot and the objects that it is about.
+/// One slot and its objects.
 #[derive(Clone, Copy)]
 pub struct View<'a> {
     pub ctx: &'a PlanContext<'a>,
     pub slot: &'a Slot,
     pub scope: Option<Scope<'a>>,
-    /// The new pod, as long as it is in the API.
+    /// The new pod; None if it does not exist.
     pub replacement: Option<&'a PodFact>,
-    /// The old pod, as long as it is in the API.
+    /// The old pod; None if it does not exist.
     pub victim: Option<&'a PodFact>,
 }
 
-/// What this slot wants next.
+/// The next step of this slot.
 pub fn next(ctx: &PlanContext, slot: &Slot) -> SlotNext {
     let view = View::new(ctx, slot);
     if let Some(pod) = view.leftover() {
@@ -108,22 +108,22 @@ impl<'a> View<'a> {
         self.scope.as_ref().map(|scope| Pods::of(self.ctx.world, scope))
     }
 
-    /// The new pod belongs to the set.
+    /// Whether the set has adopted the new pod.
     pub fn taken_in(&self) -> bool {
         self.replacement.is_some_and(|pod| pod.is_of(&self.slot.replica_set.uid))
     }
 
-    /// The old pod is out of the set by our hand.
+    /// Whether this slot has detached the old pod.
     pub fn is_out(&self) -> bool {
         self.victim.is_some_and(|pod| pod.is_marked_by(&self.slot.id) && !pod.is_of(&self.slot.replica_set.uid))
     }
 
-    /// The old pod runs, wherever it belongs.
+    /// Whether the old pod runs, attached or detached.
     pub fn victim_runs(&self) -> bool {
         self.victim.is_some_and(PodFact::is_active)
     }
 
-    /// The workload's replicas were changed for this slot, and not changed back.
+    /// Whether this slot has changed the workload's replicas, and not changed them back.
     pub fn scaled(&self) -> bool {
         match self.scope.and_then(|scope| scope.ledger()) {
             Some(ledger) if ledger.slot == self.slot.id => !ledger.undone,
@@ -131,7 +131,8 @@ impl<'a> View<'a> {
         }
     }
 
-    /// No eviction was accepted, and no new replica taken in for good.
+    /// Whether the slot is before its point of no return: no eviction was accepted, and no new replica adopted for
+    /// good.
     pub fn can_go_back(&self) -> bool {
         match self.ctx.work.verb {
             Verb::Create => !self.taken_in(),
@@ -140,19 +141,19 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Where the world says that the slot is.
+    /// The step of the slot, derived from the world.
     pub fn step(&self) -> Step {
         let claimed = self.pods().is_some_and(|pods| pods.surplus_of(&self.slot.id).is_some());
         let out = if claimed { Step::Marked } else { Step::Detached };
         let sent = if self.victim.is_some() { Step::Evicting } else { Step::Verifying };
         match self.ctx.work.verb {
-            // Break before make: the old pod is gone, the new one has its way to come.
+            // Break before make: the old pod is gone, and the new one is not adopted yet.
             Verb::Move
                 if self.slot.evicting && (self.victim.is_some() || self.taken_in() || !self.slot.break_first) =>
             {
                 sent
             }
-            // Others deleted it, when the new one was in its place.
+            // Others deleted the old pod after the set had adopted the new one.
             Verb::Move if self.taken_in() && !self.victim_runs() => sent,
             Verb::Move if self.is_out() && self.taken_in() => Step::Adopted,
             Verb::Move if self.is_out() => out,
@@ -177,14 +178,14 @@ impl<'a> View<'a> {
     }
 }
 
-/// Waiting, going back and ending.
+/// Waiting, rolling back and ending.
 impl View<'_> {
-    /// When this step is overdue; None while the record does not speak of it yet, since its clock starts with the record.
+    /// The deadline of this step; None if the step is not recorded yet, since its clock starts with the record.
     pub fn deadline(&self, step: Step, timeout: SignedDuration) -> Option<Timestamp> {
         (self.slot.step == step).then(|| self.slot.since.0 + timeout)
     }
 
-    /// Whether this step has lasted too long; None while its clock has not started.
+    /// Whether this step's deadline has passed; None if its clock has not started.
     pub fn overdue(&self, step: Step, timeout: SignedDuration) -> Option<bool> {
         self.deadline(step, timeout).map(|deadline| self.ctx.clock >= deadline)
     }
@@ -200,11 +201,11 @@ impl View<'_> {
     }
 
     pub fn suspended(&self, step: Step) -> SlotNext {
-        let message = "stopped at a safe point; set spec.suspend to false to go on".to_owned();
+        let message = "stopped at a safe point; set spec.suspend to false to resume".to_owned();
         self.hold(step, Some(Reason::Suspended), Some(message), None)
     }
 
-    /// Waits for something outside, says so when that lasts, and goes back when it takes too long.
+    /// Waits for something outside; shows the reason when the wait lasts, and rolls back after the timeout.
     pub fn hold_or_back(&self, step: Step, reason: Reason, message: String, timeout: SignedDuration) -> SlotNext {
         if self.overdue(step, timeout).unwrap_or(false) && (self.can_go_back() || self.slot.break_first) {
             return self.roll_back(reason, &message);
@@ -215,7 +216,7 @@ impl View<'_> {
         self.hold(step, Some(reason), Some(message), self.deadline(step, timeout))
     }
 
-    /// The slot with what the world has told of its pods.
+    /// The slot with the observed uid of its new pod.
     pub fn noted(&self) -> Slot {
         let mut slot = self.slot.clone();
         if let (Some(replacement), Some(pod)) = (&mut slot.replacement, self.replacement) {

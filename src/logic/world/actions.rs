@@ -1,4 +1,4 @@
-//! WorkloadActions and their receipts: what a change means, and what planners ask of them.
+//! WorkloadActions and their receipts: what a change requeues, and the queries of planners.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ impl Indexed for WorkloadAction {
     fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
         let waiting = world.index.action(old, new);
         let this = new.or(old).map(|action| action.id().key);
-        // The Execution that made it waits for its end.
+        // The Execution that created the action waits for its end.
         let made = new.map_or_else(|| old.and_then(loop_of), loop_of_ended);
         Requeue::all::<Self>(waiting.into_iter().chain(this)).and(Requeue::all::<Execution>(made))
     }
@@ -25,14 +25,14 @@ impl Indexed for ReceiptFact {
     }
 }
 
-/// The loop that made the action.
+/// The loop that created the action.
 #[must_use]
 pub fn loop_of(action: &WorkloadAction) -> Option<Key> {
     let name = action.metadata.labels.as_ref()?.get(marks::LOOP)?;
     Some(Key::new(action.metadata.namespace.clone().unwrap_or_default(), name.clone()))
 }
 
-/// The loop that made the action, where the action has ended.
+/// The loop that created the action, if the action has ended.
 #[must_use]
 pub fn loop_of_ended(action: &WorkloadAction) -> Option<Key> {
     action.status.as_ref()?.finished_at.as_ref()?;
@@ -50,7 +50,7 @@ impl World {
         self.tables.receipts.get(key).map(Arc::as_ref)
     }
 
-    /// This condition, parsed.
+    /// This condition as an expression.
     ///
     /// # Errors
     ///

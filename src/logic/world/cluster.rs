@@ -1,4 +1,4 @@
-//! Pods, nodes, workloads, budgets and Services: what a change of each means, and what planners ask of them.
+//! Pods, nodes, workloads, budgets and Services: what a change of each requeues, and the queries of planners.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::{Indexed, Requeue, World};
 use crate::api::workload_action::WorkloadAction;
 use crate::logic::facts::{BudgetFact, DeploymentFact, Key, Ledger, NodeFact, PodFact, Requests, ServiceFact, SetFact};
 
-/// Actions to be looked at again.
+/// Actions to requeue.
 fn actions(keys: impl IntoIterator<Item = Key>) -> Requeue {
     Requeue::all::<WorkloadAction>(keys)
 }
@@ -37,8 +37,8 @@ impl Indexed for SetFact {
         world.index.set(old, new);
         let Some(set) = new.or(old) else { return Requeue::none() };
         let at_work = world.index.actions_on(&set.id.uid).cloned();
-        // The Deployment controller copies the ledger to the set whenever it gets round to it, also when the action has
-        // ended and cleaned up already.
+        // The Deployment controller copies the ledger to the set with a delay, possibly after the action has ended and
+        // cleaned up.
         let ledger = Ledger::parse(set.scale.ledger.as_deref());
         let has = |action: &WorkloadAction| {
             let mut slots = action.status.iter().flat_map(|status| &status.slots);
@@ -85,14 +85,14 @@ impl Indexed for ServiceFact {
     }
 }
 
-/// What planners ask.
+/// The queries of planners.
 impl World {
-    /// A watch of workloads or their pods broke off: those of other controllers may have, too.
+    /// A watch of workloads or their pods broke: those of other controllers may have broken, too.
     fn broke_off(&mut self, at: Timestamp) {
         self.broken = self.broken.max(Some(at));
     }
 
-    /// When one last did.
+    /// When such a watch last broke.
     #[must_use]
     pub fn broken_off(&self) -> Option<Timestamp> {
         self.broken
@@ -143,17 +143,17 @@ impl World {
         self.index.pods_of(set_uid).filter_map(|key| self.pod(key))
     }
 
-    /// The pods that bear this slot's mark.
+    /// The pods with this slot's mark.
     pub fn pods_marked(&self, slot: &str) -> impl Iterator<Item = &PodFact> {
         self.index.marked_by(slot).filter_map(|key| self.pod(key))
     }
 
-    /// The pods that bear some slot's mark.
+    /// The pods with any slot's mark.
     pub fn marked_pods(&self) -> impl Iterator<Item = &PodFact> {
         self.index.marked().filter_map(|key| self.pod(key))
     }
 
-    /// How many pods are bound to this node, and what they request; ended ones do not count.
+    /// The number of pods bound to this node, and their requests; ended ones do not count.
     #[must_use]
     pub fn usage(&self, node: &str) -> (i64, Requests) {
         self.index.usage(node)
@@ -168,7 +168,7 @@ impl World {
         self.tables.budgets.within(namespace).map(Arc::as_ref).filter(move |budget| budget.guards(namespace, labels))
     }
 
-    /// How many pods this budget guards, and how many of them serve.
+    /// The number of pods that this budget guards, and how many of them are Ready.
     #[must_use]
     pub fn guarded(&self, budget: &BudgetFact) -> (usize, usize) {
         let namespace = &budget.id.key.namespace;
@@ -176,7 +176,7 @@ impl World {
         pods.fold((0, 0), |(all, serving), pod| (all + 1, serving + usize::from(pod.is_ready())))
     }
 
-    /// Whether a Service or a budget that selects pods with these labels does so by this one.
+    /// Whether a Service or a budget selects pods with these labels by this label.
     #[must_use]
     pub fn selects_by(&self, namespace: &str, labels: &BTreeMap<String, String>, label: &str) -> bool {
         let service = |service: &Arc<ServiceFact>| {

@@ -1,4 +1,4 @@
-//! What the world is asked often: pods of a set, load of a node, actions that a pod concerns.
+//! Indexes for frequent queries: pods of a set, load of a node, actions that a pod concerns.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,8 +10,8 @@ use crate::logic::facts::{Key, PodFact, Requests, SetFact};
 use super::Fact;
 use super::expressions::Expressions;
 
-/// How many waiting actions are requeued when one ends: enough that no turn is wasted, few enough that a long queue costs
-/// nothing.
+/// How many waiting actions are requeued when one ends: enough that no turn is wasted, few enough that a long queue
+/// costs nothing.
 const REQUEUED_AT_AN_END: usize = 16;
 
 type Many = HashMap<String, BTreeSet<Key>>;
@@ -25,7 +25,7 @@ pub struct Index {
     usage: HashMap<String, (i64, Requests)>,
     /// Actions that have not ended and have slots at work.
     working: BTreeSet<Key>,
-    /// Those that wait for their turn: no slot is at work.
+    /// Actions that have not ended and have no slot at work: they wait for admission.
     waiting: BTreeSet<Key>,
     actions_on_set: Many,
     actions_to_node: Many,
@@ -96,7 +96,7 @@ impl Index {
         self.usage.get(node).copied().unwrap_or_default()
     }
 
-    /// The actions that should look again when this pod changes: the one that marked it, and those that work on its set.
+    /// The actions to requeue when this pod changes: the one that marked it, and those that work on its set.
     pub fn concerned_by_pod(&self, pod: &PodFact) -> Vec<Key> {
         let marker = pod.marks.slot.as_deref().and_then(|slot| self.action_of(slot));
         let set = pod.controller.iter().flat_map(|owner| self.actions_on(&owner.uid));
@@ -143,7 +143,8 @@ impl Index {
         }
     }
 
-    /// Returns the waiting actions that may have their turn now that this one ended.
+    /// Updates the index. Returns the waiting actions that may be admitted, if this one has fewer slots at work than
+    /// before.
     pub fn action(&mut self, old: Option<&WorkloadAction>, new: Option<&WorkloadAction>) -> Vec<Key> {
         self.expressions.action(old.filter(|action| is_running(action)), new.filter(|action| is_running(action)));
         if let Some(action) = old {

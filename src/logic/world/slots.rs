@@ -1,4 +1,4 @@
-//! What actions are at: their open slots, as recorded, or as they are about to be.
+//! The open slots of actions, as recorded or as reserved.
 
 use super::World;
 use crate::api::targets::WorkloadRef;
@@ -7,12 +7,12 @@ use crate::api::workload_action::status::{Slot, Step};
 use crate::logic::facts::Key;
 
 impl World {
-    /// The slots at work, of every action, as recorded and as they are about to be.
+    /// The slots at work of every action, recorded and reserved.
     pub fn slots_at_work(&self) -> impl Iterator<Item = (&Key, &Slot)> {
         self.slots_among(self.index.working()).filter(|(_, slot)| slot.step != Step::Queued)
     }
 
-    /// The open slots of this workload, as the user knows it, each with its action: whatever ReplicaSet they work on.
+    /// The open slots of this workload, each with its action, in all of its ReplicaSets.
     pub fn slots_of_workload<'a>(
         &'a self,
         namespace: &'a str,
@@ -23,20 +23,20 @@ impl World {
         self.slots_among(recorded).filter(move |(key, slot)| is_of_it(key, slot))
     }
 
-    /// The open slots that work on this ReplicaSet, or are about to.
+    /// The open slots on this ReplicaSet, recorded and reserved.
     pub fn slots_on(&self, set_uid: &str) -> impl Iterator<Item = &Slot> {
         let slots = self.slots_among(self.index.actions_on(set_uid)).map(|(_, slot)| slot);
         slots.filter(move |slot| slot.replica_set.uid == set_uid)
     }
 
-    /// The open slots whose new pod goes to this node, or is about to, each with its action.
+    /// The open slots whose new pod has this target node, recorded and reserved, each with its action.
     pub fn slots_to<'a>(&'a self, node: &'a str) -> impl Iterator<Item = (&'a Key, &'a Slot)> {
         let goes_there =
             move |slot: &Slot| slot.replacement.as_ref().is_some_and(|replacement| replacement.node == node);
         self.slots_among(self.index.actions_to(node)).filter(move |(_, slot)| goes_there(slot))
     }
 
-    /// The open slots of these actions, and of those whose slots are about to be recorded.
+    /// The open slots of these actions, and of those with reserved slots.
     fn slots_among<'a>(&'a self, recorded: impl Iterator<Item = &'a Key>) -> impl Iterator<Item = (&'a Key, &'a Slot)> {
         let keys = recorded.filter(|key| !self.is_reserved(key)).chain(self.reserved.keys());
         keys.filter_map(|key| Some((key, self.tables.actions.get(key)?)))
@@ -48,18 +48,18 @@ impl World {
         self.reserved.get(key).map_or(recorded, Vec::as_slice).iter().filter(|slot| !slot.step.is_end())
     }
 
-    /// The action's slots are about to be recorded, and what they take up is no longer free.
+    /// Whether slots are reserved for the action: their nodes, pods and places within limits are not free.
     #[must_use]
     pub fn is_reserved(&self, action: &Key) -> bool {
         self.reserved.contains_key(action)
     }
 
-    /// From now on these count as the action's slots, until [`World::release`].
+    /// Reserves these slots: they count as the action's slots until [`World::release`].
     pub fn reserve(&mut self, action: &Key, slots: Vec<Slot>) {
         self.reserved.insert(action.clone(), slots);
     }
 
-    /// What the action's status says counts again.
+    /// Ends the reservation: the slots in the action's status count again.
     pub fn release(&mut self, action: &Key) {
         self.reserved.remove(action);
     }

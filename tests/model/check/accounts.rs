@@ -1,8 +1,8 @@
 //! The accounts of one workload: how many replicas serve, how many are asked for, and how many are missing for reasons
 //! that are not the operator's.
 //!
-//! The rule: what the operator does never brings the serving replicas below what is asked for, less what others took. An
-//! excuse is noted when others take a serving pod or ask for more; excuses lapse when the workload has settled.
+//! The rule: the operator never brings the serving replicas below the desired number, minus those that others took. An
+//! excuse is recorded when others take a serving pod or raise the number; excuses end when the workload has settled.
 
 use super::{Violation, violation};
 
@@ -10,17 +10,17 @@ use super::{Violation, violation};
 pub struct Account {
     pub serving: i32,
     pub asked: i32,
-    /// How many may be missing, since others took them or asked for more.
+    /// How many replicas may be missing, since others took them or raised the number.
     pub excuse: i32,
-    /// How many of those asked for are asked for by creates that have not ended: without us they would not be.
+    /// How many of the desired replicas come from creates that have not ended.
     pub raised: i32,
-    /// Others did something to it, and it has not settled since.
+    /// Whether others changed it, and it has not settled since.
     pub disturbed: bool,
-    /// Others did something to it at some time of the run.
+    /// Whether others changed it at any time of the run.
     pub ever_disturbed: bool,
     /// When the first slot was opened on it since it last was settled.
     pub opened: Option<u64>,
-    /// It exists.
+    /// Whether it exists.
     pub exists: bool,
 }
 
@@ -37,19 +37,19 @@ impl Account {
         self.asked = asked;
     }
 
-    /// Others, or the operator with leave to do so, took a serving replica.
+    /// Others, or the operator with permission, took a serving replica.
     pub fn excuse_one(&mut self) {
         self.excuse += 1;
     }
 
-    /// Nothing is missing or under way any more.
+    /// Nothing is missing or in progress any more.
     pub fn settle(&mut self) {
         self.disturbed = false;
         self.opened = None;
         self.excuse = self.excuse.min((self.asked - self.serving).max(0));
     }
 
-    /// After something that the operator did, or made another do.
+    /// Checks after an effect of the operator, direct or indirect.
     pub fn check(&self, app: &str, what: &str) -> Result<(), Violation> {
         if self.serving >= self.asked - self.raised.max(0) - self.excuse {
             return Ok(());

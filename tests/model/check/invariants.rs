@@ -16,7 +16,7 @@ use crate::cluster::object::{Action, Deployment, Pod, Set};
 use crate::cluster::{Cluster, Part};
 use crate::face::deed::Deed;
 
-/// What a decision has done so far.
+/// The effects of a decision so far.
 #[derive(Clone, Debug, Default)]
 pub struct Spent {
     pub evicted: BTreeSet<String>,
@@ -27,15 +27,15 @@ pub struct Spent {
 pub struct Invariants {
     limits: Limits,
     pub accounts: BTreeMap<String, Account>,
-    /// Pods that the operator made, by uid: for which slot.
+    /// The slot of each pod that the operator created, by uid.
     pub replacements: BTreeMap<String, String>,
-    /// When each pod came to be, by uid.
+    /// When each pod was created, by uid.
     born: BTreeMap<String, u64>,
     pub terms: BTreeMap<String, Terms>,
     /// uid of the last action of each name.
     last: BTreeMap<Key, String>,
     pub spent: BTreeMap<Key, Spent>,
-    /// uid of the actions that had an effect, as they say.
+    /// uid of the actions that report an effect.
     pub effective: BTreeSet<String>,
     /// Workloads whose ledger others took away: how often they were scaled is no longer known.
     pub unledgered: BTreeSet<String>,
@@ -66,7 +66,7 @@ impl Invariants {
         self.accounts.entry(app.to_owned()).or_default()
     }
 
-    /// Takes in what one step did.
+    /// Takes in the writes of one step.
     pub fn take(&mut self, cluster: &mut Cluster, cause: &Cause) -> Result<(), Violation> {
         let notes = std::mem::take(&mut cluster.api.notes);
         let api = &cluster.api;
@@ -108,7 +108,7 @@ impl Invariants {
         self.loss(api, cause, old, was)
     }
 
-    /// An active pod is on its way out, or does not serve any more.
+    /// An active pod terminates, or does not serve any more.
     fn loss(&mut self, api: &Api, cause: &Cause, pod: &Arc<Pod>, served: bool) -> Result<(), Violation> {
         let (app, key) = (pod.app().to_owned(), &pod.meta.key);
         let gone = |uid: &str| api.actions.by_uid(uid).is_none();
@@ -149,8 +149,8 @@ impl Invariants {
         }
     }
 
-    /// A set that nobody else disturbed deletes this pod: it must be one that was chosen, or one that the set made since we
-    /// began and that nobody counts on.
+    /// A set that others did not disturb deletes this pod: it must be a marked one, or one that the set created since
+    /// the action started and that nobody counts on.
     fn innocent(&self, pod: &Pod) -> Result<(), Violation> {
         let marked = pod.meta.annotations.contains_key(marks::SLOT)
             && pod.meta.annotations.get(marks::DELETION_COST).is_some_and(|cost| cost == marks::LOWEST_COST);
@@ -223,7 +223,7 @@ impl Invariants {
         self.spend(&terms, |spent| spent.scaled += after - before)
     }
 
-    /// One replica fewer of none is none: taken back all the same, since somebody else took it before.
+    /// One replica fewer than zero is zero: it counts as undone, since somebody else lowered the number before.
     fn taken_back_from_none(&mut self, cause: &Cause, replicas: Option<i32>) -> Result<(), Violation> {
         let Cause::Operator { action, deed: Deed::Scale { ledger, .. } } = cause else { return Ok(()) };
         let terms = self.terms_of(action);
@@ -266,7 +266,7 @@ impl Invariants {
         Ok(())
     }
 
-    /// What an ended create raised is asked for by its user.
+    /// After a create has ended, its new replicas count as asked for by the user.
     fn lower(&mut self, action: &Action) {
         let Some(terms) = self.terms.get(&action.meta.uid).filter(|terms| terms.scale.1 > 0) else { return };
         let scaled = self.spent.get(&terms.decision).map_or(0, |spent| spent.scaled);
@@ -275,13 +275,13 @@ impl Invariants {
         }
     }
 
-    /// What the action may do; one that has vanished, what it might: who acts for it may not have heard of that yet.
+    /// What the action may do. A vanished one still counts: its reconcile may not have seen that yet.
     pub fn terms_of(&self, action: &Key) -> Terms {
         let none = || Terms { decision: action.clone(), evictions: 0, scale: (0, 0), disruption: false };
         self.last.get(action).and_then(|uid| self.terms.get(uid)).cloned().unwrap_or_else(none)
     }
 
-    /// Notes what a decision did, and says when that is more than it may.
+    /// Records the effects of a decision, and reports more than it may have.
     pub fn spend(&mut self, terms: &Terms, note: impl FnOnce(&mut Spent)) -> Result<(), Violation> {
         let spent = self.spent.entry(terms.decision.clone()).or_default();
         note(spent);
@@ -296,7 +296,7 @@ impl Invariants {
         Ok(())
     }
 
-    /// Workloads that are as they should be, with nobody at work on them, are undisturbed again.
+    /// Workloads in the desired state with nothing at work count as undisturbed again.
     fn settle(&mut self, cluster: &Cluster) {
         let api = &cluster.api;
         if cluster.sets.pods.behind(&api.pods) || cluster.sets.sets.behind(&api.sets) {

@@ -1,4 +1,5 @@
-//! What the operator must not even ask for, by what it knows when it does: facts may be stale, a decision must follow from them.
+//! Requests that the operator must not send, given what it knows: facts may be stale, but a decision must follow from
+//! them.
 
 use ganglion::api::workload_action::status::Slot;
 use ganglion::logic::facts::{Key, PodFact};
@@ -8,8 +9,7 @@ use super::{Violation, violation};
 use crate::cluster::object::APP;
 use crate::face::deed::Deed;
 
-/// A pod is evicted for a slot that makes before it breaks only while the pod that takes its place is known to serve, or
-/// enough others are.
+/// Without break-before-make, a pod is evicted only while its replacement is known to serve, or enough other pods are.
 pub fn check(world: &World, key: &Key, deed: &Deed) -> Result<(), Violation> {
     let Deed::Evict { pod, uid } = deed else { return Ok(()) };
     let Some(action) = world.action(key) else {

@@ -1,5 +1,5 @@
-//! What must hold: after every step (`invariants`, with `accounts` and `intent`), for every request by what was known when
-//! it was sent (`knowledge`), at an action's end (`outcome`) and at rest (`rest`).
+//! What must hold: after every step (`invariants`, with `accounts` and `intent`), for every request by what was known
+//! when it was sent (`knowledge`), at an action's end (`outcome`) and at rest (`rest`).
 
 pub mod accounts;
 pub mod intent;

@@ -1,4 +1,4 @@
-//! An action that says it succeeded has: what it says is compared with the API server at the moment of its end.
+//! An action that reports success has succeeded: its status is compared with the API server at its end.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ pub fn check(invariants: &Invariants, action: &Action) -> Result<(), Violation> 
     Ok(())
 }
 
-/// A slot has just succeeded: so it is, unless others were at the workload meanwhile.
+/// A slot has just succeeded: the API server must agree, unless others changed the workload meanwhile.
 pub fn slot(invariants: &Invariants, api: &Api, action: &Action, slot: &Slot) -> Result<(), Violation> {
     let quiet = invariants.accounts.get(&slot.workload.name).is_some_and(|account| !account.disturbed);
     if quiet { slot_holds(api, action, slot) } else { Ok(()) }

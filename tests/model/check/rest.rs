@@ -1,4 +1,4 @@
-//! What must hold when nobody has anything left to do.
+//! What must hold when no part has anything left to do.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ pub fn check(invariants: &Invariants, api: &Api, world: &World) -> Result<(), Vi
     workloads(invariants, api)
 }
 
-/// What the operator knows is what is there, when it has heard everything.
+/// The operator's world equals the API server when it has received every event.
 fn known(api: &Api, world: &World) -> Result<(), Violation> {
     let counts = feed::known(world);
     for (kind, there) in [
@@ -49,11 +49,11 @@ fn known(api: &Api, world: &World) -> Result<(), Violation> {
 
 /// A receipt keeps its action from ever running again, so there is none of an action that did nothing.
 fn receipts(invariants: &Invariants, api: &Api) -> Result<(), Violation> {
-    // Of an action that vanished nobody knows what it did.
+    // The effects of a vanished action are unknown.
     let empty =
         |receipt: &&Arc<Receipt>| !invariants.vanished && !invariants.effective.contains(&receipt.spec.action_uid);
     match api.receipts.values().find(empty) {
-        Some(receipt) => violation("LeftBehind", format!("receipt {} tells of nothing", receipt.meta.key)),
+        Some(receipt) => violation("LeftBehind", format!("receipt {} of an action without effects", receipt.meta.key)),
         None => Ok(()),
     }
 }
@@ -80,7 +80,7 @@ fn workloads(invariants: &Invariants, api: &Api) -> Result<(), Violation> {
     let deployments = api.deployments.values().map(|one| (&one.meta, one.replicas));
     let sets = api.sets.values().filter(|set| set.meta.owners.is_empty()).map(|one| (&one.meta, one.replicas));
     for (meta, replicas) in deployments.chain(sets) {
-        // Nobody can tell whose ledger it is when its action has vanished.
+        // The owner of a ledger is unknown if its action has vanished.
         if meta.annotations.contains_key(marks::LEDGER) && !invariants.vanished {
             return violation("LeftBehind", format!("{} still bears a ledger", meta.key));
         }

@@ -142,7 +142,7 @@ impl Api {
         self.clock.div_euclid(1000)
     }
 
-    /// Tells the reader what happens, if there is one.
+    /// Adds a line to the trace, if there is one.
     pub fn say(&mut self, line: impl FnOnce() -> String) {
         if let Some(lines) = &mut self.lines {
             lines.push(line());

@@ -27,7 +27,7 @@ pub fn labels(pairs: &[(&str, &str)]) -> Labels {
 /// What a workload's pods are like.
 #[derive(Clone, Debug, Default)]
 pub struct PodShape {
-    /// Tells one template of a workload from the next.
+    /// Distinguishes one template of a workload from the next.
     pub revision: usize,
     pub cpu: i64,
     pub grace: i64,

@@ -8,8 +8,8 @@ use super::api::{Api, If, Refused};
 use super::object::{Budget, Phase, Pod, selects};
 
 impl Api {
-    /// Evicts the pod on this condition, as far as its budget allows. As in Kubernetes, the budget is decremented before the
-    /// condition is looked at.
+    /// Evicts the pod on this condition, as far as its budget allows. As in Kubernetes, the budget is decremented
+    /// before the condition is looked at.
     pub fn evict(&mut self, key: &Key, condition: If<'_>) -> Result<Option<Arc<Pod>>, Refused> {
         let pod = self.pods.get(key).cloned().ok_or(Refused::NotFound)?;
         let skips = pod.meta.deleted.is_some() || matches!(pod.phase, Phase::Pending | Phase::Failed);

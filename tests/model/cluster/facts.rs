@@ -200,7 +200,7 @@ impl Action {
         }
     }
 
-    /// Name of its receipt: what tells the same decision from another one.
+    /// Name of its receipt: which identifies the decision.
     pub fn decision(&self) -> Key {
         let name = ganglion::logic::workload_action::identity::receipt_name(&self.resource());
         Key::new(self.meta.key.namespace.clone(), name)

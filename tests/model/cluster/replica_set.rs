@@ -13,8 +13,8 @@ use super::object::{Fate, OwnerRef, Pod, Set, SetStatus, selects};
 use super::store::{Turn, View};
 use super::victims;
 
-/// Seconds after which it does not wait any longer for what it expected: 300 in truth. Its watch is never that late in a
-/// cluster that works, while our clock leaps, so here it is long: else it makes pods twice by itself.
+/// Seconds after which it does not wait any longer for what it expected: 300 in truth. Its watch is never that late in
+/// a cluster that works, while our clock leaps, so here it is long: else it makes pods twice by itself.
 const EXPECTATION_TIMEOUT: i64 = 20 * 3600;
 
 /// What a set's last sync did that the controller has not seen yet.

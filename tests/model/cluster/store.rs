@@ -1,4 +1,5 @@
-//! One kind's objects in the API server, the log of what became of them, and views that follow the log at their own pace.
+//! One kind's objects in the API server, the log of what became of them, and views that follow the log at their own
+//! pace.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The driver's hand on the operator's process and on what passes between it and the API server.
+//! The driver's control of the operator's process, and of requests and answers between it and the API server.
 
 use ganglion::logic::facts::Key;
 
@@ -29,13 +29,13 @@ impl Run<'_> {
                 Some(index) => self.send(index).map(|()| true),
                 None => Ok(false),
             },
-            Move::Answer => self.heard(Process::answer, "an answer arrives"),
-            Move::LoseAnswer => self.heard(Process::lose, "an answer is lost"),
+            Move::Answer => self.end_carried_out(Process::answer, "an answer arrives"),
+            Move::LoseAnswer => self.end_carried_out(Process::lose, "an answer is lost"),
             Move::Refuse => self.refuse(),
             Move::Crash => {
                 self.cluster.api.say(|| "operator: crashes and starts again".to_owned());
                 let limits = self.flaw.limits(&self.setup.limits);
-                self.operator = Process::start(&self.runtime, limits, self.flaw.lie());
+                self.operator = Process::start(&self.runtime, limits, self.flaw.misreading());
                 Ok(true)
             }
             Move::Cut(kind) => {
@@ -48,7 +48,7 @@ impl Run<'_> {
         }
     }
 
-    /// Something inside the process; what it sends by that has to follow from what it knows.
+    /// A step inside the process; the requests that it sends have to follow from what it knows.
     fn moved(
         &mut self,
         step: impl FnOnce(&mut Process, &mut crate::cluster::api::Api) -> bool,
@@ -59,7 +59,7 @@ impl Run<'_> {
         Ok(did)
     }
 
-    /// Looks at the requests that were sent since there were so many.
+    /// Checks the requests that were sent since there were this many.
     fn sent(&mut self, before: usize) -> Result<(), Violation> {
         for one in &self.operator.pending[before..] {
             if one.asked.writes() {
@@ -71,7 +71,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// One of the requests that wait for their turn, or for their answer to arrive.
+    /// One of the requests that wait to be carried out, or for their answer.
     fn waiting(&mut self, served: bool) -> Option<usize> {
         let pending = self.operator.pending.iter().enumerate();
         let fit: Vec<usize> = pending.filter(|(_, one)| one.answer.is_some() == served).map(|(at, _)| at).collect();
@@ -100,7 +100,7 @@ impl Run<'_> {
     }
 
     /// One of the requests that were carried out ends in this way.
-    fn heard(&mut self, how: fn(&mut Process, usize), words: &str) -> Result<bool, Violation> {
+    fn end_carried_out(&mut self, how: fn(&mut Process, usize), words: &str) -> Result<bool, Violation> {
         let Some(index) = self.waiting(true) else { return Ok(false) };
         let asked = &self.operator.pending[index].asked;
         self.cluster.api.say(|| format!("operator: {words}: {asked}"));
@@ -119,7 +119,7 @@ impl Run<'_> {
     }
 
     fn end(&mut self, index: usize, how: fn(&mut Process, usize)) -> Result<(), Violation> {
-        // One goes, and what the pass sends next comes after those that wait.
+        // One is removed; requests that follow are appended.
         let before = self.operator.pending.len() - 1;
         how(&mut self.operator, index);
         self.sent(before)

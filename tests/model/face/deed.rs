@@ -8,23 +8,23 @@ use super::asked::{Asked, Kind, MergePatch, What};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Deed {
-    /// Reads, or writes the operator's own records: statuses, finalizers, receipts, a ledger that is taken off.
+    /// Reads, or writes the operator's own records: statuses, finalizers, receipts, a ledger that is removed.
     Own,
     CreatePod {
         pod: Key,
         slot: String,
     },
-    /// Takes a pod out of its set, for this slot.
+    /// Detaches a pod from its set, for this slot.
     Detach {
         pod: Key,
         uid: String,
         slot: String,
     },
-    /// Chooses a pod to go when the set has one too many.
+    /// Marks the pod that the set deletes when it has one too many.
     Mark {
         slot: String,
     },
-    /// Puts a pod into its set, or takes our marks off it.
+    /// Attaches a pod to its set, or removes our marks.
     Release,
     Evict {
         pod: Key,
@@ -62,7 +62,7 @@ impl Deed {
     }
 }
 
-/// A merge patch of a pod, told by the slot's mark and the label that ties the pod to its set.
+/// A merge patch of a pod, identified by the slot's mark and the label that ties the pod to its set.
 fn change(asked: &Asked, patch: &MergePatch) -> Deed {
     let leaves = patch.metadata.labels.values().any(Option::is_none);
     match patch.metadata.annotations.get(marks::SLOT) {

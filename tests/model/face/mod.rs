@@ -1,5 +1,5 @@
-//! The simulated API server as the operator meets it: requests over HTTP, with the preconditions and the answers of a real
-//! one. The objects inside are plain structs; JSON is made and read here and nowhere else.
+//! The simulated API server as the operator meets it: requests over HTTP, with the preconditions and the answers of a
+//! real one. The objects inside are plain structs; JSON is made and read here and nowhere else.
 
 pub mod asked;
 pub mod deed;

@@ -100,8 +100,8 @@ fn json_patch(api: &mut Api, asked: &Asked, patch: &[Value]) -> Answer {
     answer(asked, result)
 }
 
-/// The pod's metadata as patched; None where a test does not hold. A test for `null` holds where there is nothing, as on
-/// the API server; the library would have a `null` there.
+/// The pod's metadata as patched; None where a test does not hold. A test for `null` holds where there is nothing, as
+/// on the API server; the library would have a `null` there.
 fn patched(pod: &Pod, patch: &[Value]) -> Option<Value> {
     let mut meta = json!({"uid": pod.meta.uid, "labels": pod.meta.labels});
     if !pod.meta.annotations.is_empty() {

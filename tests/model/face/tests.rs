@@ -1,4 +1,4 @@
-//! The face against what is known of real API servers, and its JSON against what the watches tell.
+//! The face compared with real API servers, and its JSON compared with the watches.
 
 use std::fmt::Debug;
 
@@ -22,7 +22,7 @@ use crate::operator::flaw::Flaw;
 use crate::random::Rng;
 use crate::setup::Setup;
 
-/// Each version of each object is the same whether an answer or a watch tells of it.
+/// Each version of each object is the same in an answer and in a watch event.
 fn check_read_alike<T: Stored + AsFact + AsJson>(store: &Store<T>, read: impl Fn(&str) -> T::Fact) -> usize
 where
     T::Fact: PartialEq + Debug,

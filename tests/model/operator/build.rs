@@ -1,4 +1,4 @@
-//! Builds the controller as it is shipped: the only place that knows what it is made of.
+//! Builds the controller as it is shipped: the only file that knows its parts.
 
 use std::cell::Cell;
 use std::sync::{Arc, LazyLock};
@@ -18,7 +18,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 
 thread_local! {
-    /// What time it is, in milliseconds since the epoch.
+    /// The current time, in milliseconds since the epoch.
     pub static NOW: Cell<i64> = const { Cell::new(0) };
 }
 
@@ -29,10 +29,10 @@ pub fn now() -> Timestamp {
 /// So long that the resync never hides an action that a change should have requeued.
 pub const NEVER: Duration = Duration::from_secs(1 << 40);
 
-/// Nobody reads them.
+/// Metrics that nobody reads.
 static METRICS: LazyLock<Metrics> = LazyLock::new(Metrics::new);
 
-/// A runtime whose clock stands still: no timer of the controller ever runs out.
+/// A runtime with a paused clock: no timer of the controller ever fires.
 pub fn runtime() -> Runtime {
     Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime")
 }

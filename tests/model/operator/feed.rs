@@ -1,6 +1,6 @@
-//! The process' watches: one for each kind, each at its own pace. A list is asked for, taken, and arrives, and anything may
-//! happen in between. What only answers to our own requests told of is looked up after it, as `runtime::watch` does: at
-//! once, and when every request of before the list has been answered.
+//! The process' watches: one for each kind, each at its own pace. A list is asked for, taken, and arrives, and anything
+//! may happen in between. Objects known only from answers to our own requests are read after it, as `runtime::watch`
+//! does: at once, and when every request of before the list has been answered.
 //!
 //! The only place that puts facts into what the controller knows.
 
@@ -48,14 +48,14 @@ impl Watched {
     }
 }
 
-/// A kind, and how a fact of it is heard.
+/// A kind, and how its facts are received.
 trait Fed: Held + AsFact<Fact: Indexed> {
-    /// What the controller hears instead of the truth, if it has that flaw.
-    fn misread(_fact: &mut Self::Fact, _lie: Lie) {}
+    /// Changes a fact as the flaw says, before the controller receives it.
+    fn misread(_fact: &mut Self::Fact, _lie: Misread) {}
 }
 
-/// Changes what is heard of a pod.
-pub type Lie = fn(&mut PodFact);
+/// Changes a received pod.
+pub type Misread = fn(&mut PodFact);
 
 impl Fed for Node {}
 impl Fed for Set {}
@@ -66,8 +66,8 @@ impl Fed for Scaler {}
 impl Fed for Receipt {}
 impl Fed for Action {}
 impl Fed for Pod {
-    fn misread(fact: &mut PodFact, lie: Lie) {
-        lie(fact);
+    fn misread(fact: &mut PodFact, misreading: Misread) {
+        misreading(fact);
     }
 }
 
@@ -91,11 +91,11 @@ macro_rules! by_kind {
 #[derive(Default)]
 pub struct Watch {
     state: State,
-    /// When passes that had begun by then wait for no answer, what is not confirmed is looked up.
+    /// When tasks that had begun by then wait for no answer, what is not confirmed is looked up.
     look_up: Option<u64>,
 }
 
-/// How far it is.
+/// The state of a watch.
 #[derive(Default)]
 enum State {
     /// Not listed yet, or broken.
@@ -109,42 +109,42 @@ enum State {
     Following(usize),
 }
 
-/// What a watch hears of, and whom it tells.
-pub struct Ear<'a> {
+/// What a watch reads, and where it puts facts.
+pub struct FeedContext<'a> {
     pub api: &'a Api,
     pub store: &'a Store,
-    pub lie: Lie,
-    /// Numbers of the oldest pass that waits for an answer, and of the last one that began.
-    pub passes: (u64, u64),
+    pub misreading: Misread,
+    /// Numbers of the oldest task that waits for an answer, and of the last one that started.
+    pub tasks: (u64, u64),
 }
 
 impl Watch {
     /// Takes in what comes next and requeues the objects that it concerns; false if nothing comes.
-    pub fn hear(&mut self, kind: Watched, ear: &Ear) -> bool {
-        by_kind!(kind, hear(self, ear))
+    pub fn hear(&mut self, kind: Watched, context: &FeedContext) -> bool {
+        by_kind!(kind, hear(self, context))
     }
 
     pub fn is_following(&self) -> bool {
         matches!(self.state, State::Following(_))
     }
 
-    /// Breaks; it lists again at its next turn.
+    /// Breaks; its next step lists again.
     pub fn cut(&mut self) {
         self.state = State::Down;
     }
 }
 
-fn fact<T: Fed>(object: &T, ear: &Ear) -> T::Fact {
+fn fact<T: Fed>(object: &T, context: &FeedContext) -> T::Fact {
     let mut fact = object.fact();
-    T::misread(&mut fact, ear.lie);
+    T::misread(&mut fact, context.misreading);
     fact
 }
 
-fn hear<T: Fed>(watch: &mut Watch, ear: &Ear) -> bool {
-    let (store, log) = (ear.store, &T::store(ear.api).log);
-    if watch.look_up.is_some_and(|until| ear.passes.0 > until) {
+fn hear<T: Fed>(watch: &mut Watch, context: &FeedContext) -> bool {
+    let (store, log) = (context.store, &T::store(context.api).log);
+    if watch.look_up.is_some_and(|until| context.tasks.0 > until) {
         watch.look_up = None;
-        look_up::<T>(ear);
+        look_up::<T>(context);
         return true;
     }
     let listing = |list: Box<dyn Any>| list.downcast::<Listing<T::Fact>>().expect("a list of this kind");
@@ -153,10 +153,10 @@ fn hear<T: Fed>(watch: &mut Watch, ear: &Ear) -> bool {
         State::Asked(list) => State::Taken(list, log.len()),
         State::Taken(list, at) => {
             let mut list = listing(list);
-            T::store(ear.api).as_of(at).for_each(|object| list.add(fact::<T>(object, ear)));
+            T::store(context.api).as_of(at).for_each(|object| list.add(fact::<T>(object, context)));
             store.end_list(*list);
-            look_up::<T>(ear);
-            watch.look_up = Some(ear.passes.1);
+            look_up::<T>(context);
+            watch.look_up = Some(context.tasks.1);
             State::Following(at)
         }
         State::Following(at) => {
@@ -165,7 +165,7 @@ fn hear<T: Fed>(watch: &mut Watch, ear: &Ear) -> bool {
                 return false;
             };
             match event {
-                Event::Put(object) => store.apply(fact::<T>(object, ear), Origin::Watch),
+                Event::Put(object) => store.apply(fact::<T>(object, context), Origin::Watch),
                 Event::Gone(object) => store.remove::<T::Fact>(&object.meta().identity()),
             }
             State::Following(at + 1)
@@ -174,11 +174,11 @@ fn hear<T: Fed>(watch: &mut Watch, ear: &Ear) -> bool {
     true
 }
 
-fn look_up<T: Fed>(ear: &Ear) {
-    for id in ear.store.read(|world| world.table::<T::Fact>().unconfirmed(None)) {
-        match T::store(ear.api).get(&id.key) {
-            Some(object) => ear.store.apply(fact::<T>(object, ear), Origin::Own),
-            None => ear.store.remove::<T::Fact>(&Identity { version: String::new(), ..id }),
+fn look_up<T: Fed>(context: &FeedContext) {
+    for id in context.store.read(|world| world.table::<T::Fact>().unconfirmed(None)) {
+        match T::store(context.api).get(&id.key) {
+            Some(object) => context.store.apply(fact::<T>(object, context), Origin::Own),
+            None => context.store.remove::<T::Fact>(&Identity { version: String::new(), ..id }),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Operators with one flaw each: the real one, with its requests, their answers, or what it hears changed on the way. Each
-//! must be caught by the rule that is there for it.
+//! Operators with one flaw each: the real one, with its requests, their answers or its watch events changed on the way.
+//! The rule that is meant for a flaw must detect it.
 
 use ganglion::api::marks;
 use ganglion::api::workload_action::WorkloadActionStatus;
@@ -11,51 +11,51 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::{Value, json};
 
 use super::build::now;
-use super::feed::Lie;
+use super::feed::Misread;
 use crate::cluster::api::Api;
 use crate::cluster::object::{Pod, Set};
 use crate::face::Answer;
 use crate::face::asked::{Asked, Kind, MergePatch, MetaPatch, SpecPatch, What};
 use crate::face::deed::Deed;
 
-/// What is wrong with it.
+/// The flaw of the operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
     None,
-    /// The old pod goes before the new one is there.
+    /// Evicts the old pod before the new one exists.
     EvictFirst,
-    /// Takes every pod that it made for Ready.
-    TakesForReady,
-    /// Gives the pod that it chooses to go no lower cost than the others have.
+    /// Treats every pod that it created as Ready.
+    TreatsAsReady,
+    /// Marks the surplus without a lower deletion cost.
     NoMark,
-    /// Believes that its intent is recorded, and it is not.
-    ActFirst,
-    /// Turns to another pod when it is done.
-    Greedy,
-    /// Lowers the workload's replicas, which a move must not.
+    /// Acts although its intent is not recorded.
+    ActsBeforeRecord,
+    /// Evicts another pod at the end.
+    EvictsAnother,
+    /// Lowers `spec.replicas`, which a move must not.
     Scales,
-    /// Leaves a finalizer behind.
+    /// Leaves a finalizer on the action.
     KeepsFinalizer,
-    /// Chooses any pod of the set to go.
-    MarksAnybody,
+    /// Marks any pod of the set.
+    MarksAnyPod,
     /// Does nothing.
     Idle,
-    /// Ends before anything is done.
+    /// Reports success before it has done anything.
     ClaimsSuccess,
-    /// Begins without asking whether there is room.
+    /// Ignores the limits.
     NoLimits,
 }
 
 impl Flaw {
-    /// The limits that it keeps.
+    /// The limits that it respects.
     pub fn limits(self, limits: &Limits) -> Limits {
         if self == Self::NoLimits { Limits::default() } else { limits.clone() }
     }
 
-    /// What it makes of a pod that it hears of.
-    pub fn lie(self) -> Lie {
+    /// The change of each pod that its watch receives.
+    pub fn misreading(self) -> Misread {
         match self {
-            Self::TakesForReady => |pod| {
+            Self::TreatsAsReady => |pod| {
                 if !pod.generated {
                     pod.ready_since.get_or_insert(pod.created);
                 }
@@ -64,7 +64,7 @@ impl Flaw {
         }
     }
 
-    /// A request that it makes beside this one, before it.
+    /// A request that it sends before this one.
     pub fn adds(self, asked: &Asked, action: &Key, api: &Api) -> Option<Asked> {
         match self {
             Self::EvictFirst => evicted(asked, action, api),
@@ -73,18 +73,18 @@ impl Flaw {
         }
     }
 
-    /// What is carried out instead of this request.
+    /// The request that is carried out instead of this one.
     pub fn bend(self, asked: &Asked, action: &Key, api: &Api) -> Asked {
         let mut bent = asked.clone();
         match (self, &mut bent.what) {
             (Self::NoMark, What::Json(patch)) => unmarked(patch),
-            (Self::ActFirst | Self::ClaimsSuccess | Self::Greedy, What::Status(_, status)) => {
+            (Self::ActsBeforeRecord | Self::ClaimsSuccess | Self::EvictsAnother, What::Status(_, status)) => {
                 self.misrecord(status, action, api);
             }
             (Self::KeepsFinalizer, What::Merge(patch)) if patch.metadata.finalizers == Some(vec![]) => {
                 patch.metadata.finalizers = Some(vec!["ganglion.dev/another".to_owned()]);
             }
-            (Self::MarksAnybody, What::Json(patch)) => {
+            (Self::MarksAnyPod, What::Json(patch)) => {
                 if let Some(other) = another(&asked.key, api) {
                     bent.key = other.meta.key.clone();
                     patch[0]["value"] = json!(other.meta.uid);
@@ -95,18 +95,18 @@ impl Flaw {
         bent
     }
 
-    /// Another status than it wants to write.
+    /// Changes the status that it wants to write.
     fn misrecord(self, status: &mut WorkloadActionStatus, action: &Key, api: &Api) {
         let Some(there) = api.actions.get(action).and_then(|action| action.status.clone()) else { return };
         let begins = there.slots.is_empty() && !status.slots.is_empty();
         match self {
-            Self::ActFirst if begins => status.slots.clear(),
+            Self::ActsBeforeRecord if begins => status.slots.clear(),
             Self::ClaimsSuccess if begins => {
                 status.slots.iter_mut().for_each(|slot| slot.step = Step::Succeeded);
                 status.finished_at = Some(Time(now()));
                 status.conditions = vec![succeeded()];
             }
-            Self::Greedy if status.finished_at.is_some() && !there.slots.is_empty() => {
+            Self::EvictsAnother if status.finished_at.is_some() && !there.slots.is_empty() => {
                 let mut again = there;
                 let more = again.slots.iter_mut().filter_map(|slot| Some((other_victim(slot, api)?, slot))).next();
                 if let Some((other, slot)) = more {
@@ -118,17 +118,17 @@ impl Flaw {
         }
     }
 
-    /// What it believes was answered.
+    /// The answer that it receives instead of this one.
     pub fn color(self, asked: &Asked, answer: Answer) -> Answer {
         let (code, body) = answer;
         let object = || serde_json::from_str::<Value>(&body).expect("JSON");
         match (self, &asked.what) {
-            (Self::ActFirst, What::Status(_, status)) if code == 200 => {
+            (Self::ActsBeforeRecord, What::Status(_, status)) if code == 200 => {
                 let mut object = object();
                 object["status"]["slots"] = json!(status.slots);
                 (code, object.to_string())
             }
-            (Self::TakesForReady, _) if code == 200 && asked.kind == Kind::Pod => {
+            (Self::TreatsAsReady, _) if code == 200 && asked.kind == Kind::Pod => {
                 let mut object = object();
                 if object["metadata"]["generateName"].is_null() && object["kind"] == "Pod" {
                     let since = object["metadata"]["creationTimestamp"].clone();
@@ -153,7 +153,7 @@ fn succeeded() -> Condition {
     }
 }
 
-/// Takes what makes a pod go first off a mark.
+/// Removes the deletion cost from a mark.
 fn unmarked(patch: &mut Vec<Value>) {
     patch.retain(|step| !step["path"].as_str().is_some_and(|path| path.ends_with("pod-deletion-cost")));
     for step in patch {
@@ -163,7 +163,7 @@ fn unmarked(patch: &mut Vec<Value>) {
     }
 }
 
-/// Another pod of the same set that nobody has marked.
+/// Another pod of the same set without a mark.
 fn another<'a>(key: &Key, api: &'a Api) -> Option<&'a Pod> {
     let set = api.pods.get(key)?.meta.controller()?;
     let mut others = api.pods.values().filter(|pod| pod.meta.is_of(&set.uid) && pod.meta.key != *key);
@@ -178,14 +178,14 @@ fn other_victim(slot: &Slot, api: &Api) -> Option<PodOnNode> {
     Some(PodOnNode { name: pod.meta.key.name.clone(), uid: Some(pod.meta.uid.clone()), node })
 }
 
-/// Beside the creation of a pod: the eviction of the one whose place it takes.
+/// Before the creation of a pod: the eviction of the one that it replaces.
 fn evicted(asked: &Asked, action: &Key, api: &Api) -> Option<Asked> {
     let Deed::CreatePod { slot, pod } = Deed::of(asked) else { return None };
     let victim = api.actions.get(action)?.slots().find(|one| one.id == slot)?.victim.clone()?;
     Some(Asked { kind: Kind::Pod, key: Key::new(pod.namespace, victim.name), what: What::Evict(victim.uid) })
 }
 
-/// Beside the detaching of a pod of a set of its own: one replica fewer.
+/// Before the detachment of a pod of a standalone set: one replica fewer.
 fn lowered(asked: &Asked, api: &Api) -> Option<Asked> {
     let Deed::Detach { slot, pod, .. } = Deed::of(asked) else { return None };
     let owner = api.pods.get(&pod)?.meta.controller()?.uid.clone();

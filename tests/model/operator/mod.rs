@@ -1,5 +1,4 @@
-//! The operator under test: the controller that is shipped, what the driver may do with its process, and flaws to put into
-//! it on the way.
+//! The operator under test: the controller as it is shipped, the driver's steps of its process, and flaws to inject.
 
 pub mod build;
 pub mod feed;
@@ -13,20 +12,20 @@ use feed::Watched;
 pub enum Move {
     /// Takes in the next event of this kind, or the next part of its listing.
     Hear(Watched),
-    /// Begins a pass over one action that is due.
+    /// Starts the reconcile of one action that is due.
     Plan,
     /// One request arrives at the API server and is carried out.
     Send,
     /// The answer to one request arrives.
     Answer,
-    /// One answer never comes.
+    /// One answer is lost.
     LoseAnswer,
-    /// The API server turns one request away.
+    /// The API server refuses one request.
     Refuse,
     /// The janitor begins a round.
     Sweep,
-    /// Dies and starts again.
+    /// Crashes and starts again.
     Crash,
-    /// The watch of this kind breaks; it lists again at its next turn.
+    /// The watch of this kind breaks; its next step lists again.
     Cut(Watched),
 }

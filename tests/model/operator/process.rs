@@ -1,5 +1,5 @@
-//! The operator's process: the very controller that is shipped, with a client whose requests the driver carries out and
-//! answers when and as it likes, a cache that hears of changes when the driver lets it, and the driver's clock.
+//! The operator's process: the controller as it is shipped, with a client whose requests the driver carries out and
+//! answers at any time, a cache that receives changes when the driver delivers them, and the driver's clock.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -26,14 +26,14 @@ use tokio::runtime::Runtime;
 use tower_test::mock::{Handle, SendResponse, pair};
 
 use super::build::{NEVER, NOW, controller};
-use super::feed::{Ear, Lie, Watch, Watched};
+use super::feed::{FeedContext, Misread, Watch, Watched};
 use crate::cluster::api::Api;
 use crate::cluster::build::NAMESPACE;
 use crate::face::Answer;
 use crate::face::asked::Asked;
 use crate::random::Rng;
 
-/// Pause after an error that asking again will not change, as `runtime::run` has it.
+/// Pause after a terminal error, as in `runtime::run`.
 const TERMINAL: Duration = Duration::from_secs(60);
 
 /// The janitor's pause while nothing is left over.
@@ -41,27 +41,27 @@ const ROUND: Duration = Duration::from_secs(60);
 
 /// A request that waits to be carried out, or for its answer to arrive.
 pub struct Pending {
-    /// The action that it is sent for; none where the janitor sends it.
+    /// The action that it is sent for; an empty key if the janitor sends it.
     pub action: Key,
     pub asked: Asked,
     pub answer: Option<Answer>,
-    pass: u64,
+    task: u64,
     send: SendResponse<Response<Body>>,
 }
 
-/// What runs until it has an answer to each of its requests.
-struct Pass {
+/// A reconcile or a round of the janitor, in progress.
+struct Task {
     action: Key,
     future: Pin<Box<dyn Future<Output = End>>>,
     woken: Arc<Woken>,
 }
 
 enum End {
-    Pass(Key, PassResult),
+    Reconcile(Key, PassResult),
     Round(Janitor, Duration),
 }
 
-/// Whether somebody woke it since it was last looked at.
+/// Whether its waker was called since it was last polled.
 #[derive(Default)]
 struct Woken(AtomicBool);
 
@@ -75,22 +75,22 @@ pub struct Process {
     runtime: Rc<Runtime>,
     controller: Arc<WorkloadActionController>,
     handle: Handle<Request<Body>, Response<Body>>,
-    passes: BTreeMap<u64, Pass>,
+    tasks: BTreeMap<u64, Task>,
     begun: u64,
     pub pending: Vec<Pending>,
     watches: [Watch; Watched::ALL.len()],
-    /// When actions are to be looked at again, in milliseconds.
+    /// When actions are to be reconciled again, in milliseconds.
     timers: BTreeMap<Key, i64>,
     backoff: Backoff<Key>,
-    /// None while it makes a round.
+    /// None during a round.
     janitor: Option<Janitor>,
-    /// When it has something to look at again, in milliseconds.
+    /// When its next round is due, in milliseconds.
     next_round: Option<i64>,
-    lie: Lie,
+    misreading: Misread,
 }
 
 impl Process {
-    pub fn start(runtime: &Rc<Runtime>, limits: Limits, lie: Lie) -> Self {
+    pub fn start(runtime: &Rc<Runtime>, limits: Limits, misreading: Misread) -> Self {
         let (service, handle) = pair::<Request<Body>, Response<Body>>();
         let client = runtime.block_on(async {
             let client = Client::new(service, NAMESPACE);
@@ -102,7 +102,7 @@ impl Process {
             runtime: Rc::clone(runtime),
             controller: controller(client, limits),
             handle,
-            passes: BTreeMap::new(),
+            tasks: BTreeMap::new(),
             begun: 0,
             pending: Vec::new(),
             watches: Default::default(),
@@ -110,20 +110,20 @@ impl Process {
             backoff: Backoff::default(),
             janitor: Some(Janitor::default()),
             next_round: None,
-            lie,
+            misreading,
         }
     }
 
-    /// Looks at what the controller knows.
+    /// Reads the controller's world.
     pub fn look<R>(&self, look: impl FnOnce(&World) -> R) -> R {
         self.controller.ctx.store.read(look)
     }
 
-    /// The watch of this kind tells the next thing; false if it has nothing to tell.
+    /// The watch of this kind takes its next step; false if it has none.
     pub fn hear(&mut self, kind: Watched, api: &Api) -> bool {
-        let oldest = self.pending.iter().map(|one| one.pass).min().unwrap_or(u64::MAX);
-        let (store, passes) = (&self.controller.ctx.store, (oldest, self.begun));
-        self.watches[kind.place()].hear(kind, &Ear { api, store, lie: self.lie, passes })
+        let oldest = self.pending.iter().map(|one| one.task).min().unwrap_or(u64::MAX);
+        let (store, tasks) = (&self.controller.ctx.store, (oldest, self.begun));
+        self.watches[kind.place()].hear(kind, &FeedContext { api, store, misreading: self.misreading, tasks })
     }
 
     /// Breaks the watch of this kind; false if it is broken already.
@@ -134,12 +134,12 @@ impl Process {
         followed
     }
 
-    /// All watches have listed: only then work begins.
+    /// Whether all watches have listed: only then reconciles start.
     fn is_synced(&self) -> bool {
         self.watches.iter().all(Watch::is_following)
     }
 
-    /// Begins a pass over one of the actions that are due; false if there is none.
+    /// Starts the reconcile of one of the actions that are due; false if there is none.
     pub fn begin(&mut self, rng: &mut Rng) -> bool {
         if !self.is_synced() {
             return false;
@@ -156,11 +156,11 @@ impl Process {
         let Some(key) = queue.get().now_or_never() else { return false };
         self.timers.remove(&key);
         let (controller, action) = (Arc::clone(&self.controller), key.clone());
-        self.spawn(action, Box::pin(async move { End::Pass(key.clone(), controller.reconcile(key).await) }));
+        self.spawn(action, Box::pin(async move { End::Reconcile(key.clone(), controller.reconcile(key).await) }));
         true
     }
 
-    /// The janitor begins a round; false if it is at one, or finds nothing to do.
+    /// Starts a round of the janitor; false if one is in progress, or if it finds nothing to do.
     pub fn sweep(&mut self) -> bool {
         if !self.is_synced() {
             return false;
@@ -177,25 +177,25 @@ impl Process {
 
     fn spawn(&mut self, action: Key, future: Pin<Box<dyn Future<Output = End>>>) {
         self.begun += 1;
-        self.passes.insert(self.begun, Pass { action, future, woken: Arc::default() });
+        self.tasks.insert(self.begun, Task { action, future, woken: Arc::default() });
         self.go_on(self.begun);
     }
 
-    /// Lets a pass go on until it waits for answers, or has ended.
+    /// Polls a task until it waits for answers, or has ended.
     fn go_on(&mut self, id: u64) {
         let runtime = Rc::clone(&self.runtime);
-        let Some(mut pass) = self.passes.remove(&id) else { return };
-        let waker = Waker::from(Arc::clone(&pass.woken));
+        let Some(mut task) = self.tasks.remove(&id) else { return };
+        let waker = Waker::from(Arc::clone(&task.woken));
         let end = runtime.block_on(async {
             loop {
-                pass.woken.0.store(false, Ordering::Relaxed);
-                if let Poll::Ready(end) = pass.future.as_mut().poll(&mut Context::from_waker(&waker)) {
+                task.woken.0.store(false, Ordering::Relaxed);
+                if let Poll::Ready(end) = task.future.as_mut().poll(&mut Context::from_waker(&waker)) {
                     return Some(end);
                 }
                 // The client hands requests on in a task of its own.
                 tokio::task::yield_now().await;
-                self.collect(id, &pass.action).await;
-                if !pass.woken.0.load(Ordering::Relaxed) {
+                self.collect(id, &task.action).await;
+                if !task.woken.0.load(Ordering::Relaxed) {
                     return None;
                 }
             }
@@ -203,27 +203,27 @@ impl Process {
         match end {
             Some(end) => self.ended(end),
             None => {
-                let waits = self.pending.iter().any(|one| one.pass == id);
-                assert!(waits, "the pass for {} waits for something that is no request", pass.action);
-                self.passes.insert(id, pass);
+                let waits = self.pending.iter().any(|one| one.task == id);
+                assert!(waits, "the task for {} waits for something that is no request", task.action);
+                self.tasks.insert(id, task);
             }
         }
     }
 
     /// Takes in the requests that were sent.
-    async fn collect(&mut self, pass: u64, action: &Key) {
+    async fn collect(&mut self, task: u64, action: &Key) {
         while let Some((request, send)) = self.handle.next_request().now_or_never().flatten() {
             let (head, body) = request.into_parts();
             let content = head.headers.get(http::header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
             let body = body.collect_bytes().await.expect("a body");
             let asked = Asked::read(head.method.as_str(), head.uri.path(), content.unwrap_or_default(), &body);
-            self.pending.push(Pending { action: action.clone(), asked, answer: None, pass, send });
+            self.pending.push(Pending { action: action.clone(), asked, answer: None, task, send });
         }
     }
 
     fn ended(&mut self, end: End) {
         let (key, outcome) = match end {
-            End::Pass(key, outcome) => (key, outcome),
+            End::Reconcile(key, outcome) => (key, outcome),
             End::Round(janitor, pause) => {
                 self.janitor = Some(janitor);
                 self.next_round = (pause < ROUND).then(|| after(pause));
@@ -255,21 +255,21 @@ impl Process {
 
     /// The answer of a request arrives.
     pub fn answer(&mut self, index: usize) {
-        let Pending { answer, send, pass, .. } = self.pending.swap_remove(index);
+        let Pending { answer, send, task, .. } = self.pending.swap_remove(index);
         let (code, body) = answer.expect("an answer that is there");
         let answer = Response::builder().status(code).body(Body::from(body.into_bytes()));
         send.send_response(answer.expect("an answer"));
-        self.go_on(pass);
+        self.go_on(task);
     }
 
-    /// Nobody ever hears what became of a request.
+    /// The answer of a request is lost.
     pub fn lose(&mut self, index: usize) {
-        let Pending { send, pass, .. } = self.pending.swap_remove(index);
+        let Pending { send, task, .. } = self.pending.swap_remove(index);
         send.send_error(std::io::Error::other("the connection broke"));
-        self.go_on(pass);
+        self.go_on(task);
     }
 
-    /// When time alone brings something to do, in milliseconds.
+    /// The next deadline, in milliseconds.
     pub fn next_time(&self) -> Option<i64> {
         self.timers.values().copied().chain(self.next_round).min()
     }

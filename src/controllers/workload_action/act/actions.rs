@@ -11,13 +11,13 @@ use crate::logic::facts::Identity;
 use crate::runtime::context::Context;
 use crate::runtime::error::Error;
 
-/// Replaces the status, only if the action is still of the version that was planned on.
+/// Replaces the status, only if the action still has the version that was planned on.
 pub async fn record(ctx: &Context, action: &Identity, status: &WorkloadActionStatus) -> Result<Done, ActError> {
     let answer = ctx.writer.replace_status(marks::STATUS_MANAGER, action, status).await;
     written::<WorkloadAction, WorkloadAction>(ctx, action, answer)
 }
 
-/// Replaces the finalizers, only if the action is still of the version that was planned on.
+/// Replaces the finalizers, only if the action still has the version that was planned on.
 pub async fn set_finalizers(ctx: &Context, action: &Identity, finalizers: &[String]) -> Result<Done, ActError> {
     let patch = json!({"metadata": {
         "uid": action.uid, "resourceVersion": action.version, "finalizers": finalizers,

@@ -1,6 +1,6 @@
-//! Effects as requests: one small function for each, each with its precondition and its time limit.
+//! Effects as requests: one small function for each, with its precondition and its timeout.
 //!
-//! Owns the translation only. What an answer means to the action is the planner's affair.
+//! Owns the translation only. The planner decides what an answer means for the action.
 
 mod actions;
 mod pods;
@@ -26,28 +26,28 @@ use crate::runtime::context::Context;
 use crate::runtime::error::{Class, Error};
 use crate::runtime::writer::Kube;
 
-/// What became of the object that an effect was about. The store knows it already, and whom it concerns is woken.
+/// The state of the object after an effect. The store has it already, and the objects that it concerns are requeued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
-    /// It is there.
+    /// The object exists.
     Changed,
-    /// It is not there any more.
+    /// The object does not exist any more.
     Gone,
 }
 
-/// Takes in the object of an answer.
+/// Puts the object of an answer into the store.
 fn changed<F: Indexed>(ctx: &Context, fact: F) -> Done {
     ctx.store.apply(fact, Origin::Own);
     Done::Changed
 }
 
-/// Takes out an object that a request found gone. Its identity bears no version, since no watch told so.
+/// Removes an object that a request found gone from the store. Its identity has no version, since no watch reported it.
 fn gone<F: Indexed>(ctx: &Context, id: &Identity) -> Done {
     ctx.store.remove::<F>(&Identity { version: String::new(), ..id.clone() });
     Done::Gone
 }
 
-/// What came of a write to an object: taken in, or taken out.
+/// Puts the result of a write into the store: the object, or its absence.
 fn written<K: Kube, F: Indexed + From<K>>(
     ctx: &Context,
     id: &Identity,
@@ -159,7 +159,7 @@ pub async fn act(ctx: &Context, effect: &Effect) -> Result<Done, ActError> {
     done
 }
 
-/// Reads afresh the object that an effect was about, after it turned out to be another than known.
+/// Reads the object of an effect again, after a conflict or an unknown outcome.
 ///
 /// # Errors
 /// The read did not succeed.
@@ -195,12 +195,12 @@ fn api<K: Kube>(ctx: &Context, id: &Identity) -> Api<K> {
     ctx.writer.api(&id.key.namespace)
 }
 
-/// A merge patch under our name. Its body carries uid and version, which the API server then insists on.
+/// A merge patch by our field manager. Its body has uid and version, which the API server checks.
 async fn merge<K: Kube>(ctx: &Context, id: &Identity, patch: &Value) -> Result<K, Error> {
     ctx.writer.patch(marks::MANAGER, &id.key, &Patch::Merge(patch)).await
 }
 
-/// Only the object of this uid.
+/// Deletes only the object with this uid.
 fn only(id: &Identity) -> DeleteParams {
     DeleteParams::default().preconditions(Preconditions { uid: Some(id.uid.clone()), resource_version: None })
 }

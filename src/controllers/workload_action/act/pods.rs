@@ -18,13 +18,14 @@ use crate::logic::workload_action::effect::{NewPod, Patch, PodChange, RefusalKin
 use crate::runtime::context::Context;
 use crate::runtime::error::{Error, retry_after};
 
-/// Makes a replacement. A pod of its name that bears the slot's mark is the one: an answer of ours got lost.
+/// Creates a replacement pod. An existing pod of that name with the slot's mark is ours: the answer to its creation was
+/// lost.
 pub async fn create(ctx: &Context, new: &NewPod) -> Result<Done, ActError> {
     let pod = replacement::pod(&*template(ctx, new).await?, new);
     let words = match ctx.writer.create(marks::MANAGER, &new.key.namespace, &pod).await {
         Ok(made) => return Ok(changed(ctx, PodFact::from(made))),
         Err(Error::Exists(words)) => words,
-        // Not the pod but its namespace.
+        // The namespace does not exist.
         Err(Error::Gone(words)) => return Err(ActError::refused(RefusalKind::Gone, words)),
         Err(error) => return Err(error.into()),
     };
@@ -35,7 +36,7 @@ pub async fn create(ctx: &Context, new: &NewPod) -> Result<Done, ActError> {
     if is_ours { Ok(done) } else { Err(ActError::refused(RefusalKind::Taken, words)) }
 }
 
-/// The template of the ReplicaSet. That of a set scaled to zero is not kept here, see [`SetFact`]: it is read afresh.
+/// The template of the ReplicaSet. The store does not keep that of a set scaled to zero, see [`SetFact`]: it is read.
 async fn template(ctx: &Context, new: &NewPod) -> Result<Arc<PodTemplateSpec>, ActError> {
     let gone = || ActError::refused(RefusalKind::Gone, format!("ReplicaSet {} is gone", new.set));
     let known: Option<SetFact> = ctx.store.read(|world| world.set(&new.set).cloned());
@@ -47,7 +48,7 @@ async fn template(ctx: &Context, new: &NewPod) -> Result<Arc<PodTemplateSpec>, A
     found.and_then(|set| set.spec?.template).map(Arc::new).ok_or_else(gone)
 }
 
-/// Changes labels, owner and marks, only if what was planned on is still so.
+/// Changes labels, owner and marks, only if the pod is still as it was planned on.
 pub async fn change(ctx: &Context, pod: &Identity, change: &PodChange) -> Result<Done, ActError> {
     let answer = match change.patch(pod) {
         Patch::Merge(patch) => merge::<Pod>(ctx, pod, &patch).await,
@@ -59,12 +60,12 @@ pub async fn change(ctx: &Context, pod: &Identity, change: &PodChange) -> Result
     written::<Pod, PodFact>(ctx, pod, answer)
 }
 
-/// Evicts the pod, so that budgets hold, only if it is still of this uid.
+/// Evicts the pod through the Eviction API, so that budgets hold, only if it still has this uid.
 pub async fn evict(ctx: &Context, pod: &Identity) -> Result<Done, ActError> {
     let body = eviction(pod);
     let (api, params) = (api::<Pod>(ctx, pod), PostParams::default());
     let call = api.create_subresource::<_, Status>("eviction", &pod.key.name, &params, &body);
-    // Its refusals have a meaning of their own, which the classification of errors does not know.
+    // The general classification of errors does not know the refusals of an eviction.
     let answer = ctx.writer.call(async {
         match call.await {
             Err(kube::Error::Api(status)) => Ok(Err(status)),
@@ -81,8 +82,8 @@ pub async fn evict(ctx: &Context, pod: &Identity) -> Result<Done, ActError> {
     }
 }
 
-/// An eviction of the pod of this uid. Not by kube's own `evict`: version 5 misspells `deleteOptions`, and the API server
-/// passes over the precondition without a word.
+/// An eviction of the pod with this uid. Not by kube's own `evict`: version 5 misspells `deleteOptions`, and the API
+/// server silently ignores the precondition.
 fn eviction(pod: &Identity) -> Eviction {
     Eviction {
         metadata: ObjectMeta {
@@ -97,7 +98,7 @@ fn eviction(pod: &Identity) -> Eviction {
     }
 }
 
-/// What an eviction's own ways of saying no mean; None for what any request may be told.
+/// The meaning of a refusal that only evictions have; None for a status that any request may get.
 fn eviction_refused(status: &Status) -> Option<ActError> {
     let causes = || status.details.iter().flat_map(|details| &details.causes);
     match status.code {
@@ -113,7 +114,7 @@ fn eviction_refused(status: &Status) -> Option<ActError> {
     }
 }
 
-/// Deletes the pod, only if it is still of this uid.
+/// Deletes the pod, only if it still has this uid.
 pub async fn delete(ctx: &Context, pod: &Identity) -> Result<Done, ActError> {
     let api = api::<Pod>(ctx, pod);
     match ctx.writer.call(api.delete(&pod.key.name, &only(pod))).await {
@@ -123,7 +124,7 @@ pub async fn delete(ctx: &Context, pod: &Identity) -> Result<Done, ActError> {
     }
 }
 
-/// The pod as it was known, but on its way out: the answer does not say of which version it is now.
+/// Marks the known pod as terminating in the store: the answer does not contain its new version.
 fn ending(ctx: &Context, pod: &Identity) -> Done {
     let known = ctx.store.read(|world| world.pod(&pod.key).filter(|known| known.id.uid == pod.uid).cloned());
     if let Some(known) = known {
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_is_told_from_throttling_and_two_budgets_from_a_failure() {
+    fn a_budget_is_distinguished_from_throttling_and_two_budgets_from_a_failure() {
         let words = |status: &Status| eviction_refused(status).map(|error| error.reason());
         let text = "Cannot evict pod as it would violate the pod's disruption budget.";
         assert_eq!(words(&status(429, text, Some("DisruptionBudget"))), Some("BudgetBlocked"));

@@ -12,7 +12,7 @@ use crate::logic::workload_action::effect::{NewReceipt, RefusalKind};
 use crate::runtime::context::Context;
 use crate::runtime::error::Error;
 
-/// Makes the receipt. One that is there already is as good if the same action wrote it; else the action ran before.
+/// Creates the receipt. An existing one counts as created if it is of the same action; otherwise the action ran before.
 pub async fn write(ctx: &Context, new: &NewReceipt) -> Result<Done, ActError> {
     let NewReceipt { key, spec } = new;
     let receipt = WorkloadActionReceipt {
@@ -36,7 +36,7 @@ pub async fn write(ctx: &Context, new: &NewReceipt) -> Result<Done, ActError> {
     if same { Ok(done) } else { Err(ActError::refused(RefusalKind::Taken, words)) }
 }
 
-/// Notes that the action did not fully succeed.
+/// Records that the action did not fully succeed.
 pub async fn fail(ctx: &Context, receipt: &Identity) -> Result<Done, ActError> {
     let patch = json!({
         "metadata": {"uid": receipt.uid, "resourceVersion": receipt.version},
@@ -45,7 +45,7 @@ pub async fn fail(ctx: &Context, receipt: &Identity) -> Result<Done, ActError> {
     written::<WorkloadActionReceipt, ReceiptFact>(ctx, receipt, merge(ctx, receipt, &patch).await)
 }
 
-/// Takes the receipt back.
+/// Deletes the receipt.
 pub async fn delete(ctx: &Context, receipt: &Identity) -> Result<Done, ActError> {
     let api = api::<WorkloadActionReceipt>(ctx, receipt);
     match ctx.writer.call(api.delete(&receipt.key.name, &only(receipt))).await {

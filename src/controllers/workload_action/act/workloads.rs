@@ -10,14 +10,14 @@ use crate::logic::facts::{DeploymentFact, SetFact};
 use crate::logic::workload_action::effect::{Scalable, ScalableKind};
 use crate::runtime::context::Context;
 
-/// Writes replicas and ledger, only if the workload is still of the version that was planned on.
+/// Writes replicas and ledger, only if the workload still has the version that was planned on.
 pub async fn scale(ctx: &Context, workload: &Scalable, replicas: i32, ledger: Option<&str>) -> Result<Done, ActError> {
     let mut patch = ledger_patch(workload, ledger);
     patch["spec"] = json!({ "replicas": replicas });
     write(ctx, workload, &patch).await
 }
 
-/// Takes the ledger off.
+/// Removes the ledger.
 pub async fn clear_ledger(ctx: &Context, workload: &Scalable) -> Result<Done, ActError> {
     write(ctx, workload, &ledger_patch(workload, None)).await
 }

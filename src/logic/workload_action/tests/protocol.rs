@@ -63,8 +63,8 @@ fn a_move_goes_step_by_step() {
     assert_eq!(stage.action("go").metadata.finalizers, Some(vec![]));
 }
 
-/// The ReplicaSet controller hears of the lower number by one watch and of the mark by another: after an outage the number
-/// may be first, and it would choose for itself.
+/// The ReplicaSet controller hears of the lower number by one watch and of the mark by another: after an outage the
+/// number may be first, and it would choose for itself.
 #[test]
 fn a_number_is_not_lowered_just_after_the_watches_broke_off() {
     let mut stage = Stage::new();

@@ -1,0 +1,49 @@
+//! The simulated cluster against what is known of real ones.
+
+mod api_server;
+mod budgets;
+mod deployments;
+mod nodes;
+mod replica_sets;
+mod victim_order;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use ganglion::api::marks;
+use ganglion::logic::facts::Key;
+
+use super::api::{Api, If, Refused};
+use super::build::{NAMESPACE, PodShape};
+use super::object::{Action, Deployment, Fate, Meta, Node, Phase, Pod, Rule, Set};
+use super::{Cluster, Part, victims};
+use crate::random::Rng;
+
+fn key(name: &str) -> Key {
+    Key::new(NAMESPACE, name)
+}
+
+fn shape() -> PodShape {
+    PodShape { cpu: 100, grace: 30, ..PodShape::default() }
+}
+
+/// Four nodes and a Deployment `web` that has settled an hour ago.
+fn settled(seed: u64, replicas: i32) -> Cluster {
+    let mut cluster = Cluster::new(Api::new(Rng::new(seed)));
+    for index in 0..4 {
+        cluster.api.add_node(&format!("node-{index}"), "a", 10_000, 50, Fate::Good);
+    }
+    cluster.api.add_deployment("web", replicas, &shape());
+    while cluster.quiesce() {}
+    cluster.api.clock += 3_600_000;
+    while cluster.quiesce() {}
+    cluster
+}
+
+fn pods(cluster: &Cluster) -> Vec<Arc<Pod>> {
+    cluster.api.pods.values().cloned().collect()
+}
+
+fn serving(cluster: &Cluster) -> usize {
+    cluster.api.pods.values().filter(|pod| pod.is_serving()).count()
+}

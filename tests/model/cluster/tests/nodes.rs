@@ -1,0 +1,39 @@
+//! The scheduler, and what happens to the pods of a node that is gone.
+
+use super::*;
+
+#[test]
+fn the_scheduler_honours_pins_cordons_and_room() {
+    let mut cluster = settled(1, 1);
+    let set = cluster.api.sets.values().next().cloned().unwrap();
+    let pinned = |cluster: &mut Cluster, name: &str, node: &str| {
+        let mut pod = super::super::replica_set::from_template(&set, name);
+        pod.meta.labels.remove(marks::POD_TEMPLATE_HASH);
+        pod.pin = Some(node.into());
+        cluster.api.create_pod(pod).unwrap();
+        while cluster.quiesce() {}
+        cluster.api.pods.get(&key(name)).cloned().unwrap()
+    };
+    assert_eq!(pinned(&mut cluster, "a", "node-2").node.as_deref(), Some("node-2"));
+    let cordon = |on| move |node: &mut Node| node.cordoned = on;
+    cluster.api.update(&Key::new("", "node-2"), If::any(), cordon(true)).unwrap();
+    assert!(pinned(&mut cluster, "b", "node-2").unschedulable.is_some());
+    cluster.api.update(&Key::new("", "node-2"), If::any(), cordon(false)).unwrap();
+    while cluster.quiesce() {}
+    assert!(cluster.api.pods.get(&key("b")).unwrap().is_serving());
+    cluster.api.update(&Key::new("", "node-3"), If::any(), |node: &mut Node| node.capacity.cpu = 50).unwrap();
+    assert!(pinned(&mut cluster, "c", "node-3").unschedulable.is_some());
+}
+
+#[test]
+fn pods_of_a_node_or_owner_that_is_gone_go() {
+    let mut cluster = settled(1, 3);
+    let node = pods(&cluster)[0].node.clone().unwrap();
+    cluster.api.delete::<Node>(&Key::new("", node.as_str()), If::any()).unwrap();
+    while cluster.quiesce() {}
+    assert!(pods(&cluster).iter().all(|pod| pod.node.as_ref() != Some(&node)));
+    assert_eq!(serving(&cluster), 3);
+    cluster.api.delete::<Deployment>(&key("web"), If::any()).unwrap();
+    while cluster.quiesce() {}
+    assert!(pods(&cluster).is_empty() && cluster.api.sets.live.is_empty());
+}
