@@ -95,8 +95,8 @@ fn prometheus_drives_a_scale_and_whatever_it_does_the_loop_comes_back() {
         for (metric, words) in [
             ("wrong", "the server answers 400: invalid parameter \"query\""),
             ("empty", "the query gives nothing"),
-            ("nan", "the query gives NaN, which is no number"),
-            ("inf", "the query gives +Inf, which is no number"),
+            ("nan", "the query gives NaN, which is not a number"),
+            ("inf", "the query gives +Inf, which is not a number"),
             ("many", "the query gives 2 series, not one"),
             ("text", "the query gives a string, not a number"),
             ("range", "the query gives a matrix, not a number"),
@@ -276,8 +276,8 @@ fn objects_are_read_as_the_loops_account() {
             ("words", "\"many\" is no quantity"),
             ("nothing", "there is no data.none"),
             ("gone", "there is no ConfigMap gone in namespace"),
-            ("unheard", "the API server knows no kind Thing of namespaces in no.such/v1"),
-            ("astray", "can be no object's name"),
+            ("unheard", "the API server does not know a namespaced kind Thing in no.such/v1"),
+            ("astray", "is not a valid object name"),
         ] {
             unknown(world, "others", metric, words).await?;
         }
