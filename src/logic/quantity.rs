@@ -1,66 +1,65 @@
-//! Reads the quantities Kubernetes writes as strings: `250m`, `1.5Gi`, `2e3`.
+//! Parses Kubernetes quantities: `250m`, `1.5Gi`, `2e3`.
 //!
 //! Owns the grammar of `resource.Quantity` and its rounding; knows nothing of pods or nodes. Works
 //! on decimal digits, never on floats: two nodes that differ by one byte must not compare equal.
 
 use thiserror::Error;
 
-/// The longest quantity read, in characters. The API server's own are far shorter.
+/// Maximum length of a quantity, in characters. Those of the API server are far shorter.
 pub const MAX_CHARS: usize = 64;
 
-/// Exponents beyond this change no answer: with at most [`MAX_CHARS`] digits such a value already
-/// saturates or rounds to one.
+/// Larger exponents do not change a result: with at most [`MAX_CHARS`] digits such a value already saturates or rounds to one.
 const MAX_EXPONENT: i64 = 128;
 
-/// Above every `i64`, and still far from `i128` after the 60 doublings of `Ei`.
+/// Larger than every `i64`, and within `i128` even after the 60 doublings of `Ei`.
 const SATURATED: i128 = 1 << 64;
 
 /// Why a string is not a quantity.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum QuantityError {
-    /// Nothing to read.
+    /// The text is empty.
     #[error("an empty quantity: write a number such as 500m, 2 or 1.5Gi")]
     Empty,
     /// Longer than [`MAX_CHARS`]; the text is left out for that reason.
     #[error("a quantity of {chars} characters: the limit is {MAX_CHARS}")]
     TooLong { chars: usize },
-    /// The part before the suffix is no decimal number.
-    #[error("{text:?} is no quantity: it does not start with a number such as 2 or 1.5")]
+    /// The part before the suffix is not a decimal number.
+    #[error("{text:?} is not a quantity: it does not start with a number such as 2 or 1.5")]
     Number { text: String },
-    /// The number is followed by something that is no suffix.
-    #[error("{text:?} is no quantity: {suffix:?} is no suffix; known are n u m k M G T P E, Ki Mi Gi Ti Pi Ei, and e3")]
+    /// The number is followed by an unknown suffix.
+    #[error(
+        "{text:?} is not a quantity: unknown suffix {suffix:?}; known are n u m k M G T P E, Ki Mi Gi Ti Pi Ei, and e3"
+    )]
     Suffix { text: String, suffix: String },
 }
 
-/// Reads an amount of CPU, in millicores.
+/// Parses an amount of CPU, in millicores.
 ///
-/// A fraction of a millicore counts as a whole one, away from zero as Kubernetes rounds; what does
-/// not fit an `i64` becomes its nearest end.
+/// Fractions of a millicore round away from zero, as in Kubernetes; values outside of `i64` saturate.
 ///
 /// # Errors
 ///
-/// When `text` is longer than [`MAX_CHARS`] or is no quantity.
+/// When `text` is longer than [`MAX_CHARS`] or is not a quantity.
 pub fn cpu_millis(text: &str) -> Result<i64, QuantityError> {
     parse(text).map(|quantity| quantity.scaled(3))
 }
 
-/// Reads an amount of memory or storage, in bytes.
+/// Parses an amount of memory or storage, in bytes.
 ///
-/// A fraction of a byte counts as a whole one, away from zero as Kubernetes rounds; what does not
-/// fit an `i64` becomes its nearest end.
+/// Fractions of a byte round away from zero, as in Kubernetes; values outside of `i64` saturate.
 ///
 /// # Errors
 ///
-/// When `text` is longer than [`MAX_CHARS`] or is no quantity.
+/// When `text` is longer than [`MAX_CHARS`] or is not a quantity.
 pub fn bytes(text: &str) -> Result<i64, QuantityError> {
     parse(text).map(|quantity| quantity.scaled(0))
 }
 
-/// Reads a plain number or a quantity as the nearest finite number: `5`, `-0.25`, `900m`, `1e3`, `2Gi`.
+/// Parses a plain number or a quantity to the nearest finite number: `5`, `-0.25`, `900m`, `1e3`, `2Gi`.
 ///
 /// # Errors
 ///
-/// When `text` is longer than [`MAX_CHARS`] or is no quantity: `NaN`, `Inf` and the like are none.
+/// When `text` is longer than [`MAX_CHARS`] or is not a quantity; `NaN` and `Inf` are not.
 pub fn number(text: &str) -> Result<f64, QuantityError> {
     parse(text).map(|quantity| quantity.nearest())
 }
@@ -73,7 +72,7 @@ struct Quantity {
     doublings: u32,
 }
 
-/// What a suffix multiplies by.
+/// The factor of a suffix.
 struct Scale {
     exponent: i64,
     doublings: u32,
@@ -116,7 +115,7 @@ impl Quantity {
 
     /// The digits after the decimal point.
     fn fraction_part(&self, point: i64) -> Vec<u8> {
-        // At most MAX_EXPONENT and a little more: few enough to write out.
+        // At most a few more than MAX_EXPONENT.
         let zeros = usize::try_from(point.saturating_neg()).unwrap_or(0);
         let skipped = usize::try_from(point).unwrap_or(0);
         let mut fraction = vec![0; zeros];
@@ -194,7 +193,7 @@ fn scale(suffix: &str) -> Option<Scale> {
     }
 }
 
-/// The number after `e`, held within [`MAX_EXPONENT`].
+/// The number after `e`, clamped to [`MAX_EXPONENT`].
 fn exponent(text: &str) -> Option<i64> {
     let (negative, digits) = sign(text);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {

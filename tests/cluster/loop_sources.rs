@@ -273,7 +273,7 @@ fn objects_are_read_as_the_loops_account() {
         grant_more(world, "reads", &[("", "configmaps", "get"), ("ganglion.dev", "closedloops", "get")]).await?;
         ready(world, "web", "True", "Running").await?;
         for (metric, words) in [
-            ("words", "\"many\" is no quantity"),
+            ("words", "\"many\" is not a quantity"),
             ("nothing", "there is no data.none"),
             ("gone", "there is no ConfigMap gone in namespace"),
             ("unheard", "the API server does not know a namespaced kind Thing in no.such/v1"),

@@ -1,30 +1,30 @@
-//! The ledger: an annotation on a workload, written in one patch with `spec.replicas`, that says which slot changed them.
+//! The ledger: an annotation on a workload that names the slot that changed `spec.replicas`, written in the same patch.
 //!
-//! It makes a change of replicas happen once: after a crash, or after an autoscaler wrote in between, the slot is either in
-//! the ledger, and so its change was made, or it is not, and so it was not.
+//! It ensures that a change of replicas happens once: after a crash or a write of an autoscaler, the change of a slot was made if
+//! and only if the slot is in the ledger.
 
 use serde::{Deserialize, Serialize};
 
-/// What the last change of replicas was. JSON in [`crate::api::marks::LEDGER`].
+/// The last change of replicas. JSON in [`crate::api::marks::LEDGER`].
 #[derive(Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Ledger {
     /// The slot that made it.
     pub slot: String,
-    /// The slot took its change back.
+    /// The slot reverted its change.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub undone: bool,
     /// Replicas before.
     pub from: i32,
     /// Replicas after.
     pub to: i32,
-    /// The young pods that the set had then, so that the one made for this change can be told from them.
+    /// The young pods that the ReplicaSet had then, to distinguish the pod created for this change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<String>,
 }
 
 impl Ledger {
-    /// Reads the annotation; what somebody else wrote there counts as no ledger.
+    /// Parses the annotation; other content counts as no ledger.
     #[must_use]
     pub fn parse(text: Option<&str>) -> Option<Self> {
         serde_json::from_str(text?).ok()
