@@ -1,4 +1,4 @@
-//! The composition root: makes every part, wires them, and takes them down in order.
+//! The composition root: creates all parts, connects them, and stops them in order.
 //!
 //! The only place that sees every room. Decides nothing about workloads.
 
@@ -40,16 +40,16 @@ use crate::runtime::watch::{Feeds, WatchOptions};
 use crate::runtime::writer::Writer;
 use crate::settings::Settings;
 
-/// Which cluster to talk to, and as whom.
+/// How to access the cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    /// Default: what is usual.
+    /// Kubeconfig file. Default: the usual places, or the pod's service account.
     pub kubeconfig: Option<PathBuf>,
-    /// Default: the kubeconfig's current one.
+    /// Context in the kubeconfig. Default: its current context.
     pub context: Option<String>,
 }
 
-/// How the operator is run here.
+/// Options of [`run`] besides the settings.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
     pub access: Access,
@@ -64,9 +64,9 @@ pub struct RunOptions {
 pub enum Error {
     #[error("the kubeconfig cannot be used")]
     Kubeconfig(#[from] kube::config::KubeconfigError),
-    #[error("no cluster to talk to is configured")]
+    #[error("no cluster is configured")]
     Config(#[from] kube::config::InferConfigError),
-    #[error("the client cannot be made")]
+    #[error("the Kubernetes client cannot be created")]
     Client(#[source] Box<kube::Error>),
     #[error("cannot listen on {address}")]
     Bind {
@@ -80,13 +80,13 @@ pub enum Error {
     Lease(Lost),
 }
 
-/// How long the last events may take to be sent.
+/// How long the process waits at its end until queued events are sent.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Runs the operator until SIGTERM or SIGINT.
 ///
 /// # Errors
-/// It cannot start, or the lease was lost: then the process must end at once.
+/// The operator cannot start, or the lease was lost; the process must then end at once.
 pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     let stop = stop_on_signals()?;
     let config = config(&options.access).await?;
@@ -95,7 +95,7 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     let client = client(config)?;
     let metrics = Metrics::new();
     let store = Store::default();
-    // Watches and health outlive the work: they end after the drain.
+    // Watches and the HTTP server stop last, after the controllers have drained.
     let ended = CancellationToken::new();
     let listener =
         TcpListener::bind(options.bind).await.map_err(|source| Error::Bind { address: options.bind, source })?;
@@ -114,7 +114,7 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     }
     ended.cancel();
     if result.is_ok() {
-        // Nothing depends on the server's last answers, nor on the reason why it ended.
+        // The result of the server does not matter any more.
         let _ = server.await;
     }
     match &result {
@@ -124,7 +124,7 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     result
 }
 
-/// What the time between two leases is made of.
+/// Everything that a leader term needs.
 struct Parts {
     client: Client,
     web: Arc<Web>,
@@ -137,7 +137,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// Waits for caches and lease, then acts until it is stopped, and has drained; or until the lease is lost.
+    /// Waits for caches and lease, then runs the controllers until they have stopped and drained, or until the lease is lost.
     async fn lead(&self, elector: &mut Elector<KubeLeases>) -> Result<(), Error> {
         let ready = self.feeds.ready();
         tokio::select! {
@@ -162,7 +162,7 @@ impl Parts {
         let (mut work, mut senders) = term.start_all();
         let result = tokio::select! {
             biased;
-            // No draining: another replica may act already.
+            // No draining: another replica may already act.
             lost = elector.hold() => {
                 leader.cancel();
                 Err(Error::Lease(lost))
@@ -172,7 +172,7 @@ impl Parts {
         self.metrics.leader.set(0);
         if result.is_ok() {
             leader.cancel();
-            // Late events are lost, and that is all there is to it.
+            // Events that are not sent in time are lost.
             let sent = async { while senders.join_next().await.is_some() {} };
             let _ = tokio::time::timeout(LAST_WORDS, sent).await;
         }
@@ -180,7 +180,7 @@ impl Parts {
     }
 }
 
-/// A name for a leader term, as good as unique.
+/// A random name for a leader term.
 fn term_name() -> Arc<str> {
     (0..8).map(|_| fastrand::alphanumeric().to_ascii_lowercase()).collect::<String>().into()
 }
@@ -190,14 +190,14 @@ struct Term<'a> {
     parts: &'a Parts,
     leader: CancellationToken,
     tasks: JoinSet<()>,
-    /// Of events.
+    /// Tasks that send events.
     senders: JoinSet<()>,
-    /// What statuses call it.
+    /// Name of the term, as written in statuses.
     name: Arc<str>,
 }
 
 impl Term<'_> {
-    /// Starts every controller. Returns what runs them, until they are stopped and have drained, and what sends their events.
+    /// Starts every controller. Returns the tasks of the controllers and the tasks that send their events.
     fn start_all(mut self) -> (JoinSet<()>, JoinSet<()>) {
         let Parts { settings, web, .. } = self.parts;
         let resync = Duration::from_secs(settings.workload_actions.resync_seconds);
@@ -234,11 +234,11 @@ impl Term<'_> {
         (self.tasks, self.senders)
     }
 
-    /// Starts one controller, with every object of its kind to be looked at.
+    /// Starts one controller and queues every object of its kind.
     fn start<C: Controller>(&mut self, concurrency: usize, make: impl FnOnce(Context) -> C) -> Arc<C> {
         let parts = self.parts;
         let controller = Arc::new(make(self.context(C::NAME)));
-        // First open, then wake all there are: what comes in between is woken by both.
+        // Open before queueing all objects, so that none in between is missed.
         let queue = parts.store.queue::<C::Kind>();
         queue.open();
         queue.add(parts.store.read(|world| C::Kind::table(world).keys().cloned().collect::<Vec<_>>()));
@@ -265,10 +265,10 @@ impl Term<'_> {
     }
 }
 
-/// The cluster to talk to: of the given file, or what is usual.
+/// The client configuration, from the given file or the usual places.
 ///
 /// # Errors
-/// The kubeconfig cannot be used, or there is none, and this is no pod either.
+/// The kubeconfig cannot be used, or there is neither a kubeconfig nor a pod's service account.
 pub async fn config(access: &Access) -> Result<Config, Error> {
     let options = KubeConfigOptions { context: access.context.clone(), ..KubeConfigOptions::default() };
     let mut config = match (&access.kubeconfig, &access.context) {
@@ -276,13 +276,13 @@ pub async fn config(access: &Access) -> Result<Config, Error> {
         (None, Some(_)) => Config::from_kubeconfig(&options).await?,
         (None, None) => Config::infer().await?,
     };
-    // Each of our calls has its time limit and its own way to be tried again; kube's would wait for minutes.
+    // Each call has its own timeout and retry; the retry of kube would wait for minutes.
     config.default_retry = false;
     config.connect_timeout = Some(Duration::from_secs(5));
     Ok(config)
 }
 
-/// What servers that users name may be connected to.
+/// The addresses that requests to servers of users may connect to.
 fn rules(config: &Config, settings: &Settings) -> address::Rules {
     let outbound = &settings.outbound;
     let url = &config.cluster_url;
@@ -294,13 +294,13 @@ fn rules(config: &Config, settings: &Settings) -> address::Rules {
 /// A client with this configuration.
 ///
 /// # Errors
-/// A certificate or an address in it cannot be used.
+/// A certificate or an address in the configuration cannot be used.
 pub fn client(config: Config) -> Result<Client, Error> {
     Client::try_from(config).map_err(|error| Error::Client(Box::new(error)))
 }
 
 fn watch_options(options: &RunOptions, settings: &Settings) -> WatchOptions {
-    // A page of a list is the largest thing that is asked for.
+    // A page of a list is the largest answer.
     let timeout = settings.request_timeout().max(Duration::from_secs(30));
     WatchOptions { namespaces: options.watch_namespaces.clone(), timeout }
 }
@@ -312,7 +312,7 @@ fn elector(client: &Client, settings: &Settings, identity: &str, namespace: &str
         renew_deadline: Duration::from_secs(lease.renew_deadline_seconds),
         retry: Duration::from_secs(lease.retry_seconds),
     };
-    // A third of the deadline, so that an answer that does not come leaves time for other attempts.
+    // A third of the deadline, so that a lost answer leaves time for further attempts.
     let leases = KubeLeases::new(client.clone(), namespace, &lease.name, timings.renew_deadline / 3);
     Elector::new(leases, timings, identity.to_owned(), namespace, &lease.name)
 }
@@ -328,7 +328,7 @@ fn stop_on_signals() -> Result<CancellationToken, Error> {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        info!("asked to stop");
+        info!("stop requested");
         token.cancel();
     });
     Ok(stop)

@@ -1,5 +1,4 @@
-//! The list of the kinds that are watched, each with the fact that is kept of it. Which objects a change requeues is
-//! decided in `logic::world`.
+//! The list of watched kinds, each with the fact that is stored for it. `logic::world` defines which objects a change requeues.
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;

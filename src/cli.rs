@@ -1,4 +1,4 @@
-//! The command line: what `ganglion` can be told, and what it does for it. What talks to a cluster has a file below.
+//! The command line: the subcommands of `ganglion` and their options. Commands that talk to a cluster have a file below.
 
 mod cluster;
 pub mod explain;
@@ -15,7 +15,7 @@ use crate::settings::{self, Settings};
 use crate::telemetry::Format;
 use cluster::Cluster;
 
-/// A Kubernetes operator for workloads that have to be steered.
+/// A Kubernetes operator that changes workloads on request and by closed loops.
 #[derive(Parser, Debug)]
 #[command(name = "ganglion", version, about)]
 pub struct Cli {
@@ -31,7 +31,7 @@ pub enum Command {
     Crds(CrdsArgs),
     /// Pushes a sample to a loop.
     Push(push::PushArgs),
-    /// Says in words what a loop did and why.
+    /// Explains what a loop did and why.
     Explain(explain::ExplainArgs),
 }
 
@@ -40,26 +40,26 @@ pub enum Command {
 pub struct RunArgs {
     #[command(flatten)]
     pub cluster: Cluster,
-    /// Address of health and metrics.
+    /// Address and port of the HTTP server for health and metrics.
     #[arg(long, env = "GANGLION_BIND", value_name = "ADDR", default_value = "0.0.0.0:8080")]
     pub bind: SocketAddr,
     /// Namespace of the lease. Default: the client's own namespace.
     #[arg(long, env = "GANGLION_LEASE_NAMESPACE", value_name = "NS")]
     pub lease_namespace: Option<String>,
-    /// Watch only this namespace; may be repeated, or a comma-separated list. Default: all.
+    /// Watch only this namespace; may be repeated or a comma-separated list. Default: all namespaces.
     #[arg(long = "watch-namespace", env = "GANGLION_WATCH_NAMESPACE", value_name = "NS", value_delimiter = ',')]
     pub watch_namespaces: Vec<String>,
-    /// Settings file. Default: none, every setting has its default.
+    /// Settings file, YAML. Default: no file, all settings have their defaults.
     #[arg(long, env = "GANGLION_SETTINGS", value_name = "FILE")]
     pub settings: Option<PathBuf>,
-    /// How log lines look.
+    /// Format of log lines.
     #[arg(long, env = "GANGLION_LOG", value_name = "FORMAT", default_value = "text")]
     pub log: Format,
-    /// What is logged, in the form of RUST_LOG.
+    /// Log filter, in the syntax of RUST_LOG.
     #[arg(long, env = "GANGLION_LOG_FILTER", value_name = "FILTER", default_value = crate::telemetry::DEFAULT_FILTER)]
     pub log_filter: String,
-    /// Who holds the lease. Two replicas must never have the same. Default: name and uid of the pod (POD_NAME, POD_UID), or
-    /// else the host's name and a random part.
+    /// Identity of this replica in the lease; it must be unique. Default: name and uid of the pod (POD_NAME, POD_UID), or the
+    /// host name and a random part.
     #[arg(long, env = "GANGLION_IDENTITY", value_name = "NAME")]
     pub identity: Option<String>,
 }
@@ -67,10 +67,10 @@ pub struct RunArgs {
 /// Options of `crds`.
 #[derive(Args, Debug)]
 pub struct CrdsArgs {
-    /// Folder that the manifests are written to.
+    /// Directory for the manifests.
     #[arg(long, default_value = "crds", value_name = "DIR")]
     pub dir: PathBuf,
-    /// Write nothing; fail if a file is not what would be written.
+    /// Write nothing; fail if a file is not up to date.
     #[arg(long)]
     pub check: bool,
 }
@@ -80,7 +80,7 @@ pub struct CrdsArgs {
 pub enum Error {
     #[error(transparent)]
     Settings(#[from] settings::Error),
-    #[error("logging does not start")]
+    #[error("logging cannot be started")]
     Telemetry(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error(transparent)]
     App(#[from] app::Error),
@@ -94,13 +94,13 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    #[error("a CRD does not render")]
+    #[error("a CRD cannot be written as YAML")]
     Render(#[from] serde_saphyr::ser::Error),
     #[error("stale: {}; run `ganglion crds`", .0.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "))]
     Stale(Vec<PathBuf>),
 }
 
-/// Runs the operator until it is told to stop.
+/// Runs the operator until SIGTERM or SIGINT.
 ///
 /// # Errors
 /// It cannot start, or the lease was lost.
@@ -111,15 +111,15 @@ pub async fn run(run: RunArgs) -> Result<(), Error> {
         access: run.cluster.into(),
         bind: run.bind,
         lease_namespace: run.lease_namespace,
-        // An empty variable in a manifest means nothing given.
+        // A manifest may set the variable to the empty string.
         watch_namespaces: run.watch_namespaces.into_iter().filter(|name| !name.is_empty()).collect(),
         identity: run.identity.unwrap_or_else(identity),
     };
     Ok(app::run(options, settings).await?)
 }
 
-/// In a pod: its name and uid, so that a restarted container takes its own lease back at once (the process before it is
-/// gone for certain). Elsewhere the host's name and a random part, since two processes may run on one host.
+/// In a pod: its name and uid, so that a restarted container acquires its own lease at once; the previous process has
+/// certainly ended. Elsewhere the host name and a random part, since several processes may run on one host.
 fn identity() -> String {
     match (std::env::var("POD_NAME"), std::env::var("POD_UID")) {
         (Ok(name), Ok(uid)) if !name.is_empty() && !uid.is_empty() => format!("{name}_{uid}"),
@@ -140,7 +140,7 @@ pub fn manifests() -> Result<Vec<(String, String)>, Error> {
         .iter()
         .map(|crd| {
             let name = crd.metadata.name.clone().unwrap_or_default();
-            // By way of a JSON value: its members are sorted, and what is unset is left out.
+            // A JSON value sorts its members and leaves out unset fields.
             let value = serde_json::to_value(crd).unwrap_or_default();
             Ok((format!("{name}.yaml"), format!("{header}{}", serde_saphyr::to_string(&value)?)))
         })

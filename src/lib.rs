@@ -1,6 +1,6 @@
-//! Ganglion: a Kubernetes operator for workloads that have to be steered.
+//! Ganglion: a Kubernetes operator that changes workloads on request and by closed loops.
 //!
-//! The rooms, and who may use whom (`tests/rooms.rs` holds them to it):
+//! The rooms and their allowed dependencies, which `tests/rooms.rs` checks:
 //!
 //! ```text
 //! main -> cli -> { app, logic, api }

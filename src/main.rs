@@ -20,15 +20,14 @@ fn to_its_end<F: Future>(command: F) -> anyhow::Result<F::Output> {
         .worker_threads(workers())
         .enable_all()
         .build()
-        .context("the asynchronous runtime does not start")?;
+        .context("the asynchronous runtime cannot be started")?;
     let output = runtime.block_on(command);
-    // Whatever still runs must not keep the process: a replica without its lease has to be gone.
+    // No task may keep the process running: a replica without its lease must end.
     runtime.shutdown_timeout(Duration::from_millis(100));
     Ok(output)
 }
 
-/// Threads that do the work: enough for what is ours to do, whatever the machine. Each costs memory, most of all in the
-/// allocator.
+/// Worker threads: two to four, since each costs memory, most of all in the allocator, and the work does not need more.
 fn workers() -> usize {
     std::thread::available_parallelism().map_or(2, std::num::NonZero::get).clamp(2, 4)
 }

@@ -1,6 +1,6 @@
-//! Every metric of the process, in one place. Labels are closed sets: never the name of an object, never an error's text.
+//! All metrics of the process. Labels are closed sets: never the name of an object, never the text of an error.
 //!
-//! Owns names and meanings; knows nothing of what is measured.
+//! Owns names and help texts; knows nothing of what is measured.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -120,59 +120,59 @@ impl Metrics {
     }
 
     fn register(&self, registry: &mut Registry) {
-        registry.register("reconciles", "Passes over one object", self.reconciles.clone());
+        registry.register("reconciles", "Reconciles of one object", self.reconciles.clone());
         registry.register(
             "reconcile_duration_seconds",
-            "Time of one pass over one object, requests included",
+            "Duration of one reconcile, requests included",
             self.reconcile_seconds.clone(),
         );
-        registry.register("effects", "Writes to the API server, by what they do", self.effects.clone());
+        registry.register("effects", "Writes to the API server, by effect", self.effects.clone());
         registry.register(
             "effect_duration_seconds",
-            "Time of one write to the API server",
+            "Duration of one write to the API server",
             self.effect_seconds.clone(),
         );
-        registry.register("queue_length", "Objects that wait to be looked at now", self.queue_length.clone());
-        registry.register("cache_objects", "Objects known, by kind", self.cache_objects.clone());
-        registry.register("unreadable_objects", "Objects passed over as they do not parse", self.unreadable.clone());
-        registry.register("watch_restarts", "Watches that had to be begun anew", self.watch_restarts.clone());
-        registry.register("api_errors", "Requests that did not succeed, by reason", self.api_errors.clone());
+        registry.register("queue_length", "Objects that wait to be reconciled", self.queue_length.clone());
+        registry.register("cache_objects", "Objects in the caches, by kind", self.cache_objects.clone());
         registry.register(
-            "sources_asked",
-            "Sources of loops that were asked, by what came of it",
-            self.sources.clone(),
+            "unreadable_objects",
+            "Versions of objects that could not be parsed",
+            self.unreadable.clone(),
         );
+        registry.register("watch_restarts", "Restarts of watches", self.watch_restarts.clone());
+        registry.register("api_errors", "Failed requests to the API server, by reason", self.api_errors.clone());
+        registry.register("sources_asked", "Queries of loop sources, by outcome", self.sources.clone());
         registry.register(
             "events_dropped",
-            "Kubernetes Events that were not sent as too many were waiting, or the API server refused them",
+            "Kubernetes Events that were dropped because the queue was full or the API server refused them",
             self.events_dropped.clone(),
         );
         registry.register(
             "janitor_actions",
-            "Marks and pods of vanished actions that were cleaned up",
+            "Annotations and pods of deleted actions that were cleaned up",
             self.janitor.clone(),
         );
-        registry.register("leader", "1 while this replica acts", self.leader.clone());
+        registry.register("leader", "1 while this replica holds the lease and acts", self.leader.clone());
         registry.register("resident_memory_bytes", "Resident memory of the process", self.memory.clone());
     }
 
-    /// One pass is over.
+    /// Counts a finished reconcile.
     pub fn reconciled(&self, controller: &'static str, outcome: &'static str, time: Duration) {
         self.reconciles.get_or_create(&ReconcileLabels { controller, outcome }).inc();
         self.reconcile_seconds.get_or_create(&ControllerLabel { controller }).observe(time.as_secs_f64());
     }
 
-    /// One write is over.
+    /// Counts a finished write.
     pub fn effect(&self, effect: &'static str, outcome: &'static str, time: Duration) {
         let labels = EffectLabels { effect, outcome };
         self.effects.get_or_create(&labels).inc();
         self.effect_seconds.get_or_create(&labels).observe(time.as_secs_f64());
     }
 
-    /// The text that Prometheus reads.
+    /// All metrics in the OpenMetrics text format.
     ///
     /// # Errors
-    /// None in practice: writing to a string does not fail.
+    /// None in practice: writing to a string cannot fail.
     pub fn render(&self) -> Result<String, std::fmt::Error> {
         let mut out = String::new();
         text::encode(&mut out, &self.registry)?;

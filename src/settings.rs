@@ -1,7 +1,7 @@
-//! The operator's settings: what an administrator may tune, typed, with unknown keys refused, checked at start.
+//! The operator's settings: typed, validated at start; unknown keys are refused.
 //!
-//! Owns the defaults; `config/settings.yaml` shows them with a comment each, and a test holds the two together. Reads no
-//! environment and no files but the one it is given.
+//! Owns the defaults. `config/settings.yaml` documents them; a test compares the two. Reads no environment and no other file
+//! than the given one.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::logic::workload_action::Limits;
 
-/// Everything that may be tuned. Whatever is left out has its default.
+/// All settings. A key that is left out has its default.
 #[derive(Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Settings {
@@ -26,12 +26,12 @@ pub struct Settings {
 #[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct WorkloadActions {
-    /// The most replicas at work at once. In each: `null` or 0 is unlimited.
+    /// Maximum number of replicas that actions change at the same time. `null` or 0: unlimited.
     pub limits: LimitSettings,
-    /// Number of actions reconciled at the same time, 1 to 1000. Default: 16.
+    /// How many actions are reconciled at the same time, 1 to 1000. Default: 16.
     pub concurrency: usize,
-    /// Seconds after which an action that has not ended is requeued if nothing changed, 10 to 86400. It backs up the watches.
-    /// Default: 300.
+    /// Seconds after which an unfinished action is reconciled again without a change, 10 to 86400; it covers events that a watch
+    /// missed. Default: 300.
     pub resync_seconds: u64,
 }
 
@@ -39,7 +39,7 @@ pub struct WorkloadActions {
 #[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct LimitSettings {
-    /// In the whole cluster. Default: 50.
+    /// In the cluster. Default: 50.
     pub in_all: Option<usize>,
     /// In one namespace. Default: 25.
     pub per_namespace: Option<usize>,
@@ -47,7 +47,7 @@ pub struct LimitSettings {
     pub per_workload: Option<usize>,
     /// Leaving one node. Default: 5.
     pub per_source_node: Option<usize>,
-    /// Moving to one node. Default: 5.
+    /// Arriving at one node. Default: 5.
     pub per_target_node: Option<usize>,
 }
 
@@ -55,13 +55,13 @@ pub struct LimitSettings {
 #[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct ClosedLoops {
-    /// How many objects each of the four controllers of loops works on at the same time, 1 to 1000. Default: 16.
+    /// How many objects each of the four loop controllers reconciles at the same time, 1 to 1000. Default: 16.
     pub concurrency: usize,
-    /// The kinds of which loops may change fields (rung `patch`). Default: none.
+    /// The kinds whose fields loops may change (rung `patch`). Default: none.
     pub patchable_kinds: Vec<PatchableKind>,
 }
 
-/// A kind, whatever its version.
+/// A kind in any version.
 #[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PatchableKind {
@@ -71,20 +71,19 @@ pub struct PatchableKind {
     pub kind: String,
 }
 
-/// Requests to servers that users name, such as the sources of loops. Other hosts than these may always be asked.
+/// Requests to servers that users name, such as the sources of loops. All other addresses are always allowed.
 #[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Outbound {
-    /// Whether the operator's own host may be asked, by a loopback address. Default: false.
+    /// Allows loopback addresses, which are the operator's own host. Default: false.
     pub allow_loopback: bool,
-    /// Whether link-local addresses may be asked, and with them the metadata service of clouds. Default: false.
+    /// Allows link-local addresses, which include the metadata services of clouds. Default: false.
     pub allow_link_local: bool,
-    /// Whether the API server may be asked, at the address at which the operator knows it. Default: false.
+    /// Allows the address by which the operator reaches the API server. Default: false.
     pub allow_api_server: bool,
-    /// Seconds after which one request is given up, 1 to 60; a loop's interval where that is shorter. Default: 10.
+    /// Timeout of a request in seconds, 1 to 60; the loop's interval if that is shorter. Default: 10.
     pub timeout_seconds: u64,
-    /// How many requests may be under way at the same time, 1 to 100000. One namespace may hold a quarter of them.
-    /// Default: 4096.
+    /// Maximum number of concurrent requests, 1 to 100000; for one namespace, a quarter of it. Default: 4096.
     pub concurrency: usize,
 }
 
@@ -92,11 +91,11 @@ pub struct Outbound {
 #[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Api {
-    /// Seconds after which one request is given up, 1 to 60. Default: 10.
+    /// Timeout of a request in seconds, 1 to 60. Default: 10.
     pub request_timeout_seconds: u64,
 }
 
-/// The lease by which one replica of the operator acts at a time.
+/// The lease that lets one replica of the operator act at a time.
 #[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Lease {
@@ -104,9 +103,9 @@ pub struct Lease {
     pub name: String,
     /// Seconds without a renewal after which another replica takes over. Default: 15.
     pub duration_seconds: u64,
-    /// Seconds without a successful renewal after which the holder ends itself; less than `durationSeconds`. Default: 10.
+    /// Seconds without a successful renewal after which the holder exits; less than `durationSeconds`. Default: 10.
     pub renew_deadline_seconds: u64,
-    /// Seconds between two attempts to take or renew it; less than `renewDeadlineSeconds`. Default: 2.
+    /// Seconds between two attempts to acquire or renew it; less than `renewDeadlineSeconds`. Default: 2.
     pub retry_seconds: u64,
 }
 
@@ -234,7 +233,7 @@ impl Settings {
         if lease.name.is_empty() { Err(Error::NoLeaseName) } else { Ok(()) }
     }
 
-    /// The planner's limits.
+    /// The limits of the planner of workload actions.
     #[must_use]
     pub fn limits(&self) -> Limits {
         let limits = &self.workload_actions.limits;
@@ -248,14 +247,14 @@ impl Settings {
         }
     }
 
-    /// The kinds of which loops may change fields, as `group/Kind`.
+    /// The kinds whose fields loops may change, as `group/Kind`.
     #[must_use]
     pub fn patchable_kinds(&self) -> Vec<String> {
         let all = self.closed_loops.patchable_kinds.iter();
         all.map(|PatchableKind { group, kind }| format!("{group}/{kind}")).collect()
     }
 
-    /// How long one request may take.
+    /// Timeout of a request to the API server.
     #[must_use]
     pub fn request_timeout(&self) -> Duration {
         Duration::from_secs(self.api.request_timeout_seconds)

@@ -5,21 +5,21 @@ use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// How a line of the log looks.
+/// Format of a log line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// For people.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// What is logged where nothing else is asked for: our own words, and of the libraries only what went wrong (kube_client
-/// warns with the whole text of a reply that does not parse, which may be megabytes and hold what is nobody's business).
+/// The default filter: our own messages, and of the libraries only problems. kube_client is limited to errors, since its
+/// warnings contain whole replies that do not parse, which may be megabytes and contain secrets.
 pub const DEFAULT_FILTER: &str = "info,kube_client=error,kube_runtime=warn,hyper=warn,tower=warn";
 
-/// Starts logging to stderr. `filter` is in the form of `RUST_LOG`.
+/// Starts logging to stderr. `filter` has the syntax of `RUST_LOG`.
 ///
 /// # Errors
 /// The filter does not parse, or logging was started before.

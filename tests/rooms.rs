@@ -437,6 +437,31 @@ fn every_file_says_what_it_owns() {
     }
 }
 
+/// The public structs, enums and traits that this code declares.
+fn declared_types(code: &str) -> Vec<String> {
+    let word = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+    code.lines()
+        .filter_map(|line| line.trim_start().strip_prefix("pub"))
+        .map(|line| line.split_once(") ").filter(|_| line.starts_with('(')).map_or(line, |(_, rest)| rest).trim_start())
+        .filter_map(|line| ["struct ", "enum ", "trait "].iter().find_map(|kind| line.strip_prefix(kind)))
+        .map(word)
+        .collect()
+}
+
+#[test]
+fn a_type_name_means_one_thing() {
+    let mut files = BTreeMap::<String, BTreeSet<PathBuf>>::new();
+    for path in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
+        // Each module has its own `Error`.
+        for name in declared_types(&code(&path)).into_iter().filter(|name| name != "Error") {
+            files.entry(name).or_default().insert(path.clone());
+        }
+    }
+    assert!(files.len() > 100, "only {} types were found", files.len());
+    files.retain(|_, declared_in| declared_in.len() > 1);
+    assert!(files.is_empty(), "a public type name is declared in two files, give one of them another name: {files:#?}");
+}
+
 #[test]
 fn no_file_grows_beyond_what_one_can_hold_in_mind() {
     for path in sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src")) {
@@ -453,4 +478,8 @@ fn the_reading_of_sources_sees_what_it_should() {
         names("let now = jiff::Timestamp::now();", "Timestamp::now") || names("Timestamp::now()", "Timestamp::now")
     );
     assert_eq!(used_rooms("use crate::api::marks; use crate::{caches, logic::world};"), ["api", "caches", "logic"]);
+    assert_eq!(
+        declared_types("pub struct A<T> {\n    pub(super) enum B {}\nstruct C;\npub trait D: E {}\npub fn f() {}"),
+        ["A", "B", "D"]
+    );
 }

@@ -1,4 +1,4 @@
-//! Which cluster a command talks to, and as whom: the same options for all commands.
+//! Options for access to the cluster, the same for all commands.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,29 +8,29 @@ use kube::Client;
 
 use crate::app::{self, Access};
 
-/// How long a command waits for one answer.
+/// Read timeout of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// See the module.
+/// Options for access to the cluster.
 #[derive(Args, Debug, Clone, Default)]
 pub struct Cluster {
-    /// Kubeconfig file. Default: KUBECONFIG, or ~/.kube/config, or the pod's own service account.
+    /// Kubeconfig file. Default: $KUBECONFIG, ~/.kube/config, or the pod's service account.
     #[arg(long, env = "GANGLION_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig. Default: its current one.
+    /// Context in the kubeconfig. Default: its current context.
     #[arg(long, env = "GANGLION_CONTEXT", value_name = "NAME")]
     context: Option<String>,
 }
 
 impl From<Cluster> for Access {
     fn from(cluster: Cluster) -> Self {
-        // An empty variable in a manifest means nothing given.
+        // A manifest may set the variable to the empty string.
         let given = |context: &String| !context.is_empty();
         Self { kubeconfig: cluster.kubeconfig, context: cluster.context.filter(given) }
     }
 }
 
-/// A client for a command that asks a little and ends, and the namespace: the given one, or the context's.
+/// A client for a short command, and the namespace: the given one, or the one of the context.
 ///
 /// # Errors
 /// There is no cluster to talk to, or the kubeconfig cannot be used.

@@ -1,4 +1,4 @@
-//! `ganglion explain`: what an object says of itself and its children, as a text for people.
+//! `ganglion explain`: describes the state of an object and its children in words.
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
@@ -24,7 +24,7 @@ pub struct ExplainArgs {
 /// What can be explained.
 #[derive(Subcommand, Debug, Clone)]
 enum What {
-    /// What a loop decided lately and why, how it is now, and what to do.
+    /// Explains a loop: its recent decisions and their reasons, its state, and what to do.
     Loop(LoopName),
 }
 
@@ -34,7 +34,7 @@ struct LoopName {
     /// Name of the loop.
     #[arg(value_name = "NAME")]
     name: String,
-    /// Namespace of the loop. Default: the context's.
+    /// Namespace of the loop. Default: the namespace of the context.
     #[arg(short, long, value_name = "NS")]
     namespace: Option<String>,
     #[command(flatten)]
@@ -44,9 +44,9 @@ struct LoopName {
 /// Why nothing was explained.
 #[derive(Debug, Error)]
 pub enum Error {
-    #[error("there is no ClosedLoop {name} in namespace {namespace}; `kubectl get loop -A` shows those that there are")]
+    #[error("there is no ClosedLoop {name} in namespace {namespace}; `kubectl get loop -A` lists all loops")]
     NoLoop { name: String, namespace: String },
-    #[error("you may not look at it: grant yourself the verb get on what the server names ({0})")]
+    #[error("access is denied; you need the verb get on the object that the API server names ({0})")]
     NotAllowed(String),
     #[error("the API server did not answer")]
     Api(#[source] Box<kube::Error>),
@@ -63,10 +63,10 @@ impl From<kube::Error> for Error {
     }
 }
 
-/// Explains on standard output.
+/// Writes the explanation to standard output.
 ///
 /// # Errors
-/// What is to be explained is not there, or cannot be read.
+/// The object does not exist or cannot be read.
 pub async fn explain(explain: ExplainArgs) -> Result<(), Error> {
     let What::Loop(LoopName { name, namespace, cluster }) = explain.what;
     let (client, namespace) = cluster::open(cluster, namespace).await?;
@@ -86,7 +86,7 @@ pub async fn explain(explain: ExplainArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// A child of the loop; none where it is not there, or is somebody else's.
+/// A child of the loop; none if it does not exist or the loop does not own it.
 async fn child<K>(api: Api<K>, parent: &ClosedLoop) -> Result<Option<K>, Error>
 where
     K: kube::Resource + Clone + DeserializeOwned + std::fmt::Debug,

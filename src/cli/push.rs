@@ -1,7 +1,7 @@
-//! `ganglion push`: a sample for a loop, as a sender writes it. For scripts and for trying things out.
+//! `ganglion push`: sends a sample to a loop. For scripts and experiments.
 //!
-//! Writes `spec.sample` of the loop's Monitoring by server-side apply, and nothing else. Never makes a Monitoring: one that
-//! the operator did not make would be in the loop's way.
+//! Writes `spec.sample` of the loop's Monitoring by server-side apply, and nothing else. Never creates a Monitoring: the loop
+//! could not use one that the operator did not create.
 
 use std::collections::BTreeMap;
 use std::io::BufRead;
@@ -20,7 +20,7 @@ use crate::api::sample::Sample;
 use crate::app;
 use crate::logic::quantity::{self, QuantityError};
 
-/// What stands for samples on standard input.
+/// The argument that reads samples from standard input.
 const STDIN: &str = "-";
 
 /// Options of `push`.
@@ -29,17 +29,17 @@ pub struct PushArgs {
     /// Name of the loop.
     #[arg(value_name = "LOOP")]
     name: String,
-    /// What was measured, such as `cpu=2 memory=40`, by the metric's name or the `key` of its source. A single `-` reads
-    /// samples from standard input, one a line, and pushes each as it comes.
+    /// Measured values by metric name, or by the `key` of the metric's source, such as `cpu=2 memory=40`. A single `-` reads
+    /// samples from standard input, one per line, and pushes each when it is read.
     #[arg(value_name = "KEY=NUMBER", required = true)]
     values: Vec<String>,
-    /// Namespace of the loop. Default: the context's.
+    /// Namespace of the loop. Default: the namespace of the context.
     #[arg(short, long, value_name = "NS")]
     namespace: Option<String>,
-    /// When it was measured, RFC 3339, such as 2026-11-21T10:00:00Z. Default: now.
+    /// Time of the measurement, RFC 3339, such as 2026-11-21T10:00:00Z. Default: now.
     #[arg(long, value_name = "TIME")]
     time: Option<Timestamp>,
-    /// Name under which the API server keeps who wrote the sample. Each sender should have its own.
+    /// Field manager of the write. Each sender should have its own.
     #[arg(long, value_name = "NAME", default_value = "ganglion-push")]
     field_manager: String,
     #[command(flatten)]
@@ -49,15 +49,17 @@ pub struct PushArgs {
 /// Why a sample was not pushed.
 #[derive(Debug, Error)]
 pub enum Error {
-    #[error("{0:?} is no value: write a name, = and a number, such as cpu=2")]
+    #[error("{0:?} is not a value: write NAME=NUMBER, such as cpu=2")]
     NoValue(String),
-    #[error("{key} is no number: {problem}")]
+    #[error("{key} is not a number: {problem}")]
     NoNumber { key: String, problem: QuantityError },
     #[error("{0} is given twice")]
     Twice(String),
-    #[error("- stands alone, without values and without --time: each line of standard input is a sample of its moment")]
+    #[error(
+        "- cannot be combined with values or --time: each line of standard input is a sample with the current time"
+    )]
     MoreThanStdin,
-    #[error("line {line} of standard input, after {} that were pushed", samples(*pushed))]
+    #[error("line {line} of standard input, after {} pushed", samples(*pushed))]
     Line {
         line: usize,
         pushed: usize,
@@ -67,18 +69,20 @@ pub enum Error {
     #[error("standard input cannot be read")]
     Stdin(#[source] std::io::Error),
     #[error(
-        "there is no Monitoring {name} in namespace {namespace}, so there is nobody to take the sample: the operator makes \
-         it for the ClosedLoop {name}; `kubectl get loop -A` shows the loops that there are, and -n names another namespace"
+        "there is no Monitoring {name} in namespace {namespace}; the operator creates it for the ClosedLoop {name}: `kubectl \
+         get loop -A` lists all loops, and -n selects another namespace"
     )]
     NoMonitoring { name: String, namespace: String },
     #[error(
-        "you may not push to loop {name} in namespace {namespace}: grant yourself the verb patch on \
-         monitorings.ganglion.dev with resourceNames [{name}] there, as samples/sender.yaml does ({message})"
+        "you are not allowed to push to loop {name} in namespace {namespace}: you need the verb patch on \
+         monitorings.ganglion.dev with resourceNames [{name}] there, as in samples/sender.yaml ({message})"
     )]
     NotAllowed { name: String, namespace: String, message: String },
-    #[error("the cluster has no Monitorings: install the operator's CRDs first, `kubectl apply --server-side -k crds`")]
+    #[error(
+        "the cluster does not know the kind Monitoring: install the operator's CRDs with `kubectl apply --server-side -k crds`"
+    )]
     NoKind,
-    #[error("the API server did not take the sample")]
+    #[error("the API server did not accept the sample")]
     Api(#[source] Box<kube::Error>),
     #[error(transparent)]
     App(#[from] app::Error),
@@ -88,16 +92,16 @@ fn samples(count: usize) -> String {
     if count == 1 { "1 sample".to_owned() } else { format!("{count} samples") }
 }
 
-/// Pushes one sample, or one for each line of standard input, and says so on standard output.
+/// Pushes one sample, or one for each line of standard input, and confirms each on standard output.
 ///
 /// # Errors
-/// A sample could not be read or written; what came before it was.
+/// A sample could not be read or written; the samples before it were written.
 pub async fn push(push: PushArgs) -> Result<(), Error> {
     let lines = push.values.iter().any(|value| value == STDIN);
     if lines && (push.values.len() > 1 || push.time.is_some()) {
         return Err(Error::MoreThanStdin);
     }
-    // Read before anything is asked of the cluster.
+    // Parse before the first request to the cluster.
     let values = if lines { BTreeMap::new() } else { parse(push.values.iter().map(String::as_str))? };
     let (client, namespace) = cluster::open(push.cluster, push.namespace).await?;
     let mut sender = Sender::new(&client, push.name, namespace, push.field_manager);
@@ -121,7 +125,7 @@ pub async fn push(push: PushArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads `cpu=2 memory=40`. What is no number is refused here, where somebody is there to mend it.
+/// Parses `cpu=2 memory=40`. Refuses text that is not a number here, where the user sees it at once.
 fn parse<'a>(words: impl Iterator<Item = &'a str>) -> Result<BTreeMap<String, String>, Error> {
     let mut values = BTreeMap::new();
     for word in words {
@@ -137,13 +141,13 @@ fn parse<'a>(words: impl Iterator<Item = &'a str>) -> Result<BTreeMap<String, St
     Ok(values)
 }
 
-/// Somebody who pushes to one loop.
+/// Pushes samples to one loop.
 struct Sender {
     monitorings: Api<Monitoring>,
     name: String,
     namespace: String,
     manager: String,
-    /// uid of the Monitoring, where it may be read: then none is made in its place.
+    /// uid of the Monitoring, if it may be read. An apply with a uid cannot create an object.
     uid: Option<String>,
 }
 
@@ -152,8 +156,8 @@ impl Sender {
         Self { monitorings: Api::namespaced(client.clone(), &namespace), name, namespace, manager, uid: None }
     }
 
-    /// Insists that there is a Monitoring. A sender need not have the right to read it: then the API server finds that out,
-    /// as it does not let such a sender make one.
+    /// Checks that the Monitoring exists. A sender without the right to read it skips the check: the API server refuses the
+    /// apply then, since such a sender may not create a Monitoring either.
     async fn look(&mut self) -> Result<(), Error> {
         match self.monitorings.get_metadata(&self.name).await {
             Ok(found) => self.uid = found.metadata.uid,
@@ -180,14 +184,14 @@ impl Sender {
         Ok(())
     }
 
-    /// An error of the API server, in words that say what to do.
+    /// Explains an error of the API server and what to do about it.
     fn explained(&self, error: kube::Error) -> Error {
         let kube::Error::Api(status) = error else { return Error::Api(Box::new(error)) };
         let (name, namespace) = (self.name.clone(), self.namespace.clone());
         let nobody = Error::NoMonitoring { name: name.clone(), namespace: namespace.clone() };
         match status.code {
             404 if !names_an_object(&status) => Error::NoKind,
-            // The Monitoring of that uid is there no more.
+            // The Monitoring with that uid no longer exists.
             404 | 409 => nobody,
             403 if status.message.contains("cannot create resource") => nobody,
             403 => Error::NotAllowed { name, namespace, message: status.message.clone() },
@@ -196,7 +200,7 @@ impl Sender {
     }
 }
 
-/// Whether it is an object that was not found, and not its whole kind.
+/// Whether an object was not found, rather than its kind.
 fn names_an_object(status: &Status) -> bool {
     status.details.as_ref().is_some_and(|details| !details.name.is_empty())
 }
@@ -219,11 +223,11 @@ mod tests {
     #[test]
     fn what_cannot_be_pushed_is_named() {
         for (text, words) in [
-            ("cpu", "\"cpu\" is no value: write a name, = and a number"),
-            ("=2", "\"=2\" is no value"),
-            ("cpu=", "cpu is no number: an empty quantity"),
-            ("cpu=busy", "cpu is no number: \"busy\""),
-            ("cpu=NaN", "cpu is no number"),
+            ("cpu", "\"cpu\" is not a value: write NAME=NUMBER"),
+            ("=2", "\"=2\" is not a value"),
+            ("cpu=", "cpu is not a number: an empty quantity"),
+            ("cpu=busy", "cpu is not a number: \"busy\""),
+            ("cpu=NaN", "cpu is not a number"),
             ("cpu=2 cpu=3", "cpu is given twice"),
         ] {
             let error = read(text).unwrap_err();

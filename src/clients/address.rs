@@ -1,7 +1,7 @@
-//! Which addresses may be connected to.
+//! The addresses that may be connected to.
 //!
-//! A name is looked at when it is resolved for a connection, so that nobody can let it point elsewhere between the look and
-//! the connection. Each name is resolved once at a time, whoever asks: a resolver that hangs holds one thread for each name.
+//! The addresses of a name are checked when it is resolved for a connection, so that the name cannot change between check and
+//! connection. Concurrent lookups of one name share one resolution: a resolver that hangs blocks one thread per name.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,7 +14,7 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use thiserror::Error;
 use tokio::sync::Semaphore;
 
-/// At most so many names are resolved at once; each takes a thread.
+/// Maximum number of concurrent lookups; each blocks a thread.
 const LOOKUPS: usize = 128;
 
 /// Addresses of cloud metadata that are not link-local: of AWS, Alibaba and Azure.
@@ -24,18 +24,18 @@ const METADATA: [IpAddr; 3] = [
     IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
 ];
 
-/// What may be connected to beyond what is harmless.
+/// Exceptions to the default rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// This host itself.
+    /// Allows loopback addresses.
     pub loopback: bool,
-    /// Link-local addresses, among them the metadata service of clouds.
+    /// Allows link-local addresses, which include the metadata services of clouds.
     pub link_local: bool,
-    /// Host and port of the API server, which may not be connected to; none where it may.
+    /// Host and port of the API server, which are refused; none if they are allowed.
     pub api_server: Option<(String, u16)>,
 }
 
-/// An address that may not be connected to, and why.
+/// An address that is refused, and why.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{address} is {kind}")]
 pub struct RefusedAddress {
@@ -44,10 +44,10 @@ pub struct RefusedAddress {
 }
 
 impl Rules {
-    /// Whether this address may be connected to; the API server's own is looked at by [`Names`].
+    /// Checks whether this address is allowed; [`Names`] checks the API server's.
     ///
     /// # Errors
-    /// It may not.
+    /// The address is refused.
     pub fn check(&self, address: IpAddr) -> Result<(), RefusedAddress> {
         let kind = match meant(address) {
             meant if is_nowhere(meant) => "not a host's address",
@@ -59,7 +59,7 @@ impl Rules {
     }
 }
 
-/// The address that a packet to this one reaches: some IPv6 addresses stand for an IPv4 address.
+/// The address that is actually reached: some IPv6 addresses embed an IPv4 address.
 fn meant(address: IpAddr) -> IpAddr {
     let IpAddr::V6(six) = address else { return address };
     let tail = |high: u16, low: u16| {
@@ -67,7 +67,7 @@ fn meant(address: IpAddr) -> IpAddr {
         IpAddr::V4(Ipv4Addr::new(a, b, c, d))
     };
     match six.segments() {
-        // Mapped, translated (NAT64), and compatible, which :: and ::1 are not.
+        // IPv4-mapped, NAT64, and IPv4-compatible addresses; :: and ::1 are not among the latter.
         [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => tail(high, low),
         [0, 0, 0, 0, 0, 0, high, low] if high != 0 => tail(high, low),
         // 6to4.
@@ -76,7 +76,7 @@ fn meant(address: IpAddr) -> IpAddr {
     }
 }
 
-/// Unspecified, which reaches this host, multicast or broadcast.
+/// Unspecified addresses, which reach this host, multicast and broadcast.
 fn is_nowhere(address: IpAddr) -> bool {
     let special = match address {
         IpAddr::V4(four) => four.octets()[0] == 0 || four.is_broadcast(),
@@ -93,13 +93,13 @@ fn is_link_local(address: IpAddr) -> bool {
     link_local || METADATA.contains(&address)
 }
 
-/// How the system resolves a name. It may take its time.
+/// The blocking resolver of the system.
 pub type System = fn(&str) -> io::Result<Vec<IpAddr>>;
 
 type Found = Result<Vec<IpAddr>, String>;
 type Lookup = Shared<BoxFuture<'static, Found>>;
 
-/// Resolves names, and holds back what may not be connected to.
+/// Resolves names and filters out refused addresses.
 #[derive(Clone)]
 pub struct Names {
     rules: Rules,
@@ -109,7 +109,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Names by these rules.
+    /// A resolver with these rules.
     #[must_use]
     pub fn new(rules: Rules, system: System) -> Self {
         Self { rules, system, running: Arc::default(), turns: Arc::new(Semaphore::new(LOOKUPS)) }
@@ -125,11 +125,10 @@ impl Names {
         self.rules.api_server.as_ref().is_some_and(|(_, api)| *api == port)
     }
 
-    /// The addresses of this name, or this address itself, that may be connected to; `guarded` where the port is the API
-    /// server's.
+    /// The allowed addresses of this name, or this address itself. `guarded`: the port is the API server's.
     ///
     /// # Errors
-    /// There are none; a [`RefusedAddress`] where that is why.
+    /// There are none; a [`RefusedAddress`] if all were refused.
     pub async fn allowed(
         &self,
         name: &str,
@@ -156,7 +155,7 @@ impl Names {
         }
     }
 
-    /// All addresses of this name; an address has itself.
+    /// All addresses of this name; an address resolves to itself.
     async fn lookup(&self, name: &str) -> Found {
         if let Ok(address) = name.trim_start_matches('[').trim_end_matches(']').parse() {
             return Ok(vec![address]);
@@ -171,7 +170,7 @@ impl Names {
         lookup.await
     }
 
-    /// The lookup goes on though nobody may wait any more: the system's cannot be ended.
+    /// Runs the lookup in a task of its own: a lookup of the system cannot be cancelled.
     fn begin(&self, name: &str) -> Lookup {
         let (all, name) = (self.clone(), name.to_owned());
         let job = tokio::spawn(async move {
@@ -190,7 +189,7 @@ impl Names {
     }
 }
 
-/// Names as the system resolves them.
+/// Resolves a name with the resolver of the system.
 ///
 /// # Errors
 /// The name has no address.
@@ -198,10 +197,10 @@ pub fn system(name: &str) -> io::Result<Vec<IpAddr>> {
     Ok((name, 0).to_socket_addrs()?.map(|address| address.ip()).collect())
 }
 
-/// The names of one HTTP client.
+/// The resolver of one HTTP client.
 pub struct Resolver {
     pub names: Names,
-    /// It is for connections to the API server's port.
+    /// The connections go to the API server's port.
     pub guarded: bool,
 }
 
@@ -210,7 +209,7 @@ impl Resolve for Resolver {
         let (names, guarded) = (self.names.clone(), self.guarded);
         Box::pin(async move {
             let allowed = names.allowed(name.as_str(), guarded).await?;
-            // Port 0 stands for that of the request.
+            // Port 0 means the port of the request.
             let addresses: Addrs = Box::new(allowed.into_iter().map(|address| SocketAddr::new(address, 0)));
             Ok(addresses)
         })

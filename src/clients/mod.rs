@@ -1,11 +1,11 @@
-//! Clients: requests to servers that users name, and what the answers are worth.
+//! Clients: requests to servers that users name, and the parsing of answers.
 //!
-//! Owns how a request leaves the process: where it may go, how long it may take, how much is read. Knows no Kubernetes and no
-//! kind of ours, and keeps no secret beyond a request.
+//! Owns the limits of a request: allowed addresses, timeout, size of the answer. Knows neither Kubernetes nor our kinds, and
+//! keeps no secret beyond a request.
 //!
 //! | file | what |
 //! |---|---|
-//! | `address` | which addresses may be connected to, looked at when a name is resolved |
+//! | `address` | allowed addresses, checked when a name is resolved |
 //! | `web` | one request, over kept connections |
 //! | `prometheus`, `json` | one number from an answer |
 
@@ -21,41 +21,41 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-/// Why there is no answer, or none that can be used. The words are for the status of an object: they name no secret, and of
-/// what a server said only what it says about our request.
+/// Why there is no usable answer. The texts are shown in the status of an object: they contain no secret, and of the server's
+/// answer only what concerns the request.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Error {
-    /// The request was not sent: nobody may be asked there.
+    /// The request was not sent: the address is not allowed.
     #[error("the address is refused: {0}")]
     Refused(String),
-    /// The request was not sent: what was to be sent with it cannot be used.
+    /// The request was not sent: its credentials or certificates cannot be used.
     #[error("{0}")]
     Unfit(String),
     /// The request was not sent: there is no connection.
     #[error("cannot connect: {0}")]
     Unreachable(String),
-    /// No answer came in time; the request may have been carried out.
+    /// No answer arrived in time; the request may have been carried out.
     #[error("no answer within {}", seconds(.0))]
     Timeout(Duration),
     /// The connection broke; the request may have been carried out.
     #[error("the connection broke: {0}")]
     Broken(String),
-    /// The answer is longer than may be.
+    /// The answer is longer than the limit.
     #[error("the answer has more than {} bytes", web::MAX_BODY)]
     TooLong,
-    /// The server sends us elsewhere, and we do not go.
+    /// The server answers with a redirect, which is not followed.
     #[error("the server answers {0}, a redirect, which is not followed")]
     Redirect(u16),
-    /// The server did not do what was asked.
+    /// The server answers with an error status.
     #[error("the server answers {0}")]
     Status(String),
-    /// The answer is not what it should be.
+    /// The content of the answer is not as expected.
     #[error("{0}")]
     Answer(String),
 }
 
 impl Error {
-    /// Its name, in metrics.
+    /// The name of the error in metrics.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {

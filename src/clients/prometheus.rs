@@ -1,4 +1,4 @@
-//! A number from a Prometheus server, or from one that speaks as it does.
+//! A number from a Prometheus server, or from one with the same API.
 
 use jiff::Timestamp;
 use reqwest::{StatusCode, Url};
@@ -9,15 +9,15 @@ use super::Error;
 use super::web::{Answer, Call, Web, parse};
 use crate::logic::quantity;
 
-/// The longest word of a server that is passed on, in characters.
+/// Longest text of a server that is passed on, in characters.
 const MAX_WORDS: usize = 160;
 
-/// What a query gave.
+/// The result of a query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Point {
     /// A finite number.
     pub value: String,
-    /// When it held, by the server's clock.
+    /// The time of the value, by the server's clock.
     pub at: Timestamp,
 }
 
@@ -40,14 +40,14 @@ struct Data {
     result: Value,
 }
 
-/// Asks for the value of a query now. `call.url` is that of the server, without `/api/v1`.
+/// Evaluates a query at the current time. `call.url` is the URL of the server, without `/api/v1`.
 ///
 /// # Errors
 /// There is no answer, or it is not exactly one number.
 pub async fn instant(web: &Web, call: &Call, query: &str) -> Result<Point, Error> {
     let call = Call { url: address(&call.url, query)?.into(), ..call.clone() };
     let answer = web.get(&call).await?;
-    // A refused query comes with words, whatever the status.
+    // A refused query has an error text, whatever the HTTP status.
     match (serde_json::from_slice::<Reply>(&answer.body), answer.status) {
         (Ok(reply), _) if reply.status == "error" => {
             let words = reply.error.as_deref().unwrap_or("no reason is given");
@@ -60,7 +60,7 @@ pub async fn instant(web: &Web, call: &Call, query: &str) -> Result<Point, Error
 
 fn not_prometheus(answer: Answer) -> Error {
     match answer.good() {
-        Ok(_) => Error::Answer("the answer is not one of Prometheus".to_owned()),
+        Ok(_) => Error::Answer("the answer is not a Prometheus reply".to_owned()),
         Err(error) => error,
     }
 }
@@ -78,22 +78,24 @@ fn one(reply: Reply) -> Result<Point, Error> {
     if let Some(warning) = reply.warnings.first() {
         return Err(Error::Answer(format!("the server warns, so the value may be wrong: {}", short(warning))));
     }
-    let wrong = || Error::Answer("the answer is not one of Prometheus".to_owned());
+    let wrong = || Error::Answer("the answer is not a Prometheus reply".to_owned());
     let data = reply.data.ok_or_else(wrong)?;
     let sample = match (data.kind.as_str(), &data.result) {
         ("scalar", sample) => sample,
         ("vector", Value::Array(series)) => match series.as_slice() {
             [] => return Err(Error::Answer("the query gives nothing".to_owned())),
-            [one] => one.get("value").ok_or_else(|| Error::Answer("the query gives no plain number".to_owned()))?,
+            [one] => {
+                one.get("value").ok_or_else(|| Error::Answer("the query gives a histogram, not a number".to_owned()))?
+            }
             many => return Err(Error::Answer(format!("the query gives {} series, not one", many.len()))),
         },
         (kind, _) => return Err(Error::Answer(format!("the query gives a {}, not a number", short(kind)))),
     };
     let (at, value): (f64, String) = serde_json::from_value(sample.clone()).map_err(|_| wrong())?;
     if quantity::number(&value).is_err() {
-        return Err(Error::Answer(format!("the query gives {}, which is no number", short(&value))));
+        return Err(Error::Answer(format!("the query gives {}, which is not a number", short(&value))));
     }
-    // A float holds times to the microsecond for centuries to come.
+    // A float represents times to the microsecond for centuries.
     let at = jiff::SignedDuration::try_from_secs_f64(at).and_then(Timestamp::from_duration).map_err(|_| wrong())?;
     Ok(Point { value, at })
 }

@@ -169,8 +169,8 @@ fn by_name(name: &str) -> io::Result<Vec<IpAddr>> {
 #[case("http://both.example:PORT/", "127.0.0.1 is a loopback address")]
 #[case("http://metadata.example/", "169.254.169.254 is a link-local address")]
 #[case("https://metadata.example/", "169.254.169.254 is a link-local address")]
-#[case("ftp://a.example/", "only http and https are asked")]
-#[case("http://me:word@a.example/", "it holds a user or password: name a Secret in auth instead")]
+#[case("ftp://a.example/", "only http and https are allowed")]
+#[case("http://me:word@a.example/", "it contains a user or password: name a Secret in auth instead")]
 #[case("http://", "it cannot be read: empty host")]
 #[tokio::test]
 async fn addresses_that_must_not_be_asked_are_not(#[case] url: &str, #[case] expected: &str) {
@@ -241,14 +241,14 @@ async fn a_query_gives_one_number_and_its_time(#[case] data: &str, #[case] expec
 #[rstest]
 #[case("200 OK", &success(r#"{"resultType": "vector", "result": []}"#), "the query gives nothing")]
 #[case("200 OK", &success(r#"{"resultType": "vector", "result": [{}, {}]}"#), "the query gives 2 series, not one")]
-#[case("200 OK", &success(r#"{"resultType": "vector", "result": [{"histogram": []}]}"#), "the query gives no plain number")]
-#[case("200 OK", &success(r#"{"resultType": "scalar", "result": [1, "NaN"]}"#), "the query gives NaN, which is no number")]
-#[case("200 OK", &success(r#"{"resultType": "scalar", "result": [1, "+Inf"]}"#), "the query gives +Inf, which is no number")]
+#[case("200 OK", &success(r#"{"resultType": "vector", "result": [{"histogram": []}]}"#), "the query gives a histogram, not a number")]
+#[case("200 OK", &success(r#"{"resultType": "scalar", "result": [1, "NaN"]}"#), "the query gives NaN, which is not a number")]
+#[case("200 OK", &success(r#"{"resultType": "scalar", "result": [1, "+Inf"]}"#), "the query gives +Inf, which is not a number")]
 #[case("200 OK", &success(r#"{"resultType": "string", "result": [1, "5"]}"#), "the query gives a string, not a number")]
 #[case("200 OK", &success(r#"{"resultType": "matrix", "result": []}"#), "the query gives a matrix, not a number")]
-#[case("200 OK", &success(r#"{"resultType": "scalar", "result": [1]}"#), "the answer is not one of Prometheus")]
-#[case("200 OK", &success(r#"{"resultType": "scalar", "result": [1e300, "1"]}"#), "the answer is not one of Prometheus")]
-#[case("200 OK", r#"{"status": "success"}"#, "the answer is not one of Prometheus")]
+#[case("200 OK", &success(r#"{"resultType": "scalar", "result": [1]}"#), "the answer is not a Prometheus reply")]
+#[case("200 OK", &success(r#"{"resultType": "scalar", "result": [1e300, "1"]}"#), "the answer is not a Prometheus reply")]
+#[case("200 OK", r#"{"status": "success"}"#, "the answer is not a Prometheus reply")]
 #[case(
     "200 OK",
     r#"{"status": "success", "warnings": ["half is missing"], "data": {"resultType": "scalar", "result": [1, "5"]}}"#,
@@ -261,7 +261,7 @@ async fn a_query_gives_one_number_and_its_time(#[case] data: &str, #[case] expec
 )]
 #[case("401 Unauthorized", "Unauthorized\n", "the server answers 401 Unauthorized")]
 #[case("503 Service Unavailable", "", "the server answers 503 Service Unavailable")]
-#[case("200 OK", "hello", "the answer is not one of Prometheus")]
+#[case("200 OK", "hello", "the answer is not a Prometheus reply")]
 #[tokio::test]
 async fn a_query_that_gives_no_number_has_words(#[case] status: &'static str, #[case] body: &str, #[case] words: &str) {
     let server = says(status, body).await;

@@ -1,4 +1,4 @@
-//! One request to a server: https or http, no redirects, bounded in time and size, over connections that are kept.
+//! One request to a server: https or http, no redirects, limits on time and size, over pooled connections.
 
 use std::collections::HashMap;
 use std::error::Error as _;
@@ -12,16 +12,16 @@ use reqwest::{Certificate, Client, Method, RequestBuilder, Response, StatusCode,
 use super::Error;
 use super::address::{Names, RefusedAddress, Resolver};
 
-/// The longest answer that is read, in bytes.
+/// Maximum size of an answer in bytes.
 pub const MAX_BODY: usize = 1 << 20;
 
-/// At most so many authorities have connections at once; the one that was used longest ago makes room.
+/// Maximum number of HTTP clients, one for each set of certificate authorities; the least recently used is dropped.
 const CLIENTS: usize = 64;
 
-/// Connections that wait for the next request, for each host.
+/// Maximum number of idle connections per host.
 const IDLE: usize = 32;
 
-/// How we show who we are.
+/// Credentials of a request.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Credentials {
     Bearer(String),
@@ -34,19 +34,19 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Where a request goes, and with what.
+/// A request.
 #[derive(Clone, Debug)]
 pub struct Call {
     /// http or https.
     pub url: String,
     pub auth: Option<Credentials>,
-    /// Certificates of who may have signed the server's, PEM. None: the public authorities.
+    /// Certificate authorities for the server's certificate, PEM. None: the public ones.
     pub ca: Option<Vec<u8>>,
-    /// How long it may take, to the end of the answer.
+    /// Timeout, up to the end of the answer.
     pub within: Duration,
 }
 
-/// What a server answered, whatever the status.
+/// An answer of a server, with any status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     pub status: StatusCode,
@@ -55,10 +55,10 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// The answer, where the server did what was asked.
+    /// The answer, if its status is a success.
     ///
     /// # Errors
-    /// It did not.
+    /// The status is a redirect or an error.
     pub fn good(self) -> Result<Self, Error> {
         match self.status {
             status if status.is_success() => Ok(self),
@@ -68,7 +68,8 @@ impl Answer {
     }
 }
 
-/// Whom a connection trusts, and whether the API server's addresses are kept from it: what makes connections differ.
+/// The properties that connections of one HTTP client share: trusted authorities, and whether the API server's addresses are
+/// refused.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Trust {
     guarded: bool,
@@ -77,7 +78,7 @@ struct Trust {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Whom {
-    /// http needs nobody.
+    /// http needs no authorities.
     Nobody,
     Public,
     These(Vec<u8>),
@@ -90,15 +91,15 @@ pub struct Web {
 }
 
 impl Web {
-    /// Requests to where these names lead.
+    /// A sender of requests that resolves hosts with these names.
     #[must_use]
     pub fn new(names: Names) -> Self {
-        // Where another part of the process has chosen one, that holds.
+        // An error means that another part of the process has installed one.
         let _ = rustls::crypto::ring::default_provider().install_default();
         Self { names, clients: Mutex::default() }
     }
 
-    /// Asks.
+    /// Sends a GET request.
     ///
     /// # Errors
     /// There is no answer.
@@ -106,10 +107,10 @@ impl Web {
         self.send(call, Method::GET, |request| request).await
     }
 
-    /// Sends this body, once.
+    /// Sends a POST request with this body, at most once.
     ///
     /// # Errors
-    /// There is no answer. What was sent may have arrived, unless the error says that it was not sent.
+    /// There is no answer. The request may have arrived unless the error says that it was not sent.
     pub async fn post(&self, call: &Call, content_type: &str, body: Vec<u8>) -> Result<Answer, Error> {
         self.send(call, Method::POST, |request| request.header(CONTENT_TYPE, content_type).body(body)).await
     }
@@ -131,7 +132,7 @@ impl Web {
             };
             read(with(request).send().await.map_err(|error| failure(&error))?).await
         };
-        // The pool may retry what was never written; nothing else is tried twice.
+        // The pool retries only requests that were never written.
         tokio::time::timeout(call.within, work).await.unwrap_or(Err(Error::Timeout(call.within)))
     }
 
@@ -139,16 +140,16 @@ impl Web {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many authorities have connections.
+    /// Number of HTTP clients.
     #[cfg(test)]
     pub(super) fn kept(&self) -> usize {
         self.clients().len()
     }
 
-    /// The client whose connections fit.
+    /// The HTTP client for this URL and these authorities.
     async fn client(&self, url: &Url, ca: Option<&[u8]>) -> Result<Client, Error> {
         let guarded = url.port_or_known_default().is_some_and(|port| self.names.is_api_port(port));
-        // Addresses are not resolved, so they are looked at here; names when a connection is made.
+        // IP addresses are not resolved, so they are checked here; names are checked at the connection.
         if let Some(address) = url.host_str().filter(|_| url.domain().is_none()) {
             self.names.allowed(address, guarded).await.map_err(|why| Error::Refused(why.to_string()))?;
         }
@@ -174,7 +175,7 @@ impl Web {
     }
 
     fn build(&self, trust: &Trust) -> Result<Client, Error> {
-        // A proxy would resolve names for us, and look at no address.
+        // A proxy would resolve names without checking addresses.
         let builder = Client::builder()
             .no_proxy()
             .redirect(redirect::Policy::none())
@@ -199,22 +200,22 @@ fn authorities(pem: &[u8]) -> Result<Vec<Certificate>, Error> {
     Ok(found)
 }
 
-/// Reads an address that a user wrote.
+/// Parses a URL that a user wrote.
 ///
 /// # Errors
-/// It is none that may be asked.
+/// The URL is invalid or not allowed.
 pub fn parse(text: &str) -> Result<Url, Error> {
     let url = Url::parse(text).map_err(|error| Error::Refused(format!("it cannot be read: {error}")))?;
     if !matches!(url.scheme(), "http" | "https") {
-        return Err(Error::Refused("only http and https are asked".to_owned()));
+        return Err(Error::Refused("only http and https are allowed".to_owned()));
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(Error::Refused("it holds a user or password: name a Secret in auth instead".to_owned()));
+        return Err(Error::Refused("it contains a user or password: name a Secret in auth instead".to_owned()));
     }
     Ok(url)
 }
 
-/// Reads an answer, but no more of it than may be.
+/// Reads an answer up to the size limit.
 async fn read(mut response: Response) -> Result<Answer, Error> {
     let status = response.status();
     let mut body = Vec::new();
@@ -242,7 +243,7 @@ fn failure(error: &reqwest::Error) -> Error {
     }
 }
 
-/// The innermost cause: those around it repeat the address.
+/// The innermost cause: the outer ones repeat the address.
 fn root(error: &reqwest::Error) -> String {
     let mut words = None;
     let mut cause = error.source();

@@ -1,5 +1,5 @@
-//! Controllers: the loops that bring the cluster to what the planners decide. A folder for each kind, all of one shape: observe,
-//! plan, act, report. They communicate through spec and status only.
+//! Controllers: they carry out what the planners in `logic` decide. One folder per kind, each with the steps observe, plan, act
+//! and report. Controllers communicate through spec and status only.
 
 pub mod closed_loop;
 pub mod decision;

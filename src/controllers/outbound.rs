@@ -1,4 +1,4 @@
-//! Requests to servers that users name: with the secrets that their account may read, limited in number, fair by namespace.
+//! Requests to servers that users name: with Secrets that the loop's account may read, limited in number, fair by namespace.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,50 +14,50 @@ use crate::logic::closed_loop::validate::names::is_name;
 use crate::runtime::account::{Account, ObjectPath};
 use crate::runtime::error::Error;
 
-/// One namespace may hold this part of all places at once.
+/// One namespace may hold at most 1/SHARE of all permits.
 const SHARE: usize = 4;
 
-/// What requests to such servers need.
+/// Sends requests to servers that users name.
 pub struct OutboundClient {
     pub web: Arc<Web>,
-    /// How long one of them may take.
+    /// Timeout of a request.
     pub request_timeout: Duration,
     pub limiter: RequestLimiter,
 }
 
-/// Limits the requests under way: in total, and for each namespace, so that no namespace can use up what all share.
+/// Limits concurrent requests: in total, and per namespace, so that no namespace can block the others.
 pub struct RequestLimiter {
     all: Arc<Semaphore>,
     each: usize,
     namespaces: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
 
-/// The right to make one request, until it is dropped.
+/// Permits one request until it is dropped.
 pub struct RequestPermit {
     _all: OwnedSemaphorePermit,
     _each: OwnedSemaphorePermit,
 }
 
 impl RequestLimiter {
-    /// A gate for this number of requests in total.
+    /// Allows this number of concurrent requests in total.
     #[must_use]
-    pub fn new(places: usize) -> Self {
-        let places = places.clamp(1, Semaphore::MAX_PERMITS);
-        let (all, each) = (Arc::new(Semaphore::new(places)), places.div_ceil(SHARE));
+    pub fn new(requests: usize) -> Self {
+        let requests = requests.clamp(1, Semaphore::MAX_PERMITS);
+        let (all, each) = (Arc::new(Semaphore::new(requests)), requests.div_ceil(SHARE));
         Self { all, each, namespaces: Mutex::default() }
     }
 
-    /// Waits for a place.
+    /// Waits for a permit.
     pub async fn acquire(&self, namespace: &str) -> RequestPermit {
         let own = {
             let mut namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-            // Of those that nobody uses now.
+            // Drops semaphores that nobody uses.
             if namespaces.len() > 1024 {
                 namespaces.retain(|_, own| Arc::strong_count(own) > 1);
             }
             Arc::clone(namespaces.entry(namespace.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.each))))
         };
-        // Neither is ever closed.
+        // The semaphores are never closed, so the first attempt succeeds.
         loop {
             if let (Ok(each), Ok(all)) =
                 (Arc::clone(&own).acquire_owned().await, Arc::clone(&self.all).acquire_owned().await)
@@ -68,11 +68,11 @@ impl RequestLimiter {
     }
 }
 
-/// The request, with what it takes to be let in. Secrets are read anew each time: who takes one away, or the right to read
-/// it, is obeyed at once.
+/// A request with credentials and certificate authorities. Secrets are read for each request, so that deleting one, or
+/// revoking the right to read it, takes effect at once.
 ///
 /// # Errors
-/// In words: what it takes is not there, or may not be read.
+/// A Secret, ConfigMap or key is missing or may not be read; the text says which.
 pub async fn call(
     account: &Account,
     url: &str,
@@ -134,21 +134,21 @@ fn taken(data: &BTreeMap<String, ByteString>, key: &KeyRef) -> Result<Vec<u8>, S
     found.ok_or_else(|| format!("Secret {} has no key {}", key.name, key.key))
 }
 
-/// A word in a Secret; the end of line that an editor leaves does not belong to it.
+/// Text from a Secret, without trailing line ends, which editors add.
 fn text(bytes: &[u8], key: &KeyRef) -> Result<String, String> {
-    let text = std::str::from_utf8(bytes).map_err(|_| format!("key {} of Secret {} is no text", key.key, key.name))?;
+    let text = std::str::from_utf8(bytes).map_err(|_| format!("key {} of Secret {} is not text", key.key, key.name))?;
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
-/// A name that a user wrote, as part of an address of the API server.
+/// Checks a name that a user wrote before it becomes part of a URL path.
 ///
 /// # Errors
-/// It can be no name.
+/// It is not a valid object name.
 pub fn name(text: &str) -> Result<&str, String> {
-    is_name(text).then_some(text).ok_or_else(|| format!("{text:?} can be no object's name"))
+    is_name(text).then_some(text).ok_or_else(|| format!("{text:?} is not a valid object name"))
 }
 
-/// Why an object could not be read, in words.
+/// Explains why an object could not be read.
 pub async fn unread(account: &Account, what: &str, error: Error) -> String {
     match error {
         Error::Forbidden(refused) => account.words(&refused).await,

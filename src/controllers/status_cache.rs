@@ -1,6 +1,6 @@
-//! A newer status that was not worth a write, kept from one pass to the next by the controller that owns the object.
+//! A status that is newer than the stored one but not worth a write. The controller keeps it between reconciles.
 //!
-//! It may be lost. It is used only while the stored status is the one that it was derived from.
+//! It may be lost. It is used only while the stored status is the one it was derived from.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use kube::core::object::HasStatus;
 use crate::api::monitoring::Monitoring;
 use crate::logic::closed_loop::monitoring::tag;
 
-/// A status as it is, beside the stored object from whose status it grew.
+/// The current status, and the stored object it was derived from.
 #[derive(Debug)]
 pub struct StatusCache<K: HasStatus> {
     stored: Option<Arc<K>>,
@@ -24,7 +24,7 @@ impl<K: HasStatus<Status: Default>> Default for StatusCache<K> {
 }
 
 impl<K: HasStatus<Status: Clone + PartialEq + Default> + ResourceExt> StatusCache<K> {
-    /// The status as it is: what was not written, unless somebody has written another one meanwhile.
+    /// The current status: the unwritten one, unless somebody has written another one since.
     pub fn of(&self, object: &Arc<K>) -> Arc<K::Status> {
         match object.status() {
             Some(_) if self.grew_from(object) => Arc::clone(&self.now),
@@ -36,25 +36,25 @@ impl<K: HasStatus<Status: Clone + PartialEq + Default> + ResourceExt> StatusCach
         self.stored.as_ref().is_some_and(|stored| same(stored, object))
     }
 
-    /// From now on it is this; none where it is as it is stored.
+    /// Sets the current status; none if it equals the stored one.
     pub fn keep(&mut self, object: &Arc<K>, now: Option<Arc<K::Status>>) {
         let now = now.unwrap_or_else(|| Arc::new(object.status().cloned().unwrap_or_default()));
         *self = Self { stored: Some(Arc::clone(object)), now };
     }
 
-    /// The object from whose status it grew.
+    /// The object that the current status was derived from.
     pub fn stored(&self) -> Option<&Arc<K>> {
         self.stored.as_ref()
     }
 
-    /// As it is.
+    /// The current status.
     pub fn now(&self) -> &Arc<K::Status> {
         &self.now
     }
 }
 
 impl StatusCache<Monitoring> {
-    /// The stored status is not of the last sample that is known here of this object: somebody has put the status back.
+    /// Whether the stored status belongs to another sample than the last one known here: somebody has restored an old status.
     pub fn is_ahead_of(&self, object: &Arc<Monitoring>) -> bool {
         let is_this = self.stored.as_ref().is_some_and(|stored| stored.metadata.uid == object.metadata.uid);
         let (known, stored) = (self.now.tag.as_ref(), object.status.as_ref().and_then(|status| status.tag.as_ref()));
@@ -62,7 +62,7 @@ impl StatusCache<Monitoring> {
     }
 }
 
-/// The same object, with the same status.
+/// Whether both are the same object with the same status.
 fn same<K: HasStatus<Status: PartialEq> + ResourceExt>(one: &Arc<K>, other: &Arc<K>) -> bool {
     Arc::ptr_eq(one, other) || (one.meta().uid == other.meta().uid && one.status() == other.status())
 }

@@ -1,6 +1,6 @@
 //! The HTTP server: liveness, readiness, metrics.
 //!
-//! Owns the routes. Never asks the API server inside a request: what it says, it knows.
+//! Owns the routes. Never sends a request to the API server: it answers from the caches.
 
 use std::time::Duration;
 
@@ -18,10 +18,10 @@ use crate::metrics::{KindLabel, Metrics};
 use crate::runtime::store::Store;
 use crate::runtime::watch::Readiness;
 
-/// How long connections may take to end once the process stops.
+/// How long open connections may last after the stop.
 const GOODBYE: Duration = Duration::from_secs(2);
 
-/// What requests are answered from.
+/// The data that requests are answered from.
 #[derive(Clone)]
 pub struct Served {
     pub ready: Readiness,
@@ -29,13 +29,13 @@ pub struct Served {
     pub metrics: Metrics,
 }
 
-/// Serves until `stop`, and lets requests under way end.
+/// Serves until `stop`, then lets running requests finish.
 pub async fn serve(listener: TcpListener, served: Served, stop: CancellationToken) {
     let stopped = stop.clone();
     let server = axum::serve(listener, router(served)).with_graceful_shutdown(async move { stopped.cancelled().await });
     let over = async {
         stop.cancelled().await;
-        // A client that keeps its connection open must not keep the process from ending.
+        // A client that keeps its connection open must not keep the process running.
         tokio::time::sleep(GOODBYE).await;
     };
     tokio::select! {
@@ -55,12 +55,12 @@ pub fn router(served: Served) -> Router {
         .with_state(served)
 }
 
-/// The process turns: that this is answered says it all.
+/// The answer itself shows that the process is alive.
 async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// The caches are filled. A replica that stands by is ready, too.
+/// Ready once the caches are filled. Standby replicas are ready, too.
 async fn readyz(State(served): State<Served>) -> (StatusCode, &'static str) {
     if served.ready.is_ready() {
         (StatusCode::OK, "ok\n")
@@ -86,7 +86,7 @@ async fn metrics(State(served): State<Served>) -> Response {
     }
 }
 
-/// Resident memory of this process in bytes, as Linux tells it; None elsewhere.
+/// Resident memory of this process in bytes; None on other systems than Linux.
 fn resident_memory() -> Option<i64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

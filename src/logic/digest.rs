@@ -1,8 +1,8 @@
-//! Short digests for names: the same for the same parts, another one for others.
+//! Short digests for names, computed from a list of parts.
 
 use sha2::{Digest, Sha256};
 
-/// The first `characters` hex digits of the SHA-256 of the parts, each ended by a zero byte.
+/// The first `characters` hex digits of the SHA-256 of the parts, each terminated by a zero byte.
 #[must_use]
 pub fn digest(parts: &[&str], characters: usize) -> String {
     let mut hash = Sha256::new();

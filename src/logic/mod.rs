@@ -1,4 +1,4 @@
-//! Pure decisions: facts in, decisions out. No clock, no client, no I/O, no log below here; time and settings are arguments.
+//! Pure decisions: facts in, decisions out. No clock, client, I/O or logging; time and settings are arguments.
 
 pub mod closed_loop;
 pub mod conditions;

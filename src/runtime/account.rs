@@ -1,4 +1,4 @@
-//! Requests as a service account of a namespace, by impersonation: the operator's own connection with the account in a header.
+//! Requests as a service account of a namespace, by impersonation over the operator's own connection.
 
 use std::fmt::Debug;
 
@@ -106,7 +106,7 @@ impl Account {
         self.writer.call(self.writer.client().request(request)).await
     }
 
-    /// Message for a request that was forbidden: the API server's own words name account, verb and resource.
+    /// Message for a forbidden request. The API server's text names account, verb and resource.
     pub async fn words(&self, refused: &str) -> String {
         let Self { namespace, name, .. } = self;
         match self.writer.get::<ServiceAccount>(&Key::new(namespace, name)).await {

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Duration;
 
-/// First pause; doubled with each failure.
+/// First pause; it doubles with each failure.
 const FIRST: Duration = Duration::from_millis(20);
 
 /// Longest pause.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// Failures in a row, by object. An object that succeeds, or is gone, is forgotten.
+/// Consecutive failures by object. A success or the deletion of the object resets the count.
 #[derive(Debug)]
 pub struct Backoff<K>(HashMap<K, u32>);
 
@@ -29,7 +29,7 @@ impl<K: Eq + Hash> Backoff<K> {
         pause.mul_f64(0.75 + 0.25 * random.clamp(0.0, 1.0))
     }
 
-    /// Forgets the failures of an object that succeeded, or is gone.
+    /// Resets the count of an object that succeeded or was deleted.
     pub fn forget(&mut self, key: &K) {
         self.0.remove(key);
     }

@@ -1,4 +1,4 @@
-//! What every controller needs. What only one controller needs is a field of that controller.
+//! The dependencies that all controllers share. A dependency of one controller is a field of that controller.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -16,35 +16,34 @@ use crate::logic::facts::Identity;
 use crate::logic::world::{Indexed, Origin, Stored};
 use crate::metrics::{Metrics, ReasonLabel};
 
-/// Largest random delay added to a wait, so that objects that wait for the same moment do not all come at once.
+/// Largest random delay added to a wait, to spread objects that wait for the same time.
 const JITTER: Duration = Duration::from_millis(50);
 
-/// See the module. Cheap to clone.
+/// The shared dependencies. Cheap to clone.
 #[derive(Clone)]
 pub struct Context {
     pub store: Store,
     pub writer: Writer,
-    /// Of this controller.
+    /// Events of this controller.
     pub events: Events,
     pub metrics: Metrics,
-    /// What time it is; a simulation has its own.
+    /// The clock; a simulation replaces it.
     pub clock: fn() -> Timestamp,
-    /// Which leader term this is: another for each time that a replica takes the lease. What is written in a status in this
-    /// term bears it.
+    /// Name of the leader term; each acquisition of the lease starts a new term. Statuses record it.
     pub term: Arc<str>,
-    /// Cancelled when passes should come to an end.
+    /// Cancelled when the controllers must stop.
     pub stop: CancellationToken,
 }
 
 impl Context {
-    /// What time it is.
+    /// The current time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         (self.clock)()
     }
 
-    /// Sends a write of the controller of `C` to one of its own objects or their children, and takes the answer in. Where the
-    /// object turns out to be another than known, it is read, so that the next pass starts from what there is.
+    /// Sends a write of the controller of `C` to one of its objects or their children, and stores the answer. After a conflict
+    /// the object is read, so that the next reconcile starts from its current state.
     ///
     /// # Errors
     /// The write did not succeed.
@@ -57,7 +56,7 @@ impl Context {
         let id = object.id();
         match self.writer.counted(effect, write).await {
             Ok(answer) => {
-                // Whatever else is new came from others: the controller looks at it again, as if a watch had told.
+                // Other differences come from other writers: requeue, as for a watch event.
                 let changed =
                     object.meta().generation.is_some() && answer.meta().generation != object.meta().generation;
                 let requeue = self.store.write(|world| world.apply(answer, Origin::Own));
@@ -73,12 +72,12 @@ impl Context {
         }
     }
 
-    /// Reads an object of this name: the watch may not have told of it yet.
+    /// Reads an object of this name into the store; the watch may lag behind.
     ///
     /// # Errors
-    /// It could not be read.
+    /// The object could not be read.
     pub async fn refresh<K: Kube + Indexed>(&self, id: &Identity) -> Result<(), Error> {
-        // As it is before the request: one that is created while the answer is under way is not the one that is gone.
+        // Known before the request: an object that is created during the request is not the one that is gone.
         let known = self.store.read(|world| world.table::<K>().get(&id.key).map(|known| known.id().uid));
         match self.writer.get::<K>(&id.key).await? {
             Some(found) => self.store.apply(found, Origin::Own),
@@ -90,10 +89,10 @@ impl Context {
         Ok(())
     }
 
-    /// What a pass came to: its error, counted, or when the object is to be looked at again.
+    /// The result of a reconcile: its error, which is counted, or when to reconcile again.
     ///
     /// # Errors
-    /// That of the pass.
+    /// The error of the reconcile.
     pub fn finish(&self, done: Result<Option<Timestamp>, Error>) -> PassResult {
         if let Err(error) = &done {
             self.metrics.api_errors.get_or_create(&ReasonLabel { reason: error.reason() }).inc();
@@ -104,7 +103,7 @@ impl Context {
         }))
     }
 
-    /// Nothing new is begun any more.
+    /// Whether the controllers must stop.
     #[must_use]
     pub fn is_over(&self) -> bool {
         self.writer.is_fenced() || self.stop.is_cancelled()

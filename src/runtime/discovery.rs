@@ -1,4 +1,4 @@
-//! Discovery: the plural of a kind, and whether it has a scale subresource. Cached for a while.
+//! Discovery: the plural of a kind, and whether it has a scale subresource. Answers are cached for five minutes.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
 use super::context::Context;
 use super::error::Error;
 
-/// How long an answer is cached: a CRD may come, go, or get a scale subresource.
+/// How long an answer is cached. A CRD may be installed, removed, or get a scale subresource.
 const HOLDS: SignedDuration = SignedDuration::from_mins(5);
 
 /// Capacity of the cache, in kinds.

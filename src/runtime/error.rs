@@ -1,6 +1,7 @@
-//! What can go wrong with a request or a pass, and what that means: try again, when, or never.
+//! Errors of requests and reconciles, and whether to retry them.
 //!
-//! Owns the reading of the API server's refusals. Nothing else in the controllers looks at HTTP codes, evictions aside.
+//! Owns the classification of the API server's error answers. Apart from evictions, no other code in the controllers reads HTTP
+//! status codes.
 
 use std::time::Duration;
 
@@ -10,16 +11,16 @@ use thiserror::Error;
 /// What to do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
-    /// Asking again will not help.
+    /// A retry cannot succeed.
     Terminal,
-    /// Try again after the backoff.
+    /// Retry after the backoff.
     Retry,
-    /// Try again, but not before this time.
+    /// Retry, but not before this delay.
     After(Duration),
 }
 
 impl Class {
-    /// The word for metrics.
+    /// The label in metrics.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -30,49 +31,49 @@ impl Class {
     }
 }
 
-/// Why a request, or a pass, did not succeed.
+/// Why a request or a reconcile failed.
 #[derive(Debug, Error)]
 pub enum Error {
-    /// This replica does not act any more.
-    #[error("this replica does not hold the lease any more")]
+    /// This replica no longer holds the lease.
+    #[error("this replica no longer holds the lease")]
     NotLeader,
-    /// The object is not of the version that was planned on.
+    /// The object does not have the expected version.
     #[error("the object has changed: {0}")]
     Conflict(String),
-    /// An object of that name is there already.
+    /// An object of that name exists.
     #[error("the object exists: {0}")]
     Exists(String),
-    /// The object, or its namespace, is not there.
+    /// The object or its namespace does not exist.
     #[error("not found: {0}")]
     Gone(String),
     /// A right is missing.
     #[error("forbidden: {0}")]
     Forbidden(String),
-    /// Its content was refused: by validation, admission, or a quota.
+    /// The content was refused by validation, admission or a quota.
     #[error("denied: {0}")]
     Denied(String),
-    /// A right is missing, or the API server has just started and not read its roles yet.
+    /// A right is missing, or the API server has just started and not loaded its roles yet.
     #[error("forbidden, or not allowed yet: {0}")]
     Doubtful(String),
-    /// The API server asks for time.
+    /// The API server throttles requests.
     #[error("the API server asks to wait for {0:?}")]
     Throttled(Duration),
-    /// No answer came in time; the request may have been carried out.
+    /// No answer arrived in time; the request may have been carried out.
     #[error("no answer from the API server within {0:?}")]
     Timeout(Duration),
     /// The API server could not be reached, or failed.
     #[error("the API server failed: {0}")]
     Unavailable(#[source] Box<kube::Error>),
-    /// What was to be sent, or came back, does not make sense.
+    /// The request or the answer is malformed.
     #[error("malformed: {0}")]
     Malformed(String),
-    /// A fault of this program.
-    #[error("a fault of this program")]
+    /// A bug in this program.
+    #[error("a bug in this program")]
     Broken,
 }
 
 impl Error {
-    /// What to do about it.
+    /// How to handle the error.
     #[must_use]
     pub fn class(&self) -> Class {
         match self {
@@ -89,13 +90,13 @@ impl Error {
         }
     }
 
-    /// Whether the request may have been carried out all the same.
+    /// Whether the request may have been carried out despite the error.
     #[must_use]
     pub fn leaves_open(&self) -> bool {
         matches!(self, Self::Timeout(_) | Self::Unavailable(_) | Self::Malformed(_))
     }
 
-    /// Its name, in logs and metrics.
+    /// The name of the error in logs and metrics.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
@@ -139,20 +140,20 @@ fn from_status(status: Box<Status>) -> Error {
     }
 }
 
-/// The authorizer's words: `User "…" cannot create resource "pods" in API group "" in the namespace "…"`. A quota, an
-/// admission plugin or a webhook answers 403 too, in other words.
+/// Recognizes the authorizer's message: `User "…" cannot create resource "pods" in API group "" in the namespace "…"`. Quotas,
+/// admission plugins and webhooks also answer 403, with other messages.
 fn is_missing_right(message: &str) -> bool {
     message.contains(" cannot ") && message.contains(" resource \"")
 }
 
-/// A `test` operation of a JSON patch that does not hold. The API server says no more than that the request was in error;
-/// whatever it refuses for its content has causes.
+/// Recognizes a failed `test` operation of a JSON patch. The API server only answers that the request was in error; answers to
+/// invalid content have causes.
 fn is_failed_test(status: &Status) -> bool {
     status.message.contains("rejected our request due to an error in our request")
         && status.details.as_ref().is_none_or(|details| details.causes.is_empty())
 }
 
-/// How long the API server asks to wait; a second where it does not say.
+/// The delay that the API server asks for; one second by default.
 #[must_use]
 pub fn retry_after(status: &Status) -> Duration {
     let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);

@@ -1,7 +1,7 @@
 //! Kubernetes Events: sent in a task of their own, so that they delay no reconciliation. If the queue is full or the API server
 //! refuses, the event is dropped and counted.
 //!
-//! Owns how they are sent. Each controller decides what is worth an event.
+//! Owns the sending. Each controller decides when to publish an event.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const LINE: usize = 512;
 /// Longest note of an Event, in bytes.
 const NOTE: usize = 1024;
 
-/// What an event says about an object.
+/// Type, reason and note of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EventText {
     pub warning: bool,

@@ -1,7 +1,7 @@
-//! An object that may not parse: one that an older or newer version left behind must not stop the watch of all others.
+//! An object that may not parse: one written by an older or newer version must not stop the watch of the others.
 //!
-//! As `kube::core::DeserializeGuard`, which takes each object through a tree of values and a copy of that; for loops that
-//! act each second this was a tenth of what the operator computes.
+//! Like `kube::core::DeserializeGuard`, which parses each object into a tree of values and copies it. For loops that act each
+//! second that took a tenth of the operator's CPU time.
 
 use std::borrow::Cow;
 
@@ -11,18 +11,18 @@ use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-/// The object, or why it does not parse. Its metadata is there in both cases.
+/// The object, or its metadata and a parse error.
 #[derive(Clone, Debug)]
 pub struct Guard<K>(pub Result<K, Invalid>);
 
-/// What does not parse.
+/// An object that does not parse.
 #[derive(Clone, Debug)]
 pub struct Invalid {
     pub error: String,
     metadata: ObjectMeta,
 }
 
-/// What every object has.
+/// The metadata that every object has.
 #[derive(Deserialize)]
 struct Head {
     metadata: ObjectMeta,

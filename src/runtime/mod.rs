@@ -1,13 +1,13 @@
-//! What any controller stands on. Knows no kind of ours.
+//! The base of all controllers. Knows no kind of ours.
 //!
 //! | file | what it owns |
 //! |---|---|
-//! | `run`, `queue`, `backoff` | passes over objects: which, when, how many at once, what after a failure |
+//! | `run`, `queue`, `backoff` | reconciles: queueing, concurrency, retries |
 //! | `watch`, `guard` | feeds of objects, converted to facts |
-//! | `store` | the world behind its lock, and which objects a change requeues |
-//! | `context` | what all controllers work with |
-//! | `writer`, `error` | requests: time limit, leader fence, field managers; what an answer means |
-//! | `account`, `discovery` | requests as a service account; where the objects of any kind are |
+//! | `store` | the shared state behind its lock, and the queues that a change wakes |
+//! | `context` | the dependencies that all controllers share |
+//! | `writer`, `error` | requests: timeout, leader fence, field managers, error classes |
+//! | `account`, `discovery` | requests as a service account; discovery of kinds |
 //! | `events` | Kubernetes Events |
 //! | `lease` | leader election |
 

@@ -1,8 +1,8 @@
-//! How every controller asks the API server: each request bounded in time, its error classified, and none sent once another
-//! replica may act.
+//! Requests of controllers to the API server: each has a timeout and a classified error, and none is sent once another replica
+//! may act.
 //!
-//! The API server is not asked to warn of unknown fields: it would parse each body a second time for that, and what we send
-//! is made from the same types as the schema.
+//! Requests do not ask for warnings about unknown fields: the API server would parse each body twice, and our bodies come from
+//! the same types as the schema.
 
 use std::borrow::Cow;
 use std::fmt::Debug;
@@ -22,15 +22,15 @@ use super::error::Error;
 use crate::logic::facts::{Identity, Key};
 use crate::metrics::Metrics;
 
-/// A kind of objects in namespaces, as requests need it.
+/// A namespaced kind.
 pub trait Kube: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug {}
 impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug> Kube for K {}
 
-/// See the module. Cheap to clone.
+/// Sends requests while this replica holds the lease. Cheap to clone.
 #[derive(Clone)]
 pub struct Writer {
     client: Client,
-    /// How long one request may take.
+    /// Timeout of a request.
     timeout: Duration,
     /// Cancelled when this replica must not act any more.
     leader: CancellationToken,
@@ -44,19 +44,19 @@ impl Writer {
         Self { client, timeout, leader, metrics }
     }
 
-    /// The client, for requests that [`Writer::call`] then bounds.
+    /// The client, for requests that are sent through [`Writer::call`].
     #[must_use]
     pub fn client(&self) -> Client {
         self.client.clone()
     }
 
-    /// The objects of a kind in this namespace.
+    /// The API of a kind in this namespace.
     #[must_use]
     pub fn api<K: Kube>(&self, namespace: &str) -> Api<K> {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// This replica must not act any more.
+    /// Whether this replica must not act any more.
     #[must_use]
     pub fn is_fenced(&self) -> bool {
         self.leader.is_cancelled()
@@ -70,7 +70,7 @@ impl Writer {
     /// Sends a request.
     ///
     /// # Errors
-    /// It was refused, no answer came in time, or this replica must not act any more; then it was not sent.
+    /// The request was refused, no answer arrived in time, or it was not sent because this replica must not act any more.
     pub async fn call<T>(&self, call: impl Future<Output = kube::Result<T>>) -> Result<T, Error> {
         if self.is_fenced() {
             return Err(Error::NotLeader);
@@ -84,7 +84,7 @@ impl Writer {
     /// Counts and times a write. `effect` is its name in metrics and logs.
     ///
     /// # Errors
-    /// Those of the write.
+    /// The error of the write.
     pub async fn counted<T>(
         &self,
         effect: &'static str,
@@ -100,27 +100,27 @@ impl Writer {
         done
     }
 
-    /// Reads an object; None where there is none.
+    /// Reads an object; None if it does not exist.
     ///
     /// # Errors
-    /// It could not be read.
+    /// The object could not be read.
     pub async fn get<K: Kube>(&self, key: &Key) -> Result<Option<K>, Error> {
         self.call(self.api::<K>(&key.namespace).get_opt(&key.name)).await
     }
 
-    /// Makes an object, under this field manager.
+    /// Creates an object, with this field manager.
     ///
     /// # Errors
-    /// It was not made, or nobody knows.
+    /// The object was not created, or the outcome is unknown.
     pub async fn create<K: Kube + Serialize>(&self, manager: &str, namespace: &str, object: &K) -> Result<K, Error> {
         let params = PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() };
         self.call(self.api::<K>(namespace).create(&params, object)).await
     }
 
-    /// Changes an object, under this field manager. An apply takes over what others hold.
+    /// Patches an object, with this field manager. An apply takes over fields that other managers own.
     ///
     /// # Errors
-    /// It was not changed, or nobody knows.
+    /// The object was not changed, or the outcome is unknown.
     pub async fn patch<K: Kube>(
         &self,
         manager: &str,
@@ -134,10 +134,10 @@ impl Writer {
         self.call(self.api::<K>(&key.namespace).patch(&key.name, &params, patch)).await
     }
 
-    /// Applies a status, under this field manager, whatever else is new in the object: several may write parts of it.
+    /// Applies a status, with this field manager and without a resourceVersion: several writers may own parts of it.
     ///
     /// # Errors
-    /// It was not written, or nobody knows.
+    /// The status was not written, or the outcome is unknown.
     pub async fn apply_status<K: Kube>(
         &self,
         manager: &str,
@@ -149,11 +149,11 @@ impl Writer {
         self.call(api.patch_status(&object.key.name, &applying(manager), &Patch::Apply(&body))).await
     }
 
-    /// Replaces the status of exactly this version of the object. Cheaper for the API server than an apply, and a request that
-    /// arrives after the next write is refused.
+    /// Replaces the status if the object still has this resourceVersion. This is cheaper for the API server than an apply, and a
+    /// request that arrives after a later write is refused.
     ///
     /// # Errors
-    /// It was not written, or nobody knows.
+    /// The status was not written, or the outcome is unknown.
     pub async fn replace_status<K: Kube>(
         &self,
         manager: &str,
@@ -171,10 +171,10 @@ impl Writer {
         self.call(self.client.request(request)).await
     }
 
-    /// Changes a status by a JSON patch, with its conditions inside.
+    /// Changes a status by a JSON patch that contains its own `test` operations.
     ///
     /// # Errors
-    /// It was not written, or nobody knows.
+    /// The status was not written, or the outcome is unknown.
     pub async fn patch_status<K: Kube>(&self, manager: &str, key: &Key, patch: &[Value]) -> Result<K, Error> {
         let patch = serde_json::from_value(patch.into()).map_err(|error| Error::Malformed(error.to_string()))?;
         let api = self.api::<K>(&key.namespace);
@@ -182,7 +182,7 @@ impl Writer {
     }
 }
 
-/// The body of a status that is written.
+/// The body of a status write.
 #[derive(Serialize, Debug)]
 #[serde(rename_all = "camelCase")]
 struct StatusBody<'a, S> {
@@ -192,16 +192,16 @@ struct StatusBody<'a, S> {
     status: &'a S,
 }
 
-/// Which object it is for.
+/// The metadata of a status write.
 #[derive(Serialize, Debug)]
 #[serde(rename_all = "camelCase")]
 struct Head<'a> {
     namespace: &'a str,
     name: &'a str,
-    /// Only this object.
+    /// Precondition: this object.
     #[serde(skip_serializing_if = "Option::is_none")]
     uid: Option<&'a str>,
-    /// Only this version of it.
+    /// Precondition: this version.
     #[serde(skip_serializing_if = "Option::is_none")]
     resource_version: Option<&'a str>,
 }
@@ -215,12 +215,12 @@ impl<'a, S> StatusBody<'a, S> {
     }
 }
 
-/// Server-side apply under this name, whoever else holds the fields.
+/// Parameters of a forced server-side apply with this field manager.
 fn applying(manager: &str) -> PatchParams {
     PatchParams::apply(manager).force().validation_ignore()
 }
 
-/// Any other patch under this name.
+/// Parameters of another patch with this field manager.
 fn changing(manager: &str) -> PatchParams {
     PatchParams { field_manager: Some(manager.to_owned()), ..PatchParams::default() }.validation_ignore()
 }

@@ -252,7 +252,7 @@ fn only_fields_that_are_there_and_kinds_that_are_allowed_are_patched() {
         let cases = [
             (
                 json!({"patch": {"path": "spec.nothing.here", "to": "1"}}),
-                Err(("NotScalable", "Deployment web has nothing at spec.nothing")),
+                Err(("NotScalable", "Deployment web has no field spec.nothing")),
             ),
             (
                 json!({"patch": {"path": "spec.paused", "by": "1", "min": "0", "max": "2"}}),

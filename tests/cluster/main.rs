@@ -12,6 +12,7 @@ mod lifecycle;
 mod loop_conflicts;
 mod loop_faults;
 mod loop_modes;
+mod loop_polls;
 mod loop_rungs;
 mod loop_sources;
 mod loop_webhooks;

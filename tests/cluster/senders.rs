@@ -145,8 +145,8 @@ fn a_script_pushes_samples() {
 
         let lines = "cpu=20 memory=60\n\ncpu=21 memory=4\ncpu=22 memory=much\ncpu=23 memory=1\n";
         let (good, said) = push(world, &scene.kubeconfig(), &[LOOP, "-"], lines).await?;
-        ensure!(!good && said.contains("line 4 of standard input, after 2 samples that were pushed"), "{said}");
-        ensure!(said.contains("memory is no number: \"much\"") && said.matches("pushed to").count() == 2, "{said}");
+        ensure!(!good && said.contains("line 4 of standard input, after 2 samples pushed"), "{said}");
+        ensure!(said.contains("memory is not a number: \"much\"") && said.matches("pushed to").count() == 2, "{said}");
         decided(world, &[("cpu", "21"), ("memory", "4")]).await?;
 
         a_sample_from_the_future(world, &scene).await?;
@@ -156,7 +156,7 @@ fn a_script_pushes_samples() {
             ensure!(good && said.contains(words), "{words} is not in\n{said}");
         }
         let (good, said) = ganglion(world, &scene.kubeconfig(), &explain, "").await?;
-        ensure!(!good && said.contains("grant yourself the verb get"), "{said}");
+        ensure!(!good && said.contains("you need the verb get"), "{said}");
         let (good, said) = ganglion(world, &scene.admin(), &["explain", "loop", "nobody"], "").await?;
         ensure!(!good && said.contains("there is no ClosedLoop nobody"), "{said}");
         Ok(())
@@ -169,11 +169,11 @@ fn what_stands_in_a_senders_way_is_said() {
         let scene = scene(world).await?;
         let (sender, admin) = (scene.kubeconfig(), scene.admin());
         let cases: [(&Path, &[&str], &[&str]); 5] = [
-            (&sender, &["nobody", "cpu=2"], &["you may not push to loop nobody", "resourceNames [nobody]"]),
-            (&sender, &["other", "cpu=2"], &["you may not push to loop other", "grant yourself the verb patch"]),
+            (&sender, &["nobody", "cpu=2"], &["you are not allowed to push to loop nobody", "resourceNames [nobody]"]),
+            (&sender, &["other", "cpu=2"], &["you are not allowed to push to loop other", "you need the verb patch"]),
             (&admin, &["nobody", "cpu=2"], &["there is no Monitoring nobody", "kubectl get loop -A"]),
-            (&admin, &[LOOP, "cpu=busy"], &["cpu is no number: \"busy\""]),
-            (&admin, &[LOOP, "-", "cpu=2"], &["- stands alone"]),
+            (&admin, &[LOOP, "cpu=busy"], &["cpu is not a number: \"busy\""]),
+            (&admin, &[LOOP, "-", "cpu=2"], &["- cannot be combined"]),
         ];
         for (kubeconfig, args, words) in cases {
             let (good, said) = push(world, kubeconfig, args, "").await?;

@@ -15,12 +15,10 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
+use testkit::world::loops::{self, ACCOUNT};
 
 use crate::frame::Progress;
 use crate::{TIMEOUT, fleet};
-
-/// The account of all loops here.
-const ACCOUNT: &str = "bench-loop";
 
 /// How many requests are under way at once while loops are made.
 const WRITERS: usize = 8;
@@ -56,29 +54,21 @@ pub fn name(index: usize) -> String {
     format!("loop-{index}")
 }
 
-/// So many loops of the demo.
+/// This number of demo loops.
 pub fn demos(count: usize, mode: &str) -> Vec<(String, Value)> {
     (0..count).map(|index| (name(index), demo(&name(index), mode))).collect()
 }
 
-/// The loop of the demo, on the Deployment of its own name; cpu is low under 5, memory under 50.
+/// The loop of the demo, on the Deployment of its own name and without a bound in practice.
 pub fn demo(name: &str, mode: &str) -> Value {
-    let scale = json!([{"scale": {"by": 1, "max": 100_000}}]);
-    json!({
-        "mode": mode,
-        "trace": "EverySample",
-        "serviceAccountName": ACCOUNT,
-        "target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
-        "metrics": [
-            {"name": "cpu", "source": {"push": {}}, "low": {"raise": "5"}},
-            {"name": "memory", "source": {"push": {}}, "low": {"raise": "50"}},
-        ],
-        "policy": {"rank": ["cpu", "memory"]},
-        "actions": [
-            {"when": {"metric": "cpu", "side": "Low"}, "ladder": scale},
-            {"when": {"metric": "memory", "side": "Low"}, "ladder": scale},
-        ],
-    })
+    let mut spec = loops::demo();
+    spec["mode"] = json!(mode);
+    spec["trace"] = json!("EverySample");
+    spec["target"]["name"] = json!(name);
+    for action in spec["actions"].as_array_mut().into_iter().flatten() {
+        action["ladder"][0]["scale"]["max"] = json!(100_000);
+    }
+    spec
 }
 
 /// Makes these loops, each with a Deployment of its name that has no replicas, and waits until samples may come.

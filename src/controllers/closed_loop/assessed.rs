@@ -1,4 +1,4 @@
-//! What a loop is found to be, kept as long as nothing has changed that it was judged by.
+//! The assessment of a loop, cached until one of its inputs changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::logic::closed_loop::validate::support;
 use crate::logic::facts::Key;
 use crate::runtime::context::Context;
 
-/// What a loop was found to be, beside all that it was judged by.
+/// An assessment with its inputs.
 #[derive(Debug)]
 pub struct Assessed {
     neighbours: Neighbours,
@@ -22,7 +22,7 @@ pub struct Assessed {
     pub assessment: Assessment,
 }
 
-/// What there is around a loop, itself included.
+/// The inputs of an assessment: the loop, and the loops and autoscalers around it.
 #[derive(Debug)]
 struct Neighbours {
     parent: Arc<ClosedLoop>,
@@ -52,8 +52,8 @@ impl Neighbours {
 }
 
 impl Assessed {
-    /// As it was found before, where nothing has changed that it was judged by: most passes are about a sample. What others
-    /// have tuned ends with time.
+    /// The cached assessment, if its inputs are unchanged and no tuning has expired. Most reconciles are caused by a sample, which
+    /// is not an input.
     pub fn of(ctx: &Context, key: &Key, parent: &Arc<ClosedLoop>, known: Option<&Arc<Self>>) -> Arc<Self> {
         let neighbours = Neighbours::of(ctx, key, parent);
         let tuned = neighbours.parent.status.as_ref().is_some_and(|status| !status.tuning.is_empty());
@@ -71,7 +71,7 @@ impl Assessed {
     }
 }
 
-/// The same, as the assessment takes it.
+/// The inputs in the form that the assessment takes.
 #[derive(Debug)]
 pub struct LoopRelations {
     links: BTreeMap<String, LoopLink>,
@@ -114,7 +114,7 @@ fn claimant(one: &ClosedLoop) -> Claimant {
         uid: one.uid().unwrap_or_default(),
         created: one.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |created| created.0),
         target: one.spec.target.clone(),
-        // One that cannot act is in nobody's way.
+        // A loop that cannot act conflicts with no other.
         dimensions: if support::check(&one.spec).is_ok() { dimensions(&one.spec) } else { Vec::new() },
     }
 }

@@ -1,6 +1,7 @@
-//! The specs of a loop's children, made and kept as they are to be.
+//! Creates the children of a loop and keeps their specs up to date.
 //!
-//! A child of its name that is not the loop's is left alone. Never touches `Monitoring.spec.sample`, nor the loop's spec.
+//! An object with a child's name that the loop does not own is left alone. Never writes `Monitoring.spec.sample` or the loop's
+//! spec.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ use crate::runtime::context::Context;
 use crate::runtime::error::Error;
 use crate::runtime::writer::Kube;
 
-/// Makes the children what they are to be. Returns what is in the way: objects of their names that are not the loop's.
+/// Creates or updates the children. Returns the objects with their names that the loop does not own.
 ///
 /// # Errors
 /// A write did not succeed.
@@ -44,11 +45,11 @@ trait Child: Kube + Indexed + Serialize + HasSpec<Spec: Serialize + Clone + Part
     /// Name of its writes in metrics and logs.
     const EFFECT: &'static str;
     fn make(name: &str, spec: Self::Spec) -> Self;
-    /// What of the spec is the loop's.
+    /// The fields of the spec that the loop owns.
     fn ours(&self) -> Self::Spec {
         self.spec().clone()
     }
-    /// Whether that is this.
+    /// Whether the stored spec has these values.
     fn is(&self, spec: &Self::Spec) -> bool {
         self.spec() == spec
     }
@@ -86,7 +87,7 @@ impl Child for Execution {
     }
 }
 
-/// Makes one child, or makes it again what it is to be. Returns why it cannot.
+/// Creates or updates one child. Returns why it cannot.
 async fn child<K: Child>(
     ctx: &Context,
     parent: &ClosedLoop,
@@ -103,7 +104,7 @@ async fn child<K: Child>(
     };
     if !is_owned(found.meta().owner_references.as_ref(), &parent.uid().unwrap_or_default()) {
         let words =
-            || format!("{} {name} is there and not this loop's: delete it, or give the loop another name", K::KIND);
+            || format!("{} {name} exists and does not belong to this loop: delete it, or rename the loop", K::KIND);
         return Ok((!is_orphan(found.owner_references(), &name)).then(words));
     }
     let marked = found.labels().get(marks::LOOP) == Some(&name);
@@ -120,7 +121,7 @@ async fn child<K: Child>(
         "spec": spec,
     });
     patch(ctx, &**found, &Patch::Apply(body)).await?;
-    // What others have added is not ours to leave out, by the rules of server-side apply: it has to be taken away.
+    // An apply does not remove fields that other managers added, so a merge patch removes them.
     let Some(applied) = ctx.store.read(|world| world.table::<K>().get(&found.id().key).cloned()) else {
         return Ok(None);
     };
@@ -145,12 +146,12 @@ async fn patch<K: Child>(ctx: &Context, child: &K, patch: &Patch<Value>) -> Resu
     ctx.write_own::<ClosedLoop, K>(K::EFFECT, child, write).await
 }
 
-/// It belongs to a loop of this name that was there before, and goes by itself.
+/// Whether it belongs to a deleted loop of this name; the garbage collector deletes it.
 fn is_orphan(owners: &[OwnerReference], name: &str) -> bool {
     owners.iter().any(|owner| owner.kind == ClosedLoop::kind(&()) && owner.name == name)
 }
 
-/// The merge patch that makes one JSON value the other; none where they are the same.
+/// The merge patch that turns one JSON value into the other; none if they are equal.
 fn difference(from: &Value, to: &Value) -> Option<Value> {
     match (from, to) {
         (Value::Object(from), Value::Object(to)) => {

@@ -1,4 +1,4 @@
-//! Events of a loop: that it does not act. On change only.
+//! Events of a loop that stops acting, on change only.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
@@ -11,7 +11,7 @@ pub fn subject(parent: &ClosedLoop) -> ObjectReference {
     reference::<ClosedLoop>(&parent.meta().into())
 }
 
-/// That the loop does not act, where this status says so first.
+/// The event for a loop that does not act, if this status is the first to report it.
 pub fn transition_event(before: &ClosedLoopStatus, after: &ClosedLoopStatus) -> Option<EventText> {
     let found = |status: &ClosedLoopStatus| {
         status.conditions.iter().find(|one| matches!(one.type_.as_str(), "Stalled" | "Conflict")).cloned()

@@ -1,13 +1,13 @@
-//! The closed-loop controller: keeps the specs of a loop's three children, and reports how the loop is.
+//! The closed-loop controller: maintains the three children of a loop and reports the loop's state.
 //!
 //! | beat | what |
 //! |---|---|
-//! | observe | the loop, its children as they were written, the loops and autoscalers around it |
+//! | observe | the loop, its children as stored, the loops and autoscalers around it |
 //! | plan | `logic::closed_loop::validate` (`assessed`) |
 //! | act | the children's specs (`children`) |
 //! | report | the loop's own status (`report`) |
 //!
-//! What the loop watches, decides and does is its children's controllers' own. A crash may lose all that is kept here.
+//! The controllers of the children watch, decide and act. Everything in memory may be lost in a crash.
 
 mod assessed;
 mod children;
@@ -27,20 +27,20 @@ use crate::runtime::error::Error;
 use crate::runtime::run::{Controller, PassResult};
 use assessed::Assessed;
 
-/// Everything the controller works with.
+/// The controller and its dependencies.
 pub struct ClosedLoopController {
     pub ctx: Context,
     pub memory: ClosedLoopMemory,
 }
 
-/// What is kept between two passes.
+/// State kept between two reconciles.
 #[derive(Default)]
 pub struct ClosedLoopMemory(Mutex<HashMap<Key, Memory>>);
 
-/// The same, of one loop.
+/// The state of one loop.
 #[derive(Default)]
 struct Memory {
-    /// What the loop was last found to be.
+    /// The last assessment.
     assessed: Option<Arc<Assessed>>,
     /// When the loop's own status was last written.
     reported_at: Option<Timestamp>,
@@ -71,7 +71,7 @@ impl Controller for ClosedLoopController {
 }
 
 impl ClosedLoopController {
-    /// Assesses the loop, makes its children what they are to be, and reports how it is; when there is something to do again.
+    /// Assesses the loop, maintains its children, and writes its status. Returns when to reconcile again.
     async fn keep(&self, key: &Key, family: Family, memory: &mut Memory) -> Result<Option<Timestamp>, Error> {
         let assessed = Assessed::of(&self.ctx, key, &family.parent, memory.assessed.as_ref());
         memory.assessed = Some(Arc::clone(&assessed));

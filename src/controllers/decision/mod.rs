@@ -1,13 +1,14 @@
-//! The decision controller, the second hop of a loop: alarms become at most one decision, which counts once it is written.
+//! The decision controller, the second hop of a loop: it turns alarms into at most one decision, which takes effect once it is
+//! written.
 //!
 //! | beat | what |
 //! |---|---|
-//! | observe | the Decision, its loop's Monitoring and Execution as they were written |
+//! | observe | the Decision, and the loop's Monitoring and Execution as stored |
 //! | plan | `logic::closed_loop::decision` |
-//! | act | nothing: execution does |
-//! | report | `Decision.status`, with the version that was read |
+//! | act | nothing: execution acts |
+//! | report | `Decision.status`, with the resourceVersion that was read |
 //!
-//! A crash may lose all that is kept here.
+//! Everything in memory may be lost in a crash.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,23 +26,23 @@ use crate::runtime::context::Context;
 use crate::runtime::error::Error;
 use crate::runtime::run::{Controller, PassResult};
 
-/// Everything the controller works with.
+/// The controller and its dependencies.
 pub struct DecisionController {
     pub ctx: Context,
     pub memory: DecisionMemory,
 }
 
-/// What is kept between two passes.
+/// State kept between two reconciles.
 #[derive(Default)]
 pub struct DecisionMemory(Mutex<HashMap<Key, Memory>>);
 
-/// The same, of one Decision.
+/// The state of one Decision.
 #[derive(Default)]
 struct Memory {
     status: StatusCache<Decision>,
-    /// uid of the Monitoring whose samples the status knows.
+    /// uid of the Monitoring whose samples the status refers to.
     monitoring: Option<String>,
-    /// The spec as it was last read.
+    /// The last parsed spec.
     rules: Option<(DecisionSpec, Arc<DecisionRules>)>,
 }
 
@@ -67,17 +68,18 @@ impl Controller for DecisionController {
 }
 
 impl DecisionController {
-    /// Decides about what monitoring wrote, and takes over what became of the last decision; the latter alone is no write.
+    /// Decides on the values that monitoring wrote, and takes over the outcome of the last decision. An outcome alone causes no
+    /// write.
     async fn decide(&self, family: Family, memory: &mut Memory) -> Result<Option<Timestamp>, Error> {
         let (Some(object), Some(monitoring)) = (family.decision, family.monitoring) else { return Ok(None) };
         let Some(seen) = monitoring.status.as_ref() else { return Ok(None) };
-        // What cannot be read is reported on the loop.
+        // The loop's status reports an invalid spec.
         let Some(rules) = rules(&object.spec, memory) else { return Ok(None) };
         if family.parent.metadata.deletion_timestamp.is_some() || self.ctx.is_over() {
             return Ok(None);
         }
         if memory.monitoring != monitoring.metadata.uid {
-            // Another Monitoring numbers its samples anew, from what is stored: what was not written would look newer.
+            // A re-created Monitoring restarts its sequence from the stored status; an unwritten status would look newer.
             memory.status = StatusCache::default();
             memory.monitoring.clone_from(&monitoring.metadata.uid);
         }
@@ -97,7 +99,7 @@ impl DecisionController {
             let write = self.ctx.writer.replace_status::<Decision>(marks::DECISION_STATUS_MANAGER, &id, &status);
             self.ctx.write_own::<Decision, Decision>("RecordDecision", &*object, write).await?;
         }
-        // The one that was written, or another one, where it was deleted or changed meanwhile.
+        // The answer may be a newer version, or another object if the Decision was re-created.
         let stored = self.ctx.store.read(|world| world.table::<Decision>().get(&object.id().key).cloned());
         match stored {
             Some(stored) if write => memory.status.keep(&stored, None),
@@ -108,7 +110,7 @@ impl DecisionController {
     }
 }
 
-/// The rules of this spec; none where it cannot be read.
+/// The rules of this spec; none if it is invalid.
 fn rules(spec: &DecisionSpec, memory: &mut Memory) -> Option<Arc<DecisionRules>> {
     if let Some((_, rules)) = memory.rules.as_ref().filter(|(known, _)| known == spec) {
         return Some(Arc::clone(rules));

@@ -12,8 +12,8 @@ pub fn subject(parent: &ClosedLoop) -> ObjectReference {
     reference::<ClosedLoop>(&parent.meta().into())
 }
 
-/// How a decision ended, where this status says so first. That a limit left nothing to do, or that the same thing failed
-/// again, is no news.
+/// The event for a finished decision, if this status is the first to report it. There is none for a target at its bound, or
+/// for a repeated failure.
 pub fn transition_event(before: &ExecutionStatus, after: &ExecutionStatus) -> Option<EventText> {
     let same = (before.state, before.reason, &before.message) == (after.state, after.reason, &after.message);
     if after.claim.is_some() || (same && before.claim.is_none()) {

@@ -1,13 +1,13 @@
-//! The execution controller, the third hop of a loop: what was decided is claimed, done and recorded.
+//! The execution controller, the third hop of a loop: it claims a decision, carries it out, and records the result.
 //!
 //! | beat | what |
 //! |---|---|
-//! | observe | the Execution, and its loop's Decision as it was written in this leader term |
+//! | observe | the Execution, and the loop's Decision as written in this leader term |
 //! | plan | `logic::closed_loop::execution` |
-//! | act | the claim, then the effect (`target/`), as the loop's own account; webhooks beside the passes (`webhooks`) |
-//! | report | `Execution.status`, each time with the version that was read: of two processes only one claims a decision |
+//! | act | the claim, then the effect (`target/`), as the loop's account; webhooks in separate tasks (`webhooks`) |
+//! | report | `Execution.status`, with the resourceVersion that was read: of two processes only one claims a decision |
 //!
-//! A crash may lose all that is kept here.
+//! Everything in memory may be lost in a crash.
 
 mod events;
 mod target;
@@ -36,36 +36,36 @@ use crate::runtime::run::{Controller, PassResult};
 use target::Actor;
 use webhooks::Webhooks;
 
-/// Steps of one pass; then others get their turn.
+/// Maximum number of steps in one reconcile; then other objects get their turn.
 const STEPS: usize = 16;
 
-/// How long a target that is never as it was looked at is left alone.
+/// Pause after repeated conflicts on the target.
 const RESTLESS: SignedDuration = SignedDuration::from_secs(1);
 
-/// The least time between two events that tell of what was done: the Decision's history tells of each.
+/// Minimum time between two events about successful decisions; the Decision's history lists all.
 const EVENTS: SignedDuration = SignedDuration::from_mins(1);
 
-/// Everything the controller works with.
+/// The controller and its dependencies.
 pub struct ExecutionController {
     pub ctx: Context,
     pub outbound: Arc<OutboundClient>,
     pub discovery: Arc<Discovery>,
-    /// The kinds of which fields may be changed, as `group/Kind`.
+    /// The kinds whose fields may be changed, as `group/Kind`.
     pub patchable: Vec<String>,
     pub memory: ExecutionMemory,
 }
 
-/// What is kept between two passes.
+/// State kept between two reconciles.
 #[derive(Default)]
 pub struct ExecutionMemory {
     objects: Mutex<HashMap<Key, Memory>>,
     webhooks: Webhooks,
 }
 
-/// The same, of one Execution.
+/// The state of one Execution.
 #[derive(Default)]
 struct Memory {
-    /// When an event last told of what was done.
+    /// When the last event about a successful decision was sent.
     last_event_at: Option<Timestamp>,
     /// Since when a right is missing.
     forbidden: Option<Timestamp>,
@@ -77,7 +77,7 @@ impl ExecutionMemory {
     }
 }
 
-/// An Execution of a loop that is there, with what it goes by.
+/// An Execution with its loop and Decision.
 struct Owned {
     parent: Arc<ClosedLoop>,
     execution: Arc<Execution>,
@@ -85,7 +85,7 @@ struct Owned {
 }
 
 impl Owned {
-    /// The loop's Decision, as it was last written.
+    /// The loop's Decision, as last written.
     fn decision_status(&self) -> Option<&DecisionStatus> {
         self.decision.as_ref()?.status.as_ref()
     }
@@ -112,14 +112,14 @@ impl Controller for ExecutionController {
 }
 
 impl ExecutionController {
-    /// The Execution of this name, where its loop made it and is not being deleted.
+    /// The Execution of this name, if its loop owns it and is not being deleted.
     fn owned(&self, key: &Key) -> Option<Owned> {
         let family = self.ctx.store.read(|world| world.family(key))?.own();
         let alive = family.parent.metadata.deletion_timestamp.is_none();
         Some(Owned { parent: family.parent, execution: family.execution?, decision: family.decision }).filter(|_| alive)
     }
 
-    /// Carries on until there is nothing to do; when there is something to do again.
+    /// Takes steps until there is nothing to do. Returns when to reconcile again.
     async fn carry_on(self: &Arc<Self>, key: &Key, memory: &mut Memory) -> Result<Option<Timestamp>, Error> {
         let mut seen: Option<TargetState> = None;
         let mut sent = Sent::Maybe;
@@ -144,7 +144,7 @@ impl ExecutionController {
                 ExecutionStep::Act(effect) => {
                     sent = Sent::Maybe;
                     let result = self.act(&owned, memory, &effect).await?;
-                    // Limits count from when it was done, and the answer may have taken its time.
+                    // Limits count from the time of the change, and the answer may have been slow.
                     after_effect(&ExecutionContext { now: self.ctx.now(), ..context }, &effect, &result)
                 }
                 step => step,
@@ -157,7 +157,7 @@ impl ExecutionController {
                     self.record(&owned, memory, &new).await?;
                     sent = if claims { Sent::NotYet } else { Sent::Maybe };
                     if claims {
-                        // It may have been taken back at this very moment: what is written now decides.
+                        // The decision may have been withdrawn in the meantime, so it is read again.
                         self.ctx.refresh::<Decision>(&owned.execution.id()).await?;
                     }
                 }
@@ -178,7 +178,7 @@ impl ExecutionController {
         sent: Sent,
     ) -> ExecutionContext<'a> {
         let metadata = &owned.execution.metadata;
-        // What another leader decided counts once decision has confirmed it.
+        // A decision of an earlier term is carried out only once the decision controller has confirmed it.
         let decision = owned.decision_status().filter(|decision| decision.term.as_deref() == Some(&*self.ctx.term));
         ExecutionContext {
             spec: &owned.execution.spec,
@@ -229,7 +229,7 @@ impl ExecutionController {
     }
 }
 
-/// What is being done, or is to be.
+/// The rung that is claimed, or decided.
 fn rung(owned: &Owned, status: &ExecutionStatus) -> Option<Rung> {
     let claimed = status.claim.as_ref().map(|claim| &claim.action);
     let decided = || Some(&owned.decision_status()?.chosen.as_ref()?.action);

@@ -1,7 +1,7 @@
-//! Events that are being sent: each in a task beside the passes, so that a receiver that hangs delays no other loop.
+//! Sends CloudEvents: each in a task of its own, so that a slow receiver delays no other loop.
 //!
-//! The next pass finds that one is under way here, or what came of it. A process that ends in between leaves a claim, of which
-//! the next one cannot know whether it was sent.
+//! Later reconciles read here whether an event is being sent, or its result. If the process ends in between, the claim remains
+//! and the next process cannot know whether the event was sent.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,11 +14,11 @@ use crate::api::execution::{Execution, ExecutionStatus};
 use crate::logic::closed_loop::execution::{EffectResult, ExecutionEffect};
 use crate::logic::facts::Key;
 
-/// The events that are being sent, by Execution.
+/// The events in progress, by Execution.
 #[derive(Default)]
 pub struct Webhooks(Mutex<HashMap<Key, Sending>>);
 
-/// One of them.
+/// One event.
 struct Sending {
     /// Number of the decision.
     seq: i64,
@@ -36,30 +36,30 @@ impl Webhooks {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The event that is claimed is being sent.
+    /// Whether the claimed event is being sent.
     pub fn is_under_way(&self, key: &Key, status: &ExecutionStatus) -> bool {
         let mut all = self.all();
         if all.get(key).is_some_and(|sending| Some(sending.seq) != claimed(status)) {
-            // Its end is recorded.
+            // The result of the previous event is recorded.
             all.remove(key);
         }
         all.get(key).is_some_and(|sending| sending.result.is_none())
     }
 
-    /// What came of the event that is claimed. It can be asked for until its end is recorded.
+    /// The result of the claimed event. It is kept until it is recorded.
     pub fn answer(&self, key: &Key, status: &ExecutionStatus) -> Option<(ExecutionEffect, EffectResult)> {
         let all = self.all();
         let sending = all.get(key).filter(|sending| Some(sending.seq) == claimed(status))?;
         Some((sending.effect.clone(), sending.result.clone()?))
     }
 
-    /// The Execution is gone. What is being sent goes on.
+    /// Forgets a deleted Execution. Its event is still sent.
     pub fn forget(&self, key: &Key) {
         self.all().remove(key);
     }
 }
 
-/// Sends the event that is claimed; its end wakes the Execution.
+/// Sends the claimed event. The end of the task requeues the Execution.
 pub fn send(
     controller: &Arc<ExecutionController>,
     key: &Key,
@@ -68,7 +68,7 @@ pub fn send(
     effect: ExecutionEffect,
 ) {
     let (ExecutionEffect::Send { id, webhook }, Some(seq)) = (effect.clone(), claimed(status)) else { return };
-    // Held until the entry is there, which the task looks for at its end.
+    // Locked until the entry exists, since the task updates it at its end.
     let mut all = controller.memory.webhooks.all();
     let (sender, whose) = (Arc::clone(controller), key.clone());
     let task = tokio::spawn(async move {

@@ -1,4 +1,4 @@
-//! The source `loop`: what another loop decided, as its objects say.
+//! The source `loop`: reads another loop's decisions from its objects.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::logic::world::Fact;
 use crate::logic::world::loops::Family;
 use crate::runtime::context::Context;
 
-/// What was asked for, with what other loops say; none where nobody is asked.
+/// The values of all sources `loop`; none if no metric has one.
 pub fn answered(
     ctx: &Context,
     object: &Monitoring,
@@ -31,7 +31,7 @@ pub fn answered(
     Some(all)
 }
 
-/// What the other loops say of the metrics that ask for it; none where no metric does.
+/// Evaluates the sources `loop` of the metrics; none if no metric has one.
 fn asked(ctx: &Context, object: &Monitoring, before: &MonitoringStatus) -> Option<Measurement> {
     let metrics = object.spec.metrics.iter();
     let sources: Vec<(&String, &LoopHistory)> =
@@ -47,7 +47,7 @@ fn asked(ctx: &Context, object: &Monitoring, before: &MonitoringStatus) -> Optio
         let key = Key::new(object.id().key.namespace, name);
         let family = ctx.store.read(|world| world.family(&key));
         let Some((rank, status)) = family.and_then(|family| decided(family, ctx.now())) else {
-            values.insert(metric.clone(), Err(format!("there is no loop {name} that decides")));
+            values.insert(metric.clone(), Err(format!("there is no loop {name} with a Decision")));
             continue;
         };
         let known = before.last_served.iter().find(|known| &known.metric == metric);
@@ -59,8 +59,7 @@ fn asked(ctx: &Context, object: &Monitoring, before: &MonitoringStatus) -> Optio
     Some(Measurement { pushed: None, values, last_served: found })
 }
 
-/// What a loop decided, and by which rank: the one that holds with what it was told by others, though it may not have taken
-/// that up yet.
+/// The counters of a loop and its effective rank, which includes tuning that the loop may not have applied yet.
 fn decided(family: Family, now: Timestamp) -> Option<(Vec<String>, DecisionStatus)> {
     let family = family.own();
     let decision = family.decision?;

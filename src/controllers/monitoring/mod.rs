@@ -1,14 +1,14 @@
-//! The monitoring controller, the first hop of a loop: samples that were pushed, what sources answered, and what other loops
-//! decided become alarms.
+//! The monitoring controller, the first hop of a loop: it turns pushed samples, answers of sources, and decisions of other loops
+//! into alarms.
 //!
 //! | beat | what |
 //! |---|---|
-//! | observe | the Monitoring, what its sources answered beside the passes (`sources/`), other loops' decisions (`loops`) |
+//! | observe | the Monitoring, the answers of its sources (`sources/`, polled in separate tasks), other loops' decisions (`loops`) |
 //! | plan | `logic::closed_loop::monitoring` |
 //! | act | nothing |
-//! | report | `Monitoring.status`, on the condition that its tag is the one that was read: senders write the object, too |
+//! | report | `Monitoring.status`, by a patch that tests the tag that was read, since senders write the object, too |
 //!
-//! What was not worth a write is kept from pass to pass; a crash may lose it.
+//! Values that are not worth a write are kept in memory; they may be lost in a crash.
 
 mod loops;
 mod sources;
@@ -35,7 +35,7 @@ use crate::runtime::error::Error;
 use crate::runtime::run::{Controller, PassResult};
 use sources::{PollState, Polls};
 
-/// Everything the controller works with.
+/// The controller and its dependencies.
 pub struct MonitoringController {
     pub ctx: Context,
     pub outbound: Arc<OutboundClient>,
@@ -43,22 +43,22 @@ pub struct MonitoringController {
     pub memory: MonitoringMemory,
 }
 
-/// What is kept between two passes.
+/// State kept between two reconciles.
 #[derive(Default)]
 pub struct MonitoringMemory {
     objects: Mutex<HashMap<Key, Memory>>,
     polls: Polls,
 }
 
-/// The same, of one Monitoring.
+/// The state of one Monitoring.
 #[derive(Default)]
 struct Memory {
     status: StatusCache<Monitoring>,
-    /// The sample that was taken, or refused, last.
+    /// The last sample that was accepted or refused.
     sample: Option<Sample>,
-    /// The spec as it was when the levels were last looked at.
+    /// The spec at the last evaluation of the levels.
     watched: Option<MonitoringSpec>,
-    /// When the status was last derived from what there is.
+    /// When the levels were last evaluated.
     observed: Option<Timestamp>,
     /// When the sources' interval last began.
     looked: Option<Timestamp>,
@@ -80,7 +80,7 @@ impl Controller for MonitoringController {
         let family = self.ctx.store.read(|world| world.family(&key)).map(Family::own).filter(alive);
         let read =
             family.and_then(|family| Some((MonitoringRules::parse(&family.monitoring.as_ref()?.spec).ok()?, family)));
-        // What cannot be read is reported on the loop.
+        // The loop's status reports an invalid spec.
         let Some((rules, family)) = read else {
             self.memory.polls.forget(&key);
             return self.ctx.finish(Ok(None));
@@ -92,8 +92,8 @@ impl Controller for MonitoringController {
 }
 
 impl MonitoringController {
-    /// Takes what is new, and writes what is worth it; when there is something to do again. As long as the sources have not
-    /// answered for the first time nothing is written, since there is nothing to decide on.
+    /// Evaluates new values and writes the status if it is worth a write. Returns when to reconcile again. Writes nothing until
+    /// the sources have answered for the first time, since there is nothing to decide on.
     async fn observe(
         self: &Arc<Self>,
         rules: &MonitoringRules,
@@ -117,7 +117,7 @@ impl MonitoringController {
                 memory.status.keep(&object, Some(before));
                 return Ok(Some(later(Some(now), rules.interval)));
             }
-            // An answer wakes the loop; the pause is for the case that none comes.
+            // An answer requeues the loop; the pause covers a missing answer.
             PollState::Goes(answer) => (answer, rules.interval * 2),
             PollState::NoSources => {
                 let ticked = later(memory.looked, rules.interval) <= now;
@@ -138,7 +138,7 @@ impl MonitoringController {
         }
         memory.watched = Some(watched);
         memory.sample = sample.or(memory.sample.take());
-        // A sample shows the levels as well as time does; but who is asked is asked in time, however many samples come.
+        // A sample also triggers the evaluation of the levels, but polled sources keep their interval however many samples arrive.
         let only_pushed = object.spec.metrics.iter().all(|metric| metric.source.push.is_some());
         if ticked || (only_pushed && !triggers.is_empty()) || memory.looked.is_none() {
             memory.looked = Some(now);
@@ -158,7 +158,7 @@ impl MonitoringController {
         }
     }
 
-    /// Writes the status where it is worth it, and keeps it either way.
+    /// Writes the status if it is worth a write, and keeps it in memory in either case.
     async fn keep(
         &self,
         object: &Arc<Monitoring>,
@@ -180,7 +180,7 @@ impl MonitoringController {
     }
 }
 
-/// All of it, one after another: the status in the end, and whether it is worth a write.
+/// Applies all changes in order. Returns the resulting status and whether it is worth a write.
 fn observe_all(
     rules: &MonitoringRules,
     before: Arc<MonitoringStatus>,
@@ -196,8 +196,7 @@ fn observe_all(
     seen.map_or((before, false), |seen| (Arc::new(seen.status), seen.write))
 }
 
-/// Replaces the status, on the condition that it is of the sample that was read: of a process that has ended a request may
-/// still be on its way.
+/// Replaces the status if it still has the tag that was read: a late request of a process that has ended may have changed it.
 fn patch(object: &Monitoring, status: &MonitoringStatus) -> Result<Vec<serde_json::Value>, Error> {
     use serde_json::json;
     let malformed = |error: serde_json::Error| Error::Malformed(error.to_string());
@@ -205,14 +204,14 @@ fn patch(object: &Monitoring, status: &MonitoringStatus) -> Result<Vec<serde_jso
     let uid = test("/metadata/uid", json!(object.metadata.uid));
     let unchanged = match object.status.as_ref().and_then(|status| status.tag.as_ref()) {
         Some(tag) => test("/status/tag", serde_json::to_value(tag).map_err(malformed)?),
-        // There is nothing yet that a request of another process would change.
+        // Without a tag there is no earlier status to protect.
         None => test("/metadata/resourceVersion", json!(object.metadata.resource_version)),
     };
     let value = serde_json::to_value(status).map_err(malformed)?;
     Ok(vec![uid, unchanged, json!({"op": "add", "path": "/status", "value": value})])
 }
 
-/// What is written of the loop's hops.
+/// The stored objects of the loop's hops.
 fn context<'a>(
     ctx: &'a Context,
     written: &'a MonitoringStatus,
@@ -225,8 +224,8 @@ fn context<'a>(
     ObserveContext { last: last_tag(family), written, awaited, term: &ctx.term, now }
 }
 
-/// The sample that was pushed, where it was not taken or refused before. After a restart only the tags can tell: what is
-/// not younger has been looked at.
+/// The pushed sample, if it was not accepted or refused before. After a restart the tags decide: a sample that is not newer has
+/// been handled.
 fn new_sample(
     memory: &Memory,
     object: &Monitoring,
@@ -241,12 +240,12 @@ fn new_sample(
     object.spec.sample.as_ref().filter(is_new).cloned()
 }
 
-/// So much later than that; at once where there was nothing yet.
+/// This time plus the duration; now if there was no such time.
 fn later(time: Option<Timestamp>, duration: SignedDuration) -> Timestamp {
     time.and_then(|time| time.checked_add(duration).ok()).unwrap_or(Timestamp::MIN)
 }
 
-/// The last tag that any later hop of the loop has seen.
+/// The newest tag that a later hop of the loop has recorded.
 fn last_tag(family: &Family) -> Option<&Tag> {
     let decided = family.decision.as_ref().and_then(|object| object.status.as_ref()?.tag.as_ref());
     let done = family.execution.as_ref().and_then(|object| object.status.as_ref()?.tag.as_ref());

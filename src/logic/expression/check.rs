@@ -1,8 +1,7 @@
-//! Turns a parsed expression into one that is safe to evaluate, or says what is wrong with it.
+//! Checks a parsed expression and makes it safe to evaluate.
 //!
-//! Owns what is allowed: which operators, functions and names, how deep, how long. Everything not
-//! named here is refused, so a new feature of the language stays out until someone lets it in.
-//! Which types go together is the business of `rules`. Must not evaluate.
+//! Owns the allowed operators, functions and names, and the limits on depth and size. Everything else is refused, so new features
+//! of the language are not available by default. `rules` owns the type rules. Must not evaluate.
 //!
 //! Names are replaced by the number of a [`Leaf`], so that evaluation looks nothing up by name.
 
@@ -18,7 +17,7 @@ use cel::IdedExpr;
 use cel::common::ast::operators as op;
 use cel::common::ast::{CallExpr, Expr, ListExpr, LiteralValue, SelectExpr};
 
-/// An expression that has passed: of the right type, its names replaced by numbers of `leaves`.
+/// A checked expression, with its names replaced by numbers of `leaves`.
 pub(super) struct Checked {
     pub(super) tree: IdedExpr,
     pub(super) leaves: Vec<Leaf>,
@@ -159,7 +158,7 @@ impl Checker {
         Ok(part(Expr::Call(call), Kind::Bool))
     }
 
-    /// `node.labels["key"]`, the only thing with an index.
+    /// `node.labels["key"]`, the only index expression.
     fn index(&mut self, map: &IdedExpr, key: &IdedExpr) -> CheckResult {
         if !path(map).is_ok_and(|path| self.speaks_of_labels(&path)) {
             return unsupported("[…]", "only labels have it, as in node.labels[\"key\"]");

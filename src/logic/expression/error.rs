@@ -1,6 +1,6 @@
-//! What can be wrong with an expression, in words for the person who wrote it.
+//! Errors in expressions, for the user who wrote them.
 //!
-//! Owns the texts that land in a condition's message. Must not parse or evaluate.
+//! Owns the texts, which are shown in conditions. Must not parse or evaluate.
 
 use super::kind::Kind;
 use super::metric;
@@ -9,10 +9,10 @@ use super::{MAX_BRACKETS, MAX_CHARS, MAX_DEPTH, MAX_TERMS};
 use std::io;
 use thiserror::Error;
 
-/// Why an expression was refused, or why it gave no answer for a node.
+/// Why an expression was refused, or has no result for a node.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum ExpressionError {
-    /// Nothing but white space.
+    /// Only white space.
     #[error("an empty expression: write a condition such as node.pods < 3")]
     Empty,
     /// Longer than [`MAX_CHARS`].
@@ -29,76 +29,76 @@ pub enum ExpressionError {
     /// Not an expression at all. Lines and columns count from one.
     #[error("syntax error at line {line}, column {column}: {message}")]
     Syntax { line: usize, column: usize, message: String },
-    /// The parser gave up on it; a defect, but one the text set off.
+    /// The parser panicked.
     #[error("the expression cannot be read: write it more simply")]
     Unreadable,
-    /// A name that nothing has.
+    /// An unknown name in a condition.
     #[error("unknown name {name:?}{}: known are {}", did_you_mean(suggestion), names::known_names())]
     UnknownName { name: String, suggestion: Option<&'static str> },
-    /// A name that no metric has.
+    /// An unknown name in a score.
     #[error("unknown name {name:?}: known are {}", metric::known_names())]
     UnknownMetricName { name: String },
-    /// A function that does not exist here.
+    /// An unknown function.
     #[error("unknown function {name:?}: known are {}", names::known_functions())]
     UnknownFunction { name: String },
-    /// A known function, called in another way than its own.
+    /// A known function with wrong arguments.
     #[error("{function} is called as {usage}")]
     WrongCall { function: &'static str, usage: &'static str },
-    /// Part of the language, but not of what is allowed here.
+    /// Part of the language that is not allowed here.
     #[error("{what} cannot be used: {instead}")]
     Unsupported { what: &'static str, instead: &'static str },
     /// One operand of the wrong type.
     #[error("{operator:?} needs {expected}, and got {found}")]
     WrongOperand { operator: String, expected: &'static str, found: Kind },
-    /// Two operands that do not go together.
+    /// Two operands of incompatible types.
     #[error("{operator:?} cannot take {left} and {right}: both must be numbers or both strings")]
     Mismatch { operator: String, left: Kind, right: Kind },
-    /// A whole-number division beside a fraction, which would lose what it is compared for.
+    /// An integer division that is compared or combined with a double.
     #[error("an int divided by an int drops its fraction: write double(node.pods) / node.podCapacity")]
     DropsFraction,
-    /// The answer is no yes or no.
+    /// The result is not a bool.
     #[error("the expression gives {found}, not a bool: compare it, as in node.pods < 3")]
     NotABool { found: Kind },
-    /// The answer is no number.
+    /// The result is not a number.
     #[error("the expression gives {found}, not a number: compute one, as in metric.excess * 2.0")]
     NotANumber { found: Kind },
-    /// No thread for the parser; nothing to do with the text, so worth another try.
-    #[error("the expression could not be read for lack of a thread ({kind}): it will be tried again")]
+    /// No thread for the parser; a retry may succeed.
+    #[error("the expression could not be parsed because no thread could be started ({kind}); this will be retried")]
     NoThread { kind: io::ErrorKind },
 
-    /// The node lacks a label that decides.
+    /// The result depends on a label that the node does not have.
     #[error("node {node:?} has no label {label:?}: to allow for that, put {label:?} in node.labels && before it")]
     MissingLabel { node: String, label: String },
     /// `/` or `%` by an int that is zero on this node.
     #[error("on node {node:?} the expression divides by zero: guard it with a comparison")]
     DivisionByZero { node: String },
-    /// Whole-number arithmetic left 64 bits.
-    #[error("on node {node:?} a number leaves the range of 64 bits: use double(…)")]
+    /// Integer arithmetic exceeded 64 bits.
+    #[error("on node {node:?} a number exceeds the range of 64 bits: use double(…)")]
     Overflow { node: String },
-    /// `int(…)` or `double(…)` of something that is no such number on this node.
-    #[error("on node {node:?} {function}(…) is given what is no number in its range")]
+    /// `int(…)` or `double(…)` of a value that is not a number in range on this node.
+    #[error("on node {node:?} the argument of {function}(…) is not a number in its range")]
     Conversion { node: String, function: String },
     /// A comparison with 0.0 / 0.0.
-    #[error("on node {node:?} a comparison has no answer (NaN): guard its division")]
+    #[error("on node {node:?} a comparison has no result (NaN): guard its division")]
     NotComparable { node: String },
     /// Anything else the evaluator reports.
     #[error("on node {node:?} the expression fails: {detail}")]
     Failed { node: String, detail: String },
 }
 
-/// What an [`ExpressionError`] is about, and so what is to be done.
+/// The scope of an [`ExpressionError`], which determines the reaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Concern {
-    /// The text: no node will ever match it. Terminal until the text changes.
+    /// The text: no node can match. Permanent until the text changes.
     Text,
-    /// One node: it is no candidate, the error says why. Other nodes may match.
+    /// One node: it is not a candidate. Other nodes may match.
     Node,
-    /// This process, at this moment: try again.
+    /// This process: retry.
     Process,
 }
 
 impl ExpressionError {
-    /// What the error is about.
+    /// The scope of the error.
     #[must_use]
     pub fn concern(&self) -> Concern {
         match self {

@@ -1,6 +1,6 @@
 //! The types a value in an expression can have.
 //!
-//! Owns their names as users read them; no rules about which go together.
+//! Owns the names that users see; `rules` owns the type rules.
 
 use std::fmt;
 
@@ -9,16 +9,16 @@ use std::fmt;
 pub enum Kind {
     /// true or false.
     Bool,
-    /// A whole number of 64 bits.
+    /// A 64-bit integer.
     Int,
-    /// A number with a fraction.
+    /// A floating-point number.
     Double,
     /// Text.
     Text,
 }
 
 impl Kind {
-    /// Whether it can be computed with.
+    /// Whether it is a number.
     #[must_use]
     pub fn is_number(self) -> bool {
         match self {

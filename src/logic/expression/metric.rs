@@ -1,4 +1,4 @@
-//! The names that a score may use, and what they stand for on a metric.
+//! The names that a score may use, and their values for a metric.
 //!
 //! Owns the vocabulary and the reading of a [`MetricView`]. Must not know operators or syntax.
 
@@ -6,20 +6,20 @@ use super::kind::Kind;
 use cel::common::types::{CelDouble, CelInt, CelString};
 use cel::common::value::CowVal;
 
-/// What a score sees of a metric that is alarmed.
+/// The values of an alarmed metric that a score may use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MetricView<'a> {
     /// `metric.name`.
     pub name: &'a str,
     /// `metric.side`: Low, High, Equal or Missing.
     pub side: &'a str,
-    /// `metric.value`; 0 where it is not known.
+    /// `metric.value`; 0 if it is unknown.
     pub value: f64,
-    /// `metric.excess`: how far beyond its level, as a share of the level; 0 where that has no measure.
+    /// `metric.excess`: how far the value is beyond its level, relative to the level; 0 if that is not defined.
     pub excess: f64,
-    /// `metric.rank`: its place in the rank, from 0.
+    /// `metric.rank`: its position in the rank, from 0.
     pub rank: i64,
-    /// `metric.wanted`, `metric.served` and `metric.limited`: how often.
+    /// `metric.wanted`, `metric.served` and `metric.limited`: its counters.
     pub wanted: i64,
     pub served: i64,
     pub limited: i64,

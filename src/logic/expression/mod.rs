@@ -1,9 +1,8 @@
-//! Users' conditions on a node, such as `node.pods < 3 && node.memory.utilization < 0.5`, and their scores of a metric, such
-//! as `metric.excess * 2.0`.
+//! Expressions of users: conditions on a node, such as `node.pods < 3 && node.memory.utilization < 0.5`, and scores of a metric,
+//! such as `metric.excess * 2.0`.
 //!
-//! Owns the text's way from a custom resource to a yes or no, or a number: bounds, parsing, checks, evaluation.
-//! The language is CEL without anything that loops; a cel type never leaves this folder. Must not
-//! know where nodes come from or what a match is used for.
+//! Owns bounds, parsing, checks and evaluation. The language is CEL without loops; no type of the cel crate leaves this folder.
+//! Must not know where nodes come from or what a result is used for.
 //!
 //! | name | type | |
 //! |---|---|---|
@@ -20,9 +19,9 @@
 //! `startsWith`, `endsWith`, `contains`, `has`. Types are checked when the text is parsed. Int and
 //! double mix; an int divided by an int stays an int, and is refused beside a double.
 //!
-//! A label the node lacks has no value: where it decides, the node gives
-//! [`ExpressionError::MissingLabel`] and so never matches by accident, neither with `==` nor with
-//! `!=`. Where the rest decides (`node.labels["a"] == "b" || node.pods < 3`), it does not matter.
+//! A missing label has no value: if the result depends on it, evaluation fails with [`ExpressionError::MissingLabel`], so that the
+//! node never matches by accident, neither with `==` nor with `!=`. If the result does not depend on it
+//! (`node.labels["a"] == "b" || node.pods < 3`), there is no error.
 
 mod check;
 mod error;
@@ -46,29 +45,27 @@ use std::fmt;
 use std::sync::Arc;
 use std::thread;
 
-/// The longest expression, in characters. The CRD says the same with `maxLength`.
+/// Maximum length of an expression, in characters. The CRD has the same `maxLength`.
 pub const MAX_CHARS: usize = 512;
 
-/// How many operations may stand inside one another. Parentheses do not count, and a row of `&&` or
-/// `||` counts by its logarithm. In a debug build the evaluator takes 45 KiB of stack for each, so
-/// this fits an ordinary thread with room to spare.
+/// Maximum nesting depth of operations. Parentheses do not count, and a chain of `&&` or `||` counts by its logarithm. In a debug
+/// build the evaluator needs 45 KiB of stack per level, so this fits an ordinary thread.
 pub const MAX_DEPTH: usize = 16;
 
-/// How many values and operations an expression may have.
+/// Maximum number of values and operations.
 pub const MAX_TERMS: usize = 192;
 
-/// How many brackets the parser may stand in before it gives up.
+/// Maximum nesting depth of brackets for the parser.
 const MAX_BRACKETS: u16 = 32;
 
-/// In a debug build the parser takes about 170 KiB of stack for each bracket it stands in, so
-/// [`MAX_BRACKETS`] overflow the 2 MiB of an ordinary thread. This is three times what they need;
-/// only what is touched becomes memory.
+/// In a debug build the parser needs about 170 KiB of stack per bracket, so [`MAX_BRACKETS`] overflow the 2 MiB of an ordinary
+/// thread. This is three times the need; only touched pages use memory.
 const PARSER_STACK_BYTES: usize = 16 << 20;
 
-/// What the parser says on reaching [`MAX_BRACKETS`]; it has no error of its own for it.
+/// Beginning of the parser's message at [`MAX_BRACKETS`]; there is no separate error type.
 const PARSER_TOO_DEEP: &str = "Recursion limit of";
 
-/// The parser's own words are cut to this many characters: it likes to list every token it knows.
+/// Maximum length of the parser's message, which may list all tokens.
 const MAX_DETAIL_CHARS: usize = 200;
 
 /// A condition on a node, parsed and checked once; clones share it.
@@ -85,12 +82,12 @@ struct Compiled {
 impl Expression {
     /// Parses and checks an expression of at most [`MAX_CHARS`] characters.
     ///
-    /// Starts a thread for it and waits, a millisecond or so: keep the result.
+    /// Starts a thread and waits for it, about a millisecond: keep the result.
     ///
     /// # Errors
     ///
-    /// When `text` is no expression, or one that could not give a yes or no, names what does not
-    /// exist, or loops. All but [`ExpressionError::NoThread`] stay until the text changes.
+    /// `text` is not an expression, does not give a bool, uses unknown names, or loops. All errors except
+    /// [`ExpressionError::NoThread`] are permanent.
     pub fn parse(text: &str) -> Result<Self, ExpressionError> {
         Compiled::parse(Vocabulary::Node, text).map(|compiled| Self(Arc::new(compiled)))
     }
@@ -99,8 +96,8 @@ impl Expression {
     ///
     /// # Errors
     ///
-    /// When the node gives no answer: a label that decides is missing, a division by zero, a number
-    /// out of range. Such a node is no candidate, and the error says why; it is no reason to stop.
+    /// The expression has no result for this node: a missing label, a division by zero, a number out of range. Such a node is not a
+    /// candidate, and the error says why; other nodes are not affected.
     pub fn matches(&self, node: &NodeView<'_>) -> Result<bool, ExpressionError> {
         match self.0.evaluate(Subject::Node(node)) {
             Ok(Value::Bool(answer)) => Ok(answer),
@@ -121,7 +118,7 @@ impl Expression {
     fn explain(&self, error: &ExecutionError, node: &str) -> ExpressionError {
         let node = node.to_owned();
         match error {
-            // The checks leave numbers as names, so what is undeclared is a leaf without a value.
+            // The checks replaced names by numbers, so an undeclared reference is a leaf without a value.
             ExecutionError::UndeclaredReference(variable) => match names::leaf(&self.0.leaves, variable) {
                 Some(Leaf::Label(label)) => ExpressionError::MissingLabel { node, label: label.clone() },
                 _ => failed(node, error),
@@ -133,7 +130,7 @@ impl Expression {
             ExecutionError::FunctionError { function, .. } => {
                 ExpressionError::Conversion { node, function: function.clone() }
             }
-            // Types were checked, so only NaN is left without an order.
+            // Types were checked, so only NaN has no order.
             ExecutionError::NoSuchOverload(_) | ExecutionError::ValuesNotComparable(..) => {
                 ExpressionError::NotComparable { node }
             }
@@ -155,7 +152,7 @@ impl Compiled {
         let Checked { tree, leaves } = on_deep_stack(move || {
             let tree =
                 Parser::new().max_recursion_depth(MAX_BRACKETS).parse(&source).map_err(|errors| syntax(&errors))?;
-            // Also in here: a deep tree that is refused is dropped on this stack.
+            // Checked on this thread, too, since dropping a deep tree also needs the stack.
             check::check(vocabulary, &tree)
         })?;
         Ok(Self { text: text.to_owned(), tree, leaves, env: Arc::new(Env::default().with_stdlib()) })
@@ -183,7 +180,7 @@ impl fmt::Display for Expression {
     }
 }
 
-/// Equal when written the same.
+/// Equal if the texts are equal.
 impl PartialEq for Expression {
     fn eq(&self, other: &Self) -> bool {
         self.0.text == other.0.text
@@ -192,7 +189,7 @@ impl PartialEq for Expression {
 
 impl Eq for Expression {}
 
-/// Runs `work` where recursion has room. A panic in there is the text's fault and ends there.
+/// Runs `work` in a thread with a large stack. A panic there is caused by the text and becomes an error.
 fn on_deep_stack<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ExpressionError> + Send + 'static,
 ) -> Result<T, ExpressionError> {
@@ -205,7 +202,7 @@ fn on_deep_stack<T: Send + 'static>(
         .unwrap_or(Err(ExpressionError::Unreadable))
 }
 
-/// The first of the parser's complaints; the others mostly follow from it.
+/// The first error of the parser; the others mostly follow from it.
 fn syntax(errors: &ParseErrors) -> ExpressionError {
     let Some(first) = errors.errors.first() else {
         return ExpressionError::Unreadable;

@@ -1,4 +1,4 @@
-//! The names an expression may use, and what they stand for on a node.
+//! The names that an expression may use, and their values for a node.
 //!
 //! Owns the vocabulary and the reading of a [`NodeView`]. Must not know operators or syntax.
 
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// The label that `node.zone` reads.
 pub const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 
-/// The functions, with the way to call each.
+/// The functions with their usage.
 pub(super) const FUNCTIONS: [(&str, &str); 6] = [
     ("int", "int(value), of a number or a string"),
     ("double", "double(value), of a number or a string"),
@@ -22,7 +22,7 @@ pub(super) const FUNCTIONS: [(&str, &str); 6] = [
     ("contains", "node.name.contains(\"text\")"),
 ];
 
-/// What an expression sees of a node.
+/// The values of a node that an expression may use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NodeView<'a> {
     /// `node.name`.
@@ -41,7 +41,7 @@ pub struct NodeView<'a> {
     pub memory: ResourceView,
 }
 
-/// How many pods a node has and may have.
+/// The pods of a node and its capacity for pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PodsView {
     /// Pods on the node.
@@ -53,9 +53,9 @@ pub struct PodsView {
 /// One resource of a node: millicores of CPU, bytes of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResourceView {
-    /// What pods may request in all.
+    /// The allocatable amount.
     pub allocatable: i64,
-    /// What the node's pods request.
+    /// The sum of the requests of the node's pods.
     pub requested: i64,
 }
 
@@ -94,18 +94,18 @@ pub(super) enum Leaf {
     Label(String),
     /// Whether the node has the label.
     HasLabel(String),
-    /// What a metric has.
+    /// A value of a metric.
     Metric(MetricField),
 }
 
-/// What the names of an expression speak of.
+/// The subject of an expression: nodes or metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Vocabulary {
     Node,
     Metric,
 }
 
-/// What an expression is evaluated on.
+/// The node or metric that an expression is evaluated for.
 #[derive(Clone, Copy)]
 pub(super) enum Subject<'a> {
     Node(&'a NodeView<'a>),
@@ -126,7 +126,7 @@ const FIELDS: [(&str, Field); 11] = [
     ("node.memory.utilization", Field::MemoryUtilization),
 ];
 
-/// The names that are labels in disguise or take a key.
+/// The names that stand for labels or take a key.
 pub(super) const ZONE: &str = "node.zone";
 pub(super) const LABELS: &str = "node.labels";
 const LABEL_EXAMPLE: &str = "node.labels[\"key\"]";
@@ -153,7 +153,7 @@ impl Leaf {
         }
     }
 
-    /// The value on the subject; none when it is a label the node lacks.
+    /// The value for the subject; none if the node does not have the label.
     fn read<'b>(&self, subject: Subject<'b>) -> Option<CowVal<'b, 'b>> {
         let node = match (self, subject) {
             (Self::Metric(field), Subject::Metric(metric)) => return Some(field.read(metric)),
@@ -216,7 +216,7 @@ pub(super) fn label_of(path: &str) -> Option<&str> {
     (!key.contains('.')).then_some(key)
 }
 
-/// The leaves of one expression on one subject, which the tree names by number.
+/// The values of an expression's leaves for one subject, which the tree refers to by number.
 pub(super) struct Bound<'a> {
     pub(super) leaves: &'a [Leaf],
     pub(super) subject: Subject<'a>,
@@ -245,7 +245,7 @@ pub(super) fn known_functions() -> String {
     FUNCTIONS.map(|(name, _)| name).join(", ")
 }
 
-/// The known name that `name` is most likely meant to be.
+/// The known name that is most similar to `name`.
 pub(super) fn suggestion(name: &str) -> Option<&'static str> {
     let full = format!("node.{name}");
     all_names()
@@ -259,7 +259,7 @@ fn all_names() -> impl Iterator<Item = &'static str> {
     FIELDS.iter().map(|(name, _)| *name).chain([ZONE])
 }
 
-/// How many letters to insert, delete or replace to get from `a` to `b`.
+/// The edit distance between `a` and `b`.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.to_lowercase().chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();

@@ -1,7 +1,7 @@
-//! Which types go together, and what comes of them.
+//! Type rules: the allowed operand types and the resulting type.
 //!
-//! Owns the rules of types, where they are looser than the language's own (an int beside a double)
-//! and where they are stricter (a comparison that is never true). Must not know names.
+//! Owns the rules that are looser than CEL's (an int with a double) and those that are stricter (a comparison that is never true).
+//! Must not know names.
 
 use super::error::ExpressionError;
 use super::kind::Kind;
@@ -92,8 +92,8 @@ pub(super) fn conversion(function: &str, value: Part) -> CheckResult {
     Ok(operation(function, vec![value.tree], kind))
 }
 
-/// Gives two operands one type: an int beside a double becomes a double, which the language itself
-/// refuses but everybody writes, as in `0.8 * node.memory.allocatable`.
+/// Gives two operands one type: an int with a double becomes a double. CEL refuses such operands, but users write them, as in
+/// `0.8 * node.memory.allocatable`.
 pub(super) fn alike(operator: &str, left: Part, right: Part) -> Result<(Part, Part), ExpressionError> {
     match (left.kind, right.kind) {
         (Kind::Int, Kind::Double) => Ok((promote(left)?, right)),
@@ -103,7 +103,7 @@ pub(super) fn alike(operator: &str, left: Part, right: Part) -> Result<(Part, Pa
     }
 }
 
-/// Refuses comparisons that are never true, and those whose outcome a lost fraction decides.
+/// Refuses comparisons that are never true, and those that depend on a lost fraction.
 pub(super) fn comparable(operator: &str, left: &Part, right: &Part) -> Result<(), ExpressionError> {
     match (left.kind, right.kind) {
         (Kind::Int, Kind::Double) => whole(left),
@@ -113,14 +113,13 @@ pub(super) fn comparable(operator: &str, left: &Part, right: &Part) -> Result<()
     }
 }
 
-/// Makes a double of an int.
+/// Converts an int to a double.
 fn promote(value: Part) -> CheckResult {
     whole(&value)?;
     Ok(operation("double", vec![value.tree], Kind::Double))
 }
 
-/// Refuses an int that has lost its fraction: `node.pods / node.podCapacity < 0.5` is true nearly
-/// always, and nobody means that.
+/// Refuses an int that has lost its fraction: `node.pods / node.podCapacity < 0.5` is nearly always true, which nobody intends.
 fn whole(value: &Part) -> Result<(), ExpressionError> {
     if divides(&value.tree) {
         return Err(ExpressionError::DropsFraction);
@@ -140,7 +139,7 @@ fn divides(tree: &IdedExpr) -> bool {
 }
 
 pub(super) fn part(expr: Expr, kind: Kind) -> Part {
-    // Ids only serve the parser's error positions, and those are behind us.
+    // Ids are only needed for error positions of the parser, which has finished.
     let tree = IdedExpr { id: 0, expr };
     Part { tree, kind }
 }

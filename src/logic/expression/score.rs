@@ -1,4 +1,4 @@
-//! A number for a metric: the same language as a condition on a node, with other names and another answer.
+//! Scores: expressions in the same language as conditions, with the names of metrics and a number as the result.
 //!
 //! Owns nothing of the language. Must not know what a score is used for.
 
@@ -19,16 +19,16 @@ pub struct Score(Arc<Compiled>);
 impl Score {
     /// Parses and checks an expression of at most [`super::MAX_CHARS`] characters that gives a number.
     ///
-    /// Starts a thread for it and waits, a millisecond or so: keep the result.
+    /// Starts a thread and waits for it, about a millisecond: keep the result.
     ///
     /// # Errors
     ///
-    /// When `text` is no expression, or one that gives no number, names what does not exist, or loops.
+    /// `text` is not an expression, does not give a number, uses unknown names, or loops.
     pub fn parse(text: &str) -> Result<Self, ExpressionError> {
         Compiled::parse(Vocabulary::Metric, text).map(|compiled| Self(Arc::new(compiled)))
     }
 
-    /// The number for this metric; nothing where there is none, as after a division by zero.
+    /// The number for this metric; none if there is no result, as after a division by zero.
     #[must_use]
     pub fn of(&self, metric: &MetricView<'_>) -> Option<f64> {
         let number = match self.0.evaluate(Subject::Metric(metric)).ok()? {
@@ -52,7 +52,7 @@ impl fmt::Debug for Score {
     }
 }
 
-/// Equal when written the same.
+/// Equal if the texts are equal.
 impl PartialEq for Score {
     fn eq(&self, other: &Self) -> bool {
         self.0.text == other.0.text

@@ -1,4 +1,4 @@
-//! What is read of autoscalers: which object each writes, and which part of it.
+//! Facts about autoscalers: the object that each writes, and the dimensions.
 
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use kube::ResourceExt;
@@ -7,14 +7,14 @@ use super::Identity;
 use crate::api::closed_loop::TargetRef;
 use crate::api::foreign::{ContainerPolicy, ForeignTarget, ScaledObject, VerticalPodAutoscaler};
 
-/// Annotation by which KEDA is told not to scale.
+/// Annotation that pauses scaling by KEDA.
 const PAUSED: &str = "autoscaling.keda.sh/paused";
 
-/// Annotation by which KEDA is told to hold a number of replicas.
+/// Annotation that makes KEDA keep a number of replicas.
 const PAUSED_AT: &str = "autoscaling.keda.sh/paused-replicas";
 
-/// Which kind of autoscaler.
-// In this order they are named: a ScaledObject before the HorizontalPodAutoscaler that KEDA makes for it.
+/// The kind of an autoscaler.
+// Messages use this order: a ScaledObject before the HorizontalPodAutoscaler that KEDA creates for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AutoscalerKind {
     ScaledObject,
@@ -72,12 +72,12 @@ macro_rules! is_an_autoscaler {
 }
 is_an_autoscaler!(HpaFact, ScaledObjectFact, VpaFact);
 
-/// What an autoscaler writes.
+/// The fields that an autoscaler writes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Controls {
     Nothing,
     Replicas,
-    /// Requests and limits of containers: these policies, the one named `*` for all others.
+    /// Requests and limits of containers, by these policies; `*` is for all others.
     Resources(Vec<ContainerPolicy>),
 }
 

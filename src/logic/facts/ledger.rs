@@ -1,7 +1,7 @@
-//! The ledger: an annotation on a workload, written in one patch with `spec.replicas`, that says which slot changed them.
+//! The ledger: an annotation on a workload that names the slot that changed `spec.replicas`, written in the same patch.
 //!
-//! It makes a change of replicas happen once: after a crash, or after an autoscaler wrote in between, the slot is either in
-//! the ledger, and so its change was made, or it is not, and so it was not.
+//! It ensures that a change of replicas happens once: after a crash or a write of an autoscaler, the change of a slot was made if
+//! and only if the slot is in the ledger.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,20 +11,20 @@ use serde::{Deserialize, Serialize};
 pub struct Ledger {
     /// The slot that made the change.
     pub slot: String,
-    /// Whether the slot has undone its change.
+    /// The slot reverted its change.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub undone: bool,
     /// Replicas before.
     pub from: i32,
     /// Replicas after.
     pub to: i32,
-    /// The young pods that the set had then: the pod that it creates for this change is not among them.
+    /// The young pods that the ReplicaSet had then, to distinguish the pod created for this change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<String>,
 }
 
 impl Ledger {
-    /// Reads the annotation; None if it is not a ledger of ours.
+    /// Parses the annotation; other content counts as no ledger.
     #[must_use]
     pub fn parse(text: Option<&str>) -> Option<Self> {
         serde_json::from_str(text?).ok()

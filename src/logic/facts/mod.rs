@@ -1,7 +1,7 @@
-//! Facts: what some decision reads of an object of the cluster, and nothing else of it.
+//! Facts: the parts of cluster objects that decisions read.
 //!
-//! One file for each group of kinds, each with the conversion from the API's own type. Caches hold facts, not objects, so
-//! that ten thousand pods fit into a few megabytes; planners read facts, so that a simulated cluster can drive them.
+//! One file per group of kinds, each with the conversion from the API's type. Caches store facts instead of objects, so that ten
+//! thousand pods fit into a few megabytes; planners read facts, so that a simulated cluster can drive them.
 
 mod autoscaler;
 mod ledger;
@@ -41,7 +41,7 @@ impl std::fmt::Display for Key {
     }
 }
 
-/// What every fact says of its object's identity.
+/// The identity and version of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     pub key: Key,
@@ -51,8 +51,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The resourceVersion as a number, to tell older from newer: since 1.35 the API promises that versions of one kind
-    /// compare so, and etcd-backed servers have always done it. 0 where it is not a number.
+    /// The resourceVersion as a number, for comparison: Kubernetes 1.35 guarantees that versions of one kind can be compared this
+    /// way, and earlier servers with etcd behave the same. 0 if it is not a number.
     #[must_use]
     pub fn order(&self) -> u64 {
         self.version.parse().unwrap_or(0)
@@ -69,7 +69,7 @@ impl From<&ObjectMeta> for Identity {
     }
 }
 
-/// A label selector, ready to be matched. Follows the API: the empty selector matches everything.
+/// A parsed label selector. As in the API, the empty selector matches everything.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Selector {
     pub labels: BTreeMap<String, String>,
@@ -94,7 +94,7 @@ impl Selector {
             })
     }
 
-    /// Whether some term speaks of this label.
+    /// Whether a term uses this label.
     #[must_use]
     pub fn mentions(&self, key: &str) -> bool {
         self.labels.contains_key(key) || self.expressions.iter().any(|(term, _, _)| term == key)

@@ -1,4 +1,4 @@
-//! What is read of a node.
+//! Facts about nodes.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Node, Taint};
 use super::{Identity, Requests};
 use crate::logic::quantity;
 
-/// What is read of a node.
+/// A node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeFact {
     pub id: Identity,
@@ -17,7 +17,7 @@ pub struct NodeFact {
     pub cordoned: bool,
     pub taints: Vec<Taint>,
     pub allocatable: Requests,
-    /// How many pods it takes.
+    /// Maximum number of pods.
     pub pod_capacity: i64,
     pub terminating: bool,
 }

@@ -1,4 +1,4 @@
-//! What is read of a pod.
+//! Facts about pods.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::api::marks;
 use crate::api::reasons::Reason;
 use crate::logic::quantity;
 
-/// What is asked of a node: CPU in millicores, memory in bytes.
+/// Requested resources: CPU in millicores, memory in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Requests {
     pub cpu: i64,
@@ -37,13 +37,13 @@ impl Requests {
     }
 }
 
-/// The marks that this operator left on a pod.
+/// The labels and annotations that this operator wrote on a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Marks {
     pub slot: Option<String>,
     pub role: Option<String>,
     pub peers: Option<String>,
-    /// The pod's deletion cost as it stands, ours or not.
+    /// The pod's deletion cost, whoever wrote it.
     pub cost: Option<String>,
 }
 
@@ -54,54 +54,54 @@ pub struct Trouble {
     pub message: String,
 }
 
-/// What is read of a pod.
+/// A pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodFact {
     pub id: Identity,
     pub created: Timestamp,
-    /// A controller chose its name (`generateName`); the names of our own pods are chosen by us.
+    /// Its name was generated (`generateName`); names of the operator's pods are not.
     pub generated: bool,
     pub labels: BTreeMap<String, String>,
-    /// It bears annotations, whatever they are.
+    /// It has annotations.
     pub annotated: bool,
     pub marks: Marks,
     pub controller: Option<Owner>,
     pub node: Option<String>,
-    /// Since when it is Ready; None while it is not.
+    /// When it became Ready; None if it is not.
     pub ready_since: Option<Timestamp>,
     pub terminating: bool,
-    /// Its containers ended for good (phase Succeeded or Failed).
+    /// Its containers have terminated (phase Succeeded or Failed).
     pub finished: bool,
-    /// A static pod's image in the API, which only its kubelet can move.
+    /// It is a mirror pod of a static pod, which only its kubelet controls.
     pub mirror: bool,
-    /// Seconds that it is given to end.
+    /// Termination grace period in seconds.
     pub grace_seconds: i64,
-    /// What the scheduler says while it finds no node.
+    /// The scheduler's message while it finds no node.
     pub unschedulable: Option<String>,
     pub trouble: Option<Trouble>,
     pub requests: Requests,
 }
 
 impl PodFact {
-    /// It counts for its ReplicaSet: neither ended nor on its way out.
+    /// Whether it counts for its ReplicaSet: neither terminated nor being deleted.
     #[must_use]
     pub fn is_active(&self) -> bool {
         !self.terminating && !self.finished
     }
 
-    /// It serves: active and Ready.
+    /// Whether it is active and Ready.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.is_active() && self.ready_since.is_some()
     }
 
-    /// A ReplicaSet of this uid controls it.
+    /// Whether the ReplicaSet with this uid controls it.
     #[must_use]
     pub fn is_of(&self, set_uid: &str) -> bool {
         self.controller.as_ref().is_some_and(|owner| owner.uid == set_uid)
     }
 
-    /// It bears the mark of this slot.
+    /// Whether it has the mark of this slot.
     #[must_use]
     pub fn is_marked_by(&self, slot: &str) -> bool {
         self.marks.slot.as_deref() == Some(slot)
@@ -152,7 +152,7 @@ impl From<Pod> for PodFact {
     }
 }
 
-/// The kubelet's word for a container that will not run without somebody's help.
+/// The kubelet's reason for a container that cannot start without intervention.
 fn trouble(status: &ContainerStatus) -> Option<Trouble> {
     let waiting = status.state.as_ref()?.waiting.as_ref()?;
     let reason = match waiting.reason.as_deref()? {
@@ -170,9 +170,8 @@ fn trouble(status: &ContainerStatus) -> Option<Trouble> {
     Some(Trouble { reason, message })
 }
 
-/// The effective request of a pod, as the scheduler counts it: containers and sidecars together, or the largest init
-/// container with the sidecars started before it, whichever is more; the pod-level request where there is one; and the
-/// overhead.
+/// The effective request of a pod, as the scheduler computes it: the larger of containers plus sidecars and the largest init
+/// container plus the sidecars started before it; the pod-level request overrides it, if set; plus the overhead.
 #[must_use]
 pub fn requests(spec: &PodSpec) -> Requests {
     let (mut side, mut peak) = (Requests::default(), Requests::default());
@@ -204,7 +203,7 @@ fn container(container: &Container) -> Requests {
     }
 }
 
-/// One named request; the API server has validated it, so what does not parse is no request.
+/// One request by name. The API server has validated it, so text that does not parse counts as no request.
 fn named<E>(resources: Option<&ResourceRequirements>, name: &str, parse: fn(&str) -> Result<i64, E>) -> Option<i64> {
     let text = resources?.requests.as_ref()?.get(name)?;
     parse(&text.0).ok()

@@ -1,4 +1,4 @@
-//! What is read of workloads and of the objects that speak about their replicas.
+//! Facts about workloads, and about the objects that concern their replicas.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::{Identity, Selector};
 use crate::api::marks;
 use crate::api::receipt::WorkloadActionReceipt;
 
-/// Field managers that write for a Git repository also where they do not use server-side apply.
+/// Field managers of GitOps tools, also with updates instead of server-side apply.
 const GITOPS_MANAGERS: [&str; 5] =
     ["argocd-controller", "argocd-application-controller", "kustomize-controller", "helm-controller", "fleetagent"];
 
@@ -37,19 +37,19 @@ impl Owner {
     }
 }
 
-/// What is read of anything that has replicas.
+/// The common facts of workloads with replicas.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScaleFact {
     pub replicas: i32,
     /// Our ledger annotation, as text.
     pub ledger: Option<String>,
-    /// The field manager that holds `spec.replicas` for a Git repository.
+    /// The field manager that owns `spec.replicas` for a Git repository.
     pub owned_by: Option<String>,
-    /// The field manager that wrote `spec.replicas` last, where it was no loop's.
+    /// The field manager that last wrote `spec.replicas`, unless it was a loop's.
     pub written_by: Option<String>,
 }
 
-/// What is read of a Deployment.
+/// A Deployment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeploymentFact {
     pub id: Identity,
@@ -63,7 +63,7 @@ pub struct DeploymentFact {
 }
 
 impl DeploymentFact {
-    /// Pods of more than one template exist, or the controller has not looked yet.
+    /// Pods of more than one template exist, or the controller has not observed the latest spec.
     #[must_use]
     pub fn in_rollout(&self) -> bool {
         self.observed_generation < self.generation || self.updated_replicas < self.status_replicas
@@ -87,7 +87,7 @@ impl From<Deployment> for DeploymentFact {
     }
 }
 
-/// What is read of a ReplicaSet.
+/// A ReplicaSet.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SetFact {
     pub id: Identity,
@@ -95,12 +95,12 @@ pub struct SetFact {
     pub controller: Option<Owner>,
     pub selector: Selector,
     pub revision: Option<String>,
-    /// The ReplicaSet controller has not acted on the latest spec yet.
+    /// The ReplicaSet controller has not observed the latest spec.
     pub behind: bool,
-    /// What the ReplicaSet controller says while it cannot make pods.
+    /// The ReplicaSet controller's message while it cannot create pods.
     pub create_failure: Option<String>,
     pub terminating: bool,
-    /// The pod template; only of sets that have replicas, since old revisions are many and nobody reads theirs.
+    /// The pod template; only for ReplicaSets with replicas, since nobody reads those of old revisions.
     pub template: Option<Arc<PodTemplateSpec>>,
 }
 
@@ -140,8 +140,8 @@ fn scale(meta: &ObjectMeta, replicas: Option<i32>) -> ScaleFact {
     }
 }
 
-/// The field manager that holds `spec.replicas` on somebody's behalf who will write it again: any manager that applied it
-/// (server-side apply), or a known GitOps tool however it wrote.
+/// The field manager that will write `spec.replicas` again: any manager that applied it (server-side apply), or a known GitOps
+/// tool with any kind of write.
 #[must_use]
 pub fn replicas_owner(fields: &[ManagedFieldsEntry]) -> Option<String> {
     fields
@@ -165,23 +165,23 @@ pub fn holder(fields: &[ManagedFieldsEntry], path: &[&str]) -> Option<String> {
     held.max_by_key(|entry| entry.time.as_ref().map(|time| time.0)).and_then(|entry| entry.manager.clone())
 }
 
-/// What is read of a PodDisruptionBudget.
+/// A PodDisruptionBudget.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct BudgetFact {
     pub id: Identity,
-    /// None where the budget has no selector and so matches nothing.
+    /// None if the budget has no selector; it then matches nothing.
     pub selector: Option<Selector>,
-    /// How many evictions it allows now; 0 while its controller has not looked at its latest spec.
+    /// Number of evictions that it allows now; 0 until its controller has observed the latest spec.
     pub allowed: i32,
-    /// How many of its pods its controller has counted as healthy.
+    /// Number of healthy pods, as counted by its controller.
     pub healthy: i32,
-    /// How many pods its controller has counted in all. None where it does not count pods but their workloads' replicas,
-    /// for a percentage or `maxUnavailable`.
+    /// Number of all pods, as counted by its controller. None for a percentage or `maxUnavailable`, where the controller counts
+    /// the workloads' replicas instead.
     pub pods: Option<i32>,
 }
 
 impl BudgetFact {
-    /// Whether it guards a pod with these labels in this namespace.
+    /// Whether it selects a pod with these labels in this namespace.
     #[must_use]
     pub fn guards(&self, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
         self.id.key.namespace == namespace && self.selector.as_ref().is_some_and(|selector| selector.matches(labels))
@@ -205,7 +205,7 @@ impl From<PodDisruptionBudget> for BudgetFact {
     }
 }
 
-/// What is read of a Service.
+/// A Service.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServiceFact {
     pub id: Identity,
@@ -221,7 +221,7 @@ impl From<Service> for ServiceFact {
     }
 }
 
-/// What is read of a WorkloadActionReceipt.
+/// A WorkloadActionReceipt.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReceiptFact {
     pub id: Identity,

@@ -1,4 +1,4 @@
-//! Autoscalers of every kind, held once for all who ask.
+//! Autoscalers of every kind.
 
 use super::{Indexed, Requeue, World};
 use crate::api::closed_loop::ClosedLoop;
@@ -16,7 +16,7 @@ macro_rules! autoscalers {
 autoscalers!(HpaFact, ScaledObjectFact, VpaFact);
 
 impl World {
-    /// The loops on its target may be in conflict with it now, or no longer.
+    /// Requeues the loops on its target, whose conflicts may have changed.
     fn autoscaler_changed(&self, old: Option<&AutoscalerFact>, new: Option<&AutoscalerFact>) -> Requeue {
         let essence = |fact: Option<&AutoscalerFact>| fact.map(|fact| (fact.target.clone(), fact.controls.clone()));
         if essence(old) == essence(new) {
@@ -27,7 +27,7 @@ impl World {
         Requeue::all::<ClosedLoop>(loops)
     }
 
-    /// Every autoscaler on a target of this name in this namespace, whatever the target's kind.
+    /// All autoscalers in this namespace whose target has this name, whatever its kind.
     pub fn autoscalers_on<'a>(
         &'a self,
         namespace: &'a str,

@@ -1,13 +1,13 @@
-//! The conditions of actions that have not ended, each parsed once.
+//! A cache of the parsed conditions of unfinished actions.
 //!
-//! Owns the memory only: an expression that is not here is parsed as well, and means the same.
+//! Owns only the cache: an expression that is not cached is parsed with the same result.
 
 use std::collections::HashMap;
 
 use crate::api::workload_action::{WorkloadAction, WorkloadActionSpec};
 use crate::logic::expression::{Expression, ExpressionError};
 
-/// Expressions by text, with how many actions have them.
+/// Expressions by text, with the number of actions that use them.
 #[derive(Debug, Default)]
 pub struct Expressions(HashMap<String, (usize, Expression)>);
 
@@ -19,12 +19,12 @@ impl Expressions {
         self.0.get(text).map_or_else(|| Expression::parse(text), |(_, expression)| Ok(expression.clone()))
     }
 
-    /// The action was, and is, one that has not ended.
+    /// Updates the cache for an action that changed from `old` to `new`.
     pub fn action(&mut self, old: Option<&WorkloadAction>, new: Option<&WorkloadAction>) {
         for text in new.iter().flat_map(|action| conditions(&action.spec)) {
             match self.0.get_mut(text) {
                 Some((users, _)) => *users += 1,
-                // What does not parse ends its action at once: not worth remembering.
+                // An expression that does not parse ends its action at once, so it is not cached.
                 None => self.0.extend(Expression::parse(text).ok().map(|parsed| (text.to_owned(), (1, parsed)))),
             }
         }

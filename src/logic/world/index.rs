@@ -10,22 +10,21 @@ use crate::logic::facts::{Key, PodFact, Requests, SetFact};
 use super::Fact;
 use super::expressions::Expressions;
 
-/// How many waiting actions are requeued when one ends: enough that no turn is wasted, few enough that a long queue
-/// costs nothing.
+/// How many waiting actions are requeued when one ends: enough to use all free capacity, few enough for a long queue.
 const REQUEUED_AT_AN_END: usize = 16;
 
 type Many = HashMap<String, BTreeSet<Key>>;
 
-/// Derived from the facts alone; rebuilt by the same calls that change them.
+/// Derived from the facts; updated by the calls that change them.
 #[derive(Debug, Default)]
 pub struct Index {
     pods_of_set: Many,
     sets_of_deployment: Many,
     marked: Many,
     usage: HashMap<String, (i64, Requests)>,
-    /// Actions that have not ended and have slots at work.
+    /// Unfinished actions with active slots.
     working: BTreeSet<Key>,
-    /// Actions that have not ended and have no slot at work: they wait for admission.
+    /// Unfinished actions without active slots, which wait.
     waiting: BTreeSet<Key>,
     actions_on_set: Many,
     actions_to_node: Many,
@@ -96,7 +95,7 @@ impl Index {
         self.usage.get(node).copied().unwrap_or_default()
     }
 
-    /// The actions to requeue when this pod changes: the one that marked it, and those that work on its set.
+    /// The actions to requeue when this pod changes: the one that marked it, and those that work on its ReplicaSet.
     pub fn concerned_by_pod(&self, pod: &PodFact) -> Vec<Key> {
         let marker = pod.marks.slot.as_deref().and_then(|slot| self.action_of(slot));
         let set = pod.controller.iter().flat_map(|owner| self.actions_on(&owner.uid));
@@ -143,8 +142,7 @@ impl Index {
         }
     }
 
-    /// Updates the index. Returns the waiting actions that may be admitted, if this one has fewer slots at work than
-    /// before.
+    /// The waiting actions that may start now that this one has ended.
     pub fn action(&mut self, old: Option<&WorkloadAction>, new: Option<&WorkloadAction>) -> Vec<Key> {
         self.expressions.action(old.filter(|action| is_running(action)), new.filter(|action| is_running(action)));
         if let Some(action) = old {

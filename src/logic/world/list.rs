@@ -1,8 +1,8 @@
-//! A list of one kind under way: what was known when it was asked for, and what has come of it so far.
+//! A list of one kind in progress: the objects known before the request, and the objects received so far.
 //!
-//! `kube::runtime::watcher` tells neither the version of a list nor when the server took it. So the list is compared with
-//! what was known when it was asked for: whatever was known then, has not changed since and is not in the list, is gone.
-//! What our own requests changed meanwhile stays, and is looked up when the list is complete
+//! `kube::runtime::watcher` reports neither the version of a list nor the time of its snapshot. So the list is compared with the
+//! objects known before the request: an object that was known then, has not changed since and is not in the list, is gone.
+//! Objects that our own requests changed in the meantime stay, and are read once the list is complete
 //! ([`Table::unconfirmed`](super::Table::unconfirmed)).
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -10,14 +10,14 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use super::table::Fact;
 use crate::logic::facts::Key;
 
-/// See the module.
+/// A list in progress.
 #[derive(Debug)]
 pub struct Listing<F> {
-    /// The namespace that is listed; None: all.
+    /// The listed namespace; None: all.
     pub(super) namespace: Option<String>,
-    /// Versions of the objects that were known.
+    /// Versions of the objects known before the request.
     pub(super) known: HashMap<Key, String>,
-    /// uids of the objects that a request of ours had found gone.
+    /// uids of the objects that our own requests had found gone.
     pub(super) gone: HashMap<Key, String>,
     pub(super) unreadable: BTreeSet<Key>,
     pub(super) facts: Vec<F>,
@@ -29,13 +29,13 @@ impl<F: Fact> Listing<F> {
         Self { namespace, known, gone, unreadable: BTreeSet::new(), facts: Vec::new(), listed: HashSet::new() }
     }
 
-    /// The list has this object.
+    /// Records an object of the list.
     pub fn add(&mut self, fact: F) {
         self.listed.insert(fact.id().key);
         self.facts.push(fact);
     }
 
-    /// The list has an object of this key, which does not parse.
+    /// Records an object of the list that does not parse.
     pub fn add_unreadable(&mut self, key: Key) {
         self.listed.insert(key.clone());
         self.unreadable.insert(key);

@@ -1,6 +1,6 @@
-//! Closed loops and their three children: what a change means, and what controllers ask of them.
+//! Closed loops and their children: which objects a change requeues, and the queries of controllers.
 //!
-//! A child bears its loop's name: namespace and name are the key of all four.
+//! A child has the name of its loop, so all four have the same key.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::api::execution::Execution;
 use crate::api::monitoring::Monitoring;
 use crate::logic::facts::Key;
 
-/// A loop with what there is of its children.
+/// A loop with its existing children.
 #[derive(Clone, Debug)]
 pub struct Family {
     pub parent: Arc<ClosedLoop>,
@@ -25,7 +25,7 @@ pub struct Family {
 }
 
 impl Family {
-    /// Only what the loop made: a child bears its owner's uid.
+    /// Only objects that the loop owns, by uid.
     #[must_use]
     pub fn own(self) -> Self {
         let uid = self.parent.metadata.uid.clone().unwrap_or_default();
@@ -39,15 +39,15 @@ impl Family {
     }
 }
 
-/// Whether one of the owners is the object of this uid.
+/// Whether an owner reference has this uid.
 #[must_use]
 pub fn is_owned(owners: Option<&Vec<OwnerReference>>, uid: &str) -> bool {
     owners.is_some_and(|owners| owners.iter().any(|owner| owner.uid == uid))
 }
 
 impl Indexed for ClosedLoop {
-    /// The loop itself; where its spec changed, also those that it may be in conflict with, or in one chain. Its children's
-    /// controllers where it comes, goes, or is made anew.
+    /// Requeues the loop; after a change of the spec also the loops that may conflict with it or share a chain. When the loop is
+    /// created, deleted or re-created, requeues its children.
     fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
         let Some(key) = new.or(old).map(|object| object.id().key) else { return Requeue::none() };
         let requeue = if is_another(old, new) { family(&key) } else { Requeue::one::<Self>(key) };
@@ -66,8 +66,8 @@ impl Indexed for ClosedLoop {
 macro_rules! children {
     ($($kind:ty => $($reader:ty),*;)*) => {
         $(impl Indexed for $kind {
-            /// Its own controller, the loop, which keeps its spec and reports its status, and where the status changed, the
-            /// hops that read it.
+            /// Requeues the child, its loop, which maintains its spec and reports its status, and after a change of the status
+            /// the hops that read it.
             fn changed(_world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
                 let Some(key) = new.or(old).map(|object| object.id().key) else { return Requeue::none() };
                 if is_another(old, new) {
@@ -94,7 +94,7 @@ fn family(key: &Key) -> Requeue {
     Requeue::one::<ClosedLoop>(key.clone()).and(children).and(Requeue::one::<Execution>(key.clone()))
 }
 
-/// It came, went, is going, is another object of that name, or belongs to somebody else.
+/// Whether the object was created, deleted, marked for deletion or re-created, or has other owners.
 fn is_another<K: Resource>(old: Option<&K>, new: Option<&K>) -> bool {
     let essence = |object: &K| {
         let meta = object.meta();
@@ -103,7 +103,7 @@ fn is_another<K: Resource>(old: Option<&K>, new: Option<&K>) -> bool {
     old.map(essence) != new.map(essence)
 }
 
-/// What it acts on is a loop.
+/// Whether its target is a loop.
 fn tunes(one: &ClosedLoop) -> bool {
     one.spec.target.kind == "ClosedLoop"
 }
@@ -126,8 +126,8 @@ impl World {
         all.filter(move |one| one.spec.target.name == target).map(|one| one.id().key)
     }
 
-    /// The loops of one namespace that matter to one of them, itself included: those that act on a target of this name, and
-    /// those that tune loops or are tuned. Of many loops these are few, and each pass asks.
+    /// The loops of a namespace that matter for the assessment of one of them, itself included: those with a target of this name,
+    /// and those that tune or are tuned. An index finds them, since each reconcile asks.
     #[must_use]
     pub fn loops_around(&self, key: &Key, target: &str) -> Vec<Arc<ClosedLoop>> {
         let all = || self.tables.loops.within(&key.namespace);

@@ -1,19 +1,19 @@
-//! The world as the planners see it: every fact, indexed by what they ask.
+//! The state of the cluster as the planners see it: all facts, with indexes.
 //!
-//! Owns the facts of one process, fed by watches and by the answers to our own writes, and answers which objects a change
-//! concerns. Knows nothing of how facts get here: the caches feed it from a cluster, the model from a simulated one.
+//! Owns the facts of the process, which come from watches and from the answers to our own writes, and determines which objects a
+//! change requeues. Does not know the origin of facts: the caches feed it from a cluster, the model from a simulated one.
 //!
-//! **Reads see our own writes.** The answer to a write is applied at once ([`Origin::Own`]); watch events that are older
-//! than what is known are passed over, and an answer that the watch has overtaken is, too. So a planner never repeats what
-//! it did because a watch lags. Another process' writes may still be missing: every effect carries a precondition.
+//! **Reads see our own writes.** The answer to a write is applied at once ([`Origin::Own`]). Watch events and answers that are
+//! older than the known version are ignored. So a planner does not repeat an effect because a watch lags. Writes of other
+//! processes may still be missing, so every effect carries a precondition.
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `table`, `list` | one kind's facts, which of two versions wins, what a whole list takes out |
+//! | `table`, `list` | the facts of one kind, which of two versions wins, which objects a complete list removes |
 //! | `tables` | the list of kinds |
-//! | `requeue` | the objects that a change requeues |
-//! | `cluster`, `autoscalers`, `actions`, `loops` | what a change of each kind means, and what planners ask |
-//! | `index`, `slots`, `expressions` | what is derived from WorkloadActions and pods |
+//! | `wakes` | which objects are requeued |
+//! | `cluster`, `autoscalers`, `actions`, `loops` | which objects a change of each kind requeues, and the queries of planners |
+//! | `index`, `slots`, `expressions` | data derived from WorkloadActions and pods |
 
 mod actions;
 mod autoscalers;

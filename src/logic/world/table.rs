@@ -1,4 +1,4 @@
-//! One kind's facts, by key, and which of two versions wins.
+//! The facts of one kind, by key, and the rules for which of two versions wins.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use crate::logic::facts::{Identity, Key};
 /// Where a fact comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// A watch, which tells of every object in the order of the versions.
+    /// A watch event. Watch events arrive in the order of versions.
     Watch,
-    /// The answer to a write of our own, which may come before or after the watch tells of it.
+    /// The answer to our own request, which may arrive before or after the watch event.
     Own,
 }
 
@@ -19,25 +19,25 @@ pub enum Origin {
 pub trait Fact: Clone + PartialEq + Send + Sync + 'static {
     /// Name of its kind, in metrics, logs and [`Requeue`](super::Requeue).
     const KIND: &'static str;
-    /// Which object it describes, and in which version.
+    /// The identity and version of the object.
     fn id(&self) -> Identity;
-    /// Its version, to be changed.
+    /// Its version, mutable.
     fn version_mut(&mut self) -> &mut String;
-    /// Drops what nobody reads.
+    /// Drops data that nobody reads.
     fn slim(&mut self) {}
 }
 
-/// What became of a fact.
+/// The effect of a new version on the table.
 #[derive(Debug)]
 pub enum Change<T> {
-    /// Nothing that anybody reads.
+    /// No relevant change.
     None,
-    /// Was, and is; at least one is there.
+    /// The old and the new fact; at least one exists.
     Sides(Option<Arc<T>>, Option<Arc<T>>),
 }
 
 impl<T> Change<T> {
-    /// What was and what is, if anything changed.
+    /// The old and the new fact, if there was a change.
     pub fn sides(&self) -> Option<(Option<&T>, Option<&T>)> {
         match self {
             Self::None => None,
@@ -46,7 +46,7 @@ impl<T> Change<T> {
     }
 }
 
-/// Whether nothing but the version is new.
+/// Whether the facts differ only in their version.
 fn alike<T: Fact>(old: &T, new: &mut T) -> bool {
     let version = std::mem::replace(new.version_mut(), old.id().version);
     let alike = old == new;
@@ -54,18 +54,18 @@ fn alike<T: Fact>(old: &T, new: &mut T) -> bool {
     alike
 }
 
-/// One kind's facts.
+/// The facts of one kind.
 #[derive(Debug)]
 pub struct Table<T> {
     items: BTreeMap<Key, Arc<T>>,
-    /// For each namespace, the newest version that a watch has told of. What it told up to here is complete, deletions
-    /// included. By namespace, since each may have a watch of its own, and one may be ahead of another.
+    /// For each namespace, the newest version that a watch has reported. All changes up to it are known, deletions included. By
+    /// namespace, since each may have its own watch, and one may be ahead of another.
     seen: HashMap<String, u64>,
-    /// Objects (uid by key) that a request of ours found gone, until the watch tells so.
+    /// Objects (uid by key) that our own requests found gone, until the watch reports the deletion.
     gone: HashMap<Key, String>,
-    /// Objects whose version is known from answers to our own requests and was not yet told by the watch.
+    /// Objects whose version is known from our own requests and not yet reported by the watch.
     unconfirmed: BTreeSet<Key>,
-    /// Objects whose last version does not parse: what they say is not known.
+    /// Objects whose newest version does not parse.
     unreadable: BTreeSet<Key>,
 }
 
@@ -90,7 +90,7 @@ impl<T: Fact> Table<T> {
         self.items.values()
     }
 
-    /// Those of one namespace.
+    /// The facts of one namespace.
     pub fn within(&self, namespace: &str) -> impl Iterator<Item = &Arc<T>> {
         let from = Key::new(namespace, "");
         let in_it = move |key: &Key| key.namespace == from.namespace;
@@ -105,7 +105,7 @@ impl<T: Fact> Table<T> {
         self.items.is_empty()
     }
 
-    /// Every fact with its key, by key.
+    /// All facts with their keys, sorted by key.
     pub fn iter(&self) -> impl Iterator<Item = (&Key, &Arc<T>)> {
         self.items.iter()
     }
@@ -114,24 +114,24 @@ impl<T: Fact> Table<T> {
         self.items.keys()
     }
 
-    /// Whether the last version of some object does not parse.
+    /// Whether the newest version of any object does not parse.
     pub fn has_unreadable(&self) -> bool {
         !self.unreadable.is_empty()
     }
 
-    /// The object's newest version does not parse; what is known of an earlier one stays.
+    /// Records that the newest version of the object does not parse. The last fact stays.
     pub fn unreadable(&mut self, key: Key) {
         self.unreadable.insert(key);
     }
 
-    /// The objects of one namespace, or of all, that only answers to our own requests told of in their version. After a
-    /// list the watch may never tell of them: they were written, and deleted, before the list was taken.
+    /// The objects of one namespace, or of all, whose version is known only from our own requests. After a list the watch may never
+    /// report them: they may have been written and deleted before the snapshot of the list.
     pub fn unconfirmed(&self, namespace: Option<&str>) -> Vec<Identity> {
         let keys = self.unconfirmed.iter().filter(|key| namespace.is_none_or(|namespace| key.namespace == namespace));
         keys.filter_map(|key| self.items.get(key)).map(|item| item.id()).collect()
     }
 
-    /// A list is about to be asked for; see [`Listing`].
+    /// Call before a list is requested; see [`Listing`].
     pub(super) fn begin_list(&self, namespace: Option<&str>) -> Listing<T> {
         let within = |key: &&Key| namespace.is_none_or(|namespace| key.namespace == namespace);
         let known = self.items.iter().filter(|(key, _)| within(key));
@@ -140,13 +140,13 @@ impl<T: Fact> Table<T> {
         Listing::new(namespace.map(str::to_owned), known, gone.collect())
     }
 
-    /// The objects that a whole list did not have and that are gone for certain, each as it was known when the list was
-    /// asked for. What has changed since stays: the list may be older.
+    /// The objects that are certainly gone: they are missing in the complete list and unchanged since before its request. Objects
+    /// that have changed since stay, since the list may be older.
     pub(super) fn vanished(&mut self, list: &Listing<T>) -> Vec<Identity> {
         let within = |key: &Key| list.namespace.as_ref().is_none_or(|namespace| key.namespace == *namespace);
         self.unreadable.retain(|key| !within(key));
         self.unreadable.extend(list.unreadable.iter().cloned());
-        // The list is younger than those answers: what they found gone cannot come back.
+        // The list is newer than those answers, so these objects cannot reappear.
         self.gone.retain(|key, uid| list.gone.get(key) != Some(uid));
         let unlisted = list.known.iter().filter(|(key, _)| !list.has(key));
         let same =
@@ -154,7 +154,7 @@ impl<T: Fact> Table<T> {
         unlisted.filter_map(same).collect()
     }
 
-    /// The watch has told of everything in this namespace up to this version.
+    /// Records that the watch has reported all changes in this namespace up to this version.
     fn see(&mut self, namespace: &str, version: u64) {
         match self.seen.get_mut(namespace) {
             Some(seen) => *seen = version.max(*seen),
@@ -168,13 +168,13 @@ impl<T: Fact> Table<T> {
         self.seen.get(namespace).copied().unwrap_or(0)
     }
 
-    /// Takes in a fact, unless something newer is known.
+    /// Stores a fact unless a newer version is known.
     pub fn put(&mut self, mut fact: T, origin: Origin) -> Change<T> {
         fact.slim();
         let id = fact.id();
         let old = self.items.get(&id.key).cloned();
         match origin {
-            // The watch is past this version and knows no such object: it told of its deletion.
+            // The watch is past this version and the object is unknown, so the watch has reported its deletion.
             Origin::Own if old.is_none() && id.order() <= self.seen_in(&id.key.namespace) => return Change::None,
             Origin::Own => {}
             Origin::Watch => {
@@ -182,12 +182,11 @@ impl<T: Fact> Table<T> {
                 self.unreadable.remove(&id.key);
             }
         }
-        // Also of another object of that name: the answer about one that is deleted may come after the watch told of the
-        // one made in its place.
+        // This also covers another uid: an answer about a deleted object may arrive after the watch event of its successor.
         if old.as_ref().is_some_and(|old| old.id().order() > id.order()) {
             return Change::None;
         }
-        // We know that it is gone; the watch still tells of earlier times.
+        // The object is known to be gone; the watch lags behind.
         if self.gone.get(&id.key).is_some_and(|uid| *uid == id.uid) {
             return Change::None;
         }
@@ -202,7 +201,7 @@ impl<T: Fact> Table<T> {
         }
         let unchanged = old.as_ref().is_some_and(|old| alike(&**old, &mut fact));
         if unchanged && old.as_ref().is_some_and(|old| old.id().version == id.version) {
-            // The echo of our own write: whoever holds the one that is known goes on sharing it.
+            // The watch event of our own write: keep the stored fact, which others share.
             return Change::None;
         }
         let new = Arc::new(fact);
@@ -210,12 +209,12 @@ impl<T: Fact> Table<T> {
         if unchanged { Change::None } else { Change::Sides(old, Some(new)) }
     }
 
-    /// Takes out an object that the watch reported deleted.
+    /// Removes an object that the watch reported deleted.
     pub fn take(&mut self, id: &Identity) -> Change<T> {
         self.see(&id.key.namespace, id.order());
         self.unreadable.remove(&id.key);
         if id.version.is_empty() {
-            // What the watch has told of already needs no remembering.
+            // Not needed if the watch has already reported the deletion.
             if self.items.get(&id.key).is_some_and(|item| item.id().uid == id.uid) {
                 self.gone.insert(id.key.clone(), id.uid.clone());
             }
@@ -223,7 +222,7 @@ impl<T: Fact> Table<T> {
             self.gone.remove(&id.key);
         }
         match self.items.get(&id.key) {
-            // Deleted and made again under the same name, and we heard of the new one first (from our own write).
+            // The object was deleted and re-created, and the new one is already known from our own write.
             Some(item) if item.id().uid != id.uid && item.id().order() > id.order() => Change::None,
             Some(_) => {
                 self.unconfirmed.remove(&id.key);

@@ -1,6 +1,6 @@
-//! What the world holds: one table for each kind that is read.
+//! The tables of the world: one for each kind.
 //!
-//! A kind costs one line here, and an impl of [`Indexed`](super::Indexed) that tells what a change of it means.
+//! A kind needs one line here and an impl of [`Indexed`](super::Indexed), which defines the objects that a change requeues.
 
 use kube::Resource;
 
@@ -20,7 +20,7 @@ use crate::logic::facts::{
 pub trait Stored: Fact {
     /// Its table.
     fn table(world: &World) -> &Table<Self>;
-    /// Its table, to be changed.
+    /// Its table, mutable.
     fn table_mut(world: &mut World) -> &mut Table<Self>;
 }
 
@@ -34,7 +34,7 @@ macro_rules! tables {
         }
 
         impl Tables {
-            /// How many objects of each kind are known.
+            /// The number of known objects of each kind.
             pub fn counts(&self) -> Vec<(&'static str, usize)> {
                 vec![$(($kind, self.$fact.len()),)* $(($name, self.$object.len()),)*]
             }

@@ -1,4 +1,4 @@
-//! The Lease object in a real cluster. Every call is bounded in time; the client given here must not retry by itself.
+//! The Lease object in a cluster. Every call has a timeout; the given client must not retry by itself.
 
 use std::future::Future;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use kube::{Api, Client};
 
 use super::{ApiError, Leases};
 
-/// One Lease of a cluster.
+/// A Lease in a cluster.
 pub struct KubeLeases {
     api: Api<Lease>,
     name: String,

@@ -1,9 +1,9 @@
 //! Leader election on a Lease, as client-go does it: at any time at most one replica acts.
 //!
-//! Owns the rules. Whether a lease of somebody else has expired is judged by our own monotonic clock, from the moment we
-//! last saw it change: nobody's wall clock is believed. Each write carries the version that was read, so of two
-//! candidates one loses. The holder counts from the moment it *sent* its last successful renewal (client-go: from its
-//! first attempt after that), and gives up sooner than others may take over. What the holder does with its turn is not known here.
+//! Owns the rules. The expiry of another holder's lease is measured with our own monotonic clock, from its last observed change;
+//! wall clocks of other replicas are not trusted. Each write carries the resourceVersion that was read, so one of two candidates
+//! loses. The holder counts from the time it *sent* its last successful renewal (client-go: from its first attempt after that),
+//! and gives up before others may take over. Knows nothing of what the holder does.
 
 mod api;
 
@@ -19,11 +19,11 @@ use tracing::{debug, info, warn};
 
 pub use api::KubeLeases;
 
-/// Why a request about the lease did not succeed.
+/// Why a request about the lease failed.
 #[derive(Debug, Error)]
 pub enum ApiError {
     /// Somebody else wrote first.
-    #[error("written by another in between")]
+    #[error("another writer was faster")]
     Conflict,
     #[error(transparent)]
     Other(#[from] kube::Error),
@@ -31,17 +31,17 @@ pub enum ApiError {
     Timeout(Duration),
 }
 
-/// The one Lease object that is contended for.
+/// The Lease object.
 pub trait Leases: Send + Sync {
-    /// The object; None where there is none.
+    /// Reads the object; None if it does not exist.
     fn get(&self) -> impl Future<Output = Result<Option<Lease>, ApiError>> + Send;
-    /// Makes it; a conflict where it exists.
+    /// Creates the object; a conflict if it exists.
     fn create(&self, lease: &Lease) -> impl Future<Output = Result<Lease, ApiError>> + Send;
-    /// Writes it, only if it is still of the version that `lease` bears.
+    /// Writes the object if it still has the resourceVersion of `lease`.
     fn replace(&self, lease: &Lease) -> impl Future<Output = Result<Lease, ApiError>> + Send;
 }
 
-/// Timings; see the settings for what each means.
+/// Timings, as in the settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Timings {
     pub duration: Duration,
@@ -49,7 +49,7 @@ pub struct Timings {
     pub retry: Duration,
 }
 
-/// Why the lease is not ours any more.
+/// Why this replica lost the lease.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum Lost {
     #[error("the lease could not be renewed within {0:?}")]
@@ -64,7 +64,7 @@ struct ObservedLease {
     since: Instant,
 }
 
-/// A candidate, or the holder.
+/// A replica that is a candidate or the holder.
 pub struct Elector<L> {
     leases: L,
     timings: Timings,
@@ -75,23 +75,23 @@ pub struct Elector<L> {
     renewed: Option<Instant>,
 }
 
-/// What one attempt came to.
+/// The result of one attempt.
 enum Attempt {
     Held,
     Other(String),
-    /// Nothing is known: the request failed.
+    /// The request failed.
     Failed,
 }
 
 impl<L: Leases> Elector<L> {
-    /// A candidate of this identity for the lease of this namespace and name.
+    /// A candidate with this identity for this lease.
     pub fn new(leases: L, timings: Timings, identity: String, namespace: &str, name: &str) -> Self {
         let name =
             ObjectMeta { namespace: Some(namespace.to_owned()), name: Some(name.to_owned()), ..ObjectMeta::default() };
         Self { leases, timings, identity, name, observed: None, renewed: None }
     }
 
-    /// Returns when the lease is ours. May be dropped at any time.
+    /// Returns when this replica holds the lease. May be dropped at any time.
     pub async fn acquire(&mut self) {
         let mut logged = None;
         loop {
@@ -106,12 +106,12 @@ impl<L: Leases> Elector<L> {
                 }
                 Attempt::Other(_) | Attempt::Failed => {}
             }
-            // Up to a fifth longer, so that candidates do not stay in step.
+            // Up to a fifth longer, so that candidates do not stay synchronized.
             sleep(self.timings.retry.mul_f64(1.0 + 0.2 * fastrand::f64())).await;
         }
     }
 
-    /// Renews the lease; returns when it is not ours any more. May be dropped at any time, to release it.
+    /// Renews the lease; returns when it is lost. May be dropped at any time, to release the lease.
     pub async fn hold(&mut self) -> Lost {
         loop {
             sleep(self.timings.retry).await;
@@ -131,15 +131,15 @@ impl<L: Leases> Elector<L> {
             match self.attempt().await {
                 Attempt::Held => return None,
                 Attempt::Other(holder) => return Some(holder),
-                // More often than usual: time is running out.
+                // More often than usual, since the deadline is near.
                 Attempt::Failed => sleep(self.timings.retry / 4).await,
             }
         }
     }
 
-    /// Gives the lease back so that another replica can take it at once. To be called when nothing acts any more.
+    /// Releases the lease so that another replica can acquire it at once. Call it when no controller runs any more.
     pub async fn release(&mut self) {
-        // A renewal that was dropped half-way may have been written: what is there now is what counts.
+        // A renewal that was dropped may have been written, so the lease is read again.
         match timeout(self.timings.renew_deadline, self.give_back()).await {
             Ok(Ok(true)) => info!("lease released"),
             Ok(Ok(false)) => {}
@@ -170,7 +170,6 @@ impl<L: Leases> Elector<L> {
             Ok(attempt) => attempt,
             Err(error) => {
                 debug!(%error, "lease not written");
-                // Whatever we believed of it is to be read again.
                 if let ApiError::Other(error) = &error {
                     warn!(%error, "request about the lease failed");
                 }
@@ -180,7 +179,7 @@ impl<L: Leases> Elector<L> {
     }
 
     async fn try_once(&mut self) -> Result<Attempt, ApiError> {
-        // The holder writes on what it wrote last, with no read before: half the requests, and a conflict tells the rest.
+        // The holder renews on the basis of its last write, without a read, which halves the requests; a conflict leads to a read.
         if let (Some(observed), Some(_)) = (&self.observed, self.renewed)
             && holder(&observed.lease) == Some(self.identity.as_str())
         {
@@ -205,7 +204,7 @@ impl<L: Leases> Elector<L> {
         Ok(Attempt::Held)
     }
 
-    /// Writes the lease, and counts from before it was sent.
+    /// Writes the lease; the renewal counts from before the request.
     async fn write(&mut self, lease: &Lease, exists: bool) -> Result<(), ApiError> {
         let sent = Instant::now();
         let written = if exists { self.leases.replace(lease).await? } else { self.leases.create(lease).await? };
@@ -214,7 +213,7 @@ impl<L: Leases> Elector<L> {
         Ok(())
     }
 
-    /// Notes the lease as it stands; the clock starts anew only if it changed.
+    /// Records the lease; its age restarts only if it changed.
     fn observe(&mut self, lease: &Lease) {
         let version = |lease: &Lease| lease.metadata.resource_version.clone();
         if self.observed.as_ref().is_none_or(|observed| version(&observed.lease) != version(lease)) {
@@ -222,7 +221,7 @@ impl<L: Leases> Elector<L> {
         }
     }
 
-    /// Who else holds the lease, if it has not expired by our own clock.
+    /// The other replica that holds the lease, if the lease has not expired by our own clock.
     fn other_holder(&self, lease: &Lease) -> Option<String> {
         let other = holder(lease).filter(|holder| *holder != self.identity)?;
         let spec = lease.spec.as_ref()?;
@@ -232,7 +231,7 @@ impl<L: Leases> Elector<L> {
         (since.elapsed() < duration).then(|| other.to_owned())
     }
 
-    /// The lease as ours, written over what is there.
+    /// The lease with this replica as the holder, based on the current one.
     fn next(&self, current: Option<&Lease>) -> Lease {
         let now = MicroTime(Timestamp::now());
         let old = current.and_then(|lease| lease.spec.clone()).unwrap_or_default();

@@ -21,11 +21,11 @@ use crate::metrics::{KindLabel, Metrics, WatchLabels};
 use crate::runtime::guard::Guard;
 use crate::runtime::store::Store;
 
-/// Seconds that the server keeps one watch open. kube takes a watch for dead five seconds later.
+/// Seconds after which the server ends a watch. kube gives up a silent watch five seconds later.
 const WATCH_SECONDS: u32 = 145;
 
-/// Objects in one page of a list. What a page takes while it is turned into facts is several times its text, and an
-/// allocator does not easily give it back.
+/// Objects in one page of a list. Converting a page to facts needs several times the memory of its text, which the allocator
+/// rarely returns.
 const PAGE: u32 = 250;
 
 /// Backoff between two attempts: first and longest pause.
@@ -34,7 +34,7 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 /// How often to check whether an optional kind is installed now.
 const LOOK: Duration = Duration::from_secs(15);
 
-/// One watch of objects `K`, which are kept as facts `F`.
+/// A watch of objects `K` that stores facts `F`.
 pub struct Feed<K, F> {
     api: Api<Guard<K>>,
     namespace: Option<String>,
@@ -42,9 +42,9 @@ pub struct Feed<K, F> {
     store: Store,
     metrics: Metrics,
     awaited: Awaited,
-    /// Failures in a row.
+    /// Consecutive failures.
     failures: u32,
-    /// What the current list has delivered so far.
+    /// The part of the current list that has arrived.
     list: Option<Listing<F>>,
     /// Reads objects that no watch has confirmed.
     look_up: JoinSet<()>,
@@ -52,9 +52,9 @@ pub struct Feed<K, F> {
 
 /// Why a watcher is replaced by a new one.
 enum GivenUp {
-    /// It has no use any more.
+    /// The watcher cannot continue.
     Broken,
-    /// The API server has no such kind (404), or we may not look (403).
+    /// The API server does not know the kind (404), or a right is missing (403).
     NotThere(u16),
 }
 
@@ -71,7 +71,7 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
         Self { api, namespace, timeout, store, metrics, awaited, failures: 0, list: None, look_up }
     }
 
-    /// Watches until it is dropped.
+    /// Watches until the future is dropped.
     pub async fn run(mut self) {
         loop {
             if let GivenUp::NotThere(_) = self.follow().await {
@@ -90,7 +90,7 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
             self.synced();
             if code == 403 && !complained {
                 complained = true;
-                warn!(kind = F::KIND, "objects of this kind are not looked at: list and watch are not granted");
+                warn!(kind = F::KIND, "objects of this kind are ignored: the verbs list and watch are not granted");
             }
             sleep(LOOK.mul_f64(1.0 + 0.2 * fastrand::f64())).await;
         }
@@ -102,7 +102,7 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
         let mut events = pin!(watcher(self.api.clone(), config));
         self.list = None;
         loop {
-            // Once it follows the changes, the watcher itself bounds the silence.
+            // After the list, the watcher itself limits the time without events.
             let next = match self.list {
                 Some(_) => timeout(self.timeout, events.next()).await,
                 None => Ok(events.next().await),
@@ -165,15 +165,15 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
         })
     }
 
-    /// The first list is there, or there is none.
+    /// Reports readiness: the first list has arrived, or the kind is not installed.
     fn synced(&mut self) {
         if self.awaited.ready() {
             debug!(kind = F::KIND, namespace = self.namespace, "cache filled");
         }
     }
 
-    /// What our own requests told of while the list was under way is read, now and when every request of before the list has
-    /// been answered: the watch that follows the list does not tell of what was deleted before it.
+    /// Reads the objects that only our own requests reported while the list was being fetched, now and once all requests from
+    /// before the list are answered: the watch does not report objects that were deleted before the list.
     fn look_up_unconfirmed(&mut self) {
         let look_up = LookUp { api: self.api.clone(), store: self.store.clone(), timeout: self.timeout };
         let namespace = self.namespace.clone();
@@ -185,11 +185,11 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
         });
     }
 
-    /// Waits a moment. The watcher may have to be given up.
+    /// Waits for the backoff. The watcher may have to be replaced.
     async fn failed(&mut self, error: &watcher::Error) -> Option<GivenUp> {
         let given_up = match code(error) {
             Some(code @ (403 | 404)) => Some(GivenUp::NotThere(code)),
-            // kube would ask for the same version again.
+            // kube would request the same version again.
             Some(410) if matches!(error, watcher::Error::WatchStartFailed(_)) => Some(GivenUp::Broken),
             _ => None,
         };
@@ -206,7 +206,7 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
         if matches!(reason, "expired" | "not_there") {
             debug!(kind = F::KIND, namespace = self.namespace, error, "watch ended");
         } else {
-            warn!(kind = F::KIND, namespace = self.namespace, error, "watch failed, trying again");
+            warn!(kind = F::KIND, namespace = self.namespace, error, "watch failed, retrying");
         }
     }
 
@@ -217,7 +217,7 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
     }
 }
 
-/// The HTTP code of an error, where the API server gave one.
+/// The HTTP status of an error of the API server, if any.
 fn code(error: &watcher::Error) -> Option<u16> {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
@@ -231,7 +231,7 @@ fn code(error: &watcher::Error) -> Option<u16> {
     }
 }
 
-/// The word for metrics.
+/// The label in metrics.
 fn reason(error: &watcher::Error) -> &'static str {
     match (error, code(error)) {
         (watcher::Error::NoResourceVersion, _) => "no_version",
@@ -243,7 +243,7 @@ fn reason(error: &watcher::Error) -> &'static str {
     }
 }
 
-/// Reads objects of which only answers to our own requests have told.
+/// Reads objects that are known only from answers to our own requests.
 struct LookUp<K> {
     api: Api<Guard<K>>,
     store: Store,
@@ -256,7 +256,7 @@ impl<K: Watched> LookUp<K> {
             match timeout(self.timeout, self.one(&id)).await {
                 Ok(Ok(Some(Guard(Ok(found))))) => self.store.apply(F::from(found), Origin::Own),
                 Ok(Ok(None)) => self.store.remove::<F>(&Identity { version: String::new(), ..id }),
-                // The watch tells what does not parse. What cannot be read now is looked up after the next list.
+                // The watch reports objects that do not parse. An object that cannot be read now is read after the next list.
                 Ok(Ok(Some(Guard(Err(_)))) | Err(_)) | Err(_) => {}
             }
         }

@@ -1,8 +1,7 @@
-//! Feeds: one `kube::runtime::watcher` for each kind (and watched namespace), converted to slim facts at the edge, kept in the
-//! store.
+//! Feeds: one `kube::runtime::watcher` for each kind and watched namespace. Objects are converted to facts and kept in the store.
 //!
-//! Owns the backoff of each watch, its time limits, what a complete list removes from the store, and readiness. The list of
-//! kinds is `caches`.
+//! Owns the backoff of each watch, its timeouts, the removal of objects that a complete list does not contain, and readiness.
+//! `caches` lists the kinds.
 
 mod feed;
 mod pace;
@@ -31,13 +30,13 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + '
 /// Options of the watches.
 #[derive(Clone)]
 pub struct WatchOptions {
-    /// Watch only these namespaces; all when empty. Objects of no namespace are watched either way.
+    /// Watch only these namespaces; all if empty. Cluster-scoped objects are always watched.
     pub namespaces: Vec<String>,
-    /// How long the answer to one request may take.
+    /// Timeout of a request.
     pub timeout: Duration,
 }
 
-/// Every watch of the process. Dropped, they end.
+/// All watches of the process. They end when this is dropped.
 pub struct Feeds {
     client: Client,
     options: WatchOptions,
@@ -49,7 +48,7 @@ pub struct Feeds {
 }
 
 impl Feeds {
-    /// No watch yet. They run until `stop`.
+    /// A set without watches. Watches run until `stop`.
     #[must_use]
     pub fn new(
         client: &Client,
@@ -62,7 +61,7 @@ impl Feeds {
         Self { client, options, store, ready: Readiness::default(), metrics, stop, tasks: JoinSet::new() }
     }
 
-    /// Tells whether every watch has delivered its first list.
+    /// Reports whether every watch has delivered its first list.
     #[must_use]
     pub fn ready(&self) -> Readiness {
         self.ready.clone()
@@ -82,7 +81,7 @@ impl Feeds {
         }
     }
 
-    /// Watches an optional kind while it is installed; it may come and go at any time.
+    /// Watches an optional kind while it is installed.
     pub fn optional<K: Watched + Resource<Scope = NamespaceResourceScope>, F: Indexed + From<K>>(&mut self) {
         for (api, namespace) in self.apis() {
             let feed = self.feed::<K, F>(api, namespace);
@@ -90,7 +89,7 @@ impl Feeds {
         }
     }
 
-    /// Returns when every watch has ended, which they do on `stop`.
+    /// Returns when every watch has ended after `stop`.
     pub async fn ended(&mut self) {
         while self.tasks.join_next().await.is_some() {}
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-/// Tells whether every watch has delivered its first list; cheap to clone.
+/// Reports whether every watch has delivered its first list. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Readiness(Arc<AwaitedCount>);
 

@@ -1,4 +1,4 @@
-//! WorkloadActions about the target: made as the loop's account, watched by the world that all actions are in.
+//! WorkloadActions for the target: created as the loop's account, observed through the store of all actions.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::logic::world::Origin;
 use crate::logic::world::loops::is_owned;
 use crate::runtime::error::Error;
 
-/// How the claimed action is. Before there is a claim there is no action either.
+/// The progress of the claimed action. Without a claim there is no action.
 ///
 /// # Errors
 /// It could not be read.
@@ -31,7 +31,7 @@ pub async fn look(
     };
     let key = Key::new(actor.loop_key.namespace.clone(), name.clone());
     let known = controller.ctx.store.read(|world| world.action(&key).cloned());
-    // That the watch has not told of it does not mean that it is not there.
+    // The watch may lag behind, so a missing action is looked up.
     let found = match known {
         Some(known) => known,
         None => match controller.ctx.writer.get::<WorkloadAction>(&key).await? {
@@ -40,7 +40,7 @@ pub async fn look(
         },
     };
     if !is_owned(found.metadata.owner_references.as_ref(), &actor.uid) {
-        let words = format!("WorkloadAction {name} is there and not this loop's");
+        let words = format!("WorkloadAction {name} exists and does not belong to this loop");
         return Ok(TargetState::Unfit(LoopReason::NotOwned, words));
     }
     Ok(TargetState::WorkloadAction(Some(end(&found))))
@@ -57,10 +57,10 @@ fn end(action: &WorkloadAction) -> ActionProgress {
     }
 }
 
-/// Makes the action. It goes with the Execution.
+/// Creates the action. It is deleted together with the Execution.
 ///
 /// # Errors
-/// It did not happen, one of that name is there, or nobody knows.
+/// The action was not created, one of that name exists, or the outcome is unknown.
 pub async fn act(
     controller: &ExecutionController,
     actor: &Actor,
@@ -82,7 +82,7 @@ pub async fn act(
     Ok(None)
 }
 
-/// What the API server told of an action is a fact at once, for the actions' own controller too.
+/// Stores the API server's answer at once, which also wakes the controller of the action.
 fn take_in(controller: &ExecutionController, action: WorkloadAction) -> Arc<WorkloadAction> {
     controller.ctx.store.apply(action.clone(), Origin::Own);
     Arc::new(action)

@@ -1,7 +1,7 @@
-//! What a loop acts on: looked at and changed as the loop's own account, so that a loop can do no more than that may.
+//! The target of a loop: read and changed as the loop's account, so that a loop can do no more than its account may.
 //!
-//! Owns the translation of requests and answers only. Another loop's tuning is the exception: it is written by the operator,
-//! since that loop's `tunable` says who may.
+//! Owns only the translation of requests and answers. Tuning another loop is the exception: the operator itself writes it, since
+//! that loop's `tunable` authorizes the writer.
 
 mod action;
 mod patch;
@@ -31,14 +31,14 @@ use crate::runtime::account::Account;
 use crate::runtime::discovery::DiscoveredKind;
 use crate::runtime::error::Error;
 
-/// How long a right must be missing to be believed so: an API server that has just started answers before it has read its
-/// roles.
+/// How long a right must be missing before it is reported: an API server that has just started answers before it has loaded
+/// its roles.
 const DOUBT: SignedDuration = SignedDuration::from_secs(5);
 
-/// After this time a right that is missing again is doubted anew.
+/// After this time a missing right counts as newly missing.
 const BELIEF: SignedDuration = SignedDuration::from_mins(10);
 
-/// Who acts, and on what.
+/// The acting loop and its target.
 #[derive(Clone)]
 pub struct Actor {
     /// The loop's key.
@@ -47,7 +47,7 @@ pub struct Actor {
     uid: String,
     target: TargetRef,
     account: Account,
-    /// What was decided.
+    /// The decided rung.
     decision: Arc<DecisionStatus>,
     /// Since when a right is missing.
     pub doubt: Option<Timestamp>,
@@ -68,10 +68,10 @@ impl Actor {
         Self { loop_key: id.key, uid: id.uid, target: spec.target.clone(), account, decision, doubt }
     }
 
-    /// What is said of a right that is missing.
+    /// The message for a missing right.
     ///
     /// # Errors
-    /// It has not been missing for long enough to be believed.
+    /// The right has not been missing for long enough.
     async fn forbidden(&mut self, now: Timestamp, refused: &str) -> Result<String, Error> {
         let since = self.doubt.filter(|since| now.duration_since(*since) < BELIEF).unwrap_or(now);
         self.doubt = Some(since);
@@ -82,29 +82,29 @@ impl Actor {
     }
 }
 
-/// Where the objects of the target's kind are; none where the API server does not know it.
+/// Discovers the target's kind; none if the API server does not know it.
 async fn find(controller: &ExecutionController, target: &TargetRef) -> Result<Option<DiscoveredKind>, Error> {
     controller.discovery.find(&controller.ctx, &target.api_version, &target.kind).await
 }
 
-/// What is said of a target whose kind the API server does not know.
+/// The state of a target of an unknown kind.
 fn unknown_kind(target: &TargetRef) -> TargetState {
     TargetState::NotFound(unknown_words(target))
 }
 
-/// The same, where something was about to be done to it.
+/// The error for an effect on a target of an unknown kind.
 fn no_such_kind(target: &TargetRef) -> Error {
     Error::Gone(unknown_words(target))
 }
 
 fn unknown_words(target: &TargetRef) -> String {
-    format!("the API server knows no kind {} in {}", target.kind, target.api_version)
+    format!("the API server does not know kind {} in {}", target.kind, target.api_version)
 }
 
-/// Looks at the target, as the rung needs it; `claim` is what was recorded of it already.
+/// Reads the state of the target that the rung needs. `claim`: the recorded intent, if any.
 ///
 /// # Errors
-/// It could not be looked at now.
+/// The target could not be read now.
 pub async fn look(
     controller: &ExecutionController,
     actor: &mut Actor,
@@ -126,11 +126,11 @@ pub async fn look(
     } else {
         Ok(TargetState::Unfit(
             LoopReason::NotSupported,
-            "this version of the operator does not support what was decided".to_owned(),
+            "this version of the operator does not support the decided rung".to_owned(),
         ))
     };
     match looked {
-        // That it may be looked at says nothing of whether it may be changed: a doubt stays.
+        // A successful read says nothing about the right to change the target, so `missing` stays.
         Ok(seen) => Ok(seen),
         Err(Error::Forbidden(refused)) => {
             actor.forbidden(controller.ctx.now(), &refused).await.map(TargetState::Forbidden)
@@ -143,7 +143,7 @@ pub async fn look(
     }
 }
 
-/// An object, as far as preconditions need it.
+/// The parts of an object that preconditions need.
 fn thing(meta: &ObjectMeta) -> ObjectVersion {
     ObjectVersion {
         uid: meta.uid.clone().unwrap_or_default(),
@@ -153,16 +153,16 @@ fn thing(meta: &ObjectMeta) -> ObjectVersion {
     }
 }
 
-/// The first operations of a JSON patch that changes exactly this generation of the object.
+/// The `test` operations of a JSON patch that changes only this generation of the object.
 fn tests_of(thing: &ObjectVersion) -> Vec<Value> {
     let test = |path: &str, value: Value| json!({"op": "test", "path": path, "value": value});
     vec![test("/metadata/uid", json!(thing.uid)), test("/metadata/generation", json!(thing.generation))]
 }
 
-/// Does it.
+/// Carries out the effect.
 ///
 /// # Errors
-/// A right is missing, and may not be.
+/// A right is missing, not yet for long enough to be reported.
 pub async fn act(
     controller: &ExecutionController,
     actor: &mut Actor,
@@ -190,7 +190,7 @@ pub async fn act(
         ExecutionEffect::Patch { target, path, value } => {
             writer.counted("PatchField", patch::act(controller, actor, target, path, value)).await
         }
-        // Nothing of it is the API server's to say, and it is sent beside the passes.
+        // Webhooks are sent in tasks of their own, not here.
         ExecutionEffect::Send { .. } => return Ok(EffectResult::Unclear("it was not sent".to_owned())),
     };
     let result = match done {

@@ -1,4 +1,4 @@
-//! One field below the target's spec, of kinds that the operator's settings allow.
+//! One field of the target's spec, for kinds that the operator's settings allow.
 
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
@@ -32,11 +32,14 @@ pub async fn look(controller: &ExecutionController, actor: &Actor, path: &str) -
         actor.account.get(ObjectPath { url: &url, name: &target.name, subresource: None }).await?;
     let unfit = |words: String| Ok(TargetState::Unfit(LoopReason::NotScalable, words));
     if object.metadata.generation.is_none() {
-        return unfit(format!("objects of kind {} bear no generation, by which a change could be told", target.kind));
+        return unfit(format!(
+            "objects of kind {} have no generation, which is needed to detect other changes",
+            target.kind
+        ));
     }
     let (parent, _) = path.rsplit_once('.').unwrap_or((path, ""));
     if !object.data.pointer(&pointer(parent)).is_some_and(|parent| parent.is_object() || parent.is_array()) {
-        return unfit(format!("{} {} has nothing at {parent}", target.kind, target.name));
+        return unfit(format!("{} {} has no field {parent}", target.kind, target.name));
     }
     let value = object.data.pointer(&pointer(path)).cloned();
     let fields = object.metadata.managed_fields.as_deref().unwrap_or_default();
@@ -55,15 +58,15 @@ fn name(target: &TargetRef) -> String {
     format!("{group}/{}", target.kind)
 }
 
-/// The JSON pointer of a path with dots.
+/// The JSON pointer of a dotted path.
 fn pointer(path: &str) -> String {
     path.split('.').map(|part| format!("/{}", part.replace('~', "~0").replace('/', "~1"))).collect()
 }
 
-/// Sets the field of exactly this generation of the target.
+/// Sets the field if the target still has this generation.
 ///
 /// # Errors
-/// It did not happen, or nobody knows.
+/// The field was not set, or the outcome is unknown.
 pub async fn act(
     controller: &ExecutionController,
     actor: &Actor,
@@ -74,7 +77,7 @@ pub async fn act(
     let Some(found) = find(controller, &actor.target).await? else { return Err(no_such_kind(&actor.target)) };
     let url = found.url(&actor.loop_key.namespace);
     let mut patch = tests_of(target);
-    // To a list, `add` would add one more.
+    // In a list, `add` would insert an element.
     let in_list = path.rsplit('.').next().is_some_and(|last| last.parse::<usize>().is_ok());
     patch.push(json!({"op": if in_list { "replace" } else { "add" }, "path": pointer(path), "value": value}));
     let object_path = ObjectPath { url: &url, name: &actor.target.name, subresource: None };

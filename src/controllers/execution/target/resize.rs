@@ -22,7 +22,7 @@ use crate::logic::closed_loop::execution::{
 use crate::runtime::account::ObjectPath;
 use crate::runtime::error::Error;
 
-/// The workload's pods, as far as they have the container.
+/// The workload's pods that have the container.
 ///
 /// # Errors
 /// They could not be read.
@@ -33,7 +33,7 @@ pub async fn look(controller: &ExecutionController, actor: &Actor, resize: &Resi
     let workload: DynamicObject =
         actor.account.get(ObjectPath { url: &url, name: &target.name, subresource: None }).await?;
     let Some(selector) = selector(&workload) else {
-        let words = format!("{} {} has no selector, by which its pods could be found", target.kind, target.name);
+        let words = format!("{} {} has no selector for its pods", target.kind, target.name);
         return Ok(TargetState::Unfit(LoopReason::NotScalable, words));
     };
     let target = thing(&workload.metadata);
@@ -57,17 +57,17 @@ fn pods_url(actor: &Actor) -> String {
     format!("/api/v1/namespaces/{}/pods", actor.loop_key.namespace)
 }
 
-/// The selector of the workload's pods: of two forms, since a ReplicationController's is a plain map.
+/// The pod selector of the workload, in either form: that of a ReplicationController is a plain map.
 fn selector(workload: &DynamicObject) -> Option<String> {
     let value = workload.data.pointer("/spec/selector")?;
     let plain: Option<BTreeMap<String, String>> = serde_json::from_value(value.clone()).ok();
     let full = || serde_json::from_value::<LabelSelector>(value.clone()).ok()?.try_into().ok();
     let selector: Option<Selector> = plain.map(|labels| labels.into_iter().collect()).or_else(full);
-    // An empty one would be every pod.
+    // An empty selector would match every pod.
     selector.map(|selector| selector.to_string()).filter(|text| !text.is_empty())
 }
 
-/// The pod, where it runs and has the container.
+/// The pod, if it runs and has the container.
 fn pod_seen(pod: &Pod, resize: &Resize) -> Option<PodResources> {
     let spec = pod.spec.as_ref()?;
     let status = pod.status.as_ref()?;
@@ -110,10 +110,10 @@ fn template(workload: &DynamicObject, resize: &Resize) -> Option<(usize, Quantit
     Some((index, quantities(resources.as_ref(), resize.resource)))
 }
 
-/// Resizes the pods, one after another; the first that is not as it was looked at ends it.
+/// Resizes the pods one after another; stops at the first pod that has changed since it was read.
 ///
 /// # Errors
-/// One of them was not resized, or nobody knows.
+/// A pod was not resized, or the outcome is unknown.
 pub async fn act(
     actor: &Actor,
     pods: &[PodResize],
@@ -133,7 +133,7 @@ pub async fn act(
 /// Writes the pod template.
 ///
 /// # Errors
-/// It did not happen, or nobody knows.
+/// The template was not written, or the outcome is unknown.
 pub async fn act_on_template(
     controller: &ExecutionController,
     actor: &Actor,
@@ -152,7 +152,7 @@ pub async fn act_on_template(
     Ok(None)
 }
 
-/// The change of one container, on the condition that the spec is of the generation that was looked at.
+/// The JSON patch for one container, which tests the generation that was read.
 fn patch(
     thing: &ObjectVersion,
     at: &str,

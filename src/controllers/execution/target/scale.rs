@@ -1,4 +1,4 @@
-//! Replicas, by the scale subresource.
+//! The replicas of the target, through the scale subresource.
 
 use k8s_openapi::api::autoscaling::v1::Scale;
 use kube::api::DynamicObject;
@@ -15,11 +15,10 @@ use crate::logic::world::Origin;
 use crate::runtime::account::ObjectPath;
 use crate::runtime::error::Error;
 
-/// How often the target and its scale are read until both are of one version.
+/// How often the target and its scale are read until both have the same resourceVersion.
 const READS: usize = 5;
 
-/// The target's replicas. Before there is a claim, what the watch told of a Deployment is as good as asking: the effect
-/// insists on the version.
+/// The target's replicas. Without a claim the cached Deployment is used, since the write tests its resourceVersion.
 ///
 /// # Errors
 /// They could not be read.
@@ -61,15 +60,15 @@ pub async fn look(
             return Ok(TargetState::Scale(thing, replicas(&object)));
         }
         let scale: Scale = actor.account.get(ObjectPath { subresource: Some("scale"), ..whole }).await?;
-        // Both of one version: the generation is that of these replicas.
+        // Equal resourceVersions: the generation belongs to these replicas.
         if scale.metadata.resource_version.as_ref() == Some(&thing.version) {
             return Ok(TargetState::Scale(thing, scale.spec.and_then(|spec| spec.replicas).unwrap_or(0)));
         }
     }
-    Err(Error::Conflict(format!("{} {} does not hold still", target.kind, target.name)))
+    Err(Error::Conflict(format!("{} {} keeps changing", target.kind, target.name)))
 }
 
-/// The target as its watch told of it; only of Deployments all is known that is needed.
+/// The target from the cache; only Deployments are cached with all fields that are needed.
 fn known(controller: &ExecutionController, actor: &Actor) -> Option<DeploymentFact> {
     let TargetRef { api_version, kind, name, .. } = &actor.target;
     let key = Key::new(actor.loop_key.namespace.clone(), name.clone());
@@ -79,20 +78,21 @@ fn known(controller: &ExecutionController, actor: &Actor) -> Option<DeploymentFa
 
 fn owned(target: &TargetRef, manager: &str) -> TargetState {
     let TargetRef { kind, name, .. } = target;
-    let words = format!("spec.replicas of {kind} {name} belongs to {manager}: leave it out of what that applies");
+    let words =
+        format!("spec.replicas of {kind} {name} belongs to {manager}: remove it from the manifest of that manager");
     TargetState::Unfit(LoopReason::ReplicasOwnedElsewhere, words)
 }
 
-/// What the object's own spec says; one where it says nothing.
+/// `spec.replicas` of the object; 1 if it is unset.
 fn replicas(object: &DynamicObject) -> i32 {
     let replicas = object.data.pointer("/spec/replicas").and_then(serde_json::Value::as_i64);
     replicas.map_or(1, |replicas| i32::try_from(replicas).unwrap_or(i32::MAX))
 }
 
-/// Sets the replicas of exactly this version of the target.
+/// Sets the replicas if the target still has this resourceVersion.
 ///
 /// # Errors
-/// It did not happen, or nobody knows.
+/// The replicas were not set, or the outcome is unknown.
 pub async fn act(
     controller: &ExecutionController,
     actor: &Actor,
@@ -112,12 +112,12 @@ pub async fn act(
     Ok(scale.spec.and_then(|spec| spec.replicas).map(|replicas| replicas.to_string()))
 }
 
-/// The answer is a fact at once: the next look may come before the watch tells of it.
+/// Stores the answer at once: the target may be read again before the watch reports the change.
 fn take_in(controller: &ExecutionController, actor: &Actor, thing: &ObjectVersion, scale: &Scale) {
     let Some(mut known) = known(controller, actor).filter(|known| known.id.uid == thing.uid) else { return };
     let Some(version) = scale.metadata.resource_version.clone() else { return };
     let replicas = scale.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0);
-    // It was changed from exactly this version: nobody else's change is in between.
+    // The write tested the resourceVersion, so nobody else changed the target in between.
     known.generation = thing.generation + i64::from(version != thing.version);
     known.id.version = version;
     known.scale.replicas = replicas;

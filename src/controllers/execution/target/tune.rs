@@ -1,4 +1,4 @@
-//! Another loop's policy: this loop's own entry in that one's `status.tuning`.
+//! Tuning of another loop: writes this loop's entry in the `status.tuning` of that loop.
 
 use kube::ResourceExt;
 use serde_json::json;
@@ -53,10 +53,10 @@ pub async fn look(controller: &ExecutionController, actor: &Actor) -> Result<Tar
     })))
 }
 
-/// Sets this loop's entry; the other loop is woken, and takes it up at once.
+/// Writes this loop's entry. The tuned loop is requeued and applies it at once.
 ///
 /// # Errors
-/// It did not happen, or nobody knows.
+/// The entry was not written, or the outcome is unknown.
 pub async fn act(
     controller: &ExecutionController,
     actor: &Actor,

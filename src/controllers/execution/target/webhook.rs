@@ -1,4 +1,4 @@
-//! An event to an address that the loop's author named: CloudEvents 1.0, structured JSON, sent once.
+//! Sends an event to the loop's webhook: CloudEvents 1.0, structured JSON, at most once.
 
 use serde_json::{Value, json};
 
@@ -17,8 +17,7 @@ const TYPE: &str = "dev.ganglion.closedloop.decision";
 /// The media type of one event as JSON.
 const MEDIA: &str = "application/cloudevents+json; charset=utf-8";
 
-/// Sends the event, with the secrets that the loop's own account may read. An answer that does not come leaves open whether
-/// it arrived.
+/// Sends the event with Secrets that the loop's account may read. Without an answer it is unknown whether the event arrived.
 pub async fn act(controller: &ExecutionController, actor: &Actor, id: &str, webhook: &Webhook) -> EffectResult {
     let outbound = &controller.outbound;
     let _permit = outbound.limiter.acquire(&actor.account.namespace).await;

@@ -1,8 +1,7 @@
-//! What loops ask for: each loop's sources are asked together, in a task of their own beside the passes.
+//! Polls the sources of loops: one task per loop queries all its sources.
 //!
-//! A poll puts its answer here and wakes the loop, whose next pass takes it up: nobody else waits for a source that hangs.
-//! One poll for each loop at a time; all that is kept may be lost. Each source stands in a file of its own and gives a value,
-//! or why there is none, in words.
+//! A poll stores its answers here and requeues the loop, so that a slow source delays no other loop. One poll per loop at a time.
+//! The stored answers may be lost. Each source has a file of its own and gives a value, or a text that says why there is none.
 
 mod object;
 mod resource;
@@ -29,19 +28,19 @@ use crate::logic::world::Fact;
 use crate::metrics::SourceLabels;
 use crate::runtime::account::Account;
 
-/// What a poll gave, by metric.
+/// The answers of a poll, by metric.
 type Answer = BTreeMap<String, SourceResult>;
 
 /// The polls of all loops.
 #[derive(Default)]
 pub struct Polls(Mutex<HashMap<Key, Poll>>);
 
-/// Asks the sources of one loop, again and again.
+/// The polling task of one loop and its answers.
 struct Poll {
     question: Arc<PollRequest>,
     task: JoinHandle<()>,
     answer: Option<Answer>,
-    /// There has been an answer.
+    /// Whether there has been an answer.
     known: bool,
 }
 
@@ -51,7 +50,7 @@ impl Drop for Poll {
     }
 }
 
-/// What is asked, as whom, how often.
+/// The query of a poll: sources, account, interval.
 struct PollRequest {
     key: Key,
     metrics: Vec<(String, Source)>,
@@ -60,17 +59,17 @@ struct PollRequest {
     interval: SignedDuration,
 }
 
-/// How it is with a loop's sources.
+/// The state of a loop's sources.
 pub enum PollState {
-    /// Nobody has to be asked.
+    /// The loop has no polled sources.
     NoSources,
-    /// There is no answer yet since the loop, or what it asks, is known: what was known before is not to be decided on.
+    /// No answer yet since the loop or its sources changed; earlier values must not lead to decisions.
     Waits,
-    /// What is new, if anything.
+    /// New answers, if any.
     Goes(Option<Answer>),
 }
 
-/// The metrics for which somebody is asked.
+/// The metrics with a polled source.
 fn asked(spec: &MonitoringSpec) -> impl Iterator<Item = (&String, &Source)> {
     let all = spec.metrics.iter().filter(|_| !spec.paused);
     let asks = |source: &Source| {
@@ -93,12 +92,12 @@ impl Polls {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The loop is gone.
+    /// Stops polling for a deleted loop.
     pub fn forget(&self, key: &Key) {
         self.all().remove(key);
     }
 
-    /// Takes what the sources of this Monitoring have answered. From the first call on they are asked.
+    /// Takes the new answers of this Monitoring's sources. The first call starts the polling.
     pub fn turn(
         &self,
         controller: &Arc<MonitoringController>,
@@ -130,7 +129,7 @@ impl Polls {
     }
 }
 
-/// Asks, tells, and waits for the next time; until the loop asks something else, or nobody may ask any more.
+/// Queries, stores the answers, and waits for the next interval, until the query changes or the leader term ends.
 async fn poll(controller: Arc<MonitoringController>, question: Arc<PollRequest>) {
     let timeout = controller.outbound.request_timeout;
     let interval = Duration::try_from(question.interval).unwrap_or(timeout);
@@ -157,13 +156,13 @@ async fn poll(controller: Arc<MonitoringController>, question: Arc<PollRequest>)
     }
 }
 
-/// Asks all sources at once; one that fails or hangs is alone with that.
+/// Queries all sources concurrently; a source that fails or hangs does not affect the others.
 async fn ask(controller: &MonitoringController, question: &PollRequest, within: Duration) -> Answer {
     let late = |what: &str| Err(format!("{what} within {} s", within.as_secs_f64()));
     let permit = controller.outbound.limiter.acquire(&question.key.namespace);
     let Ok(_permit) = tokio::time::timeout(within, permit).await else {
         let all = question.metrics.iter();
-        return all.map(|(name, _)| (name.clone(), late("too many sources hang: not asked"))).collect();
+        return all.map(|(name, _)| (name.clone(), late("too many requests in progress: no query"))).collect();
     };
     let asked = question.metrics.iter().map(|(name, source)| async move {
         let got = tokio::time::timeout(within, one(controller, question, source, within)).await;
@@ -207,7 +206,7 @@ async fn one(
     }
 }
 
-/// Who asks: the operator, and for objects the loop's own account.
+/// Reads sources: the operator itself, and for Kubernetes objects the loop's account.
 pub struct SourceReader<'a> {
     pub controller: &'a MonitoringController,
     pub account: Account,

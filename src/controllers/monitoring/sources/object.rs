@@ -1,4 +1,4 @@
-//! A field or condition of an object, read as the loop's own account.
+//! The source `object`: a field or condition of an object, read as the loop's account.
 
 use serde_json::Value;
 
@@ -33,7 +33,7 @@ impl SourceReader<'_> {
         }
         let found = match self.controller.discovery.find(&self.controller.ctx, api_version, kind).await {
             Ok(Some(found)) => found,
-            Ok(None) => return Err(format!("the API server knows no kind {kind} of namespaces in {api_version}")),
+            Ok(None) => return Err(format!("the API server does not know a namespaced kind {kind} in {api_version}")),
             Err(error) => return Err(unread(&self.account, &what, error).await),
         };
         let url = found.url(&self.account.namespace);

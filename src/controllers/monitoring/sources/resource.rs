@@ -1,4 +1,4 @@
-//! What pods use, as metrics.k8s.io says, read as the loop's own account.
+//! The source `resource`: the usage of pods from metrics.k8s.io, read as the loop's account.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -17,10 +17,10 @@ pub async fn read(reader: &SourceReader<'_>, source: &ResourceUse, target: Optio
     let selector = match (&source.pod_labels, target) {
         (Some(labels), _) => labels.clone().into_iter().collect(),
         (None, Some(target)) => selector(target, &reader.object(target).await?)?,
-        (None, None) => return Err("there is no target whose pods are meant: set podLabels".to_owned()),
+        (None, None) => return Err("the loop has no target with pods: set podLabels".to_owned()),
     };
     if selector.selects_all() {
-        return Err("every pod of the namespace would be meant: set podLabels".to_owned());
+        return Err("the target's selector matches every pod: set podLabels".to_owned());
     }
     let labels = selector.to_string();
     let account = &reader.account;
@@ -40,12 +40,12 @@ pub async fn read(reader: &SourceReader<'_>, source: &ResourceUse, target: Optio
     usage::amount(source, &used, &pods)
 }
 
-/// Which pods are the target's.
+/// The selector of the target's pods.
 fn selector(target: &TargetRef, object: &Value) -> Result<Selector, String> {
     let found = object.pointer("/spec/selector").cloned();
     let is_plain = found.as_ref().and_then(Value::as_object).is_some_and(|all| all.values().all(Value::is_string));
     let found = match found {
-        // As a ReplicationController has it.
+        // The form of a ReplicationController.
         Some(labels) if is_plain => serde_json::from_value(labels)
             .ok()
             .map(|labels| LabelSelector { match_labels: Some(labels), match_expressions: None }),
@@ -54,5 +54,5 @@ fn selector(target: &TargetRef, object: &Value) -> Result<Selector, String> {
     };
     found
         .and_then(|selector| Selector::try_from(selector).ok())
-        .ok_or_else(|| format!("{} {} does not say which pods are its own: set podLabels", target.kind, target.name))
+        .ok_or_else(|| format!("{} {} has no selector for its pods: set podLabels", target.kind, target.name))
 }

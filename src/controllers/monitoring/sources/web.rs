@@ -1,4 +1,4 @@
-//! Servers outside of the cluster's API: Prometheus, JSON documents; with secrets that the loop's own account may read.
+//! The sources `prometheus` and `http`, with Secrets that the loop's account may read.
 
 use std::time::Duration;
 

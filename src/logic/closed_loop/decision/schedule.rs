@@ -1,7 +1,6 @@
 //! Time windows: when one begins, by cron fields in a time zone, and how long it lasts.
 //!
-//! This is the only place that knows chrono, on which the cron library stands; everything else has jiff's times, which are
-//! those of Kubernetes. The time zones are compiled in, so that the result does not depend on the machine. Has no clock.
+//! This is the only file that uses chrono, which the cron library requires; all other code uses jiff, as k8s-openapi does. The time zones are compiled in, so that the result does not depend on the machine. Has no clock.
 
 use chrono::{DateTime, Datelike, NaiveDate};
 use chrono_tz::Tz;

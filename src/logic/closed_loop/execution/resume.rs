@@ -33,7 +33,7 @@ pub fn resume(context: &ExecutionContext, claim: &Claim) -> ExecutionStep {
         return end(ExecutionState::Lost, LoopReason::Lost, message);
     }
     if context.sent == Sent::NotYet && !is_wanted(context, claim) {
-        let message = "the decision was taken back before it was carried out: nothing was done";
+        let message = "the decision was withdrawn before it was carried out; nothing was changed";
         return end(ExecutionState::Overtaken, LoopReason::Withdrawn, message);
     }
     let Some(seen) = context.seen else { return ExecutionStep::Look };
@@ -57,7 +57,7 @@ pub fn resume(context: &ExecutionContext, claim: &Claim) -> ExecutionStep {
     }
 }
 
-/// The decision still stands, as far as it is written: it may have been taken back while it was being claimed.
+/// Whether the stored decision still stands: it may have been withdrawn while it was being claimed.
 fn is_wanted(context: &ExecutionContext, claim: &Claim) -> bool {
     let stands = context.chosen.is_some_and(|chosen| chosen.seq == claim.seq && chosen.outcome.is_none());
     stands && !context.spec.paused && context.spec.blocked.is_none()

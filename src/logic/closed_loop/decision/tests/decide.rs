@@ -4,23 +4,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use rstest::rstest;
 use serde_json::{Value, json};
 
+use super::{LOW, alone, counters, monitored, reasons};
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::decision::Outcome;
 use crate::api::execution::{ExecutionState, ExecutionStatus};
 use crate::logic::closed_loop::decision::{DecisionInput, DecisionRules, Executor};
 use crate::logic::closed_loop::tests::bench::{Loop, at, demo, spec, up_and_down};
-
-const LOW: [(&str, &str); 2] = [("cpu", "2"), ("memory", "40")];
-
-fn reasons(this: &Loop) -> Vec<(&str, LoopReason)> {
-    this.decision.rejected.iter().map(|one| (one.metric.as_str(), one.reason)).collect()
-}
-
-fn counters(this: &Loop, metric: &str) -> (i64, i64, i64) {
-    let decision = this.status_at(at(0));
-    let counter = decision.counters.iter().find(|counter| counter.metric == metric).unwrap();
-    (counter.wanted, counter.served, counter.limited)
-}
 
 #[test]
 fn what_was_passed_over_and_why_is_said() {
@@ -344,98 +333,4 @@ fn an_unknown_value_lowers_nothing() {
     this.spec.metrics[0].missing = serde_json::from_value(json!({"then": "Assume", "value": "99"})).unwrap();
     this.push(at(120), &[("load", "n/a")]);
     assert_eq!(this.messages().1, "React to load", "to raise is safe");
-}
-
-/// A Decision alone, with an Execution that is what the test says.
-fn alone(this: &mut Loop, execution: &ExecutionStatus, uid: &str, second: i64) {
-    let children = this.children(at(second));
-    let rules = DecisionRules::parse(&children.decision).unwrap();
-    let input = DecisionInput {
-        monitoring: &this.monitoring,
-        executor: Some(Executor { uid, status: execution }),
-        written: &this.decision,
-        generation: 1,
-        term: "term",
-        now: at(second),
-    };
-    this.decision = rules.decide(&this.decision, input).status;
-}
-
-fn monitored(second: i64) -> Loop {
-    let mut this = Loop::new("fast", demo(json!({})));
-    this.push(at(second), &LOW);
-    this.decision = crate::api::decision::DecisionStatus::default();
-    this
-}
-
-#[test]
-fn nothing_is_decided_for_an_execution_that_is_not_there() {
-    let mut this = monitored(0);
-    alone(&mut this, &ExecutionStatus::default(), "exe", 0);
-    assert_eq!(reasons(&this)[0], ("cpu", LoopReason::NoExecutor));
-}
-
-#[test]
-fn a_decision_made_anew_goes_on_with_the_numbers() {
-    let mut this = monitored(0);
-    let execution = ExecutionStatus { seq: Some(17), ..ExecutionStatus::default() };
-    alone(&mut this, &execution, "exe", 0);
-    assert_eq!(this.decision.seq, 18);
-}
-
-#[rstest]
-#[case(ExecutionState::Done)]
-#[case(ExecutionState::Limited)]
-#[case(ExecutionState::Failed)]
-#[case(ExecutionState::Overtaken)]
-#[case(ExecutionState::Lost)]
-fn a_decision_made_anew_keeps_the_dwell(#[case] state: ExecutionState) {
-    let mut this = monitored(0);
-    this.spec.policy = Some(serde_json::from_value(json!({"dwell": "60s"})).unwrap());
-    let since = Some(crate::logic::closed_loop::common::micro_time(at(-30)));
-    let execution = ExecutionStatus { seq: Some(17), state: Some(state), since, ..ExecutionStatus::default() };
-    alone(&mut this, &execution, "exe", 0);
-    assert_eq!((this.decision.seq, reasons(&this)[0]), (17, ("cpu", LoopReason::Dwell)));
-    alone(&mut this, &execution, "exe", 30);
-    assert_eq!(this.decision.seq, 18);
-}
-
-#[test]
-fn an_execution_made_anew_leaves_the_old_decision_lost() {
-    let mut this = monitored(0);
-    let execution = ExecutionStatus { seq: Some(0), ..ExecutionStatus::default() };
-    alone(&mut this, &execution, "exe", 0);
-    assert_eq!(this.decision.chosen.as_ref().unwrap().outcome, None);
-    alone(&mut this, &execution, "another", 1);
-    assert_eq!(this.decision.chosen.as_ref().unwrap().outcome, Some(Outcome::Lost));
-    assert_eq!(counters(&this, "cpu").1, 0);
-}
-
-#[test]
-fn what_was_taken_back_while_it_was_taken_up_stands_after_all() {
-    let mut this = monitored(0);
-    let idle = ExecutionStatus { seq: Some(0), ..ExecutionStatus::default() };
-    alone(&mut this, &idle, "exe", 0);
-    this.spec.mode = serde_json::from_value(json!("DryRun")).unwrap();
-    alone(&mut this, &idle, "exe", 1);
-    assert_eq!(this.decision.chosen.as_ref().unwrap().outcome, Some(Outcome::Withdrawn));
-    let claimed = ExecutionStatus { seq: Some(1), state: Some(ExecutionState::Claimed), ..ExecutionStatus::default() };
-    alone(&mut this, &claimed, "exe", 2);
-    assert_eq!(this.decision.chosen.as_ref().unwrap().outcome, None);
-    let done = ExecutionStatus { state: Some(ExecutionState::Done), ..claimed };
-    alone(&mut this, &done, "exe", 3);
-    assert_eq!(this.decision.chosen.as_ref().unwrap().outcome, Some(Outcome::Served));
-    assert_eq!(counters(&this, "cpu").1, 1);
-    alone(&mut this, &done, "exe", 4);
-    assert_eq!(counters(&this, "cpu").1, 1, "counted once");
-}
-
-#[test]
-fn the_same_sample_is_decided_on_once() {
-    let mut this = monitored(0);
-    let idle = ExecutionStatus { seq: Some(0), ..ExecutionStatus::default() };
-    for second in 0..5 {
-        alone(&mut this, &idle, "exe", second);
-    }
-    assert_eq!((this.decision.seq, counters(&this, "cpu").0), (1, 1));
 }

@@ -58,7 +58,7 @@ fn the_strongest_decides_and_all_expires() {
 #[case("cpu.low.raise", "6.5", Some("more than 1 from 5"))]
 #[case("cpu.low.raise", "11", Some("not within 2 and 10"))]
 #[case("cpu.low.clear", "9", Some("not tunable"))]
-#[case("cpu.low.raise", "NaN", Some("no quantity"))]
+#[case("cpu.low.raise", "NaN", Some("not a quantity"))]
 fn a_level_keeps_to_its_bounds(#[case] path: &str, #[case] value: &str, #[case] refused: Option<&str>) {
     let all = [tuning("strong", 0, None, json!([{"path": path, "value": value}]))];
     let policy = effective(&tunable(), &all, None, at(1)).unwrap();

@@ -1,0 +1,4 @@
+//! Tests of the first hop.
+
+mod observe;
+mod sources;
