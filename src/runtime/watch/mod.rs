@@ -1,8 +1,8 @@
-//! Feeds: one `kube::runtime::watcher` for each kind (and watched namespace), converted to slim facts at the edge, kept in the
-//! store.
+//! Feeds: one `kube::runtime::watcher` for each kind and watched namespace. Each object is converted to a slim fact before it
+//! is stored.
 //!
-//! Owns the backoff of each watch, its time limits, what a complete list removes from the store, and readiness. The list of
-//! kinds is `caches`.
+//! Owns the backoff and the time limits of each watch, what a complete list removes from the store, and readiness. `caches` has
+//! the list of kinds.
 
 mod feed;
 mod pace;
@@ -31,13 +31,13 @@ impl<K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + '
 /// Options of the watches.
 #[derive(Clone)]
 pub struct Options {
-    /// Watch only these namespaces; all when empty. Objects of no namespace are watched either way.
+    /// Watch only these namespaces; all if empty. Cluster-scoped kinds are always watched.
     pub namespaces: Vec<String>,
-    /// How long the answer to one request may take.
+    /// Time limit of one request.
     pub timeout: Duration,
 }
 
-/// Every watch of the process. Dropped, they end.
+/// Every watch of the process. Dropping it ends them.
 pub struct Feeds {
     client: Client,
     options: Options,
@@ -49,14 +49,14 @@ pub struct Feeds {
 }
 
 impl Feeds {
-    /// No watch yet. They run until `stop`.
+    /// Without any watch. The watches that are added run until `stop` is cancelled.
     #[must_use]
     pub fn new(client: &Client, options: Options, store: Store, metrics: Metrics, stop: CancellationToken) -> Self {
         let client = pace::paced(client.clone());
         Self { client, options, store, ready: Readiness::default(), metrics, stop, tasks: JoinSet::new() }
     }
 
-    /// Tells whether every watch has delivered its first list.
+    /// The readiness of all watches.
     #[must_use]
     pub fn ready(&self) -> Readiness {
         self.ready.clone()
@@ -68,7 +68,7 @@ impl Feeds {
         self.spawn(feed.run());
     }
 
-    /// Watches a kind.
+    /// Watches a namespaced kind.
     pub fn namespaced<K: Watched + Resource<Scope = NamespaceResourceScope>, F: Indexed + From<K>>(&mut self) {
         for (api, namespace) in self.places() {
             let feed = self.feed::<K, F>(api, namespace);
@@ -76,7 +76,7 @@ impl Feeds {
         }
     }
 
-    /// Watches an optional kind while it is installed; it may come and go at any time.
+    /// Watches an optional kind while it is installed. It may be installed and removed at any time.
     pub fn optional<K: Watched + Resource<Scope = NamespaceResourceScope>, F: Indexed + From<K>>(&mut self) {
         for (api, namespace) in self.places() {
             let feed = self.feed::<K, F>(api, namespace);
@@ -84,7 +84,7 @@ impl Feeds {
         }
     }
 
-    /// Returns when every watch has ended, which they do on `stop`.
+    /// Returns when every watch has ended, after `stop`.
     pub async fn ended(&mut self) {
         while self.tasks.join_next().await.is_some() {}
     }
