@@ -9,6 +9,7 @@ mod audit;
 mod fleet;
 mod frame;
 mod loops;
+mod queue;
 mod unit;
 
 use std::path::PathBuf;
@@ -49,6 +50,8 @@ enum Name {
     Actions,
     /// Closed loops: samples back to back and many with one a second, beside a bare program; loops that act; calm loops.
     Loops,
+    /// The latency of the controllers' queue, beside that of kube's applier.
+    Queue,
 }
 
 #[tokio::main]
@@ -76,6 +79,7 @@ async fn measure(options: &Options) -> Result<bool> {
     let measured = match options.name {
         Name::Actions => actions::run(&mut bench).await,
         Name::Loops => loops::run(&mut bench).await,
+        Name::Queue => queue::run(&mut bench).await,
     };
     bench.show();
     if let Some(file) = &options.json {
