@@ -195,6 +195,12 @@ impl Drop for Progress {
     }
 }
 
+/// Options of a plane whose components collect garbage as they do by default: Go's GOGC where it is unset. Planes are started
+/// with less collection otherwise.
+pub fn default_garbage() -> [String; 2] {
+    ["--gogc", "100"].map(String::from)
+}
+
 /// The operator with these further options, ready.
 pub async fn operator(bench: &Bench, part: &str, cluster: &Cluster, more: &[&str]) -> Result<Operator> {
     let home: &Path = &bench.home(part)?;

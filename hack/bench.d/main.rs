@@ -9,8 +9,11 @@ mod audit;
 mod fleet;
 mod frame;
 mod loops;
+mod queue;
 mod unit;
+mod watchers;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -41,6 +44,17 @@ struct Options {
     /// Keep the API server's audit log and the operator's log of each part in this directory.
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
+    #[command(flatten)]
+    watchers: Watchers,
+}
+
+/// Options of the bare watchers.
+#[derive(clap::Args, Debug)]
+struct Watchers {
+    #[arg(long, hide = true)]
+    kubeconfig: Option<PathBuf>,
+    #[arg(long, hide = true)]
+    bind: Option<SocketAddr>,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +63,11 @@ enum Name {
     Actions,
     /// Closed loops: samples back to back and many with one a second, beside a bare program; loops that act; calm loops.
     Loops,
+    /// The latency of the controllers' queue, beside that of kube's applier.
+    Queue,
+    /// A process that the actions bench starts.
+    #[value(hide = true)]
+    Watchers,
 }
 
 #[tokio::main]
@@ -76,6 +95,12 @@ async fn measure(options: &Options) -> Result<bool> {
     let measured = match options.name {
         Name::Actions => actions::run(&mut bench).await,
         Name::Loops => loops::run(&mut bench).await,
+        Name::Queue => queue::run(&mut bench).await,
+        Name::Watchers => {
+            let Watchers { kubeconfig, bind } = &options.watchers;
+            let kubeconfig = kubeconfig.clone().context("--kubeconfig is missing")?;
+            return watchers::run(kubeconfig, bind.context("--bind is missing")?).await.map(|()| true);
+        }
     };
     bench.show();
     if let Some(file) = &options.json {

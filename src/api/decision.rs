@@ -13,7 +13,10 @@ use super::closed_loop::{LoopMode, Trace};
 use super::sample::Tag;
 use super::scalars::Number;
 
+mod act;
 mod entry;
+mod line;
+pub use act::{Act, Direction, Rejected};
 pub use entry::Entry;
 
 /// Maximum number of entries in `status.rejected`: one for each possible action, and as many alarms without one.
@@ -96,7 +99,8 @@ pub struct DecisionStatus {
     /// State of the last decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<LoopReason>,
-    /// The alarms of the last sample that were not served, and why.
+    /// The alarms of the last sample that were not served, and why. Each in one line: side, metric,
+    /// reason, and the reason in words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
@@ -113,7 +117,8 @@ pub struct DecisionStatus {
     #[schemars(length(max = 32))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub ladders: Vec<LadderState>,
-    /// The past actions that dwell, budgets and oscillation still need, and at least the last two; the oldest first.
+    /// The past actions that dwell, budgets and oscillation still need, and at least the last two; the oldest first. Each in
+    /// one line: number, time, direction, dimension.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
@@ -164,20 +169,6 @@ pub struct Chosen {
     /// How the decision ended. Unset while it is being carried out, and until the next write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,
-}
-
-/// An alarm that was not served.
-#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct Rejected {
-    /// Name of the metric.
-    pub metric: String,
-    /// The side of the alarm.
-    pub side: Side,
-    /// Why it was not served.
-    pub reason: LoopReason,
-    /// The reason in words.
-    pub message: String,
 }
 
 /// The limits in effect.
@@ -236,20 +227,6 @@ pub struct LadderState {
     pub exhausted_until: Option<MicroTime>,
 }
 
-/// A past action, as far as limits need it.
-#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
-#[serde(rename_all = "camelCase")]
-pub struct Act {
-    /// Number of the decision.
-    pub seq: i64,
-    /// When it was decided.
-    pub at: MicroTime,
-    /// Whether the action raises or lowers capacity.
-    pub direction: Direction,
-    /// Which capacity: `replicas`, `app/memory`.
-    pub dimension: String,
-}
-
 /// How a decision ended.
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -283,13 +260,4 @@ impl Outcome {
             Self::Withdrawn => LoopReason::Withdrawn,
         }
     }
-}
-
-/// Whether an action raises or lowers capacity, or does neither.
-#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Direction {
-    Raise,
-    Lower,
-    #[default]
-    Neither,
 }

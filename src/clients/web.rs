@@ -73,15 +73,15 @@ impl Answer {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Trust {
     guarded: bool,
-    whom: Whom,
+    authorities: TrustedAuthorities,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Whom {
+enum TrustedAuthorities {
     /// http needs no authorities.
-    Nobody,
+    None,
     Public,
-    These(Vec<u8>),
+    Only(Vec<u8>),
 }
 
 /// Sends requests. One for the process.
@@ -153,12 +153,12 @@ impl Web {
         if let Some(address) = url.host_str().filter(|_| url.domain().is_none()) {
             self.names.allowed(address, guarded).await.map_err(|why| Error::Refused(why.to_string()))?;
         }
-        let whom = match (url.scheme(), ca) {
-            ("http", _) => Whom::Nobody,
-            (_, Some(pem)) => Whom::These(pem.to_vec()),
-            (_, None) => Whom::Public,
+        let authorities = match (url.scheme(), ca) {
+            ("http", _) => TrustedAuthorities::None,
+            (_, Some(pem)) => TrustedAuthorities::Only(pem.to_vec()),
+            (_, None) => TrustedAuthorities::Public,
         };
-        let trust = Trust { guarded, whom };
+        let trust = Trust { guarded, authorities };
         let now = Instant::now();
         if let Some((used, client)) = self.clients().get_mut(&trust) {
             *used = now;
@@ -182,10 +182,10 @@ impl Web {
             .pool_max_idle_per_host(IDLE)
             .user_agent(concat!("ganglion/", env!("CARGO_PKG_VERSION")))
             .dns_resolver(Resolver { names: self.names.clone(), guarded: trust.guarded });
-        let builder = match &trust.whom {
-            Whom::Nobody => builder.tls_certs_only([]),
-            Whom::Public => builder,
-            Whom::These(pem) => builder.tls_certs_only(authorities(pem)?),
+        let builder = match &trust.authorities {
+            TrustedAuthorities::None => builder.tls_certs_only([]),
+            TrustedAuthorities::Public => builder,
+            TrustedAuthorities::Only(pem) => builder.tls_certs_only(authorities(pem)?),
         };
         builder.build().map_err(|error| Error::Unfit(format!("the certificates cannot be used: {}", root(&error))))
     }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `run`, `queue`, `backoff` | reconciles: queueing, concurrency, retries |
 //! | `watch`, `guard` | feeds of objects, converted to facts |
-//! | `store` | the shared state behind its lock, and the queues that a change wakes |
+//! | `store` | the shared state behind its lock, and the queues to which a change adds objects |
 //! | `context` | the dependencies that all controllers share |
 //! | `writer`, `error` | requests: timeout, leader fence, field managers, error classes |
 //! | `account`, `discovery` | requests as a service account; discovery of kinds |

@@ -4,6 +4,12 @@
 //! - A key is in the queue at most once. The number of objects bounds the queue, so `add` never has to refuse a key.
 //! - A key that is being processed is not handed out again before `done`. If it is added meanwhile, `done` queues it again.
 //! - Namespaces take turns: one with thousands of keys delays a key of another namespace by at most one of its own.
+//!
+//! `kube::runtime::applier` is slower: its scheduler rounds each key's time up to a millisecond, and the timer below it rounds
+//! up once more. With 50 loops at a sample a second, a sample waits 0.1 ms in the queues of Monitoring and Decision together
+//! (p95: 0.2), and 2.4 ms with appliers (p95: 3.5 to 4.2). The limit for taking it is 1.4 ms, a tenth of the latency to Decision.
+//! `hack/bench queue` measures this. An applier also has no order between keys, never calls a pass for an object that is gone, and
+//! does not report how many keys wait.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};

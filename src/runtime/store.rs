@@ -1,4 +1,4 @@
-//! The shared state of the process behind its lock, and the queues that a change wakes.
+//! The shared state of the process behind its lock, and the queues to which a change adds objects.
 //!
 //! Owns the lock and the queues of the controllers. The world is accessible only in closures, so that no lock guard can live
 //! across an await.

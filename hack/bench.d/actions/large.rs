@@ -1,21 +1,20 @@
 //! The operator on a large cluster: how fast it is ready, how much memory it has, and that it writes nothing when idle.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use k8s_openapi::jiff::Timestamp;
 use testkit::operator::Operator;
-use testkit::plane::cluster::Cluster;
 use testkit::plane::install::Installed;
 
+use super::start;
 use crate::audit::{Audit, tally};
 use crate::fleet;
-use crate::frame::{Bench, Bound, Progress, median, number, operator};
+use crate::frame::{Bench, Bound, Progress, default_garbage, number};
 
 const NODES: usize = 1_000;
 const DEPLOYMENTS: usize = 100;
 const REPLICAS: usize = 100;
-const STARTS: usize = 5;
 const IDLE: Duration = Duration::from_secs(30);
 
 /// How long the control plane's own controllers have to catch up with the pods that were just made.
@@ -23,11 +22,21 @@ const CATCH_UP: Duration = Duration::from_secs(20);
 
 pub async fn run(bench: &mut Bench) -> Result<()> {
     let audit = Audit::prepare(&bench.home("large")?, false)?;
-    let cluster = bench.plane("large", NODES, audit.options()).await?;
+    let cluster = bench.plane("large", NODES, &[audit.options(), &default_garbage()].concat()).await?;
     Installed::default().install(&cluster).await?;
     fleet::deployments(&cluster.client, &["large".to_owned()], DEPLOYMENTS, REPLICAS).await?;
     tokio::time::sleep(CATCH_UP).await;
-    let operator = starts(bench, &cluster).await?;
+    let size = format!("{NODES} nodes, {} pods", DEPLOYMENTS * REPLICAS);
+    let operator = start::measure(bench, &cluster, &audit, &size).await?;
+    if bench.wants("large") {
+        rest(bench, &audit, &operator, &size).await?;
+    }
+    operator.stop().await?;
+    cluster.down().await
+}
+
+/// What the operator does and needs once it runs.
+async fn rest(bench: &mut Bench, audit: &Audit, operator: &Operator, size: &str) -> Result<()> {
     let progress = Progress::spin(&format!("leaving the operator alone for {} s", IDLE.as_secs()));
     // What a start still has to do, such as taking the lease, is not idleness.
     tokio::time::sleep(Duration::from_secs(3)).await;
@@ -42,29 +51,7 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     }
     let idle = format!("idle operator: writes other than its lease, {} s", IDLE.as_secs());
     bench.claim(&idle, number(writes.len()), "writes", Bound::AtMost(0.0));
-    let size = format!("{NODES} nodes, {} pods", DEPLOYMENTS * REPLICAS);
     bench.claim(&format!("memory with {size}: resident"), operator.memory("VmRSS")?, "MiB", Bound::Below(100.0));
     bench.note("  at its highest", operator.memory("VmHWM")?, "MiB");
-    operator.stop().await?;
-    cluster.down().await
-}
-
-/// Starts it several times; the last one goes on running.
-async fn starts(bench: &mut Bench, cluster: &Cluster) -> Result<Operator> {
-    let progress = Progress::count("starting the operator", STARTS);
-    let mut times = Vec::new();
-    let mut running: Option<Operator> = None;
-    for start in 0..STARTS {
-        if let Some(before) = running.take() {
-            before.stop().await?;
-        }
-        let began = Instant::now();
-        running = Some(operator(bench, "large", cluster, &[]).await?);
-        times.push(began.elapsed().as_secs_f64());
-        progress.at(start + 1);
-    }
-    progress.end();
-    let name = format!("start to ready with {NODES} nodes, {} pods: median", DEPLOYMENTS * REPLICAS);
-    bench.claim(&name, median(&times), "s", Bound::Below(2.0));
-    running.context("the operator was not started")
+    Ok(())
 }

@@ -5,6 +5,7 @@ mod large;
 mod many;
 mod share;
 mod single;
+mod start;
 
 use anyhow::Result;
 
@@ -18,7 +19,8 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     if bench.wants("many") {
         many::run(bench).await?;
     }
-    if bench.wants("large") {
+    // The start is measured on the plane of the large part, and can be asked for alone.
+    if bench.wants("large") || bench.wants("start") {
         large::run(bench).await?;
     }
     Ok(())

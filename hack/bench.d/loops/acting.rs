@@ -21,7 +21,7 @@ use super::load::Load;
 use super::scene::{self, Pushed};
 use super::timeline::{Mark, Timeline};
 use crate::audit::{Audit, Request, tally};
-use crate::frame::{Bench, Progress, median, millis, number, operator, quantile};
+use crate::frame::{Bench, Progress, default_garbage, median, millis, number, operator, quantile};
 
 const NAMESPACE: &str = "acting";
 
@@ -44,7 +44,7 @@ struct Timed {
 
 pub async fn run(bench: &mut Bench) -> Result<()> {
     let audit = Audit::prepare(&bench.home("acting")?, false)?;
-    let cluster = bench.plane("acting", 1, &[audit.options(), &super::garbage()].concat()).await?;
+    let cluster = bench.plane("acting", 1, &[audit.options(), &default_garbage()].concat()).await?;
     Installed::default().install(&cluster).await?;
     scene::namespace(&cluster.client, NAMESPACE).await?;
     let operator = operator(bench, "acting", &cluster, &["--watch-namespace", NAMESPACE]).await?;

@@ -19,11 +19,6 @@ use anyhow::Result;
 
 use super::frame::Bench;
 
-/// Garbage collection as the components have it by default: Go's GOGC where it is unset. Other planes here collect less often.
-fn garbage() -> [String; 2] {
-    ["--gogc", "100"].map(String::from)
-}
-
 /// All parts, each on a control plane of its own.
 pub async fn run(bench: &mut Bench) -> Result<()> {
     if bench.wants("one") {

@@ -13,7 +13,7 @@ use testkit::plane::install::Installed;
 use super::bare::{self, Bare};
 use super::load::{Load, Round};
 use super::scene;
-use crate::frame::{Bench, Bound, Progress, median, number, operator};
+use crate::frame::{Bench, Bound, Progress, default_garbage, median, number, operator};
 
 const OURS: &str = "operator";
 const BARE: &str = "bare";
@@ -39,7 +39,7 @@ pub struct Compared {
 impl Sides {
     /// A plane with both programs, and so many loops for each, which decide and record but do not act.
     pub async fn open(bench: &Bench, part: &str, loops: usize) -> Result<Self> {
-        let cluster = bench.plane(part, 1, &super::garbage()).await?;
+        let cluster = bench.plane(part, 1, &default_garbage()).await?;
         Installed::default().install(&cluster).await?;
         scene::namespace(&cluster.client, OURS).await?;
         let operator = operator(bench, part, &cluster, &["--watch-namespace", OURS]).await?;

@@ -1,19 +1,12 @@
-//! One past decision, and its form in the status: one line of text.
-//!
-//! A line costs the API server a third of what an object with ten fields costs, and each decision writes the whole history
-//! (`hack/bench loops` measures it).
+//! One past decision.
 
-use std::borrow::Cow;
 use std::fmt::{Display, Formatter, Result as FmtResult};
 use std::str::FromStr;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::value::{Error as WordError, StrDeserializer};
-use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error as _};
-use serde::ser::{Serialize, Serializer};
 
 use super::Outcome;
+use super::line::{NotALine, line_in_status, part, time, variant, word};
 use crate::api::closed_loop::metric::Side;
 use crate::api::scalars::Number;
 
@@ -49,10 +42,7 @@ pub struct Entry {
     pub effect: Option<String>,
 }
 
-/// A line that is no entry.
-#[derive(Debug, thiserror::Error)]
-#[error("{0:?} is no entry of a history: {1}")]
-pub struct NotAnEntry(String, &'static str);
+line_in_status!(Entry);
 
 impl Display for Entry {
     fn fmt(&self, f: &mut Formatter<'_>) -> FmtResult {
@@ -70,10 +60,10 @@ impl Display for Entry {
 }
 
 impl FromStr for Entry {
-    type Err = NotAnEntry;
+    type Err = NotALine;
 
-    fn from_str(line: &str) -> Result<Self, NotAnEntry> {
-        let wrong = |what: &'static str| move || NotAnEntry(line.to_owned(), what);
+    fn from_str(line: &str) -> Result<Self, NotALine> {
+        let wrong = |what: &'static str| move || NotALine::new(line, what);
         let mut parts = line.splitn(4, SEPARATOR);
         let mut next = |what: &'static str| parts.next().ok_or_else(wrong(what));
         let (head, action, end) = (next("it is empty")?, next("no action")?, next("no outcome")?);
@@ -98,60 +88,8 @@ impl FromStr for Entry {
     }
 }
 
-/// A text without what separates words, so that each line that is written can be read.
-fn word(text: &str) -> Cow<'_, str> {
-    if text.is_empty() {
-        return "_".into();
-    }
-    if text.contains(is_no_word) { text.replace(is_no_word, "_").into() } else { text.into() }
-}
-
-fn is_no_word(character: char) -> bool {
-    character.is_whitespace() || character == '|'
-}
-
-/// A text without what separates parts.
-fn part(text: &str) -> Cow<'_, str> {
-    if text.contains('|') { text.replace('|', "/").into() } else { text.into() }
-}
-
 fn present(text: &str) -> Option<&str> {
     (text != NONE).then_some(text)
-}
-
-fn time(text: &str) -> Option<MicroTime> {
-    text.parse().ok().map(MicroTime)
-}
-
-/// The variant of an enum that is written as this word.
-fn variant<T: DeserializeOwned>(word: &str) -> Option<T> {
-    T::deserialize(StrDeserializer::<WordError>::new(word)).ok()
-}
-
-impl Serialize for Entry {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'de> Deserialize<'de> for Entry {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
-    }
-}
-
-impl JsonSchema for Entry {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> Cow<'static, str> {
-        "Entry".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"type": "string"})
-    }
 }
 
 #[cfg(test)]

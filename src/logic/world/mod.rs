@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `table`, `list` | the facts of one kind, which of two versions wins, which objects a complete list removes |
 //! | `tables` | the list of kinds |
-//! | `wakes` | which objects are requeued |
+//! | `requeue` | which objects are requeued |
 //! | `cluster`, `autoscalers`, `actions`, `loops` | which objects a change of each kind requeues, and the queries of planners |
 //! | `index`, `slots`, `expressions` | data derived from WorkloadActions and pods |
 

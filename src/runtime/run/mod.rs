@@ -1,6 +1,6 @@
 //! Runs a controller: concurrency, backoff after failures, metrics, panics, shutdown.
 //!
-//! `kube::runtime::applier` does the same; what it would add to the latency of each hop has not been measured.
+//! `kube::runtime::applier` does most of this, but adds more than 1 ms to each wake-up: `queue` has the figures.
 
 use std::collections::HashMap;
 use std::future::Future;

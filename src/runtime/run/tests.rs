@@ -1,4 +1,4 @@
-//! How a controller is run: order, bounds, failures, the end.
+//! How a controller is run: concurrency, backoff, panics, shutdown.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,7 +7,7 @@ use super::*;
 
 type Script = dyn Fn(usize) -> PassResult + Send + Sync;
 
-/// A controller that does what it is told, and remembers when it was asked.
+/// A controller whose passes return what a script says. Records when each pass began.
 struct Scripted {
     script: Box<Script>,
     takes: Duration,

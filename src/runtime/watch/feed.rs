@@ -1,4 +1,6 @@
 //! The watch of one kind: applies its events to the store, and recovers from failures.
+//!
+//! Owns the backoff of this watch, and the reads of objects that no watch event has confirmed.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -21,20 +23,20 @@ use crate::metrics::{KindLabel, Metrics, WatchLabels};
 use crate::runtime::guard::Guard;
 use crate::runtime::store::Store;
 
-/// Seconds after which the server ends a watch. kube gives up a silent watch five seconds later.
+/// Seconds after which the server ends one watch request. kube gives a silent watch up five seconds later.
 const WATCH_SECONDS: u32 = 145;
 
-/// Objects in one page of a list. Converting a page to facts needs several times the memory of its text, which the allocator
-/// rarely returns.
+/// Objects in one page of a list. Converting a page to facts needs several times the memory of its text, and allocators
+/// return little of that to the system.
 const PAGE: u32 = 250;
 
-/// Backoff between two attempts: first and longest pause.
+/// Backoff between two attempts: first and maximum pause.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 
-/// How often to check whether an optional kind is installed now.
+/// How often to check whether an optional kind has been installed.
 const LOOK: Duration = Duration::from_secs(15);
 
-/// A watch of objects `K` that stores facts `F`.
+/// One watch of objects `K`, which the store keeps as facts `F`.
 pub struct Feed<K, F> {
     api: Api<Guard<K>>,
     namespace: Option<String>,
@@ -42,20 +44,20 @@ pub struct Feed<K, F> {
     store: Store,
     metrics: Metrics,
     awaited: Awaited,
-    /// Consecutive failures.
+    /// Failures in a row.
     failures: u32,
-    /// The part of the current list that has arrived.
+    /// The objects that the current list has delivered so far; none once the watch follows changes.
     list: Option<Listing<F>>,
-    /// Reads objects that no watch has confirmed.
+    /// The reads of objects that no watch event has confirmed.
     look_up: JoinSet<()>,
 }
 
 /// Why a watcher is replaced by a new one.
-enum GivenUp {
-    /// The watcher cannot continue.
+enum Replaced {
+    /// The watcher cannot recover.
     Broken,
-    /// The API server does not know the kind (404), or a right is missing (403).
-    NotThere(u16),
+    /// The API server has no such kind (404), or does not allow the operator to list or watch it (403).
+    Unavailable(u16),
 }
 
 impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
@@ -71,60 +73,60 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
         Self { api, namespace, timeout, store, metrics, awaited, failures: 0, list: None, look_up }
     }
 
-    /// Watches until the future is dropped.
+    /// Watches until it is dropped.
     pub async fn run(mut self) {
         loop {
-            if let GivenUp::NotThere(_) = self.follow().await {
+            if let Replaced::Unavailable(_) = self.follow().await {
                 self.back_off().await;
             }
         }
     }
 
-    /// Watches while the kind is installed. A missing kind is not reported; a missing right is reported once.
+    /// Watches while the kind is installed. Does not report a kind that is not installed; reports a missing permission once.
     pub async fn run_while_installed(mut self) {
-        let mut complained = false;
+        let mut reported = false;
         loop {
-            let GivenUp::NotThere(code) = self.follow().await else { continue };
-            let nothing = self.store.read(|world| world.begin_list::<F>(self.namespace.as_deref()));
-            self.store.end_list(nothing);
+            let Replaced::Unavailable(code) = self.follow().await else { continue };
+            let empty = self.store.read(|world| world.begin_list::<F>(self.namespace.as_deref()));
+            self.store.end_list(empty);
             self.synced();
-            if code == 403 && !complained {
-                complained = true;
-                warn!(kind = F::KIND, "objects of this kind are ignored: the verbs list and watch are not granted");
+            if code == 403 && !reported {
+                reported = true;
+                warn!(kind = F::KIND, "objects of this kind are not looked at: list and watch are not granted");
             }
             sleep(LOOK.mul_f64(1.0 + 0.2 * fastrand::f64())).await;
         }
     }
 
     /// Follows one watcher until another one is needed.
-    async fn follow(&mut self) -> GivenUp {
+    async fn follow(&mut self) -> Replaced {
         let config = watcher::Config { page_size: Some(PAGE), ..watcher::Config::default() }.timeout(WATCH_SECONDS);
         let mut events = pin!(watcher(self.api.clone(), config));
         self.list = None;
         loop {
-            // After the list, the watcher itself limits the time without events.
+            // After the list, the watcher itself gives a silent connection up.
             let next = match self.list {
                 Some(_) => timeout(self.timeout, events.next()).await,
                 None => Ok(events.next().await),
             };
             match next {
-                Ok(Some(Ok(event))) => self.take_in(event),
+                Ok(Some(Ok(event))) => self.handle(event),
                 Ok(Some(Err(error))) => {
-                    if let Some(given_up) = self.failed(&error).await {
-                        return given_up;
+                    if let Some(replaced) = self.failed(&error).await {
+                        return replaced;
                     }
                 }
-                Ok(None) => return GivenUp::Broken,
+                Ok(None) => return Replaced::Broken,
                 Err(_) => {
                     self.report("timeout", &format!("no answer within {:?}", self.timeout));
                     self.back_off().await;
-                    return GivenUp::Broken;
+                    return Replaced::Broken;
                 }
             }
         }
     }
 
-    fn take_in(&mut self, event: Event<Guard<K>>) {
+    fn handle(&mut self, event: Event<Guard<K>>) {
         match event {
             Event::Init => self.list = Some(self.store.read(|world| world.begin_list::<F>(self.namespace.as_deref()))),
             Event::InitApply(object) => {
@@ -165,15 +167,16 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
         })
     }
 
-    /// Reports readiness: the first list has arrived, or the kind is not installed.
+    /// The first list is complete, or the kind is not installed.
     fn synced(&mut self) {
         if self.awaited.ready() {
             debug!(kind = F::KIND, namespace = self.namespace, "cache filled");
         }
     }
 
-    /// Reads the objects that only our own requests reported while the list was being fetched, now and once all requests from
-    /// before the list are answered: the watch does not report objects that were deleted before the list.
+    /// Reads the objects that only answers to our own requests have shown: an object that was deleted before the list began
+    /// appears neither in the list nor in the watch that follows it. Reads them once more when every request that was sent before
+    /// the list has been answered or has timed out.
     fn look_up_unconfirmed(&mut self) {
         let look_up = LookUp { api: self.api.clone(), store: self.store.clone(), timeout: self.timeout };
         let namespace = self.namespace.clone();
@@ -185,19 +188,19 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
         });
     }
 
-    /// Waits for the backoff. The watcher may have to be replaced.
-    async fn failed(&mut self, error: &watcher::Error) -> Option<GivenUp> {
-        let given_up = match code(error) {
-            Some(code @ (403 | 404)) => Some(GivenUp::NotThere(code)),
-            // kube would request the same version again.
-            Some(410) if matches!(error, watcher::Error::WatchStartFailed(_)) => Some(GivenUp::Broken),
+    /// Handles an error of the watcher: reports it and waits for the backoff. Returns a value if the watcher has to be replaced.
+    async fn failed(&mut self, error: &watcher::Error) -> Option<Replaced> {
+        let replaced = match code(error) {
+            Some(code @ (403 | 404)) => Some(Replaced::Unavailable(code)),
+            // kube would start the watch at the same, expired version again.
+            Some(410) if matches!(error, watcher::Error::WatchStartFailed(_)) => Some(Replaced::Broken),
             _ => None,
         };
         self.report(reason(error), &error.to_string());
-        if !matches!(given_up, Some(GivenUp::NotThere(_))) {
+        if !matches!(replaced, Some(Replaced::Unavailable(_))) {
             self.back_off().await;
         }
-        given_up
+        replaced
     }
 
     fn report(&self, reason: &'static str, error: &str) {
@@ -206,7 +209,7 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
         if matches!(reason, "expired" | "not_there") {
             debug!(kind = F::KIND, namespace = self.namespace, error, "watch ended");
         } else {
-            warn!(kind = F::KIND, namespace = self.namespace, error, "watch failed, retrying");
+            warn!(kind = F::KIND, namespace = self.namespace, error, "watch failed, trying again");
         }
     }
 
@@ -217,7 +220,7 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
     }
 }
 
-/// The HTTP status of an error of the API server, if any.
+/// The HTTP status code of an error that the API server returned.
 fn code(error: &watcher::Error) -> Option<u16> {
     match error {
         watcher::Error::InitialListFailed(kube::Error::Api(status))
@@ -231,7 +234,7 @@ fn code(error: &watcher::Error) -> Option<u16> {
     }
 }
 
-/// The label in metrics.
+/// The reason label in metrics.
 fn reason(error: &watcher::Error) -> &'static str {
     match (error, code(error)) {
         (watcher::Error::NoResourceVersion, _) => "no_version",
@@ -243,7 +246,7 @@ fn reason(error: &watcher::Error) -> &'static str {
     }
 }
 
-/// Reads objects that are known only from answers to our own requests.
+/// Reads objects that only answers to our own requests have shown.
 struct LookUp<K> {
     api: Api<Guard<K>>,
     store: Store,
@@ -256,7 +259,7 @@ impl<K: Watched> LookUp<K> {
             match timeout(self.timeout, self.one(&id)).await {
                 Ok(Ok(Some(Guard(Ok(found))))) => self.store.apply(F::from(found), Origin::Own),
                 Ok(Ok(None)) => self.store.remove::<F>(&Identity { version: String::new(), ..id }),
-                // The watch reports objects that do not parse. An object that cannot be read now is read after the next list.
+                // The watch reports an object that does not parse. A read that failed is repeated after the next list.
                 Ok(Ok(Some(Guard(Err(_)))) | Err(_)) | Err(_) => {}
             }
         }

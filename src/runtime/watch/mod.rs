@@ -1,7 +1,8 @@
-//! Feeds: one `kube::runtime::watcher` for each kind and watched namespace. Objects are converted to facts and kept in the store.
+//! Feeds: one `kube::runtime::watcher` for each kind and watched namespace. Each object is converted to a slim fact before it
+//! is stored.
 //!
-//! Owns the backoff of each watch, its timeouts, the removal of objects that a complete list does not contain, and readiness.
-//! `caches` lists the kinds.
+//! Owns the backoff and the time limits of each watch, what a complete list removes from the store, and readiness. `caches` has
+//! the list of kinds.
 
 mod feed;
 mod pace;
@@ -27,16 +28,16 @@ pub use ready::Readiness;
 pub trait Watched: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + 'static {}
 impl<K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + 'static> Watched for K {}
 
-/// Options of the watches.
+/// WatchOptions of the watches.
 #[derive(Clone)]
 pub struct WatchOptions {
-    /// Watch only these namespaces; all if empty. Cluster-scoped objects are always watched.
+    /// Watch only these namespaces; all if empty. Cluster-scoped kinds are always watched.
     pub namespaces: Vec<String>,
-    /// Timeout of a request.
+    /// Time limit of one request.
     pub timeout: Duration,
 }
 
-/// All watches of the process. They end when this is dropped.
+/// Every watch of the process. Dropping it ends them.
 pub struct Feeds {
     client: Client,
     options: WatchOptions,
@@ -48,7 +49,7 @@ pub struct Feeds {
 }
 
 impl Feeds {
-    /// A set without watches. Watches run until `stop`.
+    /// Without any watch. The watches that are added run until `stop` is cancelled.
     #[must_use]
     pub fn new(
         client: &Client,
@@ -61,7 +62,7 @@ impl Feeds {
         Self { client, options, store, ready: Readiness::default(), metrics, stop, tasks: JoinSet::new() }
     }
 
-    /// Reports whether every watch has delivered its first list.
+    /// The readiness of all watches.
     #[must_use]
     pub fn ready(&self) -> Readiness {
         self.ready.clone()
@@ -73,28 +74,28 @@ impl Feeds {
         self.spawn(feed.run());
     }
 
-    /// Watches a kind.
+    /// Watches a namespaced kind.
     pub fn namespaced<K: Watched + Resource<Scope = NamespaceResourceScope>, F: Indexed + From<K>>(&mut self) {
-        for (api, namespace) in self.apis() {
+        for (api, namespace) in self.places() {
             let feed = self.feed::<K, F>(api, namespace);
             self.spawn(feed.run());
         }
     }
 
-    /// Watches an optional kind while it is installed.
+    /// Watches an optional kind while it is installed. It may be installed and removed at any time.
     pub fn optional<K: Watched + Resource<Scope = NamespaceResourceScope>, F: Indexed + From<K>>(&mut self) {
-        for (api, namespace) in self.apis() {
+        for (api, namespace) in self.places() {
             let feed = self.feed::<K, F>(api, namespace);
             self.spawn(feed.run_while_installed());
         }
     }
 
-    /// Returns when every watch has ended after `stop`.
+    /// Returns when every watch has ended, after `stop`.
     pub async fn ended(&mut self) {
         while self.tasks.join_next().await.is_some() {}
     }
 
-    fn apis<K: Watched + Resource<Scope = NamespaceResourceScope>>(&self) -> Vec<(Api<Guard<K>>, Option<String>)> {
+    fn places<K: Watched + Resource<Scope = NamespaceResourceScope>>(&self) -> Vec<(Api<Guard<K>>, Option<String>)> {
         if self.options.namespaces.is_empty() {
             return vec![(Api::all(self.client.clone()), None)];
         }

@@ -1,7 +1,7 @@
 //! Limits how often a watch of one path is started.
 //!
-//! `kube::runtime::watcher` starts the next watch at once if the server ends one without an event, and reports nothing. A
-//! server, or a proxy in front of it, that ends every watch at once would be called as fast as it answers.
+//! `kube::runtime::watcher` starts the next watch without a pause or a report if the server ends one without an event. If the
+//! server, or a proxy in front of it, ended every watch immediately, the operator would send requests as fast as it answers.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,16 +16,17 @@ use tower::service_fn;
 /// Minimum time between the starts of two watches of the same path.
 const PACE: Duration = Duration::from_secs(1);
 
-type Begun = Arc<Mutex<HashMap<String, Instant>>>;
+/// When the last watch of each path was, or will be, started.
+type Starts = Arc<Mutex<HashMap<String, Instant>>>;
 
-/// A client that starts watches no faster than that.
+/// A client that delays the start of a watch until [`PACE`] has passed since the last one.
 pub fn paced(client: Client) -> Client {
     let namespace = client.default_namespace().to_owned();
-    let begun = Begun::default();
+    let starts = Starts::default();
     let service = service_fn(move |request: Request<Body>| {
-        let (client, begun) = (client.clone(), Arc::clone(&begun));
+        let (client, starts) = (client.clone(), Arc::clone(&starts));
         async move {
-            if let Some(at) = turn(&begun, &request) {
+            if let Some(at) = start_at(&starts, &request) {
                 sleep_until(at).await;
             }
             client.send(request).await
@@ -34,13 +35,13 @@ pub fn paced(client: Client) -> Client {
     Client::new(service, namespace)
 }
 
-/// When this request may be sent, if it starts a watch.
-fn turn(begun: &Begun, request: &Request<Body>) -> Option<Instant> {
+/// When this request may be sent; none if it starts no watch.
+fn start_at(starts: &Starts, request: &Request<Body>) -> Option<Instant> {
     let uri = request.uri();
     uri.query().filter(|query| query.split('&').any(|pair| pair == "watch=true" || pair == "watch=1"))?;
-    let mut begun = begun.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut starts = starts.lock().unwrap_or_else(PoisonError::into_inner);
     let now = Instant::now();
-    let at = begun.get(uri.path()).map_or(now, |last| (*last + PACE).max(now));
-    begun.insert(uri.path().to_owned(), at);
+    let at = starts.get(uri.path()).map_or(now, |last| (*last + PACE).max(now));
+    starts.insert(uri.path().to_owned(), at);
     Some(at)
 }

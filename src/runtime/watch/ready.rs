@@ -5,22 +5,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-/// Reports whether every watch has delivered its first list. Cheap to clone.
+/// Tells whether every watch has delivered its first list; cheap to clone.
 #[derive(Clone, Default)]
-pub struct Readiness(Arc<AwaitedCount>);
+pub struct Readiness(Arc<Inner>);
 
-/// How many watches have not delivered their first list yet.
 #[derive(Default)]
-struct AwaitedCount {
-    awaited: AtomicUsize,
+struct Inner {
+    /// Watches without a first list.
+    missing: AtomicUsize,
     changed: Notify,
 }
 
 impl Readiness {
-    /// Every watch has delivered its first list.
+    /// Whether every watch has delivered its first list.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.0.awaited.load(Ordering::Acquire) == 0
+        self.0.missing.load(Ordering::Acquire) == 0
     }
 
     /// Returns when every watch has delivered its first list.
@@ -34,9 +34,9 @@ impl Readiness {
         }
     }
 
-    /// Registers a watch, which counts as missing until the returned value reports that it is ready.
+    /// Registers a watch. It counts as missing until [`Awaited::ready`] is called.
     pub(super) fn expect_one(&self) -> Awaited {
-        self.0.awaited.fetch_add(1, Ordering::AcqRel);
+        self.0.missing.fetch_add(1, Ordering::AcqRel);
         Awaited(Some(self.clone()))
     }
 }
@@ -45,10 +45,10 @@ impl Readiness {
 pub(super) struct Awaited(Option<Readiness>);
 
 impl Awaited {
-    /// Reports its first list. Returns true the first time.
+    /// Reports the first list. Returns true for the first call, false for later ones.
     pub fn ready(&mut self) -> bool {
         let Some(all) = self.0.take() else { return false };
-        if all.0.awaited.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if all.0.missing.fetch_sub(1, Ordering::AcqRel) == 1 {
             all.0.changed.notify_waiters();
         }
         true

@@ -1,4 +1,4 @@
-//! The watches against a small pretended API server: pages, broken watches, objects that do not parse, readiness.
+//! The watches against a simulated API server: pages, broken watches, objects that do not parse, readiness.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex as StdMutex};
@@ -16,15 +16,15 @@ use crate::api::workload_action::WorkloadAction;
 use crate::logic::facts::{Identity, Key, PodFact};
 use crate::logic::world::{Origin, World};
 
-/// What is asked of the pretended server, and what it says. A watch stays open until it is ended.
+/// A simulated API server: the requests it received and its answers. A watch stays open until the test ends it.
 #[derive(Clone, Default)]
-struct Server(Arc<StdMutex<State_>>);
+struct Server(Arc<StdMutex<Script>>);
 
 #[derive(Default)]
-struct State_ {
+struct Script {
     /// Lists by path: pages of objects, and the version of the list.
     lists: HashMap<String, (Vec<Vec<Value>>, u64)>,
-    /// Requests as they came.
+    /// Requests in order of arrival.
     asked: Vec<String>,
     /// Open watches by path.
     watches: HashMap<String, mpsc::UnboundedSender<String>>,

@@ -24,6 +24,8 @@ const FAREWELL: Duration = Duration::from_secs(60);
 pub struct Operator {
     /// Where its kubeconfig, its log and its record lie.
     home: PathBuf,
+    /// The operator's own where there is none.
+    program: Option<PathBuf>,
     arguments: Vec<String>,
     port: u16,
     keep: bool,
@@ -34,14 +36,24 @@ impl Operator {
     /// Prepares an operator that reaches the API server by this kubeconfig, with its files in this directory; `more` are
     /// further options of `ganglion run`.
     pub fn prepare(home: &Path, kubeconfig: &str, more: &[&str]) -> Result<Self> {
+        Self::process(home, kubeconfig, None, &[&["run", "--log", "text"], more].concat())
+    }
+
+    /// Prepares another program to be started and awaited in the same way. Its first argument is this command; it takes
+    /// `--kubeconfig` and `--bind`, and answers `/readyz`.
+    pub fn other(program: PathBuf, command: &str, home: &Path, kubeconfig: &str) -> Result<Self> {
+        Self::process(home, kubeconfig, Some(program), &[command])
+    }
+
+    fn process(home: &Path, kubeconfig: &str, program: Option<PathBuf>, words: &[&str]) -> Result<Self> {
         fs::create_dir_all(home)?;
         let file = home.join("kubeconfig");
         write_private(&file, kubeconfig)?;
         let port = free_port()?;
         let (file, bind) = (file.display().to_string(), format!("127.0.0.1:{port}"));
-        let options = ["run", "--log", "text", "--kubeconfig", &file, "--bind", &bind];
-        let arguments = options.iter().chain(more).map(|text| (*text).to_owned()).collect();
-        let operator = Self { home: home.to_owned(), arguments, port, keep: false, child: None };
+        let options = ["--kubeconfig", &file, "--bind", &bind];
+        let arguments = words.iter().chain(&options).map(|text| (*text).to_owned()).collect();
+        let operator = Self { home: home.to_owned(), program, arguments, port, keep: false, child: None };
         File::create(operator.log())?;
         Ok(operator)
     }
@@ -69,7 +81,7 @@ impl Operator {
                 command
             }
         };
-        command.arg(program()?).args(&self.arguments);
+        command.arg(self.program.clone().map_or_else(program, Ok)?).args(&self.arguments);
         command.env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default()).env("RUST_BACKTRACE", "1");
         // As kustomize/base has it.
         command.env("MALLOC_ARENA_MAX", "2");

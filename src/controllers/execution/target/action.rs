@@ -82,7 +82,7 @@ pub async fn act(
     Ok(None)
 }
 
-/// Stores the API server's answer at once, which also wakes the controller of the action.
+/// Stores the API server's answer at once, which also requeues the action.
 fn take_in(controller: &ExecutionController, action: WorkloadAction) -> Arc<WorkloadAction> {
     controller.ctx.store.apply(action.clone(), Origin::Own);
     Arc::new(action)

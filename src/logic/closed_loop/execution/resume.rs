@@ -65,7 +65,7 @@ fn is_wanted(context: &ExecutionContext, claim: &Claim) -> bool {
 
 fn under_way(context: &ExecutionContext, claim: &Claim, message: String) -> ExecutionStep {
     let begun = context.status.state == Some(ExecutionState::Executing);
-    // Pods are polled; the end of a WorkloadAction wakes the loop.
+    // Pods are polled; the end of a WorkloadAction requeues the Execution.
     let asks = claim.action.resize.is_some();
     if begun && (!asks || context.status.message.as_ref() == Some(&message)) {
         let soon = later(context.now, POLL);

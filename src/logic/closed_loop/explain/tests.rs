@@ -84,7 +84,7 @@ fn family() -> Family {
             "tag": {"time": at(3), "sequence": 17}, "seq": 2, "message": "React to memory",
             "chosen": {"seq": 2, "metric": "memory", "side": "Low", "rung": 0, "do": rung, "at": at(3),
                 "executor": "e", "mode": "Auto"},
-            "rejected": [{"metric": "cpu", "side": "Low", "reason": "Outranked", "message": "another alarm is served first"}],
+            "rejected": ["Low cpu Outranked: another alarm is served first"],
             "limits": {"dwellUntil": "2026-11-21T10:01:03.000000Z", "budgetLeft": 4},
             "history": [first, second],
         }),
@@ -175,7 +175,7 @@ fn what_the_user_could_do_is_said() {
     let mode = |mode: &str| set("/parent/spec/mode", json!(mode));
     let limited = "2 2026-11-21T10:00:03.000000Z Low memory 40 rung 0 | scale by 1, at most 10 | Limited";
     let state = |state: &str| set("/execution/status/state", json!(state));
-    let passed = |reason: &str| set("/decision/status/rejected/0/reason", json!(reason));
+    let passed = |reason: &str| set("/decision/status/rejected", json!([format!("Low cpu {reason}: why")]));
     for ((path, value), words) in [
         (mode("DryRun"), "kubectl patch loop web -n shop --type merge -p '{\"spec\":{\"mode\":\"Auto\"}}'"),
         (mode("Paused"), "To resume it:      kubectl patch loop web"),

@@ -1,0 +1,96 @@
+//! The start of the operator, beside the start of bare watchers of the same kinds: in turns on one control plane, each a process
+//! of its own, from its start until `/readyz` says yes.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::jiff::Timestamp;
+use testkit::operator::Operator;
+use testkit::plane::cluster::Cluster;
+use testkit::plane::install::token;
+use testkit::plane::kubeconfig;
+
+use crate::audit::{Audit, tally};
+use crate::frame::{Bench, Bound, Progress, median};
+
+/// Rounds, and starts of each side in a round.
+const ROUNDS: usize = 3;
+const STARTS: usize = 5;
+
+/// How many times the bare watchers' time the operator may take.
+const TIMES: f64 = 1.5;
+
+/// One start.
+struct Start {
+    seconds: f64,
+    /// Processor time of the process until then, which a busy machine changes less.
+    processor: f64,
+    from: Timestamp,
+    to: Timestamp,
+}
+
+/// Starts both in turns. The last operator goes on running.
+pub async fn measure(bench: &mut Bench, cluster: &Cluster, audit: &Audit, size: &str) -> Result<Operator> {
+    let progress = Progress::count("starting bare watchers and the operator in turns", ROUNDS * STARTS);
+    let (mut bare, mut ours) = (Vec::new(), Vec::new());
+    let mut running: Option<Operator> = None;
+    for turn in 0..ROUNDS * STARTS {
+        if let Some(before) = running.take() {
+            before.stop().await?;
+        }
+        // With the operator's account, so that the API server records and checks the requests of both in the same way.
+        let access = kubeconfig::direct(&cluster.config, &token(&cluster.client).await?);
+        let mut watchers = Operator::other(std::env::current_exe()?, "watchers", &bench.home("watchers")?, &access)?;
+        bare.push(start(&mut watchers).await?);
+        watchers.stop().await?;
+        let mut operator = Operator::installed(cluster, &bench.home("large")?, &[]).await?;
+        ours.push(start(&mut operator).await?);
+        running = Some(operator);
+        progress.at(turn + 1);
+    }
+    progress.end();
+    same_lists(audit, bare.last(), ours.last()).await?;
+    report(bench, size, &bare, &ours);
+    running.context("the operator was not started")
+}
+
+async fn start(process: &mut Operator) -> Result<Start> {
+    let (from, clock) = (Timestamp::now(), Instant::now());
+    process.start()?;
+    process.ready().await?;
+    let seconds = clock.elapsed().as_secs_f64();
+    Ok(Start { seconds, processor: process.processor_seconds()?, from, to: Timestamp::now() })
+}
+
+/// The time of a side is the median of its rounds, and that of a round the median of its starts.
+fn report(bench: &mut Bench, size: &str, bare: &[Start], ours: &[Start]) {
+    let middle = |starts: &[Start], of: fn(&Start) -> f64| median(&starts.iter().map(of).collect::<Vec<_>>());
+    let rounds = |starts: &[Start]| -> Vec<f64> {
+        starts.chunks(STARTS).map(|round| middle(round, |start| start.seconds)).collect()
+    };
+    let (bare_rounds, our_rounds) = (rounds(bare), rounds(ours));
+    let (bare_seconds, seconds) = (median(&bare_rounds), median(&our_rounds));
+    let title = format!("start to ready with {size}, {ROUNDS} rounds");
+    bench.claim(&format!("{title}: median"), seconds, "s", Bound::Below(2.0));
+    bench.claim("  operator by bare watchers of the same kinds", seconds / bare_seconds, "times", Bound::AtMost(TIMES));
+    for (index, (bare, ours)) in bare_rounds.iter().zip(&our_rounds).enumerate() {
+        bench.note(&format!("  in round {} alone", index + 1), ours / bare, "times");
+    }
+    bench.note("  bare watchers: median", bare_seconds, "s");
+    bench.note("  processor time: operator", middle(ours, |start| start.processor), "s");
+    bench.note("  processor time: bare watchers", middle(bare, |start| start.processor), "s");
+}
+
+/// Makes sure that both sides list the same kinds, in as many pages.
+async fn same_lists(audit: &Audit, bare: Option<&Start>, ours: Option<&Start>) -> Result<()> {
+    let mut lists: Vec<BTreeMap<String, usize>> = Vec::new();
+    for start in [bare, ours].into_iter().flatten() {
+        let requests = audit.between(start.from, start.to).await?;
+        lists.push(tally(requests.iter().filter(|one| one.verb == "list")).into_iter().collect());
+    }
+    let [bare, ours] = lists.as_slice() else { anyhow::bail!("nothing was started") };
+    ensure!(!ours.is_empty(), "the API server's record has no list of the operator");
+    ensure!(bare == ours, "the bare watchers sent other lists than the operator:\n{bare:?}\n{ours:?}");
+    Ok(())
+}

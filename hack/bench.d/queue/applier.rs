@@ -1,0 +1,142 @@
+//! A controller run by `kube::runtime::applier`: what the operator would have in the place of `runtime::queue` and
+//! `runtime::run`, as far as an applier can do it.
+//!
+//! What is missing: turns between namespaces, the number of waiting keys, and passes over objects that are gone.
+
+use std::convert::Infallible;
+use std::fmt::Debug;
+use std::marker::PhantomData;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures::channel::mpsc::UnboundedReceiver;
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
+use ganglion::logic::facts::{Identity, Key};
+use ganglion::metrics::Metrics;
+use ganglion::runtime::backoff::Backoff;
+use ganglion::runtime::error::{Class, Error};
+use ganglion::runtime::run::{Action as Next, Controller, Run};
+use k8s_openapi::NamespaceResourceScope;
+use kube::Resource;
+use kube::core::PartialObjectMeta;
+use kube::runtime::applier;
+use kube::runtime::controller::{Action, Config, Error as ApplierError};
+use kube::runtime::reflector::{ObjectRef, Store, store::Writer};
+use kube::runtime::watcher::Event;
+use tokio::task::JoinSet;
+use tracing::{debug, error};
+
+/// A kind whose objects can be reconciled.
+pub trait Kind:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + Send + Sync + 'static
+{
+}
+impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + Send + Sync + 'static> Kind for K {}
+
+/// The names of the objects of one kind: an applier reconciles no other.
+pub struct Known<K: Kind>(Writer<PartialObjectMeta<K>>);
+
+impl<K: Kind> Known<K> {
+    /// A store with these objects.
+    pub fn all(keys: &[Key]) -> Self {
+        let mut writer = Writer::new(());
+        writer.apply_watcher_event(&Event::Init);
+        for Key { namespace, name } in keys {
+            let mut object = PartialObjectMeta { types: None, metadata: Default::default(), _phantom: PhantomData };
+            object.metadata.namespace = Some(namespace.clone());
+            object.metadata.name = Some(name.clone());
+            writer.apply_watcher_event(&Event::InitApply(object));
+        }
+        writer.apply_watcher_event(&Event::InitDone);
+        Self(writer)
+    }
+}
+
+/// What all passes of one controller share.
+struct Shared<C> {
+    controller: Arc<C>,
+    metrics: Metrics,
+    backoff: Mutex<Backoff<Key>>,
+}
+
+impl<C> Shared<C> {
+    fn backoff(&self) -> MutexGuard<'_, Backoff<Key>> {
+        self.backoff.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Runs a controller until it is stopped and its last pass has ended.
+pub async fn run<C: Controller>(controller: Arc<C>, keys: UnboundedReceiver<Key>, known: Known<C::Kind>, run: Run)
+where
+    C::Kind: Kind,
+{
+    let reference = |key: Key| ObjectRef::<PartialObjectMeta<C::Kind>>::new(&key.name).within(&key.namespace);
+    let queue = keys.map(move |key| Ok::<_, Infallible>(reference(key))).take_until(run.stop.cancelled_owned());
+    let config = Config::default().concurrency(u16::try_from(run.concurrency).unwrap_or(u16::MAX));
+    let shared = Arc::new(Shared { controller, metrics: run.metrics, backoff: Mutex::default() });
+    let store: Store<_> = known.0.as_reader();
+    let passes = applier(pass::<C>, delay_after_error::<C>, shared, store, queue, config);
+    passes
+        .for_each(|ended| async move {
+            if let Err(ApplierError::ObjectNotFound(object)) = ended {
+                debug!(controller = C::NAME, %object, "not known to the store");
+            }
+        })
+        .await;
+}
+
+/// One pass, in a task of its own: a panic ends this pass only, and passes of one controller use several processors.
+fn pass<C: Controller>(
+    object: Arc<PartialObjectMeta<C::Kind>>,
+    shared: Arc<Shared<C>>,
+) -> BoxFuture<'static, Result<Action, Error>>
+where
+    C::Kind: Kind,
+{
+    let key = Identity::from(&object.metadata).key;
+    let mut task = JoinSet::new();
+    task.spawn(Arc::clone(&shared.controller).reconcile(key.clone()));
+    async move {
+        let begun = Instant::now();
+        let (result, word) = match task.join_next().await {
+            Some(Ok(Ok(requeue))) => (Ok(requeue), "ok"),
+            Some(Ok(Err(error))) => {
+                let word = error.class().word();
+                (Err(error), word)
+            }
+            Some(Err(failure)) => {
+                error!(controller = C::NAME, %failure, "a pass ended by a fault of this program");
+                (Err(Error::Broken), "panic")
+            }
+            None => (Err(Error::Broken), "panic"),
+        };
+        shared.metrics.reconciled(C::NAME, word, begun.elapsed());
+        let requeue = result?;
+        shared.backoff().forget(&key);
+        Ok(match requeue {
+            Next::AwaitChange => Action::await_change(),
+            Next::RequeueAfter(delay) => Action::requeue(delay),
+        })
+    }
+    .boxed()
+}
+
+/// When a pass that failed is tried again.
+fn delay_after_error<C: Controller>(
+    object: Arc<PartialObjectMeta<C::Kind>>,
+    error: &Error,
+    shared: Arc<Shared<C>>,
+) -> Action
+where
+    C::Kind: Kind,
+{
+    let key = Identity::from(&object.metadata).key;
+    debug!(controller = C::NAME, object = %key, reason = error.reason(), %error, "pass failed");
+    let backoff = shared.backoff().failed(key, fastrand::f64());
+    Action::requeue(match error.class() {
+        Class::Retry => backoff,
+        Class::After(pause) => backoff.max(pause),
+        Class::Terminal => backoff.max(Duration::from_secs(60)),
+    })
+}

@@ -1,0 +1,109 @@
+//! What the passes of both sides do, and how late each began.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ganglion::logic::facts::Key;
+use ganglion::runtime::run::{Action, PassResult};
+use tokio::sync::mpsc::UnboundedSender;
+
+/// Stages of the longest chain: Monitoring, Decision, Execution.
+pub const STAGES: usize = 3;
+
+/// What a pass does.
+#[derive(Clone)]
+pub struct Work {
+    /// How many stages a chain has.
+    pub stages: usize,
+    /// How long a pass takes, in microseconds; from where to where by chance.
+    pub takes: Range<u64>,
+    /// The pass asks for another one after this time, as often as [`Passes::repeat`] says.
+    pub requeue: Option<Duration>,
+}
+
+/// Adds keys to the queue of a stage.
+pub type Add = Box<dyn Fn(&[Key]) + Send + Sync>;
+
+/// One pass that began.
+pub struct Mark {
+    pub stage: usize,
+    /// Time that the key spent in queues, of the earlier stages as well.
+    pub waited: Duration,
+}
+
+/// A key in a queue.
+#[derive(Clone, Copy)]
+struct Due {
+    /// When its pass should begin.
+    at: Instant,
+    /// What it has waited in the stages before.
+    waited: Duration,
+}
+
+/// The passes of one side.
+pub struct Passes {
+    work: Work,
+    queues: [Add; STAGES],
+    due: Mutex<HashMap<(usize, Key), Due>>,
+    repeats: Mutex<usize>,
+    marks: UnboundedSender<Mark>,
+}
+
+impl Passes {
+    pub fn new(work: Work, queues: [Add; STAGES], marks: UnboundedSender<Mark>) -> Arc<Self> {
+        Arc::new(Self { work, queues, due: Mutex::default(), repeats: Mutex::default(), marks })
+    }
+
+    pub fn stages(&self) -> usize {
+        self.work.stages
+    }
+
+    /// How many passes will ask for another one.
+    pub fn repeat(&self, times: usize) {
+        *self.repeats.lock().unwrap_or_else(PoisonError::into_inner) = times;
+    }
+
+    /// Adds these keys to the first stage.
+    pub fn start(&self, keys: &[Key]) {
+        let due = Due { at: Instant::now(), waited: Duration::ZERO };
+        self.due().extend(keys.iter().map(|key| ((0, key.clone()), due)));
+        (self.queues[0])(keys);
+    }
+
+    /// One pass over one key.
+    pub async fn pass(&self, stage: usize, key: Key) -> PassResult {
+        let begun = Instant::now();
+        let Some(due) = self.due().remove(&(stage, key.clone())) else { return Ok(Action::AwaitChange) };
+        let waited = due.waited + begun.saturating_duration_since(due.at);
+        // Before the mark: it may be the last one that a round waits for, and the next round sets the count.
+        let again = self.work.requeue.filter(|_| self.repeats_again());
+        // Nobody listens any more once the side ends.
+        let _ = self.marks.send(Mark { stage, waited });
+        if !self.work.takes.is_empty() {
+            // Not tokio's timer: what follows would begin at the same point of its millisecond each time.
+            let time = Duration::from_micros(fastrand::u64(self.work.takes.clone()));
+            let _ = tokio::task::spawn_blocking(move || std::thread::sleep(time)).await;
+        }
+        if stage + 1 < self.work.stages {
+            self.due().insert((stage + 1, key.clone()), Due { at: Instant::now(), waited });
+            (self.queues[stage + 1])(&[key]);
+        } else if let Some(pause) = again {
+            self.due().insert((stage, key), Due { at: Instant::now() + pause, waited: Duration::ZERO });
+            return Ok(Action::RequeueAfter(pause));
+        }
+        Ok(Action::AwaitChange)
+    }
+
+    fn repeats_again(&self) -> bool {
+        let mut repeats = self.repeats.lock().unwrap_or_else(PoisonError::into_inner);
+        let more = *repeats > 0;
+        *repeats = repeats.saturating_sub(1);
+        more
+    }
+
+    fn due(&self) -> MutexGuard<'_, HashMap<(usize, Key), Due>> {
+        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

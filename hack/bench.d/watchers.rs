@@ -1,0 +1,121 @@
+//! The bare watchers: a process with one `kube::runtime::watcher` for each kind that the operator watches, which drops what it
+//! is given. What the start of the operator is compared with.
+//!
+//! Client, types and page size are the operator's. `/readyz` says yes when each watcher has delivered its first list.
+
+use std::fmt::Debug;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::Result;
+use axum::Router;
+use axum::http::StatusCode;
+use axum::routing::get;
+use futures::StreamExt;
+use ganglion::api::closed_loop::ClosedLoop;
+use ganglion::api::decision::Decision;
+use ganglion::api::execution::Execution;
+use ganglion::api::foreign::{ScaledObject, VerticalPodAutoscaler};
+use ganglion::api::monitoring::Monitoring;
+use ganglion::api::receipt::WorkloadActionReceipt;
+use ganglion::api::workload_action::WorkloadAction;
+use ganglion::app::{self, Access};
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::runtime::watcher::{Config, Error, Event, watcher};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use tokio::net::TcpListener;
+
+/// As in `runtime::watch`.
+const PAGE: u32 = 250;
+
+/// Pause before a kind that is not installed is looked for again, as in `runtime::watch`.
+const LOOK: Duration = Duration::from_secs(15);
+
+/// Pause after another error.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The watchers of one process.
+struct Watchers {
+    client: Client,
+    /// How many have not delivered their first list.
+    missing: Arc<AtomicUsize>,
+}
+
+/// Runs until the process is killed.
+pub async fn run(kubeconfig: PathBuf, bind: SocketAddr) -> Result<()> {
+    let access = Access { kubeconfig: Some(kubeconfig), context: None };
+    let client = app::client(app::config(&access).await?)?;
+    let listener = TcpListener::bind(bind).await?;
+    let watchers = Watchers { client, missing: Arc::default() };
+    watchers.start_all();
+    let missing = Arc::clone(&watchers.missing);
+    let ready = move || async move {
+        match missing.load(Ordering::Acquire) {
+            0 => StatusCode::OK,
+            _ => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    };
+    Ok(axum::serve(listener, Router::new().route("/readyz", get(ready))).await?)
+}
+
+impl Watchers {
+    /// The kinds of `ganglion::caches`.
+    fn start_all(&self) {
+        self.start::<Node>();
+        self.start::<Pod>();
+        self.start::<ReplicaSet>();
+        self.start::<Deployment>();
+        self.start::<PodDisruptionBudget>();
+        self.start::<Service>();
+        self.start::<HorizontalPodAutoscaler>();
+        self.start::<ScaledObject>();
+        self.start::<VerticalPodAutoscaler>();
+        self.start::<WorkloadAction>();
+        self.start::<WorkloadActionReceipt>();
+        self.start::<ClosedLoop>();
+        self.start::<Monitoring>();
+        self.start::<Decision>();
+        self.start::<Execution>();
+    }
+
+    fn start<K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + 'static>(&self) {
+        self.missing.fetch_add(1, Ordering::AcqRel);
+        let (api, missing) = (Api::<K>::all(self.client.clone()), Arc::clone(&self.missing));
+        tokio::spawn(async move {
+            let config = Config { page_size: Some(PAGE), ..Config::default() };
+            let mut events = pin!(watcher(api, config));
+            let mut waits = true;
+            while let Some(event) = events.next().await {
+                let (listed, pause) = match event {
+                    Ok(Event::InitDone) => (true, None),
+                    Ok(Event::Init | Event::InitApply(_) | Event::Apply(_) | Event::Delete(_)) => (false, None),
+                    Err(error) if is_not_installed(&error) => (true, Some(LOOK)),
+                    Err(error) => {
+                        eprintln!("{error}");
+                        (false, Some(PAUSE))
+                    }
+                };
+                if listed && waits {
+                    waits = false;
+                    missing.fetch_sub(1, Ordering::AcqRel);
+                }
+                if let Some(pause) = pause {
+                    tokio::time::sleep(pause).await;
+                }
+            }
+        });
+    }
+}
+
+/// A kind that the API server does not have counts as listed, as it does for the operator.
+fn is_not_installed(error: &Error) -> bool {
+    matches!(error, Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
+}

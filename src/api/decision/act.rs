@@ -1,0 +1,152 @@
+//! An action that was decided, and an alarm that was not served.
+
+use std::fmt::{Display, Formatter, Result as FmtResult};
+use std::str::FromStr;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::line::{NotALine, line_in_status, time, variant, word};
+use crate::api::closed_loop::metric::Side;
+use crate::api::closed_loop::reasons::LoopReason;
+
+/// What limits need to know of an action. In a status it is one line: `3 2026-11-21T10:00:03.000000Z Raise replicas`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Act {
+    /// Number of the decision.
+    pub seq: i64,
+    /// When it was decided.
+    pub at: MicroTime,
+    /// Whether the action raises or lowers capacity.
+    pub direction: Direction,
+    /// Which capacity: `replicas`, `app/memory`.
+    pub dimension: String,
+}
+
+line_in_status!(Act);
+
+/// Whether an action raises or lowers capacity, or does neither.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Direction {
+    Raise,
+    Lower,
+    #[default]
+    Neither,
+}
+
+impl Display for Act {
+    fn fmt(&self, f: &mut Formatter<'_>) -> FmtResult {
+        let Self { seq, at, direction, dimension } = self;
+        write!(f, "{seq} {:.6} {direction:?} {dimension}", at.0)
+    }
+}
+
+impl FromStr for Act {
+    type Err = NotALine;
+
+    fn from_str(line: &str) -> Result<Self, NotALine> {
+        let wrong = |what: &'static str| move || NotALine::new(line, what);
+        let words: Vec<&str> = line.splitn(4, ' ').collect();
+        let [seq, at, direction, dimension] = words[..] else {
+            return Err(wrong("number, time, direction and dimension are expected")());
+        };
+        Ok(Self {
+            seq: seq.parse().map_err(|_| wrong("its number")())?,
+            at: time(at).ok_or_else(wrong("its time"))?,
+            direction: variant(direction).ok_or_else(wrong("its direction"))?,
+            dimension: dimension.to_owned(),
+        })
+    }
+}
+
+/// An alarm that was not served. In a status it is one line: `Low memory Outranked: another alarm is served first`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejected {
+    /// The side of the alarm.
+    pub side: Side,
+    /// Name of the metric.
+    pub metric: String,
+    /// Why it was not served.
+    pub reason: LoopReason,
+    /// The reason in words.
+    pub message: String,
+}
+
+line_in_status!(Rejected);
+
+impl Display for Rejected {
+    fn fmt(&self, f: &mut Formatter<'_>) -> FmtResult {
+        let Self { side, metric, reason, message } = self;
+        write!(f, "{side} {} {}: {message}", word(metric), reason.as_str())
+    }
+}
+
+impl FromStr for Rejected {
+    type Err = NotALine;
+
+    fn from_str(line: &str) -> Result<Self, NotALine> {
+        let wrong = |what: &'static str| move || NotALine::new(line, what);
+        let words: Vec<&str> = line.splitn(3, ' ').collect();
+        let [side, metric, rest] = words[..] else {
+            return Err(wrong("side, metric and reason are expected")());
+        };
+        let (reason, message) = rest.split_once(": ").ok_or_else(wrong("no message"))?;
+        Ok(Self {
+            side: variant(side).ok_or_else(wrong("its side"))?,
+            metric: metric.to_owned(),
+            reason: variant(reason).ok_or_else(wrong("its reason"))?,
+            message: message.to_owned(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use proptest::prelude::*;
+    use serde_json::{from_value, json};
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn an_act_is_read_as_it_was_written(
+            (seq, micros) in (any::<i64>(), 0..4_000_000_000_000_000_i64),
+            direction in prop_oneof![Just(Direction::Raise), Just(Direction::Lower), Just(Direction::Neither)],
+            dimension in "\\PC{0,30}",
+        ) {
+            let at = MicroTime(Timestamp::from_microsecond(micros).unwrap());
+            let act = Act { seq, at, direction, dimension };
+            prop_assert_eq!(from_value::<Act>(json!(act)).unwrap(), act);
+        }
+
+        #[test]
+        fn a_rejection_is_read_as_it_was_written(
+            side in prop_oneof![Just(Side::Low), Just(Side::High), Just(Side::Equal), Just(Side::Missing)],
+            metric in "[a-zA-Z][a-zA-Z0-9_]{0,39}",
+            reason in prop_oneof![Just(LoopReason::Outranked), Just(LoopReason::Dwell), Just(LoopReason::Unknown)],
+            message in "\\PC{0,60}",
+        ) {
+            let rejected = Rejected { side, metric, reason, message };
+            prop_assert_eq!(from_value::<Rejected>(json!(rejected)).unwrap(), rejected);
+        }
+
+        #[test]
+        fn a_metric_with_a_space_does_not_make_the_line_unreadable(metric in "[ a:|]{0,8}") {
+            let message = String::new();
+            let rejected = Rejected { side: Side::Low, metric, reason: LoopReason::Dwell, message };
+            prop_assert_eq!(rejected.to_string().parse::<Rejected>().unwrap().to_string(), rejected.to_string());
+        }
+    }
+
+    #[test]
+    fn the_lines_are_for_people() {
+        for line in ["3 2026-11-21T10:00:03.000000Z Raise app/memory", "4 2026-11-21T10:00:03.000000Z Neither "] {
+            assert_eq!(line.parse::<Act>().unwrap().to_string(), line);
+        }
+        let line = "Low memory Outranked: another alarm is served first";
+        assert_eq!(line.parse::<Rejected>().unwrap().to_string(), line);
+        assert!("Low memory".parse::<Rejected>().is_err() && "1 now Raise x".parse::<Act>().is_err());
+    }
+}
