@@ -14,6 +14,7 @@ use kube::{Api, Client};
 use serde_json::{Value, json};
 use testkit::plane::install::Installed;
 
+use super::cost::{self, Meter};
 use super::scene;
 use crate::audit::{Audit, tally};
 use crate::frame::{Bench, Bound, Progress, number, operator};
@@ -81,6 +82,7 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     std::fs::write(&settings, SETTINGS)?;
     let options = ["--watch-namespace", NAMESPACE, "--settings", &settings.display().to_string()];
     let operator = operator(bench, "calm", &cluster, &options).await?;
+    let idle = cost::idle(&cluster, &operator).await?;
     let server = serve().await?;
     let loops = (0..LOOPS).map(|index| (name(index), calm(index, server))).collect();
     scene::make(&cluster.client, NAMESPACE, loops).await?;
@@ -89,16 +91,18 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     let progress = Progress::spin(&format!("{LOOPS} calm loops, for {minutes} minutes"));
     tokio::time::sleep(SETTLING).await;
     all_well(&cluster.client).await?;
-    let (from, clock, before) = (Timestamp::now(), Instant::now(), operator.processor_seconds()?);
+    let (from, meter) = (Timestamp::now(), Meter::start(&cluster, &operator)?);
     tokio::time::sleep(WINDOW).await;
-    let cores = (operator.processor_seconds()? - before) / clock.elapsed().as_secs_f64();
-    let to = Timestamp::now();
+    let (used, to) = (meter.read()?, Timestamp::now());
     progress.end();
     ensure!(!senders.is_finished(), "the samples ended early: {:?}", senders.await);
     senders.abort();
     all_well(&cluster.client).await?;
     let title = format!("{LOOPS} calm loops at {} s", INTERVAL.as_secs());
+    let cores = used.operator / used.lasted;
     bench.claim(&format!("{title}: the operator's processor time"), cores, "cores", Bound::Below(0.1));
+    let samples = number(LOOPS) * used.lasted / INTERVAL.as_secs_f64();
+    bench.note("  API server CPU a sample, pushed or pulled", used.server_seconds(idle) * 1e3 / samples, "ms");
     bench.note("  its memory: resident", operator.memory("VmRSS")?, "MiB");
     let requests = audit.between(from, to).await?;
     let mine: Vec<_> = requests.iter().filter(|one| one.by_operator && !one.is_upkeep()).collect();

@@ -44,9 +44,14 @@ impl<'a> Meter<'a> {
 }
 
 impl Used {
-    /// Of the API server for each sample, in milliseconds, without what it uses at rest.
+    /// Of the API server, in seconds, without what it uses at rest.
+    pub fn server_seconds(&self, idle: f64) -> f64 {
+        self.server - idle * self.lasted
+    }
+
+    /// The same for each sample, in milliseconds.
     pub fn server_millis(&self, idle: f64, samples: usize) -> f64 {
-        (self.server - idle * self.lasted) * 1e3 / number(samples)
+        self.server_seconds(idle) * 1e3 / number(samples)
     }
 
     /// Of the operator for each sample, in milliseconds.
