@@ -135,11 +135,7 @@ impl Run<'_> {
             }
             Choice::Refuse => {
                 if let Some(index) = self.waiting(false) {
-                    let asked = self.process.pending[index].asked.to_string();
-                    let (code, reason) = *self.rng.pick(&FAILURES).unwrap_or(&FAILURES[0]);
-                    self.say(|| format!("operator: {asked} -> {code}"));
-                    self.process.pending[index].answer = Some(failure(code, reason));
-                    self.answer(index).await;
+                    self.refuse(index).await;
                 }
             }
             Choice::LoseAnswer => {
@@ -173,6 +169,15 @@ impl Run<'_> {
             Choice::Policy => self.policy(),
         }
         self.note()
+    }
+
+    /// The API server refuses a request.
+    async fn refuse(&mut self, index: usize) {
+        let asked = self.process.pending[index].asked.to_string();
+        let (code, reason) = *self.rng.pick(&FAILURES).unwrap_or(&FAILURES[0]);
+        self.say(|| format!("operator: {asked} -> {code}"));
+        self.process.pending[index].answer = Some(failure(code, reason));
+        self.answer(index).await;
     }
 
     /// Notes what was recorded when the new requests were sent, and looks at what others wrote.
