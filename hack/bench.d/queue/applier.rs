@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::channel::mpsc::UnboundedReceiver;
 use futures::future::BoxFuture;
@@ -15,8 +15,8 @@ use futures::{FutureExt, StreamExt};
 use ganglion::logic::facts::{Identity, Key};
 use ganglion::metrics::Metrics;
 use ganglion::runtime::backoff::Backoff;
-use ganglion::runtime::error::{Class, Error};
-use ganglion::runtime::run::{Action as Next, Controller, Run};
+use ganglion::runtime::error::Error;
+use ganglion::runtime::run::{Action as Next, Controller, Run, delay_after};
 use k8s_openapi::NamespaceResourceScope;
 use kube::Resource;
 use kube::core::PartialObjectMeta;
@@ -134,9 +134,5 @@ where
     let key = Identity::from(&object.metadata).key;
     debug!(controller = C::NAME, object = %key, reason = error.reason(), %error, "pass failed");
     let backoff = shared.backoff().failed(key, fastrand::f64());
-    Action::requeue(match error.class() {
-        Class::Retry => backoff,
-        Class::After(pause) => backoff.max(pause),
-        Class::Terminal => backoff.max(Duration::from_secs(60)),
-    })
+    Action::requeue(delay_after(error.class(), backoff))
 }

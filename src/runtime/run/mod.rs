@@ -125,11 +125,7 @@ impl Worker {
             }
             Err(error) => {
                 let backoff = self.backoff.failed(key.clone(), fastrand::f64());
-                let delay = match error.class() {
-                    Class::Retry => backoff,
-                    Class::After(pause) => backoff.max(pause),
-                    Class::Terminal => backoff.max(TERMINAL),
-                };
+                let delay = delay_after(error.class(), backoff);
                 match error.class() {
                     Class::Terminal => {
                         warn!(controller = C::NAME, object = %key, reason = error.reason(), %error, "pass failed");
@@ -149,8 +145,22 @@ impl Worker {
     }
 }
 
-/// Minimum delay after an error that a retry does not solve. Someone has to intervene, and that may not wake the controller.
+/// Longest delay after an error that a retry does not solve. Someone has to intervene, and that may not wake the controller.
 const TERMINAL: Duration = Duration::from_secs(60);
+
+/// How many times longer than after another error the delay is then: a second at first. An API server that has just started
+/// refuses requests for want of a right until it has read the roles, which takes it about as long.
+const TERMINAL_FACTOR: u32 = 50;
+
+/// How long to wait after an error of this class, where the object's backoff says this.
+#[must_use]
+pub fn delay_after(class: Class, backoff: Duration) -> Duration {
+    match class {
+        Class::Retry => backoff,
+        Class::After(pause) => backoff.max(pause),
+        Class::Terminal => backoff.saturating_mul(TERMINAL_FACTOR).min(TERMINAL),
+    }
+}
 
 #[cfg(test)]
 mod tests;

@@ -95,14 +95,19 @@ async fn failures_back_off_and_a_success_starts_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_terminal_error_is_not_tried_again_soon() {
+async fn after_a_terminal_error_the_delay_grows_to_a_minute() {
     let running = start(1, 0, |_| Err(Error::Broken));
     running.wake(&["a"]);
-    after(59.0).await;
+    after(0.7).await;
     assert_eq!(running.passes(), 1);
     running.wake(&["a"]);
-    after(1.0).await;
-    assert_eq!(running.passes(), 2, "but at once if something changes");
+    after(0.1).await;
+    assert_eq!(running.passes(), 2, "at once if something changes");
+    after(120.0).await;
+    let before = running.passes();
+    assert!((6..=10).contains(&before), "{before} passes: a right that comes back after seconds is not noticed late");
+    after(600.0).await;
+    assert!((9..=14).contains(&(running.passes() - before)), "about one a minute");
 }
 
 #[tokio::test(start_paused = true)]

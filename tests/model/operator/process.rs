@@ -17,8 +17,7 @@ use ganglion::logic::facts::{Identity, Key};
 use ganglion::logic::workload_action::Limits;
 use ganglion::logic::world::World;
 use ganglion::runtime::backoff::Backoff;
-use ganglion::runtime::error::Class;
-use ganglion::runtime::run::{Action, Controller, PassResult};
+use ganglion::runtime::run::{Action, Controller, PassResult, delay_after};
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
@@ -32,9 +31,6 @@ use crate::cluster::build::NAMESPACE;
 use crate::face::Answer;
 use crate::face::asked::Asked;
 use crate::random::Rng;
-
-/// Pause after a terminal error, as in `runtime::run`.
-const TERMINAL: Duration = Duration::from_secs(60);
 
 /// The janitor's pause while nothing is left over.
 const ROUND: Duration = Duration::from_secs(60);
@@ -240,11 +236,7 @@ impl Process {
             }
             Err(error) => {
                 let backoff = self.backoff.failed(key.clone(), fastrand::f64());
-                Some(match error.class() {
-                    Class::Retry => backoff,
-                    Class::After(pause) => backoff.max(pause),
-                    Class::Terminal => backoff.max(TERMINAL),
-                })
+                Some(delay_after(error.class(), backoff))
             }
         };
         if let Some(pause) = again.filter(|pause| *pause < NEVER / 2) {
