@@ -168,11 +168,24 @@ async fn one(world: &World, verb: Verb, foreign: Foreign, nth: usize) -> Result<
     let excused =
         ready(&action).is_some_and(|(status, reason)| status == "False" && done && foreign.excuses().contains(&reason));
     ensure!(succeeded || excused, "{end}: {:?} {}", ready(&action), message(&action));
-    judge(world, &act, foreign, lost, succeeded).await.map_err(|error| error.context(end))
+    // A new pod that is lost after its adoption is no reason to take the replica back: its ReplicaSet makes another.
+    let kept = message(&action).contains("its ReplicaSet creates another one");
+    let end_of_action = EndOfAction { succeeded, changed: succeeded || kept, lost };
+    judge(world, &act, foreign, end_of_action).await.map_err(|error| error.context(end))
+}
+
+/// How an action ended.
+struct EndOfAction {
+    succeeded: bool,
+    /// Its change of the number of replicas is to stay.
+    changed: bool,
+    /// The foreign act ended a replica that served.
+    lost: bool,
 }
 
 /// Whatever came of the action: nothing of it is left, and no replica was lost but by the foreign act.
-async fn judge(world: &World, act: &Act, foreign: Foreign, lost: bool, succeeded: bool) -> Result<()> {
+async fn judge(world: &World, act: &Act, foreign: Foreign, action: EndOfAction) -> Result<()> {
+    let EndOfAction { succeeded, changed, lost } = action;
     let app = act.name();
     if foreign == Foreign::WorkloadDeleted {
         let gone = |seen: &Seen| pods_of(seen, app).next().is_none().then_some(());
@@ -185,7 +198,7 @@ async fn judge(world: &World, act: &Act, foreign: Foreign, lost: bool, succeeded
         error = collect_garbage(world, act, foreign) => return Err(error),
     }
     let verdict = act.scene.tale.verdict(&world.eye);
-    let change: i32 = match (act.verb, succeeded) {
+    let change: i32 = match (act.verb, changed) {
         (Verb::Create, true) => 1,
         (Verb::Delete, true) => -1,
         (Verb::Move, _) | (_, false) => 0,
