@@ -72,7 +72,7 @@ fn report(bench: &mut Bench, size: &str, bare: &[Start], ours: &[Start]) {
     let (bare_rounds, our_rounds) = (rounds(bare), rounds(ours));
     let (bare_seconds, seconds) = (median(&bare_rounds), median(&our_rounds));
     let title = format!("start to ready with {size}, {ROUNDS} rounds");
-    bench.claim(&format!("{title}: median"), seconds, "s", Bound::Below(2.0));
+    bench.note(&format!("{title}: median"), seconds, "s");
     bench.claim("  operator by bare watchers of the same kinds", seconds / bare_seconds, "times", Bound::AtMost(TIMES));
     for (index, (bare, ours)) in bare_rounds.iter().zip(&our_rounds).enumerate() {
         bench.note(&format!("  in round {} alone", index + 1), ours / bare, "times");
