@@ -101,7 +101,7 @@ pub struct DecisionStatus {
     pub reason: Option<LoopReason>,
     /// The alarms of the last sample that were not served, and why. Each in one line: side, metric,
     /// reason, and the reason in words.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "line::readable", skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub rejected: Vec<Rejected>,
@@ -119,13 +119,13 @@ pub struct DecisionStatus {
     pub ladders: Vec<LadderState>,
     /// The past actions that dwell, budgets and oscillation still need, and at least the last two; the oldest first. Each in
     /// one line: number, time, direction, dimension.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "line::readable", skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub acts: Vec<Act>,
     /// The last decisions, the oldest first, each in one line: number, time, alarm with its value, rung of the ladder, action,
     /// outcome with its time where it came later, effect. At most 64. `ganglion explain` shows them as a table.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "line::readable", skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
     pub history: Vec<Entry>,

@@ -108,6 +108,7 @@ mod tests {
     use serde_json::{from_value, json};
 
     use super::*;
+    use crate::api::decision::DecisionStatus;
 
     proptest! {
         #[test]
@@ -138,6 +139,18 @@ mod tests {
             let rejected = Rejected { side: Side::Low, metric, reason: LoopReason::Dwell, message };
             prop_assert_eq!(rejected.to_string().parse::<Rejected>().unwrap().to_string(), rejected.to_string());
         }
+    }
+
+    #[test]
+    fn what_is_no_line_is_left_out_and_the_status_is_read() {
+        let act = "3 2026-11-21T10:00:03.000000Z Raise replicas";
+        let other =
+            json!({"seq": 2, "at": "2026-11-21T10:00:02.000000Z", "direction": "Raise", "dimension": "replicas"});
+        let status =
+            json!({"seq": 3, "acts": [other, "2 yesterday Raise replicas", act], "history": [other], "rejected": [7]});
+        let status: DecisionStatus = from_value(status).unwrap();
+        assert_eq!(status.acts.iter().map(ToString::to_string).collect::<Vec<_>>(), [act]);
+        assert!(status.seq == 3 && status.history.is_empty() && status.rejected.is_empty());
     }
 
     #[test]

@@ -4,13 +4,15 @@
 //! fraction of an object with the same content, and each decision writes all items anew (`hack/bench loops` measures it).
 
 use std::borrow::Cow;
+use std::str::FromStr;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use serde::de::DeserializeOwned;
 use serde::de::value::{Error as WordError, StrDeserializer};
+use serde::de::{Deserialize, DeserializeOwned, Deserializer};
+use serde_json::Value;
 
-/// A text that is not a line of its kind.
+/// A text that cannot be parsed as a line of its kind.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} is not readable: {1}")]
 pub struct NotALine(String, &'static str);
@@ -21,7 +23,7 @@ impl NotALine {
     }
 }
 
-/// The form of a type in a status: the line that it displays, and is parsed from.
+/// Gives a type the form of one line in a status: the text of its `Display`, parsed by its `FromStr`.
 macro_rules! line_in_status {
     ($kind:ident) => {
         impl serde::Serialize for $kind {
@@ -54,7 +56,17 @@ macro_rules! line_in_status {
 }
 pub(super) use line_in_status;
 
-/// A text without what separates words, so that each line that is written can be read.
+/// Reads a list of lines, and leaves out each item that is not a line of its kind: another version of the operator may have
+/// written it, and it must not make the whole object unreadable.
+///
+/// # Errors
+/// It is not a list.
+pub fn readable<'de, T: FromStr, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    let items = Vec::<Value>::deserialize(deserializer)?;
+    Ok(items.iter().filter_map(|item| item.as_str()?.parse().ok()).collect())
+}
+
+/// Replaces whitespace and `|`, which separate words and parts, so that every line that is written can be parsed.
 pub fn word(text: &str) -> Cow<'_, str> {
     if text.is_empty() {
         return "_".into();
@@ -66,7 +78,7 @@ fn is_no_word(character: char) -> bool {
     character.is_whitespace() || character == '|'
 }
 
-/// A text without what separates parts.
+/// Replaces `|`, which separates parts.
 pub fn part(text: &str) -> Cow<'_, str> {
     if text.contains('|') { text.replace('|', "/").into() } else { text.into() }
 }

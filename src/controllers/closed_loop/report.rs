@@ -14,12 +14,13 @@ use crate::logic::world::loops::Family;
 use crate::runtime::context::Context;
 use crate::runtime::error::Error;
 
-/// The least time between two writes of the loop's status that only summarize another decision, as the hops record each. Up
-/// to as much again is added, different each time: loops whose samples began together would all be due in the same second.
+/// Minimum time between two writes of the loop's status that change only the summary of decisions; the hops record each
+/// decision. A random time of up to the same length is added, so that loops that started together are not all written in the
+/// same second.
 const SUMMARY: SignedDuration = SignedDuration::from_secs(15);
 
-/// The least time between a decision and its summary: its outcome usually comes within that time, and one write is enough.
-/// Up to three times as much is added.
+/// Minimum time between a decision and its summary: the outcome usually follows within that time, so that one write covers
+/// both. A random time of up to three times this length is added.
 const OUTCOME: SignedDuration = SignedDuration::from_secs(1);
 
 /// Writes how the loop is, where that is news; when a summary that was put off is due.
@@ -76,7 +77,7 @@ pub async fn write(
     Ok((written.unwrap_or_default() != tuning(parent).unwrap_or_default()).then_some(now))
 }
 
-/// When a change of the summary that was seen just now is written.
+/// When to write a change of the summary that was first seen now; `last` is the last write of the status.
 fn summary_due(last: Option<Timestamp>, now: Timestamp) -> Timestamp {
     let after = |time: Timestamp, least: SignedDuration, more: f64| {
         let wait = least.saturating_add(SignedDuration::from_secs_f64(least.as_secs_f64() * more * fastrand::f64()));

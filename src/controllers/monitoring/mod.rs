@@ -6,7 +6,7 @@
 //! | observe | the Monitoring, the answers of its sources (`sources/`, polled in separate tasks), other loops' decisions (`loops`) |
 //! | plan | `logic::closed_loop::monitoring` |
 //! | act | nothing |
-//! | report | `Monitoring.status`, by a patch that tests the tag that was read, since senders write the object, too |
+//! | report | `Monitoring.status`, if it is still the status that was read; senders write the spec at the same time |
 //!
 //! Values that are not worth a write are kept in memory; they may be lost in a crash.
 
@@ -148,8 +148,8 @@ impl MonitoringController {
         Ok(rules.next_look(memory.status.now(), written, now).into_iter().chain([again]).min())
     }
 
-    /// Writes the status of this version of the object; where a sender wrote another sample meanwhile, of whatever version has
-    /// the status that was read. The former is cheaper for the API server, and with a sample a second almost always succeeds.
+    /// Replaces the status of this version of the object. If a sender wrote another sample in the meantime (409), a JSON patch
+    /// follows, which only requires that the status is still the one that was read; it costs the API server more.
     async fn write(&self, object: &Monitoring, id: &Identity, status: &MonitoringStatus) -> Result<Monitoring, Error> {
         let (writer, manager) = (&self.ctx.writer, marks::MONITORING_STATUS_MANAGER);
         match writer.replace_status(manager, id, status).await {

@@ -148,11 +148,11 @@ impl Worker {
 /// Longest delay after an error that a retry does not solve. Someone has to intervene, and that may not wake the controller.
 const TERMINAL: Duration = Duration::from_secs(60);
 
-/// How many times longer than after another error the delay is then: a second at first. An API server that has just started
-/// refuses requests for want of a right until it has read the roles, which takes it about as long.
+/// The delay after such an error, as a multiple of the delay after other errors: it begins at one second. An API server that
+/// has just started answers 403 until it has loaded the roles, for about that long.
 const TERMINAL_FACTOR: u32 = 50;
 
-/// How long to wait after an error of this class, where the object's backoff says this.
+/// How long to wait after an error of this class; `backoff` is the object's backoff.
 #[must_use]
 pub fn delay_after(class: Class, backoff: Duration) -> Duration {
     match class {
