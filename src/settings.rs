@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use serde::Deserialize;
 use thiserror::Error;
 
@@ -49,6 +50,9 @@ pub struct LimitSettings {
     pub per_source_node: Option<usize>,
     /// Arriving at one node. Default: 5.
     pub per_target_node: Option<usize>,
+    /// Seconds in one step after which a replica no longer counts for `inAll`, `perSourceNode` and `perTargetNode`, 60 to
+    /// 86400. Default: 900.
+    pub idle_after_seconds: u32,
 }
 
 /// The closed-loop controller.
@@ -129,6 +133,7 @@ impl Default for LimitSettings {
             per_workload: Some(5),
             per_source_node: Some(5),
             per_target_node: Some(5),
+            idle_after_seconds: 900,
         }
     }
 }
@@ -205,6 +210,12 @@ impl Settings {
             ("closedLoops.concurrency", many(self.closed_loops.concurrency), 1..=1000, "from 1 to 1000"),
             ("outbound.timeoutSeconds", self.outbound.timeout_seconds, 1..=60, "from 1 to 60"),
             ("outbound.concurrency", many(self.outbound.concurrency), 1..=100_000, "from 1 to 100000"),
+            (
+                "workloadActions.limits.idleAfterSeconds",
+                u64::from(actions.limits.idle_after_seconds),
+                60..=86_400,
+                "from 60 to 86400",
+            ),
             ("workloadActions.resyncSeconds", actions.resync_seconds, 10..=86_400, "from 10 to 86400"),
             ("api.requestTimeoutSeconds", self.api.request_timeout_seconds, 1..=60, "from 1 to 60"),
             ("lease.durationSeconds", lease.duration_seconds, 3..=3600, "from 3 to 3600"),
@@ -244,6 +255,7 @@ impl Settings {
             per_workload: some(limits.per_workload),
             per_source_node: some(limits.per_source_node),
             per_target_node: some(limits.per_target_node),
+            idle_after: Some(SignedDuration::from_secs(i64::from(limits.idle_after_seconds))),
         }
     }
 

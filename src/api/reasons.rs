@@ -81,8 +81,14 @@ reasons! {
     Suspended,
 
     // Waiting.
-    /// The operator's settings allow no more replicas at once.
+    /// The operator's settings allow no more replicas at once in the cluster.
     LimitReached,
+    /// The operator's settings allow no more replicas at once in the namespace.
+    NamespaceLimitReached,
+    /// The operator's settings allow no more replicas of the workload at once.
+    WorkloadLimitReached,
+    /// The operator's settings allow no more replicas at once that leave the node, or that arrive at it.
+    NodeLimitReached,
     /// Another action works on this workload, and the two cannot run together.
     WorkloadBusy,
     /// Another action works on this pod.

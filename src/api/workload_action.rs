@@ -81,16 +81,16 @@ pub struct WorkloadActionSpec {
     /// scheduled beside the old pod, the old pod is evicted first. Disruption budgets hold either way. Default: Never.
     #[serde(default)]
     pub disruption: Disruption,
-    /// true pauses the action at its next safe point; its timeouts do not run meanwhile. false resumes it. Default:
-    /// false.
+    /// true pauses the action at its next safe point; its timeouts do not run meanwhile, and its replicas count only for the
+    /// limits of their namespace and workload. false resumes it. Default: false.
     #[serde(default)]
     pub suspend: bool,
     /// true undoes the action if no pod was evicted yet; after the first eviction the action is completed. Default:
     /// false.
     #[serde(default)]
     pub abort: bool,
-    /// Order of admission when limits do not allow all actions at once: higher first, then older, then by name; -1000
-    /// to 1000. Default: 0.
+    /// Order of admission within the namespace when limits do not allow all actions at once: higher first, then older,
+    /// then by name; -1000 to 1000. Between namespaces, turns go to the one with the fewest replicas at work. Default: 0.
     #[serde(default)]
     #[schemars(range(min = -1000, max = 1000))]
     pub priority: i32,

@@ -64,6 +64,24 @@ pub fn number(text: &str) -> Result<f64, QuantityError> {
     parse(text).map(|quantity| quantity.nearest())
 }
 
+/// An amount of CPU as a quantity, from millicores.
+#[must_use]
+pub fn show_millis(millis: i64) -> String {
+    if millis % 1000 == 0 { (millis / 1000).to_string() } else { format!("{millis}m") }
+}
+
+/// An amount of memory as a quantity, from bytes: in the largest binary unit that has no fraction or of which there are at
+/// least ten, rounded down.
+#[must_use]
+pub fn show_bytes(bytes: i64) -> String {
+    let units = [("Ei", 60), ("Pi", 50), ("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)];
+    let unit = units.into_iter().find(|(_, power)| {
+        let whole = bytes >> power;
+        whole >= 10 || (whole > 0 && whole << power == bytes)
+    });
+    unit.map_or_else(|| bytes.to_string(), |(unit, power)| format!("{}{unit}", bytes >> power))
+}
+
 /// `0.digits * 10^point * 2^doublings`, with a sign. Exact, however many digits there are.
 struct Quantity {
     negative: bool,

@@ -54,6 +54,8 @@ pub struct WorkloadActionController {
 /// What the controller keeps between two reconciles; a crash may lose it.
 #[derive(Default)]
 pub struct ActionMemory {
+    /// Held while an admission is planned and reserved.
+    admission: tokio::sync::Mutex<()>,
     waits: Mutex<Waits>,
     /// When an action's effects were first forbidden.
     forbidden: Mutex<HashMap<Key, Timestamp>>,
@@ -134,20 +136,19 @@ impl WorkloadActionController {
         self.ctx.store.read(|world| next(key, world, self.ctx.now(), &self.limits))
     }
 
-    /// Plans an admission again under the write lock and reserves what it takes, so that no two admissions take the
-    /// same place while their writes are in progress.
+    /// Plans an admission again while no other one is planned, and reserves what it takes, so that no two admissions take
+    /// the same place while their writes are in progress. Not under the store's write lock: a plan over thousands of nodes
+    /// would hold up the watches.
     async fn admit(&self, key: &Key) -> Result<(), (Effect, ActError)> {
-        let planned = self.ctx.store.write(|world| {
-            let Next::Do(effect @ Effect::Admit { .. }) = next(key, world, self.ctx.now(), &self.limits) else {
-                // Another admission was first; the reconcile goes on with a new plan.
-                return None;
-            };
-            if let Effect::Admit { status, .. } = &effect {
-                world.reserve(key, taken_up(world, key, status));
-            }
-            Some(effect)
-        });
-        let Some(effect) = planned else { return Ok(()) };
+        let turn = self.memory.admission.lock().await;
+        let Next::Do(effect @ Effect::Admit { .. }) = self.plan(key) else {
+            // Another admission was first; the reconcile goes on with a new plan.
+            return Ok(());
+        };
+        if let Effect::Admit { status, .. } = &effect {
+            self.ctx.store.write(|world| world.reserve(key, taken_up(world, key, status)));
+        }
+        drop(turn);
         let mut reservation = Reservation { store: &self.ctx.store, key, open: false };
         let (admitted, ()) = tokio::join!(self.perform(&effect), self.write_receipt_of(&effect));
         reservation.open = matches!(&admitted, Err(ActError::Request(error)) if error.leaves_open());

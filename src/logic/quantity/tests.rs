@@ -199,3 +199,24 @@ proptest! {
         prop_assert!(cpu_millis(&render(low))? <= cpu_millis(&render(high))?);
     }
 }
+
+#[rstest]
+#[case(0, "0")]
+#[case(1023, "1023")]
+#[case(12_345, "12Ki")]
+#[case(64 << 20, "64Mi")]
+#[case(8 << 30, "8Gi")]
+#[case((8 << 30) + (1 << 29), "8704Mi")]
+#[case(i64::MAX, "8191Pi")]
+fn bytes_are_shown_in_binary_units(#[case] value: i64, #[case] expected: &str) {
+    assert_eq!(show_bytes(value), expected);
+}
+
+#[rstest]
+#[case(0, "0")]
+#[case(250, "250m")]
+#[case(2000, "2")]
+#[case(1500, "1500m")]
+fn cpu_is_shown_in_cores_or_millicores(#[case] value: i64, #[case] expected: &str) {
+    assert_eq!(show_millis(value), expected);
+}

@@ -1,20 +1,20 @@
 //! Admission: limits on how much is at work at once, and which actions exclude one another.
 //!
-//! Decides over the whole store, deterministically: by priority, then age, then name. Only slots that have started
-//! count.
+//! Decides over the whole store. Only slots that have started count. [`ahead`] says whose turn it is.
 
 use std::collections::HashMap;
 
 use jiff::Timestamp;
 
 use crate::api::reasons::Reason;
+use crate::api::targets::WorkloadRef;
 use crate::api::workload_action::WorkloadAction;
-use crate::api::workload_action::status::{PodOnNode, Slot, Step};
-use crate::logic::facts::PodFact;
+use crate::api::workload_action::status::{Slot, Step};
+use crate::logic::facts::{Key, PodFact};
 use crate::logic::world::Fact;
 
 use super::Limits;
-use super::context::{PlanContext, Work};
+use super::context::{PlanContext, Work, is_suspended};
 use super::scope::Scope;
 
 /// Why the action has to wait for another one on the same workload: actions that change replicas run alone, moves run
@@ -38,15 +38,27 @@ pub fn is_taken(ctx: &PlanContext, pod: &PodFact) -> bool {
     })
 }
 
+/// A limit that is reached, and how to say so.
+#[derive(Debug)]
+pub struct ReachedLimit {
+    pub reason: Reason,
+    pub message: String,
+}
+
+/// The limit that admits none of the workload's replicas, whichever they are and wherever they go. Evaluated before replicas
+/// and nodes are chosen: in a long queue that would be most of the work.
+pub fn shared_limit(ctx: &PlanContext, workload: &WorkloadRef) -> Option<ReachedLimit> {
+    Count::with_those_ahead(ctx).shared(ctx, workload)
+}
+
 /// How many of these slots, from the first, the limits admit; and which limit is reached, if not all.
-pub fn room(ctx: &PlanContext, slots: &[Slot]) -> (usize, Option<String>) {
-    let mut count = Count::at_work(ctx);
-    count.add_waiting_ahead(ctx);
+pub fn room(ctx: &PlanContext, slots: &[Slot]) -> (usize, Option<ReachedLimit>) {
+    let mut count = Count::with_those_ahead(ctx);
     for (admitted, slot) in slots.iter().enumerate() {
-        if let Some(full) = count.full(ctx, slot) {
-            return (admitted, Some(full));
+        if let Some(reached) = count.shared(ctx, &slot.workload).or_else(|| count.of_nodes(slot)) {
+            return (admitted, Some(reached));
         }
-        count.add(ctx.namespace(), slot);
+        count.add(ctx.namespace(), slot, true);
     }
     (slots.len(), None)
 }
@@ -67,7 +79,7 @@ impl<'a> OpenNodes<'a> {
     }
 }
 
-/// How much is at work, for each limit that is set. What has no limit is not counted.
+/// How many replicas are being changed, for each limit.
 struct Count<'a> {
     limits: &'a Limits,
     all: usize,
@@ -75,6 +87,14 @@ struct Count<'a> {
     workloads: HashMap<Workload<'a>, usize>,
     sources: HashMap<&'a str, usize>,
     targets: HashMap<&'a str, usize>,
+    ahead: Ahead,
+}
+
+/// How many waiting actions are admitted before this one.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Ahead {
+    all: usize,
+    namespace: usize,
 }
 
 impl<'a> Count<'a> {
@@ -86,89 +106,148 @@ impl<'a> Count<'a> {
             workloads: HashMap::new(),
             sources: HashMap::new(),
             targets: HashMap::new(),
+            ahead: Ahead::default(),
         };
         if !ctx.limits.is_unlimited() {
             for (action, slot) in ctx.world.slots_at_work() {
-                count.add(&action.namespace, slot);
+                count.add(&action.namespace, slot, !is_idle(ctx, action, slot));
             }
         }
         count
     }
 
-    fn add(&mut self, namespace: &'a str, slot: &'a Slot) {
-        self.add_one(namespace);
-        if self.limits.per_workload.is_some() {
-            *self.workloads.entry(workload(namespace, slot)).or_default() += 1;
+    fn with_those_ahead(ctx: &PlanContext<'a>) -> Self {
+        let mut count = Self::at_work(ctx);
+        if ctx.limits.in_all.is_some() || ctx.limits.per_namespace.is_some() {
+            count.ahead = ahead(ctx, &count.namespaces);
         }
-        let ends = [
-            (self.limits.per_source_node, &mut self.sources, &slot.victim),
-            (self.limits.per_target_node, &mut self.targets, &slot.replacement),
-        ];
-        for (limit, nodes, pod) in ends {
-            if let (Some(_), Some(pod)) = (limit, pod) {
+        count
+    }
+
+    /// Counts a slot. One that is idle counts for its own namespace and workload only.
+    fn add(&mut self, namespace: &'a str, slot: &'a Slot, is_active: bool) {
+        *self.namespaces.entry(namespace).or_default() += 1;
+        *self.workloads.entry(workload_of(namespace, &slot.workload)).or_default() += 1;
+        if !is_active {
+            return;
+        }
+        self.all += 1;
+        for (nodes, pod) in [(&mut self.sources, &slot.victim), (&mut self.targets, &slot.replacement)] {
+            if let Some(pod) = pod {
                 *nodes.entry(&pod.node).or_default() += 1;
             }
         }
     }
 
-    fn add_one(&mut self, namespace: &'a str) {
-        self.all += 1;
-        if self.limits.per_namespace.is_some() {
-            *self.namespaces.entry(namespace).or_default() += 1;
-        }
+    /// The reached limit of the cluster, the namespace or the workload.
+    fn shared(&self, ctx: &PlanContext, workload: &WorkloadRef) -> Option<ReachedLimit> {
+        let (limits, namespace) = (self.limits, ctx.namespace());
+        let in_namespace = self.namespaces.get(namespace).copied().unwrap_or(0);
+        let of_workload = self.workloads.get(&workload_of(namespace, workload)).copied().unwrap_or(0);
+        let changing = |place: String| format!("replicas {place} are being changed");
+        let reached = |limit: Option<usize>, used, ahead, reason, what: &dyn Fn() -> String, setting| {
+            let limit = limit.filter(|limit| used + ahead >= *limit)?;
+            let line = if ahead > 0 { format!(", {ahead} actions are ahead in the queue") } else { String::new() };
+            let message = format!("{used} of {limit} {}{line} (setting limits.{setting})", what());
+            Some(ReachedLimit { reason, message })
+        };
+        let in_all = || changing("in the cluster".to_owned());
+        let of_this = || changing(format!("of {} {}", workload.kind, workload.name));
+        let in_this = || changing(format!("in namespace {namespace}"));
+        // The workload's own limit is first: an action that it holds must not hold turns of others.
+        reached(limits.per_workload, of_workload, 0, Reason::WorkloadLimitReached, &of_this, "perWorkload")
+            .or_else(|| {
+                let ahead = self.ahead.namespace;
+                reached(
+                    limits.per_namespace,
+                    in_namespace,
+                    ahead,
+                    Reason::NamespaceLimitReached,
+                    &in_this,
+                    "perNamespace",
+                )
+            })
+            .or_else(|| reached(limits.in_all, self.all, self.ahead.all, Reason::LimitReached, &in_all, "inAll"))
     }
 
-    /// Actions that wait for admission and rank before this one are admitted first.
-    fn add_waiting_ahead(&mut self, ctx: &PlanContext<'a>) {
-        if self.limits.in_all.is_none() && self.limits.per_namespace.is_none() {
-            return;
-        }
-        let own = rank(ctx.action);
-        let world = ctx.world;
-        let ahead = |action: &WorkloadAction| waits_for_turn(action) && rank(action) < own;
-        for action in world.running().filter(|action| ahead(action) && !world.is_reserved(&action.id().key)) {
-            self.add_one(action.metadata.namespace.as_deref().unwrap_or_default());
-        }
-    }
-
-    fn full(&self, ctx: &PlanContext, slot: &Slot) -> Option<String> {
-        let limits = self.limits;
-        let at = |map: &HashMap<&str, usize>, key: &str| map.get(key).copied().unwrap_or(0);
-        let node =
-            |pod: &Option<PodOnNode>, map: &HashMap<&str, usize>| pod.as_ref().map_or(0, |pod| at(map, &pod.node));
-        let of_workload = self.workloads.get(&workload(ctx.namespace(), slot)).copied().unwrap_or(0);
-        let used = [
-            ("in all", limits.in_all, self.all),
-            ("in this namespace", limits.per_namespace, at(&self.namespaces, ctx.namespace())),
-            ("of this workload", limits.per_workload, of_workload),
-            ("from this node", limits.per_source_node, node(&slot.victim, &self.sources)),
-            ("to this node", limits.per_target_node, node(&slot.replacement, &self.targets)),
+    /// The reached limit of the nodes that a slot's replica leaves and arrives at.
+    fn of_nodes(&self, slot: &Slot) -> Option<ReachedLimit> {
+        let sides = [
+            (self.limits.per_source_node, &self.sources, &slot.victim, "leaving", "perSourceNode"),
+            (self.limits.per_target_node, &self.targets, &slot.replacement, "arriving at", "perTargetNode"),
         ];
-        used.into_iter().find(|(_, limit, used)| limit.is_some_and(|limit| *used >= limit)).map(|(what, limit, _)| {
-            format!("limit reached: {} replicas {what} are being worked on", limit.unwrap_or_default())
+        sides.into_iter().find_map(|(limit, nodes, pod, does, setting)| {
+            let node = &pod.as_ref()?.node;
+            let used = nodes.get(node.as_str()).copied().unwrap_or(0);
+            let limit = limit.filter(|limit| used >= *limit)?;
+            let message = format!("{used} of {limit} replicas are {does} {node} (setting limits.{setting})");
+            Some(ReachedLimit { reason: Reason::NodeLimitReached, message })
         })
     }
+}
+
+/// Whether the slot no longer counts for the limits that it shares with other namespaces: its action is suspended, or it
+/// has been in one step for too long. Otherwise a namespace could hold them for ever, by `suspend` or a `readySeconds` of a
+/// day.
+fn is_idle(ctx: &PlanContext, action: &Key, slot: &Slot) -> bool {
+    ctx.world.action(action).is_some_and(|action| is_suspended(action))
+        || ctx.limits.idle_after.is_some_and(|idle| ctx.now.duration_since(slot.since.0) >= idle)
+}
+
+/// How many of the actions that wait for a turn are admitted before this one.
+///
+/// Within a namespace: by priority, then age, then name. Between namespaces: the next turn is that of the namespace with
+/// the fewest replicas at work, and among equals that of the one whose last turn was longest ago. Only the actions that the
+/// same limit holds wait for its turns.
+fn ahead(ctx: &PlanContext, at_work: &HashMap<&str, usize>) -> Ahead {
+    let (own, namespace) = (rank(ctx.action), ctx.namespace());
+    // The waiting actions of each other namespace.
+    let mut others: HashMap<&str, usize> = HashMap::new();
+    let mut ahead = Ahead::default();
+    let mut before_in_namespace = 0;
+    for action in ctx.world.running() {
+        let Some(limit) = waits_for(action).filter(|_| !ctx.world.is_reserved(&action.id().key)) else { continue };
+        let theirs = action.metadata.namespace.as_deref().unwrap_or_default();
+        if theirs != namespace {
+            *others.entry(theirs).or_default() += usize::from(limit == Reason::LimitReached);
+        } else if rank(action) < own {
+            ahead.namespace += 1;
+            before_in_namespace += usize::from(limit == Reason::LimitReached);
+        }
+    }
+    let at_work = |namespace: &str| at_work.get(namespace).copied().unwrap_or(0);
+    // How many replicas of this namespace are at work when it is this action's turn.
+    let level = at_work(namespace) + before_in_namespace;
+    let is_first = |other: &str| (ctx.world.last_turn(other), other) < (ctx.world.last_turn(namespace), namespace);
+    let turns = others.into_iter().map(|(other, waiting)| {
+        let until_equal = level.saturating_sub(at_work(other)).min(waiting);
+        let also_then = at_work(other) <= level && until_equal < waiting && is_first(other);
+        until_equal + usize::from(also_then)
+    });
+    ahead.all = before_in_namespace + turns.sum::<usize>();
+    ahead
 }
 
 /// Namespace, kind and name.
 type Workload<'a> = (&'a str, &'a str, &'a str);
 
 /// The workload that the user named: after a rollout it has another ReplicaSet and is the same workload.
-fn workload<'a>(namespace: &'a str, slot: &'a Slot) -> Workload<'a> {
-    (namespace, &slot.workload.kind, &slot.workload.name)
+fn workload_of<'a>(namespace: &'a str, workload: &'a WorkloadRef) -> Workload<'a> {
+    (namespace, &workload.kind, &workload.name)
 }
 
-/// The order of admission: the smallest is first.
-fn rank(action: &WorkloadAction) -> (i32, Timestamp, Option<&str>, Option<&str>) {
+/// The order within a namespace: the smallest is first.
+fn rank(action: &WorkloadAction) -> (i32, Timestamp, Option<&str>) {
     let metadata = &action.metadata;
     let age = metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
-    (-action.spec.priority, age, metadata.namespace.as_deref(), metadata.name.as_deref())
+    (-action.spec.priority, age, metadata.name.as_deref())
 }
 
-/// Whether the action has nothing at work, and only because of a limit.
-fn waits_for_turn(action: &WorkloadAction) -> bool {
-    let Some(status) = &action.status else { return false };
-    let limited =
-        status.conditions.iter().any(|one| one.type_ == "Reconciling" && one.reason == Reason::LimitReached.as_str());
-    limited && !action.spec.suspend && status.slots.iter().all(|slot| slot.step.is_end() || slot.step == Step::Queued)
+/// The limit of the cluster or of the namespace that alone keeps the action, which has nothing at work, from being admitted.
+fn waits_for(action: &WorkloadAction) -> Option<Reason> {
+    let status = action.status.as_ref().filter(|_| !action.spec.suspend)?;
+    let is_idle = status.slots.iter().all(|slot| slot.step.is_end() || slot.step == Step::Queued);
+    let reason = &status.conditions.iter().find(|one| one.type_ == "Reconciling")?.reason;
+    let limits = [Reason::LimitReached, Reason::NamespaceLimitReached];
+    limits.into_iter().find(|limit| is_idle && limit.as_str() == reason)
 }

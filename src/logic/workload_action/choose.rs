@@ -1,16 +1,19 @@
 //! Chooses replicas and nodes for the slots that have not started, and explains the choice in the plan.
 
+use std::collections::HashMap;
+
 use crate::api::reasons::Reason;
 use crate::api::targets::Target;
-use crate::api::workload_action::OnReplicaOwner;
 use crate::api::workload_action::status::{LIST_LIMIT, NodeChoice, Plan, PodChoice, PodOnNode, SetRef, Slot, Step};
-use crate::logic::facts::{PodFact, requests};
+use crate::api::workload_action::{Mode, OnReplicaOwner};
+use crate::logic::facts::PodFact;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::admission;
+use super::admission::{self, ReachedLimit};
+use super::candidates::Candidates;
 use super::context::{PlanContext, Verb};
 use super::identity;
-use super::nodes::{Nodes, possible};
+use super::nodes::Nodes;
 use super::place::{Filter, source_words, target_words};
 use super::scope::{Scope, Stop};
 use super::set::Pods;
@@ -24,6 +27,12 @@ pub enum Choice {
     Wait { reason: Reason, message: String },
     /// The action cannot start.
     Refuse(Stop, Plan),
+}
+
+impl From<ReachedLimit> for Choice {
+    fn from(ReachedLimit { reason, message }: ReachedLimit) -> Self {
+        Self::Wait { reason, message }
+    }
 }
 
 /// Chooses for the slots with these indexes and attempts.
@@ -45,7 +54,7 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, Stop> {
         && ctx.action.spec.on_replica_owner == OnReplicaOwner::Yield
         && let Some(owner) = scope.replicas_owner(ctx.world)
     {
-        let advice = "change the number there, or set onReplicaOwner: Force";
+        let advice = "change the number there, or apply a new action with onReplicaOwner: Force";
         let message = format!("{owner} owns spec.replicas of {}; {advice}", words(&scope));
         return Err(Stop::now(Reason::ReplicasOwnedElsewhere, message));
     }
@@ -58,6 +67,11 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, Stop> {
     if ctx.work.verb != Verb::Create && Pods::of(ctx.world, &scope).wanted_by_others("") {
         let message = "the ReplicaSet has not created the substitute of another replica yet".to_owned();
         return Ok(Choice::Wait { reason: Reason::VictimBusy, message });
+    }
+    if ctx.action.spec.mode == Mode::Execute
+        && let Some(limit) = admission::shared_limit(ctx, &scope.workload())
+    {
+        return Ok(limit.into());
     }
     let mut plan = Plan::default();
     let victims = match pick_victims(ctx, &scope, named, open.len(), &mut plan)? {
@@ -77,11 +91,14 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, Stop> {
     Ok(admit(ctx, slots.collect(), plan))
 }
 
-/// As many of the slots as the limits admit.
+/// As many of the slots as the limits admit; a plan that is only shown has all of them.
 fn admit(ctx: &PlanContext, mut slots: Vec<Slot>, plan: Plan) -> Choice {
+    if ctx.action.spec.mode == Mode::Plan {
+        return Choice::Begin { slots, plan };
+    }
     let (room, full) = admission::room(ctx, &slots);
     match full {
-        Some(message) if room == 0 => Choice::Wait { reason: Reason::LimitReached, message },
+        Some(limit) if room == 0 => limit.into(),
         _ => {
             slots.truncate(room);
             Choice::Begin { slots, plan }
@@ -137,13 +154,23 @@ fn pick_victims<'a>(
     if fit.len() + busy >= count {
         return Ok(Err(format!("{busy} replicas of {} are in use by other actions", words(scope))));
     }
-    let place = ctx.work.from.map_or(String::new(), |from| format!(" on {}", source_words(from)));
-    let message = format!(
-        "{count} replicas asked for, {} of {} are available{place}; lower count, or see `status.plan.pods`",
-        fit.len() + busy,
-        words(scope)
-    );
-    Err(Stop::soon(Reason::NotEnoughReplicas, message))
+    Err(Stop::soon(Reason::NotEnoughReplicas, too_few(ctx, scope, count, fit.len() + busy, plan)))
+}
+
+/// The message for a number of replicas that the workload does not have where the action takes them.
+fn too_few(ctx: &PlanContext, scope: &Scope, count: usize, available: usize, plan: &Plan) -> String {
+    let verb = if ctx.work.verb == Verb::Delete { "deleted" } else { "moved" };
+    let asked =
+        format!("{count} replicas of {} asked for, {available} of {} can be {verb}", words(scope), plan.pods_total);
+    let why = match (ctx.work.from, ctx.work.to) {
+        (Some(from), _) => format!("the others are not on {}", source_words(from)),
+        (None, Some(to)) if ctx.work.verb == Verb::Move => {
+            format!("the others are on nodes that match `to` ({}) already", target_words(to))
+        }
+        _ => "there are no others".to_owned(),
+    };
+    let advice = if available > 0 { format!("; apply a new action with count: {available}") } else { String::new() };
+    format!("{asked}: {why}{advice}; status.plan.pods lists each")
 }
 
 /// The replicas that fit, in the order in which they are chosen, and how many more would fit if no other action used them.
@@ -156,11 +183,14 @@ fn candidates<'a>(
     let source = Filter::source(ctx.world, ctx.work.from)?;
     let target = Filter::target(ctx.world, if ctx.work.from.is_none() { ctx.work.to } else { None })?;
     let nodes = Nodes::new(ctx.world);
+    // The answer for each node: several of the pods may be on it.
+    let mut eligible: HashMap<&str, Result<(), String>> = HashMap::new();
     let (mut fit, mut busy) = (Vec::new(), 0);
     let mut refused = Vec::new();
     for pod in Pods::of(ctx.world, scope).active() {
-        match eligible(ctx, &nodes, pod, &source, &target) {
-            Err(why) => refused.push(choice_of(pod, false, &why)),
+        let node = pod.node.as_deref().unwrap_or_default();
+        match eligible.entry(node).or_insert_with(|| may_leave(ctx, &nodes, node, &source, &target)) {
+            Err(why) => refused.push(choice_of(pod, false, why)),
             Ok(()) if is_in_use(ctx, pod) => {
                 busy += 1;
                 refused.push(choice_of(pod, false, "in use by another action"));
@@ -189,9 +219,9 @@ fn rank_words(chosen: bool) -> &'static str {
     if chosen { "first in order: not Ready, lowest deletion cost, youngest" } else { "later in order" }
 }
 
-fn eligible(ctx: &PlanContext, nodes: &Nodes, pod: &PodFact, source: &Filter, target: &Filter) -> Result<(), String> {
-    let node = pod.node.as_deref().and_then(|name| ctx.world.node(name));
-    let Some(node) = node else { return Err("not scheduled yet".into()) };
+/// Whether a replica on this node may be chosen.
+fn may_leave(ctx: &PlanContext, nodes: &Nodes, node: &str, source: &Filter, target: &Filter) -> Result<(), String> {
+    let Some(node) = ctx.world.node(node) else { return Err("not scheduled yet".into()) };
     source.admits(nodes, node).map_err(|why| format!("excluded by `from`: {why}"))?;
     let already = !target.is_empty() && target.admits(nodes, node).is_ok();
     if already { Err("already on a target node".into()) } else { Ok(()) }
@@ -217,70 +247,27 @@ fn pick_nodes(
         return Err(Stop::soon(Reason::NodeNotFound, message));
     }
     let filter = Filter::target(ctx.world, Some(to))?;
-    let mut nodes = Nodes::new(ctx.world);
-    let mut chosen: Vec<NodeChoice> = Vec::new();
+    let mut candidates = Candidates::new(ctx.world, &filter, spec, &[]);
+    let homes: Vec<Option<&str>> = victims.iter().map(|Victim(pod)| pod.and_then(|pod| pod.node.as_deref())).collect();
     let mut places = Vec::new();
-    for Victim(victim) in victims {
-        let home = victim.and_then(|pod| pod.node.as_deref());
-        let (best, refused) = best_node(ctx, &nodes, &filter, spec, home, &[]);
-        plan.nodes_total = i64::try_from(best.len() + refused.len()).unwrap_or(i64::MAX);
-        let Some((name, share)) = best.first() else {
-            let stop = no_node(to, &refused);
-            plan.nodes = refused;
-            cut(&mut plan.nodes, &mut plan.truncated);
+    for home in &homes {
+        let Some(name) = candidates.take(*home) else {
+            plan.nodes = candidates.refused(*home);
+            let stop = no_node(to, &plan.nodes);
+            count_and_cut(plan);
             return Err(stop);
         };
-        nodes.add(name, spec.map(requests).unwrap_or_default());
-        places.push(name.clone());
-        match chosen.iter_mut().find(|choice| &choice.name == name) {
-            Some(choice) => choice.replicas += 1,
-            None => chosen.push(possible(name, *share, 1)),
-        }
-        let others = best.iter().filter(|(other, _)| !places.contains(other));
-        plan.nodes = chosen
-            .iter()
-            .cloned()
-            .chain(others.map(|(name, share)| possible(name, *share, 0)))
-            .chain(refused)
-            .collect();
-        cut(&mut plan.nodes, &mut plan.truncated);
+        places.push(name.to_owned());
     }
+    let shared_home = homes.first().copied().flatten().filter(|first| homes.iter().all(|home| *home == Some(*first)));
+    plan.nodes = candidates.listed(shared_home);
+    count_and_cut(plan);
     Ok(places)
 }
 
-/// Every node that can take one more replica, best first, and the refused nodes with their reasons.
-fn best_node(
-    ctx: &PlanContext,
-    nodes: &Nodes,
-    filter: &Filter,
-    spec: Option<&k8s_openapi::api::core::v1::PodSpec>,
-    home: Option<&str>,
-    tried: &[String],
-) -> (Vec<(String, i64)>, Vec<NodeChoice>) {
-    let (mut best, mut refused) = (Vec::new(), Vec::new());
-    for node in ctx.world.nodes() {
-        let name = &node.id.key.name;
-        // A node that the user's node name excludes is no candidate: the plan does not list it.
-        if filter.names_another(node) {
-            continue;
-        }
-        let result = match filter.admits(nodes, node) {
-            Err(why) => Err((Reason::NodeExcluded, why)),
-            Ok(()) if home == Some(name) => {
-                Err((Reason::AlreadyOnTarget, format!("the replica is on node {name} already")))
-            }
-            Ok(()) if tried.contains(name) => Err((Reason::NodeExcluded, "tried before and failed".to_owned())),
-            Ok(()) => nodes.assess(node, spec),
-        };
-        match result {
-            Ok(share) => best.push((name.clone(), share)),
-            Err((reason, message)) => {
-                refused.push(NodeChoice { name: name.clone(), replicas: 0, message, refused: Some(reason) });
-            }
-        }
-    }
-    best.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
-    (best, refused)
+fn count_and_cut(plan: &mut Plan) {
+    plan.nodes_total = i64::try_from(plan.nodes.len()).unwrap_or(i64::MAX);
+    cut(&mut plan.nodes, &mut plan.truncated);
 }
 
 /// Another node for a slot whose node failed, within the limits; None if none is left.
@@ -291,9 +278,9 @@ pub fn another_node(ctx: &PlanContext, slot: &Slot) -> Option<String> {
     let home = slot.victim.as_ref().map(|victim| victim.node.as_str());
     let mut tried = slot.tried.clone();
     tried.extend(slot.replacement.as_ref().map(|replacement| replacement.node.clone()));
-    let (best, _) = best_node(ctx, &Nodes::new(ctx.world), &filter, spec, home, &tried);
     let open = admission::OpenNodes::of(ctx);
-    best.into_iter().map(|(name, _)| name).find(|name| open.takes_one_more(name))
+    let candidates = Candidates::new(ctx.world, &filter, spec, &tried);
+    candidates.best(home).find(|name| open.takes_one_more(name)).map(str::to_owned)
 }
 
 fn no_node(to: &Target, refused: &[NodeChoice]) -> Stop {

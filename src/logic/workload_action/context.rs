@@ -94,6 +94,15 @@ impl<'a> Work<'a> {
     }
 }
 
+fn is_aborted(action: &WorkloadAction) -> bool {
+    action.spec.abort || action.metadata.deletion_timestamp.is_some()
+}
+
+/// Whether the action's clocks stand still. A deletion goes on nevertheless.
+pub fn is_suspended(action: &WorkloadAction) -> bool {
+    action.spec.suspend && !is_aborted(action)
+}
+
 impl<'a> PlanContext<'a> {
     pub fn id(&self) -> Identity {
         (&self.action.metadata).into()
@@ -122,12 +131,11 @@ impl<'a> PlanContext<'a> {
 
     /// Whether the user wants the action undone.
     pub fn aborted(&self) -> bool {
-        self.action.spec.abort || self.deleting()
+        is_aborted(self.action)
     }
 
-    /// Whether the clocks stand still. A deletion goes on nevertheless.
     pub fn suspended(&self) -> bool {
-        self.action.spec.suspend && !self.aborted()
+        is_suspended(self.action)
     }
 
     pub fn may_disrupt(&self) -> bool {

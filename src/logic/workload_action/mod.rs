@@ -9,6 +9,7 @@ pub mod identity;
 pub mod janitor;
 
 mod admission;
+mod candidates;
 mod choose;
 mod context;
 mod ending;
@@ -60,11 +61,13 @@ pub struct Limits {
     pub per_workload: Option<usize>,
     pub per_source_node: Option<usize>,
     pub per_target_node: Option<usize>,
+    /// A replica that has been in one step for this long counts for the limits of its namespace and workload only.
+    pub idle_after: Option<SignedDuration>,
 }
 
 impl Limits {
     fn is_unlimited(&self) -> bool {
-        let Self { in_all, per_namespace, per_workload, per_source_node, per_target_node } = self;
+        let Self { in_all, per_namespace, per_workload, per_source_node, per_target_node, idle_after: _ } = self;
         [in_all, per_namespace, per_workload, per_source_node, per_target_node].iter().all(|limit| limit.is_none())
     }
 }
@@ -317,7 +320,7 @@ fn queue(ctx: &PlanContext, reason: Reason, message: String) -> Next {
         return refuse(ctx, stop, ctx.status.plan.clone().unwrap_or_default());
     }
     let status = WorkloadActionStatus { queued_at: Some(Time(since)), ..ctx.status.clone() };
-    let health = Health::Working { reason: Reason::Queued, cause: reason, message };
+    let health = Health::Working { reason: Reason::Queued, cause: reason, message: format!("waiting: {message}") };
     wait(ctx, report::status(ctx, status, &health), Some(deadline.min(ctx.now + QUEUE_PACE)))
 }
 

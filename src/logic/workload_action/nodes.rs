@@ -11,6 +11,7 @@ use crate::api::reasons::Reason;
 use crate::api::workload_action::status::NodeChoice;
 use crate::logic::expression::{Expression, NodeView, PodsView, ResourceView};
 use crate::logic::facts::{Key, NodeFact, Requests, requests};
+use crate::logic::quantity;
 use crate::logic::world::World;
 
 /// The pods on a node and on their way to it, with their requests.
@@ -124,26 +125,49 @@ impl<'a> Nodes<'a> {
         let name = &node.id.key.name;
         let load = self.load(name);
         if load.pods >= node.pod_capacity {
-            let message = format!("node {name} is full: {} of {} pods", load.pods, node.pod_capacity);
+            let message = format!("{name}: pods: {} of {}", load.pods, node.pod_capacity);
             return Err((Reason::NodeFull, message));
         }
         // Pods count as a resource, so that replicas without requests spread, too.
         let mut share = (node.pod_capacity - load.pods - 1).saturating_mul(1000) / node.pod_capacity;
         let resources = [
-            ("cpu", "m", node.allocatable.cpu, load.requests.cpu, request.cpu),
-            ("memory", " bytes", node.allocatable.memory, load.requests.memory, request.memory),
+            (Resource::Cpu, node.allocatable.cpu, load.requests.cpu, request.cpu),
+            (Resource::Memory, node.allocatable.memory, load.requests.memory, request.memory),
         ];
-        for (resource, unit, size, used, asked) in resources {
+        for (resource, size, used, asked) in resources {
             let free = size.saturating_sub(used);
             if asked > 0 && asked > free {
-                let message =
-                    format!("node {name} is full: {resource} {asked}{unit} asked for, {}{unit} free", free.max(0));
+                let (kind, left) = (resource.name(), resource.amount(free.max(0)));
+                let message = format!("{name}: {kind}: {} requested, {left} left", resource.amount(asked));
                 return Err((Reason::NodeFull, message));
             }
             let left = i128::from(free.saturating_sub(asked)) * 1000;
             share = share.min(if size > 0 { i64::try_from(left / i128::from(size)).unwrap_or(0) } else { 0 });
         }
         Ok(share)
+    }
+}
+
+/// A resource that pods request.
+#[derive(Clone, Copy)]
+enum Resource {
+    Cpu,
+    Memory,
+}
+
+impl Resource {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Memory => "memory",
+        }
+    }
+
+    fn amount(self, value: i64) -> String {
+        match self {
+            Self::Cpu => quantity::show_millis(value),
+            Self::Memory => quantity::show_bytes(value),
+        }
     }
 }
 

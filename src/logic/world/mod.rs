@@ -39,6 +39,7 @@ pub use actions::{loop_of, loop_of_ended};
 use index::Index;
 pub use list::Listing;
 pub use requeue::Requeue;
+use slots::Turns;
 pub use table::{Fact, Origin, Table};
 pub use tables::Stored;
 use tables::Tables;
@@ -49,6 +50,7 @@ pub struct World {
     tables: Tables,
     /// Slots on their way into their actions' status.
     reserved: HashMap<Key, Vec<Slot>>,
+    turns: Turns,
     /// When a watch of workloads or their pods last broke off.
     broken: Option<Timestamp>,
     index: Index,

@@ -1,10 +1,22 @@
 //! The open slots of actions, as recorded or as reserved.
 
+use std::collections::HashMap;
+
 use super::World;
 use crate::api::targets::WorkloadRef;
 use crate::api::workload_action::WorkloadAction;
 use crate::api::workload_action::status::{Slot, Step};
 use crate::logic::facts::Key;
+
+/// The order in which namespaces had their last turn. Lost with the process: only fairness depends on it.
+#[derive(Debug, Default)]
+pub struct Turns {
+    taken: u64,
+    last: HashMap<String, u64>,
+}
+
+/// How many namespaces are remembered. Of more, those without reserved slots are forgotten, and come first again.
+const REMEMBERED: usize = 4096;
 
 impl World {
     /// The slots at work of every action, recorded and reserved.
@@ -55,8 +67,22 @@ impl World {
     }
 
     /// Reserves these slots: they count as the action's slots until [`World::release`].
+    ///
+    /// It is a turn of the action's namespace.
     pub fn reserve(&mut self, action: &Key, slots: Vec<Slot>) {
         self.reserved.insert(action.clone(), slots);
+        let Turns { taken, last } = &mut self.turns;
+        if last.len() >= REMEMBERED {
+            last.retain(|namespace, _| self.reserved.keys().any(|key| key.namespace == *namespace));
+        }
+        *taken += 1;
+        last.insert(action.namespace.clone(), *taken);
+    }
+
+    /// A number that is larger the later the namespace had its last turn; 0 if it had none.
+    #[must_use]
+    pub fn last_turn(&self, namespace: &str) -> u64 {
+        self.turns.last.get(namespace).copied().unwrap_or(0)
     }
 
     /// Ends the reservation: the slots in the action's status count again.

@@ -39,6 +39,9 @@ pub struct Invariants {
     pub effective: BTreeSet<String>,
     /// Workloads whose ledger others took away: how often they were scaled is no longer known.
     pub unledgered: BTreeSet<String>,
+    /// uid of the actions that somebody suspended: they count only for the limits of their namespace and workload, and after
+    /// that go on without a new admission.
+    suspended: BTreeSet<String>,
     /// Some action vanished in the middle of its work.
     pub vanished: bool,
     /// How the actions ended, for the statistics.
@@ -57,6 +60,7 @@ impl Invariants {
             spent: BTreeMap::new(),
             effective: BTreeSet::new(),
             unledgered: BTreeSet::new(),
+            suspended: BTreeSet::new(),
             vanished: false,
             ends: BTreeMap::new(),
         }
@@ -241,13 +245,16 @@ impl Invariants {
             self.terms.insert(action.meta.uid.clone(), terms);
             self.last.insert(action.meta.key.clone(), action.meta.uid.clone());
         }
+        if action.spec.suspend {
+            self.suspended.insert(action.meta.uid.clone());
+        }
         for slot in action.open_slots() {
             self.account(&slot.workload.name).opened.get_or_insert(action.meta.version);
         }
         if old.is_some_and(|old| old.status == action.status) {
             return Ok(());
         }
-        limits::check(&self.limits, api)?;
+        limits::check(&self.limits, &self.suspended, api)?;
         if action.slots().any(|slot| matches!(slot.step, Step::Succeeded | Step::Failed)) {
             self.effective.insert(action.meta.uid.clone());
         }

@@ -1,6 +1,6 @@
 //! The limits on how much may be at work at once, counted over every action's status in the API server.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ganglion::api::workload_action::status::Step;
 use ganglion::logic::workload_action::Limits;
@@ -8,15 +8,18 @@ use ganglion::logic::workload_action::Limits;
 use super::{Violation, violation};
 use crate::cluster::api::Api;
 
-pub fn check(limits: &Limits, api: &Api) -> Result<(), Violation> {
+pub fn check(limits: &Limits, suspended: &BTreeSet<String>, api: &Api) -> Result<(), Violation> {
     let mut count: BTreeMap<(&str, String), usize> = BTreeMap::new();
     for action in api.actions.values().filter(|action| !action.finished()) {
         let namespace = &action.meta.key.namespace;
         for slot in action.open_slots().filter(|slot| slot.step != Step::Queued) {
             let mut add = |what, name: String| *count.entry((what, name)).or_default() += 1;
-            add("all", String::new());
             add("namespace", namespace.clone());
             add("workload", slot.workload.name.clone());
+            if suspended.contains(&action.meta.uid) {
+                continue;
+            }
+            add("all", String::new());
             if let Some(victim) = &slot.victim {
                 add("source", victim.node.clone());
             }

@@ -31,7 +31,7 @@ fn limits_hold_and_the_rest_waits_in_order() {
     assert!(matches!(stage.settle("two"), Next::Wait { until: Some(_), .. }));
     let (ready, reason, message) = stage.ready("two");
     assert_eq!((ready.as_str(), reason.as_str()), ("Unknown", "Queued"));
-    assert!(message.contains("1 replicas in all"), "{message}");
+    assert_eq!(message, "waiting: 1 of 1 replicas in the cluster are being changed (setting limits.inAll)");
     stage.now += SignedDuration::from_secs(601);
     stage.settle("two");
     assert_eq!(stage.ready("two").1, "QueueTimedOut");
@@ -99,4 +99,135 @@ fn a_fact_that_did_not_change_requeues_nothing() {
     assert!(stage.world.apply(PodFact { terminating: true, ..older }, Origin::Own).is_empty(), "overtaken");
     let worse = PodFact { ready_since: None, ..as_of(&pod, "1000001") };
     assert_eq!(stage.world.apply(worse, Origin::Watch).len(), 1);
+}
+
+/// Puts an action of another namespace that waits for this limit.
+fn put_waiting(stage: &mut Stage, namespace: &str, name: &str, limit: Reason) {
+    let spec = serde_json::from_value(move_web(json!({"nodeName": "d"}))).expect("a valid spec");
+    let mut action = WorkloadAction::new(name, spec);
+    action.metadata.namespace = Some(namespace.into());
+    action.metadata.uid = Some(format!("uid-{namespace}-{name}"));
+    // Older than those of the stage.
+    action.metadata.creation_timestamp = Some(Time(stage.now - SignedDuration::from_hours(1)));
+    let health = Health::Working { reason: Reason::Queued, cause: limit, message: String::new() };
+    let stamp = crate::logic::conditions::Stamp { generation: 1, now: stage.now };
+    action.status = Some(WorkloadActionStatus {
+        conditions: crate::logic::conditions::summary(&[], &health, stamp),
+        ..WorkloadActionStatus::default()
+    });
+    stage.put_action(action);
+}
+
+#[test]
+fn an_action_that_its_workload_or_node_holds_uses_no_turn_of_others() {
+    for (limit, starts) in [
+        (Reason::LimitReached, false),
+        (Reason::NamespaceLimitReached, true),
+        (Reason::WorkloadLimitReached, true),
+        (Reason::NodeLimitReached, true),
+        (Reason::RolloutInProgress, true),
+    ] {
+        let mut stage = Stage::new();
+        stage.limits.in_all = Some(1);
+        // Its namespace had no turn yet.
+        stage.world.reserve(&Key::new(NAMESPACE, "earlier"), Vec::new());
+        stage.world.release(&Key::new(NAMESPACE, "earlier"));
+        put_waiting(&mut stage, "bank", "theirs", limit);
+        stage.act("ours", move_web(json!({"nodeName": "d"})));
+        assert_eq!(stage.settle_until_admitted("ours").is_some(), starts, "{limit}");
+    }
+}
+
+#[test]
+fn an_action_at_its_workloads_limit_says_so() {
+    let mut stage = Stage::new();
+    stage.limits = Limits { in_all: Some(1), per_workload: Some(1), ..Limits::default() };
+    for name in ["one", "two"] {
+        stage.act(name, move_web(json!({"nodeName": "d"})));
+        stage.settle(name);
+    }
+    let (_, _, message) = stage.ready("two");
+    assert_eq!(message, "waiting: 1 of 1 replicas of Deployment web are being changed (setting limits.perWorkload)");
+    let conditions = stage.action("two").status.expect("a status").conditions;
+    assert!(conditions.iter().any(|one| one.reason == "WorkloadLimitReached"), "{conditions:?}");
+}
+
+#[test]
+fn turns_go_to_the_namespace_with_the_fewest_replicas_at_work_then_to_the_one_that_waited_longest() {
+    let mut stage = Stage::new();
+    stage.limits.in_all = Some(2);
+    for name in ["a", "b", "c", "d"] {
+        put_waiting(&mut stage, "bank", name, Reason::LimitReached);
+    }
+    stage.act("ours", move_web(json!({"nodeName": "d"})));
+    // The four older ones of the other namespace do not come before it: of two turns, each namespace has one.
+    let slots = stage.settle_until_admitted("ours").expect("its namespace has a turn").slots;
+    stage.limits.in_all = Some(1);
+    // Neither has a replica at work: the namespace that never had a turn, then the one whose turn was longer ago.
+    let turn = |stage: &mut Stage, namespace: &str| {
+        stage.world.reserve(&Key::new(namespace, "any"), Vec::new());
+        stage.world.release(&Key::new(namespace, "any"));
+    };
+    turn(&mut stage, NAMESPACE);
+    assert_eq!(stage.settle_until_admitted("ours"), None);
+    turn(&mut stage, "bank");
+    assert!(stage.settle_until_admitted("ours").is_some());
+    // One of ours is at work and none of theirs: the second turn is theirs.
+    stage.limits.in_all = Some(2);
+    stage.world.reserve(&Key::new(NAMESPACE, "ours"), slots);
+    stage.act("more", move_web(json!({"nodeName": "d"})));
+    stage.settle("more");
+    let (_, _, message) = stage.ready("more");
+    let expected = "waiting: 1 of 2 replicas in the cluster are being changed, 2 actions are ahead in the queue";
+    assert!(message.starts_with(expected), "{message}");
+}
+
+#[test]
+fn a_suspended_or_stuck_replica_does_not_hold_the_clusters_limit() {
+    let mut stage = Stage::new();
+    stage.limits = Limits { in_all: Some(1), idle_after: Some(SignedDuration::from_secs(900)), ..Limits::default() };
+    for name in ["one", "two"] {
+        stage.act(name, move_web(json!({"nodeName": "d"})));
+        stage.settle(name);
+    }
+    assert_eq!(stage.settle_until_admitted("two"), None);
+    let mut suspended = stage.action("one");
+    suspended.spec.suspend = true;
+    stage.put_action(suspended.clone());
+    assert!(stage.settle_until_admitted("two").is_some());
+    // A deletion lets a suspended action go on.
+    suspended.metadata.deletion_timestamp = Some(Time(stage.now));
+    stage.put_action(suspended);
+    assert_eq!(stage.settle_until_admitted("two"), None);
+    let mut resumed = stage.action("one");
+    (resumed.spec.suspend, resumed.metadata.deletion_timestamp) = (false, None);
+    stage.put_action(resumed);
+    stage.now += SignedDuration::from_secs(899);
+    let mut patient = stage.action("two");
+    patient.spec.timeouts = serde_json::from_value(json!({"queueSeconds": 86400})).expect("timeouts");
+    stage.put_action(patient);
+    assert_eq!(stage.settle_until_admitted("two"), None);
+    stage.now += SignedDuration::from_secs(1);
+    assert!(stage.settle_until_admitted("two").is_some());
+    // Its namespace's limit counts it all the same.
+    stage.limits.per_namespace = Some(1);
+    assert_eq!(stage.settle_until_admitted("two"), None);
+}
+
+#[test]
+fn a_node_is_evaluated_once_in_a_plan() {
+    let mut stage = Stage::new();
+    for node in 0..2000 {
+        stage.put_node(&format!("n{node:04}"), |node| node.pod_capacity = 50);
+    }
+    let workload = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    let where_ = "node.pods < 40 && node.name.startsWith('n')";
+    stage.act("plan", json!({"create": {"workload": workload, "to": {"where": where_}, "count": 100}, "mode": "Plan"}));
+    let begun = std::time::Instant::now();
+    stage.settle("plan");
+    // 200,000 evaluations, one for each replica and node, take minutes in a debug build.
+    assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
+    let plan = stage.action("plan").status.and_then(|status| status.plan).expect("a plan");
+    assert_eq!(plan.nodes.iter().map(|node| node.replicas).sum::<i32>(), 100);
+    assert_eq!((plan.nodes_total, plan.truncated), (2004, true));
 }
