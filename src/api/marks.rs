@@ -37,6 +37,9 @@ pub const REVISION: &str = "deployment.kubernetes.io/revision";
 /// Finalizer on a running action: the action is undone or completed before it is deleted.
 pub const FINALIZER: &str = "ganglion.dev/workload-action";
 
+/// Every field manager of the operator begins with this.
+pub const MANAGERS: &str = "ganglion/";
+
 /// Field manager of everything that the workload-action controller writes, except statuses.
 pub const MANAGER: &str = "ganglion/workload-action";
 

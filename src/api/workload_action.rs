@@ -111,7 +111,8 @@ pub struct WorkloadActionSpec {
     #[schemars(length(max = 8))]
     pub notify: Option<Vec<Notify>>,
     /// Once: the same action (name and spec) runs once, even if it is deleted and applied again. OncePerObject: each
-    /// new object runs. Default: Once.
+    /// new object runs. Auto: as OncePerObject for an object that a person made by hand (its first field manager is
+    /// kubectl, and it has no mark of Argo CD, Flux, Helm, Fleet or a restore), else as Once. Default: Auto.
     #[serde(default)]
     pub run_policy: RunPolicy,
     /// An action that was not admitted by this time (RFC 3339) expires. Default: no limit.
@@ -313,6 +314,7 @@ pub enum OnReplicaOwner {
 #[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RunPolicy {
     #[default]
+    Auto,
     Once,
     OncePerObject,
 }

@@ -3,7 +3,7 @@
 use anyhow::ensure;
 use ganglion::api::receipt::WorkloadActionReceipt;
 use kube::api::DeleteParams;
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::action::{action, create_on, move_pod, with};
 use testkit::eye::Seen;
 use testkit::kstatus::{Kstatus, kstatus, message};
@@ -13,6 +13,11 @@ use crate::scenes::{Scene, quota};
 
 const DONE: (&str, &str) = ("True", "Succeeded");
 const AGAIN: (&str, &str) = ("True", "AlreadyExecuted");
+
+/// An action that runs once, whoever makes it.
+fn once(name: &str, spec: Value) -> Value {
+    action(name, with(spec, json!({"runPolicy": "Once"})))
+}
 
 async fn apply(world: &World, manifest: &str) -> anyhow::Result<String> {
     world.kubectl(&["apply", "-f", "-"], Some(manifest)).await
@@ -28,7 +33,7 @@ fn applied_again_it_has_no_second_effect() {
     story("receipt", async |world| {
         let scene = Scene::guarded(world, "web", 3).await?;
         let node = scene.free(0);
-        let manifest = action("more", create_on("web", &node)).to_string();
+        let manifest = once("more", create_on("web", &node)).to_string();
         apply(world, &manifest).await?;
         world.ends("more", DONE).await?;
         scene.grown(world, &[&node]).await?;
@@ -39,6 +44,7 @@ fn applied_again_it_has_no_second_effect() {
         apply(world, &manifest).await?;
         let twin = world.ends("more", AGAIN).await?;
         ensure!(kstatus(&twin) == Kstatus::Current, "{:?}", kstatus(&twin));
+        ensure!(message(&twin).starts_with("nothing was done now: it ran on "), "{}", message(&twin));
         ensure!(message(&twin).contains("WorkloadActionReceipt"), "no advice: {}", message(&twin));
         world.kubectl(&["replace", "--force", "-f", "-"], Some(&manifest)).await?;
         world.ends("more", AGAIN).await?;
@@ -51,8 +57,9 @@ fn pruned_and_restored_it_has_no_second_effect() {
     story("receipt-prune", async |world| {
         let scene = Scene::guarded(world, "web", 3).await?;
         let ((pod, _), node) = (scene.pod(0), scene.free(0));
+        // Restored by Velero, with all that is said of it.
         let mut manifest = action("go", move_pod(&pod, &node));
-        manifest["metadata"]["labels"] = json!({"part-of": "shop"});
+        manifest["metadata"]["labels"] = json!({"part-of": "shop", "velero.io/restore-name": "night"});
         apply(world, &manifest.to_string()).await?;
         world.ends("go", DONE).await?;
         // What a backup holds, status and all.
@@ -84,11 +91,38 @@ fn pruned_and_restored_it_has_no_second_effect() {
 }
 
 #[test]
+fn by_default_it_runs_for_each_object_that_a_person_made_and_once_for_a_tool() {
+    story("receipt-auto", async |world| {
+        let scene = Scene::guarded(world, "web", 2).await?;
+        let node = scene.free(0);
+        let by_hand = action("hand", create_on("web", &node)).to_string();
+        let mut marked = action("marked", create_on("web", &node));
+        marked["metadata"]["annotations"] =
+            json!({"argocd.argoproj.io/tracking-id": "shop:ganglion.dev/WorkloadAction"});
+        let by_tool = action("tool", create_on("web", &node)).to_string();
+        let as_tool = ["apply", "--server-side", "--field-manager=argocd-controller", "-f", "-"];
+        let rounds = [DONE, AGAIN];
+        for second in rounds {
+            apply(world, &by_hand).await?;
+            world.ends("hand", DONE).await?;
+            delete(world, "hand").await?;
+            apply(world, &marked.to_string()).await?;
+            world.ends("marked", second).await?;
+            delete(world, "marked").await?;
+            world.kubectl(&as_tool, Some(&by_tool)).await?;
+            world.ends("tool", second).await?;
+            delete(world, "tool").await?;
+        }
+        scene.grown(world, &[&node, &node, &node, &node]).await.map(drop)
+    });
+}
+
+#[test]
 fn without_its_receipt_it_runs_once_more() {
     story("receipt-gone", async |world| {
         let scene = Scene::guarded(world, "web", 2).await?;
         let node = scene.free(0);
-        let manifest = action("more", create_on("web", &node)).to_string();
+        let manifest = once("more", create_on("web", &node)).to_string();
         apply(world, &manifest).await?;
         let done = world.ends("more", DONE).await?;
         let receipt = done.status.as_ref().and_then(|status| status.receipt.clone()).unwrap_or_default();

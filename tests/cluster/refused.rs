@@ -79,7 +79,7 @@ fn wrong() -> Vec<(&'static str, Value, &'static str)> {
         (
             "policy",
             with(moving.clone(), json!({"runPolicy": "Twice"})),
-            "supported values: \"Once\", \"OncePerObject\"",
+            "supported values: \"Auto\", \"Once\", \"OncePerObject\"",
         ),
         ("priority", with(moving.clone(), json!({"priority": 1001})), "less than or equal to 1000"),
         ("stable", with(moving.clone(), json!({"stableSeconds": -1})), "greater than or equal to 0"),

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{PodTemplateSpec, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -226,6 +227,7 @@ impl From<Service> for ServiceFact {
 pub struct ReceiptFact {
     pub id: Identity,
     pub action_uid: String,
+    pub executed_at: Timestamp,
     pub outcome: Option<String>,
 }
 
@@ -234,6 +236,7 @@ impl From<WorkloadActionReceipt> for ReceiptFact {
         Self {
             id: (&receipt.metadata).into(),
             action_uid: receipt.spec.action_uid.clone(),
+            executed_at: receipt.spec.executed_at.0,
             outcome: receipt.spec.outcome.clone(),
         }
     }

@@ -1,7 +1,7 @@
 //! The end of an action, and the clean-up after it.
 
 use jiff::SignedDuration;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Resource;
 
 use crate::api::execution::Execution;
@@ -13,7 +13,7 @@ use crate::logic::facts::{Identity, ReceiptFact, ScaleFact, SetFact};
 use super::context::PlanContext;
 use super::effect::{Effect, Next, Scalable, ScalableKind};
 use super::report::{self, ActionHealth};
-use super::{NOTHING, identity, record};
+use super::{NOTHING, identity, origin, record};
 use crate::logic::facts::Ledger;
 
 /// All slots have ended.
@@ -95,7 +95,7 @@ fn ledger_left(ctx: &PlanContext, slot: &Slot) -> Option<Scalable> {
 fn expire(ctx: &PlanContext) -> Option<Next> {
     let ttl = ctx.action.spec.ttl_seconds_after_finished?;
     let finished = ctx.status.finished_at.as_ref()?;
-    if gitops_manager(&ctx.action.metadata).is_some() {
+    if origin::gitops_manager(&ctx.action.metadata).is_some() {
         return None;
     }
     let due = finished.0 + SignedDuration::from_secs(i64::from(ttl));
@@ -137,21 +137,4 @@ fn let_go(ctx: &PlanContext) -> Next {
     }
     let finalizers = finalizers.into_iter().filter(|name| name != marks::FINALIZER).collect();
     Next::Do(Effect::RemoveFinalizer { action: ctx.id(), finalizers })
-}
-
-/// The tool that manages an object from a repository, identified by the labels and annotations of Argo CD, Flux and
-/// Helm.
-pub fn gitops_manager(meta: &ObjectMeta) -> Option<&'static str> {
-    let labels = meta.labels.iter().flatten();
-    let marks: Vec<&str> = labels.chain(meta.annotations.iter().flatten()).map(|(key, _)| key.as_str()).collect();
-    let has = |prefix: &str| marks.iter().any(|mark| mark.starts_with(prefix));
-    if has("argocd.argoproj.io/") {
-        Some("Argo CD")
-    } else if has("kustomize.toolkit.fluxcd.io/") || has("helm.toolkit.fluxcd.io/") {
-        Some("Flux")
-    } else if has("meta.helm.sh/") {
-        Some("Helm")
-    } else {
-        None
-    }
 }

@@ -2,37 +2,48 @@
 
 use serde_json::Value;
 
-use crate::api::workload_action::{RunPolicy, WorkloadAction, WorkloadActionSpec};
+use super::origin;
+use crate::api::workload_action::{RunPolicy, WorkloadAction};
 use crate::logic::digest::digest;
 use crate::logic::facts::Identity;
 
 /// Spec members that may change while the action runs. They are not part of its identity.
 const MUTABLE: [&str; 4] = ["suspend", "abort", "timeouts", "ttlSecondsAfterFinished"];
 
-/// Hash of the action's identity: its immutable spec, and with `runPolicy: OncePerObject` its uid. 10 hex digits.
+/// Whether each object of this name and spec runs, and not only the first of them.
+fn runs_for_each_object(action: &WorkloadAction) -> bool {
+    match action.spec.run_policy {
+        RunPolicy::Auto => origin::is_by_hand(&action.metadata),
+        RunPolicy::Once => false,
+        RunPolicy::OncePerObject => true,
+    }
+}
+
+/// Hash of the action's identity: its immutable spec, and its uid where each object runs. 10 hex digits.
 #[must_use]
-pub fn spec_hash(spec: &WorkloadActionSpec, uid: &str) -> String {
-    let mut value = serde_json::to_value(spec).unwrap_or(Value::Null);
+pub fn spec_hash(action: &WorkloadAction) -> String {
+    let mut value = serde_json::to_value(&action.spec).unwrap_or(Value::Null);
     if let Value::Object(members) = &mut value {
         for member in MUTABLE {
             members.remove(member);
         }
     }
-    let object = match spec.run_policy {
-        RunPolicy::Once => "",
-        RunPolicy::OncePerObject => uid,
-    };
+    let uid = action.metadata.uid.as_deref().unwrap_or_default();
+    let object = if runs_for_each_object(action) { uid } else { "" };
     // serde_json keeps the members of an object sorted, so equal specs give equal text.
     digest(&[&value.to_string(), object], 10)
 }
 
-/// Name of the action's receipt: the action's name, cut to fit, and the hash of its immutable spec.
+/// Name of the action's receipt: the action's name, cut to fit, and the hash of its identity. The recorded name, once there is
+/// one: labels that a tool adds later do not make it another action.
 #[must_use]
 pub fn receipt_name(action: &WorkloadAction) -> String {
-    let id = Identity::from(&action.metadata);
-    let mut name = id.key.name;
+    if let Some(recorded) = action.status.as_ref().and_then(|status| status.receipt.as_ref()) {
+        return recorded.clone();
+    }
+    let mut name = Identity::from(&action.metadata).key.name;
     name.truncate(200);
-    format!("{}-{}", name.trim_end_matches(['-', '.']), spec_hash(&action.spec, &id.uid))
+    format!("{}-{}", name.trim_end_matches(['-', '.']), spec_hash(action))
 }
 
 /// Id of a slot: a hash of the action's uid and the slot's index. 16 hex digits.

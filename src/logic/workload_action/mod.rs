@@ -16,6 +16,7 @@ mod ending;
 mod eviction;
 mod forward;
 mod nodes;
+mod origin;
 mod place;
 mod refusal;
 mod replacement;
@@ -155,13 +156,13 @@ fn already_executed(ctx: &PlanContext) -> Option<Next> {
     let mut status = ctx.status.clone();
     status.slots.clear();
     status.receipt = Some(name.clone());
+    let when = receipt.executed_at.strftime("%-d %b %Y %H:%M UTC");
+    let before =
+        format!("nothing was done now: it ran on {when} as another object of this name (uid {})", receipt.action_uid);
     let again = format!("to run it again, delete WorkloadActionReceipt {name} and apply the action again");
     let health = match &receipt.outcome {
-        None => Health::Good(Reason::AlreadyExecuted, format!("this action ran before; {again}")),
-        Some(outcome) => {
-            let message = format!("this action ran before and ended as {outcome}; {again}");
-            Health::Stalled(Reason::AlreadyExecuted, message)
-        }
+        None => Health::Good(Reason::AlreadyExecuted, format!("{before}; {again}")),
+        Some(outcome) => Health::Stalled(Reason::AlreadyExecuted, format!("{before} and ended as {outcome}; {again}")),
     };
     Some(finish(ctx, status, health))
 }
@@ -366,7 +367,7 @@ fn missing_receipt(ctx: &PlanContext) -> Option<NewReceipt> {
     let id = ctx.id();
     let spec = WorkloadActionReceiptSpec {
         action_name: id.key.name.clone(),
-        spec_hash: identity::spec_hash(&ctx.action.spec, &id.uid),
+        spec_hash: identity::spec_hash(ctx.action),
         action_uid: id.uid,
         executed_at: Time(ctx.now),
         outcome: None,

@@ -35,7 +35,7 @@ pub fn status(ctx: &PlanContext, mut status: WorkloadActionStatus, health: &Acti
 /// Why `ttlSecondsAfterFinished` is ignored, if it is: the object's manager would create it again.
 fn ttl_not_honored(ctx: &PlanContext) -> Option<String> {
     ctx.action.spec.ttl_seconds_after_finished?;
-    let manager = super::ending::gitops_manager(&ctx.action.metadata)?;
+    let manager = super::origin::gitops_manager(&ctx.action.metadata)?;
     Some(format!("{manager} manages this object and would create it again; remove it from its repository instead"))
 }
 

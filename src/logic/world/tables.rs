@@ -2,6 +2,7 @@
 //!
 //! A kind needs one line here and an impl of [`Indexed`](super::Indexed), which defines the objects that a change requeues.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::Resource;
 
 use super::World;
@@ -9,6 +10,7 @@ use super::table::{Fact, Table};
 use crate::api::closed_loop::ClosedLoop;
 use crate::api::decision::Decision;
 use crate::api::execution::Execution;
+use crate::api::marks;
 use crate::api::monitoring::Monitoring;
 use crate::api::workload_action::WorkloadAction;
 use crate::logic::facts::{
@@ -59,7 +61,8 @@ macro_rules! tables {
                 self.metadata.resource_version.get_or_insert_default()
             }
             fn slim(&mut self) {
-                self.metadata.managed_fields = None;
+                let fields = self.metadata.managed_fields.take();
+                self.metadata.managed_fields = fields.and_then(first_manager).map(|first| vec![first]);
             }
         })*
 
@@ -75,6 +78,17 @@ macro_rules! tables {
             }
         })*
     };
+}
+
+/// The entry of the manager that wrote the object first, without the fields. All that is kept of managedFields, which are often
+/// larger than the object: it says who made the object. Not the operator, which may have written in the same second.
+fn first_manager(fields: Vec<ManagedFieldsEntry>) -> Option<ManagedFieldsEntry> {
+    let is_ours = |entry: &ManagedFieldsEntry| {
+        entry.manager.as_deref().is_some_and(|manager| manager.starts_with(marks::MANAGERS))
+    };
+    let of_object = fields.into_iter().filter(|entry| entry.subresource.as_deref().is_none_or(str::is_empty));
+    let first = of_object.filter(|entry| !is_ours(entry)).min_by_key(|entry| entry.time.as_ref().map(|time| time.0))?;
+    Some(ManagedFieldsEntry { fields_v1: None, ..first })
 }
 
 tables! {

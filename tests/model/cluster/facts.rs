@@ -171,6 +171,7 @@ impl AsFact for Receipt {
         ReceiptFact {
             id: self.meta.identity(),
             action_uid: self.spec.action_uid.clone(),
+            executed_at: self.spec.executed_at.0,
             outcome: self.spec.outcome.clone(),
         }
     }

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::effect::{NewReceipt, PodChange};
 use super::*;
-use crate::api::workload_action::{Disruption, WorkloadActionSpec};
+use crate::api::workload_action::{Disruption, RunPolicy, WorkloadActionSpec};
 use crate::logic::facts::{
     BudgetFact, DeploymentFact, Identity, Marks, NodeFact, Owner, PodFact, ReceiptFact, Requests, ScaleFact, Selector,
     SetFact,
@@ -192,7 +192,10 @@ impl Stage {
                     action.metadata.finalizers = Some(finalizers);
                 }
                 Next::Do(Effect::WriteReceipt(NewReceipt { key, spec })) => {
-                    self.put(|id| ReceiptFact { id, action_uid: spec.action_uid, outcome: None }, &key.name);
+                    self.put(
+                        |id| ReceiptFact { id, action_uid: spec.action_uid, executed_at: NOW, outcome: None },
+                        &key.name,
+                    );
                     continue;
                 }
                 Next::Wait { report: Some(status), .. } => action.status = Some(*status),

@@ -84,7 +84,7 @@ fn the_receipt_of_a_loops_action_goes_with_it_and_a_users_stays() {
         action.status = Some(finished);
         let receipt = identity::receipt_name(&action);
         stage.put_action(action);
-        stage.put(|id| ReceiptFact { id, action_uid: "uid-go".into(), outcome: None }, &receipt);
+        stage.put(|id| ReceiptFact { id, action_uid: "uid-go".into(), executed_at: NOW, outcome: None }, &receipt);
         assert!(matches!(stage.next("go"), Next::Wait { until: Some(_), .. }));
         stage.now += SignedDuration::from_secs(60);
         let effect = stage.effect("go");
@@ -106,7 +106,7 @@ fn the_receipt_goes_beside_the_admission_and_is_taken_back_should_the_action_not
         action.metadata.finalizers = Some(vec![marks::FINALIZER.into()]);
         stage.put_action(action.clone());
         let Effect::Admit { receipt: Some(receipt), .. } = stage.effect("go") else { panic!("no receipt") };
-        let fact = |id| ReceiptFact { id, action_uid: receipt.spec.action_uid, outcome: None };
+        let fact = |id| ReceiptFact { id, action_uid: receipt.spec.action_uid, executed_at: NOW, outcome: None };
         stage.put(fact, &receipt.key.name);
         // The admission itself did not come about.
         assert!(matches!(stage.effect("go"), Effect::Admit { receipt: None, .. }));
@@ -127,24 +127,38 @@ fn an_action_that_ran_before_does_nothing() {
     let mut stage = Stage::new();
     stage.act("go", move_web(json!({"nodeName": "d"})));
     let receipt = identity::receipt_name(&stage.action("go"));
-    stage.put(|id| ReceiptFact { id, action_uid: "another".into(), outcome: None }, &receipt);
+    stage.put(|id| ReceiptFact { id, action_uid: "another".into(), executed_at: NOW, outcome: None }, &receipt);
     assert_eq!(stage.settle("go"), Next::Wait { until: None, report: None });
     let (ready, reason, message) = stage.ready("go");
     assert_eq!((ready.as_str(), reason.as_str()), ("True", "AlreadyExecuted"));
     assert!(message.contains(&receipt), "{message}");
+    assert!(message.starts_with("nothing was done now: it ran on 1 Jan 1970 00:00 UTC"), "{message}");
 }
 
 #[test]
 fn the_identity_is_that_of_the_decision() {
     let spec = |text: serde_json::Value| serde_json::from_value::<WorkloadActionSpec>(text).expect("a spec");
+    let hash = |spec: &WorkloadActionSpec, uid: &str, manager: Option<&str>| {
+        let mut action = WorkloadAction::new("go", spec.clone());
+        action.metadata.uid = Some(uid.into());
+        let managers = manager.map(|manager| json!([{"manager": manager}]));
+        action.metadata.managed_fields = managers.map(|managers| serde_json::from_value(managers).expect("managers"));
+        identity::spec_hash(&action)
+    };
     let one = spec(move_web(json!({"nodeName": "d"})));
     let mut same = one.clone();
     (same.suspend, same.abort, same.ttl_seconds_after_finished) = (true, true, Some(5));
-    assert_eq!(identity::spec_hash(&one, "x"), identity::spec_hash(&same, "y"));
+    assert_eq!(hash(&one, "x", None), hash(&same, "y", None));
     let mut other = one.clone();
     other.disruption = Disruption::Allowed;
-    assert_ne!(identity::spec_hash(&one, "x"), identity::spec_hash(&other, "x"));
-    let mut each = one;
-    each.run_policy = crate::api::workload_action::RunPolicy::OncePerObject;
-    assert_ne!(identity::spec_hash(&each, "x"), identity::spec_hash(&each, "y"));
+    assert_ne!(hash(&one, "x", None), hash(&other, "x", None));
+    let mut each = one.clone();
+    each.run_policy = RunPolicy::OncePerObject;
+    assert_ne!(hash(&each, "x", None), hash(&each, "y", None));
+    // By default: each object that a person made, and one for all that a tool made.
+    assert_ne!(hash(&one, "x", Some("kubectl-create")), hash(&one, "y", Some("kubectl-create")));
+    assert_eq!(hash(&one, "x", Some("argocd-controller")), hash(&one, "y", Some("argocd-controller")));
+    let mut once = one;
+    once.run_policy = RunPolicy::Once;
+    assert_eq!(hash(&once, "x", Some("kubectl-create")), hash(&once, "y", Some("kubectl-create")));
 }
