@@ -1,7 +1,9 @@
 //! The command line: the subcommands of `ganglion` and their options. Commands that talk to a cluster have a file below.
 
+pub mod approve;
 mod cluster;
 pub mod explain;
+mod loops;
 pub mod push;
 
 use std::net::SocketAddr;
@@ -33,6 +35,8 @@ pub enum Command {
     Push(push::PushArgs),
     /// Explains what a loop did and why.
     Explain(explain::ExplainArgs),
+    /// Shows the proposal of a loop with `mode: Approve`, or approves it.
+    Approve(approve::ApproveArgs),
 }
 
 /// Options of `run`.
@@ -87,7 +91,9 @@ pub enum Error {
     #[error(transparent)]
     Push(#[from] push::Error),
     #[error(transparent)]
-    Explain(#[from] explain::Error),
+    Loop(#[from] loops::Error),
+    #[error(transparent)]
+    Approve(#[from] approve::Error),
     #[error("{path} cannot be written or read")]
     File {
         path: PathBuf,

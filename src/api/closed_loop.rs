@@ -60,7 +60,7 @@ use tunable::Tunable;
 )]
 pub struct ClosedLoopSpec {
     /// Auto carries out decisions. DryRun decides and reports, and changes nothing. Approve proposes a decision and carries it
-    /// out once `approve` has its number. Paused stops watching, deciding and acting. Default: Auto.
+    /// out once the loop's annotation `ganglion.dev/approve` has its digest, see `ganglion approve`. Paused stops watching, deciding and acting. Default: Auto.
     #[serde(default)]
     pub mode: LoopMode,
     /// How often the sources are queried and the levels checked, 1s to 24h. A pushed sample is checked when it arrives.
@@ -92,10 +92,6 @@ pub struct ClosedLoopSpec {
     /// What other loops may change in this loop's policy. Default: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tunable: Option<Tunable>,
-    /// With mode: Approve, the number of the proposal that may be carried out. Default: none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1))]
-    pub approve: Option<i64>,
 }
 
 fn default_interval() -> DurationText {

@@ -166,6 +166,9 @@ pub struct Chosen {
     /// For tune: the metric of the target loop that moves up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least_served: Option<String>,
+    /// With mode: Approve: the digest of decision, action and target, which an approval names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
     /// How the decision ended. Unset while it is being carried out, and until the next write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Outcome>,

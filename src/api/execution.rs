@@ -51,9 +51,10 @@ pub struct ExecutionSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub blocked: Option<String>,
-    /// Number of the proposal that may be carried out, with mode: Approve. Default: none.
+    /// Digest of the proposal that may be carried out, with mode: Approve. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub approve: Option<i64>,
+    #[schemars(length(min = 1, max = 64))]
+    pub approve: Option<String>,
 }
 
 /// The result of the last decision. Only execution writes it.

@@ -46,6 +46,10 @@ pub const MANAGER: &str = "ganglion/workload-action";
 /// Field manager of the status of WorkloadActions.
 pub const STATUS_MANAGER: &str = "ganglion/workload-action/status";
 
+/// Annotation on a loop with `mode: Approve`: the digest of the proposal that may be carried out. The only annotation that the
+/// operator reads on a loop; it is no part of the spec, which a GitOps tool would take back.
+pub const APPROVE: &str = "ganglion.dev/approve";
+
 /// Label on a loop's children: the loop's name.
 pub const LOOP: &str = "ganglion.dev/loop";
 

@@ -6,6 +6,7 @@ use anyhow::{Context, Result, ensure};
 use ganglion::api::closed_loop::LoopMode;
 use ganglion::api::decision::{Decision, Outcome};
 use ganglion::api::execution::{Execution, ExecutionState};
+use ganglion::api::marks;
 use serde_json::{Value, json};
 use testkit::proxy::gate::When;
 use testkit::world::loops::{
@@ -93,42 +94,57 @@ fn a_dry_run_says_what_it_would_do_and_changes_nothing() {
     });
 }
 
+/// Writes the annotation by hand, and waits until it has arrived.
+async fn approve(world: &World, digest: &str) -> Result<()> {
+    world.patch_loop("web", json!({"metadata": {"annotations": {marks::APPROVE: digest}}})).await?;
+    let arrived = |one: Execution| (one.spec.approve.as_deref() == Some(digest)).then_some(());
+    until::<Execution, _>(world, "web", "the approval", arrived).await
+}
+
 #[test]
-fn a_proposal_waits_for_its_number_and_ends_with_its_alarm() {
+fn a_proposal_waits_for_its_digest_and_ends_with_its_alarm() {
     loop_story("modes-approve", async |world| {
         let mut spec = up();
         spec["mode"] = json!("Approve");
         scene(world, spec).await?;
         let (first, _) = replicas(world, "web").await?;
         push(world, "web", json!({"cpu": "2"})).await?;
-        until::<Decision, _>(world, "web", "the proposal", |one| {
-            (one.status?.message? == "Propose to react to cpu").then_some(())
+        let digest = until::<Decision, _>(world, "web", "the proposal", |one| {
+            let status = one.status.filter(|status| status.message.as_deref() == Some("Propose to react to cpu"))?;
+            status.chosen?.digest
         })
         .await?;
-        says(world, "3", "decision 1 is a proposal; set spec.approve to 1 to approve it").await?;
-        // Another number is no approval.
-        world.patch_loop("web", json!({"spec": {"approve": 7}})).await?;
-        until::<Execution, _>(world, "web", "the number", |one| (one.spec.approve? == 7).then_some(())).await?;
+        let advice = format!("approve it with the annotation ganglion.dev/approve={digest}, see `ganglion approve`");
+        says(world, "3", &format!("decision 1 is a proposal; {advice}")).await?;
+        // The number of the decision is no approval.
+        approve(world, "1").await?;
         push(world, "web", json!({"cpu": "2"})).await?;
         tokio::time::sleep(CALM).await;
         ensure!(replicas(world, "web").await? == (first, 1), "it acted without approval");
 
-        world.patch_loop("web", json!({"spec": {"approve": 1}})).await?;
+        let (good, output) = world.ganglion(&["approve", "web"]).await?;
+        let asked = format!("to approve it: ganglion approve web {digest}");
+        ensure!(good && output.contains("proposes: ") && output.contains(&asked), "{output}");
+        let (good, output) = world.ganglion(&["approve", "web", "0123456789"]).await?;
+        ensure!(!good && output.contains("the proposal changed"), "{output}");
+        let (good, output) = world.ganglion(&["approve", "web", &digest]).await?;
+        ensure!(good && output.starts_with("approved decision 1 of loop"), "{output}");
         let done = until::<Execution, _>(world, "web", "what was approved", |one| {
             (one.status.as_ref()?.state? == ExecutionState::Done).then_some(one)
         })
         .await?;
         ensure!(ended(&done) == (Some(ExecutionState::Done), "1", "2"), "{:?}", done.status);
 
-        // The number of one proposal does not approve the next, and comes too late when the alarm is over.
+        // The approval of one proposal does not approve the next, and comes too late when the alarm is over.
         until_decision_status(world, "web", "the decision to count", |one| one.chosen?.outcome).await?;
         push(world, "web", json!({"cpu": "3"})).await?;
-        until::<Decision, _>(world, "web", "the second proposal", |one| (one.status?.chosen?.seq == 2).then_some(()))
-            .await?;
+        let second = until::<Decision, _>(world, "web", "the second proposal", |one| {
+            one.status?.chosen.filter(|chosen| chosen.seq == 2)?.digest
+        })
+        .await?;
         let message = said(world, "20").await?;
         ensure!(message == "No Event" && last(world).await? == Some(Outcome::Withdrawn), "{message}");
-        world.patch_loop("web", json!({"spec": {"approve": 2}})).await?;
-        until::<Execution, _>(world, "web", "the number", |one| (one.spec.approve? == 2).then_some(())).await?;
+        approve(world, &second).await?;
         tokio::time::sleep(CALM).await;
         ensure!(replicas(world, "web").await? == (first + 1, 2), "what was withdrawn was done");
         Ok(())
@@ -178,11 +194,13 @@ fn a_change_of_mode_in_the_middle_does_nothing_twice() {
     stories(modes.into(), async |world, mode| {
         let reported = async {
             let mut spec = up();
-            (spec["mode"], spec["approve"]) = (json!("Approve"), json!(1));
+            spec["mode"] = json!("Approve");
             scene(world, spec).await?;
             let (first, _) = replicas(world, "web").await?;
             let mut held = world.proxy.hold(1, When::After, |write| write.is_on("deployments/scale"));
             push(world, "web", json!({"cpu": "2"})).await?;
+            let digest = until::<Decision, _>(world, "web", "the proposal", |one| one.status?.chosen?.digest).await?;
+            world.patch_loop("web", json!({"metadata": {"annotations": {marks::APPROVE: digest}}})).await?;
             held.reached().await.context("it was never scaled")?;
             world.patch_loop("web", json!({"spec": {"mode": mode}})).await?;
             let mut operator = world.operator.lock().await;

@@ -195,7 +195,7 @@ fn children_come_back_and_what_is_not_owned_is_left_alone() {
         let merge = |patch| (PatchParams::default(), Patch::Merge(patch));
         let (params, patch) = merge(json!({"spec": {"rank": ["memory"], "policy": {"dwell": "1h"}}}));
         world.api::<Decision>().patch("web", &params, &patch).await?;
-        let (params, patch) = merge(json!({"metadata": {"labels": {marks::LOOP: null}}, "spec": {"approve": 7}}));
+        let (params, patch) = merge(json!({"metadata": {"labels": {marks::LOOP: null}}, "spec": {"approve": "7"}}));
         world.api::<Execution>().patch("web", &params, &patch).await?;
         until::<Decision, _>(world, "web", "the rank to come back", |one| {
             let dwell = one.spec.policy.and_then(|policy| policy.dwell);

@@ -156,7 +156,7 @@ fn a_script_pushes_samples() {
             ensure!(good && said.contains(words), "{words} is not in\n{said}");
         }
         let (good, said) = ganglion(world, &scene.kubeconfig(), &explain, "").await?;
-        ensure!(!good && said.contains("you need the verb get"), "{said}");
+        ensure!(!good && said.contains("you need the verb and the resource"), "{said}");
         let (good, said) = ganglion(world, &scene.admin(), &["explain", "loop", "nobody"], "").await?;
         ensure!(!good && said.contains("there is no ClosedLoop nobody"), "{said}");
         Ok(())

@@ -57,7 +57,7 @@ reasons! {
     UnknownValue,
     /// The previous decision is still being carried out.
     InFlight,
-    /// A proposal waits for `spec.approve`.
+    /// A proposal waits for its approval: the annotation `ganglion.dev/approve` with its digest.
     AwaitsApproval,
     /// The loop's Execution does not exist yet.
     NoExecutor,

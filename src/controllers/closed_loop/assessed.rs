@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 
 use crate::api::closed_loop::{ClosedLoop, ClosedLoopStatus};
+use crate::api::marks;
 use crate::logic::closed_loop::validate::assessment::{Assessment, AssessmentInput, assess};
 use crate::logic::closed_loop::validate::chain::LoopLink;
 use crate::logic::closed_loop::validate::conflict::{Claimant, ClaimantKind, dimensions};
@@ -98,6 +99,7 @@ impl LoopRelations {
         AssessmentInput {
             name: parent.metadata.name.as_deref().unwrap_or_default(),
             spec: &parent.spec,
+            approval: parent.annotations().get(marks::APPROVE).map(String::as_str),
             status,
             links: &self.links,
             me: &self.me,

@@ -1,5 +1,6 @@
 //! The specs of a loop's children: Monitoring, Decision and Execution.
 
+use super::proposal::MAX_APPROVAL;
 use super::tuning::effective_policy::EffectivePolicy;
 use crate::api::closed_loop::{ClosedLoopSpec, LoopMode};
 use crate::api::decision::DecisionSpec;
@@ -15,9 +16,15 @@ pub struct Children {
     pub execution: ExecutionSpec,
 }
 
-/// The specs of the children. `blocked` is the reason why the loop may not act; none if it may.
+/// The specs of the children. `blocked` is the reason why the loop may not act; none if it may. `approval` is the digest that
+/// the user approved.
 #[must_use]
-pub fn children(spec: &ClosedLoopSpec, policy: &EffectivePolicy, blocked: Option<String>) -> Children {
+pub fn children(
+    spec: &ClosedLoopSpec,
+    policy: &EffectivePolicy,
+    blocked: Option<String>,
+    approval: Option<&str>,
+) -> Children {
     let paused = match spec.mode {
         LoopMode::Paused => true,
         LoopMode::Auto | LoopMode::DryRun | LoopMode::Approve => false,
@@ -49,7 +56,7 @@ pub fn children(spec: &ClosedLoopSpec, policy: &EffectivePolicy, blocked: Option
             service_account_name: spec.service_account_name.clone(),
             paused,
             blocked,
-            approve: spec.approve,
+            approve: approval.filter(|text| (1..=MAX_APPROVAL).contains(&text.len())).map(str::to_owned),
         },
     }
 }

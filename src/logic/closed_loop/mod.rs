@@ -15,6 +15,7 @@
 //! | `explain/` | the text of `ganglion explain` |
 //! | `validate/` | whether the loop may act: its spec, conflicts with others on the target, chains of loops |
 //! | `children` | the specs of the loop's three children |
+//! | `proposal` | what an approval names |
 //! | `common`, `conditions`, `duration`, `rung` | helpers that several folders use |
 //!
 //! No two of these folders use each other in both directions, and neither do two files of one folder; `tests/rooms.rs`
@@ -39,6 +40,7 @@ pub mod duration;
 pub mod execution;
 pub mod explain;
 pub mod monitoring;
+pub mod proposal;
 pub mod rung;
 pub mod sources;
 pub mod tuning;

@@ -315,7 +315,7 @@ impl Run<'_> {
         self.say(|| format!("somebody: edits {sort:?} web"));
         self.api.change(By::Others, sort, "web", |object| match sort {
             Sort::Decision => object["spec"]["rank"] = json!(["b"]),
-            Sort::Execution => object["spec"]["approve"] = json!(7),
+            Sort::Execution => object["spec"]["approve"] = json!("7"),
             _ => object["metadata"]["labels"] = Value::Null,
         });
     }

@@ -20,6 +20,7 @@ use crate::api::decision::{ACTS_LIMIT, Act, Chosen, DecisionStatus, Entry, Outco
 use crate::api::monitoring::AlarmState;
 use crate::logic::closed_loop::common::{HEARTBEAT, elapsed, micro_time, number_text};
 use crate::logic::closed_loop::monitoring::tag;
+use crate::logic::closed_loop::proposal;
 use crate::logic::closed_loop::rung;
 use crate::logic::conditions::{self, Health, Stamp};
 
@@ -189,7 +190,7 @@ impl DecisionRules {
             LoopMode::Auto | LoopMode::Paused => LoopReason::InFlight,
         });
         let found = input.monitoring.last_served.iter().find(|found| found.metric == alarm.metric);
-        status.chosen = Some(Chosen {
+        let mut chosen = Chosen {
             seq: status.seq,
             metric: alarm.metric.clone(),
             side: alarm.side,
@@ -200,8 +201,13 @@ impl DecisionRules {
             mode: self.mode,
             unknown: alarm.unknown,
             least_served: found.and_then(|found| found.least_served.clone()),
+            digest: None,
             outcome,
-        });
+        };
+        if let Some(executor) = input.executor.filter(|_| self.mode == LoopMode::Approve) {
+            chosen.digest = Some(proposal::digest_of(&chosen, executor.target));
+        }
+        status.chosen = Some(chosen);
     }
 }
 

@@ -13,6 +13,7 @@ use super::settlement::is_taken_up;
 use crate::api::closed_loop::LoopMode;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::decision::{Chosen, DecisionStatus, Direction, LadderState, Rejected};
+use crate::api::marks;
 use crate::api::monitoring::AlarmState;
 use crate::logic::closed_loop::common::time_text;
 use crate::logic::closed_loop::rung;
@@ -182,7 +183,12 @@ fn in_flight(open: &Chosen) -> Rejection {
     let (reason, message) = match open.mode {
         LoopMode::Approve => (
             LoopReason::AwaitsApproval,
-            format!("decision {} is a proposal; set spec.approve to {} to approve it", open.seq, open.seq),
+            format!(
+                "decision {} is a proposal; approve it with the annotation {}={}, see `ganglion approve`",
+                open.seq,
+                marks::APPROVE,
+                open.digest.as_deref().unwrap_or_default()
+            ),
         ),
         LoopMode::Auto | LoopMode::DryRun | LoopMode::Paused => {
             (LoopReason::InFlight, format!("decision {} is being carried out", open.seq))

@@ -8,6 +8,7 @@ use super::ladder::Ladder;
 use super::limits::PolicyLimits;
 use super::order::{OrderContext, Selection};
 use super::schedule::{self, Calendar};
+use crate::api::closed_loop::TargetRef;
 use crate::api::closed_loop::action::{Alarm, Rung};
 use crate::api::closed_loop::metric::Side;
 use crate::api::closed_loop::{LoopMode, Trace};
@@ -45,6 +46,8 @@ pub(super) struct AlarmAction {
 #[derive(Clone, Copy, Debug)]
 pub struct Executor<'a> {
     pub uid: &'a str,
+    /// What it acts on.
+    pub target: &'a TargetRef,
     pub status: &'a ExecutionStatus,
 }
 
@@ -52,7 +55,8 @@ impl<'a> Executor<'a> {
     /// The Execution, if its controller has written its status.
     #[must_use]
     pub fn of(execution: &'a Execution) -> Option<Self> {
-        Some(Self { uid: execution.metadata.uid.as_deref()?, status: execution.status.as_ref()? })
+        let uid = execution.metadata.uid.as_deref()?;
+        Some(Self { uid, target: &execution.spec.target, status: execution.status.as_ref()? })
     }
 }
 

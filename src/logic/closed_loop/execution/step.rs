@@ -2,8 +2,8 @@
 
 use super::types::{ExecutionContext, ExecutionStep};
 use super::{begin, end, resume};
-use crate::api::closed_loop::LoopMode;
 use crate::api::decision::Chosen;
+use crate::logic::closed_loop::proposal;
 
 /// The next step.
 #[must_use]
@@ -21,10 +21,8 @@ pub fn next_step(context: &ExecutionContext) -> ExecutionStep {
     if let Some(why) = &context.spec.blocked {
         return end::blocked(context, why);
     }
-    match chosen.mode {
-        LoopMode::Auto => {}
-        LoopMode::Approve if context.spec.approve == Some(chosen.seq) => {}
-        LoopMode::Approve | LoopMode::DryRun | LoopMode::Paused => return ExecutionStep::Nothing,
+    if !proposal::may_be_carried_out(chosen, &context.spec.target, context.spec.approve.as_deref()) {
+        return ExecutionStep::Nothing;
     }
     match context.seen {
         None => ExecutionStep::Look,

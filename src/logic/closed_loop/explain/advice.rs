@@ -8,6 +8,9 @@ use crate::api::closed_loop::metric::Metric;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::closed_loop::source::Push;
 use crate::api::decision::Outcome;
+use crate::api::marks;
+use crate::logic::closed_loop::proposal::digest_of;
+use crate::logic::closed_loop::rung;
 use crate::logic::closed_loop::validate::names;
 
 /// What can be done, and the command that does it.
@@ -29,9 +32,9 @@ pub fn advice(subject: &ExplainedLoop) -> Vec<Advice> {
     let mut all: Vec<Advice> = reason(subject).and_then(|reason| remedy(subject, reason)).into_iter().collect();
     let (name, namespace) = names(subject);
     let patch = |spec: &str| format!("kubectl patch loop {name} -n {namespace} --type merge -p '{{\"spec\":{spec}}}'");
-    if let Some(seq) = proposal(subject) {
+    if let Some(Proposal { seq, digest, .. }) = proposal(subject) {
         let words = format!("Decision {seq} waits for approval. To approve it:");
-        all.push(run(words, patch(&format!("{{\"approve\":{seq}}}"))));
+        all.push(run(words, format!("ganglion approve {name} {digest} -n {namespace}")));
     }
     match subject.parent.spec.mode {
         LoopMode::DryRun => {
@@ -63,12 +66,27 @@ pub fn advice(subject: &ExplainedLoop) -> Vec<Advice> {
     all
 }
 
-/// The number of the proposal that waits for approval.
-pub fn proposal(subject: &ExplainedLoop) -> Option<i64> {
+/// A decision that waits for its approval.
+pub struct Proposal {
+    pub seq: i64,
+    /// What the approval names.
+    pub digest: String,
+    /// What would be done, and why.
+    pub words: String,
+}
+
+/// The proposal that waits for approval.
+#[must_use]
+pub fn proposal(subject: &ExplainedLoop) -> Option<Proposal> {
     let chosen = subject.decided()?.chosen.as_ref()?;
     let taken_up = subject.executed().is_some_and(|executed| executed.seq == Some(chosen.seq));
     let open = chosen.outcome.is_none() && chosen.mode == LoopMode::Approve && !taken_up;
-    (open && subject.parent.spec.approve != Some(chosen.seq)).then_some(chosen.seq)
+    let target = &subject.parent.spec.target;
+    let digest = digest_of(chosen, target);
+    let is_approved = subject.parent.annotations().get(marks::APPROVE) == Some(&digest);
+    let (side, metric) = (chosen.side, &chosen.metric);
+    let words = format!("{} of {}/{}, against {side} {metric}", rung::words(&chosen.action), target.kind, target.name);
+    (open && !is_approved).then_some(Proposal { seq: chosen.seq, digest, words })
 }
 
 /// The reason of the condition `Ready`.

@@ -19,6 +19,7 @@ use crate::api::monitoring::{AlarmState, MonitoringStatus, RefusedSamples};
 use crate::logic::closed_loop::decision::{Executor, settlement};
 use crate::logic::closed_loop::tuning::effective_policy::declared_rank;
 use crate::logic::closed_loop::validate::names;
+pub use advice::{Proposal, proposal};
 use layout::{paragraph, table};
 pub use subject::ExplainedLoop;
 
@@ -111,7 +112,11 @@ fn settled_decision(subject: &ExplainedLoop) -> Option<Decision> {
 
 /// What a decision without an outcome is waiting for.
 fn waiting(subject: &ExplainedLoop, seq: i64) -> String {
-    if advice::proposal(subject) == Some(seq) { "proposed".to_owned() } else { "in progress".to_owned() }
+    if proposal(subject).is_some_and(|proposal| proposal.seq == seq) {
+        "proposed".to_owned()
+    } else {
+        "in progress".to_owned()
+    }
 }
 
 /// The effective level of an alarm: `under 5`.

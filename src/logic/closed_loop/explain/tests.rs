@@ -216,8 +216,10 @@ fn a_proposal_waits_until_it_is_approved() {
     family.decision["status"]["chosen"]["mode"] = json!("Approve");
     family.execution["status"] = json!({"seq": 1, "state": "Done"});
     let text = explanation(&family);
-    assert!(text.contains("proposed\n") && text.contains("-p '{\"spec\":{\"approve\":2}}'\n"), "{text}");
-    family.parent["spec"]["approve"] = json!(2);
+    let advice = text.lines().find_map(|line| line.trim().strip_prefix("ganglion approve web "));
+    let digest = advice.and_then(|advice| advice.strip_suffix(" -n shop")).expect(&text).to_owned();
+    assert!(text.contains("proposed\n"), "{text}");
+    family.parent["metadata"]["annotations"] = json!({"ganglion.dev/approve": digest});
     assert!(
         !explanation(&family).contains("proposed") && !explanation(&family).contains("waits for approval"),
         "{}",

@@ -88,6 +88,8 @@ pub struct Loop {
     pub stored: (MonitoringStatus, DecisionStatus),
     /// When time alone lets something through.
     pub again: Option<Timestamp>,
+    /// The digest that the user approved.
+    pub approval: Option<String>,
 }
 
 impl Loop {
@@ -106,13 +108,14 @@ impl Loop {
             writes: 0,
             stored: (MonitoringStatus::default(), DecisionStatus::default()),
             again: None,
+            approval: None,
         }
     }
 
     pub fn children(&mut self, now: Timestamp) -> Children {
         let policy = effective_policy::effective(&self.spec, &self.tuning, self.shown.as_ref(), now).unwrap();
         self.shown = Some(policy.shown.clone());
-        children(&self.spec, &policy, None)
+        children(&self.spec, &policy, None, self.approval.as_deref())
     }
 
     /// One sample through all hops.
@@ -169,12 +172,16 @@ impl Loop {
 
     /// What was decided, with what became of it.
     pub fn status_at(&self, now: Timestamp) -> DecisionStatus {
-        settlement::with_outcome(&self.decision, Some(Executor { uid: "exe", status: &self.execution }), now)
+        settlement::with_outcome(
+            &self.decision,
+            Some(Executor { uid: "exe", target: &self.spec.target, status: &self.execution }),
+            now,
+        )
     }
 
     pub fn decide(&mut self, children: &Children, now: Timestamp) {
         let rules = DecisionRules::parse(&children.decision).unwrap();
-        let executor = Some(Executor { uid: "exe", status: &self.execution });
+        let executor = Some(Executor { uid: "exe", target: &self.spec.target, status: &self.execution });
         let input = DecisionInput {
             monitoring: &self.stored.0,
             executor,

@@ -12,17 +12,16 @@ use crate::logic::closed_loop::tuning::effective_policy::effective;
 
 #[test]
 fn each_gets_the_policy_that_holds() {
-    let mut spec = demo(json!({"rank": ["memory"], "dwell": "60s"}));
-    spec.approve = Some(7);
+    let spec = demo(json!({"rank": ["memory"], "dwell": "60s"}));
     let tuned = json!([{"by": "slow", "uid": "u", "seq": 1, "at": at(0).to_string(), "rank": ["cpu", "memory"]}]);
     let tuning: Vec<_> = serde_json::from_value(tuned).unwrap();
     let policy = effective(&spec, &tuning, None, at(1)).unwrap();
-    let all = children(&spec, &policy, Some("x".repeat(2000)));
+    let all = children(&spec, &policy, Some("x".repeat(2000)), Some("1a2b"));
     assert_eq!(all.decision.rank, ["cpu", "memory"]);
     let decides = all.decision.policy.as_ref().unwrap();
     assert_eq!((decides.rank.clone(), decides.dwell.clone()), (None, Some("60s".into())));
     assert_eq!(all.monitoring.sample, None, "the sender's own");
-    assert_eq!(all.execution.approve, Some(7));
+    assert_eq!(all.execution.approve.as_deref(), Some("1a2b"));
     assert_eq!(all.execution.blocked.as_ref().map(String::len), Some(1024));
     assert_eq!(all.decision.blocked, all.execution.blocked);
     MonitoringRules::parse(&all.monitoring).unwrap();
@@ -37,6 +36,6 @@ fn each_gets_the_policy_that_holds() {
 fn a_paused_loop_pauses_all(#[case] mode: LoopMode, #[case] paused: bool) {
     let mut spec = demo(json!({}));
     spec.mode = mode;
-    let all = children(&spec, &effective(&spec, &[], None, at(0)).unwrap(), None);
+    let all = children(&spec, &effective(&spec, &[], None, at(0)).unwrap(), None, None);
     assert_eq!((all.monitoring.paused, all.execution.paused, all.decision.mode), (paused, paused, mode));
 }

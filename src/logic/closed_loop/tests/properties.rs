@@ -153,7 +153,7 @@ proptest! {
                 monitoring.alarms.reverse();
                 monitoring.values.reverse();
             }
-            let executor = Some(Executor { uid: "exe", status: &this.execution });
+            let executor = Some(Executor { uid: "exe", target: &this.spec.target, status: &this.execution });
             let input =
                 DecisionInput { monitoring: &monitoring, executor, written: &this.decision, generation: 1, term: "term", now: at(1) };
             rules.decide(&this.decision, input).status.chosen.map(|chosen| chosen.metric)
@@ -189,7 +189,7 @@ proptest! {
             this.monitoring.alarms[0].metric = "a".into();
             let input = DecisionInput {
                 monitoring: &this.monitoring,
-                executor: Some(Executor { uid: "x", status: &this.execution }),
+                executor: Some(Executor { uid: "x", target: &this.spec.target, status: &this.execution }),
                 written: &this.decision,
                 generation: 1,
                 term: "term",

@@ -40,6 +40,8 @@ pub struct AssessmentInput<'a> {
     pub me: &'a Claimant,
     /// Other claimants in the namespace.
     pub others: &'a [Claimant],
+    /// The digest that the user approved.
+    pub approval: Option<&'a str>,
     pub now: Timestamp,
 }
 
@@ -72,7 +74,7 @@ pub fn assess(case: &AssessmentInput) -> Assessment {
         Ok(policy) => (policy, None),
         Err(fault) => (effective_policy::declared(case.spec), Some(fault)),
     };
-    let free = children(case.spec, &policy, None);
+    let free = children(case.spec, &policy, None, case.approval);
     let read =
         MonitoringRules::parse(&free.monitoring).and_then(|watch| Ok((watch, DecisionRules::parse(&free.decision)?)));
     let problem = find_problem(case, unreadable.or_else(|| read.as_ref().err().cloned()));
@@ -85,7 +87,7 @@ pub fn assess(case: &AssessmentInput) -> Assessment {
             overlap: chain::overlap(case.name, case.links),
         };
     };
-    let blocked = children(case.spec, &policy, Some(why.to_owned()));
+    let blocked = children(case.spec, &policy, Some(why.to_owned()), case.approval);
     let stages = read.ok().and_then(|(watch, _)| Some((watch, DecisionRules::parse(&blocked.decision).ok()?)));
     Assessment { children: blocked, stages, effective: policy.shown, problem, overlap: None }
 }

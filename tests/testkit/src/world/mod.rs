@@ -28,7 +28,7 @@ use tempfile::TempDir;
 use tokio::sync::{Mutex, Semaphore};
 
 use crate::eye::Eye;
-use crate::operator::Operator;
+use crate::operator::{Operator, program};
 use crate::plane::install::{ACCOUNT, NAMESPACE};
 use crate::plane::{Plane, kubeconfig};
 use crate::proxy::Proxy;
@@ -249,6 +249,17 @@ impl World {
         let mut all = vec!["-n", self.ns.as_str()];
         all.extend(args);
         self.plane.cluster.kubectl(&all, stdin).await
+    }
+
+    /// Runs a command of `ganglion` in its namespace, as an administrator: whether it succeeded, and what it said.
+    pub async fn ganglion(&self, args: &[&str]) -> Result<(bool, String)> {
+        let path = self.home.path().join("admin");
+        fs::write(&path, self.plane.cluster.kubectl(&["config", "view", "--raw", "--flatten"], None).await?)?;
+        let mut command = tokio::process::Command::new(program()?);
+        command.args(args).args(["-n", &self.ns, "--kubeconfig"]).arg(&path).env_clear().kill_on_drop(true);
+        let output = command.output().await?;
+        let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        Ok((output.status.success(), said.concat()))
     }
 
     /// A second replica of the operator, through the same proxy and with the same lease; not started yet.

@@ -232,7 +232,7 @@ fn a_blocked_loop_decides_nothing_and_says_why() {
     let mut spec = this.children(at(0)).decision;
     spec.blocked = Some("HorizontalPodAutoscaler web acts on replicas".into());
     let idle = ExecutionStatus { seq: Some(0), ..ExecutionStatus::default() };
-    let executor = Some(Executor { uid: "exe", status: &idle });
+    let executor = Some(Executor { uid: "exe", target: &this.spec.target, status: &idle });
     let input = DecisionInput {
         monitoring: &this.monitoring,
         executor,
@@ -266,10 +266,13 @@ fn a_proposal_waits_for_its_approval() {
     assert_eq!(this.messages().1, "Propose to react to cpu");
     this.push(at(1), &LOW);
     assert_eq!(reasons(&this)[0], ("cpu", LoopReason::AwaitsApproval));
-    this.spec.approve = Some(this.decision.seq);
+    this.approval = Some("1".into());
     this.push(at(2), &LOW);
-    assert_eq!((this.effects.len(), this.decision.history.len()), (1, 2));
+    assert!(this.effects.is_empty(), "the number of the decision is no approval");
+    this.approval = this.decision.chosen.as_ref().and_then(|chosen| chosen.digest.clone());
     this.push(at(3), &LOW);
+    assert_eq!((this.effects.len(), this.decision.history.len()), (1, 2));
+    this.push(at(4), &LOW);
     assert_eq!(this.effects.len(), 1, "each proposal needs an approval of its own");
 }
 
@@ -281,7 +284,7 @@ fn a_proposal_whose_alarm_is_over_is_taken_back() {
     this.push(at(0), &LOW);
     this.push(at(1), &[("cpu", "20"), ("memory", "60")]);
     assert_eq!(this.decision.history[0].outcome, Some(Outcome::Withdrawn));
-    this.spec.approve = Some(1);
+    this.approval = this.decision.chosen.as_ref().and_then(|chosen| chosen.digest.clone());
     this.push(at(2), &[("cpu", "20"), ("memory", "60")]);
     assert!(this.effects.is_empty(), "the approval comes too late");
 }

@@ -30,7 +30,7 @@ fn alone(this: &mut Loop, execution: &ExecutionStatus, uid: &str, second: i64) {
     let rules = DecisionRules::parse(&children.decision).unwrap();
     let input = DecisionInput {
         monitoring: &this.monitoring,
-        executor: Some(Executor { uid, status: execution }),
+        executor: Some(Executor { uid, target: &this.spec.target, status: execution }),
         written: &this.decision,
         generation: 1,
         term: "term",

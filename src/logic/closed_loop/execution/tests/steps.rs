@@ -12,6 +12,7 @@ use crate::logic::closed_loop::execution::{
     ActionProgress, EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, Sent, TargetState,
     TunedLoop, action_name, after_effect, next_step,
 };
+use crate::logic::closed_loop::proposal::digest_of;
 use crate::logic::closed_loop::tests::bench::at;
 
 const UID: &str = "11111111-2222-3333-4444-555555555555";
@@ -183,9 +184,12 @@ fn what_may_not_begin_does_not() {
     );
     let approve = serde_json::from_value(json!("Approve")).unwrap();
     assert_eq!(idle(&|bench| bench.chosen.mode = approve), ExecutionStep::Nothing);
-    let wrong = |bench: &mut Bench| (bench.chosen.mode, bench.spec.approve) = (approve, Some(2));
+    let wrong = |bench: &mut Bench| (bench.chosen.mode, bench.spec.approve) = (approve, Some("1".into()));
     assert_eq!(idle(&wrong), ExecutionStep::Nothing);
-    let right = |bench: &mut Bench| (bench.chosen.mode, bench.spec.approve) = (approve, Some(1));
+    let right = |bench: &mut Bench| {
+        bench.chosen.mode = approve;
+        bench.spec.approve = Some(digest_of(&bench.chosen, &bench.spec.target));
+    };
     assert!(matches!(idle(&right), ExecutionStep::Record(_)));
 }
 

@@ -32,7 +32,8 @@ fn judged(spec: &ClosedLoopSpec, others: &[Claimant], hops: ChildStatuses) -> (A
     let (old, me) = (ClosedLoopStatus::default(), claimant("web", spec));
     let links: BTreeMap<String, LoopLink> =
         LoopLink::of(spec).into_iter().map(|link| ("web".to_owned(), link)).collect();
-    let case = AssessmentInput { name: "web", spec, status: &old, links: &links, me: &me, others, now: at(1) };
+    let case =
+        AssessmentInput { name: "web", spec, approval: None, status: &old, links: &links, me: &me, others, now: at(1) };
     let assessment = assess(&case);
     let status = status(&case, &assessment, hops, 3);
     (assessment, status)

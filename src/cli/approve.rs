@@ -1,0 +1,63 @@
+//! `ganglion approve`: shows the proposal of a loop, and approves the one that was shown.
+
+use clap::Args;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+use thiserror::Error;
+
+use super::loops::{self, LoopFamily, LoopName};
+use crate::api::closed_loop::ClosedLoop;
+use crate::api::marks;
+use crate::logic::closed_loop::explain::{Proposal, proposal};
+
+/// Field manager of the annotation.
+const MANAGER: &str = "kubectl-ganglion";
+
+/// Options of `approve`.
+#[derive(Args, Debug, Clone)]
+pub struct ApproveArgs {
+    #[command(flatten)]
+    of: LoopName,
+    /// Digest of the proposal to approve. Without it, the proposal is shown and nothing is approved.
+    #[arg(value_name = "DIGEST")]
+    digest: Option<String>,
+}
+
+/// Why nothing was approved.
+#[derive(Debug, Error)]
+pub enum Error {
+    #[error("loop {0} has no proposal that waits for an approval; `ganglion explain loop {0}` says what it does")]
+    NoProposal(String),
+    #[error("the proposal changed: it is now {now}, and {given} was not approved; look at it again")]
+    Changed { given: String, now: String },
+    #[error(transparent)]
+    Loop(#[from] loops::Error),
+}
+
+/// Shows or approves the proposal of a loop.
+///
+/// # Errors
+/// There is no such proposal, or the loop cannot be read or annotated.
+pub async fn approve(ApproveArgs { of, digest }: ApproveArgs) -> Result<(), Error> {
+    let family = LoopFamily::read(of).await?;
+    let (name, namespace) = (family.parent.name_any(), &family.namespace);
+    let Some(Proposal { seq, digest: now, words }) = proposal(&family.subject()) else {
+        return Err(Error::NoProposal(name));
+    };
+    let Some(given) = digest else {
+        println!("decision {seq} of loop {namespace}/{name} proposes: {words}");
+        println!("to approve it: ganglion approve {name} {now} -n {namespace}");
+        return Ok(());
+    };
+    if given != now {
+        return Err(Error::Changed { given, now: format!("decision {seq} ({words}), digest {now}") });
+    }
+    // The uid: a loop that was deleted and created again has other proposals.
+    let patch = json!({"metadata": {"uid": family.parent.uid(), "annotations": {marks::APPROVE: given}}});
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    let loops: Api<ClosedLoop> = Api::namespaced(family.client.clone(), namespace);
+    loops.patch(&name, &params, &Patch::Merge(patch)).await.map_err(loops::Error::from)?;
+    println!("approved decision {seq} of loop {namespace}/{name}: {words}");
+    Ok(())
+}

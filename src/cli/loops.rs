@@ -1,0 +1,101 @@
+//! A loop and its children, as commands read them.
+
+use clap::Args;
+use jiff::Timestamp;
+use kube::{Api, Client};
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+
+use super::cluster::{self, Cluster};
+use crate::api::closed_loop::ClosedLoop;
+use crate::api::decision::Decision;
+use crate::api::execution::Execution;
+use crate::api::monitoring::Monitoring;
+use crate::app;
+use crate::logic::closed_loop::explain::ExplainedLoop;
+
+/// The options that name a loop.
+#[derive(Args, Debug, Clone)]
+pub struct LoopName {
+    /// Name of the loop.
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Namespace of the loop. Default: the namespace of the context.
+    #[arg(short, long, value_name = "NS")]
+    namespace: Option<String>,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// Why a command on a loop failed.
+#[derive(Debug, Error)]
+pub enum Error {
+    #[error("there is no ClosedLoop {name} in namespace {namespace}; `kubectl get loop -A` lists all loops")]
+    NoLoop { name: String, namespace: String },
+    #[error("access is denied; you need the verb and the resource that the API server names ({0})")]
+    NotAllowed(String),
+    #[error("the API server did not answer")]
+    Api(#[source] Box<kube::Error>),
+    #[error(transparent)]
+    App(#[from] app::Error),
+}
+
+impl From<kube::Error> for Error {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) if status.is_forbidden() => Self::NotAllowed(status.message.clone()),
+            error => Self::Api(Box::new(error)),
+        }
+    }
+}
+
+/// A loop and those of its children that exist.
+pub struct LoopFamily {
+    pub client: Client,
+    pub namespace: String,
+    pub parent: ClosedLoop,
+    monitoring: Option<Monitoring>,
+    decision: Option<Decision>,
+    execution: Option<Execution>,
+}
+
+impl LoopFamily {
+    /// Reads a loop and its children.
+    ///
+    /// # Errors
+    /// The loop does not exist, or an object cannot be read.
+    pub async fn read(LoopName { name, namespace, cluster }: LoopName) -> Result<Self, Error> {
+        let (client, namespace) = cluster::open(cluster, namespace).await?;
+        let parent: Option<ClosedLoop> = Api::namespaced(client.clone(), &namespace).get_opt(&name).await?;
+        let Some(parent) = parent else { return Err(Error::NoLoop { name, namespace }) };
+        let monitoring = child(Api::namespaced(client.clone(), &namespace), &parent).await?;
+        let decision = child(Api::namespaced(client.clone(), &namespace), &parent).await?;
+        let execution = child(Api::namespaced(client.clone(), &namespace), &parent).await?;
+        Ok(Self { client, namespace, parent, monitoring, decision, execution })
+    }
+
+    /// The family as the explanations take it.
+    #[must_use]
+    pub fn subject(&self) -> ExplainedLoop<'_> {
+        ExplainedLoop {
+            parent: &self.parent,
+            monitoring: self.monitoring.as_ref(),
+            decision: self.decision.as_ref(),
+            execution: self.execution.as_ref(),
+            now: Timestamp::now(),
+        }
+    }
+}
+
+/// A child of the loop; none if it does not exist or the loop does not own it.
+async fn child<K>(api: Api<K>, parent: &ClosedLoop) -> Result<Option<K>, Error>
+where
+    K: kube::Resource + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let found = api.get_opt(parent.metadata.name.as_deref().unwrap_or_default()).await?;
+    let owned = |child: &K| {
+        let owners = child.meta().owner_references.iter().flatten();
+        owners.into_iter().any(|owner| Some(&owner.uid) == parent.metadata.uid.as_ref())
+    };
+    Ok(found.filter(owned))
+}
