@@ -42,8 +42,8 @@ struct Memory {
     status: StatusCache<Decision>,
     /// uid of the Monitoring whose samples the status refers to.
     monitoring: Option<String>,
-    /// The last parsed spec.
-    rules: Option<(DecisionSpec, Arc<DecisionRules>)>,
+    /// The last parsed spec, with its rules if it is valid.
+    rules: Option<(DecisionSpec, Option<Arc<DecisionRules>>)>,
 }
 
 impl DecisionMemory {
@@ -113,9 +113,9 @@ impl DecisionController {
 /// The rules of this spec; none if it is invalid.
 fn rules(spec: &DecisionSpec, memory: &mut Memory) -> Option<Arc<DecisionRules>> {
     if let Some((_, rules)) = memory.rules.as_ref().filter(|(known, _)| known == spec) {
-        return Some(Arc::clone(rules));
+        return rules.clone();
     }
-    let rules = Arc::new(DecisionRules::parse(spec).ok()?);
-    memory.rules = Some((spec.clone(), Arc::clone(&rules)));
-    Some(rules)
+    let rules = DecisionRules::parse(spec).ok().map(Arc::new);
+    memory.rules = Some((spec.clone(), rules.clone()));
+    rules
 }

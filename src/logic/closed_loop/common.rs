@@ -83,3 +83,10 @@ pub fn number_text(value: f64) -> Number {
 pub fn time_text(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
+
+/// The time at which something opens, for a message: without the day if it is within a day.
+#[must_use]
+pub fn opening_text(time: Timestamp, now: Timestamp) -> String {
+    let soon = time.duration_since(now) <= SignedDuration::from_hours(24);
+    time.strftime(if soon { "%H:%M UTC" } else { "%Y-%m-%d %H:%M UTC" }).to_string()
+}
