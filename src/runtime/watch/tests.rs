@@ -375,3 +375,12 @@ async fn with_namespaces_each_is_watched_and_a_list_of_one_leaves_the_other_alon
     let knows = |world: &World, namespace: &str, name: &str| world.pod(&Key::new(namespace, name)).is_some();
     assert!(running.store.read(|world| knows(world, "a", "one") && knows(world, "b", "two")));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_panics_is_noticed() {
+    let mut running = start(Server::default(), &[]);
+    running.settled().await;
+    running.feeds.spawn(async { panic!("a fault of this program") });
+    let noticed = tokio::time::timeout(Duration::from_secs(1), running.feeds.ended()).await;
+    assert!(noticed.unwrap().is_err_and(|failure| failure.is_panic()));
+}
