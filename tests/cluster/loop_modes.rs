@@ -290,8 +290,7 @@ fn a_window_says_when_it_opens_and_one_that_never_opens_is_refused() {
 
         for cron in ["0 0 31 2,4,6,9,11 *", "0 0 29 2 +THU"] {
             let window = json!([{"cron": cron, "duration": "1h"}]);
-            let action =
-                json!({"when": {"metric": "cpu", "side": "Low"}, "ladder": [{"scale": {"by": 1}}], "during": window});
+            let action = json!({"when": {"metric": "cpu", "side": "Low"}, "ladder": up()["actions"][0]["ladder"], "during": window});
             world.patch_loop("web", json!({"spec": {"actions": [action]}})).await?;
             let words = format!("during[0].cron: {cron:?} names a time that does not come within five years");
             until::<ClosedLoop, _>(world, "web", &format!("{words:?}"), |one| {
