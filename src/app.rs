@@ -14,7 +14,7 @@ use kube::{Client, Config};
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
@@ -36,7 +36,8 @@ use crate::runtime::events;
 use crate::runtime::lease::{Elector, KubeLeases, Lost, Timings};
 use crate::runtime::run::{Controller, Run, run as run_controller};
 use crate::runtime::store::Store;
-use crate::runtime::watch::{Feeds, WatchOptions};
+use crate::runtime::tasks;
+use crate::runtime::watch::{Feeds, Readiness, WatchOptions};
 use crate::runtime::writer::Writer;
 use crate::settings::Settings;
 
@@ -78,6 +79,8 @@ pub enum Error {
     Signals(#[source] std::io::Error),
     #[error("the lease is lost: {0}")]
     Lease(Lost),
+    #[error("a task ended by a fault of this program")]
+    Task(#[from] JoinError),
 }
 
 /// How long the process waits at its end until queued events are sent.
@@ -103,12 +106,19 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     let mut feeds = Feeds::new(&client, watched, store.clone(), metrics.clone(), ended.clone());
     caches::feed(&mut feeds);
     let served = Served { ready: feeds.ready(), store: store.clone(), metrics: metrics.clone() };
-    let server = tokio::spawn(http::serve(listener, served, ended.clone()));
+    let mut server = tokio::spawn(http::serve(listener, served, ended.clone()));
     info!(identity = options.identity, address = %options.bind, version = env!("CARGO_PKG_VERSION"), "started");
 
     let mut elector = elector(&client, &settings, &options.identity, &namespace);
-    let parts = Parts { client, web, settings, metrics, store, feeds, stop, identity: options.identity };
-    let result = parts.lead(&mut elector).await;
+    let ready = feeds.ready();
+    let parts = Parts { client, web, settings, metrics, store, ready, stop, identity: options.identity };
+    let result = tokio::select! {
+        biased;
+        // A kind that is not watched any more, or probes that nobody answers: the process must start anew.
+        Err(panicked) = feeds.ended() => Err(panicked.into()),
+        Err(panicked) = &mut server => Err(panicked.into()),
+        result = parts.lead(&mut elector) => result,
+    };
     if result.is_ok() {
         elector.release().await;
     }
@@ -131,7 +141,7 @@ struct Parts {
     settings: Settings,
     metrics: Metrics,
     store: Store,
-    feeds: Feeds,
+    ready: Readiness,
     stop: CancellationToken,
     identity: String,
 }
@@ -139,12 +149,11 @@ struct Parts {
 impl Parts {
     /// Waits for caches and lease, then runs the controllers until they have stopped and drained, or until the lease is lost.
     async fn lead(&self, elector: &mut Elector<KubeLeases>) -> Result<(), Error> {
-        let ready = self.feeds.ready();
         tokio::select! {
             biased;
             () = self.stop.cancelled() => return Ok(()),
             () = async {
-                ready.ready().await;
+                self.ready.ready().await;
                 info!("caches filled");
                 elector.acquire().await;
             } => {}
@@ -167,14 +176,14 @@ impl Parts {
                 leader.cancel();
                 Err(Error::Lease(lost))
             }
-            () = async { while work.join_next().await.is_some() {} } => Ok(()),
+            Err(panicked) = tasks::ended(&mut senders) => Err(panicked.into()),
+            done = tasks::ended(&mut work) => done.map_err(Error::from),
         };
         self.metrics.leader.set(0);
         if result.is_ok() {
             leader.cancel();
             // Events that are not sent in time are lost.
-            let sent = async { while senders.join_next().await.is_some() {} };
-            let _ = tokio::time::timeout(LAST_WORDS, sent).await;
+            let _ = tokio::time::timeout(LAST_WORDS, tasks::ended(&mut senders)).await;
         }
         result
     }

@@ -108,7 +108,8 @@ pub struct DecisionStatus {
     /// The limits in effect now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<LimitState>,
-    /// How often each metric was wanted, served and limited. The counters never decrease.
+    /// How often each metric was wanted, served and limited. The counters never decrease; those of a metric that leaves the
+    /// spec are removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["metric".into()]))]
     pub counters: Vec<Counter>,

@@ -54,3 +54,39 @@ async fn a_client_that_keeps_its_connection_open_does_not_keep_the_server() {
     stop.cancel();
     tokio::time::timeout(GOODBYE * 2, server).await.unwrap().unwrap();
 }
+
+/// Whether the server closes the connection within this time, without an answer.
+async fn closes(stream: &mut TcpStream, seconds: u64) -> bool {
+    let read = tokio::time::timeout(Duration::from_secs(seconds), stream.read(&mut [0; 1])).await;
+    matches!(read, Ok(Ok(0) | Err(_)))
+}
+
+#[tokio::test]
+async fn a_flood_of_idle_connections_is_bounded_and_keeps_no_probe_out() {
+    let (address, _stop, _server, _caches) = started().await;
+    let mut idle = Vec::new();
+    for _ in 0..MAX_CONNECTIONS * 3 {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n").await.unwrap();
+        idle.push(stream);
+    }
+    assert!(get(address, "/healthz").await.starts_with("HTTP/1.1 200"));
+    assert!(closes(&mut idle[0], 5).await, "the oldest gives way");
+    let last = idle.last_mut().unwrap();
+    last.write_all(b"host: x\r\nconnection: close\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    last.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_whose_head_does_not_end_is_given_up() {
+    let (address, _stop, _server, _caches) = started().await;
+    let mut slow = TcpStream::connect(address).await.unwrap();
+    slow.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\n").await.unwrap();
+    assert!(closes(&mut slow, 60).await);
+    let mut kept = TcpStream::connect(address).await.unwrap();
+    kept.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    while kept.read(&mut [0; 256]).await.unwrap() == 256 {}
+    assert!(closes(&mut kept, 60).await, "an idle one, too");
+}

@@ -10,6 +10,7 @@
 //! | `account`, `discovery` | requests as a service account; discovery of kinds |
 //! | `events` | Kubernetes Events |
 //! | `lease` | leader election |
+//! | `tasks` | tasks that must not end unnoticed |
 
 pub mod account;
 pub mod backoff;
@@ -22,5 +23,6 @@ pub mod lease;
 pub mod queue;
 pub mod run;
 pub mod store;
+pub mod tasks;
 pub mod watch;
 pub mod writer;

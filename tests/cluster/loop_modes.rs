@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use ganglion::api::closed_loop::LoopMode;
+use ganglion::api::closed_loop::{ClosedLoop, LoopMode};
 use ganglion::api::decision::{Decision, Outcome};
 use ganglion::api::execution::{Execution, ExecutionState};
 use ganglion::api::marks;
+use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use testkit::proxy::gate::When;
 use testkit::world::loops::{
-    SCALES, account, ended, loop_story, make, on, push, ready, replicas, travelled, until, until_decision_status,
-    with_loops,
+    SCALES, account, condition, ended, loop_story, make, on, push, ready, replicas, travelled, until,
+    until_decision_status, with_loops,
 };
 use testkit::world::workload::Workload;
 use testkit::world::{World, stories};
@@ -28,7 +29,7 @@ async fn scene(world: &World, spec: Value) -> Result<()> {
     Workload::deployment("web", 1).create(world).await?;
     account(world, SCALES).await?;
     make(world, "web", spec).await?;
-    let ready_is = world.api::<ganglion::api::closed_loop::ClosedLoop>().get("web").await?.spec.mode;
+    let ready_is = world.api::<ClosedLoop>().get("web").await?.spec.mode;
     if ready_is == LoopMode::Paused {
         return ready(world, "web", "True", "Paused").await.map(drop);
     }
@@ -291,6 +292,32 @@ fn a_loop_that_goes_to_and_fro_is_damped_or_frozen() {
         if *then == "Damp" {
             let message = said(world, "1").await?;
             ensure!(message == "React to cpu", "what raises is not damped: {message}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_window_says_when_it_opens_and_one_that_never_opens_is_refused() {
+    loop_story("modes-window", async |world| {
+        let mut spec = up();
+        let tomorrow = (Timestamp::now() + SignedDuration::from_hours(20)).strftime("%H").to_string();
+        spec["actions"][0]["during"] = json!([{"cron": format!("30 {tomorrow} * * *"), "duration": "1h"}]);
+        scene(world, spec).await?;
+        says(world, "2", &format!("outside its window; opens {tomorrow}:30 UTC")).await?;
+
+        for cron in ["0 0 31 2,4,6,9,11 *", "0 0 29 2 +THU"] {
+            let window = json!([{"cron": cron, "duration": "1h"}]);
+            let action = json!({"when": {"metric": "cpu", "side": "Low"}, "ladder": up()["actions"][0]["ladder"], "during": window});
+            world.patch_loop("web", json!({"spec": {"actions": [action]}})).await?;
+            let words = format!("during[0].cron: {cron:?} names a time that does not come within five years");
+            until::<ClosedLoop, _>(world, "web", &format!("{words:?}"), |one| {
+                let conditions = one.status?.conditions;
+                let stalled = condition(&conditions, "Stalled")?;
+                (stalled.reason == "SpecInvalid" && stalled.message.contains(&words)).then_some(())
+            })
+            .await?;
+            ready(world, "web", "False", "SpecInvalid").await?;
         }
         Ok(())
     });

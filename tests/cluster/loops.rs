@@ -9,10 +9,11 @@ use ganglion::api::decision::Decision;
 use ganglion::api::execution::{Execution, ExecutionState};
 use ganglion::api::marks;
 use ganglion::api::monitoring::Monitoring;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ReplicationController, ServiceAccount};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::proxy::gate::When;
 use testkit::world::loops::{
     ACCOUNT, SCALES, account, condition, decision_status, demo, ended, grant, loop_story, make, push, put, ready,
@@ -291,6 +292,13 @@ fn after_the_slow_loop_raised_memory_the_same_sample_is_another_reaction() {
             "actions": [{"when": {"metric": "imbalance", "side": "High"}, "ladder": [{"tune": {"raiseRank": "LeastServed"}}]}],
         });
         make(world, "slow", slow).await?;
+        // Loops that went have filled the list; one of them belongs to nobody, one has expired.
+        let entry = |by: &str, at: &str| json!({"by": by, "uid": by, "seq": 1, "at": at, "rank": ["cpu", "memory"]});
+        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
+        let entries = ["gone-1", "gone-2", "gone-3"].map(|by| entry(by, &now)).into_iter();
+        let entries: Vec<Value> = entries.chain([entry("web", "2026-01-01T00:00:00.000000Z")]).collect();
+        let full = Patch::Merge(json!({"status": {"tuning": entries}}));
+        world.api::<ClosedLoop>().patch_status("web", &PatchParams::default(), &full).await?;
         let both = || json!({"cpu": "2", "memory": "40"});
         for _ in 0..3 {
             let time = push(world, "web", both()).await?;

@@ -4,7 +4,9 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 use testkit::action::{create_on, delete_pod, move_pod, with};
 use testkit::kstatus::message;
-use testkit::world::workload::Workload;
+use testkit::verdict::Story;
+use testkit::world::loops::{SCALES, account, make, on, push, ready, replicas};
+use testkit::world::workload::{Workload, settled};
 use testkit::world::{World, story};
 
 use crate::scenes::Scene;
@@ -60,14 +62,72 @@ fn a_manager_that_applies() {
     });
 }
 
-/// A person who scales, or applies without server-side apply, owns nothing.
+/// The manifest of a Deployment as it stands in Git, with or without replicas.
+fn manifest(workload: &Workload, replicas: bool) -> String {
+    let mut manifest = workload.manifest();
+    if let Some(spec) = manifest["spec"].as_object_mut().filter(|_| !replicas) {
+        spec.remove("replicas");
+    }
+    manifest.to_string()
+}
+
+/// Makes a Deployment by a client-side apply.
+async fn applied(world: &World, manager: &str, count: usize, replicas: bool) -> Result<Scene> {
+    let workload = Workload::deployment("web", count).guarded();
+    world.kubectl(&["apply", "--field-manager", manager, "-f", "-"], Some(&manifest(&workload, replicas))).await?;
+    workload.surround(world).await?;
+    workload.settle(world).await?;
+    Ok(Scene { app: "web".to_owned(), replicas: count, tale: Story::begin(&world.eye, "web") })
+}
+
+/// A loop that scales the Deployment up, and a low sample.
+async fn looped(world: &World) -> Result<()> {
+    account(world, SCALES).await?;
+    make(world, "web", on("Low", json!([{"scale": {"by": 1, "max": 100}}]))).await?;
+    push(world, "web", json!({"cpu": "2"})).await.map(drop)
+}
+
+/// kubectl, and Argo CD in its default mode.
+#[test]
+fn a_client_side_apply_with_replicas() {
+    story("owner-client", async |world| {
+        let scene = applied(world, "argocd-controller", 3, true).await?;
+        looped(world).await?;
+        let message = ready(world, "web", "False", "ReplicasOwnedElsewhere").await?;
+        ensure!(message.contains("belongs to argocd-controller"), "{message}");
+        world.kubectl(&["delete", "closedloop", "web"], None).await?;
+        yields(world, &scene, "argocd-controller").await
+    });
+}
+
+#[test]
+fn a_client_side_apply_without_replicas() {
+    for manager in ["argocd-controller", "kubectl-client-side-apply"] {
+        story(&format!("owner-none-{}", &manager[..4]), async |world| {
+            let scene = applied(world, manager, 1, false).await?;
+            let node = scene.free(0);
+            world.act("create", create_on("web", &node)).await?;
+            world.ends("create", DONE).await?;
+            scene.grown(world, &[&node]).await?;
+            looped(world).await?;
+            settled(world, "web", 3).await?;
+            // Whoever applies it again leaves the number alone.
+            let again = manifest(&Workload::deployment("web", 1), false);
+            world.kubectl(&["apply", "--field-manager", manager, "-f", "-"], Some(&again)).await?;
+            ensure!(replicas(world, "web").await?.1 == 3, "{:?}", replicas(world, "web").await?);
+            Ok(())
+        });
+    }
+}
+
+/// A person who scales owns nothing.
 #[test]
 fn a_person() {
     story("owner-person", async |world| {
         let workload = Workload::deployment("web", 2);
         let scene = Scene::set(world, "web", 2, workload).await?;
         world.kubectl(&["scale", "deployment", "web", "--replicas=3"], None).await?;
-        testkit::world::workload::settled(world, "web", 3).await?;
+        settled(world, "web", 3).await?;
         let (scene, node) = (Scene { replicas: 3, ..scene.again(world) }, scene.free(0));
         world.act("more", create_on("web", &node)).await?;
         world.ends("more", DONE).await?;

@@ -107,7 +107,7 @@ pub struct Limit {
 #[serde(rename_all = "camelCase")]
 pub struct Window {
     /// When it begins, as five cron fields: minute, hour, day of month, month, day of week. `0 8 * * MON-FRI` means eight
-    /// o'clock on working days.
+    /// o'clock on working days. A window that does not open within five years is refused.
     #[schemars(length(min = 9, max = 100))]
     pub cron: String,
     /// IANA time zone of `cron`, such as `Europe/Berlin`. Default: UTC.

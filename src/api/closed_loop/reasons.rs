@@ -19,6 +19,8 @@ reasons! {
     Starting,
     /// A field of the spec is invalid; the message names the field and what is valid.
     SpecInvalid,
+    /// The operator could not read a field of the spec at the moment; it tries again every few seconds.
+    NotParsed,
     /// A field of the spec needs a feature that this version does not have; the message names it.
     NotSupported,
     /// An object with the name of a child exists, and the loop does not own it.

@@ -57,10 +57,14 @@ impl Assessed {
     /// is not an input.
     pub fn of(ctx: &Context, key: &Key, parent: &Arc<ClosedLoop>, known: Option<&Arc<Self>>) -> Arc<Self> {
         let neighbours = Neighbours::of(ctx, key, parent);
-        let tuned = neighbours.parent.status.as_ref().is_some_and(|status| !status.tuning.is_empty());
+        let now = ctx.now();
+        let stands = |known: &Self| {
+            let expired = known.assessment.effective.until.as_ref().is_some_and(|until| until.0 <= now);
+            !expired && !known.assessment.is_passing() && known.neighbours.is(&neighbours)
+        };
         match known {
-            Some(known) if !tuned && known.neighbours.is(&neighbours) => Arc::clone(known),
-            _ => Arc::new(Self::anew(neighbours, ctx.now())),
+            Some(known) if stands(known) => Arc::clone(known),
+            Some(_) | None => Arc::new(Self::anew(neighbours, now)),
         }
     }
 

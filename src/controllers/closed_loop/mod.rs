@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use jiff::Timestamp;
 
 use crate::api::closed_loop::ClosedLoop;
+use crate::logic::closed_loop::common::PARSE_AGAIN;
 use crate::logic::facts::Key;
 use crate::logic::world::loops::Family;
 use crate::runtime::context::Context;
@@ -80,6 +81,7 @@ impl ClosedLoopController {
         let reported = report::write(&self.ctx, key, &assessed, not_owned, memory).await;
         kept?;
         let until = assessed.assessment.effective.until.as_ref().map(|until| until.0);
-        Ok(reported?.into_iter().chain(until).min())
+        let again = assessed.assessment.is_passing().then(|| self.ctx.now() + PARSE_AGAIN);
+        Ok(reported?.into_iter().chain(until).chain(again).min())
     }
 }

@@ -18,6 +18,7 @@ use jiff::Timestamp;
 use crate::api::decision::{Decision, DecisionSpec, DecisionStatus};
 use crate::api::marks;
 use crate::controllers::status_cache::StatusCache;
+use crate::logic::closed_loop::common::{FieldError, PARSE_AGAIN};
 use crate::logic::closed_loop::decision::{Decided, DecisionInput, DecisionRules, Executor};
 use crate::logic::facts::Key;
 use crate::logic::world::Fact;
@@ -42,8 +43,8 @@ struct Memory {
     status: StatusCache<Decision>,
     /// uid of the Monitoring whose samples the status refers to.
     monitoring: Option<String>,
-    /// The last parsed spec.
-    rules: Option<(DecisionSpec, Arc<DecisionRules>)>,
+    /// The last parsed spec, with its rules or why it has none.
+    rules: Option<(DecisionSpec, Result<Arc<DecisionRules>, FieldError>)>,
 }
 
 impl DecisionMemory {
@@ -74,7 +75,10 @@ impl DecisionController {
         let (Some(object), Some(monitoring)) = (family.decision, family.monitoring) else { return Ok(None) };
         let Some(seen) = monitoring.status.as_ref() else { return Ok(None) };
         // The loop's status reports an invalid spec.
-        let Some(rules) = rules(&object.spec, memory) else { return Ok(None) };
+        let rules = match rules(&object.spec, memory) {
+            Ok(rules) => rules,
+            Err(error) => return Ok(error.passing.then(|| self.ctx.now() + PARSE_AGAIN)),
+        };
         if family.parent.metadata.deletion_timestamp.is_some() || self.ctx.is_over() {
             return Ok(None);
         }
@@ -110,12 +114,13 @@ impl DecisionController {
     }
 }
 
-/// The rules of this spec; none if it is invalid.
-fn rules(spec: &DecisionSpec, memory: &mut Memory) -> Option<Arc<DecisionRules>> {
+/// The rules of this spec.
+fn rules(spec: &DecisionSpec, memory: &mut Memory) -> Result<Arc<DecisionRules>, FieldError> {
     if let Some((_, rules)) = memory.rules.as_ref().filter(|(known, _)| known == spec) {
-        return Some(Arc::clone(rules));
+        return rules.clone();
     }
-    let rules = Arc::new(DecisionRules::parse(spec).ok()?);
-    memory.rules = Some((spec.clone(), Arc::clone(&rules)));
-    Some(rules)
+    let rules = DecisionRules::parse(spec).map(Arc::new);
+    let passing = rules.as_ref().is_err_and(|error| error.passing);
+    memory.rules = (!passing).then(|| (spec.clone(), rules.clone()));
+    rules
 }

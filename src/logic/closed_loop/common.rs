@@ -11,6 +11,9 @@ use crate::logic::quantity;
 /// The longest time between two writes of a status that does not change. The writes show that the loop is alive.
 pub const HEARTBEAT: SignedDuration = SignedDuration::from_mins(5);
 
+/// When a spec is parsed again that this process could not parse for a passing reason.
+pub const PARSE_AGAIN: SignedDuration = SignedDuration::from_secs(5);
+
 /// A field of a spec with a value that the schema accepts and the operator cannot use.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{field}: {problem}")]
@@ -19,12 +22,14 @@ pub struct FieldError {
     pub field: String,
     /// What is wrong, and what would be right.
     pub problem: String,
+    /// The field may be right: this process could not read it at the moment.
+    pub passing: bool,
 }
 
 impl FieldError {
     /// An error of this field.
     pub fn new(field: impl Into<String>, problem: impl std::fmt::Display) -> Self {
-        Self { field: field.into(), problem: problem.to_string() }
+        Self { field: field.into(), problem: problem.to_string(), passing: false }
     }
 }
 
@@ -82,4 +87,11 @@ pub fn number_text(value: f64) -> Number {
 #[must_use]
 pub fn time_text(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// The time at which something opens, for a message: without the day if it is within a day.
+#[must_use]
+pub fn opening_text(time: Timestamp, now: Timestamp) -> String {
+    let soon = time.duration_since(now) <= SignedDuration::from_hours(24);
+    time.strftime(if soon { "%H:%M UTC" } else { "%Y-%m-%d %H:%M UTC" }).to_string()
 }

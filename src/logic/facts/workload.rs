@@ -9,14 +9,15 @@ use k8s_openapi::api::core::v1::{PodTemplateSpec, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 
 use super::{Identity, Selector};
 use crate::api::marks;
 use crate::api::receipt::WorkloadActionReceipt;
 
-/// Field managers of GitOps tools, also with updates instead of server-side apply.
-const GITOPS_MANAGERS: [&str; 5] =
-    ["argocd-controller", "argocd-application-controller", "kustomize-controller", "helm-controller", "fleetagent"];
+/// What `kubectl apply` and Argo CD applied last without server-side apply, as JSON.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The object that controls another.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,7 +45,7 @@ pub struct ScaleFact {
     pub replicas: i32,
     /// Our ledger annotation, as text.
     pub ledger: Option<String>,
-    /// The field manager that owns `spec.replicas` for a Git repository.
+    /// The field manager that applies `spec.replicas` again.
     pub owned_by: Option<String>,
     /// The field manager that last wrote `spec.replicas`, unless it was a loop's.
     pub written_by: Option<String>,
@@ -136,23 +137,44 @@ fn scale(meta: &ObjectMeta, replicas: Option<i32>) -> ScaleFact {
     ScaleFact {
         replicas: replicas.unwrap_or(1),
         ledger: meta.annotations.as_ref().and_then(|all| all.get(marks::LEDGER)).cloned(),
-        owned_by: replicas_owner(fields),
+        owned_by: replicas_owner(meta),
         written_by: holder(fields, &["spec", "replicas"]),
     }
 }
 
-/// The field manager that will write `spec.replicas` again: any manager that applied it (server-side apply), or a known GitOps
-/// tool with any kind of write.
+/// The field manager that will write `spec.replicas` again: one that applied it (server-side apply), or one whose last applied
+/// configuration has it. Who wrote it by an update says nothing: the API server sets defaults before it records the fields of
+/// an update, so that the creator of a workload owns replicas that its manifest leaves out.
 #[must_use]
-pub fn replicas_owner(fields: &[ManagedFieldsEntry]) -> Option<String> {
-    fields
-        .iter()
-        .filter(|entry| {
-            let manager = entry.manager.as_deref().unwrap_or_default();
-            entry.operation.as_deref() == Some("Apply") || GITOPS_MANAGERS.contains(&manager)
-        })
-        .find(|entry| entry.fields_v1.as_ref().is_some_and(|fields| fields.0.pointer("/f:spec/f:replicas").is_some()))
-        .map(|entry| entry.manager.clone().unwrap_or_default())
+pub fn replicas_owner(meta: &ObjectMeta) -> Option<String> {
+    let entries = || meta.managed_fields.iter().flatten();
+    let owns = |entry: &&ManagedFieldsEntry, path: &str| {
+        entry.fields_v1.as_ref().is_some_and(|fields| fields.0.pointer(path).is_some())
+    };
+    let is_apply = |entry: &&ManagedFieldsEntry| entry.operation.as_deref() == Some("Apply");
+    let manager = |entry: &ManagedFieldsEntry| entry.manager.clone().unwrap_or_default();
+    if let Some(entry) = entries().find(|entry| is_apply(entry) && owns(entry, "/f:spec/f:replicas")) {
+        return Some(manager(entry));
+    }
+    let applied = meta.annotations.as_ref()?.get(LAST_APPLIED)?;
+    has_replicas(applied).then(|| {
+        let annotation = format!("/f:metadata/f:annotations/f:{}", LAST_APPLIED.replace('/', "~1"));
+        entries().find(|entry| owns(entry, &annotation)).map_or_else(|| "kubectl apply".to_owned(), manager)
+    })
+}
+
+/// Whether a manifest has `spec.replicas`. Nothing of it is kept: it may have hundreds of kilobytes.
+fn has_replicas(manifest: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Manifest {
+        spec: Option<Spec>,
+    }
+    #[derive(Deserialize)]
+    struct Spec {
+        replicas: Option<IgnoredAny>,
+    }
+    let manifest: Option<Manifest> = serde_json::from_str(manifest).ok();
+    manifest.and_then(|manifest| manifest.spec?.replicas).is_some()
 }
 
 /// The field manager that wrote this field last, other than a loop's own execution.
@@ -249,21 +271,64 @@ mod tests {
 
     use super::*;
 
+    const KUBECTL: &str = "kubectl-client-side-apply";
+
+    fn entry(manager: &str, operation: &str, fields: &serde_json::Value) -> ManagedFieldsEntry {
+        let entry = json!({"manager": manager, "operation": operation, "fieldsType": "FieldsV1", "fieldsV1": fields});
+        serde_json::from_value(entry).unwrap()
+    }
+
     #[rstest]
-    #[case::applied("flux", "Apply", "f:replicas", Some("flux"))]
-    #[case::argo_client_side("argocd-controller", "Update", "f:replicas", Some("argocd-controller"))]
-    #[case::kubectl_scale("kubectl", "Update", "f:replicas", None)]
-    #[case::applied_without_replicas("flux", "Apply", "f:template", None)]
+    #[case::applied("flux", "Apply", "f:replicas", None, Some("flux"))]
+    #[case::applied_without_replicas("flux", "Apply", "f:template", None, None)]
+    #[case::kubectl_scale("kubectl", "Update", "f:replicas", None, None)]
+    // The API server's default became the creator's.
+    #[case::argo_left_it_out("argocd-controller", "Update", "f:replicas", Some(r#"{"spec": {"template": {}}}"#), None)]
+    #[case::argo_has_it(
+        "argocd-controller",
+        "Update",
+        "f:replicas",
+        Some(r#"{"spec": {"replicas": 3}}"#),
+        Some(KUBECTL)
+    )]
+    #[case::somebody_scaled("kubectl", "Update", "f:replicas", Some(r#"{"spec": {"replicas": 3}}"#), Some(KUBECTL))]
+    #[case::our_own("ganglion/execution", "Update", "f:replicas", Some(r#"{"spec": {"replicas": 3}}"#), Some(KUBECTL))]
+    #[case::helm("helm", "Update", "f:replicas", None, None)]
+    #[case::empty("kubectl", "Update", "f:replicas", Some(r#"{"spec": {"replicas": null}}"#), None)]
+    #[case::elsewhere(
+        "kubectl",
+        "Update",
+        "f:replicas",
+        Some(r#"{"replicas": 3, "spec": {"template": {"replicas": 3}}}"#),
+        None
+    )]
+    #[case::no_json("kubectl", "Update", "f:replicas", Some("{"), None)]
+    #[case::no_object("kubectl", "Update", "f:replicas", Some(r#"{"spec": [1]}"#), None)]
     fn replicas_belong_to_who_will_write_them_again(
         #[case] manager: &str,
         #[case] operation: &str,
         #[case] field: &str,
+        #[case] applied: Option<&str>,
         #[case] owner: Option<&str>,
     ) {
-        let entry: ManagedFieldsEntry = serde_json::from_value(json!({
-            "manager": manager, "operation": operation, "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {field: {}}},
-        }))
-        .expect("an entry");
-        assert_eq!(replicas_owner(&[entry]).as_deref(), owner);
+        let annotated = json!({"f:metadata": {"f:annotations": {".": {}, "f:kubectl.kubernetes.io/last-applied-configuration": {}}}});
+        let meta = ObjectMeta {
+            managed_fields: Some(vec![
+                entry(manager, operation, &json!({"f:spec": {field: {}}})),
+                entry(KUBECTL, "Update", &annotated),
+            ]),
+            annotations: applied.map(|text| BTreeMap::from([(LAST_APPLIED.to_owned(), text.to_owned())])),
+            ..ObjectMeta::default()
+        };
+        assert_eq!(replicas_owner(&meta).as_deref(), owner);
+        let deployment = Deployment { metadata: meta, ..Deployment::default() };
+        assert_eq!(DeploymentFact::from(deployment).scale.owned_by.as_deref(), owner);
+    }
+
+    #[test]
+    fn an_applier_whose_fields_are_unknown_is_called_by_its_command() {
+        let applied = BTreeMap::from([(LAST_APPLIED.to_owned(), r#"{"spec": {"replicas": 0}}"#.to_owned())]);
+        let meta = ObjectMeta { annotations: Some(applied), ..ObjectMeta::default() };
+        assert_eq!(replicas_owner(&meta).as_deref(), Some("kubectl apply"));
     }
 }

@@ -44,7 +44,7 @@ use context::{PlanContext, Verb, Work};
 use effect::{Effect, NewReceipt, Next};
 use ending::{after, conclude, finish, give_up};
 pub use refusal::refused;
-use scope::Stop;
+use scope::{Outlook, Stop};
 use slot::SlotNext;
 
 /// How long an action may name an object that is not known yet: both may have been created together, and watches of
@@ -325,12 +325,16 @@ fn queue(ctx: &PlanContext, reason: Reason, message: String) -> Next {
     wait(ctx, report::status(ctx, status, &health), Some(deadline.min(ctx.now + QUEUE_PACE)))
 }
 
-/// Ends an action that cannot start and has nothing at work. Where the cause may be a late watch, it waits for
-/// [`GRACE`].
+/// Ends an action that cannot start and has nothing at work. Where the cause may be a late watch, it waits for [`GRACE`];
+/// where it passes, in the queue.
 fn refuse(ctx: &PlanContext, stop: Stop, plan: Plan) -> Next {
     let until = ctx.created() + GRACE;
-    if stop.soon && ctx.now < until && until <= ctx.now + GRACE {
-        return Next::Wait { until: Some(until), report: None };
+    match stop.outlook {
+        Outlook::Late if ctx.now < until && until <= ctx.now + GRACE => {
+            return Next::Wait { until: Some(until), report: None };
+        }
+        Outlook::Passing => return queue(ctx, stop.reason, stop.message),
+        Outlook::Late | Outlook::Final => {}
     }
     // A slot was started on the workload, so it existed: it was deleted since.
     let begun = !ctx.status.slots.is_empty() && stop.reason == Reason::WorkloadNotFound;

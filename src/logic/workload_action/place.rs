@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::api::reasons::Reason;
 use crate::api::targets::{NodeSource, Target};
 use crate::logic::expression::Expression;
 use crate::logic::facts::NodeFact;
@@ -27,7 +26,7 @@ impl<'a> Filter<'a> {
         condition: Option<&str>,
     ) -> Result<Self, Stop> {
         let expression = condition.map(|text| world.expression(text)).transpose();
-        let expression = expression.map_err(|error| Stop::now(Reason::ExpressionInvalid, format!("where: {error}")))?;
+        let expression = expression.map_err(|error| Stop::expression(&error))?;
         Ok(Self { name, selector, expression })
     }
 

@@ -5,27 +5,48 @@ use std::collections::BTreeMap;
 use crate::api::marks;
 use crate::api::reasons::Reason;
 use crate::api::targets::WorkloadRef;
+use crate::logic::expression::{Concern, ExpressionError};
 use crate::logic::facts::{DeploymentFact, Key, Owner, PodFact, SetFact};
 use crate::logic::world::World;
 
 use super::effect::{Scalable, ScalableKind};
 use crate::logic::facts::Ledger;
 
-/// Why an action cannot start. `soon`: the cause may be a late watch, since the object may just have been created.
+/// Why an action cannot start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stop {
     pub reason: Reason,
     pub message: String,
-    pub soon: bool,
+    pub outlook: Outlook,
+}
+
+/// Whether the cause of a [`Stop`] may pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outlook {
+    /// It stays.
+    Final,
+    /// It may be a late watch, since the object may just have been created.
+    Late,
+    /// It is this process, for a moment.
+    Passing,
 }
 
 impl Stop {
     pub fn now(reason: Reason, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into(), soon: false }
+        Self { reason, message: message.into(), outlook: Outlook::Final }
     }
 
     pub fn soon(reason: Reason, message: impl Into<String>) -> Self {
-        Self { reason, message: message.into(), soon: true }
+        Self { reason, message: message.into(), outlook: Outlook::Late }
+    }
+
+    /// An expression that cannot be used.
+    pub fn expression(error: &ExpressionError) -> Self {
+        let message = format!("where: {error}");
+        match error.concern() {
+            Concern::Process => Self { reason: Reason::Queued, message, outlook: Outlook::Passing },
+            Concern::Text | Concern::Node => Self::now(Reason::ExpressionInvalid, message),
+        }
     }
 }
 

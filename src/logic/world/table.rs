@@ -1,6 +1,7 @@
 //! The facts of one kind, by key, and the rules for which of two versions wins.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::Hash;
 use std::sync::Arc;
 
 use super::list::Listing;
@@ -46,6 +47,29 @@ impl<T> Change<T> {
     }
 }
 
+/// The number of namespaces in `seen`, and of objects in `gone`, that are kept when there are twice as many. An entry protects
+/// from answers and watch events that are on their way. What is dropped is older than this number of others.
+const REMEMBERED: usize = 2048;
+
+/// An object that our own requests found gone.
+#[derive(Debug)]
+struct Gone {
+    uid: String,
+    /// The last known version, as a number.
+    version: u64,
+}
+
+/// Drops the oldest entries if there are too many.
+fn bound<K: Eq + Hash, V>(entries: &mut HashMap<K, V>, version: impl Fn(&V) -> u64) {
+    if entries.len() < 2 * REMEMBERED {
+        return;
+    }
+    let mut versions: Vec<u64> = entries.values().map(&version).collect();
+    versions.sort_unstable();
+    let least = versions.get(versions.len().saturating_sub(REMEMBERED)).copied().unwrap_or(0);
+    entries.retain(|_, entry| version(entry) >= least);
+}
+
 /// Whether the facts differ only in their version.
 fn alike<T: Fact>(old: &T, new: &mut T) -> bool {
     let version = std::mem::replace(new.version_mut(), old.id().version);
@@ -61,8 +85,8 @@ pub struct Table<T> {
     /// For each namespace, the newest version that a watch has reported. All changes up to it are known, deletions included. By
     /// namespace, since each may have its own watch, and one may be ahead of another.
     seen: HashMap<String, u64>,
-    /// Objects (uid by key) that our own requests found gone, until the watch reports the deletion.
-    gone: HashMap<Key, String>,
+    /// Objects that our own requests found gone, as last known, until the watch reports the deletion.
+    gone: HashMap<Key, Gone>,
     /// Objects whose version is known from our own requests and not yet reported by the watch.
     unconfirmed: BTreeSet<Key>,
     /// Objects whose newest version does not parse.
@@ -136,7 +160,7 @@ impl<T: Fact> Table<T> {
         let within = |key: &&Key| namespace.is_none_or(|namespace| key.namespace == namespace);
         let known = self.items.iter().filter(|(key, _)| within(key));
         let known = known.map(|(key, item)| (key.clone(), item.id().version)).collect();
-        let gone = self.gone.iter().filter(|(key, _)| within(key)).map(|(key, uid)| (key.clone(), uid.clone()));
+        let gone = self.gone.iter().filter(|(key, _)| within(key)).map(|(key, gone)| (key.clone(), gone.uid.clone()));
         Listing::new(namespace.map(str::to_owned), known, gone.collect())
     }
 
@@ -147,7 +171,7 @@ impl<T: Fact> Table<T> {
         self.unreadable.retain(|key| !within(key));
         self.unreadable.extend(list.unreadable.iter().cloned());
         // The list is newer than those answers, so these objects cannot reappear.
-        self.gone.retain(|key, uid| list.gone.get(key) != Some(uid));
+        self.gone.retain(|key, gone| list.gone.get(key) != Some(&gone.uid));
         let unlisted = list.known.iter().filter(|(key, _)| !list.has(key));
         let same =
             |(key, version): (&Key, &String)| Some(self.items.get(key)?.id()).filter(|id| id.version == *version);
@@ -160,6 +184,7 @@ impl<T: Fact> Table<T> {
             Some(seen) => *seen = version.max(*seen),
             None => {
                 self.seen.insert(namespace.to_owned(), version);
+                bound(&mut self.seen, |seen| *seen);
             }
         }
     }
@@ -187,7 +212,7 @@ impl<T: Fact> Table<T> {
             return Change::None;
         }
         // The object is known to be gone; the watch lags behind.
-        if self.gone.get(&id.key).is_some_and(|uid| *uid == id.uid) {
+        if self.gone.get(&id.key).is_some_and(|gone| gone.uid == id.uid) {
             return Change::None;
         }
         match origin {
@@ -215,10 +240,13 @@ impl<T: Fact> Table<T> {
         self.unreadable.remove(&id.key);
         if id.version.is_empty() {
             // Not needed if the watch has already reported the deletion.
-            if self.items.get(&id.key).is_some_and(|item| item.id().uid == id.uid) {
-                self.gone.insert(id.key.clone(), id.uid.clone());
+            let known = self.items.get(&id.key).map(|item| item.id()).filter(|known| known.uid == id.uid);
+            if let Some(known) = known {
+                let version = known.order();
+                self.gone.insert(known.key, Gone { uid: known.uid, version });
+                bound(&mut self.gone, |gone| gone.version);
             }
-        } else if self.gone.get(&id.key).is_some_and(|uid| *uid == id.uid) {
+        } else if self.gone.get(&id.key).is_some_and(|gone| gone.uid == id.uid) {
             self.gone.remove(&id.key);
         }
         match self.items.get(&id.key) {
@@ -293,5 +321,27 @@ mod tests {
         assert!(!is_there(&table, "a", "one"));
         table.put(pod("a", "two", "2", 40), Origin::Own);
         assert!(is_there(&table, "a", "two"));
+    }
+
+    #[test]
+    fn what_is_remembered_of_namespaces_and_objects_that_went_is_bounded() {
+        let mut table = Table::default();
+        let number = |index: usize| u64::try_from(index).unwrap();
+        for index in 1..REMEMBERED * 5 {
+            let (namespace, uid) = (format!("review-{index}"), index.to_string());
+            table.put(pod(&namespace, "one", &uid, number(index * 10)), Origin::Watch);
+            table.take(&pod(&namespace, "one", &uid, number(index * 10 + 1)).id);
+            // A ghost: the watch reported its deletion before it was known.
+            table.put(pod("ghosts", &uid, &uid, number(index * 10 + 2)), Origin::Own);
+            table.take(&Identity { version: String::new(), ..pod("ghosts", &uid, &uid, 0).id });
+        }
+        assert!(table.is_empty());
+        assert!(table.seen.len() <= 2 * REMEMBERED && table.gone.len() <= 2 * REMEMBERED);
+        for index in REMEMBERED * 4..REMEMBERED * 5 {
+            let (namespace, uid) = (format!("review-{index}"), index.to_string());
+            table.put(pod(&namespace, "one", &uid, number(index * 10)), Origin::Own);
+            table.put(pod("ghosts", &uid, &uid, number(index * 10 + 2)), Origin::Watch);
+        }
+        assert!(table.is_empty(), "late answers and events about the newest are still known as such");
     }
 }

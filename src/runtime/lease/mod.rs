@@ -25,6 +25,9 @@ pub enum ApiError {
     /// Somebody else wrote first.
     #[error("another writer was faster")]
     Conflict,
+    /// The object does not exist.
+    #[error("the lease does not exist")]
+    Gone,
     #[error(transparent)]
     Other(#[from] kube::Error),
     #[error("no answer within {0:?}")]
@@ -37,7 +40,7 @@ pub trait Leases: Send + Sync {
     fn get(&self) -> impl Future<Output = Result<Option<Lease>, ApiError>> + Send;
     /// Creates the object; a conflict if it exists.
     fn create(&self, lease: &Lease) -> impl Future<Output = Result<Lease, ApiError>> + Send;
-    /// Writes the object if it still has the resourceVersion of `lease`.
+    /// Writes the object if it exists and still has the resourceVersion of `lease`.
     fn replace(&self, lease: &Lease) -> impl Future<Output = Result<Lease, ApiError>> + Send;
 }
 
@@ -179,28 +182,36 @@ impl<L: Leases> Elector<L> {
     }
 
     async fn try_once(&mut self) -> Result<Attempt, ApiError> {
-        // The holder renews on the basis of its last write, without a read, which halves the requests; a conflict leads to a read.
+        // The holder renews on the basis of its last write, without a read, which halves the requests.
         if let (Some(observed), Some(_)) = (&self.observed, self.renewed)
             && holder(&observed.lease) == Some(self.identity.as_str())
         {
             let next = self.next(Some(&observed.lease));
             match self.write(&next, true).await {
                 Ok(()) => return Ok(Attempt::Held),
-                Err(ApiError::Conflict) => {}
+                // Changed or deleted: the read shows whether another replica holds it.
+                Err(ApiError::Conflict | ApiError::Gone) => {}
                 Err(error) => return Err(error),
             }
         }
-        let Some(lease) = self.leases.get().await? else {
-            let first = self.next(None);
-            self.write(&first, false).await?;
-            return Ok(Attempt::Held);
-        };
+        let Some(lease) = self.leases.get().await? else { return self.create().await };
         self.observe(&lease);
         if let Some(other) = self.other_holder(&lease) {
             return Ok(Attempt::Other(other));
         }
         let next = self.next(Some(&lease));
         self.write(&next, true).await?;
+        Ok(Attempt::Held)
+    }
+
+    /// Creates a lease that does not exist. If somebody deleted it, its holder still acts and creates it again at its next
+    /// renewal, so others wait until it would have expired.
+    async fn create(&mut self) -> Result<Attempt, ApiError> {
+        if let Some(other) = self.observed.as_ref().and_then(|observed| self.other_holder(&observed.lease)) {
+            return Ok(Attempt::Other(other));
+        }
+        let first = self.next(None);
+        self.write(&first, false).await?;
         Ok(Attempt::Held)
     }
 

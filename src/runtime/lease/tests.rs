@@ -52,6 +52,10 @@ impl Fake {
         lease.metadata.resource_version = Some(version);
     }
 
+    fn delete(&self) {
+        self.0.lock().unwrap().lease = None;
+    }
+
     fn spec(&self) -> LeaseSpec {
         self.0.lock().unwrap().lease.clone().unwrap().spec.unwrap()
     }
@@ -93,7 +97,8 @@ impl Leases for Fake {
 
     async fn replace(&self, lease: &Lease) -> Result<Lease, ApiError> {
         self.answer(|server| {
-            let there = server.lease.as_ref().and_then(|lease| lease.metadata.resource_version.clone());
+            let Some(there) = &server.lease else { return Err(ApiError::Gone) };
+            let there = there.metadata.resource_version.clone();
             if there != lease.metadata.resource_version { Err(ApiError::Conflict) } else { Ok(server.store(lease)) }
         })
         .await
@@ -231,9 +236,48 @@ async fn a_lease_that_somebody_deleted_is_made_again() {
     let fake = Fake::new();
     let mut one = candidate(&fake, "one");
     assert!(acquires(&mut one, 1).await);
-    fake.0.lock().unwrap().lease = None;
+    fake.delete();
+    let writes = fake.0.lock().unwrap().writes;
+    assert_eq!(loses(&mut one, 3).await, None);
+    assert_eq!((fake.holder().as_str(), fake.0.lock().unwrap().writes), ("one", writes + 1), "at the next renewal");
     assert_eq!(loses(&mut one, 60).await, None);
-    assert_eq!(fake.holder(), "one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_somebody_deleted_is_not_taken_from_its_holder() {
+    let fake = Fake::new();
+    let (mut one, mut two) = (candidate(&fake, "one"), candidate(&fake, "two"));
+    assert!(acquires(&mut one, 1).await);
+    assert!(!acquires(&mut two, 1).await);
+    let deletions = async {
+        for pause in [100, 1700, 2300, 900] {
+            sleep(Duration::from_millis(pause)).await;
+            fake.delete();
+        }
+    };
+    let (lost, got, ()) = tokio::join!(loses(&mut one, 60), acquires(&mut two, 60), deletions);
+    assert_eq!((lost, got), (None, false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_lease_of_a_holder_that_is_gone_is_taken_when_it_would_have_expired() {
+    let fake = Fake::new();
+    let (mut one, mut two) = (candidate(&fake, "one"), candidate(&fake, "two"));
+    assert!(acquires(&mut one, 1).await);
+    assert!(!acquires(&mut two, 1).await);
+    fake.delete();
+    assert!(!acquires(&mut two, 13).await);
+    assert!(acquires(&mut two, 4).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_lease_that_another_made_again_is_lost_at_the_next_renewal() {
+    let fake = Fake::new();
+    let (mut one, mut two) = (candidate(&fake, "one"), candidate(&fake, "two"));
+    assert!(acquires(&mut one, 1).await);
+    fake.delete();
+    assert!(acquires(&mut two, 1).await, "who never saw the lease takes it");
+    assert_eq!(loses(&mut one, 3).await, Some(Lost::Taken("two".into())));
 }
 
 #[tokio::test(start_paused = true)]

@@ -12,7 +12,7 @@ use kube::core::Request;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
 use super::Watched;
@@ -36,6 +36,10 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(100), Duration::fro
 /// How often to check whether an optional kind has been installed.
 const LOOK: Duration = Duration::from_secs(15);
 
+/// How long an optional kind that was there must be unavailable until its objects are forgotten. An API server answers 403
+/// while it loads the roles, and 404 while a definition is replaced; the autoscalers of that kind act all the while.
+const ABSENT_AFTER: Duration = Duration::from_secs(60);
+
 /// One watch of objects `K`, which the store keeps as facts `F`.
 pub struct Feed<K, F> {
     api: Api<Guard<K>>,
@@ -46,6 +50,10 @@ pub struct Feed<K, F> {
     awaited: Awaited,
     /// Failures in a row.
     failures: u32,
+    /// The store has the objects of a list.
+    listed: bool,
+    /// Since when the API server has said that the kind is not there, or not allowed.
+    unavailable: Option<Instant>,
     /// The objects that the current list has delivered so far; none once the watch follows changes.
     list: Option<Listing<F>>,
     /// The reads of objects that no watch event has confirmed.
@@ -70,7 +78,8 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
         awaited: Awaited,
     ) -> Self {
         let look_up = JoinSet::new();
-        Self { api, namespace, timeout, store, metrics, awaited, failures: 0, list: None, look_up }
+        let (failures, listed, unavailable) = (0, false, None);
+        Self { api, namespace, timeout, store, metrics, awaited, failures, listed, unavailable, list: None, look_up }
     }
 
     /// Watches until it is dropped.
@@ -87,6 +96,12 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
         let mut reported = false;
         loop {
             let Replaced::Unavailable(code) = self.follow().await else { continue };
+            let since = *self.unavailable.get_or_insert_with(Instant::now);
+            if self.listed && since.elapsed() < ABSENT_AFTER {
+                self.back_off().await;
+                continue;
+            }
+            self.listed = false;
             let empty = self.store.read(|world| world.begin_list::<F>(self.namespace.as_deref()));
             self.store.end_list(empty);
             self.synced();
@@ -138,7 +153,7 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
                 }
             }
             Event::InitDone => {
-                self.failures = 0;
+                (self.failures, self.listed, self.unavailable) = (0, true, None);
                 if let Some(list) = self.list.take() {
                     self.store.end_list(list);
                 }

@@ -14,11 +14,12 @@ use std::time::Duration;
 use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::guard::Guard;
 use super::store::Store;
+use super::tasks::ended;
 use crate::logic::world::Indexed;
 use crate::metrics::Metrics;
 use feed::Feed;
@@ -91,8 +92,11 @@ impl Feeds {
     }
 
     /// Returns when every watch has ended, after `stop`.
-    pub async fn ended(&mut self) {
-        while self.tasks.join_next().await.is_some() {}
+    ///
+    /// # Errors
+    /// At once if a watch panicked: its kind is not up to date any more.
+    pub async fn ended(&mut self) -> Result<(), JoinError> {
+        ended(&mut self.tasks).await
     }
 
     fn places<K: Watched + Resource<Scope = NamespaceResourceScope>>(&self) -> Vec<(Api<Guard<K>>, Option<String>)> {

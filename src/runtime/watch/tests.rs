@@ -187,6 +187,44 @@ async fn pages_are_put_together_and_the_watch_goes_on_from_the_list() {
     assert!(asked[2].contains("allowWatchBookmarks=true"), "{asked:?}");
 }
 
+const SCALED: &str = "/apis/keda.sh/v1alpha1/scaledobjects";
+
+fn scaled(name: &str) -> Value {
+    json!({
+        "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject",
+        "metadata": {"namespace": "a", "name": name, "uid": name, "resourceVersion": "3"},
+        "spec": {"scaleTargetRef": {"name": "web"}},
+    })
+}
+
+#[rstest::rstest]
+#[tokio::test(start_paused = true)]
+async fn an_optional_kind_is_forgotten_only_when_it_stays_away(#[values(403, 404)] code: u16) {
+    let server = Server::default();
+    server.lists(SCALED, vec![vec![scaled("one")]], 9);
+    let running = start(server, &[]);
+    running.settled().await;
+    let known = || running.store.read(|world| world.autoscalers_on("a", "web").count());
+    assert_eq!(known(), 1);
+    // An API server that has just started, or lost its aggregation for a moment.
+    running.server.fails(SCALED, &[code; 4]);
+    running.server.ends(SCALED);
+    for _ in 0..40 {
+        after(1.0).await;
+        assert_eq!(known(), 1);
+    }
+    assert!(running.server.asked(SCALED).last().unwrap().contains("watch=true"), "it is watched again");
+    running.server.fails(SCALED, &[code; 100]);
+    running.server.ends(SCALED);
+    after(50.0).await;
+    assert_eq!(known(), 1, "for a minute it counts as passing");
+    after(60.0).await;
+    assert_eq!(known(), 0);
+    running.server.fails(SCALED, &[]);
+    after(20.0).await;
+    assert_eq!(known(), 1, "it is back");
+}
+
 #[tokio::test(start_paused = true)]
 async fn changes_arrive_and_requeue_the_objects_they_concern() {
     let running = start(Server::default(), &[]);
@@ -343,4 +381,13 @@ async fn with_namespaces_each_is_watched_and_a_list_of_one_leaves_the_other_alon
     assert_eq!(running.server.asked("/api/v1/nodes").len(), 2, "nodes are in no namespace");
     let knows = |world: &World, namespace: &str, name: &str| world.pod(&Key::new(namespace, name)).is_some();
     assert!(running.store.read(|world| knows(world, "a", "one") && knows(world, "b", "two")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_panics_is_noticed() {
+    let mut running = start(Server::default(), &[]);
+    running.settled().await;
+    running.feeds.spawn(async { panic!("a fault of this program") });
+    let noticed = tokio::time::timeout(Duration::from_secs(1), running.feeds.ended()).await;
+    assert!(noticed.unwrap().is_err_and(|failure| failure.is_panic()));
 }

@@ -51,7 +51,7 @@ pub async fn look(
     let whole = ObjectPath { url: &url, name: &target.name, subresource: None };
     for _ in 0..READS {
         let object: DynamicObject = actor.account.get(whole).await?;
-        if let Some(manager) = replicas_owner(object.metadata.managed_fields.as_deref().unwrap_or_default()) {
+        if let Some(manager) = replicas_owner(&object.metadata) {
             return Ok(owned(target, &manager));
         }
         let fields = object.metadata.managed_fields.as_deref().unwrap_or_default();
@@ -78,8 +78,9 @@ fn known(controller: &ExecutionController, actor: &Actor) -> Option<DeploymentFa
 
 fn owned(target: &TargetRef, manager: &str) -> TargetState {
     let TargetRef { kind, name, .. } = target;
-    let words =
-        format!("spec.replicas of {kind} {name} belongs to {manager}: remove it from the manifest of that manager");
+    let words = format!(
+        "spec.replicas of {kind} {name} belongs to {manager}: leave it out of the manifest that {manager} applies"
+    );
     TargetState::Unfit(LoopReason::ReplicasOwnedElsewhere, words)
 }
 

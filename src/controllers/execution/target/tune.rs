@@ -1,5 +1,6 @@
 //! Tuning of another loop: writes this loop's entry in the `status.tuning` of that loop.
 
+use jiff::SignedDuration;
 use kube::ResourceExt;
 use serde_json::json;
 
@@ -36,12 +37,7 @@ pub async fn look(controller: &ExecutionController, actor: &Actor) -> Result<Tar
             ));
         }
     };
-    let ttl = other
-        .spec
-        .tunable
-        .as_ref()
-        .and_then(|tunable| effective_policy::ttl(tunable).ok())
-        .unwrap_or(effective_policy::DEFAULT_TTL);
+    let ttl = ttl(&other);
     let mut mine = status.tuning.into_iter().filter(|tuning| tuning.by == actor.loop_key.name);
     let mine = mine.find(|tuning| now.duration_since(tuning.at.0) < ttl);
     Ok(TargetState::Loop(Box::new(TunedLoop {
@@ -53,7 +49,12 @@ pub async fn look(controller: &ExecutionController, actor: &Actor) -> Result<Tar
     })))
 }
 
-/// Writes this loop's entry. The tuned loop is requeued and applies it at once.
+fn ttl(tuned: &ClosedLoop) -> SignedDuration {
+    let tunable = tuned.spec.tunable.as_ref();
+    tunable.and_then(|tunable| effective_policy::ttl(tunable).ok()).unwrap_or(effective_policy::DEFAULT_TTL)
+}
+
+/// Writes this loop's entry, after it has removed the obsolete ones: the list is short. The tuned loop is requeued and applies it at once.
 ///
 /// # Errors
 /// The entry was not written, or the outcome is unknown.
@@ -65,9 +66,29 @@ pub async fn act(
 ) -> Result<Option<String>, Error> {
     let key = Key::new(actor.loop_key.namespace.clone(), actor.target.name.clone());
     let manager = format!("{}/{}", marks::EXECUTION_MANAGER, actor.loop_key.name);
+    make_room(controller, &key, uid, &manager).await?;
     let id = Identity { key, uid: uid.to_owned(), version: String::new() };
     let status = json!({"tuning": [tuning]});
     let tuned = controller.ctx.writer.apply_status::<ClosedLoop>(&manager, &id, &status).await?;
     controller.ctx.store.apply(tuned, Origin::Own);
     Ok(None)
+}
+
+/// Removes the entries that have expired or whose loop does not exist any more. Nobody else removes them: each belongs to the
+/// field manager of its loop.
+async fn make_room(controller: &ExecutionController, key: &Key, uid: &str, manager: &str) -> Result<(), Error> {
+    let now = controller.ctx.now();
+    let found = controller.ctx.store.read(|world| {
+        let tuned = world.table::<ClosedLoop>().get(key)?;
+        let tuning = tuned.status.as_ref()?.tuning.as_slice();
+        let exists = |by: &str| world.table::<ClosedLoop>().get(&Key::new(&*key.namespace, by)).is_some();
+        Some((tuned.resource_version()?, effective_policy::obsolete(tuning, ttl(tuned), exists, now)))
+    });
+    let Some((version, places)) = found.filter(|(_, places)| !places.is_empty()) else { return Ok(()) };
+    let test = |path: &str, value: &str| json!({"op": "test", "path": path, "value": value});
+    let mut patch = vec![test("/metadata/uid", uid), test("/metadata/resourceVersion", &version)];
+    patch.extend(places.iter().rev().map(|place| json!({"op": "remove", "path": format!("/status/tuning/{place}")})));
+    let tuned = controller.ctx.writer.patch_status::<ClosedLoop>(manager, key, &patch).await?;
+    controller.ctx.store.apply(tuned, Origin::Own);
+    Ok(())
 }

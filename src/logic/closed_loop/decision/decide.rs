@@ -64,6 +64,8 @@ impl DecisionRules {
         } else {
             self.update_reasons(&mut status, input);
         }
+        // Names come and go with the spec; what a name was counted under another spec is no history of the loop.
+        status.counters.retain(|counter| self.rank.contains(&counter.metric));
         status.limits = self.limits.state(&action_history(self, &status), input.now);
         status.observed_generation = Some(input.generation);
         let stamp = Stamp { generation: input.generation, now: input.now };

@@ -15,7 +15,7 @@ use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::decision::{Chosen, DecisionStatus, Direction, LadderState, Rejected};
 use crate::api::marks;
 use crate::api::monitoring::AlarmState;
-use crate::logic::closed_loop::common::time_text;
+use crate::logic::closed_loop::common::{opening_text, time_text};
 use crate::logic::closed_loop::rung;
 
 /// Why an alarm is rejected.
@@ -127,8 +127,10 @@ impl DecisionRules {
         if input.executor.is_none_or(|executor| executor.status.seq.is_none()) && self.mode != LoopMode::DryRun {
             return refuse(LoopReason::NoExecutor, "the loop's Execution does not exist yet");
         }
-        if !schedule::any_open(&action.windows, input.now) {
-            return limit(LoopReason::OutsideWindow, "its action is outside of its time window".into(), None);
+        let phase = schedule::phase(&action.windows, input.now);
+        if !phase.open {
+            let message = format!("outside its window; opens {}", opening_text(phase.end, input.now));
+            return limit(LoopReason::OutsideWindow, message, Some(phase.end));
         }
         let ladder = Ladder { rungs: action.rungs.len(), settle: action.settle, side: alarm.side };
         let rung = match ladder.next_step(ladder_state(status, alarm), known.value(&alarm.metric), input.now) {

@@ -87,13 +87,13 @@ impl PolicyLimits {
     #[must_use]
     pub fn held(&self, acts: &[Act], direction: Direction, now: Timestamp) -> Option<LimitHold> {
         let restless = self.oscillation.and_then(|oscillation| oscillation.held(acts, direction, now));
-        restless.or_else(|| self.at(now).find_map(|limit| limit.held(acts, now)))
+        restless.or_else(|| self.at(now).find_map(|(limit, ends)| limit.held(acts, now, ends)))
     }
 
     /// The state of the limits for the status.
     #[must_use]
     pub fn state(&self, acts: &[Act], now: Timestamp) -> Option<LimitState> {
-        let limits: Vec<&Limit> = self.at(now).collect();
+        let limits: Vec<&Limit> = self.at(now).map(|(limit, _)| limit).collect();
         let dwell = limits.iter().filter_map(|limit| limit.dwells(acts, now)).max();
         let left = limits.iter().filter_map(|limit| limit.budget).map(|budget| budget.left(acts, now)).min();
         let calm = self.oscillation.and_then(|oscillation| Some((oscillation.then, oscillation.until(acts, now)?)));
@@ -127,21 +127,23 @@ impl PolicyLimits {
         *acts = kept;
     }
 
-    /// The limits that apply now.
-    fn at(&self, now: Timestamp) -> impl Iterator<Item = &Limit> {
-        self.all.iter().filter(move |limit| schedule::any_open(&limit.windows, now))
+    /// The limits that apply now, each with the time when its window closes.
+    fn at(&self, now: Timestamp) -> impl Iterator<Item = (&Limit, Timestamp)> {
+        let phases = self.all.iter().map(move |limit| (limit, schedule::phase(&limit.windows, now)));
+        phases.filter(|(_, phase)| phase.open).map(|(limit, phase)| (limit, phase.end))
     }
 }
 
 impl Limit {
-    fn held(&self, acts: &[Act], now: Timestamp) -> Option<LimitHold> {
+    /// Why no action is allowed now. `ends` is when the limit ceases to apply.
+    fn held(&self, acts: &[Act], now: Timestamp, ends: Timestamp) -> Option<LimitHold> {
         let whose = if self.name.is_empty() { String::new() } else { format!(" (limit {})", self.name) };
-        if let Some(until) = self.dwells(acts, now) {
+        if let Some(until) = self.dwells(acts, now).map(|until| until.min(ends)) {
             let message = format!("dwell: no action before {}{whose}", time_text(until));
             return Some(LimitHold { reason: LoopReason::Dwell, message, until: Some(until) });
         }
         let budget = self.budget.filter(|budget| budget.left(acts, now) == 0)?;
-        let until = budget.until(acts, now);
+        let until = budget.until(acts, now).into_iter().chain((ends < Timestamp::MAX).then_some(ends)).min();
         let when = until.map(|until| format!(" until {}", time_text(until))).unwrap_or_default();
         let message = format!("all {} actions of the budget are used{when}{whose}", budget.max);
         Some(LimitHold { reason: LoopReason::Budget, message, until })

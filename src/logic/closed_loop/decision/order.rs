@@ -7,7 +7,7 @@ use crate::api::closed_loop::policy::{Policy, Select};
 use crate::api::decision::Counter;
 use crate::api::monitoring::{AlarmState, Reading};
 use crate::logic::closed_loop::common::{FieldError, number};
-use crate::logic::expression::{MetricView, Score};
+use crate::logic::expression::{Concern, MetricView, Score};
 use crate::logic::quantity;
 
 /// How alarms are ordered.
@@ -48,7 +48,10 @@ impl Selection {
             }
             Select::Expression => {
                 let text = policy.expression.as_deref().unwrap_or_default();
-                Score::parse(text).map(Self::Expression).map_err(|error| FieldError::new("policy.expression", error))
+                Score::parse(text).map(Self::Expression).map_err(|error| FieldError {
+                    passing: error.concern() == Concern::Process,
+                    ..FieldError::new("policy.expression", error)
+                })
             }
         }
     }

@@ -120,6 +120,13 @@ pub fn ttl(tunable: &Tunable) -> Result<SignedDuration, FieldError> {
     tunable.ttl.as_ref().map_or(Ok(DEFAULT_TTL), |ttl| duration("tunable.ttl", Some(ttl)))
 }
 
+/// The places of the tunings that have no effect any more: those that have expired, and those of loops that went.
+#[must_use]
+pub fn obsolete(tuning: &[Tuning], ttl: SignedDuration, exists: impl Fn(&str) -> bool, now: Timestamp) -> Vec<usize> {
+    let is_obsolete = |tuning: &Tuning| later(tuning.at.0, ttl) <= now || !exists(&tuning.by);
+    tuning.iter().enumerate().filter(|(_, tuning)| is_obsolete(tuning)).map(|(place, _)| place).collect()
+}
+
 /// Applies one tuned level to the policy; false if a loop with priority has set it already.
 fn apply_threshold(
     policy: &mut EffectivePolicy,

@@ -50,6 +50,8 @@ pub struct AssessmentInput<'a> {
 pub enum LoopProblem {
     /// The spec has to be changed.
     Spec(LoopReason, String),
+    /// This process could not read the spec at the moment.
+    Passing(String),
     /// Something else acts on the same target.
     Conflict(LoopReason, String),
 }
@@ -102,7 +104,11 @@ fn find_problem(case: &AssessmentInput, unreadable: Option<FieldError>) -> Optio
         return spec(LoopReason::NotSupported, &fault);
     }
     if let Some(fault) = misnamed(case.spec).or(unreadable).or_else(|| LoopLink::of(case.spec).err()) {
-        return spec(LoopReason::SpecInvalid, &fault);
+        return if fault.passing {
+            Some(LoopProblem::Passing(fault.to_string()))
+        } else {
+            spec(LoopReason::SpecInvalid, &fault)
+        };
     }
     match chain::check(case.name, case.links) {
         Ok(()) => {}
@@ -130,12 +136,20 @@ fn reason_of(conflict: &Conflict) -> LoopReason {
     if conflict.with.is_autoscaler() { LoopReason::AutoscalerConflict } else { LoopReason::LoopConflict }
 }
 
+impl Assessment {
+    /// The inputs of the assessment say nothing about when it would be another one.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        matches!(self.problem, Some(LoopProblem::Passing(_)))
+    }
+}
+
 impl LoopProblem {
     /// What is wrong.
     #[must_use]
     pub fn message(&self) -> &str {
         match self {
-            Self::Spec(_, words) | Self::Conflict(_, words) => words,
+            Self::Spec(_, words) | Self::Passing(words) | Self::Conflict(_, words) => words,
         }
     }
 }
@@ -185,6 +199,7 @@ pub fn status(
 fn health(case: &AssessmentInput, assessment: &Assessment, hops: ChildStatuses) -> Health<LoopReason> {
     match &assessment.problem {
         Some(LoopProblem::Spec(reason, message)) => return Health::Stalled(*reason, message.clone()),
+        Some(LoopProblem::Passing(message)) => return Health::Retrying(LoopReason::NotParsed, message.clone()),
         Some(LoopProblem::Conflict(reason, message)) => return Health::Retrying(*reason, message.clone()),
         None => {}
     }

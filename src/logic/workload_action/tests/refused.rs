@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::api::closed_loop::TargetRef;
+use crate::logic::expression::ExpressionError;
 use crate::logic::facts::{AutoscalerFact, AutoscalerKind, Controls, HpaFact};
 
 #[rstest]
@@ -43,6 +44,33 @@ fn what_cannot_be_done_is_refused_with_advice(
     let action = stage.action("bad");
     assert!(action.metadata.finalizers.is_none(), "nothing was begun");
     assert!(action.status.is_some_and(|status| status.conditions.iter().any(|one| one.type_ == "Stalled")));
+}
+
+#[test]
+fn an_expression_that_finds_no_thread_waits() {
+    let mut stage = Stage::new();
+    stage.act("short", move_web(json!({"where": "node.pods < 3"})));
+    let action = stage.action("short").clone();
+    let status = action.status.clone().unwrap_or_default();
+    let ctx = PlanContext {
+        world: &stage.world,
+        now: stage.now,
+        clock: stage.now,
+        limits: &stage.limits,
+        action: &action,
+        status: &status,
+        work: Work::of(&action.spec).unwrap(),
+    };
+    let error = ExpressionError::NoThread { kind: std::io::ErrorKind::WouldBlock };
+    let Next::Wait { until: Some(until), report: Some(shown) } =
+        refuse(&ctx, Stop::expression(&error), Plan::default())
+    else {
+        panic!("it does not wait");
+    };
+    assert!(until <= stage.now + QUEUE_PACE);
+    let ready = shown.conditions.iter().find(|one| one.type_ == "Ready").unwrap();
+    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("Unknown", "Queued"));
+    assert!(ready.message.contains("no thread"), "{}", ready.message);
 }
 
 fn hpa(id: Identity) -> HpaFact {

@@ -124,6 +124,20 @@ impl Workload {
 
     /// Makes it all, and waits for nothing.
     pub async fn create(&self, world: &World) -> Result<()> {
+        self.surround(world).await?;
+        let create = PostParams::default();
+        if self.kind == "Deployment" {
+            let object: Deployment = serde_json::from_value(self.manifest())?;
+            Api::namespaced(world.client.clone(), &world.ns).create(&create, &object).await?;
+        } else {
+            let object: ReplicaSet = serde_json::from_value(self.manifest())?;
+            Api::namespaced(world.client.clone(), &world.ns).create(&create, &object).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes the Service and the budget, and not the workload.
+    pub async fn surround(&self, world: &World) -> Result<()> {
         let create = PostParams::default();
         let selector = json!({APP: self.name});
         let service: Service = serde_json::from_value(json!({
@@ -136,13 +150,6 @@ impl Workload {
             let budget: PodDisruptionBudget =
                 serde_json::from_value(json!({"metadata": {"name": self.name}, "spec": spec}))?;
             Api::namespaced(world.client.clone(), &world.ns).create(&create, &budget).await?;
-        }
-        if self.kind == "Deployment" {
-            let object: Deployment = serde_json::from_value(self.manifest())?;
-            Api::namespaced(world.client.clone(), &world.ns).create(&create, &object).await?;
-        } else {
-            let object: ReplicaSet = serde_json::from_value(self.manifest())?;
-            Api::namespaced(world.client.clone(), &world.ns).create(&create, &object).await?;
         }
         Ok(())
     }

@@ -84,6 +84,20 @@ fn what_became_of_a_choice_is_written_with_the_next_or_after_a_while() {
 }
 
 #[test]
+fn the_counters_of_a_metric_that_is_renamed_go() {
+    let mut this = Loop::new("fast", demo(json!({"rank": ["cpu", "memory"]})));
+    this.push(at(0), &LOW);
+    for round in 1..40 {
+        let name = format!("cpu{round}");
+        this.spec.metrics[0].name.clone_from(&name);
+        this.spec.actions.as_mut().unwrap()[0].when.metric.clone_from(&name);
+        this.push(at(round), &[(&name, "2"), ("memory", "40")]);
+    }
+    let names: Vec<&str> = this.decision.counters.iter().map(|counter| counter.metric.as_str()).collect();
+    assert_eq!(names, ["memory", "cpu39"]);
+}
+
+#[test]
 fn an_action_outside_its_window_waits_and_the_next_one_goes() {
     let mut spec = demo(json!({}));
     let window = serde_json::from_value(json!([{"cron": "0 12 * * *", "duration": "1h"}])).unwrap();

@@ -48,6 +48,42 @@ fn a_standing_alarm_is_served_when_what_holds_it_ends(
     assert_eq!(this.again, None);
 }
 
+#[rstest]
+// It is 11:06:40.
+#[case("0 12 * * *", "12:00 UTC", 3200)]
+#[case("0 6 * * *", "06:00 UTC", 68_000)]
+#[case("0 12 21 * *", "2026-11-21 12:00 UTC", 3 * 86_400 + 3200)]
+fn a_standing_alarm_is_served_when_its_window_opens(#[case] cron: &str, #[case] opens: &str, #[case] end: i64) {
+    let mut this = known_for(json!({}), "200h");
+    let window = json!([{"cron": cron, "duration": "1h"}, {"cron": "0 0 1 1 *", "duration": "1h"}]);
+    this.spec.actions.as_mut().unwrap()[0].during = Some(serde_json::from_value(window).unwrap());
+    this.push(at(0), &LOW[..1]);
+    assert_eq!((reasons(&this), this.again), (vec![LoopReason::OutsideWindow], Some(at(end))));
+    assert_eq!(this.decision.rejected[0].message, format!("outside its window; opens {opens}"));
+    this.wait(at(end - 1));
+    assert_eq!(this.effects.len(), 0);
+    this.wait(at(end));
+    assert_eq!((this.effects.len(), this.again), (1, None));
+}
+
+#[rstest]
+#[case(json!({"budget": {"max": 0, "per": "1h"}}), "all 0 actions of the budget are used until 2026-11-18T12:00:00Z (limit noon)")]
+#[case(json!({"dwell": "5h"}), "dwell: no action before 2026-11-18T12:00:00Z (limit noon)")]
+fn a_standing_alarm_is_served_when_the_window_of_a_limit_closes(#[case] limit: Value, #[case] message: &str) {
+    let mut limit = limit;
+    limit["name"] = json!("noon");
+    limit["during"] = json!([{"cron": "0 11 * * *", "duration": "1h"}, {"cron": "30 11 * * *", "duration": "10m"}]);
+    let mut this = known_for(json!({"limits": [limit]}), "9h");
+    this.push(at(-900), &LOW[..1]);
+    assert_eq!(this.effects.len(), 1);
+    this.push(at(0), &LOW[..1]);
+    assert_eq!((this.decision.rejected[0].message.as_str(), this.again), (message, Some(at(3200))));
+    this.wait(at(3199));
+    assert_eq!(this.effects.len(), 1);
+    this.wait(at(3200));
+    assert_eq!((this.effects.len(), this.again), (2, None));
+}
+
 #[test]
 fn what_is_stale_by_then_is_not_served() {
     let mut this = known_for(json!({"dwell": "60s"}), "45s");

@@ -8,7 +8,7 @@ use crate::api::closed_loop::status::Effective;
 use crate::api::closed_loop::tunable::Tuning;
 use crate::logic::closed_loop::common::micro_time;
 use crate::logic::closed_loop::tests::bench::{at, demo};
-use crate::logic::closed_loop::tuning::effective_policy::{declared_rank, effective, level, stepped};
+use crate::logic::closed_loop::tuning::effective_policy::{declared_rank, effective, level, obsolete, stepped};
 
 fn tunable() -> ClosedLoopSpec {
     let mut spec = demo(json!({"rank": ["memory"]}));
@@ -150,4 +150,13 @@ fn levels_are_found_by_their_path() {
     for path in ["cpu.high.raise", "disk.low.raise", "cpu.low", "cpu.low.raise.x", ""] {
         assert_eq!(text(path), None, "{path}");
     }
+}
+
+#[test]
+fn a_tuning_that_expired_or_lost_its_loop_is_obsolete() {
+    let all: Vec<Tuning> =
+        [("old", 0), ("strong", 100), ("went", 100)].map(|(by, second)| tuning(by, second, None, json!([]))).into();
+    let exists = |by: &str| by != "went";
+    let places = |second| obsolete(&all, jiff::SignedDuration::from_mins(1), exists, at(second));
+    assert_eq!((places(59), places(60), places(160)), (vec![2], vec![0, 2], vec![0, 1, 2]));
 }
