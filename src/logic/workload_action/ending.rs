@@ -151,7 +151,35 @@ pub fn gitops_manager(meta: &ObjectMeta) -> Option<&'static str> {
         Some("Flux")
     } else if has("meta.helm.sh/") {
         Some("Helm")
+    } else if has("app.kubernetes.io/instance") {
+        // Argo CD tracks objects by this label alone in one of its modes; objects of Helm charts have it, too.
+        Some("Argo CD or Helm (label app.kubernetes.io/instance)")
     } else {
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    #[rstest]
+    #[case::argo_by_annotation(json!({"annotations": {"argocd.argoproj.io/tracking-id": "a"}}), Some("Argo CD"))]
+    #[case::argo_by_label(json!({"labels": {"app.kubernetes.io/instance": "a"}}), Some("Argo CD or Helm (label app.kubernetes.io/instance)"))]
+    #[case::helm_by_label(
+        json!({"labels": {"app.kubernetes.io/instance": "a"}, "annotations": {"meta.helm.sh/release-name": "a"}}),
+        Some("Helm")
+    )]
+    #[case::flux(json!({"labels": {"kustomize.toolkit.fluxcd.io/name": "a"}}), Some("Flux"))]
+    #[case::person(json!({"labels": {"app.kubernetes.io/name": "a"}}), None)]
+    fn the_tool_that_would_create_it_again_is_recognized(
+        #[case] metadata: serde_json::Value,
+        #[case] tool: Option<&str>,
+    ) {
+        let metadata: ObjectMeta = serde_json::from_value(metadata).unwrap();
+        assert_eq!(gitops_manager(&metadata), tool);
     }
 }
