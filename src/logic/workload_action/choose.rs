@@ -4,7 +4,7 @@ use crate::api::reasons::Reason;
 use crate::api::targets::Target;
 use crate::api::workload_action::OnReplicaOwner;
 use crate::api::workload_action::status::{LIST_LIMIT, NodeChoice, Plan, PodChoice, PodOnNode, SetRef, Slot, Step};
-use crate::logic::facts::{PodFact, requests};
+use crate::logic::facts::{PodFact, TemplateFact};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::admission;
@@ -209,7 +209,7 @@ fn pick_nodes(
     victims: &[Victim],
     plan: &mut Plan,
 ) -> Result<Vec<String>, Stop> {
-    let spec = scope.set.template.as_ref().and_then(|template| template.spec.as_ref());
+    let template = scope.set.template.as_deref();
     if let Some(name) = &to.node_name
         && ctx.world.node(name).is_none()
     {
@@ -222,7 +222,7 @@ fn pick_nodes(
     let mut places = Vec::new();
     for Victim(victim) in victims {
         let home = victim.and_then(|pod| pod.node.as_deref());
-        let (best, refused) = best_node(ctx, &nodes, &filter, spec, home, &[]);
+        let (best, refused) = best_node(ctx, &nodes, &filter, template, home, &[]);
         plan.nodes_total = i64::try_from(best.len() + refused.len()).unwrap_or(i64::MAX);
         let Some((name, share)) = best.first() else {
             let stop = no_node(to, &refused);
@@ -230,7 +230,7 @@ fn pick_nodes(
             cut(&mut plan.nodes, &mut plan.truncated);
             return Err(stop);
         };
-        nodes.add(name, spec.map(requests).unwrap_or_default());
+        nodes.add(name, template.map(|template| template.requests).unwrap_or_default());
         places.push(name.clone());
         match chosen.iter_mut().find(|choice| &choice.name == name) {
             Some(choice) => choice.replicas += 1,
@@ -253,7 +253,7 @@ fn best_node(
     ctx: &PlanContext,
     nodes: &Nodes,
     filter: &Filter,
-    spec: Option<&k8s_openapi::api::core::v1::PodSpec>,
+    template: Option<&TemplateFact>,
     home: Option<&str>,
     tried: &[String],
 ) -> (Vec<(String, i64)>, Vec<NodeChoice>) {
@@ -270,7 +270,7 @@ fn best_node(
                 Err((Reason::AlreadyOnTarget, format!("the replica is on node {name} already")))
             }
             Ok(()) if tried.contains(name) => Err((Reason::NodeExcluded, "tried before and failed".to_owned())),
-            Ok(()) => nodes.assess(node, spec),
+            Ok(()) => nodes.assess(node, template),
         };
         match result {
             Ok(share) => best.push((name.clone(), share)),
@@ -286,12 +286,12 @@ fn best_node(
 /// Another node for a slot whose node failed, within the limits; None if none is left.
 pub fn another_node(ctx: &PlanContext, slot: &Slot) -> Option<String> {
     let scope = Scope::of_slot(ctx.world, ctx.namespace(), &slot.replica_set)?;
-    let spec = scope.set.template.as_ref().and_then(|template| template.spec.as_ref());
+    let template = scope.set.template.as_deref();
     let filter = Filter::target(ctx.world, ctx.work.to).ok()?;
     let home = slot.victim.as_ref().map(|victim| victim.node.as_str());
     let mut tried = slot.tried.clone();
     tried.extend(slot.replacement.as_ref().map(|replacement| replacement.node.clone()));
-    let (best, _) = best_node(ctx, &Nodes::new(ctx.world), &filter, spec, home, &tried);
+    let (best, _) = best_node(ctx, &Nodes::new(ctx.world), &filter, template, home, &tried);
     let open = admission::OpenNodes::of(ctx);
     best.into_iter().map(|(name, _)| name).find(|name| open.takes_one_more(name))
 }

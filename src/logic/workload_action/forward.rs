@@ -87,6 +87,7 @@ impl<'a> View<'a> {
             change: PodChange::Detach {
                 label: self.slot.label.clone(),
                 slot: self.slot.id.clone(),
+                set: self.slot.replica_set.clone(),
                 action: self.ctx.id(),
                 peers: pods.peers(self.ctx.created()).join(","),
             },
@@ -191,7 +192,12 @@ impl<'a> View<'a> {
     /// Adds a pod to the set.
     pub fn attach(&self, pod: &PodFact, scope: &Scope<'a>) -> SlotNext {
         let value = scope.set.selector.labels.get(&self.slot.label).cloned().unwrap_or_default();
-        let change = PodChange::Attach { label: self.slot.label.clone(), value, set: self.slot.replica_set.clone() };
+        let change = PodChange::Attach {
+            label: self.slot.label.clone(),
+            value,
+            set: self.slot.replica_set.clone(),
+            action: self.ctx.id(),
+        };
         SlotNext::Do(Effect::ChangePod { pod: pod.id.clone(), change })
     }
 
