@@ -136,6 +136,9 @@ pub struct BudgetFact {
     /// Number of all pods, as counted by its controller. None for a percentage or `maxUnavailable`, where the controller counts
     /// the workloads' replicas instead.
     pub pods: Option<i32>,
+    /// Pods whose eviction the API server has granted, by name, with the time of the grant. The disruption controller removes a pod
+    /// that is terminating or gone.
+    pub granted: BTreeMap<String, Timestamp>,
 }
 
 impl BudgetFact {
@@ -159,6 +162,11 @@ impl From<PodDisruptionBudget> for BudgetFact {
             allowed: status.filter(|_| current).map_or(0, |status| status.disruptions_allowed),
             healthy: status.map_or(0, |status| status.current_healthy),
             pods: status.filter(|_| absolute).map(|status| status.expected_pods),
+            granted: status
+                .iter()
+                .flat_map(|status| status.disrupted_pods.iter().flatten())
+                .map(|(pod, at)| (pod.clone(), at.0))
+                .collect(),
         }
     }
 }

@@ -140,6 +140,7 @@ impl AsFact for Budget {
             allowed: if current { self.status.allowed } else { 0 },
             healthy: self.status.healthy,
             pods: None,
+            granted: self.status.disrupted.iter().map(|(pod, at)| (pod.clone(), time(*at))).collect(),
         }
     }
 }
