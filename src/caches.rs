@@ -1,6 +1,6 @@
 //! The list of watched kinds, each with the fact that is stored for it. `logic::world` defines which objects a change requeues.
 
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -13,8 +13,8 @@ use crate::api::monitoring::Monitoring;
 use crate::api::receipt::WorkloadActionReceipt;
 use crate::api::workload_action::WorkloadAction;
 use crate::logic::facts::{
-    BudgetFact, DeploymentFact, HpaFact, NodeFact, PodFact, ReceiptFact, ScaledObjectFact, ServiceFact, SetFact,
-    VpaFact,
+    BudgetFact, DeploymentFact, HpaFact, NodeFact, PodFact, ReceiptFact, ReplicaSet, ScaledObjectFact, ServiceFact,
+    SetFact, VpaFact,
 };
 use crate::runtime::watch::Feeds;
 

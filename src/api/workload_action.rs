@@ -119,7 +119,8 @@ pub struct WorkloadActionSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_after: Option<Time>,
     /// Seconds from the action's end to its deletion, 0 to 31536000. Ignored, with condition TTLHonored=False, on
-    /// objects that Argo CD, Flux or Helm manage. Default: the action is not deleted.
+    /// objects with labels or annotations of Argo CD, Flux, Helm, Fleet, Config Sync or kapp, the label
+    /// app.kubernetes.io/instance included. Default: the action is not deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 31536000))]
     pub ttl_seconds_after_finished: Option<i32>,

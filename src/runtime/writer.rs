@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::NamespaceResourceScope;
 use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::Request;
 use kube::{Api, Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -112,9 +113,12 @@ impl Writer {
     ///
     /// # Errors
     /// The object was not created, or the outcome is unknown.
-    pub async fn create<K: Kube + Serialize>(&self, manager: &str, namespace: &str, object: &K) -> Result<K, Error> {
+    pub async fn create<K: Kube>(&self, manager: &str, namespace: &str, object: &impl Serialize) -> Result<K, Error> {
         let params = PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() };
-        self.call(self.api::<K>(namespace).create(&params, object)).await
+        let malformed = |error: &dyn std::error::Error| Error::Malformed(error.to_string());
+        let body = serde_json::to_vec(object).map_err(|error| malformed(&error))?;
+        let request = Request::new(K::url_path(&(), Some(namespace))).create(&params, body);
+        self.call(self.client.request(request.map_err(|error| malformed(&error))?)).await
     }
 
     /// Patches an object, with this field manager. An apply takes over fields that other managers own.

@@ -6,12 +6,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use testkit::TIMEOUT;
+use testkit::action::move_pod;
 use testkit::kstatus::is_over;
 use testkit::proxy::Write;
 use testkit::proxy::gate::{Held, When};
 use testkit::world::{World, stories, story};
 
 use crate::acts::{Act, Verb};
+use crate::scenes::Scene;
 
 const DONE: (&str, &str) = ("True", "Succeeded");
 /// No action takes fewer.
@@ -175,5 +177,30 @@ fn killed_at_any_time() {
             act.done(world).await?;
         }
         Ok(())
+    });
+}
+
+/// The API server counts an eviction in the budget before it deletes the pod, and may end in between when its client goes.
+#[test]
+fn an_eviction_that_was_granted_and_not_carried_out_is_completed() {
+    story("half-eviction", async |world| {
+        let scene = Scene::guarded(world, "web", 3).await?;
+        let pod = scene.pod(0).0;
+        let mut held = world.proxy.hold(1, When::Before, |write| write.is_on("pods/eviction"));
+        world.act("go", move_pod(&pod, &scene.free(0))).await?;
+        held.reached().await.context("no eviction")?;
+        world.operator.lock().await.kill();
+        drop(held);
+        let granted = json!({"status": {"disruptedPods": {&pod: jiff::Timestamp::now().to_string()}}});
+        let status = ["patch", "pdb", "web", "--subresource=status", "--type=merge", "-p", &granted.to_string()];
+        world.kubectl(&status, None).await?;
+        world
+            .kubectl(&["wait", "--for=jsonpath={.status.disruptionsAllowed}=0", "pdb/web", "--timeout=20s"], None)
+            .await?;
+        let begun = tokio::time::Instant::now();
+        world.operator.lock().await.start()?;
+        world.ends("go", ("True", "Succeeded")).await?;
+        ensure!(begun.elapsed() < Duration::from_secs(60), "the grant expired first: {:?}", begun.elapsed());
+        scene.moved(world, &[&pod], &[&scene.free(0)]).await.map(drop)
     });
 }

@@ -160,6 +160,7 @@ fn a_finished_action_goes_after_its_ttl_but_not_where_git_would_bring_it_back() 
         world.act("plain", spec("Execute")).await?;
         for (name, place, key, value) in [
             ("argo", "annotations", "argocd.argoproj.io/tracking-id", "shop:ganglion.dev/WorkloadAction:ns/argo"),
+            ("argo-label", "labels", "app.kubernetes.io/instance", "shop"),
             ("flux", "labels", "kustomize.toolkit.fluxcd.io/name", "shop"),
             ("helm", "annotations", "meta.helm.sh/release-name", "shop"),
         ] {
@@ -172,7 +173,7 @@ fn a_finished_action_goes_after_its_ttl_but_not_where_git_would_bring_it_back() 
         world.eye.until("the action to be gone after its ttl", gone).await?;
         ensure!(world.eye.now().receipts.len() == 1, "its receipt went with it");
         tokio::time::sleep(Duration::from_millis(2500)).await;
-        for name in ["argo", "flux", "helm"] {
+        for name in ["argo", "argo-label", "flux", "helm"] {
             let kept = world.eye.now().actions.get(name).cloned().with_context(|| format!("{name} is gone"))?;
             let honored =
                 kept.status.iter().flat_map(|status| &status.conditions).find(|one| one.type_ == "TTLHonored");

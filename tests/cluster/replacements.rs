@@ -1,12 +1,13 @@
 //! Replacements that do not come: never Ready, crashing, unschedulable, refused. Everything is as before, and the action says
 //! why.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use testkit::action::{create_on, delete_pod, deployment, move_pod, with};
 use testkit::eye::Seen;
 use testkit::kstatus::{message, ready};
-use testkit::verdict::APP;
+use testkit::proxy::gate::When;
+use testkit::verdict::{APP, Story};
 use testkit::world::workload::Workload;
 use testkit::world::{World, story};
 
@@ -201,5 +202,69 @@ fn a_victim_that_never_ends_is_told() {
         world.eye.until("the receipt of what was done", failed).await?;
         world.patch_pod(&pod, json!({"metadata": {"finalizers": null}})).await?;
         scene.at_rest(world, 3).await.map(drop)
+    });
+}
+
+/// One pod as the API server sends it.
+async fn sent(world: &World, pod: &str) -> Result<Value> {
+    Ok(serde_json::from_str(&world.kubectl(&["get", "pod", pod, "-o", "json"], None).await?)?)
+}
+
+#[test]
+fn a_replacement_has_the_fields_of_the_template_that_are_newer_than_the_operator() {
+    story("newer-fields", async |world| {
+        let rule = json!({"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}});
+        let container = json!({
+            "name": "main", "image": "registry.example/app:1", "restartPolicy": "Always", "restartPolicyRules": [rule],
+        });
+        let workload =
+            Workload::deployment("web", 2).spec(json!({"containers": [container], "hostnameOverride": "web"}));
+        world.kubectl(&["create", "-f", "-"], Some(&workload.manifest().to_string())).await?;
+        workload.settle(world).await?;
+        let scene = Scene { app: "web".to_owned(), replicas: 2, tale: Story::begin(&world.eye, "web") };
+        world.act("go", move_pod(&scene.pod(0).0, &scene.free(0))).await?;
+        world.ends("go", DONE).await?;
+        let verdict = scene.moved(world, &[&scene.pod(0).0], &[&scene.free(0)]).await?;
+        let (old, new) = (sent(world, &scene.pod(1).0).await?, sent(world, &verdict.came[0].0).await?);
+        for field in ["/spec/hostnameOverride", "/spec/containers/0/restartPolicyRules"] {
+            let there = old.pointer(field);
+            ensure!(there.is_some() && there == new.pointer(field), "{field}: {there:?} is {:?}", new.pointer(field));
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_pod_that_is_put_back_has_the_owners_that_others_gave_it() {
+    story("owners-kept", async |world| {
+        let scene = Scene::guarded(world, "web", 2).await?;
+        let pod = scene.pod(0).0;
+        world.kubectl(&["create", "configmap", "other"], None).await?;
+        let uid = world.kubectl(&["get", "configmap", "other", "-o", "jsonpath={.metadata.uid}"], None).await?;
+        let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": uid});
+        let add = json!([{"op": "add", "path": "/metadata/ownerReferences/-", "value": other}]);
+        world.kubectl(&["patch", "pod", &pod, "--type=json", "-p", &add.to_string()], None).await?;
+        let before = sent(world, &pod).await?["metadata"]["ownerReferences"].clone();
+        let mut held = world.proxy.hold(1, When::After, |write| {
+            write.is_on("pods")
+                && write.body.pointer("/metadata/ownerReferences/0/kind").is_some_and(|kind| kind == "ReplicaSet")
+        });
+        world.act("go", move_pod(&pod, &scene.free(0))).await?;
+        held.reached().await.context("the replacement was never taken in")?;
+        let out = sent(world, &pod).await?["metadata"]["ownerReferences"].clone();
+        let kinds: Vec<&Value> = out.as_array().into_iter().flatten().map(|owner| &owner["kind"]).collect();
+        ensure!(kinds.len() == 2 && kinds.contains(&&json!("ConfigMap")), "detached: {out}");
+        world.patch_action("go", json!({"spec": {"abort": true}})).await?;
+        held.release();
+        world.ends("go", ("False", "Aborted")).await?;
+        scene.untouched(world).await?;
+        let after = sent(world, &pod).await?["metadata"]["ownerReferences"].clone();
+        let sorted = |owners: Value| {
+            let mut owners: Vec<String> = owners.as_array().into_iter().flatten().map(Value::to_string).collect();
+            owners.sort();
+            owners
+        };
+        ensure!(sorted(before.clone()) == sorted(after.clone()), "{before} became {after}");
+        Ok(())
     });
 }

@@ -98,6 +98,19 @@ fn scripts_end_as_they_say() {
     assert!(wrong.is_empty(), "{} of {} scripts\n{}", wrong.len(), scripts::ALL.len(), wrong.join("\n"));
 }
 
+/// The budget would refuse every eviction for two minutes.
+#[test]
+fn an_eviction_that_was_granted_and_not_carried_out_is_completed() {
+    let guarded = scripts::ALL.iter().filter(|script| script.budget.is_some());
+    let mut count = 0;
+    for script in guarded.filter(|script| script.end.reason == Some("Succeeded") && script.then.is_empty()) {
+        let seconds = stage::play_interrupted(script);
+        assert!(seconds < 60, "{} took {seconds} s", script.name);
+        count += 1;
+    }
+    assert!(count > 1);
+}
+
 #[test]
 fn holds_where_it_once_broke() {
     for seed in ONCE_BROKEN.into_iter().chain(BROKEN_BEFORE) {

@@ -32,6 +32,20 @@ pub fn play(script: &Script) -> Result<(), String> {
     if found == script.end.wanted() { Ok(()) } else { Err(format!("{}: {found:#?}\n{trace}", script.name)) }
 }
 
+/// Plays a script with an eviction that is granted and not carried out; returns the time it took, in seconds.
+pub fn play_interrupted(script: &Script) -> i64 {
+    let setup = setup(script);
+    let mut run = Run::new(&setup, Flaw::None, false);
+    run.cluster.api.interrupts_eviction = true;
+    let played = perform(&mut run, script);
+    assert!(played.is_ok(), "{}: {played:?}", script.name);
+    assert!(!run.cluster.api.interrupts_eviction, "{}: no eviction", script.name);
+    assert_eq!(found(&run.cluster.api, &script.end), script.end.wanted(), "{}", script.name);
+    let status = run.cluster.api.actions.get(&Key::new(NAMESPACE, ACTION)).and_then(|action| action.status.clone());
+    let times = status.and_then(|status| Some((status.started_at?.0, status.finished_at?.0)));
+    times.map_or(i64::MAX, |(started, finished)| finished.duration_since(started).as_secs())
+}
+
 fn setup(script: &Script) -> Setup {
     let rule = script.budget.map(|budget| match budget {
         Budget::MinAvailable(count) => Rule::MinAvailable(count),

@@ -2,87 +2,79 @@
 //!
 //! The pod is what the ReplicaSet would make, but for three things: it lacks the label that ties it to the set, so that
 //! the set does not count it yet; it may run on one node only; and it bears our marks and the action as plain owner.
+//! The template is changed as JSON, which keeps the fields that this program does not know.
 
-use k8s_openapi::api::core::v1::{
-    NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, PodTemplateSpec,
-};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::Resource;
+use serde_json::{Map, Value, json};
 
 use crate::api::marks;
-use crate::api::workload_action::WorkloadAction;
-use crate::logic::facts::Identity;
-use crate::logic::workload_action::effect::NewPod;
+use crate::logic::workload_action::effect::{NewPod, action_owner};
 
-/// The pod for this slot.
+type Object = Map<String, Value>;
+
+/// The pod for this slot; None if the template has not the structure of a pod template.
 #[must_use]
-pub fn pod(template: &PodTemplateSpec, new: &NewPod) -> Pod {
-    let meta = template.metadata.clone().unwrap_or_default();
-    let mut labels = meta.labels.unwrap_or_default();
-    labels.remove(&new.label);
-    let mut annotations = meta.annotations.unwrap_or_default();
-    annotations.insert(marks::SLOT.to_owned(), new.slot.clone());
-    annotations.insert(marks::ROLE.to_owned(), marks::ROLE_REPLACEMENT.to_owned());
-    let mut spec = template.spec.clone().unwrap_or_default();
+pub fn pod(template: &str, new: &NewPod) -> Option<Value> {
+    let mut template: Object = serde_json::from_str(template).ok()?;
+    let given = member(&mut template, "metadata")?;
+    // The ReplicaSet controller copies these three only.
+    let copied = ["labels", "annotations", "finalizers"].map(|name| (name, given.remove(name)));
+    let mut metadata: Object = copied.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
+    member(&mut metadata, "labels")?.remove(&new.label);
+    let annotations = member(&mut metadata, "annotations")?;
+    annotations.insert(marks::SLOT.to_owned(), json!(new.slot));
+    annotations.insert(marks::ROLE.to_owned(), json!(marks::ROLE_REPLACEMENT));
+    metadata.insert("namespace".to_owned(), json!(new.key.namespace));
+    metadata.insert("name".to_owned(), json!(new.key.name));
+    metadata.insert("ownerReferences".to_owned(), json!([action_owner(&new.action)]));
+    let spec = member(&mut template, "spec")?;
     // A node name in the template would bypass the scheduler and its checks.
-    spec.node_name = None;
-    pin(&mut spec, &new.node);
-    Pod {
-        metadata: ObjectMeta {
-            namespace: Some(new.key.namespace.clone()),
-            name: Some(new.key.name.clone()),
-            labels: Some(labels),
-            annotations: Some(annotations),
-            finalizers: meta.finalizers,
-            owner_references: Some(vec![owner(&new.action)]),
-            ..ObjectMeta::default()
-        },
-        spec: Some(spec),
-        status: None,
-    }
+    spec.remove("nodeName");
+    pin(spec, &new.node)?;
+    Some(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}))
 }
 
-fn owner(action: &Identity) -> OwnerReference {
-    OwnerReference {
-        api_version: WorkloadAction::api_version(&()).into_owned(),
-        kind: WorkloadAction::kind(&()).into_owned(),
-        name: action.key.name.clone(),
-        uid: action.uid.clone(),
-        controller: Some(false),
-        block_owner_deletion: Some(false),
+/// A member that is an object; it is created where there is none. None if it is something else.
+fn member<'a>(object: &'a mut Object, name: &str) -> Option<&'a mut Object> {
+    let value = object.entry(name).or_insert(Value::Null);
+    if value.is_null() {
+        *value = Value::Object(Map::new());
     }
+    value.as_object_mut()
 }
 
 /// Adds the node to the pod's required node affinity. Terms are alternatives, so each gets it. It is matched by the
 /// field `metadata.name`, since the hostname label may differ.
-fn pin(spec: &mut PodSpec, node: &str) {
-    let affinity = spec.affinity.get_or_insert_default().node_affinity.get_or_insert_default();
-    let required = affinity
-        .required_during_scheduling_ignored_during_execution
-        .get_or_insert_with(|| NodeSelector { node_selector_terms: vec![] });
-    let only = NodeSelectorRequirement {
-        key: "metadata.name".to_owned(),
-        operator: "In".to_owned(),
-        values: Some(vec![node.to_owned()]),
-    };
-    if required.node_selector_terms.is_empty() {
-        required.node_selector_terms.push(NodeSelectorTerm::default());
-        add(&mut required.node_selector_terms, &only);
-    } else if required.node_selector_terms.iter().any(|term| !is_empty(term)) {
+fn pin(spec: &mut Object, node: &str) -> Option<()> {
+    let affinity = member(member(spec, "affinity")?, "nodeAffinity")?;
+    let required = member(affinity, "requiredDuringSchedulingIgnoredDuringExecution")?;
+    let terms = list(required, "nodeSelectorTerms")?;
+    if terms.is_empty() {
+        terms.push(json!({}));
+    } else if terms.iter().all(is_empty) {
+        return Some(());
+    } else {
         // A term without any requirement matches no node; with the pin it would match one.
-        required.node_selector_terms.retain(|term| !is_empty(term));
-        add(&mut required.node_selector_terms, &only);
+        terms.retain(|term| !is_empty(term));
     }
+    let only = json!({"key": "metadata.name", "operator": "In", "values": [node]});
+    terms.iter_mut().try_for_each(|term| {
+        list(term.as_object_mut()?, "matchFields")?.push(only.clone());
+        Some(())
+    })
 }
 
-fn add(terms: &mut [NodeSelectorTerm], only: &NodeSelectorRequirement) {
-    for term in terms {
-        term.match_fields.get_or_insert_default().push(only.clone());
+/// A member that is a list; it is created where there is none. None if it is something else.
+fn list<'a>(object: &'a mut Object, name: &str) -> Option<&'a mut Vec<Value>> {
+    let value = object.entry(name).or_insert(Value::Null);
+    if value.is_null() {
+        *value = Value::Array(Vec::new());
     }
+    value.as_array_mut()
 }
 
-fn is_empty(term: &NodeSelectorTerm) -> bool {
-    term.match_fields.as_ref().is_none_or(Vec::is_empty) && term.match_expressions.as_ref().is_none_or(Vec::is_empty)
+fn is_empty(term: &Value) -> bool {
+    let has_none = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
+    term.as_object().is_none_or(|term| term.values().all(has_none))
 }
 
 #[cfg(test)]

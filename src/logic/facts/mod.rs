@@ -7,6 +7,7 @@ mod autoscaler;
 mod ledger;
 mod node;
 mod pod;
+mod replica_set;
 mod workload;
 
 use std::collections::BTreeMap;
@@ -17,9 +18,8 @@ pub use autoscaler::{AutoscalerFact, AutoscalerKind, Controls, HpaFact, ScaledOb
 pub use ledger::Ledger;
 pub use node::NodeFact;
 pub use pod::{Marks, PodFact, Requests, Trouble, requests};
-pub use workload::{
-    BudgetFact, DeploymentFact, Owner, ReceiptFact, ScaleFact, ServiceFact, SetFact, holder, replicas_owner,
-};
+pub use replica_set::{ReplicaSet, ReplicaSetSpec, SetFact, TemplateFact};
+pub use workload::{BudgetFact, DeploymentFact, Owner, ReceiptFact, ScaleFact, ServiceFact, holder, replicas_owner};
 
 /// Namespace and name; the namespace of a node is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,11 +1,10 @@
 //! Facts about workloads, and about the objects that concern their replicas.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::{PodTemplateSpec, Service};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -89,50 +88,8 @@ impl From<Deployment> for DeploymentFact {
     }
 }
 
-/// A ReplicaSet.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct SetFact {
-    pub id: Identity,
-    pub scale: ScaleFact,
-    pub controller: Option<Owner>,
-    pub selector: Selector,
-    pub revision: Option<String>,
-    /// The ReplicaSet controller has not observed the latest spec.
-    pub behind: bool,
-    /// The ReplicaSet controller's message while it cannot create pods.
-    pub create_failure: Option<String>,
-    pub terminating: bool,
-    /// The pod template; only for ReplicaSets with replicas, since nobody reads those of old revisions.
-    pub template: Option<Arc<PodTemplateSpec>>,
-}
-
-impl From<ReplicaSet> for SetFact {
-    fn from(set: ReplicaSet) -> Self {
-        let meta = &set.metadata;
-        let spec = set.spec.as_ref();
-        let scale = scale(meta, spec.and_then(|spec| spec.replicas));
-        let observed = set.status.as_ref().and_then(|status| status.observed_generation).unwrap_or(0);
-        Self {
-            id: meta.into(),
-            controller: Owner::controller_of(meta),
-            behind: observed < meta.generation.unwrap_or(0),
-            selector: spec.map(|spec| Selector::from(&spec.selector)).unwrap_or_default(),
-            revision: meta.annotations.as_ref().and_then(|all| all.get(marks::REVISION)).cloned(),
-            create_failure: set
-                .status
-                .as_ref()
-                .and_then(|status| status.conditions.as_ref())
-                .and_then(|all| all.iter().find(|one| one.type_ == "ReplicaFailure" && one.status == "True"))
-                .filter(|failure| failure.reason.as_deref() == Some("FailedCreate"))
-                .map(|failure| failure.message.clone().unwrap_or_default()),
-            terminating: meta.deletion_timestamp.is_some(),
-            template: spec.filter(|_| scale.replicas > 0).and_then(|spec| spec.template.clone()).map(Arc::new),
-            scale,
-        }
-    }
-}
-
-fn scale(meta: &ObjectMeta, replicas: Option<i32>) -> ScaleFact {
+/// Replicas and ledger of a workload.
+pub(super) fn scale(meta: &ObjectMeta, replicas: Option<i32>) -> ScaleFact {
     let fields = meta.managed_fields.as_deref().unwrap_or_default();
     ScaleFact {
         replicas: replicas.unwrap_or(1),
@@ -201,6 +158,9 @@ pub struct BudgetFact {
     /// Number of all pods, as counted by its controller. None for a percentage or `maxUnavailable`, where the controller counts
     /// the workloads' replicas instead.
     pub pods: Option<i32>,
+    /// Pods whose eviction the API server has granted, by name, with the time of the grant. The disruption controller removes a pod
+    /// that is terminating or gone.
+    pub granted: BTreeMap<String, Timestamp>,
 }
 
 impl BudgetFact {
@@ -224,6 +184,11 @@ impl From<PodDisruptionBudget> for BudgetFact {
             allowed: status.filter(|_| current).map_or(0, |status| status.disruptions_allowed),
             healthy: status.map_or(0, |status| status.current_healthy),
             pods: status.filter(|_| absolute).map(|status| status.expected_pods),
+            granted: status
+                .iter()
+                .flat_map(|status| status.disrupted_pods.iter().flatten())
+                .map(|(pod, at)| (pod.clone(), at.0))
+                .collect(),
         }
     }
 }

@@ -6,22 +6,20 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::PodSpec;
-
 use crate::api::reasons::Reason;
 use crate::api::workload_action::status::NodeChoice;
-use crate::logic::facts::{NodeFact, Requests, requests};
+use crate::logic::facts::{NodeFact, Requests, TemplateFact};
 use crate::logic::world::World;
 
 use super::nodes::{NodeRefusal, Nodes, possible};
 use super::place::Filter;
 
-/// See the module. `'a`: the world; `'f`: the filter and the pod.
+/// See the module. `'a`: the world; `'f`: the filter and the template.
 pub struct Candidates<'a, 'f> {
     world: &'a World,
     nodes: Nodes<'a>,
     filter: &'f Filter<'f>,
-    pod: Option<&'f PodSpec>,
+    template: Option<&'f TemplateFact>,
     requests: Requests,
     /// The nodes that can take one more replica, best first: by the share that stays free, in thousandths, then by name.
     open: BTreeSet<(Reverse<i64>, &'a str)>,
@@ -31,14 +29,14 @@ pub struct Candidates<'a, 'f> {
 }
 
 impl<'a, 'f> Candidates<'a, 'f> {
-    /// The candidates for pods like this one, without the nodes that were tried before.
-    pub fn new(world: &'a World, filter: &'f Filter<'f>, pod: Option<&'f PodSpec>, tried: &[String]) -> Self {
+    /// The candidates for pods of this template, without the nodes that were tried before.
+    pub fn new(world: &'a World, filter: &'f Filter<'f>, template: Option<&'f TemplateFact>, tried: &[String]) -> Self {
         let mut all = Self {
             world,
             nodes: Nodes::new(world),
             filter,
-            pod,
-            requests: pod.map(requests).unwrap_or_default(),
+            template,
+            requests: template.map(|template| template.requests).unwrap_or_default(),
             open: BTreeSet::new(),
             refused: Vec::new(),
             chosen: Vec::new(),
@@ -57,7 +55,7 @@ impl<'a, 'f> Candidates<'a, 'f> {
     fn evaluate(&mut self, node: &'a NodeFact) {
         let name = &node.id.key.name;
         let admitted = self.filter.admits(&self.nodes, node).map_err(|why| (Reason::NodeExcluded, why));
-        match admitted.and_then(|()| self.nodes.assess(node, self.pod)) {
+        match admitted.and_then(|()| self.nodes.assess(node, self.template)) {
             Ok(share) => drop(self.open.insert((Reverse(share), name))),
             Err(refusal) => self.refuse(name, refusal),
         }

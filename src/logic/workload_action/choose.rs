@@ -239,7 +239,7 @@ fn pick_nodes(
     victims: &[Victim],
     plan: &mut Plan,
 ) -> Result<Vec<String>, Stop> {
-    let spec = scope.set.template.as_ref().and_then(|template| template.spec.as_ref());
+    let template = scope.set.template.as_deref();
     if let Some(name) = &to.node_name
         && ctx.world.node(name).is_none()
     {
@@ -247,7 +247,7 @@ fn pick_nodes(
         return Err(Stop::soon(Reason::NodeNotFound, message));
     }
     let filter = Filter::target(ctx.world, Some(to))?;
-    let mut candidates = Candidates::new(ctx.world, &filter, spec, &[]);
+    let mut candidates = Candidates::new(ctx.world, &filter, template, &[]);
     let homes: Vec<Option<&str>> = victims.iter().map(|Victim(pod)| pod.and_then(|pod| pod.node.as_deref())).collect();
     let mut places = Vec::new();
     for home in &homes {
@@ -273,13 +273,13 @@ fn count_and_cut(plan: &mut Plan) {
 /// Another node for a slot whose node failed, within the limits; None if none is left.
 pub fn another_node(ctx: &PlanContext, slot: &Slot) -> Option<String> {
     let scope = Scope::of_slot(ctx.world, ctx.namespace(), &slot.replica_set)?;
-    let spec = scope.set.template.as_ref().and_then(|template| template.spec.as_ref());
+    let template = scope.set.template.as_deref();
     let filter = Filter::target(ctx.world, ctx.work.to).ok()?;
     let home = slot.victim.as_ref().map(|victim| victim.node.as_str());
     let mut tried = slot.tried.clone();
     tried.extend(slot.replacement.as_ref().map(|replacement| replacement.node.clone()));
     let open = admission::OpenNodes::of(ctx);
-    let candidates = Candidates::new(ctx.world, &filter, spec, &tried);
+    let candidates = Candidates::new(ctx.world, &filter, template, &tried);
     candidates.best(home).find(|name| open.takes_one_more(name)).map(str::to_owned)
 }
 

@@ -120,10 +120,12 @@ pub struct NewPod {
 /// One change of a pod's metadata, which fails if what it depends on has changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PodChange {
-    /// Removes the pod from its ReplicaSet: removes the label, makes the action an owner, adds the slot's marks.
-    Detach { label: String, slot: String, action: Identity, peers: String },
-    /// Adds the pod to the ReplicaSet: adds the label, makes the set the controller, removes the marks.
-    Attach { label: String, value: String, set: SetRef },
+    /// Removes the pod from its ReplicaSet: removes the label, makes the action the owner in place of the set, adds the
+    /// slot's marks.
+    Detach { label: String, set: SetRef, slot: String, action: Identity, peers: String },
+    /// Adds the pod to the ReplicaSet: adds the label, makes the set the controller in place of the action, removes the
+    /// marks.
+    Attach { label: String, value: String, set: SetRef, action: Identity },
     /// Marks the pod that the set deletes when it has one too many.
     Mark { slot: String, rests_on: Claimable },
     /// Removes the mark; `cost` is the deletion cost of the template.
@@ -145,8 +147,9 @@ pub struct Claimable {
 /// A change in the form of a request body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Patch {
-    /// RFC 7386, with uid and version inside.
-    Merge(Value),
+    /// Kubernetes' strategic merge patch, with uid and version inside. Owner references are merged by uid: those that others gave
+    /// the pod stay.
+    Strategic(Value),
     /// RFC 6902, with `test` operations. A test for `null` holds if nothing is at that path (seen on a real control
     /// plane); a failed test is a 422 without a cause.
     Json(Value),
@@ -158,17 +161,17 @@ impl PodChange {
     #[must_use]
     pub fn patch(&self, pod: &Identity) -> Patch {
         let mut patch = match self {
-            Self::Detach { label, slot, action, peers } => json!({"metadata": {
+            Self::Detach { label, set, slot, action, peers } => json!({"metadata": {
                 "labels": {label: null},
-                "ownerReferences": [action_owner(action)],
+                "ownerReferences": [action_owner(action), {"$patch": "delete", "uid": set.uid}],
                 "annotations": {marks::SLOT: slot, marks::ROLE: marks::ROLE_VICTIM, marks::PEERS: peers},
             }}),
-            Self::Attach { label, value, set } => json!({"metadata": {
+            Self::Attach { label, value, set, action } => json!({"metadata": {
                 "labels": {label: value},
                 "ownerReferences": [{
                     "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": set.name, "uid": set.uid,
                     "controller": true, "blockOwnerDeletion": true,
-                }],
+                }, {"$patch": "delete", "uid": action.uid}],
                 "annotations": {marks::SLOT: null, marks::ROLE: null, marks::PEERS: null},
             }}),
             Self::Mark { slot, rests_on } => return Patch::Json(mark(&pod.uid, slot, rests_on)),
@@ -178,7 +181,7 @@ impl PodChange {
         };
         patch["metadata"]["uid"] = json!(pod.uid);
         patch["metadata"]["resourceVersion"] = json!(pod.version);
-        Patch::Merge(patch)
+        Patch::Strategic(patch)
     }
 }
 

@@ -1,6 +1,6 @@
 //! One slot, after the point of no return: the old pod is evicted, and the outcome verified.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::api::reasons::Reason;
@@ -14,6 +14,14 @@ use super::slot::{SlotNext, View};
 
 /// How long an eviction waits until the surplus is gone and the disruption controller has updated the budget's status.
 const CALM: SignedDuration = SignedDuration::from_secs(2);
+
+/// How long the grant of an eviction that was not carried out is used. It is shorter than [`GRANT_LASTS`], since the API server has
+/// another clock.
+const GRANT_TRUSTED: SignedDuration = SignedDuration::from_secs(100);
+
+/// How long a budget counts a pod as disrupted whose eviction was granted and not carried out (`DeletionTimeout` of the disruption
+/// controller).
+pub const GRANT_LASTS: SignedDuration = SignedDuration::from_secs(120);
 
 impl<'a> View<'a> {
     pub fn evict(&self) -> SlotNext {
@@ -38,10 +46,11 @@ impl<'a> View<'a> {
         if let Some(next) = self.surplus_first(step) {
             return next;
         }
-        if let Some((reason, message)) = self.budget(victim) {
+        let granted = self.is_granted(victim);
+        if let Some((reason, message)) = self.budget(victim).filter(|_| !granted) {
             return self.hold_or_back(step, reason, message, self.ctx.drain_time());
         }
-        if self.budget_moves() && !self.overdue(step, CALM).unwrap_or(false) {
+        if !granted && self.budget_moves() && !self.overdue(step, CALM).unwrap_or(false) {
             return self.hold(step, None, None, self.deadline(step, CALM));
         }
         // A set that is short because of a quota would create a pod as soon as the old one is gone, until it sees its
@@ -54,7 +63,17 @@ impl<'a> View<'a> {
         if self.overdue(step, self.ctx.drain_time()).unwrap_or(false) {
             return self.roll_back(Reason::BudgetBlocked, "the eviction was refused for drainSeconds");
         }
-        SlotNext::Do(Effect::Evict { pod: victim.id.clone() })
+        let pod = victim.id.clone();
+        SlotNext::Do(if granted { Effect::DeletePod { pod } } else { Effect::Evict { pod } })
+    }
+
+    /// Whether an eviction of the pod ended after its budget had granted it and before the pod was deleted, as happens where
+    /// the operator is killed. A deletion completes it; another eviction would need another grant.
+    fn is_granted(&self, victim: &PodFact) -> bool {
+        let name = &victim.id.key.name;
+        let lasts = |at: &Timestamp| victim.created <= *at && self.ctx.now.duration_since(*at) < GRANT_TRUSTED;
+        let mut budgets = self.ctx.world.budgets_for(self.ctx.namespace(), &victim.labels).peekable();
+        budgets.peek().is_some() && budgets.all(|budget| budget.granted.get(name).is_some_and(lasts))
     }
 
     /// The set deletes its surplus before the old pod is evicted: if it deletes another pod instead, the old one still

@@ -5,10 +5,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::api::reasons::Reason;
 use crate::api::workload_action::status::Step;
-use crate::logic::facts::PodFact;
+use crate::logic::facts::{BudgetFact, PodFact};
 
 use super::context::Verb;
 use super::effect::{Claimable, Effect, PodChange};
+use super::eviction::GRANT_LASTS;
 use super::rollback;
 use super::scope::Scope;
 use super::set::Pods;
@@ -86,6 +87,7 @@ impl<'a> View<'a> {
             pod: victim.id.clone(),
             change: PodChange::Detach {
                 label: self.slot.label.clone(),
+                set: self.slot.replica_set.clone(),
                 slot: self.slot.id.clone(),
                 action: self.ctx.id(),
                 peers: pods.peers(self.ctx.created()).join(","),
@@ -115,10 +117,25 @@ impl<'a> View<'a> {
         let mut budgets = self.ctx.world.budgets_for(self.ctx.namespace(), &labels);
         let budget = budgets.find(|budget| budget.allowed < 1 && victim.is_ready())?;
         let name = &budget.id.key.name;
-        Some((
-            Reason::BudgetBlocked,
-            format!("PodDisruptionBudget {name} allows no eviction now; it needs more Ready replicas"),
-        ))
+        let message = self.unused_grant(budget).unwrap_or_else(|| {
+            format!("PodDisruptionBudget {name} allows no eviction now; it needs more Ready replicas")
+        });
+        Some((Reason::BudgetBlocked, message))
+    }
+
+    /// What is in the way where the budget granted an eviction that was not carried out: it counts that pod as disrupted until the
+    /// grant expires.
+    fn unused_grant(&self, budget: &BudgetFact) -> Option<String> {
+        let runs = |pod: &String| self.ctx.world.pod(&self.ctx.key(pod)).is_some_and(PodFact::is_active);
+        let (pod, at) = budget.granted.iter().filter(|(pod, _)| runs(pod)).max_by_key(|(_, at)| **at)?;
+        let until = at.saturating_add(GRANT_LASTS).ok()?;
+        let name = &budget.id.key.name;
+        (self.ctx.now < until).then(|| {
+            format!(
+                "PodDisruptionBudget {name} allows no eviction now: the eviction of pod {pod} was granted at {at} and not \
+                 carried out, and counts until {until}"
+            )
+        })
     }
 
     /// Marks the surplus: the pod that the set created in place of the detached one, and deletes when it adopts the new
@@ -191,7 +208,12 @@ impl<'a> View<'a> {
     /// Adds a pod to the set.
     pub fn attach(&self, pod: &PodFact, scope: &Scope<'a>) -> SlotNext {
         let value = scope.set.selector.labels.get(&self.slot.label).cloned().unwrap_or_default();
-        let change = PodChange::Attach { label: self.slot.label.clone(), value, set: self.slot.replica_set.clone() };
+        let change = PodChange::Attach {
+            label: self.slot.label.clone(),
+            value,
+            set: self.slot.replica_set.clone(),
+            action: self.ctx.id(),
+        };
         SlotNext::Do(Effect::ChangePod { pod: pod.id.clone(), change })
     }
 

@@ -90,8 +90,7 @@ fn cleanup(world: &World, pod: &PodFact) -> Option<Effect> {
 }
 
 fn template_cost(set: &crate::logic::facts::SetFact) -> Option<String> {
-    let meta = set.template.as_ref()?.metadata.as_ref()?;
-    meta.annotations.as_ref()?.get(marks::DELETION_COST).cloned()
+    set.template.as_ref()?.cost.clone()
 }
 
 #[cfg(test)]

@@ -5,12 +5,12 @@
 
 use std::collections::HashMap;
 
-use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration};
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration};
 
 use crate::api::reasons::Reason;
 use crate::api::workload_action::status::NodeChoice;
 use crate::logic::expression::{Expression, NodeView, PodsView, ResourceView};
-use crate::logic::facts::{Key, NodeFact, Requests, requests};
+use crate::logic::facts::{Key, NodeFact, Requests, TemplateFact};
 use crate::logic::quantity;
 use crate::logic::world::World;
 
@@ -67,7 +67,7 @@ impl<'a> Nodes<'a> {
     /// The requests of a pod of this ReplicaSet.
     fn asked(&self, set: &Key) -> Requests {
         let template = self.world.set(set).and_then(|set| set.template.as_ref());
-        template.and_then(|template| template.spec.as_ref()).map(requests).unwrap_or_default()
+        template.map(|template| template.requests).unwrap_or_default()
     }
 
     /// Whether the expression holds for this node.
@@ -88,7 +88,7 @@ impl<'a> Nodes<'a> {
 
     /// The share of the node's scarcest resource that stays free with one more such pod, in thousandths; or why the
     /// node cannot take the pod.
-    pub fn assess(&self, node: &NodeFact, pod: Option<&PodSpec>) -> Result<i64, NodeRefusal> {
+    pub fn assess(&self, node: &NodeFact, pod: Option<&TemplateFact>) -> Result<i64, NodeRefusal> {
         let name = &node.id.key.name;
         let refuse = |reason, message: String| Err((reason, message));
         if node.terminating {
@@ -103,9 +103,7 @@ impl<'a> Nodes<'a> {
                 format!("node {name} is cordoned; `kubectl uncordon {name}` or name another"),
             );
         }
-        if let Some(taint) =
-            pod.and_then(|pod| untolerated(&node.taints, pod.tolerations.as_deref().unwrap_or_default()))
-        {
+        if let Some(taint) = pod.and_then(|pod| untolerated(&node.taints, &pod.tolerations)) {
             let taint = format!("{}={}:{}", taint.key, taint.value.as_deref().unwrap_or_default(), taint.effect);
             return refuse(
                 Reason::NodeTainted,
@@ -118,7 +116,7 @@ impl<'a> Nodes<'a> {
                 format!("the pod's own node selector or affinity excludes node {name}"),
             );
         }
-        self.room(node, pod.map(requests).unwrap_or_default())
+        self.room(node, pod.map(|pod| pod.requests).unwrap_or_default())
     }
 
     fn room(&self, node: &NodeFact, request: Requests) -> Result<i64, NodeRefusal> {
@@ -198,10 +196,9 @@ fn untolerated<'t>(taints: &'t [Taint], tolerations: &[Toleration]) -> Option<&'
 }
 
 /// Whether the pod's own node selector and required node affinity allow the node.
-fn wanted_by(node: &NodeFact, pod: &PodSpec) -> bool {
-    let selected = pod.node_selector.iter().flatten().all(|(key, value)| node.labels.get(key) == Some(value));
-    let affinity = pod.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
-    let required = affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
+fn wanted_by(node: &NodeFact, pod: &TemplateFact) -> bool {
+    let selected = pod.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value));
+    let required = pod.node_affinity.as_ref();
     selected && required.is_none_or(|required| required.node_selector_terms.iter().any(|term| satisfied(node, term)))
 }
 
@@ -251,10 +248,13 @@ mod tests {
         }
     }
 
+    fn template(spec: Value) -> TemplateFact {
+        serde_json::from_str(&json!({ "spec": spec }).to_string()).expect("a pod template")
+    }
+
     fn assess(node: &NodeFact, pod: Value) -> Result<i64, Reason> {
-        let spec: PodSpec = serde_json::from_value(pod).expect("a pod spec");
         let world = World::default();
-        Nodes::new(&world).assess(node, Some(&spec)).map_err(|(reason, _)| reason)
+        Nodes::new(&world).assess(node, Some(&template(pod))).map_err(|(reason, _)| reason)
     }
 
     fn asking(cpu: &str, memory: &str) -> Value {
@@ -284,10 +284,10 @@ mod tests {
         let world = World::default();
         let mut nodes = Nodes::new(&world);
         let node = node();
-        let pod = serde_json::from_value(asking("1", "0")).expect("a pod spec");
+        let pod = template(asking("1", "0"));
         for left in [500, 0] {
             assert_eq!(nodes.assess(&node, Some(&pod)).ok(), Some(left));
-            nodes.add("n1", requests(&pod));
+            nodes.add("n1", pod.requests);
         }
         assert_eq!(nodes.assess(&node, Some(&pod)).map_err(|(reason, _)| reason), Err(Reason::NodeFull));
         assert!(nodes.assess(&node, None).is_err(), "two pods are its capacity");

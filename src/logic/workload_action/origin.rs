@@ -15,7 +15,7 @@ const GITOPS_MARKS: [(&str, &str); 11] = [
     ("configsync.gke.io/", "Config Sync"),
     ("kapp.k14s.io/", "kapp"),
     // Argo CD's label tracking; the label is also Helm's, and that of charts that Flux renders.
-    ("app.kubernetes.io/instance", "Argo CD or Helm"),
+    ("app.kubernetes.io/instance", "Argo CD or Helm (label app.kubernetes.io/instance)"),
 ];
 
 /// Labels and annotations that a restore from a backup writes.

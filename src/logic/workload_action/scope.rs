@@ -189,8 +189,8 @@ impl<'a> Scope<'a> {
 
     /// Labels of every pod of the set.
     pub fn labels(&self) -> BTreeMap<String, String> {
-        let template = self.set.template.as_ref().and_then(|template| template.metadata.as_ref());
-        let mut labels = template.and_then(|meta| meta.labels.clone()).unwrap_or_default();
+        let template = self.set.template.as_ref();
+        let mut labels = template.map(|template| template.labels.clone()).unwrap_or_default();
         labels.extend(self.set.selector.labels.clone());
         labels
     }

@@ -7,7 +7,6 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::api::marks;
 use crate::api::workload_action::status::{Slot, Step};
 use crate::logic::facts::{Key, PodFact, SetFact};
 use crate::logic::world::World;
@@ -187,8 +186,7 @@ impl<'a> Pods<'a> {
 
     /// The deletion cost in the template, which is restored when the mark is removed.
     pub fn template_cost(&self) -> Option<String> {
-        let meta = self.set.template.as_ref()?.metadata.as_ref()?;
-        meta.annotations.as_ref()?.get(marks::DELETION_COST).cloned()
+        self.set.template.as_ref()?.cost.clone()
     }
 }
 

@@ -74,6 +74,8 @@ pub struct Api {
     pub replacements: (u32, Fate),
     /// How long pods take to end: (per mille, seconds).
     pub linger: (u32, i64),
+    /// The next eviction that a budget grants is not carried out.
+    pub interrupts_eviction: bool,
     pub rng: Rng,
     version: u64,
 }
@@ -132,6 +134,7 @@ impl Api {
             lines: None,
             replacements: (0, Fate::Good),
             linger: (0, 0),
+            interrupts_eviction: false,
             rng,
             version: 0,
         }

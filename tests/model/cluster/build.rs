@@ -1,14 +1,11 @@
 //! Makes nodes, workloads and what belongs to them, as a user would apply them.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ganglion::api::marks;
 use ganglion::api::workload_action::{WorkloadActionSpec, WorkloadActionStatus};
-use ganglion::logic::facts::Requests;
-use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec, ResourceRequirements};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use ganglion::logic::facts::{Requests, TemplateFact};
+use serde_json::{Value, json};
 
 use super::api::{Api, Refused};
 use super::object::{
@@ -36,6 +33,11 @@ pub struct PodShape {
     pub node_selector: Labels,
 }
 
+/// A pod template as the operator reads it.
+pub fn as_fact(template: &Value) -> TemplateFact {
+    serde_json::from_str(&template.to_string()).expect("a pod template")
+}
+
 /// The template of a workload; `extra` labels come beside the one of the app.
 pub fn template(app: &str, shape: &PodShape, extra: &Labels) -> Arc<Template> {
     let mut labels: Labels = labels(&[(APP, app)]);
@@ -45,36 +47,21 @@ pub fn template(app: &str, shape: &PodShape, extra: &Labels) -> Arc<Template> {
         annotations.insert(marks::DELETION_COST.to_owned(), cost.clone());
     }
     let requests = Requests { cpu: shape.cpu, memory: 1 << 20 };
-    let spec = PodTemplateSpec {
-        metadata: Some(ObjectMeta {
-            labels: Some(labels.clone()),
-            annotations: Some(annotations.clone()),
-            ..ObjectMeta::default()
-        }),
-        spec: Some(PodSpec {
-            containers: vec![Container {
-                name: "main".to_owned(),
-                resources: Some(ResourceRequirements {
-                    requests: Some(BTreeMap::from([
-                        ("cpu".to_owned(), Quantity(format!("{}m", requests.cpu))),
-                        ("memory".to_owned(), Quantity("1Mi".to_owned())),
-                    ])),
-                    ..ResourceRequirements::default()
-                }),
-                ..Container::default()
-            }],
-            node_selector: Some(shape.node_selector.clone()).filter(|labels| !labels.is_empty()),
-            termination_grace_period_seconds: Some(shape.grace),
-            ..PodSpec::default()
-        }),
-    };
+    let asks = json!({"cpu": format!("{}m", requests.cpu), "memory": "1Mi"});
+    let template = json!({
+        "metadata": {"labels": labels, "annotations": annotations},
+        "spec": {
+            "containers": [{"name": "main", "resources": {"requests": asks}}],
+            "nodeSelector": shape.node_selector, "terminationGracePeriodSeconds": shape.grace,
+        },
+    });
     Arc::new(Template {
         labels,
         annotations,
         node_selector: shape.node_selector.clone(),
         requests,
         grace: shape.grace,
-        spec: Arc::new(spec),
+        fact: Arc::new(as_fact(&template)),
     })
 }
 

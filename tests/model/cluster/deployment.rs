@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 use ganglion::api::marks;
 use ganglion::logic::facts::Key;
+use serde_json::{Value, json};
 
 use super::api::{Api, If, Refused};
+use super::build::as_fact;
 use super::object::{Deployment, DeploymentStatus, Meta, OwnerRef, Set, Template};
 use super::store::View;
 
@@ -104,16 +106,12 @@ impl Deployments {
             node_selector: deployment.template.node_selector.clone(),
             requests: deployment.template.requests,
             grace: deployment.template.grace,
-            spec: Arc::clone(&deployment.template.spec),
+            fact: Arc::default(),
         };
         template.labels.insert(marks::POD_TEMPLATE_HASH.to_owned(), hash.to_owned());
-        let meta = template.spec.metadata.clone().unwrap_or_default();
-        let mut labels = meta.labels.clone().unwrap_or_default();
-        labels.insert(marks::POD_TEMPLATE_HASH.to_owned(), hash.to_owned());
-        let mut spec = (*template.spec).clone();
-        spec.metadata =
-            Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta { labels: Some(labels), ..meta });
-        template.spec = Arc::new(spec);
+        let mut sent: Value = serde_json::from_str(&deployment.template.fact.json).expect("a pod template");
+        sent["metadata"]["labels"][marks::POD_TEMPLATE_HASH] = json!(hash);
+        template.fact = Arc::new(as_fact(&sent));
         let mut selector = deployment.template.labels.clone();
         selector.insert(marks::POD_TEMPLATE_HASH.to_owned(), hash.to_owned());
         let revision =

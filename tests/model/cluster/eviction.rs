@@ -12,11 +12,18 @@ impl Api {
     /// before the condition is looked at.
     pub fn evict(&mut self, key: &Key, condition: If<'_>) -> Result<Option<Arc<Pod>>, Refused> {
         let pod = self.pods.get(key).cloned().ok_or(Refused::NotFound)?;
-        let skips = pod.meta.deleted.is_some() || matches!(pod.phase, Phase::Pending | Phase::Failed);
-        if !skips {
+        if !skips_budgets(&pod) {
             self.decrement(&pod)?;
         }
         self.delete_pod(key, condition)
+    }
+
+    /// An eviction that ends after its budget has granted it: the pod lives.
+    pub fn evict_half(&mut self, key: &Key) {
+        let pod = self.pods.get(key).filter(|pod| !skips_budgets(pod)).cloned();
+        if pod.is_some_and(|pod| self.decrement(&pod).is_ok()) {
+            self.say(|| format!("API server: the eviction of {key} is granted and not carried out"));
+        }
     }
 
     fn decrement(&mut self, pod: &Pod) -> Result<(), Refused> {
@@ -49,4 +56,8 @@ impl Api {
         })?;
         Ok(())
     }
+}
+
+fn skips_budgets(pod: &Pod) -> bool {
+    pod.meta.deleted.is_some() || matches!(pod.phase, Phase::Pending | Phase::Failed)
 }

@@ -1,5 +1,7 @@
 //! Objects of the simulated cluster, as the facts that the caches would make of the API's own objects.
 
+use std::sync::Arc;
+
 use ganglion::api::closed_loop::TargetRef;
 use ganglion::api::marks;
 use ganglion::api::workload_action::WorkloadAction;
@@ -107,7 +109,7 @@ impl AsFact for Set {
             behind: self.status.observed < self.meta.generation,
             create_failure: self.status.failure.clone(),
             terminating: self.meta.deleted.is_some(),
-            template: Some(self.template.spec.clone()).filter(|_| self.replicas > 0),
+            template: Some(Arc::clone(&self.template.fact)).filter(|_| self.replicas > 0),
         }
     }
 }
@@ -138,6 +140,7 @@ impl AsFact for Budget {
             allowed: if current { self.status.allowed } else { 0 },
             healthy: self.status.healthy,
             pods: None,
+            granted: self.status.disrupted.iter().map(|(pod, at)| (pod.clone(), time(*at))).collect(),
         }
     }
 }

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use ganglion::api::receipt::WorkloadActionReceiptSpec;
 use ganglion::api::workload_action::{WorkloadActionSpec, WorkloadActionStatus};
-use ganglion::logic::facts::{Key, Requests, Trouble};
-use k8s_openapi::api::core::v1::PodTemplateSpec;
+use ganglion::logic::facts::{Key, Requests, TemplateFact, Trouble};
 
 /// Label by which Services, budgets and the invariants know the pods of a workload.
 pub const APP: &str = "app";
@@ -65,8 +64,8 @@ pub struct Template {
     pub node_selector: Labels,
     pub requests: Requests,
     pub grace: i64,
-    /// The same as the API has it, for facts of ReplicaSets.
-    pub spec: Arc<PodTemplateSpec>,
+    /// The same as the API has it.
+    pub fact: Arc<TemplateFact>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

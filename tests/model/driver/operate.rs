@@ -4,7 +4,8 @@ use ganglion::logic::facts::Key;
 
 use super::Run;
 use crate::check::{Cause, Violation, knowledge};
-use crate::face::asked::Asked;
+use crate::cluster::api::Api;
+use crate::face::asked::{Asked, What};
 use crate::face::deed::Deed;
 use crate::face::{Answer, failure, serve};
 use crate::operator::Move;
@@ -34,6 +35,7 @@ impl Run<'_> {
             Move::Refuse => self.refuse(),
             Move::Crash => {
                 self.cluster.api.say(|| "operator: crashes and starts again".to_owned());
+                self.interrupt_evictions();
                 let limits = self.flaw.limits(&self.setup.limits);
                 self.operator = Process::start(&self.runtime, limits, self.flaw.misreading());
                 Ok(true)
@@ -49,10 +51,7 @@ impl Run<'_> {
     }
 
     /// A step inside the process; the requests that it sends have to follow from what it knows.
-    fn moved(
-        &mut self,
-        step: impl FnOnce(&mut Process, &mut crate::cluster::api::Api) -> bool,
-    ) -> Result<bool, Violation> {
+    fn moved(&mut self, step: impl FnOnce(&mut Process, &mut Api) -> bool) -> Result<bool, Violation> {
         let before = self.operator.pending.len();
         let did = step(&mut self.operator, &mut self.cluster.api);
         self.sent(before)?;
@@ -65,7 +64,7 @@ impl Run<'_> {
             if one.asked.writes() {
                 self.cluster.api.say(|| format!("operator: sends {}", one.asked));
             }
-            let deed = Deed::of(&one.asked);
+            let deed = deed(&self.cluster.api, &one.asked);
             self.operator.look(|world| knowledge::check(world, &one.action, &deed))?;
         }
         Ok(())
@@ -92,11 +91,21 @@ impl Run<'_> {
     }
 
     fn carry_out(&mut self, asked: &Asked, action: &Key) -> Result<Answer, Violation> {
+        let deed = deed(&self.cluster.api, asked);
         let answer = serve(&mut self.cluster.api, asked);
         self.cluster.api.say(|| format!("operator: {asked} -> {}", answer.0));
         self.writes += usize::from(asked.writes() && answer.0 < 300);
-        self.invariants.take(&mut self.cluster, &Cause::Operator { action: action.clone(), deed: Deed::of(asked) })?;
+        self.invariants.take(&mut self.cluster, &Cause::Operator { action: action.clone(), deed })?;
         Ok(answer)
+    }
+
+    /// Evictions that were not carried out may be so half, where the API server notices that its client is gone.
+    fn interrupt_evictions(&mut self) {
+        for one in self.operator.pending.iter().filter(|one| one.answer.is_none()) {
+            if matches!(one.asked.what, What::Evict(_)) && self.cluster.api.rng.below(2) == 0 {
+                self.cluster.api.evict_half(&one.asked.key);
+            }
+        }
     }
 
     /// One of the requests that were carried out ends in this way.
@@ -124,4 +133,18 @@ impl Run<'_> {
         how(&mut self.operator, index);
         self.sent(before)
     }
+}
+
+/// What a request does. The deletion of a victim whose eviction a budget has granted is the rest of that eviction.
+fn deed(api: &Api, asked: &Asked) -> Deed {
+    match Deed::of(asked) {
+        Deed::DeletePod { pod, uid } if is_granted(api, &pod, &uid) => Deed::Evict { pod, uid },
+        deed => deed,
+    }
+}
+
+fn is_granted(api: &Api, pod: &Key, uid: &str) -> bool {
+    let mut slots = api.actions.values().flat_map(|action| action.open_slots());
+    let is_victim = slots.any(|slot| slot.victim.as_ref().is_some_and(|victim| victim.uid.as_deref() == Some(uid)));
+    is_victim && api.budgets.values().any(|budget| budget.status.disrupted.contains_key(&pod.name))
 }

@@ -40,7 +40,7 @@ pub enum What {
     Status(Head, Box<WorkloadActionStatus>),
     /// A status that was put without saying over which version.
     Unversioned,
-    /// RFC 7386.
+    /// RFC 7386, or Kubernetes' strategic merge patch for pods.
     Merge(MergePatch),
     /// RFC 6902.
     Json(Vec<Value>),
@@ -78,8 +78,22 @@ pub struct MetaPatch {
     pub labels: BTreeMap<String, Option<String>>,
     #[serde(default)]
     pub annotations: BTreeMap<String, Option<String>>,
-    pub owner_references: Option<Vec<OwnerReference>>,
+    #[serde(default)]
+    pub owner_references: Vec<OwnerPatch>,
     pub finalizers: Option<Vec<String>>,
+}
+
+/// One owner in a strategic merge patch, which merges them by uid.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum OwnerPatch {
+    /// Always with `$patch: delete`.
+    Delete {
+        #[serde(rename = "$patch")]
+        patch: String,
+        uid: String,
+    },
+    Set(OwnerReference),
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -137,6 +151,8 @@ impl Asked {
             ("GET", _, "") => What::Get,
             ("PUT", Kind::Action, "status") => status(body, true),
             ("PATCH", Kind::Action, "status") if apply => status(body, false),
+            ("PATCH", Kind::Pod, "") if content == "application/strategic-merge-patch+json" => What::Merge(parse(body)),
+            ("PATCH", Kind::Pod, "") if content == "application/merge-patch+json" => panic!("owners would be replaced"),
             ("PATCH", _, "") if content == "application/merge-patch+json" => What::Merge(parse(body)),
             ("PATCH", Kind::Pod, "") if content == "application/json-patch+json" => What::Json(parse(body)),
             ("POST", Kind::Pod, "") => {

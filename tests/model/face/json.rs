@@ -1,9 +1,9 @@
 //! Objects of the simulated cluster as the JSON that the API server sends: what a client of ours reads of each.
 
 use ganglion::api::receipt::WorkloadActionReceiptSpec;
-use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Serialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::cluster::facts::time;
@@ -122,12 +122,12 @@ impl AsJson for Set {
         struct Spec<'a> {
             replicas: i32,
             selector: Value,
-            template: &'a PodTemplateSpec,
+            template: &'a RawValue,
         }
         let spec = Spec {
             replicas: self.replicas,
             selector: json!({"matchLabels": self.selector}),
-            template: &self.template.spec,
+            template: serde_json::from_str(&self.template.fact.json).expect("a pod template"),
         };
         let failure = self.status.failure.as_ref().map(
             |words| json!({"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": words}),

@@ -11,11 +11,12 @@ mod tests;
 use std::sync::Arc;
 
 use ganglion::logic::facts::Key;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
 
 use crate::cluster::api::{Api, Held, If, Refused};
 use crate::cluster::object::{Action, Deployment, Labels, Meta, Receipt, Set};
-use asked::{Asked, Head, Kind, MergePatch, MetaPatch, What};
+use asked::{Asked, Head, Kind, MergePatch, MetaPatch, OwnerPatch, What};
 use json::AsJson;
 
 /// Code and body.
@@ -114,8 +115,12 @@ fn merge<T: Held>(api: &mut Api, key: &Key, patch: &MetaPatch, more: impl FnOnce
         let meta = object.meta_mut();
         merge_labels(&mut meta.labels, &patch.labels);
         merge_labels(&mut meta.annotations, &patch.annotations);
-        if let Some(owners) = &patch.owner_references {
-            meta.owners = owners.iter().map(pods::owner).collect();
+        for owner in &patch.owner_references {
+            let (OwnerPatch::Delete { uid, .. } | OwnerPatch::Set(OwnerReference { uid, .. })) = owner;
+            meta.owners.retain(|there| there.uid != *uid);
+            if let OwnerPatch::Set(owner) = owner {
+                meta.owners.push(pods::owner(owner));
+            }
         }
         if let Some(finalizers) = &patch.finalizers {
             meta.finalizers.clone_from(finalizers);

@@ -20,6 +20,10 @@ pub fn serve(api: &mut Api, asked: &Asked) -> Answer {
         What::NewPod(sent) => create(api, asked, sent),
         What::Merge(MergePatch { metadata, .. }) => answer(asked, merge::<Pod>(api, key, metadata, |_| ())),
         What::Json(patch) => json_patch(api, asked, patch),
+        What::Evict(_) if std::mem::take(&mut api.interrupts_eviction) => {
+            api.evict_half(key);
+            failure(504, "Timeout", "the request did not complete within its time")
+        }
         What::Evict(uid) => match api.evict(key, only(uid.as_ref())) {
             Ok(_) => success(201),
             Err(refused) => refusal(asked, &refused),

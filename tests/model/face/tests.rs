@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use ganglion::api::receipt::WorkloadActionReceipt;
 use ganglion::api::workload_action::{WorkloadAction, WorkloadActionSpec};
-use ganglion::logic::facts::{DeploymentFact, Key, PodFact, ReceiptFact, SetFact};
+use ganglion::logic::facts::{DeploymentFact, Key, PodFact, ReceiptFact, ReplicaSet, SetFact};
 use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::core::v1 as core;
 use serde_json::{Value, json};
@@ -48,7 +48,7 @@ fn an_answer_tells_what_a_watch_tells() {
         assert_eq!(run.all(), Ok(()), "seed {seed}");
         let api = &run.cluster.api;
         read_alike[0] += check_read_alike(&api.pods, |json| PodFact::from(parsed::<core::Pod>(json)));
-        read_alike[1] += check_read_alike(&api.sets, |json| SetFact::from(parsed::<apps::ReplicaSet>(json)));
+        read_alike[1] += check_read_alike(&api.sets, |json| SetFact::from(parsed::<ReplicaSet>(json)));
         read_alike[2] +=
             check_read_alike(&api.deployments, |json| DeploymentFact::from(parsed::<apps::Deployment>(json)));
         read_alike[3] +=
@@ -73,7 +73,7 @@ fn api() -> (Api, Key, Key) {
 }
 
 const APPLY: &str = "application/apply-patch+yaml";
-const MERGE: &str = "application/merge-patch+json";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const STEPS: &str = "application/json-patch+json";
 const PODS: &str = "/api/v1/namespaces/shop/pods";
 const ACTIONS: &str = "/apis/ganglion.dev/v1alpha1/namespaces/shop/workloadactions";
@@ -118,10 +118,10 @@ fn a_merge_patch_insists_on_what_it_names_and_null_removes() {
     let (mut api, key, _) = api();
     let meta = api.pods.get(&key).expect("it").meta.clone();
     let path = format!("{PODS}/web-1");
-    let patch = |uid: &str, version: u64| json!({"metadata": {"uid": uid, "resourceVersion": version.to_string(), "labels": {"track": null, "new": "1"}}});
-    assert_eq!(why(&ask(&mut api, "PATCH", &path, MERGE, &patch("other", meta.version))), (409, "Conflict"));
-    assert_eq!(why(&ask(&mut api, "PATCH", &path, MERGE, &patch(&meta.uid, 1))), (409, "Conflict"));
-    let (code, pod) = ask(&mut api, "PATCH", &path, MERGE, &patch(&meta.uid, meta.version));
+    let patch = |uid: &str, version: u64| json!({"metadata": {"uid": uid, "resourceVersion": version.to_string(), "labels": {"track": null, "new": "1"}, "ownerReferences": [{"$patch": "delete", "uid": "u9"}]}});
+    assert_eq!(why(&ask(&mut api, "PATCH", &path, STRATEGIC, &patch("other", meta.version))), (409, "Conflict"));
+    assert_eq!(why(&ask(&mut api, "PATCH", &path, STRATEGIC, &patch(&meta.uid, 1))), (409, "Conflict"));
+    let (code, pod) = ask(&mut api, "PATCH", &path, STRATEGIC, &patch(&meta.uid, meta.version));
     assert_eq!((code, &pod["metadata"]["labels"]), (200, &json!({"app": "web", "new": "1"})));
 }
 

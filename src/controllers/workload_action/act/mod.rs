@@ -9,7 +9,7 @@ mod workloads;
 
 use std::time::Instant;
 
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, Preconditions};
@@ -19,7 +19,7 @@ use super::error::ActError;
 use crate::api::marks;
 use crate::api::receipt::WorkloadActionReceipt;
 use crate::api::workload_action::WorkloadAction;
-use crate::logic::facts::{DeploymentFact, Identity, Key, PodFact, ReceiptFact, SetFact};
+use crate::logic::facts::{DeploymentFact, Identity, Key, PodFact, ReceiptFact, ReplicaSet, SetFact};
 use crate::logic::workload_action::effect::{Effect, PodChange, ScalableKind};
 use crate::logic::world::{Indexed, Origin};
 use crate::runtime::context::Context;

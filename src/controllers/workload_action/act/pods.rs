@@ -2,18 +2,17 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::apps::v1::ReplicaSet;
-use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::Eviction;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta, Preconditions};
 use kube::api::PostParams;
 use kube::core::Status;
 
-use super::{Done, api, changed, gone, merge, only, written};
+use super::{Done, api, changed, gone, only, written};
 use crate::api::marks;
 use crate::controllers::workload_action::error::ActError;
 use crate::controllers::workload_action::replacement;
-use crate::logic::facts::{Identity, PodFact, SetFact};
+use crate::logic::facts::{Identity, PodFact, ReplicaSet, SetFact, TemplateFact};
 use crate::logic::workload_action::effect::{NewPod, Patch, PodChange, RefusalKind};
 use crate::runtime::context::Context;
 use crate::runtime::error::{Error, retry_after};
@@ -21,8 +20,9 @@ use crate::runtime::error::{Error, retry_after};
 /// Creates a replacement pod. An existing pod of that name with the slot's mark is ours: the answer to its creation was
 /// lost.
 pub async fn create(ctx: &Context, new: &NewPod) -> Result<Done, ActError> {
-    let pod = replacement::pod(&*template(ctx, new).await?, new);
-    let words = match ctx.writer.create(marks::MANAGER, &new.key.namespace, &pod).await {
+    let pod = replacement::pod(&template(ctx, new).await?.json, new);
+    let pod = pod.ok_or_else(|| Error::Malformed(format!("the pod template of ReplicaSet {}", new.set)))?;
+    let words = match ctx.writer.create::<Pod>(marks::MANAGER, &new.key.namespace, &pod).await {
         Ok(made) => return Ok(changed(ctx, PodFact::from(made))),
         Err(Error::Exists(words)) => words,
         // The namespace does not exist.
@@ -37,7 +37,7 @@ pub async fn create(ctx: &Context, new: &NewPod) -> Result<Done, ActError> {
 }
 
 /// The template of the ReplicaSet. The store does not keep that of a set scaled to zero, see [`SetFact`]: it is read.
-async fn template(ctx: &Context, new: &NewPod) -> Result<Arc<PodTemplateSpec>, ActError> {
+async fn template(ctx: &Context, new: &NewPod) -> Result<Arc<TemplateFact>, ActError> {
     let gone = || ActError::refused(RefusalKind::Gone, format!("ReplicaSet {} is gone", new.set));
     let known: Option<SetFact> = ctx.store.read(|world| world.set(&new.set).cloned());
     let known = known.ok_or_else(gone)?;
@@ -50,14 +50,13 @@ async fn template(ctx: &Context, new: &NewPod) -> Result<Arc<PodTemplateSpec>, A
 
 /// Changes labels, owner and marks, only if the pod is still as it was planned on.
 pub async fn change(ctx: &Context, pod: &Identity, change: &PodChange) -> Result<Done, ActError> {
-    let answer = match change.patch(pod) {
-        Patch::Merge(patch) => merge::<Pod>(ctx, pod, &patch).await,
+    let patch = match change.patch(pod) {
+        Patch::Strategic(patch) => kube::api::Patch::Strategic(patch),
         Patch::Json(patch) => {
-            let patch = serde_json::from_value(patch).map_err(|error| Error::Malformed(error.to_string()))?;
-            ctx.writer.patch(marks::MANAGER, &pod.key, &kube::api::Patch::Json::<()>(patch)).await
+            kube::api::Patch::Json(serde_json::from_value(patch).map_err(|error| Error::Malformed(error.to_string()))?)
         }
     };
-    written::<Pod, PodFact>(ctx, pod, answer)
+    written::<Pod, PodFact>(ctx, pod, ctx.writer.patch(marks::MANAGER, &pod.key, &patch).await)
 }
 
 /// Evicts the pod through the Eviction API, so that budgets hold, only if it still has this uid.

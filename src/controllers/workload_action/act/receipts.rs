@@ -23,7 +23,7 @@ pub async fn write(ctx: &Context, new: &NewReceipt) -> Result<Done, ActError> {
         },
         spec: spec.clone(),
     };
-    let words = match ctx.writer.create(marks::MANAGER, &key.namespace, &receipt).await {
+    let words = match ctx.writer.create::<WorkloadActionReceipt>(marks::MANAGER, &key.namespace, &receipt).await {
         Ok(made) => return Ok(changed(ctx, ReceiptFact::from(made))),
         Err(Error::Exists(words)) => words,
         Err(Error::Gone(words)) => return Err(ActError::refused(RefusalKind::Gone, words)),

@@ -1,12 +1,12 @@
 //! Writes to Deployments and ReplicaSets: replicas and ledger, always in one patch.
 
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::{Value, json};
 
 use super::{Done, merge, written};
 use crate::api::marks;
 use crate::controllers::workload_action::error::ActError;
-use crate::logic::facts::{DeploymentFact, SetFact};
+use crate::logic::facts::{DeploymentFact, ReplicaSet, SetFact};
 use crate::logic::workload_action::effect::{Scalable, ScalableKind};
 use crate::runtime::context::Context;
 

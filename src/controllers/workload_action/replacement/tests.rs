@@ -1,15 +1,14 @@
 //! Whatever the template: the pod differs from it in what it must, and in nothing else.
 
-use k8s_openapi::api::core::v1::{Affinity, Container, NodeAffinity};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 
 use super::*;
-use crate::logic::facts::Key;
-use crate::logic::workload_action::effect::action_owner;
+use crate::logic::facts::{Identity, Key};
 
 const NODE: &str = "node-7";
+const REQUIRED: &str = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
 
 fn new() -> NewPod {
     NewPod {
@@ -22,148 +21,162 @@ fn new() -> NewPod {
     }
 }
 
-fn requirement() -> impl Strategy<Value = NodeSelectorRequirement> {
+/// An object with these members, those that are there, and perhaps one that no version of Kubernetes has yet.
+fn object(members: Vec<(&'static str, BoxedStrategy<Option<Value>>)>) -> BoxedStrategy<Value> {
+    let newer = option::of(Just(json!({"newer": [1, {"a": null}]})));
+    let known: Vec<_> = members
+        .into_iter()
+        .map(|(name, value)| value.prop_map(move |value| Some((name.to_owned(), value?))).boxed())
+        .collect();
+    (known, newer)
+        .prop_map(|(known, newer)| {
+            let newer = newer.map(|value| ("newer".to_owned(), value));
+            Value::Object(known.into_iter().flatten().chain(newer).collect())
+        })
+        .boxed()
+}
+
+fn sometimes(value: impl Strategy<Value = Value> + 'static) -> BoxedStrategy<Option<Value>> {
+    option::of(value).boxed()
+}
+
+fn requirement() -> impl Strategy<Value = Value> {
     ("[a-c]", prop_oneof!["In", "NotIn", "Exists"], vec("[x-z]", 0..3))
-        .prop_map(|(key, operator, values)| NodeSelectorRequirement { key, operator, values: Some(values) })
+        .prop_map(|(key, operator, values)| json!({"key": key, "operator": operator, "values": values}))
 }
 
-fn term() -> impl Strategy<Value = NodeSelectorTerm> {
-    (option::of(vec(requirement(), 0..3)), option::of(vec(requirement(), 0..2)))
-        .prop_map(|(match_expressions, match_fields)| NodeSelectorTerm { match_expressions, match_fields })
+fn requirements(most: usize) -> BoxedStrategy<Option<Value>> {
+    sometimes(prop_oneof![vec(requirement(), 0..most).prop_map(Value::Array), Just(Value::Null)])
 }
 
-fn affinity() -> impl Strategy<Value = Affinity> {
-    option::of(option::of(vec(term(), 0..4))).prop_map(|required| Affinity {
-        node_affinity: required.map(|terms| NodeAffinity {
-            required_during_scheduling_ignored_during_execution: terms
-                .map(|node_selector_terms| NodeSelector { node_selector_terms }),
-            ..NodeAffinity::default()
-        }),
-        ..Affinity::default()
-    })
+fn spec() -> BoxedStrategy<Value> {
+    let term = object(vec![("matchExpressions", requirements(3)), ("matchFields", requirements(2))]);
+    let required = object(vec![("nodeSelectorTerms", sometimes(vec(term, 0..4).prop_map(Value::Array)))]);
+    let node_affinity = object(vec![("requiredDuringSchedulingIgnoredDuringExecution", sometimes(required))]);
+    let affinity = object(vec![("nodeAffinity", sometimes(node_affinity))]);
+    let container = object(vec![("name", Just(Some(json!("web"))).boxed())]);
+    object(vec![
+        ("affinity", sometimes(affinity)),
+        ("nodeName", sometimes("[a-z]{1,3}".prop_map(Value::from))),
+        (
+            "containers",
+            Just(()).prop_flat_map(move |()| vec(container.clone(), 1)).prop_map(|all| Some(json!(all))).boxed(),
+        ),
+    ])
 }
 
-fn template() -> impl Strategy<Value = PodTemplateSpec> {
-    let map = || option::of(btree_map(prop_oneof!["[a-c]", Just("pod-template-hash".to_owned())], "[a-z]{1,3}", 0..4));
-    (map(), map(), option::of(affinity()), option::of("[a-z]{1,3}"), option::of("[a-z]{1,3}")).prop_map(
-        |(labels, annotations, affinity, node_name, class)| PodTemplateSpec {
-            metadata: Some(ObjectMeta { labels, annotations, ..ObjectMeta::default() }),
-            spec: Some(PodSpec {
-                affinity,
-                node_name,
-                priority_class_name: class,
-                containers: vec![Container { name: "web".into(), ..Container::default() }],
-                ..PodSpec::default()
-            }),
-        },
-    )
+fn template() -> BoxedStrategy<Value> {
+    let key = prop_oneof!["[a-c]", Just("pod-template-hash".to_owned())];
+    let map = || sometimes(btree_map(key.clone(), "[a-z]{1,3}", 0..4).prop_map(|map| json!(map)));
+    let metadata = object(vec![("labels", map()), ("annotations", map())]);
+    object(vec![("metadata", sometimes(metadata)), ("spec", sometimes(spec()))])
 }
 
-fn required(pod: &Pod) -> Vec<NodeSelectorTerm> {
-    terms(pod.spec.as_ref().unwrap()).unwrap()
+fn made(template: &Value) -> Value {
+    pod(&template.to_string(), &new()).unwrap()
 }
 
-fn terms(spec: &PodSpec) -> Option<Vec<NodeSelectorTerm>> {
-    let affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;
-    Some(affinity.required_during_scheduling_ignored_during_execution.as_ref()?.node_selector_terms.clone())
+/// The terms of the required node affinity.
+fn terms(spec: &Value) -> Vec<Value> {
+    let terms = spec.pointer(&format!("{REQUIRED}/nodeSelectorTerms"));
+    terms.and_then(Value::as_array).cloned().unwrap_or_default()
 }
 
-fn is_pin(field: &NodeSelectorRequirement) -> bool {
-    field.key == "metadata.name" && field.operator == "In" && field.values.as_deref() == Some(&[NODE.to_owned()])
+fn is_pin(field: &Value) -> bool {
+    *field == json!({"key": "metadata.name", "operator": "In", "values": [NODE]})
+}
+
+/// The term without its pin, and how often it was pinned.
+fn without_pin(mut term: Value) -> (Value, usize) {
+    let Some(fields) = term.get_mut("matchFields").and_then(Value::as_array_mut) else { return (term, 0) };
+    let before = fields.len();
+    fields.retain(|field| !is_pin(field));
+    let pins = before - fields.len();
+    (term, pins)
+}
+
+/// Both are equal but for members that are null or empty.
+fn alike(one: &Value, other: &Value) -> bool {
+    bare(json!({ "a": one })) == bare(json!({ "a": other }))
+}
+
+fn bare(mut value: Value) -> Value {
+    match &mut value {
+        Value::Object(members) => {
+            *members = std::mem::take(members).into_iter().map(|(name, value)| (name, bare(value))).collect();
+            members.retain(|_, value| !matches!(value, Value::Null) && *value != json!([]) && *value != json!({}));
+        }
+        Value::Array(items) => *items = std::mem::take(items).into_iter().map(bare).collect(),
+        _ => {}
+    }
+    value
 }
 
 proptest! {
     #[test]
     fn no_term_lets_it_run_anywhere_else(template in template()) {
-        let pod = pod(&template, &new());
-        let terms = required(&pod);
-        prop_assert!(!terms.is_empty());
-        for term in terms {
-            let pinned = term.match_fields.iter().flatten().filter(|field| is_pin(field)).count();
-            // A term that matches nothing stays one.
-            prop_assert!(pinned == 1 || is_empty(&term));
+        let (before, after) = (terms(&template["spec"]), terms(&made(&template)["spec"]));
+        prop_assert!(!after.is_empty());
+        let (left, pins): (Vec<Value>, Vec<usize>) = after.into_iter().map(without_pin).unzip();
+        if !before.is_empty() && before.iter().all(is_empty) {
+            prop_assert!(left == before && pins.iter().all(|pins| *pins == 0), "it fits no node, as before");
+            return Ok(());
         }
+        prop_assert!(pins.iter().all(|pins| *pins == 1));
+        let kept: Vec<Value> = before.into_iter().filter(|term| !is_empty(term)).map(bare).collect();
+        let left: Vec<Value> = left.into_iter().map(bare).filter(|term| !is_empty(term)).collect();
+        prop_assert_eq!(kept, left);
     }
 
     #[test]
-    fn what_the_template_requires_of_a_node_is_still_required(template in template()) {
-        let pod = pod(&template, &new());
-        let before = terms(template.spec.as_ref().unwrap()).unwrap_or_default();
-        let after: Vec<NodeSelectorTerm> = required(&pod)
-            .into_iter()
-            .map(|mut term| {
-                if let Some(fields) = term.match_fields.as_mut() {
-                    fields.retain(|field| !is_pin(field));
-                }
-                term
-            })
-            .collect();
-        let bare = |terms: &[NodeSelectorTerm]| -> Vec<_> {
-            terms
-                .iter()
-                .filter(|term| !is_empty(term))
-                .map(|term| (
-                    term.match_expressions.clone().unwrap_or_default(),
-                    term.match_fields.clone().unwrap_or_default(),
-                ))
-                .collect()
-        };
-        prop_assert_eq!(bare(&before), bare(&after));
-        if before.iter().any(is_empty) && before.iter().all(is_empty) {
-            prop_assert!(required(&pod).iter().all(is_empty), "a template that fits no node makes a pod that fits none");
+    fn everything_else_is_as_in_the_template(mut template in template()) {
+        let mut pod = made(&template);
+        if let Some(labels) = template.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
+            labels.remove("pod-template-hash");
         }
-    }
-
-    #[test]
-    fn everything_else_is_as_in_the_template(template in template()) {
-        let pod = pod(&template, &new());
-        let meta = template.metadata.clone().unwrap();
-        let mut labels = meta.labels.unwrap_or_default();
-        labels.remove("pod-template-hash");
-        prop_assert_eq!(pod.metadata.labels.clone().unwrap(), labels);
-
-        let mut annotations = pod.metadata.annotations.clone().unwrap();
+        prop_assert!(alike(&pod["metadata"]["labels"], &template["metadata"]["labels"]));
+        let annotations = pod["metadata"]["annotations"].as_object_mut().unwrap();
         prop_assert_eq!(annotations.remove(marks::SLOT).unwrap(), new().slot);
         prop_assert_eq!(annotations.remove(marks::ROLE).unwrap(), marks::ROLE_REPLACEMENT);
-        prop_assert_eq!(annotations, meta.annotations.unwrap_or_default());
+        prop_assert!(alike(&pod["metadata"]["annotations"], &template["metadata"]["annotations"]));
 
-        let (mut before, mut after) = (template.spec.clone().unwrap(), pod.spec.clone().unwrap());
-        prop_assert_eq!(after.node_name.take(), None, "the scheduler must see it");
-        before.node_name = None;
-        before.affinity = None;
-        after.affinity = None;
-        prop_assert_eq!(before, after);
+        prop_assert_eq!(&pod["spec"]["nodeName"], &Value::Null, "the scheduler must see it");
+        for spec in [&mut template["spec"], &mut pod["spec"]] {
+            if let Some(spec) = spec.as_object_mut() {
+                spec.remove("nodeName");
+            }
+            if let Some(required) = spec.pointer_mut(REQUIRED).and_then(Value::as_object_mut) {
+                required.remove("nodeSelectorTerms");
+            }
+        }
+        prop_assert!(alike(&template["spec"], &pod["spec"]), "{}", pod["spec"]);
     }
 }
 
 #[test]
 fn the_action_is_its_plain_owner() {
-    let pod = pod(&PodTemplateSpec::default(), &new());
-    let owners = pod.metadata.owner_references.unwrap();
-    assert_eq!(serde_json::to_value(owners).unwrap(), serde_json::json!([action_owner(&new().action)]));
-    assert_eq!((pod.metadata.name.as_deref(), pod.metadata.generate_name), (Some("web-5d9c-abcdef01"), None));
+    let pod = made(&json!({}));
+    assert_eq!(pod["metadata"]["ownerReferences"], json!([action_owner(&new().action)]));
+    assert_eq!(pod["metadata"]["name"], "web-5d9c-abcdef01");
+    assert_eq!(pod["metadata"].get("generateName"), None);
 }
 
 #[test]
 fn each_alternative_is_pinned() {
-    let expression = |key: &str| NodeSelectorTerm {
-        match_expressions: Some(vec![NodeSelectorRequirement {
-            key: key.into(),
-            operator: "Exists".into(),
-            values: None,
-        }]),
-        match_fields: None,
-    };
-    let mut spec = PodSpec::default();
-    spec.affinity
-        .get_or_insert_default()
-        .node_affinity
-        .get_or_insert_default()
-        .required_during_scheduling_ignored_during_execution = Some(NodeSelector {
-        node_selector_terms: vec![expression("gpu"), NodeSelectorTerm::default(), expression("ssd")],
-    });
-    pin(&mut spec, NODE);
-    let terms = terms(&spec).unwrap();
+    let expression = |key: &str| json!({"matchExpressions": [{"key": key, "operator": "Exists"}]});
+    let required = json!({"nodeSelectorTerms": [expression("gpu"), {}, expression("ssd")]});
+    let node_affinity = json!({"requiredDuringSchedulingIgnoredDuringExecution": required});
+    let pod = made(&json!({"spec": {"affinity": {"nodeAffinity": node_affinity}}}));
+    let terms = terms(&pod["spec"]);
     assert_eq!(terms.len(), 2, "the empty one matched nothing and would now match the node");
-    assert!(terms.iter().all(|term| term.match_fields.as_ref().unwrap().iter().any(is_pin)));
+    assert!(terms.iter().all(|term| term["matchFields"].as_array().unwrap().iter().any(is_pin)));
+}
+
+#[test]
+fn another_structure_is_not_guessed_at() {
+    for template in
+        [json!([]), json!({"spec": 1}), json!({"spec": {"affinity": []}}), json!({"metadata": {"labels": 1}})]
+    {
+        assert_eq!(pod(&template.to_string(), &new()), None, "{template}");
+    }
 }

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::api::receipt::WorkloadActionReceiptSpec;
-use crate::logic::facts::{Identity, SetFact};
+use crate::api::workload_action::status::SetRef;
+use crate::logic::facts::{Identity, ReplicaSet, SetFact};
 use crate::logic::workload_action::effect::{Claimable, NewReceipt, PodChange, RefusalKind, Scalable, ScalableKind};
 use crate::runtime::error::Class;
 use scripted::{action, ended, key, new_pod, pod_id, pod_json, scripted, status};
@@ -170,7 +171,7 @@ async fn a_pod_is_marked_whatever_its_kubelet_writes_unless_what_counts_has_chan
 
 fn set() -> SetFact {
     let id = Identity { key: Key::new("shop", "web"), uid: "r1".into(), version: "1".into() };
-    SetFact { id, template: Some(Arc::default()), ..SetFact::default() }
+    SetFact { id, template: Some(Arc::new(serde_json::from_str("{}").unwrap())), ..SetFact::default() }
 }
 
 #[tokio::test]
@@ -204,6 +205,66 @@ async fn a_replacement_of_a_set_scaled_to_zero_is_made_from_the_template_that_th
     let error = api.perform(&Effect::CreatePod(new_pod())).await.unwrap_err();
     assert!(matches!(&error, ActError::Refused(refusal) if refusal.kind == RefusalKind::Gone), "{error}");
     assert_eq!(api.asked().len(), 3, "the second was read and not sent");
+}
+
+/// A ReplicaSet whose template has fields that this program does not know.
+fn newer_set(replicas: i32) -> Value {
+    let container = json!({"name": "web", "image": "web:1", "restartPolicyRules": [{"action": "Restart"}]});
+    let term = json!({"matchExpressions": [{"key": "zone", "operator": "Exists"}], "matchAges": [{"gt": 1}]});
+    let required = json!({"nodeSelectorTerms": [term], "later": true});
+    json!({
+        "apiVersion": "apps/v1", "kind": "ReplicaSet",
+        "metadata": {"namespace": "shop", "name": "web", "uid": "r1", "resourceVersion": "1"},
+        "spec": {"replicas": replicas, "selector": {}, "template": {
+            "metadata": {"labels": {"app": "web"}},
+            "spec": {
+                "containers": [container], "hostnameOverride": "web", "nodeName": "n9",
+                "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}, "other": {}},
+            },
+        }},
+    })
+}
+
+#[tokio::test]
+async fn fields_of_the_template_that_are_newer_than_this_program_reach_the_new_pod() {
+    for replicas in [0, 1] {
+        let set = newer_set(replicas);
+        let answers = [(200, set.clone()), (201, pod_json(Some("s1")))];
+        let api = scripted(answers.into_iter().skip(if replicas == 0 { 0 } else { 1 }));
+        api.knows(SetFact::from(serde_json::from_str::<ReplicaSet>(&set.to_string()).unwrap()));
+        api.perform(&Effect::CreatePod(new_pod())).await.unwrap();
+        let pod = api.body(1 - usize::try_from(replicas).unwrap());
+        let mut spec = set["spec"]["template"]["spec"].clone();
+        spec.as_object_mut().unwrap().remove("nodeName");
+        let pin = json!([{"key": "metadata.name", "operator": "In", "values": [new_pod().node]}]);
+        let required = &mut spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+        required["nodeSelectorTerms"][0]["matchFields"] = pin;
+        assert_eq!(pod["spec"], spec);
+    }
+}
+
+#[tokio::test]
+async fn a_pod_keeps_the_owners_that_others_gave_it() {
+    let set = SetRef { name: "web-1".into(), uid: "r1".into() };
+    let action = Identity { key: key(), uid: "u1".into(), version: "1".into() };
+    let detach = PodChange::Detach {
+        label: "a".into(),
+        set: set.clone(),
+        slot: "s1".into(),
+        action: action.clone(),
+        peers: String::new(),
+    };
+    let attach = PodChange::Attach { label: "a".into(), value: "b".into(), set, action };
+    let mut uids = Vec::new();
+    for change in [detach, attach] {
+        let api = scripted([(200, pod_json(Some("s1")))]);
+        api.perform(&Effect::ChangePod { pod: pod_id(), change }).await.unwrap();
+        let owners = api.body(0)["metadata"]["ownerReferences"].clone();
+        let [added, removed] = owners.as_array().unwrap().as_slice() else { panic!("{owners}") };
+        assert_eq!(removed["$patch"], "delete", "{owners}");
+        uids.push((added["uid"].clone(), removed["uid"].clone()));
+    }
+    assert_eq!(uids, [(json!("u1"), json!("r1")), (json!("r1"), json!("u1"))]);
 }
 
 #[tokio::test]

@@ -10,8 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use rstest::rstest;
 use serde_json::json;
 
@@ -20,7 +19,7 @@ use super::*;
 use crate::api::workload_action::{Disruption, RunPolicy, WorkloadActionSpec};
 use crate::logic::facts::{
     BudgetFact, DeploymentFact, Identity, Marks, NodeFact, Owner, PodFact, ReceiptFact, Requests, ScaleFact, Selector,
-    SetFact,
+    SetFact, TemplateFact,
 };
 use crate::logic::world::{Indexed, Origin};
 
@@ -46,7 +45,7 @@ fn labels(hash: bool) -> BTreeMap<String, String> {
 
 fn budget(allowed: i32, healthy: i32) -> impl FnOnce(Identity) -> BudgetFact {
     let selector = Some(Selector { labels: labels(false), ..Selector::default() });
-    move |id| BudgetFact { id, selector, allowed, healthy, pods: Some(healthy) }
+    move |id| BudgetFact { id, selector, allowed, healthy, pods: Some(healthy), granted: BTreeMap::new() }
 }
 
 impl Stage {
@@ -95,10 +94,8 @@ impl Stage {
     }
 
     fn put_set(&mut self, replicas: i32) {
-        let template = PodTemplateSpec {
-            metadata: Some(ObjectMeta { labels: Some(labels(true)), ..ObjectMeta::default() }),
-            spec: Some(PodSpec::default()),
-        };
+        let template = json!({"metadata": {"labels": labels(true)}, "spec": {"containers": []}});
+        let template: TemplateFact = serde_json::from_str(&template.to_string()).expect("a pod template");
         self.put(
             |id| SetFact {
                 id,

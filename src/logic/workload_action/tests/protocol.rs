@@ -63,6 +63,52 @@ fn a_move_goes_step_by_step() {
     assert_eq!(stage.action("go").metadata.finalizers, Some(vec![]));
 }
 
+/// A move whose old pod is about to be evicted.
+fn evicting() -> Stage {
+    let mut stage = Stage::new();
+    stage.act("go", json!({"move": {"pod": {"name": "web-a"}, "to": {"nodeName": "d"}}}));
+    let Next::Do(Effect::CreatePod(new)) = stage.settle("go") else { panic!("first the new pod") };
+    stage.put_pod(&new.key.name, "d", |_| {});
+    let marks = Marks { slot: Some(new.slot), role: Some(marks::ROLE_VICTIM.into()), ..Marks::default() };
+    stage.change_pod("web-a", |pod| (pod.labels, pod.controller, pod.marks) = (labels(false), None, marks));
+    assert!(matches!(stage.settle("go"), Next::Do(Effect::Evict { .. })));
+    stage
+}
+
+/// The API server counts an eviction in the budget before it deletes the pod; what ends it in between leaves the pod running.
+#[test]
+fn an_eviction_that_was_granted_and_not_carried_out_is_completed() {
+    let mut stage = evicting();
+    let granted =
+        |at: Timestamp| move |id| BudgetFact { granted: [("web-a".to_owned(), at)].into(), ..budget(0, 3)(id) };
+    let now = stage.now;
+    stage.put(granted(now), "budget");
+    let Next::Do(Effect::DeletePod { pod }) = stage.settle("go") else { panic!("deletes the pod that was granted") };
+    assert_eq!((pod.key.name.as_str(), pod.uid), ("web-a", stage.id("web-a").uid));
+
+    let before = now - SignedDuration::from_hours(1);
+    stage.put(granted(before), "budget");
+    assert!(matches!(stage.settle("go"), Next::Wait { .. }), "the grant has expired");
+
+    stage.change_pod("web-a", |pod| pod.created = now + SignedDuration::from_secs(1));
+    stage.put(granted(now), "budget");
+    assert!(matches!(stage.settle("go"), Next::Wait { .. }), "the grant was for an earlier pod of this name");
+}
+
+#[test]
+fn the_grant_for_another_pod_is_waited_for_by_name_and_time() {
+    let mut stage = evicting();
+    let now = stage.now;
+    stage.put(|id| BudgetFact { granted: [("web-b".to_owned(), now)].into(), ..budget(0, 3)(id) }, "budget");
+    assert!(matches!(stage.settle("go"), Next::Wait { .. }));
+    stage.now += SignedDuration::from_secs(3);
+    stage.settle("go");
+    let (_, reason, message) = stage.ready("go");
+    assert_eq!(reason, "BudgetBlocked");
+    let until = now + SignedDuration::from_mins(2);
+    assert!(message.contains("web-b") && message.contains(&until.to_string()), "{message}");
+}
+
 /// The ReplicaSet controller hears of the lower number by one watch and of the mark by another: after an outage the
 /// number may be first, and it would choose for itself.
 #[test]

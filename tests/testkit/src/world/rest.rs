@@ -76,8 +76,10 @@ fn of_pod(pod: &Pod) -> Vec<String> {
     for owner in owners.iter().filter(|owner| owner.kind == WorkloadAction::kind(&())) {
         left.push(format!("owned by action {}", owner.name));
     }
-    if controlled && owners.len() > 1 {
-        left.push(format!("{} owners", owners.len()));
+    // Others may own it beside its set.
+    let sets = owners.iter().filter(|owner| owner.kind == "ReplicaSet").count();
+    if sets > 1 {
+        left.push(format!("{sets} ReplicaSets"));
     }
     for (key, value) in pod.annotations() {
         let cost = key == marks::DELETION_COST && value == marks::LOWEST_COST;

@@ -1,0 +1,123 @@
+//! Facts about ReplicaSets and their pod templates.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::ReplicaSetStatus;
+use k8s_openapi::api::core::v1::{NodeSelector, PodTemplateSpec, Toleration};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use kube::Resource;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+use super::workload::scale;
+use super::{Identity, Owner, Requests, ScaleFact, Selector, requests};
+use crate::api::marks;
+
+/// A ReplicaSet as the API server sends it. The type of k8s-openapi would drop the fields of the template that are newer than
+/// that type.
+#[derive(Resource, Deserialize, Clone, Debug)]
+#[resource(inherit = "k8s_openapi::api::apps::v1::ReplicaSet")]
+pub struct ReplicaSet {
+    pub metadata: ObjectMeta,
+    pub spec: Option<ReplicaSetSpec>,
+    pub status: Option<ReplicaSetStatus>,
+}
+
+/// See [`ReplicaSet`].
+#[derive(Deserialize, Clone, Debug)]
+pub struct ReplicaSetSpec {
+    pub replicas: Option<i32>,
+    pub selector: LabelSelector,
+    pub template: Option<TemplateFact>,
+}
+
+/// A pod template: the JSON that the API server sent, from which pods are created, and what planners read of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TemplateFact {
+    pub json: Box<str>,
+    pub labels: BTreeMap<String, String>,
+    /// The pod deletion cost.
+    pub cost: Option<String>,
+    pub requests: Requests,
+    pub node_selector: BTreeMap<String, String>,
+    /// The required node affinity.
+    pub node_affinity: Option<NodeSelector>,
+    pub tolerations: Vec<Toleration>,
+}
+
+impl<'de> Deserialize<'de> for TemplateFact {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let json = Box::<RawValue>::deserialize(deserializer)?;
+        let template: PodTemplateSpec = serde_json::from_str(json.get()).map_err(D::Error::custom)?;
+        let meta = template.metadata.unwrap_or_default();
+        let spec = template.spec.unwrap_or_default();
+        let requests = requests(&spec);
+        let affinity = spec.affinity.and_then(|affinity| affinity.node_affinity);
+        Ok(Self {
+            json: json.into(),
+            cost: meta.annotations.and_then(|mut all| all.remove(marks::DELETION_COST)),
+            labels: meta.labels.unwrap_or_default(),
+            requests,
+            node_selector: spec.node_selector.unwrap_or_default(),
+            node_affinity: affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution),
+            tolerations: spec.tolerations.unwrap_or_default(),
+        })
+    }
+}
+
+/// A ReplicaSet.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SetFact {
+    pub id: Identity,
+    pub scale: ScaleFact,
+    pub controller: Option<Owner>,
+    pub selector: Selector,
+    pub revision: Option<String>,
+    /// The ReplicaSet controller has not observed the latest spec.
+    pub behind: bool,
+    /// The ReplicaSet controller's message while it cannot create pods.
+    pub create_failure: Option<String>,
+    pub terminating: bool,
+    /// The pod template; only for ReplicaSets with replicas, since nobody reads those of old revisions.
+    pub template: Option<Arc<TemplateFact>>,
+}
+
+impl From<ReplicaSet> for SetFact {
+    fn from(ReplicaSet { metadata: meta, spec, status }: ReplicaSet) -> Self {
+        let scale = scale(&meta, spec.as_ref().and_then(|spec| spec.replicas));
+        let observed = status.as_ref().and_then(|status| status.observed_generation).unwrap_or(0);
+        let conditions = status.iter().flat_map(|status| status.conditions.iter().flatten());
+        Self {
+            id: (&meta).into(),
+            controller: Owner::controller_of(&meta),
+            behind: observed < meta.generation.unwrap_or(0),
+            selector: spec.as_ref().map(|spec| Selector::from(&spec.selector)).unwrap_or_default(),
+            revision: meta.annotations.as_ref().and_then(|all| all.get(marks::REVISION)).cloned(),
+            create_failure: conditions
+                .filter(|one| one.type_ == "ReplicaFailure" && one.status == "True")
+                .find(|failure| failure.reason.as_deref() == Some("FailedCreate"))
+                .map(|failure| failure.message.clone().unwrap_or_default()),
+            terminating: meta.deletion_timestamp.is_some(),
+            template: spec.filter(|_| scale.replicas > 0).and_then(|spec| spec.template).map(Arc::new),
+            scale,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_template_is_kept_as_it_was_sent() {
+        let template = json!({"spec": {"hostnameOverride": "web", "containers": [{"name": "c", "later": {"a": [1]}}]}});
+        let set = json!({"metadata": {"name": "web"}, "spec": {"selector": {}, "template": template}});
+        let set: ReplicaSet = serde_json::from_str(&set.to_string()).unwrap();
+        let fact = SetFact::from(set);
+        assert_eq!(&*fact.template.unwrap().json, template.to_string());
+    }
+}
