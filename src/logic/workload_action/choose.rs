@@ -45,7 +45,7 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, Stop> {
         && ctx.action.spec.on_replica_owner == OnReplicaOwner::Yield
         && let Some(owner) = scope.replicas_owner(ctx.world)
     {
-        let advice = "change the number there, or set onReplicaOwner: Force";
+        let advice = "change the number there, or apply a new action with onReplicaOwner: Force";
         let message = format!("{owner} owns spec.replicas of {}; {advice}", words(&scope));
         return Err(Stop::now(Reason::ReplicasOwnedElsewhere, message));
     }
@@ -139,7 +139,7 @@ fn pick_victims<'a>(
     }
     let place = ctx.work.from.map_or(String::new(), |from| format!(" on {}", source_words(from)));
     let message = format!(
-        "{count} replicas asked for, {} of {} are available{place}; lower count, or see `status.plan.pods`",
+        "{count} replicas asked for, {} of {} are available{place}; see `status.plan.pods`, apply a new action with a lower count",
         fit.len() + busy,
         words(scope)
     );
