@@ -3,7 +3,7 @@
 pub mod approve;
 mod cluster;
 pub mod explain;
-mod loops;
+mod objects;
 pub mod push;
 
 use std::net::SocketAddr;
@@ -91,7 +91,7 @@ pub enum Error {
     #[error(transparent)]
     Push(#[from] push::Error),
     #[error(transparent)]
-    Loop(#[from] loops::Error),
+    Object(#[from] objects::Error),
     #[error(transparent)]
     Approve(#[from] approve::Error),
     #[error("{path} cannot be written or read")]

@@ -179,6 +179,85 @@ impl std::fmt::Display for Reason {
     }
 }
 
+impl Reason {
+    /// What the user can do now. The message of the condition has the names.
+    #[must_use]
+    pub fn advice(self) -> &'static str {
+        match self {
+            Self::Succeeded | Self::Verifying => "Nothing to do.",
+            Self::AlreadyExecuted => {
+                "To run it again, delete its WorkloadActionReceipt, or apply a new action with runPolicy: OncePerObject."
+            }
+            Self::Planned => "To carry the plan out, apply a new action with mode: Execute.",
+            Self::Queued
+            | Self::Creating
+            | Self::Scheduling
+            | Self::Readying
+            | Self::Detached
+            | Self::Marked
+            | Self::Scaled
+            | Self::Adopted
+            | Self::Evicting => "Wait. To undo what was done so far, set spec.abort to true.",
+            Self::RollingBack => "Wait until the changes are undone.",
+            Self::RolledBack | Self::Failed => "Remove the cause that the message names, then apply a new action.",
+            Self::Suspended => "Set spec.suspend to false to resume.",
+            Self::LimitReached | Self::NamespaceLimitReached | Self::WorkloadLimitReached | Self::NodeLimitReached => {
+                "Wait, or raise the limit in the operator's settings."
+            }
+            Self::WorkloadBusy | Self::VictimBusy => "Wait until the other action has ended, or abort it.",
+            Self::RolloutInProgress => "Wait until the rollout has ended: kubectl rollout status.",
+            Self::ReplicasNotReady => "Wait until the replicas of the set are Ready, or repair them.",
+            Self::BudgetBlocked => "Wait until the PodDisruptionBudget allows a disruption, or change the budget.",
+            Self::NotSupported => "Apply a new action without what the message names.",
+            Self::ExpressionInvalid => "Apply a new action with a valid expression in where.",
+            Self::WorkloadNotFound => "Check kind, name and namespace of the workload, then apply a new action.",
+            Self::PodNotFound => "Apply a new action that names a running pod.",
+            Self::NotEnoughReplicas => {
+                "Apply a new action with a lower count; status.plan.pods shows why each pod was left out."
+            }
+            Self::NodeNotFound => "Apply a new action that names a node of kubectl get nodes.",
+            Self::NoCandidateNode => "See status.plan.nodes for each node; apply a new action with another target.",
+            Self::AlreadyOnTarget => "Nothing to do, or apply a new action with another target.",
+            Self::NodeNotReady | Self::NodeGone => "Repair the node, or apply a new action with another target.",
+            Self::NodeCordoned => "Uncordon the node, or apply a new action with another target.",
+            Self::NodeTainted => "Add a toleration to the workload, or apply a new action with another target.",
+            Self::NodeExcluded => {
+                "Change the pod's node selector or affinity, or apply a new action with another target."
+            }
+            Self::NodeFull => "Make room on the node, or apply a new action with another target.",
+            Self::NoDetachLabel => {
+                "Add a label that no Service or budget selects by to the selector and template of the ReplicaSet."
+            }
+            Self::ReplicasOwnedElsewhere => {
+                "Change the number where its owner keeps it, or apply a new action with onReplicaOwner: Force."
+            }
+            Self::BudgetsOverlap => "Change the PodDisruptionBudgets so that one of them selects the pod.",
+            Self::QueueTimedOut => "Apply a new action, with a longer timeouts.queueSeconds if it has to wait.",
+            Self::Expired => "Apply a new action with a later notAfter.",
+            Self::Aborted => "Apply a new action if it is still wanted.",
+            Self::Unschedulable => {
+                "See the events of the namespace for what the scheduler lacks, then apply a new action."
+            }
+            Self::ReplacementNotReady | Self::ReplacementCrashed => {
+                "Repair the workload, or apply a new action with a longer timeouts.readySeconds."
+            }
+            Self::ImagePullFailed => "Repair the image or its pull secret, then apply a new action.",
+            Self::ReplacementLost | Self::VictimGone => {
+                "Find out who deletes pods of the workload, then apply a new action."
+            }
+            Self::PodRefused => "Raise the quota or change the rule that the message names, then apply a new action.",
+            Self::VictimStuck => "See the pod's finalizers and its node's kubelet.",
+            Self::RolloutStarted => "Wait until the rollout has ended, then apply a new action.",
+            Self::WorkloadScaled => "Apply a new action if it is still wanted.",
+            Self::WorkloadGone => "Nothing to do: the workload was deleted.",
+            Self::SetStuck => "Check the controller manager and the quota of the namespace, then apply a new action.",
+            Self::WatchesBroken => "Wait a moment. If nothing changes, check the API server.",
+            Self::Forbidden => "Grant the right that the message names, or change the rule.",
+            Self::Unknown => "Use the ganglion program of the operator's version.",
+        }
+    }
+}
+
 impl From<Step> for Reason {
     fn from(step: Step) -> Self {
         match step {

@@ -6,7 +6,7 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 use thiserror::Error;
 
-use super::loops::{self, LoopFamily, LoopName};
+use super::objects::{self, LoopFamily, Named};
 use crate::api::closed_loop::ClosedLoop;
 use crate::api::marks;
 use crate::logic::closed_loop::explain::{Proposal, proposal};
@@ -18,7 +18,7 @@ const MANAGER: &str = "kubectl-ganglion";
 #[derive(Args, Debug, Clone)]
 pub struct ApproveArgs {
     #[command(flatten)]
-    of: LoopName,
+    of: Named,
     /// Digest of the proposal to approve. Without it, the proposal is shown and nothing is approved.
     #[arg(value_name = "DIGEST")]
     digest: Option<String>,
@@ -32,7 +32,7 @@ pub enum Error {
     #[error("the proposal changed: it is now {now}, and {given} was not approved; look at it again")]
     Changed { given: String, now: String },
     #[error(transparent)]
-    Loop(#[from] loops::Error),
+    Object(#[from] objects::Error),
 }
 
 /// Shows or approves the proposal of a loop.
@@ -57,7 +57,7 @@ pub async fn approve(ApproveArgs { of, digest }: ApproveArgs) -> Result<(), Erro
     let patch = json!({"metadata": {"uid": family.parent.uid(), "annotations": {marks::APPROVE: given}}});
     let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     let loops: Api<ClosedLoop> = Api::namespaced(family.client.clone(), namespace);
-    loops.patch(&name, &params, &Patch::Merge(patch)).await.map_err(loops::Error::from)?;
+    loops.patch(&name, &params, &Patch::Merge(patch)).await.map_err(objects::Error::from)?;
     println!("approved decision {seq} of loop {namespace}/{name}: {words}");
     Ok(())
 }

@@ -268,7 +268,7 @@ mod tests {
         None
     )]
     #[case::no_json("kubectl", "Update", "f:replicas", Some("{"), None)]
-    #[case::no_object("kubectl", "Update", "f:replicas", Some(r#"{"spec": [1]}"#), None)]
+    #[case::no_object("kubectl", "Update", "f:replicas", Some(r#"{"spec": 1}"#), None)]
     fn replicas_belong_to_who_will_write_them_again(
         #[case] manager: &str,
         #[case] operation: &str,

@@ -100,7 +100,7 @@ impl<'a> Nodes<'a> {
         if node.cordoned {
             return refuse(
                 Reason::NodeCordoned,
-                format!("node {name} is cordoned; `kubectl uncordon {name}` or name another"),
+                format!("node {name} is cordoned; `kubectl uncordon {name}`, or apply a new action with another node"),
             );
         }
         if let Some(taint) = pod.and_then(|pod| untolerated(&node.taints, &pod.tolerations)) {

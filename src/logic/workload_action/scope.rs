@@ -95,7 +95,10 @@ impl<'a> Scope<'a> {
             return Err(Stop::soon(Reason::VictimBusy, format!("pod {name} is in use by another action")));
         }
         if !pod.is_active() {
-            return Err(Stop::soon(Reason::PodNotFound, format!("pod {name} is terminating; name a running pod")));
+            return Err(Stop::soon(
+                Reason::PodNotFound,
+                format!("pod {name} is terminating; apply a new action that names a running pod"),
+            ));
         }
         match &pod.controller {
             None => {

@@ -7,7 +7,7 @@ use crate::api::closed_loop::LoopMode;
 use crate::api::closed_loop::metric::Metric;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::closed_loop::source::Push;
-use crate::api::decision::Outcome;
+use crate::api::decision::{Outcome, Rejected};
 use crate::api::marks;
 use crate::logic::closed_loop::proposal::digest_of;
 use crate::logic::closed_loop::rung;
@@ -44,18 +44,7 @@ pub fn advice(subject: &ExplainedLoop) -> Vec<Advice> {
         LoopMode::Auto | LoopMode::Approve => {}
     }
     let decided = subject.decided();
-    for passed in decided.iter().flat_map(|decided| &decided.rejected) {
-        let alarm = format!("{} {}", passed.side, passed.metric);
-        match passed.reason {
-            LoopReason::Exhausted => {
-                all.push(say(format!("No rung is left for {alarm}: raise the max, or add a rung to its ladder.")));
-            }
-            LoopReason::NoAction => {
-                all.push(say(format!("No action is declared for {alarm}: add one in spec.actions.")));
-            }
-            _ => {}
-        }
-    }
+    all.extend(decided.iter().flat_map(|decided| &decided.rejected).filter_map(rejected).map(say));
     let last = decided.and_then(|decided| decided.history.last());
     if last.and_then(|entry| entry.outcome) == Some(Outcome::Limited) {
         all.push(say("Its last action reached its min or max: change the bound to allow more."));
@@ -99,47 +88,94 @@ fn names(subject: &ExplainedLoop) -> (String, String) {
     (subject.parent.name_any(), subject.parent.namespace().unwrap_or_default())
 }
 
-/// How to solve the problem with this reason.
+/// What helps a rejected alarm; none if it waits for a sample or for time, or if the condition Ready says it.
+fn rejected(passed: &Rejected) -> Option<String> {
+    let alarm = format!("{} {}", passed.side, passed.metric);
+    match passed.reason {
+        LoopReason::Exhausted => {
+            Some(format!("No rung is left for {alarm}: raise the max, or add a rung to its ladder."))
+        }
+        LoopReason::NoAction => Some(format!("No action is declared for {alarm}: add one in spec.actions.")),
+        LoopReason::OutsideWindow => Some(format!("To serve {alarm} at other times, change during of its action.")),
+        _ => None,
+    }
+}
+
+/// What helps with the reason of the condition Ready; none if nothing is wrong, or if the mode needs other advice.
 fn remedy(subject: &ExplainedLoop, reason: LoopReason) -> Option<Advice> {
     let (name, namespace) = names(subject);
     let spec = &subject.parent.spec;
+    let target = format!("{} {}", spec.target.kind, spec.target.name);
     let account = spec.service_account_name.as_deref().unwrap_or(names::DEFAULT_ACCOUNT);
+    let words = words(reason)?;
     Some(match reason {
-        LoopReason::Starting => {
-            let words = "Wait a moment. If nothing changes, check the operator:";
+        LoopReason::Starting | LoopReason::NoExecutor | LoopReason::NotParsed => {
             run(words, "kubectl get pods -n ganglion-system".to_owned())
         }
-        LoopReason::SpecInvalid | LoopReason::NotSupported | LoopReason::Circle | LoopReason::TooDeep => {
-            run("Change the named field:", format!("kubectl edit loop {name} -n {namespace}"))
-        }
-        LoopReason::NotOwned => say("Delete the named object, or create the loop with another name."),
-        LoopReason::LoopConflict | LoopReason::AutoscalerConflict => {
-            say("Only one of the two may act: delete or pause the other, or give this loop another target.")
-        }
-        LoopReason::NoSample => {
-            let metrics = spec.metrics.iter();
-            let values: Vec<String> =
-                metrics.filter_map(|one| Some(format!("{}=NUMBER", key(one, one.source.push.as_ref()?)))).collect();
-            if values.is_empty() {
-                return Some(say("Wait for the loop's next interval."));
-            }
-            run("Push a sample:", format!("ganglion push {name} -n {namespace} {}", values.join(" ")))
-        }
-        LoopReason::SomeUnknown => say("Check the sender or the source of the unknown metrics."),
-        LoopReason::Forbidden => {
-            say(format!("Grant the named right to service account {account} in namespace {namespace}."))
-        }
-        LoopReason::TargetNotFound => {
-            say(format!("Create {} {}, or name another target.", spec.target.kind, spec.target.name))
-        }
-        LoopReason::NotScalable => say("Name a target that supports the action, or declare another action."),
-        LoopReason::NotTunable => say(format!("Allow it in spec.tunable of loop {}.", spec.target.name)),
-        LoopReason::TimedOut | LoopReason::Failed | LoopReason::Lost => {
-            say("The loop continues with the next decision. If this happens again, check the target.")
-        }
-        // Nothing is wrong, or the mode needs other advice, or the reason is not one of a loop.
-        _ => return None,
+        LoopReason::SpecInvalid
+        | LoopReason::NotSupported
+        | LoopReason::Circle
+        | LoopReason::TooDeep
+        | LoopReason::TimescaleOverlap => run(words, format!("kubectl edit loop {name} -n {namespace}")),
+        LoopReason::NoSample => sample(subject, words),
+        LoopReason::Forbidden => say(format!("{words} to service account {account} in namespace {namespace}.")),
+        LoopReason::TargetNotFound => say(format!("Create {target}, {words}.")),
+        LoopReason::NotTunable => say(format!("{words} of loop {}.", spec.target.name)),
+        _ => say(words),
     })
+}
+
+/// The words of the advice for every reason: a new one does not compile without. None if nothing is wrong.
+fn words(reason: LoopReason) -> Option<&'static str> {
+    use LoopReason as R;
+    Some(match reason {
+        R::Running | R::Paused | R::DryRun | R::Proposed | R::AwaitsApproval => return None,
+        R::Served | R::Done | R::Idle | R::Watching => return None,
+        R::Starting | R::NoExecutor | R::NotParsed => "Wait a moment. If nothing changes, check the operator:",
+        R::SpecInvalid | R::NotSupported | R::Circle | R::TooDeep => "Change the named field:",
+        R::TimescaleOverlap => "Raise spec.interval:",
+        R::NotOwned => "Delete the named object, or create the loop with another name.",
+        R::LoopConflict | R::AutoscalerConflict | R::Blocked => {
+            "Only one of the two may act: delete or pause the other, or give this loop another target."
+        }
+        R::NoSample => "Push a sample:",
+        R::SomeUnknown | R::UnknownValue => "Check the sender or the source of the unknown metrics.",
+        R::OutOfOrder | R::Repeated | R::FromFuture | R::Unreadable => {
+            "Check the sender's clock, and the time in its samples."
+        }
+        R::Forbidden => "Grant the named right",
+        R::TargetNotFound => "or name another target",
+        R::NotScalable => "Name a target that supports the action, or declare another action.",
+        R::NotTunable => "Allow it in spec.tunable",
+        R::ReplicasOwnedElsewhere => "Leave spec.replicas out of the manifest that the named manager applies.",
+        R::FieldConflict => {
+            "Only one of the two may write the field: stop the named manager, or give this loop another target."
+        }
+        R::Limited => "Change the min or max of the action to allow more.",
+        R::Exhausted => "Raise the max of the last rung, or add a rung to the ladder.",
+        R::TimedOut | R::Failed | R::Lost | R::Overtaken => {
+            "The loop continues with the next decision. If this happens again, check the target."
+        }
+        R::NoAction => "Add an action for the alarm in spec.actions.",
+        R::NotSelected => "policy.expression must give a number above 0 for an alarm that is to be served.",
+        R::OutsideWindow => "Wait until the window opens, or change during of the action.",
+        R::Damped | R::Frozen => "Wait, or move the levels of the metric further apart.",
+        R::Outranked | R::Dwell | R::Budget | R::Settling => "Wait: the loop goes on by itself.",
+        R::InFlight | R::Claimed | R::Executing | R::Withdrawn => "Wait: the loop goes on with the next sample.",
+        R::Unknown => "Use the ganglion program of the operator's version.",
+    })
+}
+
+/// How the first sample comes.
+fn sample(subject: &ExplainedLoop, words: &str) -> Advice {
+    let (name, namespace) = names(subject);
+    let metrics = subject.parent.spec.metrics.iter();
+    let values: Vec<String> =
+        metrics.filter_map(|one| Some(format!("{}=NUMBER", key(one, one.source.push.as_ref()?)))).collect();
+    if values.is_empty() {
+        return say("Wait for the loop's next interval.");
+    }
+    run(words, format!("ganglion push {name} -n {namespace} {}", values.join(" ")))
 }
 
 /// The key of a pushed metric in a sample.

@@ -209,6 +209,23 @@ fn what_the_user_could_do_is_said() {
     }
 }
 
+#[rstest::rstest]
+#[case("ReplicasOwnedElsewhere", "Leave spec.replicas out of the manifest")]
+#[case("FieldConflict", "stop the named manager")]
+#[case("NotTunable", "Allow it in spec.tunable of loop web.")]
+#[case("TimedOut", "If this happens again, check the target.")]
+#[case("Overtaken", "If this happens again, check the target.")]
+#[case("Blocked", "Only one of the two may act")]
+#[case("NotParsed", "check the operator")]
+#[case("FromANewerVersion", "Use the ganglion program of the operator's version.")]
+fn a_loop_that_does_not_work_has_an_advice(#[case] reason: &str, #[case] words: &str) {
+    let mut family = family();
+    family.parent["status"]["conditions"] = ready("False", reason, "why");
+    let text = explanation(&family);
+    assert!(text.contains(words), "{text}");
+    assert!(!text.contains("Nothing to do."), "{text}");
+}
+
 #[test]
 fn a_proposal_waits_until_it_is_approved() {
     let mut family = family();

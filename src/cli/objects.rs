@@ -1,4 +1,4 @@
-//! A loop and its children, as commands read them.
+//! The objects that commands are about, as they read them.
 
 use clap::Args;
 use jiff::Timestamp;
@@ -11,27 +11,30 @@ use crate::api::closed_loop::ClosedLoop;
 use crate::api::decision::Decision;
 use crate::api::execution::Execution;
 use crate::api::monitoring::Monitoring;
+use crate::api::workload_action::WorkloadAction;
 use crate::app;
 use crate::logic::closed_loop::explain::ExplainedLoop;
 
-/// The options that name a loop.
+/// The options that name an object.
 #[derive(Args, Debug, Clone)]
-pub struct LoopName {
-    /// Name of the loop.
+pub struct Named {
+    /// Name of the object.
     #[arg(value_name = "NAME")]
     name: String,
-    /// Namespace of the loop. Default: the namespace of the context.
+    /// Namespace of the object. Default: the namespace of the context.
     #[arg(short, long, value_name = "NS")]
     namespace: Option<String>,
     #[command(flatten)]
     cluster: Cluster,
 }
 
-/// Why a command on a loop failed.
+/// Why an object cannot be read or written.
 #[derive(Debug, Error)]
 pub enum Error {
     #[error("there is no ClosedLoop {name} in namespace {namespace}; `kubectl get loop -A` lists all loops")]
     NoLoop { name: String, namespace: String },
+    #[error("there is no WorkloadAction {name} in namespace {namespace}; `kubectl get wa -A` lists all actions")]
+    NoAction { name: String, namespace: String },
     #[error("access is denied; you need the verb and the resource that the API server names ({0})")]
     NotAllowed(String),
     #[error("the API server did not answer")]
@@ -64,7 +67,7 @@ impl LoopFamily {
     ///
     /// # Errors
     /// The loop does not exist, or an object cannot be read.
-    pub async fn read(LoopName { name, namespace, cluster }: LoopName) -> Result<Self, Error> {
+    pub async fn read(Named { name, namespace, cluster }: Named) -> Result<Self, Error> {
         let (client, namespace) = cluster::open(cluster, namespace).await?;
         let parent: Option<ClosedLoop> = Api::namespaced(client.clone(), &namespace).get_opt(&name).await?;
         let Some(parent) = parent else { return Err(Error::NoLoop { name, namespace }) };
@@ -85,6 +88,16 @@ impl LoopFamily {
             now: Timestamp::now(),
         }
     }
+}
+
+/// Reads an action.
+///
+/// # Errors
+/// It does not exist or cannot be read.
+pub async fn action(Named { name, namespace, cluster }: Named) -> Result<WorkloadAction, Error> {
+    let (client, namespace) = cluster::open(cluster, namespace).await?;
+    let found: Option<WorkloadAction> = Api::namespaced(client, &namespace).get_opt(&name).await?;
+    found.ok_or(Error::NoAction { name, namespace })
 }
 
 /// A child of the loop; none if it does not exist or the loop does not own it.
