@@ -33,7 +33,6 @@ pub const ACTS_LIMIT: usize = 64;
     kind = "Decision",
     plural = "decisions",
     shortname = "dec",
-    category = "ganglion",
     namespaced,
     status = "DecisionStatus",
     derive = "PartialEq",

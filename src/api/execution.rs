@@ -22,7 +22,6 @@ pub const CLAIMED_PODS: usize = 100;
     kind = "Execution",
     plural = "executions",
     shortname = "exe",
-    category = "ganglion",
     namespaced,
     status = "ExecutionStatus",
     derive = "PartialEq",

@@ -19,7 +19,6 @@ use super::scalars::{DurationText, Number};
     kind = "Monitoring",
     plural = "monitorings",
     shortname = "mon",
-    category = "ganglion",
     namespaced,
     status = "MonitoringStatus",
     derive = "PartialEq",

@@ -32,6 +32,7 @@ pub use status::WorkloadActionStatus;
     printcolumn(name = "From", type_ = "string", json_path = ".status.summary.from"),
     printcolumn(name = "To", type_ = "string", json_path = ".status.summary.to"),
     printcolumn(name = "Done", type_ = "string", json_path = ".status.summary.done"),
+    printcolumn(name = "Took", type_ = "string", json_path = ".status.summary.took"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),

@@ -3,6 +3,7 @@
 pub mod closed_loop;
 pub mod conditions;
 pub mod digest;
+pub mod duration;
 pub mod expression;
 pub mod facts;
 pub mod quantity;

@@ -110,6 +110,20 @@ reasons! {
     /// The decision was not carried out before its deadline.
     TimedOut,
 
+    // Events about a change that a loop made.
+    /// The loop changed the replicas of its target.
+    Scaled,
+    /// The loop changed the resources of its target's pods.
+    Resized,
+    /// The loop changed a field of its target.
+    Patched,
+    /// The WorkloadAction that the loop created succeeded.
+    ActionSucceeded,
+    /// The loop changed the policy of another loop.
+    Tuned,
+    /// The loop sent an event.
+    Sent,
+
     // State of monitoring.
     /// Every metric has a value.
     Watching,

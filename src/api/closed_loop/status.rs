@@ -37,6 +37,15 @@ pub struct ClosedLoopStatus {
 pub struct LoopSummary {
     /// Kind and name of the target, such as `Deployment/web`.
     pub target: String,
+    /// The alarms that stand, such as `High cpu,Low memory`; `none`, or unset before the first sample.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alarms: Option<String>,
+    /// The last action, such as `replicas 3 → 4`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<String>,
+    /// When the last action was done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub acted_at: Option<MicroTime>,
     /// The last decision in words, such as `React to cpu`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decision: Option<String>,

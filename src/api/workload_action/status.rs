@@ -67,6 +67,9 @@ pub struct Summary {
     pub to: Option<String>,
     /// Replicas done of replicas requested, such as `1/3`.
     pub done: String,
+    /// Time from the admission to the end, such as `2m13s`; unset before the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub took: Option<String>,
 }
 
 /// The chosen nodes and pods, with the other candidates.

@@ -24,6 +24,7 @@ use crate::api::decision::{Decision, DecisionStatus};
 use crate::api::execution::{Claim, Execution, ExecutionStatus};
 use crate::api::marks;
 use crate::controllers::outbound::OutboundClient;
+use crate::logic::closed_loop::acted;
 use crate::logic::closed_loop::execution::{
     EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, Sent, TargetState, after_effect, next_step,
 };
@@ -85,6 +86,14 @@ struct Owned {
 }
 
 impl Owned {
+    /// What a decision that was carried out changed, and which alarm it serves.
+    fn done(&self, status: &ExecutionStatus) -> Option<String> {
+        let decision = self.decision_status()?;
+        let change = acted::change(status, decision)?;
+        let cause = acted::cause(status, decision, &self.parent.spec.metrics);
+        Some(cause.map_or_else(|| change.clone(), |cause| format!("{change}: {cause}")))
+    }
+
     /// The loop's Decision, as last written.
     fn decision_status(&self) -> Option<&DecisionStatus> {
         self.decision.as_ref()?.status.as_ref()
@@ -218,7 +227,9 @@ impl ExecutionController {
         let id = owned.execution.id();
         let write = self.ctx.writer.replace_status::<Execution>(marks::EXECUTION_STATUS_MANAGER, &id, status);
         self.ctx.write_own::<Execution, Execution>("RecordExecution", &*owned.execution, write).await?;
-        let Some(event) = events::transition_event(&owned.status(), status) else { return Ok(()) };
+        let Some(event) = events::transition_event(&owned.status(), status, || owned.done(status)) else {
+            return Ok(());
+        };
         let now = self.ctx.now();
         let rests = |last: Timestamp| now.duration_since(last) < EVENTS;
         if event.warning || !memory.last_event_at.is_some_and(rests) {

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use thiserror::Error;
 
 use crate::api::scalars::{DurationText, Number};
-use crate::logic::closed_loop::duration;
+use crate::logic::duration;
 use crate::logic::quantity;
 
 /// The longest time between two writes of a status that does not change. The writes show that the loop is alive.

@@ -16,7 +16,8 @@
 //! | `validate/` | whether the loop may act: its spec, conflicts with others on the target, chains of loops |
 //! | `children` | the specs of the loop's three children |
 //! | `proposal` | what an approval names |
-//! | `common`, `conditions`, `duration`, `rung` | helpers that several folders use |
+//! | `acted` | texts about an action that was done |
+//! | `common`, `conditions`, `rung` | helpers that several folders use |
 //!
 //! No two of these folders use each other in both directions, and neither do two files of one folder; `tests/rooms.rs`
 //! checks it.
@@ -33,10 +34,10 @@
 //! - *Dwell*: the least time between two actions. *Budget*: the most actions in a period.
 //! - *Claim*: the record of an action in the status of an Execution, written before the action is carried out.
 
+pub mod acted;
 pub mod children;
 pub mod common;
 pub mod decision;
-pub mod duration;
 pub mod execution;
 pub mod explain;
 pub mod monitoring;

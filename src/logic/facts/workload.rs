@@ -155,6 +155,8 @@ pub struct BudgetFact {
     pub allowed: i32,
     /// Number of healthy pods, as counted by its controller.
     pub healthy: i32,
+    /// Number of pods that must stay healthy, as computed by its controller.
+    pub required: i32,
     /// Number of all pods, as counted by its controller. None for a percentage or `maxUnavailable`, where the controller counts
     /// the workloads' replicas instead.
     pub pods: Option<i32>,
@@ -183,6 +185,7 @@ impl From<PodDisruptionBudget> for BudgetFact {
             selector: budget.spec.as_ref().and_then(|spec| spec.selector.as_ref()).map(Selector::from),
             allowed: status.filter(|_| current).map_or(0, |status| status.disruptions_allowed),
             healthy: status.map_or(0, |status| status.current_healthy),
+            required: status.map_or(0, |status| status.desired_healthy),
             pods: status.filter(|_| absolute).map(|status| status.expected_pods),
             granted: status
                 .iter()

@@ -118,7 +118,10 @@ impl<'a> View<'a> {
         let budget = budgets.find(|budget| budget.allowed < 1 && victim.is_ready())?;
         let name = &budget.id.key.name;
         let message = self.unused_grant(budget).unwrap_or_else(|| {
-            format!("PodDisruptionBudget {name} allows no eviction now; it needs more Ready replicas")
+            let BudgetFact { allowed, healthy, required, .. } = budget;
+            format!(
+                "PodDisruptionBudget {name}: {allowed} disruptions allowed ({healthy} healthy, {required} required)"
+            )
         });
         Some((Reason::BudgetBlocked, message))
     }

@@ -4,7 +4,10 @@ use crate::api::reasons::Reason;
 use crate::api::workload_action::WorkloadActionStatus;
 use crate::api::workload_action::status::{PodOnNode, Slot, Step, Summary};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
 use crate::logic::conditions::{self, Health, Stamp};
+use crate::logic::duration;
 
 use super::context::{PlanContext, Verb};
 use super::place::{source_words, target_words};
@@ -16,7 +19,7 @@ pub type ActionHealth = Health<Reason>;
 /// The status with these conditions and the summary of its slots.
 pub fn status(ctx: &PlanContext, mut status: WorkloadActionStatus, health: &ActionHealth) -> WorkloadActionStatus {
     status.observed_generation = Some(ctx.generation());
-    status.summary = Some(summary(ctx, &status.slots));
+    status.summary = Some(summary(ctx, &status.slots, status.finished_at.as_ref()));
     let (old, stamp) = (&ctx.status.conditions, Stamp { generation: ctx.generation(), now: ctx.now });
     status.conditions = conditions::summary(old, health, stamp);
     if let Some(unkept) = ttl_not_honored(ctx) {
@@ -41,7 +44,7 @@ fn ttl_not_honored(ctx: &PlanContext) -> Option<String> {
 
 /// The summary of the action.
 #[must_use]
-pub fn summary(ctx: &PlanContext, slots: &[Slot]) -> Summary {
+pub fn summary(ctx: &PlanContext, slots: &[Slot], finished_at: Option<&Time>) -> Summary {
     let work = ctx.work;
     let named = match (work.workload, work.pod) {
         (_, Some(pod)) => Some(format!("Pod/{}", pod.name)),
@@ -65,7 +68,12 @@ pub fn summary(ctx: &PlanContext, slots: &[Slot]) -> Summary {
         from: nodes(|slot| slot.victim.as_ref(), work.from.map(source_words)),
         to: nodes(|slot| slot.replacement.as_ref(), work.to.map(target_words)),
         done: format!("{done}/{}", work.count),
+        took: took(ctx.status.started_at.as_ref(), finished_at),
     }
+}
+
+fn took(started: Option<&Time>, finished: Option<&Time>) -> Option<String> {
+    started.zip(finished).map(|(started, finished)| duration::show(finished.0.duration_since(started.0)))
 }
 
 /// A slot as text: what it does, its step and its message.

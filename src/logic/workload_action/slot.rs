@@ -213,7 +213,10 @@ impl View<'_> {
         if !self.overdue(step, NOTABLE).unwrap_or(false) {
             return self.hold(step, None, None, self.deadline(step, timeout.min(NOTABLE)));
         }
-        self.hold(step, Some(reason), Some(message), self.deadline(step, timeout))
+        let deadline = self.deadline(step, timeout);
+        let undone = deadline.filter(|_| self.can_go_back() || self.slot.break_first);
+        let until = undone.map(|until| format!("; tried until {}, then undone", until.strftime("%H:%M:%S UTC")));
+        self.hold(step, Some(reason), Some(message + &until.unwrap_or_default()), deadline)
     }
 
     /// The slot with the observed uid of its new pod.

@@ -139,6 +139,7 @@ impl AsFact for Budget {
             selector: Some(selector(&self.selector)),
             allowed: if current { self.status.allowed } else { 0 },
             healthy: self.status.healthy,
+            required: self.status.desired,
             pods: None,
             granted: self.status.disrupted.iter().map(|(pod, at)| (pod.clone(), time(*at))).collect(),
         }

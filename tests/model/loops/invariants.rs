@@ -8,7 +8,7 @@ use ganglion::api::execution::{Claim, Execution, ExecutionState};
 use ganglion::api::monitoring::MonitoringStatus;
 use ganglion::logic::closed_loop::decision::Executor;
 use ganglion::logic::closed_loop::decision::settlement;
-use ganglion::logic::closed_loop::duration;
+use ganglion::logic::duration;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 

@@ -131,6 +131,7 @@ fn words(reason: LoopReason) -> Option<&'static str> {
     Some(match reason {
         R::Running | R::Paused | R::DryRun | R::Proposed | R::AwaitsApproval => return None,
         R::Served | R::Done | R::Idle | R::Watching => return None,
+        R::Scaled | R::Resized | R::Patched | R::ActionSucceeded | R::Tuned | R::Sent => return None,
         R::Starting | R::NoExecutor | R::NotParsed => "Wait a moment. If nothing changes, check the operator:",
         R::SpecInvalid | R::NotSupported | R::Circle | R::TooDeep => "Change the named field:",
         R::TimescaleOverlap => "Raise spec.interval:",

@@ -12,12 +12,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use super::chain::{self, ChainError, LoopLink};
 use super::conflict::{self, Claimant, Conflict};
 use super::{names, support};
+use crate::api::closed_loop::metric::Metric;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::closed_loop::status::{Effective, LoopSummary};
 use crate::api::closed_loop::{ClosedLoopSpec, ClosedLoopStatus, LoopMode};
 use crate::api::decision::DecisionStatus;
 use crate::api::execution::{ExecutionState, ExecutionStatus};
 use crate::api::monitoring::MonitoringStatus;
+use crate::logic::closed_loop::acted;
 use crate::logic::closed_loop::children::{Children, children};
 use crate::logic::closed_loop::common::FieldError;
 use crate::logic::closed_loop::decision::DecisionRules;
@@ -190,10 +192,27 @@ pub fn status(
             target: format!("{}/{}", target.kind, target.name),
             decision: hops.decision.and_then(|decision| decision.message.clone()),
             decided_at: hops.decision.and_then(|decision| decision.chosen.as_ref()).map(|chosen| chosen.at.clone()),
+            ..last_action(case, hops)
         }),
         effective: Some(assessment.effective.clone()),
         tuning: Vec::new(),
     }
+}
+
+/// The standing alarms, and the last action that was done, for the columns.
+fn last_action(case: &AssessmentInput, hops: ChildStatuses) -> LoopSummary {
+    let before = case.status.summary.clone().unwrap_or_default();
+    let alarms = hops.monitoring.filter(|monitoring| monitoring.tag.is_some()).map(|monitoring| {
+        let words: Vec<String> =
+            monitoring.alarms.iter().map(|alarm| format!("{} {}", alarm.side, alarm.metric)).collect();
+        if words.is_empty() { "none".to_owned() } else { words.join(",") }
+    });
+    let change = hops
+        .execution
+        .zip(hops.decision)
+        .and_then(|(execution, decision)| Some((acted::change(execution, decision)?, execution.since.clone())));
+    let (action, acted_at) = change.map_or((before.action, before.acted_at), |(text, at)| (Some(text), at));
+    LoopSummary { alarms, action, acted_at, ..LoopSummary::default() }
 }
 
 fn health(case: &AssessmentInput, assessment: &Assessment, hops: ChildStatuses) -> Health<LoopReason> {
@@ -241,10 +260,15 @@ fn health(case: &AssessmentInput, assessment: &Assessment, hops: ChildStatuses) 
 
 /// Why there is no value yet, and how to push a sample if samples are pushed.
 fn no_sample_message(case: &AssessmentInput, message: &str) -> String {
-    if case.spec.metrics.iter().all(|metric| metric.source.push.is_none()) {
-        return message.to_owned();
+    let key = |metric: &Metric| {
+        let push = metric.source.push.as_ref()?;
+        Some(format!("{}=NUMBER", push.key.as_deref().unwrap_or(&metric.name)))
+    };
+    let pushed: Vec<String> = case.spec.metrics.iter().filter_map(key).collect();
+    match pushed.as_slice() {
+        [] => message.to_owned(),
+        pushed => format!("waiting for the first sample: ganglion push {} {}", case.name, pushed.join(" ")),
     }
-    format!("{message}; samples are pushed: write spec.sample of Monitoring {}, by server-side apply", case.name)
 }
 
 /// The reason of a condition that a hop wrote.

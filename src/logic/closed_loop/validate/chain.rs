@@ -6,6 +6,7 @@ use jiff::SignedDuration;
 
 use crate::api::closed_loop::ClosedLoopSpec;
 use crate::logic::closed_loop::common::{FieldError, duration};
+use crate::logic::duration::show;
 
 /// The most loops in a chain.
 pub const MAX_DEPTH: usize = 3;
@@ -99,9 +100,9 @@ pub fn overlap(name: &str, loops: &BTreeMap<String, LoopLink>) -> Option<String>
     let least = fast.dwell.saturating_add(fast.settle).saturating_mul(SLOWER);
     (slow.interval < least).then(|| {
         format!(
-            "interval {}s is under {SLOWER} times the dwell and settle of {below}, {}s: it would judge before effects are visible",
-            slow.interval.as_secs(),
-            least.as_secs()
+            "interval is {}; must be at least {} ({SLOWER} × (dwell + settle) of {below}): it would judge before effects are visible",
+            show(slow.interval),
+            show(least)
         )
     })
 }

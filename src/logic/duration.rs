@@ -1,4 +1,4 @@
-//! Parses durations in the format of Go: `15s`, `1h30m`, `0.5s`. Integer nanoseconds, no floats.
+//! Durations in the format of Go: `15s`, `1h30m`, `0.5s`. Integer nanoseconds, no floats.
 
 use jiff::SignedDuration;
 use thiserror::Error;
@@ -48,6 +48,19 @@ pub fn parse(text: &str) -> Result<SignedDuration, DurationError> {
     Ok(SignedDuration::new(seconds, rest))
 }
 
+/// A duration as text, in whole seconds rounded down: `45s`, `2m13s`, `1h`, `26h5m`. Seconds are left out from an hour on.
+#[must_use]
+pub fn show(duration: SignedDuration) -> String {
+    let seconds = duration.as_secs().max(0);
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    let part = |number: i64, unit: &str| if number > 0 { format!("{number}{unit}") } else { String::new() };
+    match (hours, minutes) {
+        (0, 0) => format!("{seconds}s"),
+        (0, minutes) => format!("{minutes}m{}", part(seconds, "s")),
+        (hours, minutes) => format!("{hours}h{}", part(minutes, "m")),
+    }
+}
+
 fn unit_nanos(unit: &str) -> Option<i128> {
     match unit {
         "ns" => Some(1),
@@ -77,6 +90,18 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+
+    #[rstest]
+    #[case(0, "0s")]
+    #[case(-5, "0s")]
+    #[case(59, "59s")]
+    #[case(60, "1m")]
+    #[case(133, "2m13s")]
+    #[case(3600, "1h")]
+    #[case(93_901, "26h5m")]
+    fn is_shown_in_its_largest_units(#[case] seconds: i64, #[case] text: &str) {
+        assert_eq!(show(SignedDuration::from_secs(seconds)), text);
+    }
 
     #[rstest]
     #[case("0s", 0)]
