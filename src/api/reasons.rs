@@ -95,6 +95,8 @@ reasons! {
     BudgetBlocked,
 
     // Refused before any effect.
+    /// A field has a value that cannot be read; the message names the field.
+    InvalidObject,
     /// A member of the spec, or a kind of workload, that this version does not handle.
     NotSupported,
     /// An expression that does not parse, or names something unknown.

@@ -17,6 +17,8 @@ reasons! {
     Paused,
     /// The children are being created.
     Starting,
+    /// A field has a value that cannot be read; the message names the field.
+    InvalidObject,
     /// A field of the spec is invalid; the message names the field and what is valid.
     SpecInvalid,
     /// A field of the spec needs a feature that this version does not have; the message names it.
