@@ -62,7 +62,7 @@ pub fn summary<R: AsRef<str>>(old: &[Condition], health: &Health<R>, stamp: Stam
 #[must_use]
 pub fn invalid(old: &[Condition], reason: &str, error: &str, stamp: Stamp) -> Vec<Condition> {
     let message = format!(
-        "{error}; nothing is done until it is correct: change the field, or delete the object and apply it again"
+        "{error}; correct the field, or delete the object and apply it again; changes have no effect until then"
     );
     let others = old.iter().filter(|one| !matches!(one.type_.as_str(), "Ready" | "Reconciling" | "Stalled"));
     let mut conditions = summary(old, &Health::Stalled(reason, message), stamp);
