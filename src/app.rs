@@ -250,7 +250,10 @@ impl Term<'_> {
         // Open before queueing all objects, so that none in between is missed.
         let queue = parts.store.queue::<C::Kind>();
         queue.open();
-        queue.add(parts.store.read(|world| C::Kind::table(world).keys().cloned().collect::<Vec<_>>()));
+        queue.add(parts.store.read(|world| {
+            let table = C::Kind::table(world);
+            table.keys().chain(table.unreadable().keys()).cloned().collect::<Vec<_>>()
+        }));
         let run = Run { concurrency, metrics: parts.metrics.clone(), stop: parts.stop.clone() };
         self.tasks.spawn(run_controller(Arc::clone(&controller), queue, run));
         controller

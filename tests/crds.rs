@@ -1,4 +1,18 @@
-//! The manifests in `crds/` are what the types say: drift fails here, not at a user's.
+//! The manifests in `crds/` are what the types say: drift fails here, not at a user's. And the types read whatever the schemas
+//! let through.
+
+mod schema;
+
+use std::collections::BTreeSet;
+
+use ganglion::api::{closed_loop, decision, execution, monitoring, receipt, workload_action};
+use proptest::strategy::{Strategy, ValueTree};
+use proptest::test_runner::TestRunner;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+/// Objects of each kind that are tried.
+const OBJECTS: usize = 300;
 
 #[test]
 fn the_manifests_are_what_the_types_say() {
@@ -24,7 +38,7 @@ fn the_manifests_are_what_the_types_say() {
 }
 
 /// What of a spec has no maximum: lists, maps and strings, by their path.
-fn unbounded(schema: &serde_json::Value, path: &str, found: &mut Vec<String>) {
+fn unbounded(schema: &Value, path: &str, found: &mut Vec<String>) {
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
         unbounded(field, &format!("{path}.{name}"), found);
     }
@@ -47,7 +61,7 @@ fn unbounded(schema: &serde_json::Value, path: &str, found: &mut Vec<String>) {
 #[test]
 fn everything_that_users_write_is_bounded() {
     for crd in ganglion::api::all() {
-        let crd = serde_json::to_value(crd).unwrap();
+        let crd = json!(crd);
         let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
         let mut found = Vec::new();
         unbounded(spec, "", &mut found);
@@ -61,4 +75,41 @@ fn each_file_is_named_after_its_kind() {
         assert!(name.ends_with(".ganglion.dev.yaml"), "{name}");
         assert!(text.contains(&format!("name: {}", name.trim_end_matches(".yaml"))), "{name}");
     }
+}
+
+fn parse<K: DeserializeOwned>(object: &Value) -> Result<(), String> {
+    let text = object.to_string();
+    let read = serde_path_to_error::deserialize::<_, K>(&mut serde_json::Deserializer::from_str(&text));
+    read.map(drop).map_err(|error| error.to_string())
+}
+
+/// An object that the API server accepts and the operator cannot read would get no status.
+#[test]
+fn every_spec_that_the_schema_accepts_can_be_read() {
+    let mut found = BTreeSet::new();
+    for crd in ganglion::api::all() {
+        let kind = crd.spec.names.kind.as_str();
+        let parse = match kind {
+            "WorkloadAction" => parse::<workload_action::WorkloadAction>,
+            "WorkloadActionReceipt" => parse::<receipt::WorkloadActionReceipt>,
+            "ClosedLoop" => parse::<closed_loop::ClosedLoop>,
+            "Monitoring" => parse::<monitoring::Monitoring>,
+            "Decision" => parse::<decision::Decision>,
+            "Execution" => parse::<execution::Execution>,
+            other => panic!("kind {other} is missing here"),
+        };
+        let schema = json!(crd.spec.versions[0].schema.as_ref().unwrap().open_api_v3_schema);
+        let specs = schema::accepted(&schema["properties"]["spec"]);
+        let mut runner = TestRunner::deterministic();
+        for _ in 0..OBJECTS {
+            let spec = specs.new_tree(&mut runner).unwrap().current();
+            let object = json!({"metadata": {"name": "one"}, "spec": spec});
+            found.extend(
+                parse(&object)
+                    .err()
+                    .map(|error| format!("{kind} {}", error.split(" at line").next().unwrap_or_default())),
+            );
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
 }

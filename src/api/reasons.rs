@@ -101,6 +101,8 @@ reasons! {
     BudgetBlocked,
 
     // Refused before any effect.
+    /// A field has a value that cannot be read; the message names the field.
+    InvalidObject,
     /// A member of the spec, or a kind of workload, that this version does not handle.
     NotSupported,
     /// An expression that does not parse, or names something unknown.
@@ -209,6 +211,7 @@ impl Reason {
             Self::ReplicasNotReady => "Wait until the replicas of the set are Ready, or repair them.",
             Self::BudgetBlocked => "Wait until the PodDisruptionBudget allows a disruption, or change the budget.",
             Self::NotSupported => "Apply a new action without what the message names.",
+            Self::InvalidObject => "Delete the object and apply it again with what the message names put right.",
             Self::ExpressionInvalid => "Apply a new action with a valid expression in where.",
             Self::WorkloadNotFound => "Check kind, name and namespace of the workload, then apply a new action.",
             Self::PodNotFound => "Apply a new action that names a running pod.",

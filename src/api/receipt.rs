@@ -4,6 +4,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
+use super::scalars::TIME_PATTERN;
+
 /// Proof that a WorkloadAction was started. It has no owner, so it remains when the action is deleted or pruned: an
 /// action that is applied again finds it and ends as AlreadyExecuted without any effect. Delete the receipt to run the
 /// action again.
@@ -36,6 +38,7 @@ pub struct WorkloadActionReceiptSpec {
     #[schemars(length(max = 64))]
     pub spec_hash: String,
     /// When the action was about to have its first effect.
+    #[schemars(extend("pattern" = TIME_PATTERN))]
     pub executed_at: Time,
     /// Failed if the action did not fully succeed. Unset: it succeeded, or still runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]

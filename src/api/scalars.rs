@@ -7,6 +7,9 @@ use std::borrow::Cow;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
+/// Pattern of a time. The API server takes any offset for a `date-time`, and we could not read `+99:99`.
+pub const TIME_PATTERN: &str = "^[12][0-9]{3}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\\.[0-9]{1,9})?([Zz]|[+-](0[0-9]|1[0-4]):[0-5][0-9])$";
+
 /// A number such as `5`, `1.25`, `-3` or `512Mi`, as a string: a plain decimal or a Kubernetes quantity.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[serde(transparent)]

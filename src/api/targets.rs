@@ -44,8 +44,8 @@ pub struct NodeSource {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 16))]
     pub node_selector: Option<BTreeMap<String, String>>,
-    /// Only replicas on nodes for which this CEL expression is true, such as `node.memory.utilization > 0.8`. At most 512
-    /// characters. Default: any node.
+    /// Only replicas on nodes for which this CEL expression is true, such as `node.memory.requestedShare > 0.8`: more
+    /// than 80 % of its allocatable memory is requested. At most 512 characters. Default: any node.
     #[serde(default, rename = "where", skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     pub condition: Option<String>,
@@ -67,7 +67,7 @@ pub struct Target {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 16))]
     pub node_selector: Option<BTreeMap<String, String>>,
-    /// Only nodes for which this CEL expression is true, such as `node.pods < 3 && node.memory.utilization < 0.5`. At most 512
+    /// Only nodes for which this CEL expression is true, such as `node.pods < 3 && node.memory.requestedShare < 0.5`. At most 512
     /// characters. Default: any node.
     #[serde(default, rename = "where", skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]

@@ -9,6 +9,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::scalars::TIME_PATTERN;
 use super::targets::{NodeSource, PodRef, Target, WorkloadRef};
 pub use status::WorkloadActionStatus;
 
@@ -118,6 +119,7 @@ pub struct WorkloadActionSpec {
     pub run_policy: RunPolicy,
     /// An action that was not admitted by this time (RFC 3339) expires. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = TIME_PATTERN))]
     pub not_after: Option<Time>,
     /// Seconds from the action's end to its deletion, 0 to 31536000. Ignored, with condition TTLHonored=False, on
     /// objects with labels or annotations of Argo CD, Flux, Helm, Fleet, Config Sync or kapp, the label

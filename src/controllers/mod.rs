@@ -4,6 +4,7 @@
 pub mod closed_loop;
 pub mod decision;
 pub mod execution;
+mod invalid;
 pub mod monitoring;
 pub mod outbound;
 mod status_cache;

@@ -58,6 +58,18 @@ pub fn summary<R: AsRef<str>>(old: &[Condition], health: &Health<R>, stamp: Stam
     }
 }
 
+/// The conditions of an object that does not parse: stalled; those outside the summary stay.
+#[must_use]
+pub fn invalid(old: &[Condition], reason: &str, error: &str, stamp: Stamp) -> Vec<Condition> {
+    let message = format!(
+        "{error}; correct the field, or delete the object and apply it again; changes have no effect until then"
+    );
+    let others = old.iter().filter(|one| !matches!(one.type_.as_str(), "Ready" | "Reconciling" | "Stalled"));
+    let mut conditions = summary(old, &Health::Stalled(reason, message), stamp);
+    conditions.extend(others.cloned());
+    conditions
+}
+
 /// A condition. It keeps the transition time of the old condition if the status is the same.
 #[must_use]
 pub fn condition(old: &[Condition], kind: &str, status: &str, reason: &str, message: &str, stamp: Stamp) -> Condition {

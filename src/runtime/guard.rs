@@ -10,22 +10,20 @@ use kube::Resource;
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
-/// The object, or its metadata and a parse error.
+use crate::logic::world::Unreadable;
+
+/// The object, or what is known of it if it does not parse.
 #[derive(Clone, Debug)]
-pub struct Guard<K>(pub Result<K, Invalid>);
+pub struct Guard<K>(pub Result<K, Unreadable>);
 
-/// An object that does not parse.
-#[derive(Clone, Debug)]
-pub struct Invalid {
-    pub error: String,
-    metadata: ObjectMeta,
-}
-
-/// The metadata that every object has.
+/// The members that every object has.
 #[derive(Deserialize)]
 struct Head {
     metadata: ObjectMeta,
+    #[serde(default)]
+    status: Map<String, Value>,
 }
 
 impl<'de, K: DeserializeOwned + Resource> Deserialize<'de> for Guard<K> {
@@ -33,12 +31,20 @@ impl<'de, K: DeserializeOwned + Resource> Deserialize<'de> for Guard<K> {
         let text = Box::<RawValue>::deserialize(deserializer)?;
         match serde_json::from_str::<K>(text.get()) {
             Ok(object) => Ok(Self(Ok(object))),
-            Err(error) => {
-                let Head { metadata } = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
-                Ok(Self(Err(Invalid { error: error.to_string(), metadata })))
-            }
+            Err(error) => unreadable::<K>(text.get(), &error).map(|object| Self(Err(object))).map_err(D::Error::custom),
         }
     }
+}
+
+fn unreadable<K: DeserializeOwned>(text: &str, error: &serde_json::Error) -> serde_json::Result<Unreadable> {
+    let Head { mut metadata, status } = serde_json::from_str(text)?;
+    metadata.managed_fields = None;
+    // Parsed once more for the path, which costs time.
+    let path = serde_path_to_error::deserialize::<_, K>(&mut serde_json::Deserializer::from_str(text)).err();
+    let error = path.map_or_else(|| error.to_string(), |error| error.to_string());
+    // The position is that in the text on the wire, which nobody sees.
+    let error = error.split(" at line ").next().unwrap_or_default().to_owned();
+    Ok(Unreadable { metadata, error, status })
 }
 
 impl<K: Resource> Resource for Guard<K> {
@@ -58,10 +64,10 @@ impl<K: Resource> Resource for Guard<K> {
         K::plural(dt)
     }
     fn meta(&self) -> &ObjectMeta {
-        self.0.as_ref().map_or_else(|invalid| &invalid.metadata, K::meta)
+        self.0.as_ref().map_or_else(|object| &object.metadata, K::meta)
     }
     fn meta_mut(&mut self) -> &mut ObjectMeta {
-        self.0.as_mut().map_or_else(|invalid| &mut invalid.metadata, K::meta_mut)
+        self.0.as_mut().map_or_else(|object| &mut object.metadata, K::meta_mut)
     }
 }
 
@@ -85,10 +91,14 @@ mod tests {
         one
     }
 
+    fn spec(executed_at: &str) -> serde_json::Value {
+        json!({"actionName": "a", "actionUid": "u", "specHash": "h", "executedAt": executed_at})
+    }
+
     #[test]
-    fn what_does_not_parse_still_has_a_name() {
-        let good = json!({"actionName": "a", "actionUid": "u", "specHash": "h", "executedAt": "2026-01-01T00:00:00Z"});
-        assert!(event(good).0.is_ok());
-        assert!(event(json!({"actionName": 1})).0.is_err());
+    fn what_does_not_parse_still_has_a_name_and_the_field_is_known() {
+        assert!(event(spec("2026-01-01T00:00:00Z")).0.is_ok());
+        let odd = event(spec("2026-01-01T00:00:00+99:99")).0.unwrap_err();
+        assert!(odd.error.starts_with("spec.executedAt: ") && !odd.error.contains("column"), "{}", odd.error);
     }
 }

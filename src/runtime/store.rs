@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::queue::Queue;
 use crate::logic::facts::{Identity, Key};
-use crate::logic::world::{Fact, Indexed, Listing, Origin, Requeue, World};
+use crate::logic::world::{Fact, Indexed, Listing, Origin, Requeue, Unreadable, World};
 
 /// The shared state. Cheap to clone.
 #[derive(Clone, Default)]
@@ -35,6 +35,11 @@ impl Store {
     /// Stores an object and requeues the objects that the change concerns.
     pub fn apply<F: Indexed>(&self, fact: F, origin: Origin) {
         self.requeue(self.write(|world| world.apply(fact, origin)));
+    }
+
+    /// Stores an object that does not parse and requeues it.
+    pub fn put_unreadable<F: Indexed>(&self, object: Unreadable) {
+        self.requeue(self.write(|world| world.put_unreadable::<F>(object)));
     }
 
     /// Removes an object and requeues the objects that this concerns.

@@ -29,3 +29,4 @@ mod scenes;
 mod senders;
 mod stalled;
 mod storms;
+mod unreadable;

@@ -87,7 +87,7 @@ fn a_target_is_chosen_by_labels_and_by_load() {
         ensure!(refused(full), "the plan does not say why not {full}: {plan:?}");
 
         let scene = scene.again(world);
-        let to = json!({"where": "node.pods < 1 && !('disk' in node.labels) && node.cpu.utilization < 0.5 && node.ready",
+        let to = json!({"where": "node.pods < 1 && !('disk' in node.labels) && node.cpu.requestedShare < 0.5 && node.ready",
             "nodeSelector": {testkit::world::nodes::OWN: world.ns}});
         world.act("by-load", move_from("web", json!({"nodeSelector": {"disk": "ssd"}}), to)).await?;
         world.ends("by-load", DONE).await?;

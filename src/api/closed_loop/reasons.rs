@@ -17,6 +17,8 @@ reasons! {
     Paused,
     /// The children are being created.
     Starting,
+    /// A field has a value that cannot be read; the message names the field.
+    InvalidObject,
     /// A field of the spec is invalid; the message names the field and what is valid.
     SpecInvalid,
     /// The operator could not read a field of the spec at the moment; it tries again every few seconds.

@@ -20,6 +20,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use jiff::Timestamp;
 
 use crate::api::closed_loop::ClosedLoop;
+use crate::api::closed_loop::reasons::LoopReason;
+use crate::api::marks;
+use crate::controllers::invalid::{self, StatusWrite};
 use crate::logic::closed_loop::common::PARSE_AGAIN;
 use crate::logic::facts::Key;
 use crate::logic::world::loops::Family;
@@ -60,6 +63,13 @@ impl Controller for ClosedLoopController {
     const NAME: &'static str = "closed-loop";
 
     async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
+        let (reason, by) = (
+            LoopReason::InvalidObject.as_str(),
+            (marks::LOOP_STATUS_MANAGER, StatusWrite::Apply { others: &["tuning"] }),
+        );
+        if let Some(done) = invalid::pass::<ClosedLoop>(&self.ctx, &key, reason, by).await {
+            return done;
+        }
         let mut memory = self.memory.loops().remove(&key).unwrap_or_default();
         let alive = |family: &Family| family.parent.metadata.deletion_timestamp.is_none();
         let Some(family) = self.ctx.store.read(|world| world.family(&key)).filter(alive) else {

@@ -15,8 +15,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 
+use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::decision::{Decision, DecisionSpec, DecisionStatus};
 use crate::api::marks;
+use crate::controllers::invalid::{self, StatusWrite};
 use crate::controllers::status_cache::StatusCache;
 use crate::logic::closed_loop::common::{FieldError, PARSE_AGAIN};
 use crate::logic::closed_loop::decision::{Decided, DecisionInput, DecisionRules, Executor};
@@ -58,6 +60,10 @@ impl Controller for DecisionController {
     const NAME: &'static str = "decision";
 
     async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
+        let (reason, by) = (LoopReason::InvalidObject.as_str(), (marks::DECISION_STATUS_MANAGER, StatusWrite::Update));
+        if let Some(done) = invalid::pass::<Decision>(&self.ctx, &key, reason, by).await {
+            return done;
+        }
         let mut memory = self.memory.objects().remove(&key).unwrap_or_default();
         let Some(family) = self.ctx.store.read(|world| world.family(&key)).map(Family::own) else {
             return self.ctx.finish(Ok(None));

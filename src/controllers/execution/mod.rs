@@ -20,9 +20,11 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::api::closed_loop::ClosedLoop;
 use crate::api::closed_loop::action::Rung;
+use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::decision::{Decision, DecisionStatus};
 use crate::api::execution::{Claim, Execution, ExecutionStatus};
 use crate::api::marks;
+use crate::controllers::invalid::{self, StatusWrite};
 use crate::controllers::outbound::OutboundClient;
 use crate::logic::closed_loop::acted;
 use crate::logic::closed_loop::execution::{
@@ -109,6 +111,10 @@ impl Controller for ExecutionController {
     const NAME: &'static str = "execution";
 
     async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
+        let (reason, by) = (LoopReason::InvalidObject.as_str(), (marks::EXECUTION_STATUS_MANAGER, StatusWrite::Update));
+        if let Some(done) = invalid::pass::<Execution>(&self.ctx, &key, reason, by).await {
+            return done;
+        }
         let mut memory = self.memory.objects().remove(&key).unwrap_or_default();
         let done = self.carry_on(&key, &mut memory).await;
         if self.owned(&key).is_some() {

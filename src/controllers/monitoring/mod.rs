@@ -18,9 +18,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 
+use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::marks;
 use crate::api::monitoring::{Monitoring, MonitoringSpec, MonitoringStatus};
 use crate::api::sample::{Sample, Tag};
+use crate::controllers::invalid::{self, StatusWrite};
 use crate::controllers::outbound::OutboundClient;
 use crate::controllers::status_cache::StatusCache;
 use crate::logic::closed_loop::decision::{Executor, settlement};
@@ -75,6 +77,11 @@ impl Controller for MonitoringController {
     const NAME: &'static str = "monitoring";
 
     async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
+        let (reason, by) =
+            (LoopReason::InvalidObject.as_str(), (marks::MONITORING_STATUS_MANAGER, StatusWrite::Update));
+        if let Some(done) = invalid::pass::<Monitoring>(&self.ctx, &key, reason, by).await {
+            return done;
+        }
         let mut memory = self.memory.objects().remove(&key).unwrap_or_default();
         let alive = |family: &Family| family.parent.metadata.deletion_timestamp.is_none();
         let family = self.ctx.store.read(|world| world.family(&key)).map(Family::own).filter(alive);

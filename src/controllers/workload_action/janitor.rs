@@ -5,14 +5,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tracing::{info, warn};
+use tracing::info;
 
 use super::{WorkloadActionController, act};
-use crate::api::workload_action::WorkloadAction;
-use crate::logic::facts::ReceiptFact;
 use crate::logic::workload_action::effect::Effect;
 use crate::logic::workload_action::janitor::Leftovers;
-use crate::logic::world::World;
 use crate::metrics::ReasonLabel;
 
 /// Time between two rounds while nothing is left over.
@@ -37,11 +34,6 @@ pub struct Janitor(Leftovers);
 impl Janitor {
     /// One round; returns the time until the next.
     pub async fn round(&mut self, controller: &WorkloadActionController) -> Duration {
-        // An action that does not parse may have any slot, so no object is known to be a leftover.
-        if controller.ctx.store.read(has_unreadable) {
-            warn!("janitor paused: an action or receipt does not parse");
-            return ROUND;
-        }
         let now = controller.ctx.now();
         let (effects, again) = controller.ctx.store.read(|world| self.0.sweep(world, now));
         for effect in effects {
@@ -53,11 +45,6 @@ impl Janitor {
         let until = again.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO));
         until.map_or(ROUND, |until| until.clamp(Duration::from_millis(100), ROUND))
     }
-}
-
-/// Whether an action or receipt does not parse.
-fn has_unreadable(world: &World) -> bool {
-    world.table::<WorkloadAction>().has_unreadable() || world.table::<ReceiptFact>().has_unreadable()
 }
 
 async fn clean(controller: &WorkloadActionController, effect: &Effect) {

@@ -17,8 +17,11 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use tracing::{debug, info};
 
+use crate::api::marks;
+use crate::api::reasons::Reason;
 use crate::api::workload_action::status::Slot;
 use crate::api::workload_action::{WorkloadAction, WorkloadActionStatus};
+use crate::controllers::invalid::{self, StatusWrite};
 use crate::logic::facts::Key;
 use crate::logic::workload_action::effect::{Effect, Next, Refusal, RefusalKind};
 use crate::logic::workload_action::{Limits, next, refused};
@@ -87,6 +90,10 @@ impl Controller for WorkloadActionController {
     const NAME: &'static str = "workload-action";
 
     async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
+        let (reason, by) = (Reason::InvalidObject.as_str(), (marks::STATUS_MANAGER, StatusWrite::Update));
+        if let Some(done) = invalid::pass::<WorkloadAction>(&self.ctx, &key, reason, by).await {
+            return done;
+        }
         let mut failures = Failures::default();
         self.look_up(&key).await?;
         let mut step = self.plan(&key);

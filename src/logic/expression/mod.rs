@@ -1,4 +1,4 @@
-//! Expressions of users: conditions on a node, such as `node.pods < 3 && node.memory.utilization < 0.5`, and scores of a metric,
+//! Expressions of users: conditions on a node, such as `node.pods < 3 && node.memory.requestedShare < 0.5`, and scores of a metric,
 //! such as `metric.excess * 2.0`.
 //!
 //! Owns bounds, parsing, checks and evaluation. The language is CEL without loops; no type of the cel crate leaves this folder.
@@ -13,7 +13,7 @@
 //! | `node.pods`, `node.podCapacity` | int | pods on the node, pods it allows |
 //! | `node.cpu.allocatable`, `node.cpu.requested` | int | millicores |
 //! | `node.memory.allocatable`, `node.memory.requested` | int | bytes |
-//! | `node.cpu.utilization`, `node.memory.utilization` | double | requested / allocatable; 1.0 when nothing is allocatable |
+//! | `node.cpu.requestedShare`, `node.memory.requestedShare` | double | requested / allocatable, not what is in use; 1.0 when nothing is allocatable |
 //!
 //! Operators: `&& || ! == != < <= > >= + - * / % ?: in [..]`; functions: `int`, `double`,
 //! `startsWith`, `endsWith`, `contains`, `has`. Types are checked when the text is parsed. Int and

@@ -1,5 +1,7 @@
 //! The names that an expression may use, and their values for a node.
 //!
+//! `requested` is what the pods of a node request. What they use needs another name, and a source that serves it.
+//!
 //! Owns the vocabulary and the reading of a [`NodeView`]. Must not know operators or syntax.
 
 use super::kind::Kind;
@@ -62,7 +64,7 @@ pub struct ResourceView {
 impl ResourceView {
     /// Requested over allocatable; 1.0 when nothing is allocatable, so that such a node looks full.
     #[must_use]
-    pub fn utilization(&self) -> f64 {
+    pub fn requested_share(&self) -> f64 {
         if self.allocatable <= 0 {
             return 1.0;
         }
@@ -80,10 +82,10 @@ pub(super) enum Field {
     PodCapacity,
     CpuAllocatable,
     CpuRequested,
-    CpuUtilization,
+    CpuRequestedShare,
     MemoryAllocatable,
     MemoryRequested,
-    MemoryUtilization,
+    MemoryRequestedShare,
 }
 
 /// A value an expression takes from the node.
@@ -120,10 +122,10 @@ const FIELDS: [(&str, Field); 11] = [
     ("node.podCapacity", Field::PodCapacity),
     ("node.cpu.allocatable", Field::CpuAllocatable),
     ("node.cpu.requested", Field::CpuRequested),
-    ("node.cpu.utilization", Field::CpuUtilization),
+    ("node.cpu.requestedShare", Field::CpuRequestedShare),
     ("node.memory.allocatable", Field::MemoryAllocatable),
     ("node.memory.requested", Field::MemoryRequested),
-    ("node.memory.utilization", Field::MemoryUtilization),
+    ("node.memory.requestedShare", Field::MemoryRequestedShare),
 ];
 
 /// The names that stand for labels or take a key.
@@ -184,7 +186,7 @@ impl Field {
             | Self::CpuRequested
             | Self::MemoryAllocatable
             | Self::MemoryRequested => Kind::Int,
-            Self::CpuUtilization | Self::MemoryUtilization => Kind::Double,
+            Self::CpuRequestedShare | Self::MemoryRequestedShare => Kind::Double,
         }
     }
 
@@ -199,10 +201,10 @@ impl Field {
             Self::PodCapacity => int(node.pods.capacity),
             Self::CpuAllocatable => int(node.cpu.allocatable),
             Self::CpuRequested => int(node.cpu.requested),
-            Self::CpuUtilization => CowVal::owned(CelDouble::from(node.cpu.utilization())),
+            Self::CpuRequestedShare => CowVal::owned(CelDouble::from(node.cpu.requested_share())),
             Self::MemoryAllocatable => int(node.memory.allocatable),
             Self::MemoryRequested => int(node.memory.requested),
-            Self::MemoryUtilization => CowVal::owned(CelDouble::from(node.memory.utilization())),
+            Self::MemoryRequestedShare => CowVal::owned(CelDouble::from(node.memory.requested_share())),
         }
     }
 }

@@ -7,6 +7,9 @@ use crate::api::workload_action::{RunPolicy, WorkloadAction};
 use crate::logic::digest::digest;
 use crate::logic::facts::Identity;
 
+/// The maximum of `count` in the schema.
+const MOST_SLOTS: i32 = 100;
+
 /// Spec members that may change while the action runs. They are not part of its identity.
 const MUTABLE: [&str; 4] = ["suspend", "abort", "timeouts", "ttlSecondsAfterFinished"];
 
@@ -50,6 +53,11 @@ pub fn receipt_name(action: &WorkloadAction) -> String {
 #[must_use]
 pub fn slot_id(action_uid: &str, index: i32) -> String {
     digest(&[action_uid, &index.to_string()], 16)
+}
+
+/// The ids of all slots that an action may have: one for each replica, at most as many as the schema allows for `count`.
+pub fn slot_ids(action_uid: &str) -> impl Iterator<Item = String> {
+    (0..MOST_SLOTS).map(move |index| slot_id(action_uid, index))
 }
 
 /// Name of a slot's new pod in one attempt: in the style of the ReplicaSet's own names, and deterministic, so that it

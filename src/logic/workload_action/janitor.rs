@@ -2,14 +2,15 @@
 //!
 //! Owns the decision. The controller carries it out, one object at a time, each with its uid as precondition.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use jiff::{SignedDuration, Timestamp};
 
 use super::effect::{Effect, PodChange, Scalable, ScalableKind};
+use super::identity::slot_ids;
 use crate::api::marks;
-use crate::logic::facts::Ledger;
-use crate::logic::facts::{Identity, Key, PodFact};
+use crate::api::workload_action::WorkloadAction;
+use crate::logic::facts::{Identity, Key, Ledger, PodFact};
 use crate::logic::world::World;
 
 /// How long an object must be without its action before it counts as a leftover. It covers an action that is deleted
@@ -27,8 +28,12 @@ impl Leftovers {
         let mut left = HashMap::new();
         let mut due: Vec<(Key, Effect)> = Vec::new();
         let mut look_again: Option<Timestamp> = None;
+        let mut hidden = HiddenSlots { world, by_namespace: HashMap::new() };
         let pods = orphans(world).map(|(pod, slot)| (pod.id.clone(), slot.to_owned(), cleanup(world, pod)));
         for (object, slot, cleanup) in pods.chain(ledgers(world)) {
+            if hidden.contain(&object.key.namespace, &slot) {
+                continue;
+            }
             let id = (object.uid, slot);
             let since = self.0.get(&id).copied().unwrap_or(now);
             let ripe = since.saturating_add(GRACE).unwrap_or(now);
@@ -42,6 +47,23 @@ impl Leftovers {
         self.0 = left;
         due.sort_by(|one, other| one.0.cmp(&other.0));
         (due.into_iter().map(|(_, effect)| effect).collect(), look_again)
+    }
+}
+
+/// The slots that actions which do not parse may have: their pods and ledgers may be in use.
+struct HiddenSlots<'a> {
+    world: &'a World,
+    by_namespace: HashMap<String, HashSet<String>>,
+}
+
+impl HiddenSlots<'_> {
+    fn contain(&mut self, namespace: &str, slot: &str) -> bool {
+        let unreadable = self.world.table::<WorkloadAction>().unreadable().values();
+        let slots = || {
+            let here = unreadable.filter(|action| action.metadata.namespace.as_deref() == Some(namespace));
+            here.flat_map(|action| slot_ids(&action.id().uid).collect::<Vec<_>>()).collect()
+        };
+        self.by_namespace.entry(namespace.to_owned()).or_insert_with(slots).contains(slot)
     }
 }
 
@@ -97,7 +119,8 @@ fn template_cost(set: &crate::logic::facts::SetFact) -> Option<String> {
 mod tests {
     use super::*;
     use crate::logic::facts::{Marks, Owner, ScaleFact, SetFact};
-    use crate::logic::world::Origin;
+    use crate::logic::world::{Origin, Unreadable};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
     fn pod(name: &str, role: &str, owned: bool) -> PodFact {
         PodFact {
@@ -156,6 +179,27 @@ mod tests {
     fn a_replacement_that_nobody_took_goes() {
         let all = swept(&world(vec![pod("one", marks::ROLE_REPLACEMENT, false)]));
         assert!(matches!(&all[..], [Effect::DeletePod { pod }] if pod.uid == "one"));
+    }
+
+    #[test]
+    fn an_action_that_does_not_parse_keeps_what_it_may_own_and_nothing_else() {
+        let marked = |name: &str, slot: String| {
+            let mut pod = pod(name, marks::ROLE_REPLACEMENT, false);
+            pod.marks.slot = Some(slot);
+            pod
+        };
+        let ids: Vec<String> = slot_ids("odd").collect();
+        let mut world = world(vec![marked("first", ids[0].clone()), marked("last", ids[99].clone())]);
+        world.apply(marked("other", "slot".into()), Origin::Watch);
+        let metadata = ObjectMeta {
+            namespace: Some("a".into()),
+            name: Some("odd".into()),
+            uid: Some("odd".into()),
+            ..ObjectMeta::default()
+        };
+        world.put_unreadable::<WorkloadAction>(Unreadable { metadata, ..Unreadable::default() });
+        let all = swept(&world);
+        assert!(matches!(&all[..], [Effect::DeletePod { pod }] if pod.uid == "other"), "{all:?}");
     }
 
     #[test]

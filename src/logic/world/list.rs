@@ -5,8 +5,9 @@
 //! Objects that our own requests changed in the meantime stay, and are read once the list is complete
 //! ([`Table::unconfirmed`](super::Table::unconfirmed)).
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 
+use super::Unreadable;
 use super::table::Fact;
 use crate::logic::facts::Key;
 
@@ -19,14 +20,14 @@ pub struct Listing<F> {
     pub(super) known: HashMap<Key, String>,
     /// uids of the objects that our own requests had found gone.
     pub(super) gone: HashMap<Key, String>,
-    pub(super) unreadable: BTreeSet<Key>,
+    pub(super) unreadable: Vec<Unreadable>,
     pub(super) facts: Vec<F>,
     listed: HashSet<Key>,
 }
 
 impl<F: Fact> Listing<F> {
     pub(super) fn new(namespace: Option<String>, known: HashMap<Key, String>, gone: HashMap<Key, String>) -> Self {
-        Self { namespace, known, gone, unreadable: BTreeSet::new(), facts: Vec::new(), listed: HashSet::new() }
+        Self { namespace, known, gone, unreadable: Vec::new(), facts: Vec::new(), listed: HashSet::new() }
     }
 
     /// Records an object of the list.
@@ -36,9 +37,9 @@ impl<F: Fact> Listing<F> {
     }
 
     /// Records an object of the list that does not parse.
-    pub fn add_unreadable(&mut self, key: Key) {
-        self.listed.insert(key.clone());
-        self.unreadable.insert(key);
+    pub fn add_unreadable(&mut self, object: Unreadable) {
+        self.listed.insert(object.id().key);
+        self.unreadable.push(object);
     }
 
     pub(super) fn has(&self, key: &Key) -> bool {

@@ -13,6 +13,7 @@
 //! | `tables` | the list of kinds |
 //! | `requeue` | which objects are requeued |
 //! | `cluster`, `autoscalers`, `actions`, `loops` | which objects a change of each kind requeues, and the queries of planners |
+//! | `unreadable` | what is known of an object that does not parse |
 //! | `index`, `slots`, `expressions` | data derived from WorkloadActions and pods |
 
 mod actions;
@@ -28,6 +29,7 @@ mod table;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod unreadable;
 
 use std::collections::HashMap;
 
@@ -43,6 +45,7 @@ use slots::Turns;
 pub use table::{Fact, Origin, Table};
 pub use tables::Stored;
 use tables::Tables;
+pub use unreadable::Unreadable;
 
 /// Everything that is known.
 #[derive(Debug, Default)]
@@ -98,6 +101,9 @@ impl World {
         for id in F::table_mut(self).vanished(&list) {
             requeue.extend(self.remove::<F>(&id));
         }
+        for object in list.unreadable {
+            requeue.extend(self.put_unreadable::<F>(object));
+        }
         for fact in list.facts {
             requeue.extend(self.apply(fact, Origin::Watch));
         }
@@ -110,9 +116,9 @@ impl World {
         F::table(self)
     }
 
-    /// The object's newest version does not parse.
-    pub fn unreadable<F: Stored>(&mut self, key: Key) {
-        F::table_mut(self).unreadable(key);
+    /// Takes in an object whose newest version does not parse, and returns the objects to requeue.
+    pub fn put_unreadable<F: Stored>(&mut self, object: Unreadable) -> Requeue {
+        F::table_mut(self).put_unreadable(object).map_or_else(Requeue::none, Requeue::one::<F>)
     }
 
     /// How many objects of each kind are known.

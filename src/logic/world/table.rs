@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
 
+use super::Unreadable;
 use super::list::Listing;
 use crate::logic::facts::{Identity, Key};
 
@@ -90,7 +91,7 @@ pub struct Table<T> {
     /// Objects whose version is known from our own requests and not yet reported by the watch.
     unconfirmed: BTreeSet<Key>,
     /// Objects whose newest version does not parse.
-    unreadable: BTreeSet<Key>,
+    unreadable: BTreeMap<Key, Arc<Unreadable>>,
 }
 
 impl<T> Default for Table<T> {
@@ -100,7 +101,7 @@ impl<T> Default for Table<T> {
             seen: HashMap::new(),
             gone: HashMap::new(),
             unconfirmed: BTreeSet::new(),
-            unreadable: BTreeSet::new(),
+            unreadable: BTreeMap::new(),
         }
     }
 }
@@ -138,14 +139,21 @@ impl<T: Fact> Table<T> {
         self.items.keys()
     }
 
-    /// Whether the newest version of any object does not parse.
-    pub fn has_unreadable(&self) -> bool {
-        !self.unreadable.is_empty()
+    /// The objects whose newest version does not parse, with their keys.
+    pub fn unreadable(&self) -> &BTreeMap<Key, Arc<Unreadable>> {
+        &self.unreadable
     }
 
-    /// Records that the newest version of the object does not parse. The last fact stays.
-    pub fn unreadable(&mut self, key: Key) {
-        self.unreadable.insert(key);
+    /// Records an object whose newest version does not parse. Its last fact stays. Returns its key, unless a newer version is known.
+    pub(super) fn put_unreadable(&mut self, object: Unreadable) -> Option<Key> {
+        let id = object.id();
+        let known = self.unreadable.get(&id.key).map(|known| known.id());
+        let fact = self.items.get(&id.key).map(|fact| fact.id());
+        if known.into_iter().chain(fact).any(|known| known.order() > id.order()) {
+            return None;
+        }
+        self.unreadable.insert(id.key.clone(), Arc::new(object));
+        Some(id.key)
     }
 
     /// The objects of one namespace, or of all, whose version is known only from our own requests. After a list the watch may never
@@ -168,8 +176,7 @@ impl<T: Fact> Table<T> {
     /// that have changed since stay, since the list may be older.
     pub(super) fn vanished(&mut self, list: &Listing<T>) -> Vec<Identity> {
         let within = |key: &Key| list.namespace.as_ref().is_none_or(|namespace| key.namespace == *namespace);
-        self.unreadable.retain(|key| !within(key));
-        self.unreadable.extend(list.unreadable.iter().cloned());
+        self.unreadable.retain(|key, _| !within(key));
         // The list is newer than those answers, so these objects cannot reappear.
         self.gone.retain(|key, gone| list.gone.get(key) != Some(&gone.uid));
         let unlisted = list.known.iter().filter(|(key, _)| !list.has(key));
@@ -202,10 +209,11 @@ impl<T: Fact> Table<T> {
             // The watch is past this version and the object is unknown, so the watch has reported its deletion.
             Origin::Own if old.is_none() && id.order() <= self.seen_in(&id.key.namespace) => return Change::None,
             Origin::Own => {}
-            Origin::Watch => {
-                self.see(&id.key.namespace, id.order());
-                self.unreadable.remove(&id.key);
-            }
+            Origin::Watch => self.see(&id.key.namespace, id.order()),
+        }
+        let is_read = |unreadable: &Arc<Unreadable>| origin == Origin::Watch || unreadable.id().order() < id.order();
+        if self.unreadable.get(&id.key).is_some_and(is_read) {
+            self.unreadable.remove(&id.key);
         }
         // This also covers another uid: an answer about a deleted object may arrive after the watch event of its successor.
         if old.as_ref().is_some_and(|old| old.id().order() > id.order()) {

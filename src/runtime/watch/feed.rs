@@ -18,7 +18,7 @@ use tracing::{debug, warn};
 use super::Watched;
 use super::ready::Awaited;
 use crate::logic::facts::{Identity, Key};
-use crate::logic::world::{Indexed, Listing, Origin};
+use crate::logic::world::{Indexed, Listing, Origin, Unreadable};
 use crate::metrics::{KindLabel, Metrics, WatchLabels};
 use crate::runtime::guard::Guard;
 use crate::runtime::store::Store;
@@ -149,7 +149,7 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
                 let Some(list) = &mut self.list else { return };
                 match read {
                     Ok(fact) => list.add(fact),
-                    Err(key) => list.add_unreadable(key),
+                    Err(object) => list.add_unreadable(*object),
                 }
             }
             Event::InitDone => {
@@ -164,21 +164,19 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
                 self.failures = 0;
                 match self.fact(object) {
                     Ok(fact) => self.store.apply(fact, Origin::Watch),
-                    Err(key) => self.store.write(|world| world.unreadable::<F>(key)),
+                    Err(object) => self.store.put_unreadable::<F>(*object),
                 }
             }
             Event::Delete(object) => self.store.remove::<F>(&Identity::from(object.meta())),
         }
     }
 
-    /// The fact of an object, or the key of one that does not parse.
-    fn fact(&self, object: Guard<K>) -> Result<F, Key> {
-        let key = Identity::from(object.meta()).key;
-        object.0.map(F::from).map_err(|invalid| {
-            let (ns, name, error) = (&key.namespace, &key.name, invalid.error);
-            warn!(kind = F::KIND, ns, name, error, "object does not parse");
+    /// The fact of an object, if it parses.
+    fn fact(&self, object: Guard<K>) -> Result<F, Box<Unreadable>> {
+        object.0.map(F::from).map_err(Box::new).inspect_err(|object| {
+            let Key { namespace, name } = object.id().key;
+            warn!(kind = F::KIND, ns = namespace, name, error = object.error, "object does not parse");
             self.metrics.unreadable.get_or_create(&KindLabel { kind: F::KIND }).inc();
-            key
         })
     }
 

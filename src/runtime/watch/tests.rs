@@ -135,7 +135,7 @@ impl Running {
     }
 
     fn has_unreadable(&self) -> bool {
-        self.store.read(|world| world.table::<WorkloadAction>().has_unreadable())
+        self.store.read(|world| !world.table::<WorkloadAction>().unreadable().is_empty())
     }
 
     fn is_ready(&self) -> bool {
@@ -351,6 +351,28 @@ async fn an_object_that_does_not_parse_stops_nobody_and_is_remembered() {
     running.server.says(ACTIONS, "DELETED", &odd);
     after(0.001).await;
     assert!(!running.has_unreadable());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_parse_is_remembered_while_lists_fail() {
+    let server = Server::default();
+    let mut odd = action("odd", 5);
+    odd["spec"] = json!({"priority": "high"});
+    server.lists(ACTIONS, vec![vec![odd.clone()], vec![action("go", 6)]], 9);
+    let running = start(server, &[]);
+    running.settled().await;
+    assert!(running.has_unreadable());
+    for codes in [[404; 3], [403; 3], [503; 3]] {
+        let gone = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 410,
+            "reason": "Expired", "message": "too old"});
+        running.server.fails(ACTIONS, &codes);
+        running.server.says(ACTIONS, "ERROR", &gone);
+        for _ in 0..40 {
+            after(0.05).await;
+            assert!(running.has_unreadable(), "no list succeeded: {:?}", running.server.asked(ACTIONS));
+        }
+        after(60.0).await;
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -116,6 +116,9 @@ fn merge<T: Held>(api: &mut Api, key: &Key, patch: &MetaPatch, more: impl FnOnce
         merge_labels(&mut meta.labels, &patch.labels);
         merge_labels(&mut meta.annotations, &patch.annotations);
         for owner in &patch.owner_references {
+            if let OwnerPatch::Delete { patch, .. } = owner {
+                assert_eq!(patch, "delete");
+            }
             let (OwnerPatch::Delete { uid, .. } | OwnerPatch::Set(OwnerReference { uid, .. })) = owner;
             meta.owners.retain(|there| there.uid != *uid);
             if let OwnerPatch::Set(owner) = owner {

@@ -9,7 +9,9 @@ use crate::api::receipt::WorkloadActionReceiptSpec;
 use crate::api::workload_action::status::SetRef;
 use crate::logic::facts::{Identity, ReplicaSet, SetFact};
 use crate::logic::workload_action::effect::{Claimable, NewReceipt, PodChange, RefusalKind, Scalable, ScalableKind};
+use crate::logic::world::Unreadable;
 use crate::runtime::error::Class;
+use crate::runtime::guard::Guard;
 use scripted::{action, ended, key, new_pod, pod_id, pod_json, scripted, status};
 
 const STATUS: &str = "PUT /apis/ganglion.dev/v1alpha1/namespaces/shop/workloadactions/go/status?fieldManager=ganglion%2Fworkload-action%2Fstatus&fieldValidation=Ignore";
@@ -276,6 +278,42 @@ async fn no_replacement_of_an_unknown_set_and_none_in_a_vanished_namespace() {
         api.knows(set());
     }
     assert_eq!(api.asked().len(), 1, "the first was not even sent");
+}
+
+#[tokio::test]
+async fn an_object_that_does_not_parse_is_told_so_once_and_nothing_else_is_done() {
+    let odd = |conditions: &Value| -> Unreadable {
+        let mut odd = action("1");
+        odd["spec"]["notAfter"] = json!("2026-12-01T00:00:00+99:99");
+        odd["status"] = json!({"conditions": conditions, "plan": {"later": 1}});
+        serde_json::from_str::<Guard<WorkloadAction>>(&odd.to_string()).unwrap().0.unwrap_err()
+    };
+    let other = json!({"type": "TTLHonored", "status": "False", "reason": "x", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let working = json!({"type": "Reconciling", "status": "True", "reason": "Queued", "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z"});
+    let api = scripted([(200, ended("2"))]);
+    api.controller.ctx.store.put_unreadable::<WorkloadAction>(odd(&json!([working, other])));
+    assert_eq!(api.reconcile().await.unwrap(), Action::AwaitChange);
+    assert_eq!(api.asked(), [STATUS]);
+    let body = api.body(0);
+    assert_eq!((&body["metadata"]["resourceVersion"], &body["status"]["observedGeneration"]), (&json!("1"), &json!(1)));
+    assert_eq!(body["status"]["plan"], json!({"later": 1}), "other members stay");
+    let shown: Vec<(&str, &str, &str)> = body["status"]["conditions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| (one["type"].as_str().unwrap(), one["status"].as_str().unwrap(), one["reason"].as_str().unwrap()))
+        .collect();
+    let expected =
+        [("Ready", "False", "InvalidObject"), ("Stalled", "True", "InvalidObject"), ("TTLHonored", "False", "x")];
+    assert_eq!(shown, expected);
+    let message = body["status"]["conditions"][0]["message"].as_str().unwrap();
+    assert!(message.starts_with("spec.notAfter: "), "{message}");
+
+    let api = scripted([]);
+    api.controller.ctx.store.put_unreadable::<WorkloadAction>(odd(&body["status"]["conditions"]));
+    assert_eq!(api.reconcile().await.unwrap(), Action::AwaitChange, "it says so already");
 }
 
 /// The receipt of the action of this uid.

@@ -134,6 +134,9 @@ fn words(reason: LoopReason) -> Option<&'static str> {
         R::Scaled | R::Resized | R::Patched | R::ActionSucceeded | R::Tuned | R::Sent => return None,
         R::Starting | R::NoExecutor | R::NotParsed => "Wait a moment. If nothing changes, check the operator:",
         R::SpecInvalid | R::NotSupported | R::Circle | R::TooDeep => "Change the named field:",
+        R::InvalidObject => {
+            "Correct the field that the message names; the operator of another version may have written it."
+        }
         R::TimescaleOverlap => "Raise spec.interval:",
         R::NotOwned => "Delete the named object, or create the loop with another name.",
         R::LoopConflict | R::AutoscalerConflict | R::Blocked => {

@@ -37,8 +37,8 @@ fn message(text: &str) -> String {
 }
 
 #[rstest]
-#[case("node.pods < 4 && node.memory.utilization < 0.5", true)]
-#[case("node.pods < 3 && node.memory.utilization < 0.5", false)]
+#[case("node.pods < 4 && node.memory.requestedShare < 0.5", true)]
+#[case("node.pods < 3 && node.memory.requestedShare < 0.5", false)]
 #[case("node.pods + 1 < 5", true)]
 #[case("node.pods + 1 < 4", false)]
 #[case("node.pods - 4 < 0", true)]
@@ -54,16 +54,16 @@ fn message(text: &str) -> String {
 #[case("node.podCapacity - node.pods >= 107", true)]
 #[case("node.pods * 2 % 4 == 2", true)]
 #[case("node.pods / 2 == 1", true)]
-#[case("node.memory.utilization < 1", true)]
-#[case("node.memory.utilization == 0.375", true)]
-#[case("node.cpu.utilization == 0.5", true)]
+#[case("node.memory.requestedShare < 1", true)]
+#[case("node.memory.requestedShare == 0.375", true)]
+#[case("node.cpu.requestedShare == 0.5", true)]
 #[case("node.cpu.allocatable - node.cpu.requested >= 2000", true)]
 #[case("node.memory.allocatable / 1024 / 1024 / 1024 == 16", true)]
 #[case("node.memory.requested < 0.4 * node.memory.allocatable", true)]
 #[case("node.memory.requested < node.memory.allocatable * 0.3", false)]
-#[case("node.cpu.utilization + 1 == 1.5", true)]
+#[case("node.cpu.requestedShare + 1 == 1.5", true)]
 #[case("double(node.pods) / node.podCapacity < 0.03", true)]
-#[case("int(node.cpu.utilization * 100) == 50", true)]
+#[case("int(node.cpu.requestedShare * 100) == 50", true)]
 #[case("node.ready", true)]
 #[case("node.schedulable", false)]
 #[case("!node.schedulable", true)]
@@ -129,7 +129,7 @@ fn a_missing_label_never_matches_by_accident(#[case] text: &str, #[case] label: 
 #[case("(-9223372036854775807 - 1) % (node.pods - 4) == 0", ExpressionError::Overflow { node: "node-4".into() })]
 #[case("int(node.name) > 0", ExpressionError::Conversion { node: "node-4".into(), function: "int".into() })]
 #[case("double(node.name) > 0.0", ExpressionError::Conversion { node: "node-4".into(), function: "double".into() })]
-#[case("int(node.cpu.utilization * 1e300) > 0", ExpressionError::Conversion { node: "node-4".into(), function: "int".into() })]
+#[case("int(node.cpu.requestedShare * 1e300) > 0", ExpressionError::Conversion { node: "node-4".into(), function: "int".into() })]
 #[case("0.0 / 0.0 < 1.0", ExpressionError::NotComparable { node: "node-4".into() })]
 fn a_node_without_an_answer_says_why(#[case] text: &str, #[case] expected: ExpressionError) {
     assert_eq!(answer(text), Err(expected.clone()));
@@ -144,7 +144,8 @@ fn a_node_without_an_answer_says_why(#[case] text: &str, #[case] expected: Expre
 #[case("node.ready &&\nnode.pods = 3", "syntax error at line 2, column 11")]
 #[case("node.pods < 99999999999999999999", "syntax error at line 1, column 13")]
 #[case("node.mem < 3", "unknown name \"node.mem\": known are node.name, node.ready,")]
-#[case("node.memory.utilisation < 0.5", "(did you mean node.memory.utilization?): known are")]
+#[case("node.memory.requestedshare < 0.5", "(did you mean node.memory.requestedShare?): known are")]
+#[case("node.cpu.utilization < 0.5", "unknown name \"node.cpu.utilization\": known are")]
 #[case("node.podcapacity < 3", "(did you mean node.podCapacity?)")]
 #[case("pods < 3", "unknown name \"pods\" (did you mean node.pods?)")]
 #[case(".node.pods < 3", "unknown name \".node.pods\" (did you mean node.pods?)")]
@@ -195,7 +196,7 @@ fn a_node_without_an_answer_says_why(#[case] text: &str, #[case] expected: Expre
 #[case("node.ready ? true : 3", "\"? :\" cannot take a bool and an int")]
 #[case("node.ready + true", "\"+\" needs a number, and got a bool")]
 #[case("node.name * 'a' == 'b'", "\"*\" needs a number, and got a string")]
-#[case("node.cpu.utilization % 2 == 1", "\"%\" needs an int, and got a double")]
+#[case("node.cpu.requestedShare % 2 == 1", "\"%\" needs an int, and got a double")]
 #[case("int(node.ready) == 1", "\"int\" needs a number or a string, and got a bool")]
 #[case("node.pods.startsWith('a')", "\"startsWith\" needs a string, and got an int")]
 #[case("node.name.startsWith(3)", "\"startsWith\" needs a string, and got an int")]
@@ -218,8 +219,8 @@ fn the_messages_read_well() {
     assert_eq!(
         message("node.mem < 3"),
         "unknown name \"node.mem\": known are node.name, node.ready, node.schedulable, node.pods, \
-         node.podCapacity, node.cpu.allocatable, node.cpu.requested, node.cpu.utilization, \
-         node.memory.allocatable, node.memory.requested, node.memory.utilization, node.zone, \
+         node.podCapacity, node.cpu.allocatable, node.cpu.requested, node.cpu.requestedShare, \
+         node.memory.allocatable, node.memory.requested, node.memory.requestedShare, node.zone, \
          node.labels[\"key\"]"
     );
     assert_eq!(
@@ -234,7 +235,7 @@ fn the_messages_read_well() {
 #[case(0, 5)]
 #[case(-1, 5)]
 fn a_node_with_nothing_to_give_looks_full(#[case] allocatable: i64, #[case] requested: i64) {
-    let expression = Expression::parse("node.memory.utilization == 1").unwrap();
+    let expression = Expression::parse("node.memory.requestedShare == 1").unwrap();
     let answer = with_node(|mut node| {
         node.memory = ResourceView { allocatable, requested };
         expression.matches(&node)

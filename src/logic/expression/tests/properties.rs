@@ -13,7 +13,7 @@ fn condition() -> impl Strategy<Value = Known> {
         (-5_i64..10).prop_map(|n| (format!("node.pods + 1 >= {n}"), Some(4 >= n))),
         (0_u32..8).prop_map(|n| {
             let limit = f64::from(n) / 4.0;
-            (format!("node.memory.utilization <= {limit:?}"), Some(0.375 <= limit))
+            (format!("node.memory.requestedShare <= {limit:?}"), Some(0.375 <= limit))
         }),
         Just(("node.ready".to_owned(), Some(true))),
         Just(("node.zone == 'b'".to_owned(), Some(false))),
@@ -59,7 +59,7 @@ fn anything() -> impl Strategy<Value = String> {
         "node.labels",
         "node.labels['disk']",
         "node.labels['gpu']",
-        "node.cpu.utilization",
+        "node.cpu.requestedShare",
         "node.memory.requested",
         "node",
         "node.mem",

@@ -45,7 +45,15 @@ fn labels(hash: bool) -> BTreeMap<String, String> {
 
 fn budget(allowed: i32, healthy: i32) -> impl FnOnce(Identity) -> BudgetFact {
     let selector = Some(Selector { labels: labels(false), ..Selector::default() });
-    move |id| BudgetFact { id, selector, allowed, healthy, required: healthy - allowed, pods: Some(healthy), granted: BTreeMap::new() }
+    move |id| BudgetFact {
+        id,
+        selector,
+        allowed,
+        healthy,
+        required: healthy - allowed,
+        pods: Some(healthy),
+        granted: BTreeMap::new(),
+    }
 }
 
 impl Stage {

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use proptest::prelude::*;
 
 use super::*;
@@ -246,10 +247,17 @@ fn an_object_that_does_not_parse_keeps_what_is_known_of_it() {
     let mut world = World::default();
     list(&mut world, None, [placed("a", "one", 1)]);
     let mut under_way = world.begin_list::<PodFact>(None);
-    under_way.add_unreadable(Key::new("a", "one"));
+    let odd = placed("a", "one", 2).id;
+    let metadata = ObjectMeta {
+        namespace: Some(odd.key.namespace.clone()),
+        name: Some(odd.key.name.clone()),
+        resource_version: Some(odd.version),
+        ..ObjectMeta::default()
+    };
+    under_way.add_unreadable(Unreadable { metadata, ..Unreadable::default() });
     world.end_list(under_way);
     assert_eq!(names(&world), ["a/one"]);
-    assert!(world.table::<PodFact>().has_unreadable());
+    assert!(world.table::<PodFact>().unreadable().contains_key(&odd.key));
     list(&mut world, None, [placed("a", "one", 1)]);
-    assert!(!world.table::<PodFact>().has_unreadable());
+    assert!(world.table::<PodFact>().unreadable().is_empty());
 }

@@ -1,0 +1,93 @@
+//! Objects that the schema lets through and the operator cannot read: each says so, and nobody else is stopped.
+
+use anyhow::{Context, Result, ensure};
+use ganglion::api::marks;
+use serde_json::{Value, json};
+use testkit::action::{action, move_pod, with};
+use testkit::world::{World, story};
+
+use crate::scenes::Scene;
+
+/// A time with an offset that there is not; the API server takes it for a `date-time`.
+const ODD: &str = "2026-12-01T00:00:00+99:99";
+
+fn closed_loop(name: &str) -> Value {
+    json!({
+        "apiVersion": "ganglion.dev/v1alpha1", "kind": "ClosedLoop", "metadata": {"name": name},
+        "spec": {
+            "target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "mode": "DryRun",
+            "metrics": [{"name": "load", "source": {"push": {}}, "high": {"raise": "80"}}],
+            "actions": [{"when": {"metric": "load", "side": "High"}, "ladder": [{"scale": {"by": 1, "max": 4}}]}],
+        },
+    })
+}
+
+/// Waits until the object is Stalled as one that cannot be read, and gives it.
+async fn is_invalid(world: &World, object: &str, field: &str) -> Result<Value> {
+    let stalled = r#"--for=jsonpath={.status.conditions[?(@.type=="Stalled")].reason}=InvalidObject"#;
+    world.kubectl(&["wait", stalled, object, "--timeout=60s"], None).await?;
+    let found: Value = serde_json::from_str(&world.kubectl(&["get", object, "-o", "json"], None).await?)?;
+    let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let ready = conditions.iter().find(|one| one["type"] == "Ready").context("no Ready")?;
+    let message = ready["message"].as_str().unwrap_or_default();
+    ensure!(ready["status"] == "False" && message.contains(field), "{object}: {ready}");
+    ensure!(conditions.iter().all(|one| one["type"] != "Reconciling"), "{object}: {conditions:?}");
+    ensure!(found["status"]["observedGeneration"] == found["metadata"]["generation"], "{object}: {found}");
+    Ok(found)
+}
+
+#[test]
+fn a_time_that_cannot_be_read_is_refused_when_it_is_applied() {
+    story("odd-time", async |world| {
+        let spec = with(move_pod("web-1", "node-1"), json!({"mode": "Plan", "notAfter": ODD}));
+        let refused = world.kubectl(&["create", "-f", "-"], Some(&action("odd", spec).to_string())).await;
+        let error = format!("{:#}", refused.err().context("it was accepted")?);
+        ensure!(error.contains("spec.notAfter"), "{error}");
+        Ok(())
+    });
+}
+
+#[test]
+fn an_object_that_cannot_be_read_says_so_and_stops_nobody() {
+    story("unreadable", async |world| {
+        let scene = Scene::guarded(world, "web", 2).await?;
+        let plan = |pod: &str| with(move_pod(pod, &scene.free(0)), json!({"mode": "Plan"}));
+        world.act("odd", plan(&scene.pod(0).0)).await?;
+        world.ends("odd", ("True", "Planned")).await?;
+        world.kubectl(&["create", "-f", "-"], Some(&closed_loop("odd").to_string())).await?;
+        world
+            .kubectl(&["wait", "--for=jsonpath={.status.observedGeneration}=1", "loop/odd", "--timeout=60s"], None)
+            .await?;
+        for (object, status) in [
+            ("wa/odd", json!({"status": {"queuedAt": ODD}})),
+            ("loop/odd", json!({"status": {"summary": {"decidedAt": ODD}}})),
+        ] {
+            let patch = ["patch", object, "--subresource=status", "--type=merge", "-p", &status.to_string()];
+            world.kubectl(&patch, None).await?;
+        }
+        // Nothing is written again while nothing changes.
+        let before = is_invalid(world, "wa/odd", "status.queuedAt").await?;
+        is_invalid(world, "loop/odd", "status.summary.decidedAt").await?;
+        tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+        let after = is_invalid(world, "wa/odd", "status.queuedAt").await?;
+        ensure!(before["metadata"]["resourceVersion"] == after["metadata"]["resourceVersion"], "{before} {after}");
+
+        let left = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "left", "annotations": {
+                marks::SLOT: "0123456789abcdef", marks::ROLE: marks::ROLE_REPLACEMENT,
+            }},
+            "spec": {"containers": [{"name": "main", "image": "registry.example/app:1"}], "terminationGracePeriodSeconds": 1},
+        });
+        world.kubectl(&["create", "-f", "-"], Some(&left.to_string())).await?;
+        // The janitor's first round is at the start.
+        world.kill_and_restart().await?;
+        is_invalid(world, "wa/odd", "status.queuedAt").await?;
+        world.kubectl(&["wait", "--for=delete", "pod/left", "--timeout=60s"], None).await?;
+        world.kubectl(&["delete", "wa/odd", "loop/odd"], None).await?;
+        world.act("go", move_pod(&scene.pod(0).0, &scene.free(0))).await?;
+        world.ends("go", ("True", "Succeeded")).await?;
+        scene.moved(world, &[&scene.pod(0).0], &[&scene.free(0)]).await.map(drop)
+    });
+}
