@@ -1,177 +1,223 @@
-//! Requests to servers that users name: with Secrets that the loop's account may read, limited in number, fair by namespace.
+//! Requests to servers that users name, and bounded reads of the API server's answers for loops.
+//!
+//! Limited in number and in bytes, fair by namespace. Secrets are read as the operator, where a RoleBinding of their namespace
+//! lets it; ConfigMaps and all other objects as the loop's account.
+//!
+//! | file | what |
+//! |---|---|
+//! | `objects` | answers of the API server, bounded, and why there is none |
+//! | `secrets` | the Secrets that requests name, cached |
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+pub mod objects;
+mod secrets;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use serde::Deserialize;
 
 use crate::api::closed_loop::source::{Auth, CaRef, KeyRef};
-use crate::clients::web::{Call, Credentials, Web};
-use crate::logic::closed_loop::validate::names::is_name;
+use crate::clients::budget::Budget;
+use crate::clients::web::{Answer, Call, Credentials, Web};
+use crate::logic::closed_loop::sources::document::parsed;
 use crate::runtime::account::{Account, ObjectPath};
-use crate::runtime::error::Error;
+use objects::name;
+use secrets::{SecretCache, WantedKeys};
 
-/// One namespace may hold at most 1/SHARE of all permits.
-const SHARE: usize = 4;
+/// How long a Secret is used before it is read again.
+const SECRET_AGE: Duration = Duration::from_secs(300);
+
+/// How old a Secret must be to be read again after a server refused it.
+const REFUSED_SECRET_AGE: Duration = Duration::from_secs(10);
+
+/// Longest value of a key of a Secret, in bytes.
+const MAX_SECRET: usize = 32 << 10;
+
+/// Longest list of certificates in a ConfigMap, in bytes: a bundle of the public authorities is about 220 KiB.
+const MAX_AUTHORITIES: usize = 256 << 10;
+
+/// Maximum sizes of answers in bytes, by what they are read for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnswerLimits {
+    /// One value of a loop.
+    pub sample: usize,
+    /// One object of the API server.
+    pub object: usize,
+    /// The pods of a workload, and their metrics.
+    pub pods: usize,
+}
 
 /// Sends requests to servers that users name.
 pub struct OutboundClient {
-    pub web: Arc<Web>,
+    web: Arc<Web>,
     /// Timeout of a request.
     pub request_timeout: Duration,
-    pub limiter: RequestLimiter,
+    /// Requests at the same time.
+    pub requests: Budget,
+    pub limits: AnswerLimits,
+    secrets: SecretCache,
 }
 
-/// Limits concurrent requests: in total, and per namespace, so that no namespace can block the others.
-pub struct RequestLimiter {
-    all: Arc<Semaphore>,
-    each: usize,
-    namespaces: Mutex<HashMap<String, Arc<Semaphore>>>,
+/// A request as a user wrote it.
+#[derive(Clone, Copy)]
+pub struct Outgoing<'a> {
+    pub url: &'a str,
+    pub auth: Option<&'a Auth>,
+    pub ca: Option<&'a CaRef>,
+    pub within: Duration,
 }
 
-/// Permits one request until it is dropped.
-pub struct RequestPermit {
-    _all: OwnedSemaphorePermit,
-    _each: OwnedSemaphorePermit,
-}
-
-impl RequestLimiter {
-    /// Allows this number of concurrent requests in total.
+impl OutboundClient {
+    /// A sender of requests.
     #[must_use]
-    pub fn new(requests: usize) -> Self {
-        let requests = requests.clamp(1, Semaphore::MAX_PERMITS);
-        let (all, each) = (Arc::new(Semaphore::new(requests)), requests.div_ceil(SHARE));
-        Self { all, each, namespaces: Mutex::default() }
+    pub fn new(web: Arc<Web>, request_timeout: Duration, requests: Budget, limits: AnswerLimits) -> Self {
+        Self { web, request_timeout, requests, limits, secrets: SecretCache::default() }
     }
 
-    /// Waits for a permit.
-    pub async fn acquire(&self, namespace: &str) -> RequestPermit {
-        let own = {
-            let mut namespaces = self.namespaces.lock().unwrap_or_else(PoisonError::into_inner);
-            // Drops semaphores that nobody uses.
-            if namespaces.len() > 1024 {
-                namespaces.retain(|_, own| Arc::strong_count(own) > 1);
+    /// Fetches a loop's sample. A Secret that the server refuses is read again, and if it has changed, the request is repeated.
+    ///
+    /// # Errors
+    /// There is no answer; the text says why.
+    pub async fn get(&self, account: &Account, request: Outgoing<'_>) -> Result<Answer, String> {
+        let call = self.call(account, request, SECRET_AGE).await?;
+        let mut answer = self.web.get(&call).await;
+        let refused = answer.as_ref().is_ok_and(|answer| answer.good().is_err_and(|error| error.is_refusal()));
+        if refused && request.auth.is_some() {
+            let again = self.call(account, request, REFUSED_SECRET_AGE).await?;
+            if again.auth != call.auth {
+                answer = self.web.get(&again).await;
             }
-            Arc::clone(namespaces.entry(namespace.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.each))))
+        }
+        answer.map_err(|error| error.to_string())
+    }
+
+    /// Sends an event, at most once, with Secrets as they are now: a request that was refused is not repeated. The outer error:
+    /// it was not sent.
+    ///
+    /// # Errors
+    /// A Secret, ConfigMap or key is missing or may not be read; the text says which.
+    pub async fn post(
+        &self,
+        account: &Account,
+        request: Outgoing<'_>,
+        media: &str,
+        body: Vec<u8>,
+    ) -> Result<Result<Answer, crate::clients::Error>, String> {
+        let call = self.call(account, request, Duration::ZERO).await?;
+        Ok(self.web.post(&call, media, body).await)
+    }
+
+    /// A request with credentials and certificate authorities from Secrets of at most this age.
+    async fn call(&self, account: &Account, request: Outgoing<'_>, age: Duration) -> Result<Call, String> {
+        let auth = match request.auth {
+            None => None,
+            Some(Auth { bearer: Some(key), .. }) => {
+                let [token] = self.secret(account, &key.name, [&key.key], age).await?;
+                Some(Credentials::Bearer(text(&token, &key.name, &key.key)?))
+            }
+            Some(Auth { basic: Some(secret), .. }) => {
+                let keys = ["username", "password"];
+                let [username, password] = self.secret(account, &secret.name, keys, age).await?;
+                let part = |bytes: &[u8], key| text(bytes, &secret.name, key);
+                Some(Credentials::Basic { username: part(&username, keys[0])?, password: part(&password, keys[1])? })
+            }
+            Some(Auth { bearer: None, basic: None }) => return Err("auth names neither bearer nor basic".to_owned()),
         };
-        // The semaphores are never closed, so the first attempt succeeds.
-        loop {
-            if let (Ok(each), Ok(all)) =
-                (Arc::clone(&own).acquire_owned().await, Arc::clone(&self.all).acquire_owned().await)
-            {
-                return RequestPermit { _all: all, _each: each };
+        let ca = match request.ca {
+            None => None,
+            Some(CaRef { secret: Some(key), .. }) => {
+                let [ca] = self.secret(account, &key.name, [&key.key], age).await?;
+                Some(ca)
             }
-        }
+            Some(CaRef { config_map: Some(key), .. }) => Some(self.config(account, key).await?),
+            Some(CaRef { secret: None, config_map: None }) => {
+                return Err("ca names neither secret nor configMap".to_owned());
+            }
+        };
+        let (url, tenant) = (request.url.to_owned(), account.namespace.clone());
+        Ok(Call { url, auth, ca, within: request.within, limit: self.limits.sample, tenant })
     }
-}
 
-/// A request with credentials and certificate authorities. Secrets are read for each request, so that deleting one, or
-/// revoking the right to read it, takes effect at once.
-///
-/// # Errors
-/// A Secret, ConfigMap or key is missing or may not be read; the text says which.
-pub async fn call(
-    account: &Account,
-    url: &str,
-    auth: Option<&Auth>,
-    ca: Option<&CaRef>,
-    within: Duration,
-) -> Result<Call, String> {
-    let auth = match auth {
-        None => None,
-        Some(Auth { bearer: Some(key), .. }) => Some(Credentials::Bearer(text(&secret(account, key).await?, key)?)),
-        Some(Auth { basic: Some(secret), .. }) => {
-            let data = secret_data(account, &secret.name).await?;
-            let part = |part: &str| {
-                let key = KeyRef { name: secret.name.clone(), key: part.to_owned() };
-                text(&taken(&data, &key)?, &key)
-            };
-            Some(Credentials::Basic { username: part("username")?, password: part("password")? })
-        }
-        Some(Auth { bearer: None, basic: None }) => return Err("auth names neither bearer nor basic".to_owned()),
-    };
-    let ca = match ca {
-        None => None,
-        Some(CaRef { secret: Some(key), .. }) => Some(secret(account, key).await?),
-        Some(CaRef { config_map: Some(key), .. }) => Some(config(account, key).await?),
-        Some(CaRef { secret: None, config_map: None }) => {
-            return Err("ca names neither secret nor configMap".to_owned());
-        }
-    };
-    Ok(Call { url: url.to_owned(), auth, ca, within })
-}
-
-async fn secret(account: &Account, key: &KeyRef) -> Result<Vec<u8>, String> {
-    taken(&secret_data(account, &key.name).await?, key)
-}
-
-async fn secret_data(account: &Account, secret: &str) -> Result<BTreeMap<String, ByteString>, String> {
-    let url = format!("/api/v1/namespaces/{}/secrets", account.namespace);
-    let path = ObjectPath { url: &url, name: name(secret)?, subresource: None };
-    match account.get::<Secret>(path).await {
-        Ok(found) => Ok(found.data.unwrap_or_default()),
-        Err(error) => Err(unread(account, &format!("Secret {secret}"), error).await),
+    /// The values of these keys.
+    async fn secret<const N: usize>(
+        &self,
+        account: &Account,
+        name: &str,
+        keys: [&str; N],
+        age: Duration,
+    ) -> Result<[Vec<u8>; N], String> {
+        let wanted = WantedKeys {
+            namespace: account.namespace.clone(),
+            secret: name.to_owned(),
+            keys: keys.map(str::to_owned).to_vec(),
+        };
+        let values = self.secrets.get(&wanted, age, self.read_secret(account, &wanted)).await?;
+        // There is a value for each key.
+        values.as_slice().to_vec().try_into().map_err(|_| format!("Secret {name} cannot be read"))
     }
-}
 
-async fn config(account: &Account, key: &KeyRef) -> Result<Vec<u8>, String> {
-    let url = format!("/api/v1/namespaces/{}/configmaps", account.namespace);
-    let path = ObjectPath { url: &url, name: name(&key.name)?, subresource: None };
-    let found = match account.get::<ConfigMap>(path).await {
-        Ok(found) => found,
-        Err(error) => return Err(unread(account, &format!("ConfigMap {}", key.name), error).await),
-    };
-    let text = found.data.and_then(|mut data| data.remove(&key.key)).map(String::into_bytes);
-    let bytes = || found.binary_data.and_then(|mut data| data.remove(&key.key)).map(|bytes| bytes.0);
-    text.or_else(bytes).ok_or_else(|| format!("ConfigMap {} has no key {}", key.name, key.key))
-}
+    /// Reads a Secret as the operator.
+    async fn read_secret(&self, account: &Account, wanted: &WantedKeys) -> Result<Vec<Vec<u8>>, String> {
+        /// The part of a Secret that is read.
+        #[derive(Deserialize)]
+        struct Secret {
+            #[serde(default)]
+            data: Option<BTreeMap<String, ByteString>>,
+        }
+        let (secret, namespace) = (&wanted.secret, &account.namespace);
+        let url = format!("/api/v1/namespaces/{namespace}/secrets");
+        let path = ObjectPath { url: &url, name: name(secret)?, subresource: None };
+        let opened = match path.request() {
+            Ok(request) => account.writer.send(request).await,
+            Err(error) => Err(error),
+        };
+        let body = self.body(namespace, opened, self.limits.object).await;
+        let body = body.map_err(|error| error.for_operator(namespace, &format!("Secret {secret}")))?;
+        let mut data = parsed::<Secret>(&body.bytes)
+            .map_err(|_| format!("Secret {secret} is malformed"))?
+            .data
+            .unwrap_or_default();
+        let mut values = Vec::with_capacity(wanted.keys.len());
+        for key in &wanted.keys {
+            let value = data.remove(key).ok_or_else(|| format!("Secret {secret} has no key {key}"))?.0;
+            if value.len() > MAX_SECRET {
+                return Err(format!("key {key} of Secret {secret} has more than {MAX_SECRET} bytes"));
+            }
+            values.push(value);
+        }
+        Ok(values)
+    }
 
-fn taken(data: &BTreeMap<String, ByteString>, key: &KeyRef) -> Result<Vec<u8>, String> {
-    let found = data.get(&key.key).map(|bytes| bytes.0.clone());
-    found.ok_or_else(|| format!("Secret {} has no key {}", key.name, key.key))
+    /// Reads the certificates in a ConfigMap as the loop's account.
+    async fn config(&self, account: &Account, key: &KeyRef) -> Result<Vec<u8>, String> {
+        /// The part of a ConfigMap that is read.
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct ConfigMap {
+            #[serde(default)]
+            data: Option<BTreeMap<String, String>>,
+            #[serde(default)]
+            binary_data: Option<BTreeMap<String, ByteString>>,
+        }
+        let url = format!("/api/v1/namespaces/{}/configmaps", account.namespace);
+        let path = ObjectPath { url: &url, name: name(&key.name)?, subresource: None };
+        let what = format!("ConfigMap {}", key.name);
+        let body = self.read(account, &what, account.open(path).await, self.limits.object).await?;
+        let found = parsed::<ConfigMap>(&body.bytes).map_err(|_| format!("{what} is malformed"))?;
+        let text = found.data.and_then(|mut data| data.remove(&key.key)).map(String::into_bytes);
+        let bytes = || found.binary_data.and_then(|mut data| data.remove(&key.key)).map(|bytes| bytes.0);
+        let found = text.or_else(bytes).ok_or_else(|| format!("{what} has no key {}", key.key))?;
+        if found.len() > MAX_AUTHORITIES {
+            return Err(format!("key {} of {what} has more than {MAX_AUTHORITIES} bytes", key.key));
+        }
+        Ok(found)
+    }
 }
 
 /// Text from a Secret, without trailing line ends, which editors add.
-fn text(bytes: &[u8], key: &KeyRef) -> Result<String, String> {
-    let text = std::str::from_utf8(bytes).map_err(|_| format!("key {} of Secret {} is not text", key.key, key.name))?;
+fn text(bytes: &[u8], secret: &str, key: &str) -> Result<String, String> {
+    let text = std::str::from_utf8(bytes).map_err(|_| format!("key {key} of Secret {secret} is not text"))?;
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
-}
-
-/// Checks a name that a user wrote before it becomes part of a URL path.
-///
-/// # Errors
-/// It is not a valid object name.
-pub fn name(text: &str) -> Result<&str, String> {
-    is_name(text).then_some(text).ok_or_else(|| format!("{text:?} is not a valid object name"))
-}
-
-/// Explains why an object could not be read.
-pub async fn unread(account: &Account, what: &str, error: Error) -> String {
-    match error {
-        Error::Forbidden(refused) => account.words(&refused).await,
-        Error::Gone(_) => format!("there is no {what} in namespace {}", account.namespace),
-        Error::Unavailable(error) => match *error {
-            kube::Error::Api(status) => {
-                format!("{what} cannot be read: the API server answers {}: {}", status.code, status.message)
-            }
-            error => format!("{what} cannot be read: the API server failed: {error}"),
-        },
-        error => format!("{what} cannot be read: {error}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn one_namespace_cannot_use_up_what_all_share() {
-        let limiter = RequestLimiter::new(8);
-        let _held = (limiter.acquire("a").await, limiter.acquire("a").await);
-        assert!(tokio::time::timeout(Duration::from_secs(1), limiter.acquire("a")).await.is_err());
-        assert!(tokio::time::timeout(Duration::from_secs(1), limiter.acquire("b")).await.is_ok());
-    }
 }
