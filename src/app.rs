@@ -23,7 +23,7 @@ use tracing::{error, info, warn};
 
 use crate::caches;
 use crate::clients::address::{self, Names};
-use crate::clients::budget::Budget;
+use crate::clients::fair_limit::FairLimit;
 use crate::clients::web::Web;
 use crate::controllers::closed_loop::{ClosedLoopController, ClosedLoopMemory};
 use crate::controllers::decision::{DecisionController, DecisionMemory};
@@ -104,7 +104,7 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     let names = Names::new(rules(&config, &settings)?, address::system);
     let client = client(config)?;
     let metrics = Metrics::new();
-    let bytes = Budget::new(settings.outbound.max_bytes.in_flight, full(&metrics, "bytes"));
+    let bytes = FairLimit::new(settings.outbound.max_bytes.in_flight, full(&metrics, "bytes"));
     let web = Arc::new(Web::new(names.clone(), bytes));
     let store = Store::default();
     // Watches and the HTTP server stop last, after the controllers have drained.
@@ -226,7 +226,7 @@ impl Term<'_> {
         let outbound = Arc::new(OutboundClient::new(
             Arc::clone(web),
             Duration::from_secs(settings.outbound.timeout_seconds),
-            Budget::new(settings.outbound.concurrency, full(&self.parts.metrics, "requests")),
+            FairLimit::new(settings.outbound.concurrency, full(&self.parts.metrics, "requests")),
             answer_limits(settings),
         ));
         let discovery = Arc::new(Discovery::default());

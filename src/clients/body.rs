@@ -4,15 +4,15 @@ use bytes::Bytes;
 use http_body::Body;
 use http_body_util::BodyExt;
 
-use super::budget::{Budget, Share};
+use super::fair_limit::{FairLimit, FairPermit};
 
-/// Bytes that are taken from the budget at a time.
+/// Bytes that a body takes of the limit at a time.
 const STEP: usize = 64 << 10;
 
 /// A body. It counts as in flight until it is dropped.
 pub struct Bounded {
     pub bytes: Vec<u8>,
-    _share: Share,
+    _permit: FairPermit,
 }
 
 /// Why a body was not read.
@@ -30,12 +30,12 @@ pub enum Unread<E> {
 ///
 /// # Errors
 /// See [`Unread`].
-pub async fn read<B>(body: B, limit: usize, budget: &Budget, tenant: &str) -> Result<Bounded, Unread<B::Error>>
+pub async fn read<B>(body: B, limit: usize, in_flight: &FairLimit, tenant: &str) -> Result<Bounded, Unread<B::Error>>
 where
     B: Body<Data = Bytes>,
 {
     let mut taken = STEP.min(limit);
-    let mut share = budget.take(tenant, taken).await;
+    let mut permit = in_flight.take(tenant, taken).await;
     let mut body = std::pin::pin!(body);
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
@@ -46,12 +46,12 @@ where
         }
         if length > taken {
             let more = (length - taken).next_multiple_of(STEP).min(limit - taken);
-            share.grow(more).map_err(|_| Unread::Full)?;
+            permit.grow(more).map_err(|_| Unread::Full)?;
             taken += more;
         }
         bytes.extend_from_slice(&chunk);
     }
-    Ok(Bounded { bytes, _share: share })
+    Ok(Bounded { bytes, _permit: permit })
 }
 
 #[cfg(test)]
@@ -65,16 +65,16 @@ mod tests {
 
     use super::*;
 
-    async fn read_all(bytes: usize, limit: usize, budget: &Budget) -> Result<Bounded, Unread<Infallible>> {
+    async fn read_all(bytes: usize, limit: usize, in_flight: &FairLimit) -> Result<Bounded, Unread<Infallible>> {
         let chunks = (0..bytes).step_by(1000).map(|from| Bytes::from(vec![b' '; 1000.min(bytes - from)]));
         let body = StreamBody::new(stream::iter(chunks.map(|chunk| Ok(Frame::data(chunk)))));
-        read(body, limit, budget, "a").await
+        read(body, limit, in_flight, "a").await
     }
 
     #[tokio::test]
     async fn a_body_is_read_up_to_its_limit() {
-        let budget = Budget::new(4 << 20, Counter::default());
-        let length = async |bytes, limit| read_all(bytes, limit, &budget).await.map(|body| body.bytes.len());
+        let in_flight = FairLimit::new(4 << 20, Counter::default());
+        let length = async |bytes, limit| read_all(bytes, limit, &in_flight).await.map(|body| body.bytes.len());
         assert_eq!(length(0, 0).await, Ok(0));
         assert_eq!(length(5000, 5000).await, Ok(5000));
         assert_eq!(length(5001, 5000).await, Err(Unread::TooLong));
@@ -84,12 +84,12 @@ mod tests {
     #[tokio::test]
     async fn bytes_in_flight_are_bounded_over_all() {
         let full = Counter::default();
-        let budget = Budget::new(1 << 20, full.clone());
-        let first = read_all(150_000, 1 << 20, &budget).await.ok();
+        let in_flight = FairLimit::new(1 << 20, full.clone());
+        let first = read_all(150_000, 1 << 20, &in_flight).await.ok();
         assert!(first.is_some());
-        assert_eq!(read_all(100_000, 1 << 20, &budget).await.err(), Some(Unread::Full));
+        assert_eq!(read_all(100_000, 1 << 20, &in_flight).await.err(), Some(Unread::Full));
         assert_eq!(full.get(), 1);
         drop(first);
-        assert!(read_all(200_000, 1 << 20, &budget).await.is_ok());
+        assert!(read_all(200_000, 1 << 20, &in_flight).await.is_ok());
     }
 }

@@ -6,13 +6,14 @@
 //! | file | what |
 //! |---|---|
 //! | `address`, `network` | allowed addresses, checked when a name is resolved |
-//! | `budget`, `body` | what all share: requests and bytes in flight |
+//! | `fair_limit`, `body` | what all share: requests and bytes in flight |
 //! | `web` | one request, over kept connections |
 //! | `prometheus`, `json` | one number from an answer |
 
 pub mod address;
 pub mod body;
-pub mod budget;
+pub mod fair_limit;
+
 pub mod json;
 pub mod network;
 pub mod prometheus;

@@ -12,7 +12,7 @@ use serde::de::{Deserializer, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
 use super::Error;
-use super::web::{Answer, parse};
+use super::web::{good, parse};
 use crate::logic::closed_loop::common::kind_of_text;
 use crate::logic::closed_loop::sources::document::parsed;
 use crate::logic::quantity;
@@ -112,13 +112,13 @@ pub fn query_url(base: &str, query: &str) -> Result<Url, Error> {
 ///
 /// # Errors
 /// It is not exactly one number.
-pub fn point(answer: &Answer) -> Result<Point, Error> {
+pub fn point(status: StatusCode, body: &[u8]) -> Result<Point, Error> {
     // A refused query is explained in the body, whatever the HTTP status.
-    match (serde_json::from_slice::<Reply<'_>>(answer.body()), answer.status) {
+    match (serde_json::from_slice::<Reply<'_>>(body), status) {
         (Ok(reply), status) if reply.status == "error" => Err(refused(status, &reply)),
         (Ok(reply), StatusCode::OK) if reply.status == "success" => one(&reply).map_err(Error::Answer),
         _ => {
-            answer.good()?;
+            good(status)?;
             Err(Error::Answer(NOT_PROMETHEUS.to_owned()))
         }
     }

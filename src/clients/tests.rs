@@ -10,7 +10,7 @@ use rstest::rstest;
 use testkit::servers::http::{Authority, Manner, Server};
 
 use super::address::{Names, Rules, System, system};
-use super::budget::Budget;
+use super::fair_limit::FairLimit;
 use super::prometheus::Point;
 use super::web::{Call, Credentials, Web};
 use super::{Error, json, prometheus};
@@ -25,7 +25,7 @@ fn loopback() -> Rules {
 }
 
 fn web_with(rules: Rules, names: System) -> Web {
-    Web::new(Names::new(rules, names), Budget::new(1 << 20, Counter::default()))
+    Web::new(Names::new(rules, names), FairLimit::new(1 << 20, Counter::default()))
 }
 
 fn web() -> Web {
@@ -43,7 +43,8 @@ async fn number(web: &Web, call: &Call, path: &str) -> Result<String, Error> {
 
 async fn instant(web: &Web, call: &Call, query: &str) -> Result<Point, Error> {
     let url = prometheus::query_url(&call.url, query)?.into();
-    prometheus::point(&web.get(&Call { url, ..call.clone() }).await?)
+    let answer = web.get(&Call { url, ..call.clone() }).await?;
+    prometheus::point(answer.status, answer.body())
 }
 
 async fn says(status: &'static str, body: &str) -> Server {
@@ -361,7 +362,7 @@ async fn settings_deny_and_allow(#[case] url: &str, #[case] expected: &str) {
 async fn endpoints_of_the_api_server_are_not_asked() {
     let (api, beside) = (says("200 OK", "{}").await, says("200 OK", "{}").await);
     let names = Names::new(Rules { api_server: Some(("10.0.0.1".to_owned(), 443)), ..loopback() }, by_name);
-    let web = Web::new(names.clone(), Budget::new(1 << 20, Counter::default()));
+    let web = Web::new(names.clone(), FairLimit::new(1 << 20, Counter::default()));
     let url = format!("http://api.example:{}/", api.address.port());
     assert!(web.get(&call(url.clone())).await.is_ok());
     names.guard(vec![api.address]);

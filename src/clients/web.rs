@@ -20,7 +20,7 @@ use tracing::warn;
 use super::Error;
 use super::address::{Names, RefusedAddress, Resolver, Unresolved};
 use super::body::{self, Bounded, Unread};
-use super::budget::Budget;
+use super::fair_limit::FairLimit;
 
 /// Maximum number of HTTP clients, one for each set of certificate authorities; the least recently used is dropped.
 const CLIENTS: usize = 64;
@@ -90,11 +90,19 @@ impl Answer {
     /// # Errors
     /// The status is a redirect or an error.
     pub fn good(&self) -> Result<&[u8], Error> {
-        match self.status {
-            status if status.is_success() => Ok(self.body()),
-            status if status.is_redirection() => Err(Error::Redirect(status.as_u16())),
-            status => Err(Error::Status(status)),
-        }
+        good(self.status).map(|()| self.body())
+    }
+}
+
+/// Checks that the status is a success.
+///
+/// # Errors
+/// It is a redirect or an error.
+pub fn good(status: StatusCode) -> Result<(), Error> {
+    match status {
+        status if status.is_success() => Ok(()),
+        status if status.is_redirection() => Err(Error::Redirect(status.as_u16())),
+        status => Err(Error::Status(status)),
     }
 }
 
@@ -124,23 +132,23 @@ enum TrustedAuthorities {
 pub struct Web {
     names: Names,
     /// Bytes of answers that are in memory at the same time.
-    bytes: Budget,
+    bytes: FairLimit,
     clients: Mutex<HashMap<Trust, (Instant, Client)>>,
     log: Sparse,
 }
 
 impl Web {
-    /// A sender of requests that resolves hosts with these names and takes the bytes of answers from this budget.
+    /// A sender of requests that resolves hosts with these names and has at most so many bytes of answers in memory.
     #[must_use]
-    pub fn new(names: Names, bytes: Budget) -> Self {
+    pub fn new(names: Names, bytes: FairLimit) -> Self {
         // An error means that another part of the process has installed one.
         let _ = rustls::crypto::ring::default_provider().install_default();
         Self { names, bytes, clients: Mutex::default(), log: Sparse::default() }
     }
 
-    /// The budget of bytes in flight, for answers that come over another connection.
+    /// The limit on bytes of answers, for those that come over another connection.
     #[must_use]
-    pub fn bytes(&self) -> &Budget {
+    pub fn bytes(&self) -> &FairLimit {
         &self.bytes
     }
 

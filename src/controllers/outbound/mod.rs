@@ -19,7 +19,7 @@ use k8s_openapi::ByteString;
 use serde::Deserialize;
 
 use crate::api::closed_loop::source::{Auth, CaRef, KeyRef};
-use crate::clients::budget::Budget;
+use crate::clients::fair_limit::FairLimit;
 use crate::clients::web::{Answer, Call, Credentials, Web};
 use crate::logic::closed_loop::sources::document::parsed;
 use crate::runtime::account::{Account, ObjectPath};
@@ -55,7 +55,7 @@ pub struct OutboundClient {
     /// Timeout of a request.
     pub request_timeout: Duration,
     /// Requests at the same time.
-    pub requests: Budget,
+    pub requests: FairLimit,
     pub limits: AnswerLimits,
     secrets: SecretCache,
 }
@@ -72,7 +72,7 @@ pub struct Outgoing<'a> {
 impl OutboundClient {
     /// A sender of requests.
     #[must_use]
-    pub fn new(web: Arc<Web>, request_timeout: Duration, requests: Budget, limits: AnswerLimits) -> Self {
+    pub fn new(web: Arc<Web>, request_timeout: Duration, requests: FairLimit, limits: AnswerLimits) -> Self {
         Self { web, request_timeout, requests, limits, secrets: SecretCache::default() }
     }
 

@@ -13,7 +13,7 @@ use ganglion::api::decision::Decision;
 use ganglion::api::execution::Execution;
 use ganglion::api::monitoring::Monitoring;
 use ganglion::clients::address::{self, Names, Rules};
-use ganglion::clients::budget::Budget;
+use ganglion::clients::fair_limit::FairLimit;
 use ganglion::clients::web::Web;
 use ganglion::controllers::closed_loop::{ClosedLoopController, ClosedLoopMemory};
 use ganglion::controllers::decision::{DecisionController, DecisionMemory};
@@ -231,10 +231,10 @@ impl Process {
 
 fn parts(ctx: &Context) -> [Part; 4] {
     // Nothing here asks a server.
-    let budget = || Budget::new(1, Counter::default());
-    let web = Arc::new(Web::new(Names::new(Rules::default(), address::system), budget()));
+    let one = || FairLimit::new(1, Counter::default());
+    let web = Arc::new(Web::new(Names::new(Rules::default(), address::system), one()));
     let limits = AnswerLimits { sample: 1, object: 1, pods: 1 };
-    let outbound = Arc::new(OutboundClient::new(web, Duration::from_secs(10), budget(), limits));
+    let outbound = Arc::new(OutboundClient::new(web, Duration::from_secs(10), one(), limits));
     let discovery = Arc::new(Discovery::default());
     let loops = ClosedLoopController { ctx: ctx.clone(), memory: ClosedLoopMemory::default() };
     let monitoring = MonitoringController {

@@ -13,7 +13,7 @@ pub async fn prometheus(reader: &SourceReader<'_>, source: &Prometheus, within: 
     let url = client::query_url(&source.url, &source.query).map_err(|error| error.to_string())?;
     let request = Outgoing { url: url.as_str(), auth: source.auth.as_ref(), ca: source.ca.as_ref(), within };
     let answer = reader.controller.outbound.get(&reader.account, request).await?;
-    let found = client::point(&answer).map_err(|error| error.to_string())?;
+    let found = client::point(answer.status, answer.body()).map_err(|error| error.to_string())?;
     Ok(SourceValue { value: found.value, at: Some(found.at) })
 }
 

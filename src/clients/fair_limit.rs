@@ -1,4 +1,4 @@
-//! A budget that all share: requests at the same time, or bytes in flight.
+//! A limit on what all use together: requests at the same time, or bytes in flight.
 //!
 //! Each tenant (a namespace) may hold at most a part of it, so that none can keep the others waiting.
 
@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use prometheus_client::metrics::counter::Counter;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// One tenant may hold at most 1/SHARE of the budget.
+/// One tenant may hold at most 1/SHARE of the limit.
 const SHARE: usize = 4;
 
 /// Number of tenants above which those without a permit are forgotten.
 const TENANTS: usize = 1024;
 
 /// A number of permits.
-pub struct Budget {
+pub struct FairLimit {
     all: Arc<Semaphore>,
     each: usize,
     tenants: Mutex<HashMap<String, Arc<Semaphore>>>,
@@ -23,34 +23,28 @@ pub struct Budget {
     full: Counter,
 }
 
-/// A part of a budget, until it is dropped.
-pub struct Share {
+/// A part of a limit, until it is dropped.
+pub struct FairPermit {
     all: OwnedSemaphorePermit,
     each: OwnedSemaphorePermit,
     full: Counter,
 }
 
-/// Too little is left of the budget.
+/// Too little is left of the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-impl Budget {
-    /// A budget of this size. The counter counts who had to wait or was refused.
+impl FairLimit {
+    /// A limit of this size. The counter counts who had to wait or was refused.
     #[must_use]
     pub fn new(size: usize, full: Counter) -> Self {
         // The number of permits in one request is a u32.
         let size = size.clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize));
-        Self { all: Arc::new(Semaphore::new(size)), each: Self::part(size), tenants: Mutex::default(), full }
-    }
-
-    /// What one tenant may hold of a budget of this size.
-    #[must_use]
-    pub fn part(size: usize) -> usize {
-        size.div_ceil(SHARE)
+        Self { all: Arc::new(Semaphore::new(size)), each: size.div_ceil(SHARE), tenants: Mutex::default(), full }
     }
 
     /// Waits for this amount; at most all that one tenant may hold.
-    pub async fn take(&self, tenant: &str, amount: usize) -> Share {
+    pub async fn take(&self, tenant: &str, amount: usize) -> FairPermit {
         let own = self.of(tenant);
         // At most the size, which is a u32.
         let amount = amount.min(self.each) as u32;
@@ -64,7 +58,7 @@ impl Budget {
             if let (Ok(each), Ok(all)) =
                 (own.clone().acquire_many_owned(amount).await, self.all.clone().acquire_many_owned(amount).await)
             {
-                return Share { all, each, full: self.full.clone() };
+                return FairPermit { all, each, full: self.full.clone() };
             }
         }
     }
@@ -78,7 +72,7 @@ impl Budget {
     }
 }
 
-impl Share {
+impl FairPermit {
     /// Takes more, if that much is left. Never waits: two that hold a part and wait for more would wait for ever.
     ///
     /// # Errors
@@ -107,15 +101,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_tenant_cannot_use_up_what_all_share() {
         let full = Counter::default();
-        let budget = Budget::new(8, full.clone());
-        let mut held = budget.take("a", 1).await;
+        let limit = FairLimit::new(8, full.clone());
+        let mut held = limit.take("a", 1).await;
         assert_eq!(held.grow(1), Ok(()));
         assert_eq!(held.grow(1), Err(Full));
         let soon = Duration::from_secs(1);
-        assert!(tokio::time::timeout(soon, budget.take("a", 1)).await.is_err());
-        assert!(tokio::time::timeout(soon, budget.take("b", 2)).await.is_ok());
+        assert!(tokio::time::timeout(soon, limit.take("a", 1)).await.is_err());
+        assert!(tokio::time::timeout(soon, limit.take("b", 2)).await.is_ok());
         assert_eq!(full.get(), 2);
         drop(held);
-        assert!(tokio::time::timeout(soon, budget.take("a", 100)).await.is_ok(), "at most its part");
+        assert!(tokio::time::timeout(soon, limit.take("a", 100)).await.is_ok(), "at most its part");
     }
 }
