@@ -5,7 +5,7 @@
 //! `GANGLION_FUZZ_SEED` (default: 0). A failure is shrunk and shown.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
 use std::time::{Duration, Instant};
 
 use ganglion::api::closed_loop::policy::Window;
@@ -33,6 +33,15 @@ const SLOW: Duration = Duration::from_secs(5);
 
 /// A word in the input that must not come back in an error.
 const SECRET: &str = "hunter2";
+
+/// Bytes that are shown as text.
+struct Input(Vec<u8>);
+
+impl Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.escape_ascii())
+    }
+}
 
 type Checked = Result<(), TestCaseError>;
 
@@ -96,12 +105,13 @@ fn feed(seeds: &[&'static str], check: impl Fn(&[u8]) -> Checked) {
         8 => mutated.boxed(),
         1 => prop::collection::vec(any::<u8>(), 0..200).boxed(),
         1 => any::<String>().prop_map(String::into_bytes).boxed(),
-    ];
+    ]
+    .prop_map(Input);
     let mut round = 0_u64;
     while round == 0 || Instant::now() < end {
         let done = runner(seed, round).run(&input, |bytes| {
             let begun = Instant::now();
-            check(&bytes)?;
+            check(&bytes.0)?;
             prop_assert!(begun.elapsed() < SLOW, "it took {:?}", begun.elapsed());
             Ok(())
         });
