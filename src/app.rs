@@ -2,10 +2,10 @@
 //!
 //! The only place that sees every room. Decides nothing about workloads.
 
-use std::fmt::Display;
+mod outbound;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,28 +13,24 @@ use jiff::Timestamp;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::events::Reporter;
 use kube::{Client, Config};
-use prometheus_client::metrics::counter::Counter;
 use thiserror::Error;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, info, warn};
+use tracing::{error, info};
 
 use crate::caches;
 use crate::clients::address::{self, Names};
-use crate::clients::fair_limit::FairLimit;
 use crate::clients::web::Web;
 use crate::controllers::closed_loop::{ClosedLoopController, ClosedLoopMemory};
 use crate::controllers::decision::{DecisionController, DecisionMemory};
 use crate::controllers::execution::{ExecutionController, ExecutionMemory};
 use crate::controllers::monitoring::{MonitoringController, MonitoringMemory};
-use crate::controllers::outbound::{AnswerLimits, OutboundClient};
 use crate::controllers::workload_action::{self, WorkloadActionController};
 use crate::http::{self, Served};
 use crate::logic::world::Stored;
-use crate::metrics::{LimitLabel, Metrics};
-use crate::runtime::api_server;
+use crate::metrics::Metrics;
 use crate::runtime::context::Context;
 use crate::runtime::discovery::Discovery;
 use crate::runtime::events;
@@ -43,7 +39,7 @@ use crate::runtime::run::{Controller, Run, run as run_controller};
 use crate::runtime::store::Store;
 use crate::runtime::watch::{Feeds, WatchOptions};
 use crate::runtime::writer::Writer;
-use crate::settings::{MaxBytes, Settings};
+use crate::settings::Settings;
 
 /// How to access the cluster.
 #[derive(Clone, Debug, Default)]
@@ -90,9 +86,6 @@ pub enum Error {
 /// How long the process waits at its end until queued events are sent.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
-/// How often the API server's endpoints are looked up.
-const ENDPOINTS_PAUSE: Duration = Duration::from_secs(60);
-
 /// Runs the operator until SIGTERM or SIGINT.
 ///
 /// # Errors
@@ -101,11 +94,10 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     let stop = stop_on_signals()?;
     let config = config(&options.access).await?;
     let namespace = options.lease_namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-    let names = Names::new(rules(&config, &settings)?, address::system);
+    let names = Names::new(outbound::rules(&config, &settings)?, address::system);
     let client = client(config)?;
     let metrics = Metrics::new();
-    let bytes = FairLimit::new(settings.outbound.max_bytes.in_flight, full(&metrics, "bytes"));
-    let web = Arc::new(Web::new(names.clone(), bytes));
+    let web = Arc::new(outbound::web(names.clone(), &settings, &metrics));
     let store = Store::default();
     // Watches and the HTTP server stop last, after the controllers have drained.
     let ended = CancellationToken::new();
@@ -114,7 +106,7 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     let watched = watch_options(&options, &settings);
     let mut feeds = Feeds::new(&client, watched, store.clone(), metrics.clone(), ended.clone());
     caches::feed(&mut feeds);
-    tokio::spawn(guard_api_server(client.clone(), names, settings.request_timeout(), ended.clone()));
+    tokio::spawn(outbound::guard_api_server(client.clone(), names, settings.request_timeout(), ended.clone()));
     let served = Served { ready: feeds.ready(), store: store.clone(), metrics: metrics.clone() };
     let server = tokio::spawn(http::serve(listener, served, ended.clone()));
     info!(identity = options.identity, address = %options.bind, version = env!("CARGO_PKG_VERSION"), "started");
@@ -212,7 +204,7 @@ struct Term<'a> {
 impl Term<'_> {
     /// Starts every controller. Returns the tasks of the controllers and the tasks that send their events.
     fn start_all(mut self) -> (JoinSet<()>, JoinSet<()>) {
-        let Parts { settings, web, .. } = self.parts;
+        let Parts { settings, web, metrics, .. } = self.parts;
         let resync = Duration::from_secs(settings.workload_actions.resync_seconds);
         let limits = settings.limits();
         let actions = self.start(settings.workload_actions.concurrency, |ctx| WorkloadActionController {
@@ -223,12 +215,7 @@ impl Term<'_> {
         });
         self.tasks.spawn(workload_action::run_janitor(actions));
         let loops = settings.closed_loops.concurrency;
-        let outbound = Arc::new(OutboundClient::new(
-            Arc::clone(web),
-            Duration::from_secs(settings.outbound.timeout_seconds),
-            FairLimit::new(settings.outbound.concurrency, full(&self.parts.metrics, "requests")),
-            answer_limits(settings),
-        ));
+        let outbound = Arc::new(outbound::client(Arc::clone(web), settings, metrics));
         let discovery = Arc::new(Discovery::default());
         self.start(loops, |ctx| ClosedLoopController { ctx, memory: ClosedLoopMemory::default() });
         self.start(loops, |ctx| MonitoringController {
@@ -294,66 +281,6 @@ pub async fn config(access: &Access) -> Result<Config, Error> {
     config.default_retry = false;
     config.connect_timeout = Some(Duration::from_secs(5));
     Ok(config)
-}
-
-/// The addresses that requests to servers of users may connect to.
-///
-/// # Errors
-/// A network or host in the settings cannot be read.
-fn rules(config: &Config, settings: &Settings) -> Result<address::Rules, Error> {
-    let outbound = &settings.outbound;
-    let url = &config.cluster_url;
-    let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("http") { 80 } else { 443 });
-    let api_server = url.host().filter(|_| !outbound.allow_api_server).map(|host| (host.to_owned(), port));
-    Ok(address::Rules {
-        denied_networks: parsed("deniedNetworks", &outbound.denied_networks)?,
-        denied_hosts: parsed("deniedHosts", &outbound.denied_hosts)?,
-        allowed_networks: parsed("allowedNetworks", &outbound.allowed_networks)?,
-        allowed_hosts: parsed("allowedHosts", &outbound.allowed_hosts)?,
-        only_allowed: outbound.only_allowed,
-        api_server,
-    })
-}
-
-fn parsed<T: FromStr<Err: Display>>(setting: &'static str, texts: &[String]) -> Result<Vec<T>, Error> {
-    let parse =
-        |text: &String| text.parse().map_err(|error: T::Err| Error::Setting { setting, problem: error.to_string() });
-    texts.iter().map(parse).collect()
-}
-
-fn answer_limits(settings: &Settings) -> AnswerLimits {
-    let MaxBytes { sample, object, pods, in_flight: _ } = settings.outbound.max_bytes;
-    AnswerLimits { sample, object, pods }
-}
-
-/// Counts requests of loops for which too little of this limit was left.
-fn full(metrics: &Metrics, limit: &'static str) -> Counter {
-    metrics.outbound_full.get_or_create(&LimitLabel { limit }).clone()
-}
-
-/// Keeps the API server's endpoints out of reach of requests to servers of users.
-async fn guard_api_server(client: Client, names: Names, timeout: Duration, ended: CancellationToken) {
-    let look = async {
-        loop {
-            let found = tokio::time::timeout(timeout, api_server::endpoints(&client)).await;
-            let pause = match found {
-                Ok(Ok(endpoints)) => {
-                    names.guard(endpoints);
-                    ENDPOINTS_PAUSE
-                }
-                Ok(Err(error)) => {
-                    warn!(%error, "the API server's endpoints cannot be read; only the address of its Service is refused to loops");
-                    ENDPOINTS_PAUSE
-                }
-                Err(_) => timeout,
-            };
-            tokio::time::sleep(pause).await;
-        }
-    };
-    tokio::select! {
-        () = ended.cancelled() => {}
-        () = look => {}
-    }
 }
 
 /// A client with this configuration.
