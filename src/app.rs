@@ -2,6 +2,8 @@
 //!
 //! The only place that sees every room. Decides nothing about workloads.
 
+mod outbound;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,7 +27,6 @@ use crate::controllers::closed_loop::{ClosedLoopController, ClosedLoopMemory};
 use crate::controllers::decision::{DecisionController, DecisionMemory};
 use crate::controllers::execution::{ExecutionController, ExecutionMemory};
 use crate::controllers::monitoring::{MonitoringController, MonitoringMemory};
-use crate::controllers::outbound::{OutboundClient, RequestLimiter};
 use crate::controllers::workload_action::{self, WorkloadActionController};
 use crate::http::{self, Served};
 use crate::logic::world::Stored;
@@ -77,6 +78,8 @@ pub enum Error {
     },
     #[error("signals cannot be received")]
     Signals(#[source] std::io::Error),
+    #[error("setting outbound.{setting}: {problem}")]
+    Setting { setting: &'static str, problem: String },
     #[error("the lease is lost: {0}")]
     Lease(Lost),
     #[error("a task ended by a fault of this program")]
@@ -94,9 +97,10 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     let stop = stop_on_signals()?;
     let config = config(&options.access).await?;
     let namespace = options.lease_namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-    let web = Arc::new(Web::new(Names::new(rules(&config, &settings), address::system)));
+    let names = Names::new(outbound::rules(&config, &settings)?, address::system);
     let client = client(config)?;
     let metrics = Metrics::new();
+    let web = Arc::new(outbound::web(names.clone(), &settings, &metrics));
     let store = Store::default();
     // Watches and the HTTP server stop last, after the controllers have drained.
     let ended = CancellationToken::new();
@@ -105,6 +109,7 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     let watched = watch_options(&options, &settings);
     let mut feeds = Feeds::new(&client, watched, store.clone(), metrics.clone(), ended.clone());
     caches::feed(&mut feeds);
+    tokio::spawn(outbound::guard_api_server(client.clone(), names, settings.request_timeout(), ended.clone()));
     let served = Served { ready: feeds.ready(), store: store.clone(), metrics: metrics.clone() };
     let mut server = tokio::spawn(http::serve(listener, served, ended.clone()));
     info!(identity = options.identity, address = %options.bind, version = env!("CARGO_PKG_VERSION"), "started");
@@ -208,7 +213,7 @@ struct Term<'a> {
 impl Term<'_> {
     /// Starts every controller. Returns the tasks of the controllers and the tasks that send their events.
     fn start_all(mut self) -> (JoinSet<()>, JoinSet<()>) {
-        let Parts { settings, web, .. } = self.parts;
+        let Parts { settings, web, metrics, .. } = self.parts;
         let resync = Duration::from_secs(settings.workload_actions.resync_seconds);
         let limits = settings.limits();
         let actions = self.start(settings.workload_actions.concurrency, |ctx| WorkloadActionController {
@@ -219,11 +224,7 @@ impl Term<'_> {
         });
         self.tasks.spawn(workload_action::run_janitor(actions));
         let loops = settings.closed_loops.concurrency;
-        let outbound = Arc::new(OutboundClient {
-            web: Arc::clone(web),
-            request_timeout: Duration::from_secs(settings.outbound.timeout_seconds),
-            limiter: RequestLimiter::new(settings.outbound.concurrency),
-        });
+        let outbound = Arc::new(outbound::client(Arc::clone(web), settings, metrics));
         let discovery = Arc::new(Discovery::default());
         self.start(loops, |ctx| ClosedLoopController { ctx, memory: ClosedLoopMemory::default() });
         self.start(loops, |ctx| MonitoringController {
@@ -292,15 +293,6 @@ pub async fn config(access: &Access) -> Result<Config, Error> {
     config.default_retry = false;
     config.connect_timeout = Some(Duration::from_secs(5));
     Ok(config)
-}
-
-/// The addresses that requests to servers of users may connect to.
-fn rules(config: &Config, settings: &Settings) -> address::Rules {
-    let outbound = &settings.outbound;
-    let url = &config.cluster_url;
-    let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("http") { 80 } else { 443 });
-    let api_server = url.host().filter(|_| !outbound.allow_api_server).map(|host| (host.to_owned(), port));
-    address::Rules { loopback: outbound.allow_loopback, link_local: outbound.allow_link_local, api_server }
 }
 
 /// A client with this configuration.

@@ -51,6 +51,12 @@ pub struct ReasonLabel {
     pub reason: &'static str,
 }
 
+/// `{limit}`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct LimitLabel {
+    pub limit: &'static str,
+}
+
 /// `{kind, reason}`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct WatchLabels {
@@ -71,6 +77,7 @@ pub struct Metrics {
     pub watch_restarts: Family<WatchLabels, Counter>,
     pub api_errors: Family<ReasonLabel, Counter>,
     pub sources: Family<SourceLabels, Counter>,
+    pub outbound_full: Family<LimitLabel, Counter>,
     pub events_dropped: Counter,
     pub janitor: Family<ReasonLabel, Counter>,
     pub leader: Gauge,
@@ -108,6 +115,7 @@ impl Metrics {
             watch_restarts: Family::default(),
             api_errors: Family::default(),
             sources: Family::default(),
+            outbound_full: Family::default(),
             events_dropped: Counter::default(),
             janitor: Family::default(),
             leader: Gauge::default(),
@@ -142,6 +150,11 @@ impl Metrics {
         registry.register("watch_restarts", "Restarts of watches", self.watch_restarts.clone());
         registry.register("api_errors", "Failed requests to the API server, by reason", self.api_errors.clone());
         registry.register("sources_asked", "Queries of loop sources, by outcome", self.sources.clone());
+        registry.register(
+            "outbound_full",
+            "Requests of loops that waited or failed because a limit on all of them was used up, by limit",
+            self.outbound_full.clone(),
+        );
         registry.register(
             "events_dropped",
             "Kubernetes Events that were dropped because the queue was full or the API server refused them",

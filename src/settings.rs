@@ -75,20 +75,46 @@ pub struct PatchableKind {
     pub kind: String,
 }
 
-/// Requests to servers that users name, such as the sources of loops. All other addresses are always allowed.
+/// Requests to servers that users name, such as the sources of loops. What is denied is refused. Of the rest, what is allowed is
+/// asked even where the operator refuses it by itself: loopback, link-local, metadata of clouds, translators. Everything else is
+/// asked unless `onlyAllowed`.
 #[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Outbound {
-    /// Allows loopback addresses, which are the operator's own host. Default: false.
-    pub allow_loopback: bool,
-    /// Allows link-local addresses, which include the metadata services of clouds. Default: false.
-    pub allow_link_local: bool,
-    /// Allows the address by which the operator reaches the API server. Default: false.
+    /// Networks and addresses that are refused. Default: none.
+    pub denied_networks: Vec<String>,
+    /// Hosts that are refused, `.example.com` with all below it. A host with another name and the same address is not refused.
+    /// Default: none.
+    pub denied_hosts: Vec<String>,
+    /// Networks and addresses that are asked even where the operator refuses them by itself. Default: none.
+    pub allowed_networks: Vec<String>,
+    /// Hosts of which errors say why they do not answer, and that are asked with `onlyAllowed`. Default: none.
+    pub allowed_hosts: Vec<String>,
+    /// Refuses everything that is not allowed. Default: false.
+    pub only_allowed: bool,
+    /// Allows the API server: the address by which the operator reaches it, and its endpoints. Default: false.
     pub allow_api_server: bool,
     /// Timeout of a request in seconds, 1 to 60; the loop's interval if that is shorter. Default: 10.
     pub timeout_seconds: u64,
     /// Maximum number of concurrent requests, 1 to 100000; for one namespace, a quarter of it. Default: 4096.
     pub concurrency: usize,
+    /// Maximum sizes of answers, in bytes.
+    pub max_bytes: MaxBytes,
+}
+
+/// See [`Outbound::max_bytes`].
+#[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct MaxBytes {
+    /// The answer of a source `http` or `prometheus`. Default: 65536.
+    pub sample: usize,
+    /// An object that a source `object` reads, or a Secret or ConfigMap. Default: 2097152.
+    pub object: usize,
+    /// The pods of a source `resource`, or their metrics. Default: 8388608.
+    pub pods: usize,
+    /// All answers that are being read; for one namespace, a quarter of it, which none of the others may exceed. 65536 to
+    /// 1073741824. Default: 33554432.
+    pub in_flight: usize,
 }
 
 /// Requests to the API server.
@@ -141,12 +167,22 @@ impl Default for LimitSettings {
 impl Default for Outbound {
     fn default() -> Self {
         Self {
-            allow_loopback: false,
-            allow_link_local: false,
+            denied_networks: Vec::new(),
+            denied_hosts: Vec::new(),
+            allowed_networks: Vec::new(),
+            allowed_hosts: Vec::new(),
+            only_allowed: false,
             allow_api_server: false,
             timeout_seconds: 10,
             concurrency: 4096,
+            max_bytes: MaxBytes::default(),
         }
+    }
+}
+
+impl Default for MaxBytes {
+    fn default() -> Self {
+        Self { sample: 64 << 10, object: 2 << 20, pods: 8 << 20, in_flight: 32 << 20 }
     }
 }
 
@@ -204,7 +240,10 @@ impl Settings {
 
     fn check(&self) -> Result<(), Error> {
         let (actions, lease) = (&self.workload_actions, &self.lease);
-        let many = |concurrency: usize| u64::try_from(concurrency).unwrap_or(u64::MAX);
+        let many = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        let bytes = &self.outbound.max_bytes;
+        let part = 1..=many(bytes.in_flight / 4);
+        let of_part = "from 1 to a quarter of outbound.maxBytes.inFlight";
         let bounds = [
             ("workloadActions.concurrency", many(actions.concurrency), 1..=1000, "from 1 to 1000"),
             ("closedLoops.concurrency", many(self.closed_loops.concurrency), 1..=1000, "from 1 to 1000"),
@@ -216,6 +255,10 @@ impl Settings {
                 60..=86_400,
                 "from 60 to 86400",
             ),
+            ("outbound.maxBytes.inFlight", many(bytes.in_flight), 65_536..=1 << 30, "from 65536 to 1073741824"),
+            ("outbound.maxBytes.sample", many(bytes.sample), part.clone(), of_part),
+            ("outbound.maxBytes.object", many(bytes.object), part.clone(), of_part),
+            ("outbound.maxBytes.pods", many(bytes.pods), part, of_part),
             ("workloadActions.resyncSeconds", actions.resync_seconds, 10..=86_400, "from 10 to 86400"),
             ("api.requestTimeoutSeconds", self.api.request_timeout_seconds, 1..=60, "from 1 to 60"),
             ("lease.durationSeconds", lease.duration_seconds, 3..=3600, "from 3 to 3600"),
@@ -294,8 +337,15 @@ mod tests {
             "perTargetNode",
             "concurrency",
             "resyncSeconds",
-            "allowLoopback",
-            "allowLinkLocal",
+            "deniedNetworks",
+            "deniedHosts",
+            "allowedNetworks",
+            "allowedHosts",
+            "onlyAllowed",
+            "sample",
+            "object",
+            "pods",
+            "inFlight",
             "allowApiServer",
             "timeoutSeconds",
             "patchableKinds",
@@ -336,6 +386,10 @@ mod tests {
             ("workloadActions: {resyncSeconds: 1}", "workloadActions.resyncSeconds"),
             ("outbound: {timeoutSeconds: 61}", "outbound.timeoutSeconds"),
             ("outbound: {concurrency: 0}", "outbound.concurrency"),
+            ("outbound: {maxBytes: {inFlight: 1000}}", "outbound.maxBytes.inFlight"),
+            ("outbound: {maxBytes: {inFlight: 100000, object: 1, pods: 1}}", "outbound.maxBytes.sample"),
+            ("outbound: {maxBytes: {object: 0}}", "outbound.maxBytes.object"),
+            ("outbound: {maxBytes: {pods: 100000000}}", "outbound.maxBytes.pods"),
             ("api: {requestTimeoutSeconds: 0}", "api.requestTimeoutSeconds"),
             ("lease: {renewDeadlineSeconds: 15}", "lease.renewDeadlineSeconds"),
             ("lease: {retrySeconds: 10}", "lease.retrySeconds"),

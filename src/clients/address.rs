@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::FutureExt;
@@ -14,24 +14,24 @@ use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use thiserror::Error;
 use tokio::sync::Semaphore;
 
+use super::network::{HostPattern, Network};
+
 /// Maximum number of concurrent lookups; each blocks a thread.
 const LOOKUPS: usize = 128;
 
-/// Addresses of cloud metadata that are not link-local: of AWS, Alibaba and Azure.
-const METADATA: [IpAddr; 3] = [
-    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
-    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
-    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
-];
-
-/// Exceptions to the default rules.
+/// Which addresses and hosts are asked. What is denied is refused. Of the rest, what is allowed is asked even where the
+/// built-in rules refuse it: loopback, link-local, metadata of clouds, translators. Everything else is asked unless
+/// `only_allowed`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
-    /// Allows loopback addresses.
-    pub loopback: bool,
-    /// Allows link-local addresses, which include the metadata services of clouds.
-    pub link_local: bool,
-    /// Host and port of the API server, which are refused; none if they are allowed.
+    pub denied_networks: Vec<Network>,
+    pub denied_hosts: Vec<HostPattern>,
+    pub allowed_networks: Vec<Network>,
+    /// These do not lift built-in rules: who writes a name's records is not who opens this host to it.
+    pub allowed_hosts: Vec<HostPattern>,
+    /// Refuses everything that is not allowed.
+    pub only_allowed: bool,
+    /// Host and port of the API server, which are refused whatever is allowed; none if they are not refused.
     pub api_server: Option<(String, u16)>,
 }
 
@@ -43,20 +43,61 @@ pub struct RefusedAddress {
     kind: &'static str,
 }
 
+/// A name without an address.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{0}")]
+pub struct Unresolved(pub String);
+
+fn any(networks: &[Network], address: IpAddr) -> bool {
+    networks.iter().any(|network| network.contains(address) || network.contains(meant(address)))
+}
+
 impl Rules {
-    /// Checks whether this address is allowed; [`Names`] checks the API server's.
+    /// Checks whether this address of this host may be asked; [`Names`] checks the API server's.
     ///
     /// # Errors
     /// The address is refused.
-    pub fn check(&self, address: IpAddr) -> Result<(), RefusedAddress> {
-        let kind = match meant(address) {
-            meant if is_nowhere(meant) => "not a host's address",
-            meant if meant.is_loopback() && !self.loopback => "a loopback address",
-            meant if is_link_local(meant) && !self.link_local => "a link-local address",
+    pub fn check(&self, host: &str, address: IpAddr) -> Result<(), RefusedAddress> {
+        let meant = meant(address);
+        let kind = match address {
+            _ if any(&self.denied_networks, address) => "in a denied network (setting outbound.deniedNetworks)",
+            _ if is_nowhere(meant) => "not a host's address",
+            _ if any(&self.allowed_networks, address) => return Ok(()),
+            _ if meant.is_loopback() => "a loopback address",
+            _ if is_link_local(meant) => "a link-local address",
+            _ if is_metadata(meant) => "an address of cloud metadata",
+            _ if is_translated(address) => "an address of a translator",
+            _ if self.only_allowed && !self.is_allowed_host(host) => {
+                "not allowed (settings outbound.allowedNetworks and allowedHosts)"
+            }
             _ => return Ok(()),
         };
         Err(RefusedAddress { address, kind })
     }
+
+    fn is_allowed_host(&self, host: &str) -> bool {
+        self.allowed_hosts.iter().any(|pattern| pattern.matches(host))
+    }
+
+    /// Whether this host, a name or an address, is denied by name.
+    #[must_use]
+    pub fn denies(&self, host: &str) -> bool {
+        self.denied_hosts.iter().any(|pattern| pattern.matches(host))
+    }
+
+    /// Whether this host, a name or an address, is on a list of what is allowed.
+    #[must_use]
+    pub fn lists(&self, host: &str) -> bool {
+        match literal(host) {
+            Some(address) => any(&self.allowed_networks, address),
+            None => self.is_allowed_host(host),
+        }
+    }
+}
+
+/// The address that a host in a URL is, unless it is a name.
+fn literal(host: &str) -> Option<IpAddr> {
+    host.trim_start_matches('[').trim_end_matches(']').parse().ok()
 }
 
 /// The address that is actually reached: some IPv6 addresses embed an IPv4 address.
@@ -86,65 +127,105 @@ fn is_nowhere(address: IpAddr) -> bool {
 }
 
 fn is_link_local(address: IpAddr) -> bool {
-    let link_local = match address {
+    match address {
         IpAddr::V4(four) => four.is_link_local(),
         IpAddr::V6(six) => six.is_unicast_link_local(),
-    };
-    link_local || METADATA.contains(&address)
+    }
+}
+
+/// Addresses of cloud metadata that are not link-local.
+fn is_metadata(address: IpAddr) -> bool {
+    match address {
+        // Alibaba, Azure.
+        IpAddr::V4(four) => matches!(four.octets(), [100, 100, 100, 200] | [168, 63, 129, 16]),
+        IpAddr::V6(six) => matches!(
+            six.segments(),
+            // AWS has more than one service in this network.
+            [0xfd00, 0xec2, ..]
+            // Google, Oracle, Scaleway.
+            | [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254]
+            | [0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe]
+            | [0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42]
+        ),
+    }
+}
+
+/// Addresses that a translator turns into IPv4 addresses in a way that depends on its configuration: local-use NAT64
+/// (RFC 8215) and IPv4-translated (RFC 2765).
+fn is_translated(address: IpAddr) -> bool {
+    let IpAddr::V6(six) = address else { return false };
+    matches!(six.segments(), [0x64, 0xff9b, 1, ..] | [0, 0, 0, 0, 0xffff, 0, ..])
 }
 
 /// The blocking resolver of the system.
 pub type System = fn(&str) -> io::Result<Vec<IpAddr>>;
 
-type Found = Result<Vec<IpAddr>, String>;
+type Found = Result<Vec<IpAddr>, Unresolved>;
 type Lookup = Shared<BoxFuture<'static, Found>>;
 
 /// Resolves names and filters out refused addresses.
 #[derive(Clone)]
 pub struct Names {
-    rules: Rules,
+    rules: Arc<Rules>,
     system: System,
     running: Arc<Mutex<HashMap<String, Lookup>>>,
     turns: Arc<Semaphore>,
+    /// The API server's own addresses, behind that of its Service.
+    endpoints: Arc<Mutex<Vec<SocketAddr>>>,
 }
 
 impl Names {
     /// A resolver with these rules.
     #[must_use]
     pub fn new(rules: Rules, system: System) -> Self {
-        Self { rules, system, running: Arc::default(), turns: Arc::new(Semaphore::new(LOOKUPS)) }
+        let turns = Arc::new(Semaphore::new(LOOKUPS));
+        Self { rules: Arc::new(rules), system, running: Arc::default(), turns, endpoints: Arc::default() }
     }
 
     fn running(&self) -> MutexGuard<'_, HashMap<String, Lookup>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the API server listens on this port.
-    #[must_use]
-    pub fn is_api_port(&self, port: u16) -> bool {
-        self.rules.api_server.as_ref().is_some_and(|(_, api)| *api == port)
+    fn endpoints(&self) -> MutexGuard<'_, Vec<SocketAddr>> {
+        self.endpoints.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The allowed addresses of this name, or this address itself. `guarded`: the port is the API server's.
+    /// The rules.
+    #[must_use]
+    pub fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
+    /// From now on the API server has these addresses, too.
+    pub fn guard(&self, endpoints: Vec<SocketAddr>) {
+        *self.endpoints() = endpoints;
+    }
+
+    /// This port, if the API server listens on it and is refused.
+    #[must_use]
+    pub fn guarded(&self, port: u16) -> Option<u16> {
+        let (_, api) = self.rules.api_server.as_ref()?;
+        let is_api = *api == port || self.endpoints().iter().any(|endpoint| endpoint.port() == port);
+        is_api.then_some(port)
+    }
+
+    /// The allowed addresses of this name, or this address itself. `guarded`: see [`Self::guarded`].
     ///
     /// # Errors
     /// There are none; a [`RefusedAddress`] if all were refused.
     pub async fn allowed(
         &self,
         name: &str,
-        guarded: bool,
+        guarded: Option<u16>,
     ) -> Result<Vec<IpAddr>, Box<dyn std::error::Error + Send + Sync>> {
         let found = self.lookup(name).await?;
-        let api = match &self.rules.api_server {
-            Some((host, _)) if guarded => self.lookup(host).await?,
-            Some(_) | None => Vec::new(),
-        };
+        let api = self.api_addresses(guarded).await?;
         let mut refused = None;
         let mut allowed = Vec::with_capacity(found.len());
         for address in found {
             let is_api = api.iter().any(|one| meant(*one) == meant(address));
             let api = is_api.then_some(RefusedAddress { address, kind: "the API server's" });
-            match api.map_or(self.rules.check(address), Err) {
+            match api.map_or(self.rules.check(name, address), Err) {
                 Ok(()) => allowed.push(address),
                 Err(why) => refused = Some(why),
             }
@@ -155,9 +236,17 @@ impl Names {
         }
     }
 
+    /// The addresses where the API server listens on this port.
+    async fn api_addresses(&self, guarded: Option<u16>) -> Found {
+        let (Some((host, api)), Some(port)) = (&self.rules.api_server, guarded) else { return Ok(Vec::new()) };
+        let mut all = if *api == port { self.lookup(host).await? } else { Vec::new() };
+        all.extend(self.endpoints().iter().filter(|endpoint| endpoint.port() == port).map(SocketAddr::ip));
+        Ok(all)
+    }
+
     /// All addresses of this name; an address resolves to itself.
     async fn lookup(&self, name: &str) -> Found {
-        if let Ok(address) = name.trim_start_matches('[').trim_end_matches(']').parse() {
+        if let Some(address) = literal(name) {
             return Ok(vec![address]);
         }
         let lookup = {
@@ -181,11 +270,11 @@ impl Names {
             all.running().remove(&name);
             match found {
                 Ok(Ok(addresses)) => Ok(addresses),
-                Ok(Err(error)) => Err(format!("{name} has no address: {error}")),
-                Err(_) => Err(format!("{name} was not resolved")),
+                Ok(Err(error)) => Err(Unresolved(format!("{name} has no address: {error}"))),
+                Err(_) => Err(Unresolved(format!("{name} was not resolved"))),
             }
         });
-        job.map(|done| done.unwrap_or_else(|error| Err(error.to_string()))).boxed().shared()
+        job.map(|done| done.unwrap_or_else(|error| Err(Unresolved(error.to_string())))).boxed().shared()
     }
 }
 
@@ -200,8 +289,8 @@ pub fn system(name: &str) -> io::Result<Vec<IpAddr>> {
 /// The resolver of one HTTP client.
 pub struct Resolver {
     pub names: Names,
-    /// The connections go to the API server's port.
-    pub guarded: bool,
+    /// See [`Names::guarded`].
+    pub guarded: Option<u16>,
 }
 
 impl Resolve for Resolver {

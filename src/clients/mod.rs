@@ -1,16 +1,21 @@
 //! Clients: requests to servers that users name, and the parsing of answers.
 //!
-//! Owns the limits of a request: allowed addresses, timeout, size of the answer. Knows neither Kubernetes nor our kinds, and
-//! keeps no secret beyond a request.
+//! Owns the limits of a request: allowed addresses, timeout, size of the answer, bytes in flight. Knows neither Kubernetes nor
+//! our kinds, and keeps no secret beyond a request.
 //!
 //! | file | what |
 //! |---|---|
-//! | `address` | allowed addresses, checked when a name is resolved |
+//! | `address`, `network` | allowed addresses, checked when a name is resolved |
+//! | `fair_limit`, `body` | what all share: requests and bytes in flight |
 //! | `web` | one request, over kept connections |
 //! | `prometheus`, `json` | one number from an answer |
 
 pub mod address;
+pub mod body;
+pub mod fair_limit;
+
 pub mod json;
+pub mod network;
 pub mod prometheus;
 pub mod web;
 
@@ -19,10 +24,11 @@ mod tests;
 
 use std::time::Duration;
 
+use reqwest::StatusCode;
 use thiserror::Error;
 
-/// Why there is no usable answer. The texts are shown in the status of an object: they contain no secret, and of the server's
-/// answer only what concerns the request.
+/// Why there is no usable answer. The texts are shown in the status of an object: they contain no secret and nothing that the
+/// server answered, except its HTTP status.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum Error {
     /// The request was not sent: the address is not allowed.
@@ -31,42 +37,64 @@ pub enum Error {
     /// The request was not sent: its credentials or certificates cannot be used.
     #[error("{0}")]
     Unfit(String),
-    /// The request was not sent: there is no connection.
+    /// The request was not sent: the name has no address.
+    #[error("{0}")]
+    Unresolved(String),
+    /// The request was not sent: there is no connection. Only for hosts that the settings allow.
     #[error("cannot connect: {0}")]
     Unreachable(String),
     /// No answer arrived in time; the request may have been carried out.
     #[error("no answer within {}", seconds(.0))]
     Timeout(Duration),
-    /// The connection broke; the request may have been carried out.
+    /// The connection broke; the request may have been carried out. Only for hosts that the settings allow.
     #[error("the connection broke: {0}")]
     Broken(String),
+    /// There is no answer, for a reason that only the operator's log has; the request may have been carried out.
+    #[error("no answer from {0}; the operator's log says why")]
+    NoAnswer(String),
     /// The answer is longer than the limit.
-    #[error("the answer has more than {} bytes", web::MAX_BODY)]
-    TooLong,
+    #[error("the answer has more than {0} bytes (setting outbound.maxBytes)")]
+    TooLong(usize),
+    /// Too many bytes of other answers are in flight.
+    #[error("too many bytes of answers are in flight (setting outbound.maxBytes.inFlight)")]
+    Full,
     /// The server answers with a redirect, which is not followed.
     #[error("the server answers {0}, a redirect, which is not followed")]
     Redirect(u16),
     /// The server answers with an error status.
     #[error("the server answers {0}")]
-    Status(String),
+    Status(StatusCode),
+    /// A Prometheus server refuses the query, with this type of error.
+    #[error("the server answers {0} ({1}): check the query")]
+    Query(StatusCode, &'static str),
     /// The content of the answer is not as expected.
     #[error("{0}")]
     Answer(String),
 }
 
 impl Error {
+    /// Whether the server refused the credentials.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Status(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN))
+    }
+
     /// The name of the error in metrics.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Refused(_) => "Refused",
             Self::Unfit(_) => "Unfit",
+            Self::Unresolved(_) => "Unresolved",
             Self::Unreachable(_) => "Unreachable",
             Self::Timeout(_) => "Timeout",
             Self::Broken(_) => "Broken",
-            Self::TooLong => "TooLong",
+            Self::NoAnswer(_) => "NoAnswer",
+            Self::TooLong(_) => "TooLong",
+            Self::Full => "Full",
             Self::Redirect(_) => "Redirect",
             Self::Status(_) => "Status",
+            Self::Query(..) => "Query",
             Self::Answer(_) => "Answer",
         }
     }

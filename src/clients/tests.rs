@@ -5,21 +5,46 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use prometheus_client::metrics::counter::Counter;
 use rstest::rstest;
 use testkit::servers::http::{Authority, Manner, Server};
 
 use super::address::{Names, Rules, System, system};
-use super::web::{Call, Credentials, MAX_BODY, Web};
+use super::fair_limit::FairLimit;
+use super::prometheus::Point;
+use super::web::{Call, Credentials, Web};
 use super::{Error, json, prometheus};
 
-const LOOPBACK: Rules = Rules { loopback: true, link_local: false, api_server: None };
+const LIMIT: usize = 64 << 10;
+
+/// Rules for tests: servers are on this host, and errors say why they do not answer.
+fn loopback() -> Rules {
+    let allowed_networks = vec!["127.0.0.0/8".parse().unwrap(), "::1".parse().unwrap()];
+    let allowed_hosts = vec![".example".parse().unwrap(), "localhost".parse().unwrap()];
+    Rules { allowed_networks, allowed_hosts, ..Rules::default() }
+}
+
+fn web_with(rules: Rules, names: System) -> Web {
+    Web::new(Names::new(rules, names), FairLimit::new(1 << 20, Counter::default()))
+}
 
 fn web() -> Web {
-    Web::new(Names::new(LOOPBACK, system))
+    web_with(loopback(), system)
 }
 
 fn call(url: impl Into<String>) -> Call {
-    Call { url: url.into(), auth: None, ca: None, within: Duration::from_secs(5) }
+    let within = Duration::from_secs(5);
+    Call { url: url.into(), auth: None, ca: None, within, limit: LIMIT, tenant: "a".into() }
+}
+
+async fn number(web: &Web, call: &Call, path: &str) -> Result<String, Error> {
+    json::number(&web.get(call).await?, path)
+}
+
+async fn instant(web: &Web, call: &Call, query: &str) -> Result<Point, Error> {
+    let url = prometheus::query_url(&call.url, query)?.into();
+    let answer = web.get(&Call { url, ..call.clone() }).await?;
+    prometheus::point(answer.status, answer.body())
 }
 
 async fn says(status: &'static str, body: &str) -> Server {
@@ -31,7 +56,7 @@ async fn a_number_is_fetched_and_the_connection_kept() {
     let server = says("200 OK", r#"{"items": [{"load": 0.75}]}"#).await;
     let web = web();
     for _ in 0..3 {
-        let found = json::number(&web, &call(server.url("/load?of=a")), "items.0.load").await;
+        let found = number(&web, &call(server.url("/load?of=a")), "items.0.load").await;
         assert_eq!(found.as_deref(), Ok("0.75"));
     }
     assert_eq!(*server.connections.lock().unwrap(), 1);
@@ -43,15 +68,15 @@ async fn a_number_is_fetched_and_the_connection_kept() {
 #[case("401 Unauthorized", "{}", "the server answers 401 Unauthorized")]
 #[case("500 Internal Server Error", r#"{"a": 1}"#, "the server answers 500 Internal Server Error")]
 #[case("302 Found\nLocation: http://127.0.0.2/\r\n", "", "the server answers 302, a redirect, which is not followed")]
-#[case("200 OK", "<html>", "the answer is no JSON document: expected value at line 1 column 1")]
-#[case("200 OK", "", "the answer is no JSON document: EOF while parsing a value at line 1 column 0")]
-#[case("200 OK", r#"{"a": "7"}"#, "a is a string, not a number")]
-#[case("200 OK", r#"{"a": NaN}"#, "the answer is no JSON document: expected value at line 1 column 7")]
+#[case("200 OK", "<html>", "the answer is no JSON document: error at line 1, column 1")]
+#[case("200 OK", "", "the answer is no JSON document: error at line 1, column 0")]
+#[case("200 OK", r#"{"a": "7"}"#, "a is a text of 1 character, not a number")]
+#[case("200 OK", r#"{"a": NaN}"#, "the answer is no JSON document: error at line 1, column 7")]
 #[case("200 OK", r#"{"b": 1}"#, "there is no a")]
 #[tokio::test]
 async fn what_is_no_number_has_words(#[case] status: &'static str, #[case] body: &str, #[case] expected: &str) {
     let server = says(status, body).await;
-    let error = json::number(&web(), &call(server.url("/")), "a").await.unwrap_err();
+    let error = number(&web(), &call(server.url("/")), "a").await.unwrap_err();
     assert_eq!(error.to_string(), expected);
 }
 
@@ -63,7 +88,7 @@ async fn who_hangs_is_left_in_time(#[case] manner: Manner) {
     let server = Server::start(manner).await;
     let call = Call { within: Duration::from_millis(300), ..call(server.url("/")) };
     let begun = Instant::now();
-    let error = json::number(&web(), &call, "a").await.unwrap_err();
+    let error = number(&web(), &call, "a").await.unwrap_err();
     assert_eq!(error.to_string(), "no answer within 0.3 s");
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
 }
@@ -71,9 +96,11 @@ async fn who_hangs_is_left_in_time(#[case] manner: Manner) {
 #[tokio::test]
 async fn no_more_is_read_than_may_be() {
     let endless = Server::start(Manner::Floods).await;
-    assert_eq!(json::number(&web(), &call(endless.url("/")), "a").await, Err(Error::TooLong));
-    let full = says("200 OK", &" ".repeat(MAX_BODY)).await;
+    assert_eq!(number(&web(), &call(endless.url("/")), "a").await, Err(Error::TooLong(LIMIT)));
+    let full = says("200 OK", &" ".repeat(LIMIT)).await;
     assert!(web().get(&call(full.url("/"))).await.is_ok(), "as much as may be");
+    let large = Call { limit: 2 * LIMIT, ..call(says("200 OK", &format!("{}7", " ".repeat(LIMIT))).await.url("/")) };
+    assert!(web().get(&large).await.is_ok(), "another purpose has another limit");
 }
 
 #[tokio::test]
@@ -84,7 +111,7 @@ async fn nobody_there_is_told_from_no_answer() {
     let error = web().get(&call(format!("http://{address}"))).await.unwrap_err();
     assert!(matches!(&error, Error::Unreachable(words) if words.contains("refused")), "{error:?}");
     let error = web().get(&call("http://no-such-host.invalid/")).await.unwrap_err();
-    assert!(matches!(&error, Error::Unreachable(words) if words.contains("has no address")), "{error:?}");
+    assert!(matches!(&error, Error::Unresolved(words) if words.contains("has no address")), "{error:?}");
 }
 
 #[tokio::test]
@@ -94,17 +121,17 @@ async fn who_we_are_is_shown() {
     for auth in [Credentials::Bearer("secret".into()), basic] {
         let call = Call { auth: Some(auth), ..call(server.url("/")) };
         assert!(!format!("{call:?}").contains("secret") && !format!("{call:?}").contains("word"), "{call:?}");
-        json::number(&web(), &call, "a").await.unwrap();
+        number(&web(), &call, "a").await.unwrap();
     }
     let heard = server.heard();
     assert!(heard.contains("authorization: Bearer secret\r\n"), "{heard}");
     assert!(heard.contains("authorization: Basic bWU6d29yZA==\r\n"), "{heard}");
     server.turn(Manner::Guarded("authorization: Bearer secret\r\n", r#"{"a": 2}"#.to_owned()));
     let call = Call { auth: Some(Credentials::Bearer("other".into())), ..call(server.url("/")) };
-    let error = json::number(&web(), &call, "a").await.unwrap_err();
-    assert_eq!(error, Error::Status("401 Unauthorized".to_owned()));
+    let error = number(&web(), &call, "a").await.unwrap_err();
+    assert_eq!(error, Error::Status(reqwest::StatusCode::UNAUTHORIZED));
     let call = Call { auth: Some(Credentials::Bearer("two\nlines".into())), ..call };
-    let error = json::number(&web(), &call, "a").await.unwrap_err();
+    let error = number(&web(), &call, "a").await.unwrap_err();
     assert!(matches!(error, Error::Unfit(_)) && !error.to_string().contains("two"), "{error}");
 }
 
@@ -115,13 +142,13 @@ async fn only_the_named_authority_is_believed() {
     let url = format!("https://localhost:{}/", server.address.port());
     let web = web();
     let with = |ca: Option<Vec<u8>>| Call { ca, ..call(url.clone()) };
-    assert_eq!(json::number(&web, &with(Some(ours.pem())), "a").await.as_deref(), Ok("1"));
+    assert_eq!(number(&web, &with(Some(ours.pem())), "a").await.as_deref(), Ok("1"));
     for ca in [Some(other.pem()), None] {
-        let error = json::number(&web, &with(ca), "a").await.unwrap_err();
+        let error = number(&web, &with(ca), "a").await.unwrap_err();
         assert!(matches!(&error, Error::Unreachable(words) if words.contains("certificate")), "{error:?}");
     }
     for pem in [b"nothing".as_slice(), b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
-        let error = json::number(&web, &with(Some(pem.to_vec())), "a").await.unwrap_err();
+        let error = number(&web, &with(Some(pem.to_vec())), "a").await.unwrap_err();
         assert!(matches!(error, Error::Unfit(_)), "{error:?}");
     }
 }
@@ -165,7 +192,13 @@ fn by_name(name: &str) -> io::Result<Vec<IpAddr>> {
 #[case("http://224.0.0.1/", "224.0.0.1 is not a host's address")]
 #[case("http://169.254.169.254/latest/meta-data", "169.254.169.254 is a link-local address")]
 #[case("http://[fe80::1]/", "fe80::1 is a link-local address")]
-#[case("http://[fd00:ec2::254]/", "fd00:ec2::254 is a link-local address")]
+#[case("http://[fd00:ec2::254]/", "fd00:ec2::254 is an address of cloud metadata")]
+#[case("http://[fd00:ec2::23]/", "fd00:ec2::23 is an address of cloud metadata")]
+#[case("http://[fd20:ce::254]/", "fd20:ce::254 is an address of cloud metadata")]
+#[case("http://[fd00:c1::a9fe:a9fe]/", "fd00:c1::a9fe:a9fe is an address of cloud metadata")]
+#[case("http://[64:ff9b:1::7f00:1]/", "64:ff9b:1::7f00:1 is an address of a translator")]
+#[case("http://[64:ff9b:1:ffff::1]/", "64:ff9b:1:ffff::1 is an address of a translator")]
+#[case("http://[::ffff:0:7f00:1]/", "::ffff:0:7f00:1 is an address of a translator")]
 #[case("http://both.example:PORT/", "127.0.0.1 is a loopback address")]
 #[case("http://metadata.example/", "169.254.169.254 is a link-local address")]
 #[case("https://metadata.example/", "169.254.169.254 is a link-local address")]
@@ -175,7 +208,7 @@ fn by_name(name: &str) -> io::Result<Vec<IpAddr>> {
 #[tokio::test]
 async fn addresses_that_must_not_be_asked_are_not(#[case] url: &str, #[case] expected: &str) {
     let server = says("200 OK", r#"{"a": 1}"#).await;
-    let web = Web::new(Names::new(Rules::default(), by_name as System));
+    let web = web_with(Rules::default(), by_name);
     let url = url.replace("PORT", &server.address.port().to_string());
     let error = web.get(&call(url)).await.unwrap_err();
     assert_eq!(error, Error::Refused(expected.to_owned()));
@@ -187,8 +220,8 @@ async fn the_api_server_is_not_asked_by_address_nor_by_name() {
     let (api, beside) = (says("200 OK", "{}").await, says("200 OK", "{}").await);
     let port = api.address.port();
     for host in ["127.0.0.1", "api.example"] {
-        let rules = Rules { api_server: Some((host.to_owned(), port)), ..LOOPBACK };
-        let web = Web::new(Names::new(rules, by_name));
+        let rules = Rules { api_server: Some((host.to_owned(), port)), ..loopback() };
+        let web = web_with(rules, by_name);
         for host in ["127.0.0.1", "api.example"] {
             let error = web.get(&call(format!("http://{host}:{port}/"))).await.unwrap_err();
             assert_eq!(error, Error::Refused("127.0.0.1 is the API server's".into()));
@@ -200,7 +233,7 @@ async fn the_api_server_is_not_asked_by_address_nor_by_name() {
 
 #[tokio::test]
 async fn a_name_that_hangs_is_resolved_once_at_a_time() {
-    let web = Arc::new(Web::new(Names::new(LOOPBACK, by_name)));
+    let web = Arc::new(web_with(loopback(), by_name));
     let server = says("200 OK", "{}").await;
     let hanging: Vec<_> = (0..600)
         .map(|_| {
@@ -215,7 +248,7 @@ async fn a_name_that_hangs_is_resolved_once_at_a_time() {
     assert!(web.get(&call(healthy)).await.is_ok());
     assert!(begun.elapsed() < Duration::from_millis(1500), "{:?}", begun.elapsed());
     for one in hanging {
-        assert_eq!(one.await.unwrap(), Err(Error::Timeout(Duration::from_millis(500))));
+        assert_eq!(one.await.unwrap().err(), Some(Error::Timeout(Duration::from_millis(500))));
     }
 }
 
@@ -230,7 +263,7 @@ fn success(data: &str) -> String {
 async fn a_query_gives_one_number_and_its_time(#[case] data: &str, #[case] expected: &str) {
     let server = says("200 OK", &success(data)).await;
     for base in ["", "/", "/prom?dedup=true"] {
-        let point = prometheus::instant(&web(), &call(server.url(base)), "a + b").await.unwrap();
+        let point = instant(&web(), &call(server.url(base)), "a + b").await.unwrap();
         assert_eq!((point.value.as_str(), point.at.as_microsecond()), (expected, 1_763_719_200_250_000));
     }
     let heard = server.heard();
@@ -239,25 +272,32 @@ async fn a_query_gives_one_number_and_its_time(#[case] data: &str, #[case] expec
 }
 
 #[rstest]
-#[case("200 OK", &success(r#"{"resultType": "vector", "result": []}"#), "the query gives nothing")]
-#[case("200 OK", &success(r#"{"resultType": "vector", "result": [{}, {}]}"#), "the query gives 2 series, not one")]
+#[case("200 OK", &success(r#"{"resultType": "vector", "result": []}"#), "the query gives no series: end it with `or vector(0)`, or set missing.then: Assume")]
+#[case("200 OK", &success(r#"{"resultType": "vector", "result": [{}, {}]}"#), "the query gives 2 series, not one: aggregate them")]
 #[case("200 OK", &success(r#"{"resultType": "vector", "result": [{"histogram": []}]}"#), "the query gives a histogram, not a number")]
 #[case("200 OK", &success(r#"{"resultType": "scalar", "result": [1, "NaN"]}"#), "the query gives NaN, which is not a number")]
 #[case("200 OK", &success(r#"{"resultType": "scalar", "result": [1, "+Inf"]}"#), "the query gives +Inf, which is not a number")]
 #[case("200 OK", &success(r#"{"resultType": "string", "result": [1, "5"]}"#), "the query gives a string, not a number")]
 #[case("200 OK", &success(r#"{"resultType": "matrix", "result": []}"#), "the query gives a matrix, not a number")]
+#[case("200 OK", &success(r#"{"resultType": "scalar", "result": [1, "hunter2"]}"#), "the query gives a text of 7 characters, not a number")]
+#[case("200 OK", &success(r#"{"resultType": "hunter2", "result": []}"#), "the answer is not a Prometheus reply")]
 #[case("200 OK", &success(r#"{"resultType": "scalar", "result": [1]}"#), "the answer is not a Prometheus reply")]
 #[case("200 OK", &success(r#"{"resultType": "scalar", "result": [1e300, "1"]}"#), "the answer is not a Prometheus reply")]
 #[case("200 OK", r#"{"status": "success"}"#, "the answer is not a Prometheus reply")]
 #[case(
     "200 OK",
     r#"{"status": "success", "warnings": ["half is missing"], "data": {"resultType": "scalar", "result": [1, "5"]}}"#,
-    "the server warns, so the value may be wrong: half is missing"
+    "the server warns that the value may be wrong"
 )]
 #[case(
     "400 Bad Request",
     r#"{"status": "error", "errorType": "bad_data", "error": "parse error"}"#,
-    "the server answers 400: parse error"
+    "the server answers 400 Bad Request (bad_data): check the query"
+)]
+#[case(
+    "422 Unprocessable Entity",
+    r#"{"status": "error", "errorType": "hunter2", "error": "hunter2"}"#,
+    "the server answers 422 Unprocessable Entity"
 )]
 #[case("401 Unauthorized", "Unauthorized\n", "the server answers 401 Unauthorized")]
 #[case("503 Service Unavailable", "", "the server answers 503 Service Unavailable")]
@@ -265,6 +305,69 @@ async fn a_query_gives_one_number_and_its_time(#[case] data: &str, #[case] expec
 #[tokio::test]
 async fn a_query_that_gives_no_number_has_words(#[case] status: &'static str, #[case] body: &str, #[case] words: &str) {
     let server = says(status, body).await;
-    let error = prometheus::instant(&web(), &call(server.url("")), "q").await.unwrap_err();
+    let error = instant(&web(), &call(server.url("")), "q").await.unwrap_err();
     assert_eq!(error.to_string(), words);
+}
+
+/// Each failure of a connection, to a host that the settings do not list.
+#[rstest]
+#[case::closed(None)]
+#[case::hangs(Some(Manner::Hangs))]
+#[case::stops(Some(Manner::Stops))]
+#[case::no_http(Some(Manner::Says("", String::new())))]
+#[tokio::test]
+async fn an_open_port_looks_like_a_closed_one(#[case] manner: Option<Manner>, #[values("http", "https")] scheme: &str) {
+    let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let server = match manner {
+        Some(manner) => Some(Server::start(manner).await),
+        None => None,
+    };
+    let port = server.as_ref().map_or(closed, |server| server.address).port();
+    let listed = web_with(loopback(), by_name);
+    let hidden = web_with(Rules { allowed_hosts: Vec::new(), ..loopback() }, by_name);
+    let call = Call { within: Duration::from_millis(300), ..call(format!("{scheme}://api.example:{port}/")) };
+    let begun = Instant::now();
+    let error = number(&hidden, &call, "a").await.unwrap_err();
+    assert_eq!(error.to_string(), format!("no answer from api.example:{port}; the operator's log says why"));
+    assert!(begun.elapsed() >= call.within, "it tells by the time: {:?}", begun.elapsed());
+    assert!(!matches!(number(&listed, &call, "a").await, Err(Error::NoAnswer(_))));
+}
+
+#[rstest]
+#[case("http://10.1.2.3/", "10.1.2.3 is in a denied network (setting outbound.deniedNetworks)")]
+#[case("http://[::ffff:10.1.2.3]/", "::ffff:10.1.2.3 is in a denied network (setting outbound.deniedNetworks)")]
+#[case("http://127.0.0.9/", "127.0.0.9 is in a denied network (setting outbound.deniedNetworks)")]
+#[case("http://db.denied.example./", "db.denied.example. is denied (setting outbound.deniedHosts)")]
+#[case("http://DB.denied.example/", "db.denied.example is denied (setting outbound.deniedHosts)")]
+#[case("http://203.0.113.1/", "203.0.113.1 is not allowed (settings outbound.allowedNetworks and allowedHosts)")]
+#[case("http://metadata.example/", "169.254.169.254 is a link-local address")]
+#[tokio::test]
+async fn settings_deny_and_allow(#[case] url: &str, #[case] expected: &str) {
+    let rules = Rules {
+        denied_networks: ["10.0.0.0/8", "127.0.0.9"].map(|text| text.parse().unwrap()).to_vec(),
+        denied_hosts: vec![".denied.example".parse().unwrap()],
+        only_allowed: true,
+        ..loopback()
+    };
+    let web = web_with(rules, by_name);
+    assert_eq!(number(&web, &call(url), "a").await, Err(Error::Refused(expected.to_owned())));
+    let server = says("200 OK", r#"{"a": 1}"#).await;
+    for host in ["127.0.0.1", "api.example"] {
+        let url = format!("http://{host}:{}/", server.address.port());
+        assert_eq!(number(&web, &call(url), "a").await.as_deref(), Ok("1"), "{host}");
+    }
+}
+
+#[tokio::test]
+async fn endpoints_of_the_api_server_are_not_asked() {
+    let (api, beside) = (says("200 OK", "{}").await, says("200 OK", "{}").await);
+    let names = Names::new(Rules { api_server: Some(("10.0.0.1".to_owned(), 443)), ..loopback() }, by_name);
+    let web = Web::new(names.clone(), FairLimit::new(1 << 20, Counter::default()));
+    let url = format!("http://api.example:{}/", api.address.port());
+    assert!(web.get(&call(url.clone())).await.is_ok());
+    names.guard(vec![api.address]);
+    let refused = Some(Error::Refused("127.0.0.1 is the API server's".into()));
+    assert_eq!(web.get(&call(url)).await.err(), refused);
+    assert_eq!(web.get(&call(api.url("/"))).await.err(), refused);
+    assert!(web.get(&call(beside.url("/"))).await.is_ok());
 }

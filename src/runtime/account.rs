@@ -4,6 +4,7 @@ use std::fmt::Debug;
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{GetParams, ListParams, Patch, PatchParams, PostParams};
+use kube::client::Body;
 use kube::core::Request;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -35,18 +36,45 @@ pub struct ObjectPath<'a> {
     pub subresource: Option<&'a str>,
 }
 
+impl ObjectPath<'_> {
+    /// The request that reads it.
+    ///
+    /// # Errors
+    /// The path is malformed.
+    pub fn request(&self) -> Result<http::Request<Vec<u8>>, Error> {
+        let (request, params) = (Request::new(self.url), GetParams::default());
+        let request = match self.subresource {
+            Some(subresource) => request.get_subresource(subresource, self.name),
+            None => request.get(self.name, &params),
+        };
+        request.map_err(malformed)
+    }
+}
+
 impl Account {
     /// Reads an object, or a subresource.
     ///
     /// # Errors
     /// The request did not succeed.
     pub async fn get<T: DeserializeOwned>(&self, path: ObjectPath<'_>) -> Result<T, Error> {
-        let (request, params) = (Request::new(path.url), GetParams::default());
-        let request = match path.subresource {
-            Some(subresource) => request.get_subresource(subresource, path.name),
-            None => request.get(path.name, &params),
-        };
-        self.send(request.map_err(malformed)?).await
+        self.send(path.request()?).await
+    }
+
+    /// Reads an object, or a subresource; its body is left to the caller, who bounds it.
+    ///
+    /// # Errors
+    /// There is no answer. An error status is an answer.
+    pub async fn open(&self, path: ObjectPath<'_>) -> Result<http::Response<Body>, Error> {
+        self.writer.send(self.impersonated(path.request()?)?).await
+    }
+
+    /// Lists the objects of a kind with these labels; the body is left to the caller, who bounds it.
+    ///
+    /// # Errors
+    /// There is no answer. An error status is an answer.
+    pub async fn open_list(&self, url: &str, labels: &str) -> Result<http::Response<Body>, Error> {
+        let request = Request::new(url).list(&ListParams::default().labels(labels)).map_err(malformed)?;
+        self.writer.send(self.impersonated(request)?).await
     }
 
     /// Lists the objects of a kind with these labels.
@@ -100,10 +128,14 @@ impl Account {
         self.send(Request::new(url).create(&params, body).map_err(malformed)?).await
     }
 
-    async fn send<T: DeserializeOwned>(&self, mut request: http::Request<Vec<u8>>) -> Result<T, Error> {
+    async fn send<T: DeserializeOwned>(&self, request: http::Request<Vec<u8>>) -> Result<T, Error> {
+        self.writer.call(self.writer.client().request(self.impersonated(request)?)).await
+    }
+
+    fn impersonated(&self, mut request: http::Request<Vec<u8>>) -> Result<http::Request<Vec<u8>>, Error> {
         let user = format!("system:serviceaccount:{}:{}", self.namespace, self.name);
         request.headers_mut().insert(HEADER, user.parse().map_err(malformed)?);
-        self.writer.call(self.writer.client().request(request)).await
+        Ok(request)
     }
 
     /// Message for a forbidden request. The API server's text names account, verb and resource.
@@ -118,6 +150,55 @@ impl Account {
     }
 }
 
+/// What to do where the operator itself lacks a right that a namespace gives it by a RoleBinding: to act as the accounts of
+/// that namespace, and to read its Secrets. `refused` is the API server's message, which names the operator's user.
+#[must_use]
+pub fn binding_advice(refused: &str, namespace: &str) -> String {
+    let user = refused.split_once("User \"").and_then(|(_, rest)| rest.split_once("\" cannot "));
+    let subject = user.map_or_else(|| "--serviceaccount=NAMESPACE:NAME".to_owned(), |(user, _)| subject(user));
+    format!(
+        "namespace {namespace} does not let the operator do this: kubectl create rolebinding ganglion -n {namespace} \
+         --clusterrole=ganglion-namespace {subject}"
+    )
+}
+
+/// The subject of a binding, as an option of `kubectl create rolebinding`.
+fn subject(user: &str) -> String {
+    match user.strip_prefix("system:serviceaccount:") {
+        Some(account) => format!("--serviceaccount={account}"),
+        // Users of a kubeconfig may have any name.
+        None => format!("--user='{}'", user.replace('\'', "'\\''")),
+    }
+}
+
 fn malformed(error: impl std::fmt::Display) -> Error {
     Error::Malformed(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::binding_advice;
+
+    #[rstest]
+    #[case("system:serviceaccount:ganglion-system:ganglion", "--serviceaccount=ganglion-system:ganglion")]
+    #[case("admin", "--user='admin'")]
+    #[case("o'hara", r"--user='o'\''hara'")]
+    fn advice_names_the_binding_for_the_operators_user(#[case] user: &str, #[case] subject: &str) {
+        let refused = format!(
+            "secrets \"login\" is forbidden: User \"{user}\" cannot get resource \"secrets\" in API group \"\" in the namespace \
+             \"shop\""
+        );
+        let binding = "kubectl create rolebinding ganglion -n shop --clusterrole=ganglion-namespace";
+        assert_eq!(
+            binding_advice(&refused, "shop"),
+            format!("namespace shop does not let the operator do this: {binding} {subject}")
+        );
+    }
+
+    #[test]
+    fn advice_for_an_unknown_user_has_a_placeholder() {
+        assert!(binding_advice("no", "shop").ends_with(" --serviceaccount=NAMESPACE:NAME"));
+    }
 }

@@ -8,11 +8,13 @@
 //! | `context` | the dependencies that all controllers share |
 //! | `writer`, `error` | requests: timeout, leader fence, field managers, error classes |
 //! | `account`, `discovery` | requests as a service account; discovery of kinds |
+//! | `api_server` | the API server's own addresses |
 //! | `events` | Kubernetes Events |
 //! | `lease` | leader election |
 //! | `tasks` | tasks that must not end unnoticed |
 
 pub mod account;
+pub mod api_server;
 pub mod backoff;
 pub mod context;
 pub mod discovery;

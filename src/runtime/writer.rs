@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::NamespaceResourceScope;
 use kube::api::{Patch, PatchParams, PostParams};
+use kube::client::Body;
 use kube::core::Request;
 use kube::{Api, Client, Resource};
 use serde::Serialize;
@@ -80,6 +81,14 @@ impl Writer {
             Ok(answer) => Ok(answer?),
             Err(_) => Err(Error::Timeout(self.timeout)),
         }
+    }
+
+    /// Sends a request; the body of the answer is left to the caller, who bounds it.
+    ///
+    /// # Errors
+    /// There is no answer. An error status is an answer.
+    pub async fn send(&self, request: http::Request<Vec<u8>>) -> Result<http::Response<Body>, Error> {
+        self.call(self.client.send(request.map(Body::from))).await
     }
 
     /// Counts and times a write. `effect` is its name in metrics and logs.

@@ -32,7 +32,7 @@ const SETTLING: Duration = Duration::from_secs(45);
 const WINDOW: Duration = Duration::from_mins(5);
 
 /// The operator may ask the server that the pulling loops name.
-const SETTINGS: &str = "outbound: {allowLoopback: true}\n";
+const SETTINGS: &str = "outbound: {allowedNetworks: [127.0.0.0/8]}\n";
 
 /// What a loop of this number watches: samples that are pushed, a document that it pulls, or a field of its target.
 fn source(index: usize, server: SocketAddr) -> Value {

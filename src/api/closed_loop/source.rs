@@ -132,12 +132,13 @@ pub struct KeyRef {
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("has(self.path) != has(self.condition)").message("set exactly one of path, condition"),
+    validation = Rule::new("self.kind != 'Secret'").message("a Secret is no source: its values would be shown in a status"),
 )]
 pub struct ObjectField {
     /// API version of the object, such as `apps/v1`.
     #[schemars(length(min = 1, max = 253))]
     pub api_version: String,
-    /// Kind of the object.
+    /// Kind of the object; not Secret, since what a source gives is shown in statuses.
     #[schemars(length(min = 1, max = 63))]
     pub kind: String,
     /// Name of the object, in the loop's namespace.

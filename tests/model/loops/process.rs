@@ -13,12 +13,13 @@ use ganglion::api::decision::Decision;
 use ganglion::api::execution::Execution;
 use ganglion::api::monitoring::Monitoring;
 use ganglion::clients::address::{self, Names, Rules};
+use ganglion::clients::fair_limit::FairLimit;
 use ganglion::clients::web::Web;
 use ganglion::controllers::closed_loop::{ClosedLoopController, ClosedLoopMemory};
 use ganglion::controllers::decision::{DecisionController, DecisionMemory};
 use ganglion::controllers::execution::{ExecutionController, ExecutionMemory};
 use ganglion::controllers::monitoring::{MonitoringController, MonitoringMemory};
-use ganglion::controllers::outbound::{OutboundClient, RequestLimiter};
+use ganglion::controllers::outbound::{AnswerLimits, OutboundClient};
 use ganglion::logic::facts::Key;
 use ganglion::metrics::Metrics;
 use ganglion::runtime::context::Context;
@@ -33,6 +34,7 @@ use http::{Request, Response};
 use jiff::Timestamp;
 use kube::Client;
 use kube::client::Body;
+use prometheus_client::metrics::counter::Counter;
 use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -228,12 +230,11 @@ impl Process {
 }
 
 fn parts(ctx: &Context) -> [Part; 4] {
-    let outbound = Arc::new(OutboundClient {
-        // Nothing here asks a server.
-        web: Arc::new(Web::new(Names::new(Rules::default(), address::system))),
-        request_timeout: Duration::from_secs(10),
-        limiter: RequestLimiter::new(1),
-    });
+    // Nothing here asks a server.
+    let one = || FairLimit::new(1, Counter::default());
+    let web = Arc::new(Web::new(Names::new(Rules::default(), address::system), one()));
+    let limits = AnswerLimits { sample: 1, object: 1, pods: 1 };
+    let outbound = Arc::new(OutboundClient::new(web, Duration::from_secs(10), one(), limits));
     let discovery = Arc::new(Discovery::default());
     let loops = ClosedLoopController { ctx: ctx.clone(), memory: ClosedLoopMemory::default() };
     let monitoring = MonitoringController {

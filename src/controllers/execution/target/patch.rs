@@ -7,7 +7,7 @@ use super::{Actor, find, no_such_kind, tests_of, thing, unknown_kind};
 use crate::api::closed_loop::TargetRef;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::controllers::execution::ExecutionController;
-use crate::logic::closed_loop::execution::{ObjectVersion, TargetState};
+use crate::logic::closed_loop::execution::{ObjectVersion, TargetState, value_text};
 use crate::logic::facts::holder;
 use crate::runtime::account::ObjectPath;
 use crate::runtime::error::Error;
@@ -82,5 +82,5 @@ pub async fn act(
     patch.push(json!({"op": if in_list { "replace" } else { "add" }, "path": pointer(path), "value": value}));
     let object_path = ObjectPath { url: &url, name: &actor.target.name, subresource: None };
     let object: DynamicObject = actor.account.json(object_path, &patch).await?;
-    Ok(object.data.pointer(&pointer(path)).map(Value::to_string))
+    Ok(Some(value_text(object.data.pointer(&pointer(path)))))
 }

@@ -7,7 +7,7 @@ use crate::api::closed_loop::action::Webhook;
 use crate::api::decision::DecisionStatus;
 use crate::clients;
 use crate::controllers::execution::ExecutionController;
-use crate::controllers::outbound;
+use crate::controllers::outbound::Outgoing;
 use crate::logic::closed_loop::execution::EffectResult;
 use crate::logic::closed_loop::rung;
 
@@ -17,28 +17,34 @@ const TYPE: &str = "dev.ganglion.closedloop.decision";
 /// The media type of one event as JSON.
 const MEDIA: &str = "application/cloudevents+json; charset=utf-8";
 
-/// Sends the event with Secrets that the loop's account may read. Without an answer it is unknown whether the event arrived.
+/// Sends the event with Secrets of the loop's namespace. Without an answer it is unknown whether the event arrived.
 pub async fn act(controller: &ExecutionController, actor: &Actor, id: &str, webhook: &Webhook) -> EffectResult {
     let outbound = &controller.outbound;
-    let _permit = outbound.limiter.acquire(&actor.account.namespace).await;
-    let (auth, ca) = (webhook.auth.as_ref(), webhook.ca.as_ref());
-    let call = match outbound::call(&actor.account, &webhook.url, auth, ca, outbound.request_timeout).await {
-        Ok(call) => call,
+    let _permit = outbound.requests.take(&actor.account.namespace, 1).await;
+    let (auth, ca, within) = (webhook.auth.as_ref(), webhook.ca.as_ref(), outbound.request_timeout);
+    let request = Outgoing { url: &webhook.url, auth, ca, within };
+    let body = event(actor, id).to_string().into_bytes();
+    let answer = match outbound.post(&actor.account, request, MEDIA, body).await {
+        Ok(answer) => answer,
         Err(words) => return EffectResult::Refused(format!("it was not sent: {words}")),
     };
-    let body = event(actor, id).to_string().into_bytes();
-    let answer = outbound.web.post(&call, MEDIA, body).await.and_then(clients::web::Answer::good);
-    match answer {
-        Ok(_) => EffectResult::Done(None),
-        Err(error @ (clients::Error::Timeout(_) | clients::Error::Broken(_) | clients::Error::TooLong)) => {
-            EffectResult::Unclear(error.to_string())
-        }
+    match answer.and_then(|answer| answer.good().map(drop)) {
+        Ok(()) => EffectResult::Done(None),
+        Err(
+            error @ (clients::Error::Timeout(_)
+            | clients::Error::Broken(_)
+            | clients::Error::NoAnswer(_)
+            | clients::Error::TooLong(_)
+            | clients::Error::Full),
+        ) => EffectResult::Unclear(error.to_string()),
         Err(
             error @ (clients::Error::Refused(_)
             | clients::Error::Unfit(_)
+            | clients::Error::Unresolved(_)
             | clients::Error::Unreachable(_)
             | clients::Error::Redirect(_)
             | clients::Error::Status(_)
+            | clients::Error::Query(..)
             | clients::Error::Answer(_)),
         ) => EffectResult::Refused(error.to_string()),
     }

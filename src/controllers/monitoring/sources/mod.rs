@@ -28,6 +28,9 @@ use crate::logic::world::Fact;
 use crate::metrics::SourceLabels;
 use crate::runtime::account::Account;
 
+/// What a request to a server may take longer than its own timeout, whose message names the server.
+const SLACK: Duration = Duration::from_millis(100);
+
 /// The answers of a poll, by metric.
 type Answer = BTreeMap<String, SourceResult>;
 
@@ -159,13 +162,13 @@ async fn poll(controller: Arc<MonitoringController>, question: Arc<PollRequest>)
 /// Queries all sources concurrently; a source that fails or hangs does not affect the others.
 async fn ask(controller: &MonitoringController, question: &PollRequest, within: Duration) -> Answer {
     let late = |what: &str| Err(format!("{what} within {} s", within.as_secs_f64()));
-    let permit = controller.outbound.limiter.acquire(&question.key.namespace);
+    let permit = controller.outbound.requests.take(&question.key.namespace, 1);
     let Ok(_permit) = tokio::time::timeout(within, permit).await else {
         let all = question.metrics.iter();
         return all.map(|(name, _)| (name.clone(), late("too many requests in progress: no query"))).collect();
     };
     let asked = question.metrics.iter().map(|(name, source)| async move {
-        let got = tokio::time::timeout(within, one(controller, question, source, within)).await;
+        let got = tokio::time::timeout(within + SLACK, one(controller, question, source, within)).await;
         let got = got.unwrap_or_else(|_| late("no answer"));
         let outcome = if got.is_ok() { "ok" } else { "unknown" };
         let labels = SourceLabels { source: word(source), outcome };

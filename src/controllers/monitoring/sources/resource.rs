@@ -1,58 +1,57 @@
 //! The source `resource`: the usage of pods from metrics.k8s.io, read as the loop's account.
 
-use k8s_openapi::api::core::v1::Pod;
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::core::{ObjectList, Selector};
-use serde_json::Value;
+use kube::core::Selector;
+use serde::de::DeserializeOwned;
 
 use super::SourceReader;
 use crate::api::closed_loop::TargetRef;
 use crate::api::closed_loop::source::ResourceUse;
-use crate::controllers::outbound::unread;
 use crate::logic::closed_loop::monitoring::SourceResult;
-use crate::logic::closed_loop::sources::usage::{self, PodMetricsList};
+use crate::logic::closed_loop::sources::document::{at, parsed};
+use crate::logic::closed_loop::sources::usage::{self, PodList, PodMetricsList};
+
+/// Longest selector of a workload, in bytes.
+const MAX_SELECTOR: usize = 16 << 10;
 
 /// The value.
 pub async fn read(reader: &SourceReader<'_>, source: &ResourceUse, target: Option<&TargetRef>) -> SourceResult {
     let selector = match (&source.pod_labels, target) {
         (Some(labels), _) => labels.clone().into_iter().collect(),
-        (None, Some(target)) => selector(target, &reader.object(target).await?)?,
+        (None, Some(target)) => selector(target, &reader.object(target).await?.bytes)?,
         (None, None) => return Err("the loop has no target with pods: set podLabels".to_owned()),
     };
     if selector.selects_all() {
         return Err("the target's selector matches every pod: set podLabels".to_owned());
     }
-    let labels = selector.to_string();
-    let account = &reader.account;
-    let url = format!("/apis/metrics.k8s.io/v1beta1/namespaces/{}/pods", account.namespace);
-    let used: PodMetricsList = match account.list(&url, &labels).await {
-        Ok(used) => used,
-        Err(error) => return Err(unread(account, "API metrics.k8s.io", error).await),
-    };
-    let mut pods = Vec::new();
+    let (labels, namespace) = (selector.to_string(), &reader.account.namespace);
+    let url = format!("/apis/metrics.k8s.io/v1beta1/namespaces/{namespace}/pods");
+    let used: PodMetricsList = reader.list("API metrics.k8s.io", &url, &labels).await?;
+    let mut pods = PodList::default();
     if usage::needs_pods(source) {
-        let url = format!("/api/v1/namespaces/{}/pods", account.namespace);
-        match account.list::<ObjectList<Pod>>(&url, &labels).await {
-            Ok(found) => pods = found.items,
-            Err(error) => return Err(unread(account, "list of pods", error).await),
-        }
+        pods = reader.list("list of pods", &format!("/api/v1/namespaces/{namespace}/pods"), &labels).await?;
     }
-    usage::amount(source, &used, &pods)
+    usage::amount(source, &used, &pods.items)
 }
 
-/// The selector of the target's pods.
-fn selector(target: &TargetRef, object: &Value) -> Result<Selector, String> {
-    let found = object.pointer("/spec/selector").cloned();
-    let is_plain = found.as_ref().and_then(Value::as_object).is_some_and(|all| all.values().all(Value::is_string));
-    let found = match found {
-        // The form of a ReplicationController.
-        Some(labels) if is_plain => serde_json::from_value(labels)
-            .ok()
-            .map(|labels| LabelSelector { match_labels: Some(labels), match_expressions: None }),
-        Some(selector) => serde_json::from_value::<LabelSelector>(selector).ok(),
-        None => None,
-    };
-    found
-        .and_then(|selector| Selector::try_from(selector).ok())
-        .ok_or_else(|| format!("{} {} has no selector for its pods: set podLabels", target.kind, target.name))
+impl SourceReader<'_> {
+    /// The objects with these labels.
+    async fn list<T: DeserializeOwned>(&self, what: &str, url: &str, labels: &str) -> Result<T, String> {
+        let outbound = &self.controller.outbound;
+        let opened = self.account.open_list(url, labels).await;
+        let body = outbound.read(&self.account, what, opened, outbound.limits.pods).await?;
+        parsed(&body.bytes).map_err(|error| format!("{what}: {error}"))
+    }
+}
+
+/// The selector of the target's pods, in either form: that of a ReplicationController is a plain map.
+fn selector(target: &TargetRef, object: &[u8]) -> Result<Selector, String> {
+    let found = at(object, "spec.selector").ok().filter(|found| found.len() <= MAX_SELECTOR).and_then(|found| {
+        let plain = parsed::<BTreeMap<String, String>>(found.as_bytes()).ok();
+        let full = || Selector::try_from(parsed::<LabelSelector>(found.as_bytes()).ok()?).ok();
+        plain.map(|labels| labels.into_iter().collect()).or_else(full)
+    });
+    found.ok_or_else(|| format!("{} {} has no selector for its pods: set podLabels", target.kind, target.name))
 }

@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 
 use super::end::{ended, record};
 use super::identity::{action_name, event_id};
-use super::texts::{quantities_text, target_text};
+use super::texts::{quantities_text, target_text, value_text};
 use super::types::{
     ExecutionContext, ExecutionStep, NoPlan, ObjectVersion, RungAction, TargetState, TunedLoop, lookup_failure,
 };
@@ -106,7 +106,7 @@ fn plan(context: &ExecutionContext, chosen: &Chosen, seen: &TargetState) -> Resu
         }
         (RungAction::Patch(patch), TargetState::Field(thing, now)) => {
             let value = goal::field(patch, now.as_ref(), chosen.unknown)?.to_string();
-            let before = now.as_ref().map_or_else(|| "unset".into(), ToString::to_string);
+            let before = value_text(now.as_ref());
             let goal = Goal { value: Some(value.clone()), ..Goal::default() };
             soon(goal, Some(before), value, Some(thing))
         }

@@ -34,6 +34,7 @@ mod tests;
 pub use end::after_effect;
 pub use identity::{action_name, event_id};
 pub use step::next_step;
+pub use texts::value_text;
 pub use types::{
     ActionProgress, EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, PendingResize,
     PodResize, PodResources, ResizeTarget, Sent, TargetState, TunedLoop,

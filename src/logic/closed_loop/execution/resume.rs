@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::end::{ended, record};
 use super::resize;
-use super::texts::{done_text, target_text};
+use super::texts::{done_text, target_text, value_text};
 use super::types::{
     ActionProgress, ClaimProgress, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, RungAction, Sent,
     TargetState, TunedLoop, cannot_be_verified, lookup_failure,
@@ -90,7 +90,7 @@ fn progress(context: &ExecutionContext, claim: &Claim, seen: &TargetState) -> Cl
         (RungAction::Patch(patch), TargetState::Field(thing, now)) => {
             let goal = claim.goal.value.as_deref().and_then(|goal| serde_json::from_str::<Value>(goal).ok());
             let Some(goal) = goal else { return ClaimProgress::tampered() };
-            let there = now.as_ref().map_or_else(|| "unset".into(), ToString::to_string);
+            let there = value_text(now.as_ref());
             let reached = now.as_ref() == Some(&goal);
             let effect = ExecutionEffect::Patch { target: thing.clone(), path: patch.path.clone(), value: goal };
             by_generation(context, claim, thing, reached, &there, effect)

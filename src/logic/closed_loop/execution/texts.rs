@@ -1,9 +1,13 @@
 //! Texts that several steps use in messages.
 
+use serde_json::Value;
+
 use super::types::ExecutionContext;
 use crate::api::closed_loop::TargetRef;
 use crate::api::execution::Quantities;
 use crate::api::scalars::Number;
+use crate::logic::closed_loop::common::kind_of_text;
+use crate::logic::quantity;
 
 /// `Deployment/web`.
 pub fn target_text(target: &TargetRef) -> String {
@@ -16,6 +20,20 @@ pub fn done_text(context: &ExecutionContext) -> String {
     match &context.status.before {
         Some(before) => format!("changed {} from {before} to {after}", target_text(&context.spec.target)),
         None => format!("carried out: {after}"),
+    }
+}
+
+/// The value of a field, for a status: a number, a quantity, true or false as JSON; of all else only the kind, since a field may
+/// hold a secret.
+#[must_use]
+pub fn value_text(value: Option<&Value>) -> String {
+    match value {
+        None => "unset".to_owned(),
+        Some(value @ (Value::Null | Value::Bool(_) | Value::Number(_))) => value.to_string(),
+        Some(value @ Value::String(text)) if quantity::number(text).is_ok() => value.to_string(),
+        Some(Value::String(text)) => kind_of_text(text),
+        Some(Value::Array(items)) => format!("a list of {} items", items.len()),
+        Some(Value::Object(_)) => "an object".to_owned(),
     }
 }
 

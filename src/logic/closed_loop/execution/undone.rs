@@ -37,13 +37,13 @@ pub fn with_reverts(context: &ExecutionContext, chosen: &Chosen, seen: &TargetSt
     status
 }
 
-/// Whether the value went back at least a part of the way.
+/// Whether the value went back at least a part of the way; without numbers, whether it is another one.
 fn is_reverted(left: &Left, now: &str) -> bool {
     let number = |text: &str| quantity::number(text.trim_matches('"')).ok();
     match (number(&left.before), number(&left.after), number(now)) {
         (Some(before), Some(after), Some(now)) if after > before => now < after,
         (Some(_), Some(after), Some(now)) => now > after,
-        _ => now == left.before,
+        _ => now != left.after,
     }
 }
 

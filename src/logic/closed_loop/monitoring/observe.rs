@@ -7,14 +7,14 @@ use jiff::Timestamp;
 use super::changes::alarm_states;
 use super::level::{AlarmStage, Levels, MetricState, WhenMissing};
 use super::rules::{Measurement, MonitoringRules, NO_MORE, NOT_YET, Observation, ObserveContext, ObserveTrigger};
-use super::status_texts::{health, message, summary};
+use super::status_texts::{Assumption, Assumptions, health, message, summary};
 use super::tag::{self, SampleRefusal};
 use crate::api::closed_loop::metric::Side;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::monitoring::{AlarmState, MonitoringStatus, Reading, UnknownMetric};
 use crate::api::sample::Tag;
 use crate::api::scalars::Number;
-use crate::logic::closed_loop::common::{elapsed, micro_time, number_text};
+use crate::logic::closed_loop::common::{elapsed, kind_of_text, micro_time, number_text};
 use crate::logic::conditions::Health;
 use crate::logic::quantity;
 
@@ -52,9 +52,9 @@ impl MonitoringRules {
         }
         self.drop_unwatched(&mut status);
         self.expire_values(&mut status, context.now);
-        let known = self.evaluate_alarms(&mut status, context.now);
+        self.evaluate_alarms(&mut status, context.now);
         status.message = Some(message(&status.alarms));
-        status.conditions = summary(before, &health(&status, known), context.now);
+        status.conditions = summary(before, &health(&status, &self.assumptions(&status, context.now)), context.now);
         // A change of alarms, or an alarm that relies on an assumed or missing value, needs a decision even without a
         // sample.
         let alarms_changed = alarm_states(before) != alarm_states(&status)
@@ -131,16 +131,28 @@ impl MonitoringRules {
         status.unknown.sort_by_key(|unknown| place(&unknown.metric));
     }
 
-    /// Raises and clears alarms. Returns how many metrics have a known value.
-    fn evaluate_alarms(&self, status: &mut MonitoringStatus, now: Timestamp) -> usize {
+    /// What the spec says to assume of the metrics without a value.
+    fn assumptions(&self, status: &MonitoringStatus, now: Timestamp) -> Assumptions<'_> {
+        let watched = self.metrics.iter();
+        let values = watched.map(|(metric, levels)| {
+            let assumed = match (levels.then, value(status, metric, levels, now)) {
+                (_, MetricState::Assumed(value)) => Assumption::Now(value),
+                (WhenMissing::Assume(_), _) => Assumption::Soon,
+                (WhenMissing::Hold | WhenMissing::Alarm, _) => Assumption::Never,
+            };
+            (metric.as_str(), assumed)
+        });
+        values.collect()
+    }
+
+    /// Raises and clears alarms.
+    fn evaluate_alarms(&self, status: &mut MonitoringStatus, now: Timestamp) {
         let (old_alarms, old_pending) = (std::mem::take(&mut status.alarms), std::mem::take(&mut status.pending));
         let find = |list: &[AlarmState], metric: &str, side: Side| {
             list.iter().find(|alarm| alarm.metric == metric && alarm.side == side).map(|alarm| alarm.since.0)
         };
-        let mut known = 0;
         for (metric, levels) in &self.metrics {
             let value = value(status, metric, levels, now);
-            known += usize::from(matches!(value, MetricState::Known(_)));
             for side in levels.sides() {
                 let before = match (find(&old_alarms, metric, side), find(&old_pending, metric, side)) {
                     (Some(since), _) => AlarmStage::Raised(since),
@@ -162,7 +174,6 @@ impl MonitoringRules {
                 }
             }
         }
-        known
     }
 }
 
@@ -191,9 +202,9 @@ fn value(status: &MonitoringStatus, metric: &str, levels: &Levels, now: Timestam
 ///
 /// # Errors
 ///
-/// The text is not a number, or the number is too large.
+/// The text is not a number, or the number is too large. The message leaves the text out, since a source may have answered it.
 fn stored_number(text: &str) -> Result<Number, String> {
-    let number = quantity::number(text).map_err(|error| error.to_string())?;
+    let number = quantity::number(text).map_err(|_| format!("{}, not a number", kind_of_text(text)))?;
     let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
     let rest = text.strip_prefix(['+', '-']).unwrap_or(text);
     let (whole, rest) = rest.split_at(digits(rest));

@@ -11,6 +11,7 @@ use crate::api::closed_loop::Trace;
 use crate::api::monitoring::{LastServed, MonitoringSpec, MonitoringStatus};
 use crate::api::sample::{Sample, Tag};
 use crate::logic::closed_loop::common::{FieldError, duration, later};
+use crate::logic::quantity;
 
 /// The interval of polls if the spec has none.
 const DEFAULT_INTERVAL: SignedDuration = SignedDuration::from_secs(15);
@@ -143,7 +144,11 @@ impl MonitoringRules {
     #[must_use]
     pub fn pushed(&self, sample: &Sample) -> Measurement {
         let value = |key: &str| match sample.values.get(key) {
-            Some(value) => Ok(SourceValue::from(value.clone())),
+            // Senders see their own text; texts of other sources are left out where the value is stored.
+            Some(value) => match quantity::number(value) {
+                Ok(_) => Ok(SourceValue::from(value.clone())),
+                Err(error) => Err(error.to_string()),
+            },
             None => Err(format!("the sample has no {key}")),
         };
         Measurement {

@@ -1,43 +1,114 @@
 //! The resource usage of pods as one number.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, Pod};
-use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
 
-use crate::api::closed_loop::source::{Aggregate, ResourceUse, UseUnit};
+use crate::api::closed_loop::source::{Aggregate, ResourceName, ResourceUse, UseUnit};
+use crate::logic::closed_loop::common::kind_of_text;
 use crate::logic::closed_loop::monitoring::SourceValue;
 use crate::logic::quantity;
 
 /// The fields of a `PodMetricsList` of metrics.k8s.io that are used here.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 pub struct PodMetricsList {
     /// One for each measured pod.
+    #[serde(default, deserialize_with = "or_default")]
     pub items: Vec<PodMetrics>,
 }
 
 /// The usage of one pod.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Debug, Deserialize)]
 pub struct PodMetrics {
-    metadata: Named,
+    metadata: PodMeta,
     /// The end of the period of the measurement.
     #[serde(default)]
     timestamp: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     containers: Vec<ContainerMetrics>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
-struct Named {
-    name: String,
-}
-
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Debug, Deserialize)]
 struct ContainerMetrics {
     name: String,
+    #[serde(default, deserialize_with = "or_default")]
+    usage: Amounts,
+}
+
+/// The fields of a `PodList` that are used here.
+#[derive(Debug, Default, Deserialize)]
+pub struct PodList {
+    #[serde(default, deserialize_with = "or_default")]
+    pub items: Vec<MeasuredPod>,
+}
+
+/// A pod, to compare its usage with.
+#[derive(Debug, Deserialize)]
+pub struct MeasuredPod {
+    metadata: PodMeta,
     #[serde(default)]
-    usage: BTreeMap<String, String>,
+    spec: PodSpec,
+    #[serde(default)]
+    status: PodStatus,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PodMeta {
+    name: String,
+    #[serde(default)]
+    deletion_timestamp: Option<IgnoredAny>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PodSpec {
+    containers: Vec<Container>,
+    init_containers: Vec<Container>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct PodStatus {
+    phase: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Container {
+    name: String,
+    #[serde(default)]
+    resources: Resources,
+    #[serde(default)]
+    restart_policy: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Resources {
+    requests: Amounts,
+}
+
+/// Servers written in Go write null for what is empty.
+fn or_default<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
+/// Quantities of the resources that a source can name.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Amounts {
+    cpu: Option<String>,
+    memory: Option<String>,
+}
+
+impl Amounts {
+    fn of(&self, resource: ResourceName) -> Option<&str> {
+        match resource {
+            ResourceName::Cpu => self.cpu.as_deref(),
+            ResourceName::Memory => self.memory.as_deref(),
+        }
+    }
 }
 
 /// Whether the pods are needed besides their metrics.
@@ -52,13 +123,13 @@ pub fn needs_pods(source: &ResourceUse) -> bool {
 /// # Errors
 ///
 /// There is no such number; the message says why.
-pub fn amount(source: &ResourceUse, used: &PodMetricsList, pods: &[Pod]) -> Result<SourceValue, String> {
+pub fn amount(source: &ResourceUse, used: &PodMetricsList, pods: &[MeasuredPod]) -> Result<SourceValue, String> {
     let of = source.of.unwrap_or_default();
     if of == Aggregate::Sum
         && let Some(name) = pods
             .iter()
             .filter(|pod| runs(pod))
-            .filter_map(|pod| pod.metadata.name.as_ref())
+            .map(|pod| &pod.metadata.name)
             .find(|name| !used.items.iter().any(|one| &one.metadata.name == *name))
     {
         return Err(format!("pod {name} is not measured yet"));
@@ -88,19 +159,19 @@ pub fn amount(source: &ResourceUse, used: &PodMetricsList, pods: &[Pod]) -> Resu
 }
 
 /// It is running and not being deleted.
-fn runs(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    pod.metadata.deletion_timestamp.is_none() && phase == Some("Running")
+fn runs(pod: &MeasuredPod) -> bool {
+    pod.metadata.deletion_timestamp.is_none() && pod.status.phase.as_deref() == Some("Running")
 }
 
-fn value(source: &ResourceUse, used: &PodMetrics, pods: &[Pod]) -> Result<f64, String> {
+fn value(source: &ResourceUse, used: &PodMetrics, pods: &[MeasuredPod]) -> Result<f64, String> {
     let (name, pod) = (source.resource.as_str(), &used.metadata.name);
     let meant = |container: &str| source.container.as_deref().is_none_or(|only| only == container);
     let mut sum = 0.0;
     let mut any = false;
     for container in used.containers.iter().filter(|container| meant(&container.name)) {
-        let text = container.usage.get(name).ok_or_else(|| format!("{name} of pod {pod} is not measured"))?;
-        sum += quantity::number(text).map_err(|error| error.to_string())?;
+        let text = container.usage.of(source.resource);
+        let text = text.ok_or_else(|| format!("{name} of pod {pod} is not measured"))?;
+        sum += number(text, || format!("{name} of pod {pod}"))?;
         any = true;
     }
     if !any {
@@ -109,27 +180,33 @@ fn value(source: &ResourceUse, used: &PodMetrics, pods: &[Pod]) -> Result<f64, S
     }
     match source.unit.unwrap_or_default() {
         UseUnit::Usage => Ok(sum),
-        UseUnit::Utilization => Ok(100.0 * sum / requested(name, pod, pods, meant)?),
+        UseUnit::Utilization => Ok(100.0 * sum / requested(source.resource, pod, pods, meant)?),
     }
 }
 
 /// The sum of the requests of the selected containers of a pod, including sidecars.
-fn requested(name: &str, pod: &str, pods: &[Pod], meant: impl Fn(&str) -> bool) -> Result<f64, String> {
-    let found = pods.iter().find(|one| one.metadata.name.as_deref() == Some(pod)).and_then(|one| one.spec.as_ref());
-    let spec = found.ok_or_else(|| format!("pod {pod} no longer exists"))?;
-    let init = spec.init_containers.iter().flatten();
-    let sidecars = init.filter(|container| container.restart_policy.as_deref() == Some("Always"));
+fn requested(
+    resource: ResourceName,
+    pod: &str,
+    pods: &[MeasuredPod],
+    meant: impl Fn(&str) -> bool,
+) -> Result<f64, String> {
+    let name = resource.as_str();
+    let found = pods.iter().find(|one| one.metadata.name == pod);
+    let spec = &found.ok_or_else(|| format!("pod {pod} no longer exists"))?.spec;
+    let sidecars = spec.init_containers.iter();
+    let sidecars = sidecars.filter(|container| container.restart_policy.as_deref() == Some("Always"));
     let mut sum = 0.0;
     for container in spec.containers.iter().chain(sidecars).filter(|container| meant(&container.name)) {
-        let request = request(container, name).ok_or_else(|| format!("pod {pod} requests no {name}"))?;
-        sum += quantity::number(request).map_err(|error| error.to_string())?;
+        let request = container.resources.requests.of(resource);
+        let request = request.ok_or_else(|| format!("pod {pod} requests no {name}"))?;
+        sum += number(request, || format!("the request for {name} of pod {pod}"))?;
     }
     if sum > 0.0 { Ok(sum) } else { Err(format!("pod {pod} requests no {name}")) }
 }
 
-fn request<'a>(container: &'a Container, name: &str) -> Option<&'a str> {
-    let requests = container.resources.as_ref()?.requests.as_ref()?;
-    requests.get(name).map(|quantity| quantity.0.as_str())
+fn number(text: &str, what: impl Fn() -> String) -> Result<f64, String> {
+    quantity::number(text).map_err(|_| format!("{} is {}, not a quantity", what(), kind_of_text(text)))
 }
 
 #[cfg(test)]
@@ -149,7 +226,7 @@ mod tests {
         serde_json::from_value(json!({"items": items})).unwrap()
     }
 
-    fn pods(names: &[&str]) -> Vec<Pod> {
+    fn pods(names: &[&str]) -> Vec<MeasuredPod> {
         let container = |name: &str, cpu: &str| json!({"name": name, "resources": {"requests": {"cpu": cpu}}});
         let pod = |name: &&str| {
             serde_json::from_value(json!({"metadata": {"name": name}, "status": {"phase": "Running"},

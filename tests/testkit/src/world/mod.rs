@@ -45,7 +45,7 @@ static COUNT: AtomicUsize = AtomicUsize::new(0);
 const FIRST: &str = "one";
 
 /// Servers of tests are on this host.
-const SETTINGS: &str = "outbound: {allowLoopback: true}";
+const SETTINGS: &str = "outbound:\n  allowedNetworks: [127.0.0.0/8]";
 
 /// See the module.
 pub struct World {

@@ -358,3 +358,19 @@ fn what_is_undone_three_times_within_ten_minutes_stops_the_loop() {
     assert_eq!(rounds(Some("flux"), 400), [done; 5], "not so often");
     assert_eq!(rounds(None, 10), [done; 5], "by nobody who can be named");
 }
+
+#[test]
+fn the_content_of_a_patched_field_is_not_shown() {
+    let mut bench = Bench::new(json!({"patch": {"path": "spec.word", "to": "\"new\""}}));
+    let field = |generation, word: &str| TargetState::Field(thing(generation), Some(json!(word)));
+    let effect = bench.effect(&field(1, "hunter2"));
+    assert_eq!(bench.status.before.as_deref(), Some("a text of 7 characters"));
+    let done = after_effect(&bench.job(None, Sent::Maybe, 1), &effect, &EffectResult::Done(None));
+    bench.recorded(done);
+    assert_eq!(bench.status.message.as_deref(), Some("changed Deployment/web from a text of 7 characters to \"new\""));
+    assert!(!serde_json::to_string(&bench.status).unwrap().contains("hunter2"), "{:?}", bench.status);
+    let mut bench = Bench::new(json!({"patch": {"path": "spec.word", "to": "\"new\""}}));
+    bench.effect(&field(1, "old"));
+    bench.ends(&field(2, "hunter2"), ExecutionState::Overtaken, LoopReason::Overtaken);
+    assert!(!serde_json::to_string(&bench.status).unwrap().contains("hunter2"), "{:?}", bench.status);
+}

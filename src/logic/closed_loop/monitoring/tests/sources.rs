@@ -110,3 +110,39 @@ fn why_a_value_is_unknown_is_told_at_once_and_then_at_its_own_pace() {
     assert!(both.ask(46, Err("third words".into())).write);
     assert_eq!(both.status.unknown[1].message, "third words");
 }
+
+#[test]
+fn what_a_source_answered_is_not_shown() {
+    let mut both = Both::new();
+    for answer in ["hunter2", "1e400 hunter2"] {
+        let seen = both.ask(1, point(answer));
+        let unknown = seen.status.unknown.iter().find(|one| one.metric == "memory").unwrap();
+        assert!(!format!("{:?}", seen.status).contains("hunter2"), "{:?}", seen.status);
+        assert!(unknown.message.contains("a text of"), "{}", unknown.message);
+    }
+    // A sender may see what it sent.
+    let seen = both.push(2, 2, "two");
+    assert!(seen.status.unknown[0].message.contains("\"two\" is not a quantity"), "{:?}", seen.status.unknown);
+}
+
+#[test]
+fn an_assumed_value_is_no_trouble() {
+    let spec = serde_json::from_value::<MonitoringSpec>(json!({"interval": "15s", "metrics": [
+        {"name": "memory", "source": {"http": {"url": "http://a", "path": "a"}}, "low": {"raise": "50"},
+         "missing": {"after": "30s", "then": "Assume", "value": "60"}},
+    ]}));
+    let watch = MonitoringRules::parse(&spec.unwrap()).unwrap();
+    let mut both = Both { watch, status: MonitoringStatus::default() };
+    let mut ready = |now: i64, got: SourceResult| {
+        let seen = both.ask(now, got);
+        let ready = seen.status.conditions.iter().find(|one| one.type_ == "Ready").unwrap();
+        (ready.status.clone(), ready.message.clone(), seen.write)
+    };
+    assert_eq!(ready(0, Err("gives nothing".into())).0, "Unknown", "nothing is assumed yet");
+    let (status, message, write) = ready(31, Err("gives nothing".into()));
+    assert_eq!((status.as_str(), write), ("True", true), "{message}");
+    assert_eq!(message, "0 of 1 metrics have a value; assumed: memory is 60 (gives nothing)");
+    assert_eq!(ready(46, point("70")).0, "True");
+    assert_eq!(ready(61, Err("gives nothing".into())).0, "True", "it is assumed soon");
+    assert!(!ready(76, Err("gives nothing".into())).2, "nothing has changed");
+}

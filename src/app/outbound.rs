@@ -1,0 +1,111 @@
+//! The limits and rules of requests to servers that users name, made from the settings.
+
+use std::fmt::Display;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::{Client, Config};
+use prometheus_client::metrics::counter::Counter;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use super::Error;
+use crate::clients::address::{self, Names};
+use crate::clients::fair_limit::FairLimit;
+use crate::clients::web::Web;
+use crate::controllers::outbound::{AnswerLimits, OutboundClient};
+use crate::metrics::{LimitLabel, Metrics};
+use crate::runtime::api_server;
+use crate::settings::{MaxBytes, Outbound, Settings};
+
+/// How often the API server's endpoints are looked up.
+const ENDPOINTS_PAUSE: Duration = Duration::from_secs(60);
+
+/// The addresses that requests to servers of users may connect to.
+///
+/// # Errors
+/// A network or host in the settings cannot be read.
+pub fn rules(config: &Config, settings: &Settings) -> Result<address::Rules, Error> {
+    let outbound = &settings.outbound;
+    let url = &config.cluster_url;
+    let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("http") { 80 } else { 443 });
+    let api_server = url.host().filter(|_| !outbound.allow_api_server).map(|host| (host.to_owned(), port));
+    Ok(address::Rules {
+        denied_networks: parsed("deniedNetworks", &outbound.denied_networks)?,
+        denied_hosts: parsed("deniedHosts", &outbound.denied_hosts)?,
+        allowed_networks: parsed("allowedNetworks", &outbound.allowed_networks)?,
+        allowed_hosts: parsed("allowedHosts", &outbound.allowed_hosts)?,
+        only_allowed: outbound.only_allowed,
+        api_server,
+    })
+}
+
+fn parsed<T: FromStr<Err: Display>>(setting: &'static str, texts: &[String]) -> Result<Vec<T>, Error> {
+    let parse =
+        |text: &String| text.parse().map_err(|error: T::Err| Error::Setting { setting, problem: error.to_string() });
+    texts.iter().map(parse).collect()
+}
+
+/// The sender of requests, bounded in bytes.
+pub fn web(names: Names, settings: &Settings, metrics: &Metrics) -> Web {
+    Web::new(names, FairLimit::new(settings.outbound.max_bytes.in_flight, full(metrics, "bytes")))
+}
+
+/// The client of the controllers, bounded in requests and in the size of answers.
+pub fn client(web: Arc<Web>, settings: &Settings, metrics: &Metrics) -> OutboundClient {
+    let Outbound { timeout_seconds, concurrency, .. } = settings.outbound;
+    let MaxBytes { sample, object, pods, in_flight: _ } = settings.outbound.max_bytes;
+    let requests = FairLimit::new(concurrency, full(metrics, "requests"));
+    OutboundClient::new(web, Duration::from_secs(timeout_seconds), requests, AnswerLimits { sample, object, pods })
+}
+
+/// Counts requests of loops for which too little of this limit was left.
+fn full(metrics: &Metrics, limit: &'static str) -> Counter {
+    metrics.outbound_full.get_or_create(&LimitLabel { limit }).clone()
+}
+
+/// Keeps the API server's endpoints out of reach of requests to servers of users.
+pub async fn guard_api_server(client: Client, names: Names, timeout: Duration, ended: CancellationToken) {
+    let look = async {
+        loop {
+            let found = tokio::time::timeout(timeout, api_server::endpoints(&client)).await;
+            let pause = match found {
+                Ok(Ok(endpoints)) => {
+                    names.guard(endpoints);
+                    ENDPOINTS_PAUSE
+                }
+                Ok(Err(error)) => {
+                    warn!(%error, "the API server's endpoints cannot be read; only the address of its Service is refused to loops");
+                    ENDPOINTS_PAUSE
+                }
+                Err(_) => timeout,
+            };
+            tokio::time::sleep(pause).await;
+        }
+    };
+    tokio::select! {
+        () = ended.cancelled() => {}
+        () = look => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_come_from_the_settings_and_a_wrong_one_is_named() {
+        let config = Config::new("https://api.example/".parse().unwrap());
+        let rules = |yaml: &str| rules(&config, &Settings::parse(yaml).unwrap()).map_err(|error| error.to_string());
+        let found = rules("outbound: {deniedNetworks: [10.0.0.0/8], allowedHosts: [.example.com], onlyAllowed: true}");
+        let found = found.unwrap();
+        assert_eq!(found.api_server, Some(("api.example".to_owned(), 443)));
+        assert!(found.denied_networks.len() == 1 && found.allowed_hosts.len() == 1 && found.only_allowed);
+        assert_eq!(rules("outbound: {allowApiServer: true}").unwrap().api_server, None);
+        let error = rules("outbound: {allowedNetworks: [10.0.0.1/8]}").unwrap_err();
+        assert!(error.starts_with("setting outbound.allowedNetworks: \"10.0.0.1/8\" is not a network"), "{error}");
+        let error = rules("outbound: {deniedHosts: [10.0.0.1]}").unwrap_err();
+        assert!(error.starts_with("setting outbound.deniedHosts: \"10.0.0.1\" is not a host"), "{error}");
+    }
+}

@@ -1,0 +1,95 @@
+//! Reads the body of an answer, bounded for itself and together with all others that are being read.
+
+use bytes::Bytes;
+use http_body::Body;
+use http_body_util::BodyExt;
+
+use super::fair_limit::{FairLimit, FairPermit};
+
+/// Bytes that a body takes of the limit at a time.
+const STEP: usize = 64 << 10;
+
+/// A body. It counts as in flight until it is dropped.
+pub struct Bounded {
+    pub bytes: Vec<u8>,
+    _permit: FairPermit,
+}
+
+/// Why a body was not read.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Unread<E> {
+    /// It has more bytes than the limit.
+    TooLong,
+    /// Too many bytes are in flight.
+    Full,
+    /// The connection broke.
+    Broken(E),
+}
+
+/// Reads a body of at most `limit` bytes. The first part of it waits for its turn.
+///
+/// # Errors
+/// See [`Unread`].
+pub async fn read<B>(body: B, limit: usize, in_flight: &FairLimit, tenant: &str) -> Result<Bounded, Unread<B::Error>>
+where
+    B: Body<Data = Bytes>,
+{
+    let mut taken = STEP.min(limit);
+    let mut permit = in_flight.take(tenant, taken).await;
+    let mut body = std::pin::pin!(body);
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let Ok(chunk) = frame.map_err(Unread::Broken)?.into_data() else { continue };
+        let length = bytes.len().saturating_add(chunk.len());
+        if length > limit {
+            return Err(Unread::TooLong);
+        }
+        if length > taken {
+            let more = (length - taken).next_multiple_of(STEP).min(limit - taken);
+            permit.grow(more).map_err(|_| Unread::Full)?;
+            taken += more;
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(Bounded { bytes, _permit: permit })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use futures::stream;
+    use http_body::Frame;
+    use http_body_util::StreamBody;
+    use prometheus_client::metrics::counter::Counter;
+
+    use super::*;
+
+    async fn read_all(bytes: usize, limit: usize, in_flight: &FairLimit) -> Result<Bounded, Unread<Infallible>> {
+        let chunks = (0..bytes).step_by(1000).map(|from| Bytes::from(vec![b' '; 1000.min(bytes - from)]));
+        let body = StreamBody::new(stream::iter(chunks.map(|chunk| Ok(Frame::data(chunk)))));
+        read(body, limit, in_flight, "a").await
+    }
+
+    #[tokio::test]
+    async fn a_body_is_read_up_to_its_limit() {
+        let in_flight = FairLimit::new(4 << 20, Counter::default());
+        let length = async |bytes, limit| read_all(bytes, limit, &in_flight).await.map(|body| body.bytes.len());
+        assert_eq!(length(0, 0).await, Ok(0));
+        assert_eq!(length(5000, 5000).await, Ok(5000));
+        assert_eq!(length(5001, 5000).await, Err(Unread::TooLong));
+        assert_eq!(length(900_000, 1 << 20).await, Ok(900_000));
+    }
+
+    #[tokio::test]
+    async fn bytes_in_flight_are_bounded_over_all() {
+        let full = Counter::default();
+        let in_flight = FairLimit::new(1 << 20, full.clone());
+        let first = read_all(150_000, 1 << 20, &in_flight).await.ok();
+        assert!(first.is_some());
+        assert_eq!(read_all(100_000, 1 << 20, &in_flight).await.err(), Some(Unread::Full));
+        assert_eq!(full.get(), 1);
+        drop(first);
+        assert!(read_all(200_000, 1 << 20, &in_flight).await.is_ok());
+    }
+}

@@ -1,0 +1,115 @@
+//! A limit on what all use together: requests at the same time, or bytes in flight.
+//!
+//! Each tenant (a namespace) may hold at most a part of it, so that none can keep the others waiting.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use prometheus_client::metrics::counter::Counter;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// One tenant may hold at most 1/SHARE of the limit.
+const SHARE: usize = 4;
+
+/// Number of tenants above which those without a permit are forgotten.
+const TENANTS: usize = 1024;
+
+/// A number of permits.
+pub struct FairLimit {
+    all: Arc<Semaphore>,
+    each: usize,
+    tenants: Mutex<HashMap<String, Arc<Semaphore>>>,
+    /// Counts who found too little left.
+    full: Counter,
+}
+
+/// A part of a limit, until it is dropped.
+pub struct FairPermit {
+    all: OwnedSemaphorePermit,
+    each: OwnedSemaphorePermit,
+    full: Counter,
+}
+
+/// Too little is left of the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+impl FairLimit {
+    /// A limit of this size. The counter counts who had to wait or was refused.
+    #[must_use]
+    pub fn new(size: usize, full: Counter) -> Self {
+        // The number of permits in one request is a u32.
+        let size = size.clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize));
+        Self { all: Arc::new(Semaphore::new(size)), each: size.div_ceil(SHARE), tenants: Mutex::default(), full }
+    }
+
+    /// Waits for this amount; at most all that one tenant may hold.
+    pub async fn take(&self, tenant: &str, amount: usize) -> FairPermit {
+        let own = self.of(tenant);
+        // At most the size, which is a u32.
+        let amount = amount.min(self.each) as u32;
+        let left = own.available_permits().min(self.all.available_permits());
+        if left < amount as usize {
+            self.full.inc();
+        }
+        // The semaphores are never closed, so the first attempt succeeds. Waiting for the own part first keeps a tenant that
+        // used up its part out of the common queue.
+        loop {
+            if let (Ok(each), Ok(all)) =
+                (own.clone().acquire_many_owned(amount).await, self.all.clone().acquire_many_owned(amount).await)
+            {
+                return FairPermit { all, each, full: self.full.clone() };
+            }
+        }
+    }
+
+    fn of(&self, tenant: &str) -> Arc<Semaphore> {
+        let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        if tenants.len() > TENANTS {
+            tenants.retain(|_, own| Arc::strong_count(own) > 1);
+        }
+        Arc::clone(tenants.entry(tenant.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(self.each))))
+    }
+}
+
+impl FairPermit {
+    /// Takes more, if that much is left. Never waits: two that hold a part and wait for more would wait for ever.
+    ///
+    /// # Errors
+    /// Too little is left.
+    pub fn grow(&mut self, amount: usize) -> Result<(), Full> {
+        let grown = u32::try_from(amount).ok().and_then(|amount| {
+            let each = self.each.semaphore().clone().try_acquire_many_owned(amount).ok()?;
+            Some((each, self.all.semaphore().clone().try_acquire_many_owned(amount).ok()?))
+        });
+        let Some((each, all)) = grown else {
+            self.full.inc();
+            return Err(Full);
+        };
+        self.each.merge(each);
+        self.all.merge(all);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn one_tenant_cannot_use_up_what_all_share() {
+        let full = Counter::default();
+        let limit = FairLimit::new(8, full.clone());
+        let mut held = limit.take("a", 1).await;
+        assert_eq!(held.grow(1), Ok(()));
+        assert_eq!(held.grow(1), Err(Full));
+        let soon = Duration::from_secs(1);
+        assert!(tokio::time::timeout(soon, limit.take("a", 1)).await.is_err());
+        assert!(tokio::time::timeout(soon, limit.take("b", 2)).await.is_ok());
+        assert_eq!(full.get(), 2);
+        drop(held);
+        assert!(tokio::time::timeout(soon, limit.take("a", 100)).await.is_ok(), "at most its part");
+    }
+}

@@ -1,0 +1,223 @@
+//! Requests to servers that users name, and bounded reads of the API server's answers for loops.
+//!
+//! Limited in number and in bytes, fair by namespace. Secrets are read as the operator, where a RoleBinding of their namespace
+//! lets it; ConfigMaps and all other objects as the loop's account.
+//!
+//! | file | what |
+//! |---|---|
+//! | `objects` | answers of the API server, bounded, and why there is none |
+//! | `secrets` | the Secrets that requests name, cached |
+
+pub mod objects;
+mod secrets;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
+use serde::Deserialize;
+
+use crate::api::closed_loop::source::{Auth, CaRef, KeyRef};
+use crate::clients::fair_limit::FairLimit;
+use crate::clients::web::{Answer, Call, Credentials, Web};
+use crate::logic::closed_loop::sources::document::parsed;
+use crate::runtime::account::{Account, ObjectPath};
+use objects::name;
+use secrets::{SecretCache, WantedKeys};
+
+/// How long a Secret is used before it is read again.
+const SECRET_AGE: Duration = Duration::from_secs(300);
+
+/// How old a Secret must be to be read again after a server refused it.
+const REFUSED_SECRET_AGE: Duration = Duration::from_secs(10);
+
+/// Longest value of a key of a Secret, in bytes.
+const MAX_SECRET: usize = 32 << 10;
+
+/// Longest list of certificates in a ConfigMap, in bytes: a bundle of the public authorities is about 220 KiB.
+const MAX_AUTHORITIES: usize = 256 << 10;
+
+/// Maximum sizes of answers in bytes, by what they are read for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnswerLimits {
+    /// One value of a loop.
+    pub sample: usize,
+    /// One object of the API server.
+    pub object: usize,
+    /// The pods of a workload, and their metrics.
+    pub pods: usize,
+}
+
+/// Sends requests to servers that users name.
+pub struct OutboundClient {
+    web: Arc<Web>,
+    /// Timeout of a request.
+    pub request_timeout: Duration,
+    /// Requests at the same time.
+    pub requests: FairLimit,
+    pub limits: AnswerLimits,
+    secrets: SecretCache,
+}
+
+/// A request as a user wrote it.
+#[derive(Clone, Copy)]
+pub struct Outgoing<'a> {
+    pub url: &'a str,
+    pub auth: Option<&'a Auth>,
+    pub ca: Option<&'a CaRef>,
+    pub within: Duration,
+}
+
+impl OutboundClient {
+    /// A sender of requests.
+    #[must_use]
+    pub fn new(web: Arc<Web>, request_timeout: Duration, requests: FairLimit, limits: AnswerLimits) -> Self {
+        Self { web, request_timeout, requests, limits, secrets: SecretCache::default() }
+    }
+
+    /// Fetches a loop's sample. A Secret that the server refuses is read again, and if it has changed, the request is repeated.
+    ///
+    /// # Errors
+    /// There is no answer; the text says why.
+    pub async fn get(&self, account: &Account, request: Outgoing<'_>) -> Result<Answer, String> {
+        let call = self.call(account, request, SECRET_AGE).await?;
+        let mut answer = self.web.get(&call).await;
+        let refused = answer.as_ref().is_ok_and(|answer| answer.good().is_err_and(|error| error.is_refusal()));
+        if refused && request.auth.is_some() {
+            let again = self.call(account, request, REFUSED_SECRET_AGE).await?;
+            if again.auth != call.auth {
+                answer = self.web.get(&again).await;
+            }
+        }
+        answer.map_err(|error| error.to_string())
+    }
+
+    /// Sends an event, at most once, with Secrets as they are now: a request that was refused is not repeated. The outer error:
+    /// it was not sent.
+    ///
+    /// # Errors
+    /// A Secret, ConfigMap or key is missing or may not be read; the text says which.
+    pub async fn post(
+        &self,
+        account: &Account,
+        request: Outgoing<'_>,
+        media: &str,
+        body: Vec<u8>,
+    ) -> Result<Result<Answer, crate::clients::Error>, String> {
+        let call = self.call(account, request, Duration::ZERO).await?;
+        Ok(self.web.post(&call, media, body).await)
+    }
+
+    /// A request with credentials and certificate authorities from Secrets of at most this age.
+    async fn call(&self, account: &Account, request: Outgoing<'_>, age: Duration) -> Result<Call, String> {
+        let auth = match request.auth {
+            None => None,
+            Some(Auth { bearer: Some(key), .. }) => {
+                let [token] = self.secret(account, &key.name, [&key.key], age).await?;
+                Some(Credentials::Bearer(text(&token, &key.name, &key.key)?))
+            }
+            Some(Auth { basic: Some(secret), .. }) => {
+                let keys = ["username", "password"];
+                let [username, password] = self.secret(account, &secret.name, keys, age).await?;
+                let part = |bytes: &[u8], key| text(bytes, &secret.name, key);
+                Some(Credentials::Basic { username: part(&username, keys[0])?, password: part(&password, keys[1])? })
+            }
+            Some(Auth { bearer: None, basic: None }) => return Err("auth names neither bearer nor basic".to_owned()),
+        };
+        let ca = match request.ca {
+            None => None,
+            Some(CaRef { secret: Some(key), .. }) => {
+                let [ca] = self.secret(account, &key.name, [&key.key], age).await?;
+                Some(ca)
+            }
+            Some(CaRef { config_map: Some(key), .. }) => Some(self.config(account, key).await?),
+            Some(CaRef { secret: None, config_map: None }) => {
+                return Err("ca names neither secret nor configMap".to_owned());
+            }
+        };
+        let (url, tenant) = (request.url.to_owned(), account.namespace.clone());
+        Ok(Call { url, auth, ca, within: request.within, limit: self.limits.sample, tenant })
+    }
+
+    /// The values of these keys.
+    async fn secret<const N: usize>(
+        &self,
+        account: &Account,
+        name: &str,
+        keys: [&str; N],
+        age: Duration,
+    ) -> Result<[Vec<u8>; N], String> {
+        let wanted = WantedKeys {
+            namespace: account.namespace.clone(),
+            secret: name.to_owned(),
+            keys: keys.map(str::to_owned).to_vec(),
+        };
+        let values = self.secrets.get(&wanted, age, self.read_secret(account, &wanted)).await?;
+        // There is a value for each key.
+        values.as_slice().to_vec().try_into().map_err(|_| format!("Secret {name} cannot be read"))
+    }
+
+    /// Reads a Secret as the operator.
+    async fn read_secret(&self, account: &Account, wanted: &WantedKeys) -> Result<Vec<Vec<u8>>, String> {
+        /// The part of a Secret that is read.
+        #[derive(Deserialize)]
+        struct Secret {
+            #[serde(default)]
+            data: Option<BTreeMap<String, ByteString>>,
+        }
+        let (secret, namespace) = (&wanted.secret, &account.namespace);
+        let url = format!("/api/v1/namespaces/{namespace}/secrets");
+        let path = ObjectPath { url: &url, name: name(secret)?, subresource: None };
+        let opened = match path.request() {
+            Ok(request) => account.writer.send(request).await,
+            Err(error) => Err(error),
+        };
+        let body = self.body(namespace, opened, self.limits.object).await;
+        let body = body.map_err(|error| error.for_operator(namespace, &format!("Secret {secret}")))?;
+        let mut data = parsed::<Secret>(&body.bytes)
+            .map_err(|_| format!("Secret {secret} is malformed"))?
+            .data
+            .unwrap_or_default();
+        let mut values = Vec::with_capacity(wanted.keys.len());
+        for key in &wanted.keys {
+            let value = data.remove(key).ok_or_else(|| format!("Secret {secret} has no key {key}"))?.0;
+            if value.len() > MAX_SECRET {
+                return Err(format!("key {key} of Secret {secret} has more than {MAX_SECRET} bytes"));
+            }
+            values.push(value);
+        }
+        Ok(values)
+    }
+
+    /// Reads the certificates in a ConfigMap as the loop's account.
+    async fn config(&self, account: &Account, key: &KeyRef) -> Result<Vec<u8>, String> {
+        /// The part of a ConfigMap that is read.
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct ConfigMap {
+            #[serde(default)]
+            data: Option<BTreeMap<String, String>>,
+            #[serde(default)]
+            binary_data: Option<BTreeMap<String, ByteString>>,
+        }
+        let url = format!("/api/v1/namespaces/{}/configmaps", account.namespace);
+        let path = ObjectPath { url: &url, name: name(&key.name)?, subresource: None };
+        let what = format!("ConfigMap {}", key.name);
+        let body = self.read(account, &what, account.open(path).await, self.limits.object).await?;
+        let found = parsed::<ConfigMap>(&body.bytes).map_err(|_| format!("{what} is malformed"))?;
+        let text = found.data.and_then(|mut data| data.remove(&key.key)).map(String::into_bytes);
+        let bytes = || found.binary_data.and_then(|mut data| data.remove(&key.key)).map(|bytes| bytes.0);
+        let found = text.or_else(bytes).ok_or_else(|| format!("{what} has no key {}", key.key))?;
+        if found.len() > MAX_AUTHORITIES {
+            return Err(format!("key {} of {what} has more than {MAX_AUTHORITIES} bytes", key.key));
+        }
+        Ok(found)
+    }
+}
+
+/// Text from a Secret, without trailing line ends, which editors add.
+fn text(bytes: &[u8], secret: &str, key: &str) -> Result<String, String> {
+    let text = std::str::from_utf8(bytes).map_err(|_| format!("key {key} of Secret {secret} is not text"))?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}

@@ -1,0 +1,360 @@
+//! What users, senders and servers write is parsed without a panic and in bounded time, whatever its bytes are; what is written
+//! again is read again.
+//!
+//! Each test mutates valid input and adds arbitrary input, for `GANGLION_FUZZ_SECONDS` (default: 1), with the seed
+//! `GANGLION_FUZZ_SEED` (default: 0). A failure is shrunk and shown.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Debug};
+use std::time::{Duration, Instant};
+
+use ganglion::api::closed_loop::policy::Window;
+use ganglion::api::closed_loop::source::{Aggregate, ResourceUse, UseUnit};
+use ganglion::api::decision::{Act, Entry, Rejected};
+use ganglion::clients::network::{HostPattern, Network};
+use ganglion::clients::prometheus;
+use ganglion::logic::closed_loop::decision::schedule::Calendar;
+use ganglion::logic::duration;
+use ganglion::logic::closed_loop::monitoring::tag::{self, Delivery, MAX_SKEW};
+use ganglion::logic::closed_loop::sources::document::{self, Text, parsed};
+use ganglion::logic::closed_loop::sources::usage::{self, PodList, PodMetricsList};
+use ganglion::logic::expression::{Expression, MetricView, NodeView, PodsView, ResourceView, Score};
+use ganglion::logic::quantity;
+use jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
+use serde_json::Value;
+
+/// Cases between two looks at the clock.
+const ROUND: u32 = 32;
+
+/// Longest time of one case, in a debug build on a busy machine.
+const SLOW: Duration = Duration::from_secs(5);
+
+/// A word in the input that must not come back in an error.
+const SECRET: &str = "hunter2";
+
+/// Bytes that are shown as text.
+struct Input(Vec<u8>);
+
+impl Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.escape_ascii())
+    }
+}
+
+type Checked = Result<(), TestCaseError>;
+
+/// A change of valid input.
+#[derive(Clone, Debug)]
+enum Mutation {
+    Set(usize, u8),
+    Insert(usize, Vec<u8>),
+    Remove(usize, usize),
+    Repeat(usize, usize, usize),
+    /// Inserts a part of the input of this number.
+    Splice(usize, usize, usize),
+}
+
+fn mutation() -> impl Strategy<Value = Mutation> {
+    let at = 0_usize..400;
+    let special = prop::sample::select(br#"{}[]()",:.\0129-+eE/*?!&|<>= uxTZnNIMKm"#.as_slice());
+    prop_oneof![
+        (at.clone(), prop_oneof![special, any::<u8>()]).prop_map(|(at, byte)| Mutation::Set(at, byte)),
+        (at.clone(), prop::collection::vec(any::<u8>(), 1..8)).prop_map(|(at, bytes)| Mutation::Insert(at, bytes)),
+        (at.clone(), 1_usize..40).prop_map(|(at, length)| Mutation::Remove(at, length)),
+        (at.clone(), 1_usize..20, 1_usize..200).prop_map(|(at, length, times)| Mutation::Repeat(at, length, times)),
+        (at, any::<usize>(), 0_usize..400).prop_map(|(at, which, from)| Mutation::Splice(at, which, from)),
+    ]
+}
+
+fn mutated(seeds: &[&str], which: usize, mutations: &[Mutation]) -> Vec<u8> {
+    let mut bytes = seeds[which % seeds.len()].as_bytes().to_vec();
+    for mutation in mutations {
+        let within = |at: usize| at.min(bytes.len());
+        match mutation {
+            Mutation::Set(at, byte) => bytes.iter_mut().skip(*at).take(1).for_each(|old| *old = *byte),
+            Mutation::Insert(at, new) => drop(bytes.splice(within(*at)..within(*at), new.iter().copied())),
+            Mutation::Remove(at, length) => drop(bytes.drain(within(*at)..within(at + length))),
+            Mutation::Repeat(at, length, times) => {
+                let part = bytes[within(*at)..within(at + length)].repeat(*times);
+                bytes.splice(within(*at)..within(*at), part);
+            }
+            Mutation::Splice(at, which, from) => {
+                let other = seeds[which % seeds.len()].as_bytes();
+                bytes.splice(within(*at)..within(*at), other.iter().copied().skip(*from).take(40));
+            }
+        }
+    }
+    bytes
+}
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
+}
+
+/// Checks mutations of these inputs, and arbitrary input, until the time is over.
+fn feed(seeds: &[&'static str], check: impl Fn(&[u8]) -> Checked) {
+    let end = Instant::now() + Duration::from_secs(setting("GANGLION_FUZZ_SECONDS", 1));
+    let seed = setting("GANGLION_FUZZ_SEED", 0);
+    let mutated = (any::<usize>(), prop::collection::vec(mutation(), 0..6)).prop_map({
+        let seeds = seeds.to_vec();
+        move |(which, mutations)| mutated(&seeds, which, &mutations)
+    });
+    let input = prop_oneof![
+        8 => mutated.boxed(),
+        1 => prop::collection::vec(any::<u8>(), 0..200).boxed(),
+        1 => any::<String>().prop_map(String::into_bytes).boxed(),
+    ]
+    .prop_map(Input);
+    let mut round = 0_u64;
+    while round == 0 || Instant::now() < end {
+        let done = runner(seed, round).run(&input, |bytes| {
+            let begun = Instant::now();
+            check(&bytes.0)?;
+            prop_assert!(begun.elapsed() < SLOW, "it took {:?}", begun.elapsed());
+            Ok(())
+        });
+        if let Err(error) = done {
+            panic!("{error}");
+        }
+        round += 1;
+    }
+    println!("{} cases", round * u64::from(ROUND));
+}
+
+/// A runner counts its cases over all its runs, so each round has one of its own.
+fn runner(seed: u64, round: u64) -> TestRunner {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    bytes[8..16].copy_from_slice(&round.to_le_bytes());
+    let config = Config { cases: ROUND, failure_persistence: None, ..Config::default() };
+    TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
+}
+
+/// As [`feed`], for parsers of texts.
+fn feed_texts(seeds: &[&'static str], check: impl Fn(&str) -> Checked) {
+    feed(seeds, |bytes| check(&String::from_utf8_lossy(bytes)));
+}
+
+fn hides<T: Debug>(found: &Result<T, impl ToString>) -> Checked {
+    if let Err(error) = found {
+        prop_assert!(!error.to_string().contains(SECRET), "{}", error.to_string());
+    }
+    Ok(())
+}
+
+/// The number at a path of a tree: what the reader that builds no tree must find, too.
+fn in_tree(document: &Value, path: &str) -> Option<String> {
+    let found = path.split('.').try_fold(document, |at, part| match at {
+        Value::Object(members) => members.get(part),
+        Value::Array(items) => items.get(part.parse::<usize>().ok()?),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    });
+    match found? {
+        Value::Number(number) => Some(number.to_string()),
+        Value::String(text) => quantity::number(text).ok().map(|_| text.clone()),
+        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+    }
+}
+
+#[test]
+fn documents() {
+    let seeds = [
+        r#"{"data": {"cpu": 1.5, "cpu": "250m"}, "items": [{"load": -3}, {"load": 1e-7, "s": "hunter2"}]}"#,
+        r#"{"d\u0061ta": {"cpu": [[[[1, 2]]], null, true, "\ud83d\ude00\\\""]}, "items": {"0": 5}}"#,
+        r#"[0, {"": [{"":0},{"":0}]}, 18446744073709551616, -0, 1E400]"#,
+    ];
+    feed(&seeds, |bytes| {
+        for path in ["data.cpu", "items.1.load", "items.0", "data.cpu.0.0.0.0.1", "1..0.", "2", "", "."] {
+            let found = document::number(bytes, path, Text::Quantity);
+            hides(&found)?;
+            if let Ok(tree) = serde_json::from_slice::<Value>(bytes) {
+                prop_assert_eq!(found.ok(), in_tree(&tree, path), "{}", path);
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn conditions() {
+    let seeds = [
+        r#"{"metadata": {"generation": 2}, "status": {"conditions": [{"type": "Other"}, {"type": "Ready", "status": "True"}]}}"#,
+        r#"{"status": {"conditions": [{"type": "Ready", "status": "False", "observedGeneration": 2, "message": "hunter2"}]}}"#,
+    ];
+    feed(&seeds, |bytes| {
+        let found = document::condition(bytes, "Ready");
+        hides(&found)?;
+        prop_assert!(found.is_err() || matches!(found.as_deref(), Ok("0" | "1")), "{found:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn prometheus_replies() {
+    let seeds = [
+        r#"{"status": "success", "data": {"resultType": "vector", "result": [{"metric": {"a": "hunter2"}, "value": [1763719200.25, "0.5"]}]}}"#,
+        r#"{"status": "success", "data": {"resultType": "scalar", "result": [1763719200, "hunter2"]}, "warnings": ["hunter2"]}"#,
+        r#"{"status": "error", "errorType": "bad_data", "error": "hunter2"}"#,
+        r#"{"data": {"result": [1, "NaN"], "resultType": "scalar"}, "status": "success"}"#,
+    ];
+    feed(&seeds, |bytes| {
+        for status in [200, 400] {
+            let found = prometheus::point(reqwest::StatusCode::from_u16(status)?, bytes);
+            hides(&found)?;
+            if let Ok(point) = found {
+                prop_assert!(quantity::number(&point.value).is_ok(), "{point:?}");
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn usage_of_pods() {
+    let used = r#"{"items": [{"metadata": {"name": "a"}, "timestamp": "2026-11-21T10:00:05Z", "window": "15s", "containers":
+        [{"name": "app", "usage": {"cpu": "250m", "memory": "64Mi"}}, {"name": "side", "usage": null}]}]}"#;
+    let pods = r#"{"items": [{"metadata": {"name": "a", "deletionTimestamp": null}, "status": {"phase": "Running"}, "spec":
+        {"containers": [{"name": "app", "resources": {"requests": {"cpu": "1"}}}], "initContainers": [{"name": "i"}]}}]}"#;
+    feed(&[used, pods], |bytes| {
+        let good = parsed::<PodList>(pods.as_bytes()).map_err(TestCaseError::fail)?;
+        let all = parsed::<PodList>(bytes).unwrap_or(good);
+        let Ok(list) = parsed::<PodMetricsList>(bytes).or_else(|_| parsed::<PodMetricsList>(used.as_bytes())) else {
+            return Ok(());
+        };
+        for (unit, of) in [(UseUnit::Usage, Aggregate::Sum), (UseUnit::Utilization, Aggregate::Mean)] {
+            let source = ResourceUse { unit: Some(unit), of: Some(of), ..ResourceUse::default() };
+            let _ = usage::amount(&source, &list, &all.items);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn expressions() {
+    let seeds = [
+        r#"node.labels["topology.kubernetes.io/zone"] == "a" && node.ready && !(node.cpu.utilization > 0.8)"#,
+        "node.pods + 1 < node.podCapacity ? node.schedulable : false",
+        "metric.excess / double(metric.rank) * 2.0 + (metric.side == \"Low\" ? 1.0 : -1.0)",
+        "((((((((((metric.value))))))))))",
+    ];
+    let labels = BTreeMap::from([("topology.kubernetes.io/zone".to_owned(), "a".to_owned())]);
+    let amount = ResourceView { allocatable: 4000, requested: i64::MAX };
+    let pods = PodsView { count: 3, capacity: 110 };
+    let node =
+        NodeView { name: "a", labels: &labels, ready: true, schedulable: true, pods, cpu: amount, memory: amount };
+    let (value, excess) = (f64::MAX, f64::NAN);
+    let metric = MetricView { name: "a", side: "Low", value, excess, rank: 0, wanted: i64::MAX, served: 0, limited: 1 };
+    feed_texts(&seeds, |text| {
+        if let Ok(expression) = Expression::parse(text) {
+            let _ = expression.matches(&node);
+            prop_assert_eq!(Expression::parse(expression.as_str()), Ok(expression));
+        }
+        if let Ok(score) = Score::parse(text) {
+            prop_assert!(score.of(&metric).is_none_or(f64::is_finite));
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn durations() {
+    feed_texts(&["15s", "1h30m", "0.5s", "500ms", "876600h", "1µs2ns"], |text| {
+        if let Ok(found) = duration::parse(text) {
+            prop_assert!(!found.is_negative() && found.as_hours() <= 24 * 36_525, "{found:?}");
+            prop_assert_eq!(
+                duration::parse(&format!("{}s", found.as_secs())),
+                Ok(SignedDuration::from_secs(found.as_secs()))
+            );
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn quantities() {
+    feed_texts(&["250m", "1.5Gi", "-2e3", "+0.1n", "12E", "1e-400", "9223372036854775807Ei"], |text| {
+        let Ok(number) = quantity::number(text) else {
+            prop_assert!(quantity::bytes(text).is_err() && quantity::cpu_millis(text).is_err());
+            return Ok(());
+        };
+        prop_assert!(number.is_finite());
+        for whole in [quantity::bytes(text), quantity::cpu_millis(text)] {
+            let whole = whole.map_err(|error| TestCaseError::fail(error.to_string()))?;
+            prop_assert_eq!(quantity::bytes(&whole.to_string()), Ok(whole));
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn windows() {
+    let now: Timestamp = "2026-11-21T10:00:05Z".parse().unwrap();
+    feed_texts(&["0 8 * * MON-FRI", "*/5 0-23/2 L 2 *", "0 0 29 2 *", "0 0 31 2,4,6,9,11 *", "0 0 * * 5#3"], |cron| {
+        for (zone, duration) in [("Europe/Berlin", "10h"), (cron, cron)] {
+            let window = Window { cron: cron.to_owned(), time_zone: Some(zone.to_owned()), duration: duration.into() };
+            if let Ok(calendar) = Calendar::parse("windows[0]", &window) {
+                let phase = calendar.phase(now);
+                prop_assert!(phase.begin <= now && now < phase.end, "{phase:?}");
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn sample_times() {
+    let now: Timestamp = "2026-11-21T10:00:05Z".parse().unwrap();
+    let seeds = [
+        "2026-11-21T10:00:00.000001Z",
+        "2026-11-21T11:00:00+01:00",
+        "-009999-01-01T00:00:00Z",
+        "2026-12-01T00:00:00+99:99",
+    ];
+    feed_texts(&seeds, |text| {
+        if let Ok(found) = tag::for_pushed(None, text, Delivery::Mixed, now) {
+            prop_assert!(found.time.0 <= now + MAX_SKEW, "{found:?}");
+            let again = tag::for_pushed(None, &found.time.0.to_string(), Delivery::Mixed, now);
+            prop_assert_eq!(again.ok(), Some(found));
+        }
+        Ok(())
+    });
+}
+
+/// A line that was read and written is read and written again as it is.
+fn lines<T: std::str::FromStr<Err: Debug> + ToString>(line: &str) -> Checked {
+    if let Ok(found) = line.parse::<T>() {
+        let written = found.to_string();
+        let again = written.parse::<T>().map_err(|error| TestCaseError::fail(format!("{written:?}: {error:?}")))?;
+        prop_assert_eq!(again.to_string(), written);
+    }
+    Ok(())
+}
+
+#[test]
+fn lines_of_statuses() {
+    let seeds = [
+        "3 2026-11-21T10:00:03.000000Z Low cpu 2 rung 0 | scale by 1 | Done 2026-11-21T10:00:04.000000Z | changed 3 to 4",
+        "3 2026-11-21T10:00:03.000000Z Raise replicas",
+        "Low memory Outranked: another alarm is served first",
+    ];
+    feed_texts(&seeds, |line| {
+        lines::<Entry>(line)?;
+        lines::<Act>(line)?;
+        lines::<Rejected>(line)
+    });
+}
+
+#[test]
+fn networks_and_hosts() {
+    feed_texts(&["10.0.0.0/8", "fd00:ec2::254/128", ".example.com", "*.a-b.example", "::ffff:10.0.0.1"], |text| {
+        if let Ok(network) = text.parse::<Network>() {
+            prop_assert_eq!(network.to_string().parse(), Ok(network));
+        }
+        if let Ok(host) = text.parse::<HostPattern>() {
+            prop_assert!(!host.matches(""));
+        }
+        Ok(())
+    });
+}
