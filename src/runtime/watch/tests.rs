@@ -305,7 +305,7 @@ async fn failures_back_off_for_one_kind_and_no_other() {
     after(10.0).await;
     assert!(running.is_ready());
     assert_eq!(running.server.asked(PODS).len(), 8, "six failures, a list, a watch");
-    let text = running.metrics.render().unwrap();
+    let text = running.metrics.render(&prometheus_client::registry::Registry::default()).unwrap();
     assert!(text.contains("ganglion_watch_restarts_total{kind=\"Pod\",reason=\"refused\"} 6"), "{text}");
 }
 
