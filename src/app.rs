@@ -110,7 +110,12 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     let mut feeds = Feeds::new(&client, watched, store.clone(), metrics.clone(), ended.clone());
     caches::feed(&mut feeds);
     tokio::spawn(outbound::guard_api_server(client.clone(), names, settings.request_timeout(), ended.clone()));
-    let served = Served { ready: feeds.ready(), store: store.clone(), metrics: metrics.clone() };
+    let served = Served {
+        ready: feeds.ready(),
+        store: store.clone(),
+        metrics: metrics.clone(),
+        loop_series: settings.closed_loops.series,
+    };
     let mut server = tokio::spawn(http::serve(listener, served, ended.clone()));
     info!(identity = options.identity, address = %options.bind, version = env!("CARGO_PKG_VERSION"), "started");
 

@@ -13,8 +13,8 @@ use crate::api::monitoring::Monitoring;
 use crate::api::receipt::WorkloadActionReceipt;
 use crate::api::workload_action::WorkloadAction;
 use crate::logic::facts::{
-    BudgetFact, DeploymentFact, HpaFact, NodeFact, PodFact, ReceiptFact, ReplicaSet, ScaledObjectFact, ServiceFact,
-    SetFact, VpaFact,
+    BudgetFact, DeploymentFact, HpaFact, NodeFact, OutsidePodFact, PodFact, ReceiptFact, ReplicaSet, ScaledObjectFact,
+    ServiceFact, SetFact, VpaFact,
 };
 use crate::runtime::watch::Feeds;
 
@@ -22,6 +22,8 @@ use crate::runtime::watch::Feeds;
 pub fn feed(feeds: &mut Feeds) {
     feeds.cluster::<Node, NodeFact>();
     feeds.namespaced::<Pod, PodFact>();
+    // What they take of the nodes.
+    feeds.outside::<Pod, OutsidePodFact>();
     feeds.namespaced::<ReplicaSet, SetFact>();
     feeds.namespaced::<Deployment, DeploymentFact>();
     feeds.namespaced::<PodDisruptionBudget, BudgetFact>();

@@ -50,7 +50,8 @@ pub struct RunArgs {
     /// Namespace of the lease. Default: the client's own namespace.
     #[arg(long, env = "GANGLION_LEASE_NAMESPACE", value_name = "NS")]
     pub lease_namespace: Option<String>,
-    /// Watch only this namespace; may be repeated or a comma-separated list. Default: all namespaces.
+    /// Watch only this namespace; may be repeated or a comma-separated list. The pods of other namespaces still count as load of
+    /// their nodes, which needs list and watch on pods and nodes by a ClusterRole. Default: all namespaces.
     #[arg(long = "watch-namespace", env = "GANGLION_WATCH_NAMESPACE", value_name = "NS", value_delimiter = ',')]
     pub watch_namespaces: Vec<String>,
     /// Settings file, YAML. Default: no file, all settings have their defaults.

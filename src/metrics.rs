@@ -1,8 +1,10 @@
-//! All metrics of the process. Labels are closed sets: never the name of an object, never the text of an error.
+//! The metrics of the process itself. Labels are closed sets: never the name of an object, never the text of an error. The
+//! series of single objects are in `http::figures`.
 //!
 //! Owns names and help texts; knows nothing of what is measured.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::encoding::{EncodeLabelSet, text};
@@ -64,6 +66,35 @@ pub struct WatchLabels {
     pub reason: &'static str,
 }
 
+/// The newest values of loops' metrics, by namespace and name of the loop. A status has them too, up to a heartbeat later.
+#[derive(Clone, Default)]
+pub struct LoopValues(Arc<Mutex<ValuesByLoop>>);
+
+/// The values by metric, by namespace and name of the loop.
+type ValuesByLoop = HashMap<(String, String), Vec<(String, f64)>>;
+
+impl LoopValues {
+    fn all(&self) -> MutexGuard<'_, ValuesByLoop> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Replaces the values of a loop.
+    pub fn set(&self, namespace: &str, name: &str, values: Vec<(String, f64)>) {
+        self.all().insert((namespace.to_owned(), name.to_owned()), values);
+    }
+
+    /// Forgets a loop.
+    pub fn remove(&self, namespace: &str, name: &str) {
+        self.all().remove(&(namespace.to_owned(), name.to_owned()));
+    }
+
+    /// The values of a loop, if this replica observes it.
+    #[must_use]
+    pub fn get(&self, namespace: &str, name: &str) -> Option<Vec<(String, f64)>> {
+        self.all().get(&(namespace.to_owned(), name.to_owned())).cloned()
+    }
+}
+
 /// Handles to all metrics; clones share them.
 #[derive(Clone)]
 pub struct Metrics {
@@ -82,6 +113,7 @@ pub struct Metrics {
     pub janitor: Family<ReasonLabel, Counter>,
     pub leader: Gauge,
     pub memory: Gauge,
+    pub loop_values: LoopValues,
     registry: Arc<Registry>,
 }
 
@@ -120,6 +152,7 @@ impl Metrics {
             janitor: Family::default(),
             leader: Gauge::default(),
             memory: Gauge::default(),
+            loop_values: LoopValues::default(),
             registry: Arc::default(),
         };
         all.register(&mut registry);
@@ -182,13 +215,15 @@ impl Metrics {
         self.effect_seconds.get_or_create(&labels).observe(time.as_secs_f64());
     }
 
-    /// All metrics in the OpenMetrics text format.
+    /// All metrics, and those of this registry, in the OpenMetrics text format.
     ///
     /// # Errors
     /// None in practice: writing to a string cannot fail.
-    pub fn render(&self) -> Result<String, std::fmt::Error> {
+    pub fn render(&self, more: &Registry) -> Result<String, std::fmt::Error> {
         let mut out = String::new();
-        text::encode(&mut out, &self.registry)?;
+        text::encode_registry(&mut out, &self.registry)?;
+        text::encode_registry(&mut out, more)?;
+        text::encode_eof(&mut out)?;
         Ok(out)
     }
 }
@@ -203,7 +238,7 @@ mod tests {
         metrics.reconciled("workload-action", "ok", Duration::from_millis(3));
         metrics.effect("Record", "ok", Duration::from_millis(3));
         metrics.leader.set(1);
-        let text = metrics.render().unwrap();
+        let text = metrics.render(&Registry::default()).unwrap();
         assert!(text.contains("ganglion_reconciles_total{controller=\"workload-action\",outcome=\"ok\"} 1"), "{text}");
         assert!(text.contains("ganglion_effects_total{effect=\"Record\",outcome=\"ok\"} 1"), "{text}");
         assert!(text.contains("ganglion_leader 1"), "{text}");

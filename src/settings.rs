@@ -61,6 +61,9 @@ pub struct LimitSettings {
 pub struct ClosedLoops {
     /// How many objects each of the four loop controllers reconciles at the same time, 1 to 1000. Default: 16.
     pub concurrency: usize,
+    /// How many loops have series of their own in the metrics, 0 to 10000: the first by namespace and name. 0 switches them off.
+    /// Default: 500.
+    pub series: usize,
     /// The kinds whose fields loops may change (rung `patch`). Default: none.
     pub patchable_kinds: Vec<PatchableKind>,
 }
@@ -147,7 +150,7 @@ impl Default for WorkloadActions {
 
 impl Default for ClosedLoops {
     fn default() -> Self {
-        Self { concurrency: 16, patchable_kinds: Vec::new() }
+        Self { concurrency: 16, series: 500, patchable_kinds: Vec::new() }
     }
 }
 
@@ -247,6 +250,7 @@ impl Settings {
         let bounds = [
             ("workloadActions.concurrency", many(actions.concurrency), 1..=1000, "from 1 to 1000"),
             ("closedLoops.concurrency", many(self.closed_loops.concurrency), 1..=1000, "from 1 to 1000"),
+            ("closedLoops.series", many(self.closed_loops.series), 0..=10_000, "from 0 to 10000"),
             ("outbound.timeoutSeconds", self.outbound.timeout_seconds, 1..=60, "from 1 to 60"),
             ("outbound.concurrency", many(self.outbound.concurrency), 1..=100_000, "from 1 to 100000"),
             (
@@ -336,6 +340,7 @@ mod tests {
             "perSourceNode",
             "perTargetNode",
             "concurrency",
+            "series",
             "resyncSeconds",
             "deniedNetworks",
             "deniedHosts",
@@ -383,6 +388,7 @@ mod tests {
         for (yaml, field) in [
             ("workloadActions: {concurrency: 0}", "workloadActions.concurrency"),
             ("closedLoops: {concurrency: 1001}", "closedLoops.concurrency"),
+            ("closedLoops: {series: 10001}", "closedLoops.series"),
             ("workloadActions: {resyncSeconds: 1}", "workloadActions.resyncSeconds"),
             ("outbound: {timeoutSeconds: 61}", "outbound.timeoutSeconds"),
             ("outbound: {concurrency: 0}", "outbound.concurrency"),

@@ -93,6 +93,8 @@ reasons! {
     WorkloadBusy,
     /// Another action works on this pod.
     VictimBusy,
+    /// The load of nodes is unknown: the operator watches some namespaces and may not see the pods of the others.
+    LoadUnknown,
     /// A rollout of the workload is in flight.
     RolloutInProgress,
     /// Other replicas of the set are not Ready.
@@ -207,6 +209,9 @@ impl Reason {
                 "Wait, or raise the limit in the operator's settings."
             }
             Self::WorkloadBusy | Self::VictimBusy => "Wait until the other action has ended, or abort it.",
+            Self::LoadUnknown => {
+                "Grant the operator list and watch on pods in all namespaces by a ClusterRole, or let it watch all namespaces."
+            }
             Self::RolloutInProgress => "Wait until the rollout has ended: kubectl rollout status.",
             Self::ReplicasNotReady => "Wait until the replicas of the set are Ready, or repair them.",
             Self::BudgetBlocked => "Wait until the PodDisruptionBudget allows a disruption, or change the budget.",

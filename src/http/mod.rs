@@ -2,6 +2,8 @@
 //!
 //! Owns the routes, and how long and how many connections are open. Never sends a request to the API server: it answers from the caches.
 
+mod figures;
+
 use std::collections::VecDeque;
 use std::pin::pin;
 use std::time::Duration;
@@ -14,12 +16,13 @@ use axum::routing::get;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use jiff::Timestamp;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use crate::logic::world::World;
+use crate::logic::{self, world::World};
 use crate::metrics::{KindLabel, Metrics};
 use crate::runtime::store::Store;
 use crate::runtime::watch::Readiness;
@@ -42,6 +45,8 @@ pub struct Served {
     pub ready: Readiness,
     pub store: Store,
     pub metrics: Metrics,
+    /// The number of loops that have series of their own.
+    pub loop_series: usize,
 }
 
 /// Serves until `stop`, then lets running requests finish.
@@ -120,7 +125,16 @@ async fn metrics(State(served): State<Served>) -> Response {
     if let Some(bytes) = resident_memory() {
         served.metrics.memory.set(bytes);
     }
-    match served.metrics.render() {
+    let now = Timestamp::now();
+    let (mut loops, actions) = served
+        .store
+        .read(|world| (logic::figures::of_loops(world, served.loop_series), logic::figures::of_actions(world, now)));
+    for one in &mut loops {
+        if let Some(newer) = served.metrics.loop_values.get(&one.key.namespace, &one.key.name) {
+            one.values = newer;
+        }
+    }
+    match served.metrics.render(&figures::registry(loops, &actions)) {
         Ok(text) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             ([(header::CONTENT_TYPE, kind)], text).into_response()

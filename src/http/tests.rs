@@ -7,6 +7,10 @@ use tokio::net::TcpStream;
 use tower_test::mock;
 
 use super::*;
+use crate::api::closed_loop::metric::Side;
+use crate::api::decision::Counter as DecisionCounter;
+use crate::logic::facts::Key;
+use crate::logic::figures::{ActionFigures, LoopFigures};
 use crate::runtime::watch::{Feeds, WatchOptions};
 
 /// A server whose caches never fill.
@@ -20,7 +24,7 @@ async fn started() -> (std::net::SocketAddr, CancellationToken, tokio::task::Joi
     crate::caches::feed(&mut feeds);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let served = Served { ready: feeds.ready(), store, metrics };
+    let served = Served { ready: feeds.ready(), store, metrics, loop_series: 2 };
     let server = tokio::spawn(serve(listener, served, stop.clone()));
     (address, stop, server, feeds)
 }
@@ -45,6 +49,7 @@ async fn alive_but_not_ready_while_the_caches_fill() {
     let metrics = get(address, "/metrics").await;
     assert!(metrics.contains("ganglion_cache_objects{kind=\"Pod\"} 0"), "{metrics}");
     assert!(metrics.contains("openmetrics-text"), "{metrics}");
+    assert!(metrics.contains("ganglion_actions_oldest_wait_seconds 0"), "{metrics}");
 }
 
 #[tokio::test]
@@ -89,4 +94,33 @@ async fn a_request_whose_head_does_not_end_is_given_up() {
     kept.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
     while kept.read(&mut [0; 256]).await.unwrap() == 256 {}
     assert!(closes(&mut kept, 60).await, "an idle one, too");
+}
+
+#[test]
+fn the_figures_of_loops_and_actions_are_rendered_with_their_labels() {
+    let loops = vec![LoopFigures {
+        key: Key::new("shop", "web"),
+        ready: true,
+        values: vec![("cpu".to_owned(), 2.5)],
+        alarms: vec![("cpu".to_owned(), Side::Low)],
+        counters: vec![DecisionCounter {
+            metric: "cpu".to_owned(),
+            wanted: 7,
+            served: 3,
+            ..DecisionCounter::default()
+        }],
+    }];
+    let actions = ActionFigures { count: [(("waiting", "LimitReached"), 2)].into(), oldest_wait: 12.5 };
+    let text = Metrics::new().render(&figures::registry(loops, &actions)).unwrap();
+    for line in [
+        "ganglion_loop_ready{namespace=\"shop\",name=\"web\"} 1",
+        "ganglion_loop_value{namespace=\"shop\",name=\"web\",metric=\"cpu\"} 2.5",
+        "ganglion_loop_alarm{namespace=\"shop\",name=\"web\",metric=\"cpu\",side=\"low\"} 1",
+        "ganglion_loop_decisions_total{namespace=\"shop\",name=\"web\",metric=\"cpu\",outcome=\"wanted\"} 7",
+        "ganglion_actions{state=\"waiting\",reason=\"LimitReached\"} 2",
+        "ganglion_actions_oldest_wait_seconds 12.5",
+    ] {
+        assert!(text.lines().any(|known| known == line), "{line} is not in\n{text}");
+    }
+    assert_eq!(text.matches("# EOF").count(), 1);
 }

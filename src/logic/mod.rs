@@ -6,6 +6,7 @@ pub mod digest;
 pub mod duration;
 pub mod expression;
 pub mod facts;
+pub mod figures;
 pub mod quantity;
 pub mod workload_action;
 pub mod world;

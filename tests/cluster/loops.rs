@@ -278,6 +278,33 @@ fn anything_with_a_scale_subresource_is_scaled() {
 }
 
 #[test]
+fn a_loop_has_series_of_its_own_while_it_is_there() {
+    loop_story("loops-series", async |world| {
+        scene(world).await?;
+        for cpu in ["2", "20"] {
+            let time = push(world, "web", json!({"cpu": cpu, "memory": "60"})).await?;
+            travelled(world, "web", time).await?;
+        }
+        ready(world, "web", "True", "Running").await?;
+        let of = format!("{{namespace=\"{}\",name=\"web\"", world.ns);
+        let text = world.operator.lock().await.get("/metrics").await?;
+        for line in [
+            format!("ganglion_loop_ready{of}}} 1"),
+            format!("ganglion_loop_value{of},metric=\"cpu\"}} 20.0"),
+            format!("ganglion_loop_decisions_total{of},metric=\"cpu\",outcome=\"wanted\"}} 1"),
+        ] {
+            ensure!(text.lines().any(|known| known == line), "{line} is not in\n{text}");
+        }
+        ensure!(!text.contains(&format!("ganglion_loop_alarm{of}")), "the alarm is over\n{text}");
+        world.kubectl(&["delete", "closedloop", "web"], None).await?;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        let text = world.operator.lock().await.get("/metrics").await?;
+        ensure!(!text.contains(&of), "{text}");
+        Ok(())
+    });
+}
+
+#[test]
 fn after_the_slow_loop_raised_memory_the_same_sample_is_another_reaction() {
     loop_story("loops-slow", async |world| {
         Workload::deployment("web", 1).create(world).await?;

@@ -29,6 +29,7 @@ use crate::logic::closed_loop::decision::{Executor, settlement};
 use crate::logic::closed_loop::monitoring::tag;
 use crate::logic::closed_loop::monitoring::{MonitoringRules, Observation, ObserveContext, ObserveTrigger};
 use crate::logic::facts::{Identity, Key};
+use crate::logic::figures;
 use crate::logic::world::Fact;
 use crate::logic::world::loops::Family;
 use crate::runtime::context::Context;
@@ -90,9 +91,12 @@ impl Controller for MonitoringController {
         // The loop's status reports an invalid spec.
         let Some((rules, family)) = read else {
             self.memory.polls.forget(&key);
+            self.ctx.metrics.loop_values.remove(&key.namespace, &key.name);
             return self.ctx.finish(Ok(None));
         };
         let done = self.observe(&rules, &family, &mut memory).await;
+        let values = figures::numbers(&memory.status.now().values);
+        self.ctx.metrics.loop_values.set(&key.namespace, &key.name, values);
         self.memory.objects().insert(key, memory);
         self.ctx.finish(done)
     }

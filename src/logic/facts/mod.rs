@@ -17,7 +17,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 pub use autoscaler::{AutoscalerFact, AutoscalerKind, Controls, HpaFact, ScaledObjectFact, VpaFact};
 pub use ledger::Ledger;
 pub use node::NodeFact;
-pub use pod::{Marks, PodFact, Requests, Trouble, requests};
+pub use pod::{Marks, OutsidePodFact, PodFact, Requests, Trouble, requests};
 pub use replica_set::{ReplicaSet, ReplicaSetSpec, SetFact, TemplateFact};
 pub use workload::{BudgetFact, DeploymentFact, Owner, ReceiptFact, ScaleFact, ServiceFact, holder, replicas_owner};
 

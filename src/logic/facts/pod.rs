@@ -108,6 +108,23 @@ impl PodFact {
     }
 }
 
+/// A pod of a namespace that the operator does not watch: only what it takes of its node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OutsidePodFact {
+    pub id: Identity,
+    pub node: Option<String>,
+    /// Its containers have terminated (phase Succeeded or Failed).
+    pub finished: bool,
+    pub requests: Requests,
+}
+
+impl From<Pod> for OutsidePodFact {
+    fn from(pod: Pod) -> Self {
+        let PodFact { id, node, finished, requests, .. } = pod.into();
+        Self { id, node, finished, requests }
+    }
+}
+
 impl From<Pod> for PodFact {
     fn from(pod: Pod) -> Self {
         let meta = &pod.metadata;

@@ -73,6 +73,12 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, Stop> {
     {
         return Ok(limit.into());
     }
+    let looks_at_load = ctx.work.to.is_some() || ctx.work.from.is_some_and(|from| from.condition.is_some());
+    if looks_at_load && !ctx.world.knows_load() {
+        let message =
+            "the load of nodes is unknown: the operator may not list and watch pods in all namespaces".to_owned();
+        return Ok(Choice::Wait { reason: Reason::LoadUnknown, message });
+    }
     let mut plan = Plan::default();
     let victims = match pick_victims(ctx, &scope, named, open.len(), &mut plan)? {
         Ok(victims) => victims,

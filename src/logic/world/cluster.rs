@@ -7,7 +7,9 @@ use jiff::Timestamp;
 
 use super::{Indexed, Requeue, World};
 use crate::api::workload_action::WorkloadAction;
-use crate::logic::facts::{BudgetFact, DeploymentFact, Key, Ledger, NodeFact, PodFact, Requests, ServiceFact, SetFact};
+use crate::logic::facts::{
+    BudgetFact, DeploymentFact, Key, Ledger, NodeFact, OutsidePodFact, PodFact, Requests, ServiceFact, SetFact,
+};
 
 /// Actions to requeue.
 fn actions(keys: impl IntoIterator<Item = Key>) -> Requeue {
@@ -22,6 +24,13 @@ impl Indexed for PodFact {
 
     fn interrupted(world: &mut World, at: Timestamp) {
         world.broke_off(at);
+    }
+}
+
+impl Indexed for OutsidePodFact {
+    fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
+        world.index.outside_pod(old, new);
+        Requeue::none()
     }
 }
 
@@ -151,6 +160,13 @@ impl World {
     /// The pods with any slot's mark.
     pub fn marked_pods(&self) -> impl Iterator<Item = &PodFact> {
         self.index.marked().filter_map(|key| self.pod(key))
+    }
+
+    /// Whether the pods of all namespaces are known. They are not if the operator watches some namespaces and has no right to
+    /// the pods of the others.
+    #[must_use]
+    pub fn knows_load(&self) -> bool {
+        !self.tables.outside_pods.is_unavailable()
     }
 
     /// The number of pods bound to this node, and their requests; ended ones do not count.

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use crate::api::targets::WorkloadRef;
 use crate::api::workload_action::WorkloadAction;
 use crate::api::workload_action::status::Step;
-use crate::logic::facts::{Key, PodFact, Requests, SetFact};
+use crate::logic::facts::{Key, OutsidePodFact, PodFact, Requests, SetFact};
 
 use super::Fact;
 use super::expressions::Expressions;
@@ -110,7 +110,7 @@ impl Index {
             if let Some(slot) = &pod.marks.slot {
                 drop_from(&mut self.marked, slot, &pod.id.key);
             }
-            self.load(pod, -1);
+            self.load(pod.node.as_deref().filter(|_| !pod.finished), pod.requests, -1);
         }
         if let Some(pod) = new {
             if let Some(owner) = &pod.controller {
@@ -119,15 +119,21 @@ impl Index {
             if let Some(slot) = &pod.marks.slot {
                 add(&mut self.marked, slot, &pod.id.key);
             }
-            self.load(pod, 1);
+            self.load(pod.node.as_deref().filter(|_| !pod.finished), pod.requests, 1);
         }
     }
 
-    fn load(&mut self, pod: &PodFact, sign: i64) {
-        let Some(node) = pod.node.as_ref().filter(|_| !pod.finished) else { return };
-        let (count, requests) = self.usage.entry(node.clone()).or_default();
+    pub fn outside_pod(&mut self, old: Option<&OutsidePodFact>, new: Option<&OutsidePodFact>) {
+        for (pod, sign) in old.map(|pod| (pod, -1)).into_iter().chain(new.map(|pod| (pod, 1))) {
+            self.load(pod.node.as_deref().filter(|_| !pod.finished), pod.requests, sign);
+        }
+    }
+
+    fn load(&mut self, node: Option<&str>, asked: Requests, sign: i64) {
+        let Some(node) = node else { return };
+        let (count, requests) = self.usage.entry(node.to_owned()).or_default();
         *count += sign;
-        *requests = if sign > 0 { *requests + pod.requests } else { *requests - pod.requests };
+        *requests = if sign > 0 { *requests + asked } else { *requests - asked };
         if *count == 0 {
             self.usage.remove(node);
         }

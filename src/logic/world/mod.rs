@@ -116,6 +116,11 @@ impl World {
         F::table(self)
     }
 
+    /// The API server does not serve this kind, or not to the operator.
+    pub fn unavailable<F: Stored>(&mut self) {
+        F::table_mut(self).unavailable();
+    }
+
     /// Takes in an object whose newest version does not parse, and returns the objects to requeue.
     pub fn put_unreadable<F: Stored>(&mut self, object: Unreadable) -> Requeue {
         F::table_mut(self).put_unreadable(object).map_or_else(Requeue::none, Requeue::one::<F>)

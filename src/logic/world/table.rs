@@ -92,6 +92,8 @@ pub struct Table<T> {
     unconfirmed: BTreeSet<Key>,
     /// Objects whose newest version does not parse.
     unreadable: BTreeMap<Key, Arc<Unreadable>>,
+    /// The API server does not serve the kind, or not to the operator.
+    unavailable: bool,
 }
 
 impl<T> Default for Table<T> {
@@ -102,6 +104,7 @@ impl<T> Default for Table<T> {
             gone: HashMap::new(),
             unconfirmed: BTreeSet::new(),
             unreadable: BTreeMap::new(),
+            unavailable: false,
         }
     }
 }
@@ -144,6 +147,16 @@ impl<T: Fact> Table<T> {
         &self.unreadable
     }
 
+    /// Whether the API server does not serve the kind, or not to the operator: the objects are not known.
+    pub fn is_unavailable(&self) -> bool {
+        self.unavailable
+    }
+
+    /// Records that the API server does not serve the kind, or not to the operator.
+    pub fn unavailable(&mut self) {
+        self.unavailable = true;
+    }
+
     /// Records an object whose newest version does not parse. Its last fact stays. Returns its key, unless a newer version is known.
     pub(super) fn put_unreadable(&mut self, object: Unreadable) -> Option<Key> {
         let id = object.id();
@@ -176,6 +189,7 @@ impl<T: Fact> Table<T> {
     /// that have changed since stay, since the list may be older.
     pub(super) fn vanished(&mut self, list: &Listing<T>) -> Vec<Identity> {
         let within = |key: &Key| list.namespace.as_ref().is_none_or(|namespace| key.namespace == *namespace);
+        self.unavailable = false;
         self.unreadable.retain(|key, _| !within(key));
         // The list is newer than those answers, so these objects cannot reappear.
         self.gone.retain(|key, gone| list.gone.get(key) != Some(&gone.uid));

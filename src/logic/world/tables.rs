@@ -14,8 +14,8 @@ use crate::api::marks;
 use crate::api::monitoring::Monitoring;
 use crate::api::workload_action::WorkloadAction;
 use crate::logic::facts::{
-    BudgetFact, DeploymentFact, HpaFact, Identity, NodeFact, PodFact, ReceiptFact, ScaledObjectFact, ServiceFact,
-    SetFact, VpaFact,
+    BudgetFact, DeploymentFact, HpaFact, Identity, NodeFact, OutsidePodFact, PodFact, ReceiptFact, ScaledObjectFact,
+    ServiceFact, SetFact, VpaFact,
 };
 
 /// A fact that the world holds.
@@ -94,6 +94,7 @@ fn first_manager(fields: Vec<ManagedFieldsEntry>) -> Option<ManagedFieldsEntry> 
 tables! {
     facts {
         pods: PodFact = "Pod",
+        outside_pods: OutsidePodFact = "OutsidePod",
         nodes: NodeFact = "Node",
         sets: SetFact = "ReplicaSet",
         deployments: DeploymentFact = "Deployment",

@@ -44,6 +44,8 @@ const ABSENT_AFTER: Duration = Duration::from_secs(60);
 pub struct Feed<K, F> {
     api: Api<Guard<K>>,
     namespace: Option<String>,
+    /// Field selector.
+    fields: Option<String>,
     timeout: Duration,
     store: Store,
     metrics: Metrics,
@@ -78,8 +80,26 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
         awaited: Awaited,
     ) -> Self {
         let look_up = JoinSet::new();
-        let (failures, listed, unavailable) = (0, false, None);
-        Self { api, namespace, timeout, store, metrics, awaited, failures, listed, unavailable, list: None, look_up }
+        let (fields, failures, listed, unavailable) = (None, 0, false, None);
+        Self {
+            api,
+            namespace,
+            fields,
+            timeout,
+            store,
+            metrics,
+            awaited,
+            failures,
+            listed,
+            unavailable,
+            list: None,
+            look_up,
+        }
+    }
+
+    /// Watches only objects with these fields.
+    pub fn with_fields(self, fields: String) -> Self {
+        Self { fields: Some(fields), ..self }
     }
 
     /// Watches until it is dropped.
@@ -104,6 +124,7 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
             self.listed = false;
             let empty = self.store.read(|world| world.begin_list::<F>(self.namespace.as_deref()));
             self.store.end_list(empty);
+            self.store.write(|world| world.unavailable::<F>());
             self.synced();
             if code == 403 && !reported {
                 reported = true;
@@ -116,6 +137,7 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
     /// Follows one watcher until another one is needed.
     async fn follow(&mut self) -> Replaced {
         let config = watcher::Config { page_size: Some(PAGE), ..watcher::Config::default() }.timeout(WATCH_SECONDS);
+        let config = watcher::Config { field_selector: self.fields.clone(), ..config };
         let mut events = pin!(watcher(self.api.clone(), config));
         self.list = None;
         loop {

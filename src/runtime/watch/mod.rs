@@ -83,6 +83,17 @@ impl Feeds {
         }
     }
 
+    /// Watches a namespaced kind in all other namespaces, if only some are watched and the operator has the right.
+    pub fn outside<K: Watched + Resource<Scope = NamespaceResourceScope>, F: Indexed + From<K>>(&mut self) {
+        if self.options.namespaces.is_empty() {
+            return;
+        }
+        let others: Vec<String> =
+            self.options.namespaces.iter().map(|name| format!("metadata.namespace!={name}")).collect();
+        let feed = self.feed::<K, F>(Api::all(self.client.clone()), None).with_fields(others.join(","));
+        self.spawn(feed.run_while_installed());
+    }
+
     /// Watches an optional kind while it is installed. It may be installed and removed at any time.
     pub fn optional<K: Watched + Resource<Scope = NamespaceResourceScope>, F: Indexed + From<K>>(&mut self) {
         for (api, namespace) in self.places() {

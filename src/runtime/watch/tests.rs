@@ -13,7 +13,7 @@ use tower_test::mock;
 
 use super::*;
 use crate::api::workload_action::WorkloadAction;
-use crate::logic::facts::{Identity, Key, PodFact};
+use crate::logic::facts::{Identity, Key, OutsidePodFact, PodFact};
 use crate::logic::world::{Origin, World};
 
 /// A simulated API server: the requests it received and its answers. A watch stays open until the test ends it.
@@ -187,6 +187,22 @@ async fn pages_are_put_together_and_the_watch_goes_on_from_the_list() {
     assert!(asked[2].contains("allowWatchBookmarks=true"), "{asked:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_load_of_other_namespaces_is_watched_where_the_right_is_granted() {
+    let server = Server::default();
+    server.fails(PODS, &[403]);
+    server.lists(PODS, vec![vec![pod("outside", 5)]], 9);
+    let running = start(server, &["a", "b"]);
+    running.settled().await;
+    assert!(!running.store.read(World::knows_load), "it is ready without");
+    after(20.0).await;
+    assert!(running.store.read(World::knows_load));
+    let asked = running.server.asked(PODS);
+    let others = "fieldSelector=metadata.namespace%21%3Da%2Cmetadata.namespace%21%3Db";
+    assert!(asked.iter().all(|uri| uri.contains(others)), "{asked:?}");
+    assert_eq!(running.store.read(|world| world.table::<OutsidePodFact>().len()), 1);
+}
+
 const SCALED: &str = "/apis/keda.sh/v1alpha1/scaledobjects";
 
 fn scaled(name: &str) -> Value {
@@ -289,7 +305,7 @@ async fn failures_back_off_for_one_kind_and_no_other() {
     after(10.0).await;
     assert!(running.is_ready());
     assert_eq!(running.server.asked(PODS).len(), 8, "six failures, a list, a watch");
-    let text = running.metrics.render().unwrap();
+    let text = running.metrics.render(&prometheus_client::registry::Registry::default()).unwrap();
     assert!(text.contains("ganglion_watch_restarts_total{kind=\"Pod\",reason=\"refused\"} 6"), "{text}");
 }
 
@@ -399,7 +415,7 @@ async fn with_namespaces_each_is_watched_and_a_list_of_one_leaves_the_other_alon
     let running = start(server, &["a", "b"]);
     running.settled().await;
     assert_eq!(running.pods(), 2);
-    assert_eq!(running.server.asked(PODS).len(), 0);
+    assert!(running.server.asked(PODS).iter().all(|uri| uri.contains("fieldSelector")), "others only");
     assert_eq!(running.server.asked("/api/v1/nodes").len(), 2, "nodes are in no namespace");
     let knows = |world: &World, namespace: &str, name: &str| world.pod(&Key::new(namespace, name)).is_some();
     assert!(running.store.read(|world| knows(world, "a", "one") && knows(world, "b", "two")));

@@ -112,7 +112,10 @@ impl Operator {
     }
 
     /// The answer to a GET on the operator's own port, head and all.
-    async fn get(&self, path: &str) -> Result<String> {
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub async fn get(&self, path: &str) -> Result<String> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).await?;
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await?;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::api::closed_loop::TargetRef;
 use crate::logic::expression::ExpressionError;
-use crate::logic::facts::{AutoscalerFact, AutoscalerKind, Controls, HpaFact};
+use crate::logic::facts::{AutoscalerFact, AutoscalerKind, Controls, HpaFact, OutsidePodFact};
 
 #[rstest]
 #[case::no_workload(json!({"move": {"workload": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "wep"}, "to": {"nodeName": "d"}}}), Reason::WorkloadNotFound, "no Deployment wep")]
@@ -44,6 +44,36 @@ fn what_cannot_be_done_is_refused_with_advice(
     let action = stage.action("bad");
     assert!(action.metadata.finalizers.is_none(), "nothing was begun");
     assert!(action.status.is_some_and(|status| status.conditions.iter().any(|one| one.type_ == "Stalled")));
+}
+
+#[test]
+fn pods_of_namespaces_that_are_not_watched_are_load_too() {
+    let mut stage = Stage::new();
+    for number in 0..90 {
+        let outside = |id| OutsidePodFact { id, node: Some("d".into()), ..OutsidePodFact::default() };
+        stage.put(outside, &format!("outside-{number}"));
+    }
+    stage.act("go", move_web(json!({"where": "node.pods < 50"})));
+    stage.settle("go");
+    let plan = stage.action("go").status.clone().unwrap_or_default().plan.unwrap_or_default();
+    assert!(plan.nodes.iter().all(|node| node.name != "d" || node.refused.is_some()), "{:?}", plan.nodes);
+}
+
+#[rstest]
+#[case(move_web(json!({"nodeName": "d"})), true)]
+#[case(json!({"delete": {"workload": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}, "from": {"where": "node.pods > 0"}}}), true)]
+#[case(json!({"delete": {"pod": {"name": "web-a"}}}), false)]
+fn what_needs_the_load_of_nodes_waits_while_it_is_unknown(#[case] spec: serde_json::Value, #[case] waits: bool) {
+    let mut stage = Stage::new();
+    stage.world.unavailable::<OutsidePodFact>();
+    stage.act("go", spec);
+    stage.settle("go");
+    let conditions = stage.action("go").status.clone().unwrap_or_default().conditions;
+    let cause = conditions.iter().find(|one| one.type_ == "Reconciling").map(|one| one.reason.as_str());
+    assert_eq!(cause == Some("LoadUnknown"), waits, "{conditions:?}");
+    let listed = stage.world.begin_list::<OutsidePodFact>(None);
+    let _ = stage.world.end_list(listed);
+    assert!(stage.world.knows_load());
 }
 
 #[test]
