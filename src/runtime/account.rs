@@ -118,6 +118,55 @@ impl Account {
     }
 }
 
+/// What to do where the operator itself lacks a right that a namespace gives it by a RoleBinding: to act as the accounts of
+/// that namespace, and to read its Secrets. `refused` is the API server's message, which names the operator's user.
+#[must_use]
+pub fn binding_advice(refused: &str, namespace: &str) -> String {
+    let user = refused.split_once("User \"").and_then(|(_, rest)| rest.split_once("\" cannot "));
+    let subject = user.map_or_else(|| "--serviceaccount=NAMESPACE:NAME".to_owned(), |(user, _)| subject(user));
+    format!(
+        "namespace {namespace} does not let the operator do this: kubectl create rolebinding ganglion -n {namespace} \
+         --clusterrole=ganglion-namespace {subject}"
+    )
+}
+
+/// The subject of a binding, as an option of `kubectl create rolebinding`.
+fn subject(user: &str) -> String {
+    match user.strip_prefix("system:serviceaccount:") {
+        Some(account) => format!("--serviceaccount={account}"),
+        // Users of a kubeconfig may have any name.
+        None => format!("--user='{}'", user.replace('\'', "'\\''")),
+    }
+}
+
 fn malformed(error: impl std::fmt::Display) -> Error {
     Error::Malformed(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::binding_advice;
+
+    #[rstest]
+    #[case("system:serviceaccount:ganglion-system:ganglion", "--serviceaccount=ganglion-system:ganglion")]
+    #[case("admin", "--user='admin'")]
+    #[case("o'hara", r"--user='o'\''hara'")]
+    fn advice_names_the_binding_for_the_operators_user(#[case] user: &str, #[case] subject: &str) {
+        let refused = format!(
+            "secrets \"login\" is forbidden: User \"{user}\" cannot get resource \"secrets\" in API group \"\" in the namespace \
+             \"shop\""
+        );
+        let binding = "kubectl create rolebinding ganglion -n shop --clusterrole=ganglion-namespace";
+        assert_eq!(
+            binding_advice(&refused, "shop"),
+            format!("namespace shop does not let the operator do this: {binding} {subject}")
+        );
+    }
+
+    #[test]
+    fn advice_for_an_unknown_user_has_a_placeholder() {
+        assert!(binding_advice("no", "shop").ends_with(" --serviceaccount=NAMESPACE:NAME"));
+    }
 }
