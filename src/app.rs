@@ -33,6 +33,7 @@ use crate::metrics::Metrics;
 use crate::runtime::context::Context;
 use crate::runtime::discovery::Discovery;
 use crate::runtime::events;
+use crate::runtime::impersonation::Impersonation;
 use crate::runtime::lease::{Elector, KubeLeases, Lost, Timings};
 use crate::runtime::run::{Controller, Run, run as run_controller};
 use crate::runtime::store::Store;
@@ -216,7 +217,13 @@ impl Term<'_> {
             limiter: RequestLimiter::new(settings.outbound.concurrency),
         });
         let discovery = Arc::new(Discovery::default());
-        self.start(loops, |ctx| ClosedLoopController { ctx, memory: ClosedLoopMemory::default() });
+        let namespaces = settings.namespaces();
+        self.start(loops, |ctx| ClosedLoopController {
+            ctx,
+            namespaces,
+            impersonation: Impersonation::default(),
+            memory: ClosedLoopMemory::default(),
+        });
         self.start(loops, |ctx| MonitoringController {
             ctx,
             outbound: Arc::clone(&outbound),

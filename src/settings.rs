@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use thiserror::Error;
 
+use crate::logic::namespaces::Namespaces;
 use crate::logic::workload_action::Limits;
 
 /// All settings. A key that is left out has its default.
@@ -17,6 +18,7 @@ use crate::logic::workload_action::Limits;
 pub struct Settings {
     pub workload_actions: WorkloadActions,
     pub closed_loops: ClosedLoops,
+    pub namespaces: NamespaceSettings,
     pub outbound: Outbound,
     pub api: Api,
     pub lease: Lease,
@@ -69,6 +71,14 @@ pub struct PatchableKind {
     pub group: String,
     /// The kind, such as `Deployment`.
     pub kind: String,
+}
+
+/// The namespaces in which the operator acts.
+#[derive(Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct NamespaceSettings {
+    /// Also acts on objects in `kube-system` and other namespaces whose names begin with `kube-`. Default: false.
+    pub allow_kube: bool,
 }
 
 /// Requests to servers that users name, such as the sources of loops. All other addresses are always allowed.
@@ -244,7 +254,14 @@ impl Settings {
             per_workload: some(limits.per_workload),
             per_source_node: some(limits.per_source_node),
             per_target_node: some(limits.per_target_node),
+            namespaces: self.namespaces(),
         }
+    }
+
+    /// The namespaces in which the operator acts.
+    #[must_use]
+    pub fn namespaces(&self) -> Namespaces {
+        Namespaces { allow_kube: self.namespaces.allow_kube }
     }
 
     /// The kinds whose fields loops may change, as `group/Kind`.
@@ -282,6 +299,7 @@ mod tests {
             "perTargetNode",
             "concurrency",
             "resyncSeconds",
+            "allowKube",
             "allowLoopback",
             "allowLinkLocal",
             "allowApiServer",

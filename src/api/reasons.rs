@@ -95,6 +95,8 @@ reasons! {
     BudgetBlocked,
 
     // Refused before any effect.
+    /// The operator's settings exclude the namespace.
+    NamespaceRefused,
     /// A member of the spec, or a kind of workload, that this version does not handle.
     NotSupported,
     /// An expression that does not parse, or names something unknown.

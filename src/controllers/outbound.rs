@@ -113,7 +113,7 @@ async fn secret_data(account: &Account, secret: &str) -> Result<BTreeMap<String,
     let path = ObjectPath { url: &url, name: name(secret)?, subresource: None };
     match account.get::<Secret>(path).await {
         Ok(found) => Ok(found.data.unwrap_or_default()),
-        Err(error) => Err(unread(account, &format!("Secret {secret}"), error).await),
+        Err(error) => Err(unread(account, &format!("Secret {secret}"), error)),
     }
 }
 
@@ -122,7 +122,7 @@ async fn config(account: &Account, key: &KeyRef) -> Result<Vec<u8>, String> {
     let path = ObjectPath { url: &url, name: name(&key.name)?, subresource: None };
     let found = match account.get::<ConfigMap>(path).await {
         Ok(found) => found,
-        Err(error) => return Err(unread(account, &format!("ConfigMap {}", key.name), error).await),
+        Err(error) => return Err(unread(account, &format!("ConfigMap {}", key.name), error)),
     };
     let text = found.data.and_then(|mut data| data.remove(&key.key)).map(String::into_bytes);
     let bytes = || found.binary_data.and_then(|mut data| data.remove(&key.key)).map(|bytes| bytes.0);
@@ -149,9 +149,9 @@ pub fn name(text: &str) -> Result<&str, String> {
 }
 
 /// Explains why an object could not be read.
-pub async fn unread(account: &Account, what: &str, error: Error) -> String {
+pub fn unread(account: &Account, what: &str, error: Error) -> String {
     match error {
-        Error::Forbidden(refused) => account.words(&refused).await,
+        Error::Forbidden(refused) => account.words(&refused),
         Error::Gone(_) => format!("there is no {what} in namespace {}", account.namespace),
         Error::Unavailable(error) => match *error {
             kube::Error::Api(status) => {

@@ -5,6 +5,7 @@ pub mod conditions;
 pub mod digest;
 pub mod expression;
 pub mod facts;
+pub mod namespaces;
 pub mod quantity;
 pub mod workload_action;
 pub mod world;

@@ -23,6 +23,7 @@ mod owners;
 mod receipts;
 mod refused;
 mod replacements;
+mod rights;
 mod samples;
 mod scaling;
 mod scenes;

@@ -308,6 +308,7 @@ fn limits(rng: &mut Rng) -> Limits {
         per_workload: some(),
         per_source_node: some(),
         per_target_node: some(),
+        ..Limits::default()
     }
 }
 

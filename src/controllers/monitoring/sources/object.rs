@@ -34,12 +34,12 @@ impl SourceReader<'_> {
         let found = match self.controller.discovery.find(&self.controller.ctx, api_version, kind).await {
             Ok(Some(found)) => found,
             Ok(None) => return Err(format!("the API server does not know a namespaced kind {kind} in {api_version}")),
-            Err(error) => return Err(unread(&self.account, &what, error).await),
+            Err(error) => return Err(unread(&self.account, &what, error)),
         };
         let url = found.url(&self.account.namespace);
         match self.account.get(ObjectPath { url: &url, name: name(object)?, subresource: None }).await {
             Ok(found) => Ok(found),
-            Err(error) => Err(unread(&self.account, &what, error).await),
+            Err(error) => Err(unread(&self.account, &what, error)),
         }
     }
 }

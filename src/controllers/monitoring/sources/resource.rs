@@ -27,14 +27,14 @@ pub async fn read(reader: &SourceReader<'_>, source: &ResourceUse, target: Optio
     let url = format!("/apis/metrics.k8s.io/v1beta1/namespaces/{}/pods", account.namespace);
     let used: PodMetricsList = match account.list(&url, &labels).await {
         Ok(used) => used,
-        Err(error) => return Err(unread(account, "API metrics.k8s.io", error).await),
+        Err(error) => return Err(unread(account, "API metrics.k8s.io", error)),
     };
     let mut pods = Vec::new();
     if usage::needs_pods(source) {
         let url = format!("/api/v1/namespaces/{}/pods", account.namespace);
         match account.list::<ObjectList<Pod>>(&url, &labels).await {
             Ok(found) => pods = found.items,
-            Err(error) => return Err(unread(account, "list of pods", error).await),
+            Err(error) => return Err(unread(account, "list of pods", error)),
         }
     }
     usage::amount(source, &used, &pods)

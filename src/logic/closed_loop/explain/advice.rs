@@ -94,6 +94,12 @@ fn remedy(subject: &ExplainedLoop, reason: LoopReason) -> Option<Advice> {
         LoopReason::SpecInvalid | LoopReason::NotSupported | LoopReason::Circle | LoopReason::TooDeep => {
             run("Change the named field:", format!("kubectl edit loop {name} -n {namespace}"))
         }
+        LoopReason::NamespaceRefused => {
+            say("Move the loop to another namespace, or set namespaces.allowKube in the operator's settings.")
+        }
+        LoopReason::NamespaceNotBound => {
+            say("Run the command in the message; it needs the right to create rolebindings.")
+        }
         LoopReason::NotOwned => say("Delete the named object, or create the loop with another name."),
         LoopReason::LoopConflict | LoopReason::AutoscalerConflict => {
             say("Only one of the two may act: delete or pause the other, or give this loop another target.")
