@@ -42,9 +42,11 @@ pub struct Request {
 }
 
 impl Request {
-    /// The lease's, or a watch or list of the caches: not for any action.
+    /// The lease, a question about the own rights, or a watch or list of the caches: not for any action.
     pub fn is_upkeep(&self) -> bool {
-        self.resource == "leases" || self.verb == "watch" || self.verb == "list"
+        ["leases", "selfsubjectreviews"].contains(&self.resource.as_str())
+            || self.verb == "watch"
+            || self.verb == "list"
     }
 
     /// A report that no controller reacts to.

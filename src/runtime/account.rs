@@ -128,8 +128,8 @@ impl Account {
             );
         }
         format!(
-            "grant service account {name} this verb on this resource in namespace {namespace} (and create the account if there \
-             is none): {refused}"
+            "grant service account {name} this verb on this resource in namespace {namespace}, and create the account if \
+             there is none: {refused}"
         )
     }
 }

@@ -18,11 +18,12 @@ use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
 use kube::api::{DeleteParams, ListParams};
 use serde_json::{Value, json};
+use testkit::TIMEOUT;
 use testkit::action::with;
 use testkit::proxy::Write;
 use testkit::proxy::gate::When;
 use testkit::world::loops::{
-    ACCOUNT, account, ended, grant, loop_story, make, on, push, ready, replicas, travelled, until,
+    ACCOUNT, account, ended, grant, grant_more, loop_story, make, on, push, ready, replicas, travelled, until,
     until_decision_status, with_loops,
 };
 use testkit::world::workload::{Workload, settled};
@@ -32,7 +33,11 @@ use testkit::world::{World, stories};
 const CALM: Duration = Duration::from_secs(3);
 
 /// What makes one more replica by a WorkloadAction.
-const MAKES: &[(&str, &str, &str)] = &[("ganglion.dev", "workloadactions", "create")];
+const MAKES: &[(&str, &str, &str)] = &[
+    ("ganglion.dev", "workloadactions", "create"),
+    ("", "pods/eviction", "create"),
+    ("apps", "deployments/scale", "patch"),
+];
 
 /// What resizes the pods of a Deployment.
 const RESIZES: &[(&str, &str, &str)] =
@@ -422,6 +427,16 @@ fn an_action_that_the_loop_may_not_make_names_the_right() {
         for words in ["grant service account web-loop", "cannot create resource \"workloadactions\""] {
             ensure!(message.contains(words), "{words} is not in {message}");
         }
-        Ok(())
+        // The rights of the action's author are asked of the account. The API server hears of new rights a moment later.
+        grant_more(world, "makes", &MAKES[..2]).await?;
+        let right = "cannot patch resource \"deployments/scale\"";
+        let named = async {
+            while !ready(world, "web", "False", "Forbidden").await?.contains(right) {
+                push(world, "web", json!({"cpu": "1"})).await?;
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            Ok(())
+        };
+        tokio::time::timeout(TIMEOUT, named).await.context("the right to scale is not named")?
     });
 }
