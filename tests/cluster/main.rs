@@ -8,6 +8,7 @@ mod alike;
 mod crash;
 mod foreign;
 mod harness;
+mod installs;
 mod lifecycle;
 mod loop_conflicts;
 mod loop_faults;
