@@ -4,6 +4,7 @@
 //! control plane fails.
 
 mod acts;
+mod admission;
 mod alike;
 mod crash;
 mod foreign;
@@ -24,7 +25,7 @@ mod owners;
 mod receipts;
 mod refused;
 mod replacements;
-mod rights;
+
 mod samples;
 mod scaling;
 mod scenes;

@@ -114,7 +114,7 @@ fn sends(secrets: &[&str], hook: &str) -> Value {
 
 #[test]
 fn the_author_of_a_loop_may_create_pods_and_get_its_secrets() {
-    loop_story("rights-loops", async |world| {
+    loop_story("admission-loops", async |world| {
         let get = |name: &'static str| ("", "secrets", "get", name);
         let named = [KINDS, PODS, get("a"), get("b"), get("c"), get("d")];
         let all: &[(&str, &[Right])] =
@@ -153,7 +153,7 @@ fn the_author_of_a_loop_may_create_pods_and_get_its_secrets() {
 
 #[test]
 fn only_what_is_written_of_a_loop_needs_rights() {
-    loop_story("rights-updates", async |world| {
+    loop_story("admission-updates", async |world| {
         users(world, &[("maker", &[KINDS, PODS])]).await?;
         put(world, "web", demo()).await?;
         let patch = async |user: &str, patch: &str| {
@@ -171,7 +171,7 @@ fn only_what_is_written_of_a_loop_needs_rights() {
 
 #[test]
 fn the_author_of_an_action_may_evict_and_scale() {
-    story("rights-actions", async |world| {
+    story("admission-actions", async |world| {
         let scale = |resource: &'static str, name: &'static str| ("apps", resource, "patch", name);
         let all: &[(&str, &[Right])] = &[
             ("evicts", &[KINDS, EVICT]),
@@ -223,7 +223,7 @@ fn the_author_of_an_action_may_evict_and_scale() {
 
 #[test]
 fn the_children_of_a_loop_are_written_by_who_could_write_the_loop() {
-    loop_story("rights-children", async |world| {
+    loop_story("admission-children", async |world| {
         let patches = ("ganglion.dev", "monitorings", "patch", "web");
         users(
             world,
@@ -268,7 +268,7 @@ fn the_children_of_a_loop_are_written_by_who_could_write_the_loop() {
 
 #[test]
 fn a_loop_in_a_namespace_without_a_binding_says_which_one_to_make() {
-    loop_story("rights-binding", async |world| {
+    loop_story("admission-binding", async |world| {
         account(world, SCALES).await?;
         Workload::deployment("web", 2).make(world).await?;
         world.api::<RoleBinding>().delete(LOOPS, &DeleteParams::default()).await?;
