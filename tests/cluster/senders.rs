@@ -200,7 +200,7 @@ fn curl_line() -> Result<String> {
 #[test]
 fn the_samples_are_applied_and_the_curl_line_scales() {
     loop_story("senders-curl", async |world| {
-        for name in ["workload.yaml", "loop-account.yaml", "closedloop/push-minimal.yaml"] {
+        for name in ["workload.yaml", "closedloop/accounts.yaml", "closedloop/push/push-minimal.yaml"] {
             apply(world, name).await?;
         }
         let replicas = world.api::<Deployment>().get("web").await?.spec.and_then(|spec| spec.replicas).unwrap_or(0);
