@@ -34,6 +34,7 @@ use crate::metrics::Metrics;
 use crate::runtime::context::Context;
 use crate::runtime::discovery::Discovery;
 use crate::runtime::events;
+use crate::runtime::impersonation::Impersonation;
 use crate::runtime::lease::{Elector, KubeLeases, Lost, Timings};
 use crate::runtime::run::{Controller, Run, run as run_controller};
 use crate::runtime::store::Store;
@@ -231,7 +232,13 @@ impl Term<'_> {
         let loops = settings.closed_loops.concurrency;
         let outbound = Arc::new(outbound::client(Arc::clone(web), settings, metrics));
         let discovery = Arc::new(Discovery::default());
-        self.start(loops, |ctx| ClosedLoopController { ctx, memory: ClosedLoopMemory::default() });
+        let namespaces = settings.namespaces();
+        self.start(loops, |ctx| ClosedLoopController {
+            ctx,
+            namespaces,
+            impersonation: Impersonation::default(),
+            memory: ClosedLoopMemory::default(),
+        });
         self.start(loops, |ctx| MonitoringController {
             ctx,
             outbound: Arc::clone(&outbound),

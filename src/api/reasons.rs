@@ -105,6 +105,8 @@ reasons! {
     // Refused before any effect.
     /// A field has a value that cannot be read; the message names the field.
     InvalidObject,
+    /// The operator's settings exclude the namespace.
+    NamespaceRefused,
     /// A member of the spec, or a kind of workload, that this version does not handle.
     NotSupported,
     /// An expression that does not parse, or names something unknown.
@@ -216,6 +218,9 @@ impl Reason {
             Self::ReplicasNotReady => "Wait until the replicas of the set are Ready, or repair them.",
             Self::BudgetBlocked => "Wait until the PodDisruptionBudget allows a disruption, or change the budget.",
             Self::NotSupported => "Apply a new action without what the message names.",
+            Self::NamespaceRefused => {
+                "Use another namespace, or set namespaces.allowKube in the operator's settings, then apply a new action."
+            }
             Self::InvalidObject => "Delete the object and apply it again with what the message names put right.",
             Self::ExpressionInvalid => "Apply a new action with a valid expression in where.",
             Self::WorkloadNotFound => "Check kind, name and namespace of the workload, then apply a new action.",

@@ -7,6 +7,7 @@ pub mod duration;
 pub mod expression;
 pub mod facts;
 pub mod figures;
+pub mod namespaces;
 pub mod quantity;
 pub mod workload_action;
 pub mod world;

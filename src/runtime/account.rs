@@ -2,17 +2,15 @@
 
 use std::fmt::Debug;
 
-use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{GetParams, ListParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use kube::core::Request;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::error::Error;
 use super::writer::Writer;
-use crate::logic::facts::Key;
 
 /// The impersonation header.
 const HEADER: &str = "impersonate-user";
@@ -138,16 +136,41 @@ impl Account {
         Ok(request)
     }
 
-    /// Message for a forbidden request. The API server's text names account, verb and resource.
-    pub async fn words(&self, refused: &str) -> String {
-        let Self { namespace, name, .. } = self;
-        match self.writer.get::<ServiceAccount>(&Key::new(namespace, name)).await {
-            Ok(None) => format!("there is no service account {name} in namespace {namespace}: {refused}"),
-            Ok(Some(_)) | Err(_) => {
-                format!("grant service account {name} this verb on this resource in namespace {namespace}: {refused}")
-            }
+    /// Sends a request that every account may make, to learn whether the operator may act as this one.
+    ///
+    /// # Errors
+    /// The operator may not, or the request did not succeed.
+    pub async fn try_out(&self) -> Result<(), Error> {
+        let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"});
+        match self.create::<Value>("/apis/authentication.k8s.io/v1/selfsubjectreviews", &review).await {
+            // The account itself is refused: then the operator was not.
+            Err(Error::Forbidden(refused)) if !is_impersonation(&refused) => Ok(()),
+            done => done.map(drop),
         }
     }
+
+    /// Message for a forbidden request. The API server's text names user, verb and resource.
+    #[must_use]
+    pub fn words(&self, refused: &str) -> String {
+        let Self { namespace, name, .. } = self;
+        if is_impersonation(refused) {
+            return format!(
+                "the operator may not act as service account {name}: {}",
+                binding_advice(refused, namespace)
+            );
+        }
+        format!(
+            "grant service account {name} this verb on this resource in namespace {namespace}, and create the account if \
+             there is none: {refused}"
+        )
+    }
+}
+
+/// Whether the operator was refused, and not the account: `User "…" cannot impersonate resource "serviceaccounts" …`, or, where the
+/// API server constrains impersonation, `User "…" cannot impersonate-on:serviceaccount:create resource "pods" …`.
+#[must_use]
+pub fn is_impersonation(refused: &str) -> bool {
+    refused.contains(" cannot impersonate")
 }
 
 /// What to do where the operator itself lacks a right that a namespace gives it by a RoleBinding: to act as the accounts of
@@ -179,7 +202,7 @@ fn malformed(error: impl std::fmt::Display) -> Error {
 mod tests {
     use rstest::rstest;
 
-    use super::binding_advice;
+    use super::*;
 
     #[rstest]
     #[case("system:serviceaccount:ganglion-system:ganglion", "--serviceaccount=ganglion-system:ganglion")]
@@ -200,5 +223,13 @@ mod tests {
     #[test]
     fn advice_for_an_unknown_user_has_a_placeholder() {
         assert!(binding_advice("no", "shop").ends_with(" --serviceaccount=NAMESPACE:NAME"));
+    }
+
+    #[rstest]
+    #[case("impersonate resource \"serviceaccounts\"", true)]
+    #[case("impersonate-on:serviceaccount:get resource \"pods\"", true)]
+    #[case("get resource \"secrets\"", false)]
+    fn a_refused_impersonation_is_told_from_a_right_that_the_account_lacks(#[case] what: &str, #[case] is: bool) {
+        assert_eq!(is_impersonation(&format!("x is forbidden: User \"o\" cannot {what} in API group \"\"")), is);
     }
 }

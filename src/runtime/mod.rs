@@ -7,7 +7,7 @@
 //! | `store` | the shared state behind its lock, and the queues to which a change adds objects |
 //! | `context` | the dependencies that all controllers share |
 //! | `writer`, `error` | requests: timeout, leader fence, field managers, error classes |
-//! | `account`, `discovery` | requests as a service account; discovery of kinds |
+//! | `account`, `impersonation`, `discovery` | requests as a service account; whether they are allowed; discovery of kinds |
 //! | `api_server` | the API server's own addresses |
 //! | `events` | Kubernetes Events |
 //! | `lease` | leader election |
@@ -21,6 +21,7 @@ pub mod discovery;
 pub mod error;
 pub mod events;
 pub mod guard;
+pub mod impersonation;
 pub mod lease;
 pub mod queue;
 pub mod run;

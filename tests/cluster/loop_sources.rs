@@ -131,7 +131,7 @@ fn the_sample_acts() {
         Workload::deployment("web", 1).create(world).await?;
         world.create::<ServiceAccount>(json!({"metadata": {"name": ACCOUNT}})).await?;
         grant(world, SCALES).await?;
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/samples/closedloop/prometheus.yaml");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/samples/closedloop/servers/prometheus.yaml");
         let sample: Value = serde_saphyr::from_str(&std::fs::read_to_string(path)?)?;
         let mut spec = sample["spec"].clone();
         // Another address and account, and nobody waits for a minute.

@@ -158,7 +158,7 @@ fn a_missing_right_is_named() {
         make(world, "web", demo()).await?;
         push(world, "web", json!({"cpu": "2", "memory": "40"})).await?;
         let message = ready(world, "web", "False", "Forbidden").await?;
-        for words in ["no service account web-loop", "cannot get resource \"deployments\""] {
+        for words in ["create the account if there is none", "cannot get resource \"deployments\""] {
             ensure!(message.contains(words), "{words} is not in {message}");
         }
         world.create::<ServiceAccount>(json!({"metadata": {"name": ACCOUNT}})).await?;

@@ -4,10 +4,12 @@
 //! control plane fails.
 
 mod acts;
+mod admission;
 mod alike;
 mod crash;
 mod foreign;
 mod harness;
+mod installs;
 mod lifecycle;
 mod loop_conflicts;
 mod loop_faults;
@@ -23,6 +25,7 @@ mod owners;
 mod receipts;
 mod refused;
 mod replacements;
+
 mod samples;
 mod scaling;
 mod scenes;

@@ -200,7 +200,7 @@ fn curl_line() -> Result<String> {
 #[test]
 fn the_samples_are_applied_and_the_curl_line_scales() {
     loop_story("senders-curl", async |world| {
-        for name in ["workload.yaml", "loop-account.yaml", "closedloop/push-minimal.yaml"] {
+        for name in ["workload.yaml", "closedloop/accounts.yaml", "closedloop/push/push-minimal.yaml"] {
             apply(world, name).await?;
         }
         let replicas = world.api::<Deployment>().get("web").await?.spec.and_then(|spec| spec.replicas).unwrap_or(0);
@@ -258,12 +258,16 @@ fn a_senders_account_can_do_nothing_else() {
             };
             ensure!(code == 403, "{method} {path}: {refused:?}");
         }
-        // What it writes beside the sample does not count, and does not stay.
+        // It writes nothing but the sample; what others write beside it does not stay.
         let patch = json!({"spec": {"paused": true, "metrics": [
             {"name": "cpu", "source": {"push": {}}, "low": {"raise": "1"}},
         ]}});
+        let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
         let monitorings: Api<Monitoring> = Api::namespaced(client, &world.ns);
-        monitorings.patch(LOOP, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        let refused = monitorings.patch(LOOP, &params, &patch).await.err().map(|error| error.to_string());
+        let why = "of a Monitoring, spec.sample may be written without it";
+        ensure!(refused.as_ref().is_some_and(|words| words.contains(why)), "{refused:?}");
+        world.api::<Monitoring>().patch(LOOP, &params, &patch).await?;
         until::<Monitoring, _>(world, LOOP, "the Monitoring to be put right again", |one| {
             (!one.spec.paused && one.spec.metrics.len() == 2).then_some(())
         })

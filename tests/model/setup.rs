@@ -308,7 +308,7 @@ fn limits(rng: &mut Rng) -> Limits {
         per_workload: some(),
         per_source_node: some(),
         per_target_node: some(),
-        idle_after: None,
+        ..Limits::default()
     }
 }
 

@@ -8,9 +8,9 @@ use testkit::operator::Operator;
 use testkit::plane::install::Installed;
 
 use super::start;
-use crate::audit::{Audit, tally};
 use crate::fleet;
 use crate::frame::{Bench, Bound, Progress, default_garbage, number};
+use testkit::plane::audit::{Audit, tally};
 
 const NODES: usize = 1_000;
 const DEPLOYMENTS: usize = 100;

@@ -16,10 +16,10 @@ use testkit::plane::install::Installed;
 use testkit::verdict::{Story, node_of, pods_of, serves};
 
 use super::bare;
-use crate::audit::Audit;
 use crate::fleet;
 use crate::frame::{Bench, Bound, Progress, median, number, operator};
 use crate::unit::Unit;
+use testkit::plane::audit::Audit;
 
 const NODES: usize = 200;
 const DEPLOYMENTS: usize = 50;

@@ -11,7 +11,7 @@
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use crate::audit::Request;
+use testkit::plane::audit::Request;
 
 /// A share of a move's time, in milliseconds.
 pub struct Share {

@@ -12,10 +12,10 @@ use testkit::plane::install::Installed;
 use testkit::verdict::{node_of, pods_of, serves};
 
 use super::{bare, share};
-use crate::audit::{Audit, Request, tally};
 use crate::fleet;
 use crate::frame::{Bench, Bound, Progress, median, millis, number, operator, quantile};
 use crate::unit::Unit;
+use testkit::plane::audit::{Audit, Request, tally};
 
 const NODES: usize = 8;
 const REPLICAS: usize = 3;

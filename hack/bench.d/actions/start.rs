@@ -11,8 +11,8 @@ use testkit::plane::cluster::Cluster;
 use testkit::plane::install::token;
 use testkit::plane::kubeconfig;
 
-use crate::audit::{Audit, tally};
 use crate::frame::{Bench, Bound, Progress, median};
+use testkit::plane::audit::{Audit, tally};
 
 /// Rounds, and starts of each side in a round.
 const ROUNDS: usize = 3;

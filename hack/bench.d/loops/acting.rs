@@ -20,8 +20,8 @@ use super::cost::{self, Meter};
 use super::load::Load;
 use super::scene::{self, Pushed};
 use super::timeline::{Mark, Timeline};
-use crate::audit::{Audit, Request, tally};
 use crate::frame::{Bench, Progress, default_garbage, median, millis, number, operator, quantile};
+use testkit::plane::audit::{Audit, Request, tally};
 
 const NAMESPACE: &str = "acting";
 

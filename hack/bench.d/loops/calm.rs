@@ -16,8 +16,8 @@ use testkit::plane::install::Installed;
 
 use super::cost::{self, Meter};
 use super::scene;
-use crate::audit::{Audit, tally};
 use crate::frame::{Bench, Bound, Progress, number, operator};
+use testkit::plane::audit::{Audit, tally};
 
 const NAMESPACE: &str = "calm";
 const LOOPS: usize = 500;

@@ -15,6 +15,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
+use testkit::plane::install;
 use testkit::world::loops::{self, ACCOUNT};
 
 use crate::frame::Progress;
@@ -30,7 +31,8 @@ pub async fn namespace(client: &Client, name: &str) -> Result<()> {
         {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get"]},
         {"apiGroups": ["apps"], "resources": ["deployments/scale"], "verbs": ["patch"]},
     ]);
-    account(client, name, ACCOUNT, &rules).await
+    account(client, name, ACCOUNT, &rules).await?;
+    install::bind_loops(client, name).await
 }
 
 /// An account with these rights in its namespace.

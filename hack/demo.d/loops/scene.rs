@@ -80,9 +80,8 @@ spec:
 pub async fn make(client: &Client, namespace: &str, eye: &Eye, screen: &Screen) -> Result<()> {
     screen.doing("making Deployment web and the account of its loop");
     create::<Deployment>(client, namespace, serde_saphyr::from_str(WORKLOAD)?).await?;
-    let sample = root().join("samples/loop-account.yaml");
+    let sample = root().join("samples/closedloop/accounts.yaml");
     let text = std::fs::read_to_string(&sample).with_context(|| format!("cannot read {}", sample.display()))?;
-    let text = text.replace("namespace: default", &format!("namespace: {namespace}"));
     for document in serde_saphyr::from_multiple::<Value>(&text)? {
         match document["kind"].as_str() {
             Some("ServiceAccount") => create::<ServiceAccount>(client, namespace, document).await?,

@@ -25,6 +25,10 @@ reasons! {
     NotParsed,
     /// A field of the spec needs a feature that this version does not have; the message names it.
     NotSupported,
+    /// The operator's settings exclude the namespace.
+    NamespaceRefused,
+    /// No RoleBinding in the namespace lets the operator act as its service accounts; the message has the command that makes one.
+    NamespaceNotBound,
     /// An object with the name of a child exists, and the loop does not own it.
     NotOwned,
     /// The loop tunes itself, directly or through other loops.

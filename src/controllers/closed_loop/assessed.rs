@@ -8,7 +8,7 @@ use kube::ResourceExt;
 
 use crate::api::closed_loop::{ClosedLoop, ClosedLoopStatus};
 use crate::api::marks;
-use crate::logic::closed_loop::validate::assessment::{Assessment, AssessmentInput, assess};
+use crate::logic::closed_loop::validate::assessment::{Access, Assessment, AssessmentInput, assess};
 use crate::logic::closed_loop::validate::chain::LoopLink;
 use crate::logic::closed_loop::validate::conflict::{Claimant, ClaimantKind, dimensions};
 use crate::logic::closed_loop::validate::support;
@@ -23,16 +23,17 @@ pub struct Assessed {
     pub assessment: Assessment,
 }
 
-/// The inputs of an assessment: the loop, and the loops and autoscalers around it.
+/// The inputs of an assessment: the loop, the loops and autoscalers around it, and whether the operator may act here.
 #[derive(Debug)]
 struct Neighbours {
     parent: Arc<ClosedLoop>,
     loops: Vec<Arc<ClosedLoop>>,
     autoscalers: Vec<Claimant>,
+    access: Access,
 }
 
 impl Neighbours {
-    fn of(ctx: &Context, key: &Key, parent: &Arc<ClosedLoop>) -> Self {
+    fn of(ctx: &Context, key: &Key, parent: &Arc<ClosedLoop>, access: Access) -> Self {
         let target = &parent.spec.target;
         let acts_on = dimensions(&parent.spec);
         let (loops, autoscalers) = ctx.store.read(|world| {
@@ -40,7 +41,7 @@ impl Neighbours {
             let autoscalers = autoscalers.map(|fact| Claimant::autoscaler(fact, &acts_on)).collect();
             (world.loops_around(key, &target.name), autoscalers)
         });
-        Self { parent: Arc::clone(parent), loops, autoscalers }
+        Self { parent: Arc::clone(parent), loops, autoscalers, access }
     }
 
     fn is(&self, other: &Self) -> bool {
@@ -48,15 +49,21 @@ impl Neighbours {
         Arc::ptr_eq(&self.parent, &other.parent)
             && self.loops.len() == other.loops.len()
             && self.loops.iter().zip(&other.loops).all(same)
-            && self.autoscalers == other.autoscalers
+            && (&self.autoscalers, &self.access) == (&other.autoscalers, &other.access)
     }
 }
 
 impl Assessed {
     /// The cached assessment, if its inputs are unchanged and no tuning has expired. Most reconciles are caused by a sample, which
     /// is not an input.
-    pub fn of(ctx: &Context, key: &Key, parent: &Arc<ClosedLoop>, known: Option<&Arc<Self>>) -> Arc<Self> {
-        let neighbours = Neighbours::of(ctx, key, parent);
+    pub fn of(
+        ctx: &Context,
+        key: &Key,
+        parent: &Arc<ClosedLoop>,
+        access: Access,
+        known: Option<&Arc<Self>>,
+    ) -> Arc<Self> {
+        let neighbours = Neighbours::of(ctx, key, parent, access);
         let now = ctx.now();
         let stands = |known: &Self| {
             let expired = known.assessment.effective.until.as_ref().is_some_and(|until| until.0 <= now);
@@ -82,6 +89,7 @@ pub struct LoopRelations {
     links: BTreeMap<String, LoopLink>,
     me: Claimant,
     others: Vec<Claimant>,
+    access: Access,
 }
 
 impl LoopRelations {
@@ -91,6 +99,7 @@ impl LoopRelations {
             links: loops().filter_map(|one| Some((one.name_any(), LoopLink::of(&one.spec).ok()?))).collect(),
             me: claimant(&neighbours.parent),
             others: loops().map(|one| claimant(one)).chain(neighbours.autoscalers.iter().cloned()).collect(),
+            access: neighbours.access.clone(),
         }
     }
 
@@ -108,6 +117,7 @@ impl LoopRelations {
             links: &self.links,
             me: &self.me,
             others: &self.others,
+            access: &self.access,
             now,
         }
     }

@@ -30,7 +30,7 @@ use crate::runtime::writer::Kube;
 /// # Errors
 /// A write did not succeed.
 pub async fn keep(ctx: &Context, key: &Key, family: &Family, assessment: &Assessment) -> Result<Option<String>, Error> {
-    if !assessment.can_have_children(&key.name) {
+    if !assessment.can_have_children(&key.name) || (family.is_childless() && !assessment.creates_children()) {
         return Ok(None);
     }
     let (parent, children) = (&*family.parent, &assessment.children);

@@ -24,16 +24,23 @@ use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::marks;
 use crate::controllers::invalid::{self, StatusWrite};
 use crate::logic::closed_loop::common::PARSE_AGAIN;
+use crate::logic::closed_loop::validate::assessment::Access;
+use crate::logic::closed_loop::validate::names::{DEFAULT_ACCOUNT, is_name};
 use crate::logic::facts::Key;
+use crate::logic::namespaces::Namespaces;
 use crate::logic::world::loops::Family;
+use crate::runtime::account::Account;
 use crate::runtime::context::Context;
 use crate::runtime::error::Error;
+use crate::runtime::impersonation::Impersonation;
 use crate::runtime::run::{Controller, PassResult};
 use assessed::Assessed;
 
 /// The controller and its dependencies.
 pub struct ClosedLoopController {
     pub ctx: Context,
+    pub namespaces: Namespaces,
+    pub impersonation: Impersonation,
     pub memory: ClosedLoopMemory,
 }
 
@@ -84,7 +91,8 @@ impl Controller for ClosedLoopController {
 impl ClosedLoopController {
     /// Assesses the loop, maintains its children, and writes its status. Returns when to reconcile again.
     async fn keep(&self, key: &Key, family: Family, memory: &mut Memory) -> Result<Option<Timestamp>, Error> {
-        let assessed = Assessed::of(&self.ctx, key, &family.parent, memory.assessed.as_ref());
+        let (access, asked_again) = self.access(key, &family.parent).await?;
+        let assessed = Assessed::of(&self.ctx, key, &family.parent, access, memory.assessed.as_ref());
         memory.assessed = Some(Arc::clone(&assessed));
         let kept = children::keep(&self.ctx, key, &family, &assessed.assessment).await;
         let not_owned = kept.as_ref().ok().and_then(|not_owned| not_owned.as_deref());
@@ -92,6 +100,25 @@ impl ClosedLoopController {
         kept?;
         let until = assessed.assessment.effective.until.as_ref().map(|until| until.0);
         let again = assessed.assessment.is_passing().then(|| self.ctx.now() + PARSE_AGAIN);
-        Ok(reported?.into_iter().chain(until).chain(again).min())
+        Ok(reported?.into_iter().chain(until).chain(again).chain(asked_again).min())
+    }
+
+    /// Whether the operator may act in the loop's namespace, and when to ask again.
+    async fn access(&self, key: &Key, parent: &ClosedLoop) -> Result<(Access, Option<Timestamp>), Error> {
+        if let Some(message) = self.namespaces.refusal(&key.namespace) {
+            return Ok((Access::Refused(message), None));
+        }
+        let account = Account {
+            writer: self.ctx.writer.clone(),
+            namespace: key.namespace.clone(),
+            name: parent.spec.service_account_name.clone().unwrap_or_else(|| DEFAULT_ACCOUNT.to_owned()),
+            manager: marks::LOOP_MANAGER,
+        };
+        // The assessment says what is wrong with the name.
+        if !is_name(&account.name) {
+            return Ok((Access::Granted, None));
+        }
+        let answer = self.impersonation.ask(&self.ctx, &account).await?;
+        Ok((answer.refused.map_or(Access::Granted, Access::NotBound), Some(answer.until)))
     }
 }

@@ -37,7 +37,7 @@ impl OutboundClient {
     ) -> Result<Bounded, String> {
         match self.body(&account.namespace, opened, limit).await {
             Ok(body) => Ok(body),
-            Err(error) => Err(error.for_account(account, what).await),
+            Err(error) => Err(error.for_account(account, what)),
         }
     }
 
@@ -69,9 +69,9 @@ impl OutboundClient {
 
 impl ReadError {
     /// Explains an error of the loop's account.
-    pub async fn for_account(self, account: &Account, what: &str) -> String {
+    pub fn for_account(self, account: &Account, what: &str) -> String {
         match self {
-            Self::Api(Error::Forbidden(refused)) => account.words(&refused).await,
+            Self::Api(Error::Forbidden(refused)) => account.words(&refused),
             error => error.words(&account.namespace, what),
         }
     }

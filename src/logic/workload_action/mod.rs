@@ -38,6 +38,7 @@ use crate::api::workload_action::status::{Plan, Slot, Step};
 use crate::api::workload_action::{Mode, WorkloadAction, WorkloadActionStatus};
 use crate::logic::conditions::Health;
 use crate::logic::facts::Key;
+use crate::logic::namespaces::Namespaces;
 use crate::logic::world::World;
 use choose::Choice;
 use context::{PlanContext, Verb, Work};
@@ -54,7 +55,7 @@ const GRACE: SignedDuration = SignedDuration::from_secs(3);
 /// Requeue interval of an action that waits for its admission.
 const QUEUE_PACE: SignedDuration = SignedDuration::from_secs(1);
 
-/// The most replicas at work at once; `None` is no limit.
+/// What the settings allow: the most replicas at work at once, where `None` is no limit, and the namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     pub in_all: Option<usize>,
@@ -64,11 +65,20 @@ pub struct Limits {
     pub per_target_node: Option<usize>,
     /// A replica that has been in one step for this long counts for the limits of its namespace and workload only.
     pub idle_after: Option<SignedDuration>,
+    pub namespaces: Namespaces,
 }
 
 impl Limits {
     fn is_unlimited(&self) -> bool {
-        let Self { in_all, per_namespace, per_workload, per_source_node, per_target_node, idle_after: _ } = self;
+        let Self {
+            in_all,
+            per_namespace,
+            per_workload,
+            per_source_node,
+            per_target_node,
+            idle_after: _,
+            namespaces: _,
+        } = self;
         [in_all, per_namespace, per_workload, per_source_node, per_target_node].iter().all(|limit| limit.is_none())
     }
 }
@@ -132,6 +142,9 @@ fn suspension(ctx: &PlanContext) -> Option<Next> {
 /// The end of an action that was not admitted and no longer may be.
 fn before(ctx: &PlanContext) -> Option<Next> {
     let fail = |reason, message: String| Some(finish(ctx, ctx.status.clone(), Health::Stalled(reason, message)));
+    if let Some(message) = ctx.limits.namespaces.refusal(ctx.namespace()) {
+        return fail(Reason::NamespaceRefused, message);
+    }
     if ctx.action.spec.abort {
         return fail(Reason::Aborted, "spec.abort was set before anything was done".into());
     }

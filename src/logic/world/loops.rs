@@ -25,6 +25,12 @@ pub struct Family {
 }
 
 impl Family {
+    /// Whether no object has the name of a child.
+    #[must_use]
+    pub fn is_childless(&self) -> bool {
+        self.monitoring.is_none() && self.decision.is_none() && self.execution.is_none()
+    }
+
     /// Only objects that the loop owns, by uid.
     #[must_use]
     pub fn own(self) -> Self {

@@ -21,11 +21,13 @@ use ganglion::controllers::execution::{ExecutionController, ExecutionMemory};
 use ganglion::controllers::monitoring::{MonitoringController, MonitoringMemory};
 use ganglion::controllers::outbound::{AnswerLimits, OutboundClient};
 use ganglion::logic::facts::Key;
+use ganglion::logic::namespaces::Namespaces;
 use ganglion::metrics::Metrics;
 use ganglion::runtime::context::Context;
 use ganglion::runtime::discovery::Discovery;
 use ganglion::runtime::error::Class;
 use ganglion::runtime::events;
+use ganglion::runtime::impersonation::Impersonation;
 use ganglion::runtime::queue::Queue;
 use ganglion::runtime::run::{Action, Controller, PassResult};
 use ganglion::runtime::store::Store;
@@ -165,6 +167,13 @@ impl Process {
     async fn settle(&mut self) {
         for _ in 0..10_000 {
             while let Some((request, send)) = self.handle.next_request().now_or_never().flatten() {
+                // Whether the operator may act as an account: it may, and that is no part of what is played here.
+                if request.uri().path().ends_with("/selfsubjectreviews") {
+                    let review = r#"{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}"#;
+                    let answer = Response::builder().status(201).body(Body::from(review.as_bytes().to_vec()));
+                    send.send_response(answer.expect("an answer"));
+                    continue;
+                }
                 let asked = read(request).await.expect("a request that can be read");
                 self.requests += 1;
                 self.pending.push(Pending { number: self.requests, asked, answer: None, send });
@@ -236,7 +245,12 @@ fn parts(ctx: &Context) -> [Part; 4] {
     let limits = AnswerLimits { sample: 1, object: 1, pods: 1 };
     let outbound = Arc::new(OutboundClient::new(web, Duration::from_secs(10), one(), limits));
     let discovery = Arc::new(Discovery::default());
-    let loops = ClosedLoopController { ctx: ctx.clone(), memory: ClosedLoopMemory::default() };
+    let loops = ClosedLoopController {
+        ctx: ctx.clone(),
+        namespaces: Namespaces::default(),
+        impersonation: Impersonation::default(),
+        memory: ClosedLoopMemory::default(),
+    };
     let monitoring = MonitoringController {
         ctx: ctx.clone(),
         outbound: Arc::clone(&outbound),

@@ -72,13 +72,13 @@ impl Actor {
     ///
     /// # Errors
     /// The right has not been missing for long enough.
-    async fn forbidden(&mut self, now: Timestamp, refused: &str) -> Result<String, Error> {
+    fn forbidden(&mut self, now: Timestamp, refused: &str) -> Result<String, Error> {
         let since = self.doubt.filter(|since| now.duration_since(*since) < BELIEF).unwrap_or(now);
         self.doubt = Some(since);
         if now.duration_since(since) < DOUBT {
             return Err(Error::Doubtful(refused.to_owned()));
         }
-        Ok(self.account.words(refused).await)
+        Ok(self.account.words(refused))
     }
 }
 
@@ -132,9 +132,7 @@ pub async fn look(
     match looked {
         // A successful read says nothing about the right to change the target, so `missing` stays.
         Ok(seen) => Ok(seen),
-        Err(Error::Forbidden(refused)) => {
-            actor.forbidden(controller.ctx.now(), &refused).await.map(TargetState::Forbidden)
-        }
+        Err(Error::Forbidden(refused)) => actor.forbidden(controller.ctx.now(), &refused).map(TargetState::Forbidden),
         Err(Error::Gone(_)) => {
             let TargetRef { kind, name, .. } = &actor.target;
             Ok(TargetState::NotFound(format!("there is no {kind} {name} in namespace {}", actor.loop_key.namespace)))
@@ -197,7 +195,7 @@ pub async fn act(
         Ok(there) => EffectResult::Done(there),
         Err(Error::NotLeader) => return Err(Error::NotLeader),
         Err(Error::Forbidden(refused)) => {
-            return actor.forbidden(controller.ctx.now(), &refused).await.map(EffectResult::Forbidden);
+            return actor.forbidden(controller.ctx.now(), &refused).map(EffectResult::Forbidden);
         }
         Err(Error::Denied(message)) => EffectResult::Refused(message),
         Err(Error::Conflict(_) | Error::Exists(_)) => EffectResult::Conflict,

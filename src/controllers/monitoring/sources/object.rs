@@ -37,7 +37,7 @@ impl SourceReader<'_> {
         let found = match self.controller.discovery.find(&self.controller.ctx, api_version, kind).await {
             Ok(Some(found)) => found,
             Ok(None) => return Err(format!("the API server does not know a namespaced kind {kind} in {api_version}")),
-            Err(error) => return Err(ReadError::Api(error).for_account(&self.account, &what).await),
+            Err(error) => return Err(ReadError::Api(error).for_account(&self.account, &what)),
         };
         let url = found.url(&self.account.namespace);
         let opened = self.account.open(ObjectPath { url: &url, name: name(object)?, subresource: None }).await;

@@ -138,6 +138,10 @@ fn words(reason: LoopReason) -> Option<&'static str> {
             "Correct the field that the message names; the operator of another version may have written it."
         }
         R::TimescaleOverlap => "Raise spec.interval:",
+        R::NamespaceRefused => {
+            "Move the loop to another namespace, or set namespaces.allowKube in the operator's settings."
+        }
+        R::NamespaceNotBound => "Run the command in the message; it needs the right to create rolebindings.",
         R::NotOwned => "Delete the named object, or create the loop with another name.",
         R::LoopConflict | R::AutoscalerConflict | R::Blocked => {
             "Only one of the two may act: delete or pause the other, or give this loop another target."

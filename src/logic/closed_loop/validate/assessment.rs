@@ -44,7 +44,19 @@ pub struct AssessmentInput<'a> {
     pub others: &'a [Claimant],
     /// The digest that the user approved.
     pub approval: Option<&'a str>,
+    pub access: &'a Access,
     pub now: Timestamp,
+}
+
+/// Whether the operator may act in the loop's namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    #[default]
+    Granted,
+    /// The settings exclude the namespace.
+    Refused(String),
+    /// The operator may not act as the loop's account; the message says how to allow it.
+    NotBound(String),
 }
 
 /// Why a loop does not act.
@@ -54,6 +66,10 @@ pub enum LoopProblem {
     Spec(LoopReason, String),
     /// This process could not read the spec at the moment.
     Passing(String),
+    /// The operator does not act in this namespace.
+    Refused(String),
+    /// The operator may not act as the loop's account.
+    NotBound(String),
     /// Something else acts on the same target.
     Conflict(LoopReason, String),
 }
@@ -91,13 +107,19 @@ pub fn assess(case: &AssessmentInput) -> Assessment {
             overlap: chain::overlap(case.name, case.links),
         };
     };
-    let blocked = children(case.spec, &policy, Some(why.to_owned()), case.approval);
+    let mut blocked = children(case.spec, &policy, Some(why.to_owned()), case.approval);
+    if matches!(problem, Some(LoopProblem::Refused(_))) {
+        (blocked.monitoring.paused, blocked.execution.paused) = (true, true);
+    }
     let stages = read.ok().and_then(|(watch, _)| Some((watch, DecisionRules::parse(&blocked.decision).ok()?)));
     Assessment { children: blocked, stages, effective: policy.shown, problem, overlap: None }
 }
 
 fn find_problem(case: &AssessmentInput, unreadable: Option<FieldError>) -> Option<LoopProblem> {
     let spec = |reason, fault: &dyn std::fmt::Display| Some(LoopProblem::Spec(reason, fault.to_string()));
+    if let Access::Refused(message) = case.access {
+        return Some(LoopProblem::Refused(message.clone()));
+    }
     if case.name.len() > MAX_NAME {
         let fault = FieldError::new("metadata.name", format!("a loop's name may have at most {MAX_NAME} characters"));
         return spec(LoopReason::SpecInvalid, &fault);
@@ -116,6 +138,9 @@ fn find_problem(case: &AssessmentInput, unreadable: Option<FieldError>) -> Optio
         Ok(()) => {}
         Err(broken @ ChainError::Circle(_)) => return spec(LoopReason::Circle, &broken),
         Err(broken @ ChainError::TooDeep(_)) => return spec(LoopReason::TooDeep, &broken),
+    }
+    if let Access::NotBound(message) = case.access {
+        return Some(LoopProblem::NotBound(message.clone()));
     }
     let conflict = conflict::find(case.me, case.others)?;
     Some(LoopProblem::Conflict(reason_of(&conflict), conflict.to_string()))
@@ -151,7 +176,11 @@ impl LoopProblem {
     #[must_use]
     pub fn message(&self) -> &str {
         match self {
-            Self::Spec(_, words) | Self::Passing(words) | Self::Conflict(_, words) => words,
+            Self::Spec(_, words)
+            | Self::Passing(words)
+            | Self::Conflict(_, words)
+            | Self::Refused(words)
+            | Self::NotBound(words) => words,
         }
     }
 }
@@ -219,6 +248,10 @@ fn health(case: &AssessmentInput, assessment: &Assessment, hops: ChildStatuses) 
     match &assessment.problem {
         Some(LoopProblem::Spec(reason, message)) => return Health::Stalled(*reason, message.clone()),
         Some(LoopProblem::Passing(message)) => return Health::Retrying(LoopReason::NotParsed, message.clone()),
+        Some(LoopProblem::Refused(message)) => return Health::Stalled(LoopReason::NamespaceRefused, message.clone()),
+        Some(LoopProblem::NotBound(message)) => {
+            return Health::Retrying(LoopReason::NamespaceNotBound, message.clone());
+        }
         Some(LoopProblem::Conflict(reason, message)) => return Health::Retrying(*reason, message.clone()),
         None => {}
     }
@@ -295,6 +328,12 @@ pub fn same_edges(old: &ClosedLoopStatus, new: &ClosedLoopStatus) -> bool {
 }
 
 impl Assessment {
+    /// Whether missing children are created.
+    #[must_use]
+    pub fn creates_children(&self) -> bool {
+        !matches!(self.problem, Some(LoopProblem::Refused(_)))
+    }
+
     /// Whether children of this name can be created: the name must fit into a label.
     #[must_use]
     pub fn can_have_children(&self, name: &str) -> bool {

@@ -220,3 +220,22 @@ fn the_identity_is_that_of_the_decision() {
     once.run_policy = RunPolicy::Once;
     assert_eq!(hash(&once, "x", Some("kubectl-create")), hash(&once, "y", Some("kubectl-create")));
 }
+
+#[test]
+fn an_action_in_a_namespace_of_kubernetes_is_refused_unless_the_settings_allow_it() {
+    for (allow_kube, expected) in [(false, Some("NamespaceRefused")), (true, Some("WorkloadNotFound"))] {
+        let mut stage = Stage::new();
+        stage.limits.namespaces.allow_kube = allow_kube;
+        stage.act("bad", move_web(json!({"nodeName": "d"})));
+        let mut action = stage.action("bad");
+        action.metadata.namespace = Some("kube-system".into());
+        stage.put_action(action);
+        let Next::Do(Effect::Record { status, .. }) =
+            next(&Key::new("kube-system", "bad"), &stage.world, stage.now, &stage.limits)
+        else {
+            panic!("nothing is recorded");
+        };
+        let stalled = status.conditions.iter().find(|one| one.type_ == "Stalled");
+        assert_eq!(stalled.map(|one| one.reason.as_str()), expected);
+    }
+}

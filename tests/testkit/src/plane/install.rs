@@ -10,12 +10,14 @@ use anyhow::{Context, Result, bail};
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::rbac::v1::RoleBinding;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ApiResource, DeleteParams, DynamicObject, GroupVersionKind, PostParams};
 use kube::runtime::conditions;
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client, ResourceExt};
+use serde_json::json;
 
 use crate::plane::cluster::Cluster;
 use crate::root;
@@ -27,7 +29,16 @@ pub const NAMESPACE: &str = "ganglion-system";
 pub const ACCOUNT: &str = "ganglion";
 
 /// The kinds of kustomize/base that are not the running operator itself, in the order in which they are made.
-const KINDS: [&str; 6] = ["Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
+const KINDS: [&str; 8] = [
+    "Namespace",
+    "ServiceAccount",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "Role",
+    "RoleBinding",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+];
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -105,10 +116,31 @@ fn kind_of(object: &DynamicObject) -> &str {
 fn api(client: &Client, object: &DynamicObject) -> Result<Api<DynamicObject>> {
     let types = object.types.as_ref().context("an object without a kind")?;
     let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(types)?);
-    Ok(match &object.metadata.namespace {
+    // Older kustomize takes the policies for namespaced.
+    let namespace = object.metadata.namespace.as_ref().filter(|_| !types.kind.starts_with("ValidatingAdmissionPolicy"));
+    Ok(match namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
         None => Api::all_with(client.clone(), &resource),
     })
+}
+
+/// Name of the binding that lets the operator act as the service accounts of a namespace.
+pub const LOOPS: &str = "ganglion";
+
+/// Lets the operator act as the service accounts of this namespace, as its loops need it.
+pub async fn bind_loops(client: &Client, namespace: &str) -> Result<()> {
+    bind(client, namespace, LOOPS, "ClusterRole", "ganglion-namespace").await
+}
+
+/// Gives the operator a role in this namespace.
+pub async fn bind(client: &Client, namespace: &str, name: &str, kind: &str, role: &str) -> Result<()> {
+    let binding: RoleBinding = serde_json::from_value(json!({
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}],
+    }))?;
+    Api::namespaced(client.clone(), namespace).create(&PostParams::default(), &binding).await?;
+    Ok(())
 }
 
 /// A token of the operator's service account, good for a day.

@@ -1,6 +1,7 @@
 //! The control planes of the tests: one shared by all tests of the process, and planes of their own for tests that break
 //! one. A plane ends with the test process, whatever becomes of that.
 
+pub mod audit;
 pub mod cluster;
 pub mod install;
 pub mod kubeconfig;
@@ -12,6 +13,7 @@ use anyhow::Result;
 use kube::Config;
 use tokio::sync::OnceCell;
 
+use audit::Audit;
 use cluster::{Cluster, Wanted, controlplane};
 
 /// Nodes `node-0` … of the shared plane.
@@ -43,7 +45,11 @@ impl Plane {
     }
 
     async fn start(name: &str, nodes: usize) -> Result<Self> {
-        let cluster = Cluster::start(&Wanted { name, nodes, quiet: true, ..Wanted::default() }).await?;
+        let home = audit::kept().join(name);
+        std::fs::create_dir_all(&home)?;
+        let audit = Audit::prepare(&home, false)?;
+        let wanted = Wanted { name, nodes, quiet: true, more: audit.options(), ..Wanted::default() };
+        let cluster = Cluster::start(&wanted).await?;
         install::apply(&cluster).await?;
         let token = install::token(&cluster.client).await?;
         Ok(Self { cluster, token })

@@ -20,7 +20,7 @@ use futures::{FutureExt, StreamExt, stream};
 use ganglion::api::closed_loop::ClosedLoop;
 use ganglion::api::workload_action::WorkloadAction;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ServiceAccount};
-use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use k8s_openapi::api::rbac::v1::Role;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
@@ -29,7 +29,7 @@ use tokio::sync::{Mutex, Semaphore};
 
 use crate::eye::Eye;
 use crate::operator::{Operator, program};
-use crate::plane::install::{ACCOUNT, NAMESPACE};
+use crate::plane::install::{NAMESPACE, bind, bind_loops};
 use crate::plane::{Plane, kubeconfig};
 use crate::proxy::Proxy;
 use crate::world::nodes::{Nodes, OWN, Size};
@@ -151,6 +151,7 @@ impl World {
         let wait = kube::runtime::wait::await_condition(accounts, "default", there);
         tokio::time::timeout(TIMEOUT, wait).await.context("no default service account")??;
         grant_lease(&client, &ns).await?;
+        bind_loops(&client, &ns).await?;
         let proxy = Proxy::start(&plane).await?;
         let home = TempDir::new()?;
         let kubeconfig = match road {
@@ -298,17 +299,11 @@ fn operator(home: &Path, identity: &str, ns: &str, kubeconfig: &str) -> Result<O
 async fn grant_lease(client: &Client, ns: &str) -> Result<()> {
     let roles: Api<Role> = Api::namespaced(client.clone(), NAMESPACE);
     let here: Api<Role> = Api::namespaced(client.clone(), ns);
-    let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), ns);
     for role in roles.list(&ListParams::default()).await? {
         let name = role.name_any();
         let copy = Role { metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() }, ..role };
         here.create(&PostParams::default(), &copy).await?;
-        let binding: RoleBinding = serde_json::from_value(json!({
-            "metadata": {"name": name},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}],
-        }))?;
-        bindings.create(&PostParams::default(), &binding).await?;
+        bind(client, ns, &name, "Role", &name).await?;
     }
     Ok(())
 }

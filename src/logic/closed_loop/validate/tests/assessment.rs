@@ -10,7 +10,7 @@ use crate::api::closed_loop::{ClosedLoopSpec, ClosedLoopStatus};
 use crate::api::execution::{ExecutionState, ExecutionStatus};
 use crate::logic::closed_loop::tests::bench::{at, demo, spec};
 use crate::logic::closed_loop::validate::assessment::{
-    Assessment, AssessmentInput, ChildStatuses, LoopProblem, assess, same_edges, status,
+    Access, Assessment, AssessmentInput, ChildStatuses, LoopProblem, assess, same_edges, status,
 };
 use crate::logic::closed_loop::validate::chain::LoopLink;
 use crate::logic::closed_loop::validate::conflict::{Claimant, ClaimantKind, dimensions};
@@ -29,11 +29,30 @@ fn claimant(name: &str, spec: &ClosedLoopSpec) -> Claimant {
 
 /// Assesses the loop `web`, and says how it is once its children are as given.
 fn judged(spec: &ClosedLoopSpec, others: &[Claimant], hops: ChildStatuses) -> (Assessment, ClosedLoopStatus) {
+    judged_where(spec, others, hops, &Access::Granted)
+}
+
+/// The same, where the operator has this access to the namespace.
+fn judged_where(
+    spec: &ClosedLoopSpec,
+    others: &[Claimant],
+    hops: ChildStatuses,
+    access: &Access,
+) -> (Assessment, ClosedLoopStatus) {
     let (old, me) = (ClosedLoopStatus::default(), claimant("web", spec));
     let links: BTreeMap<String, LoopLink> =
         LoopLink::of(spec).into_iter().map(|link| ("web".to_owned(), link)).collect();
-    let case =
-        AssessmentInput { name: "web", spec, approval: None, status: &old, links: &links, me: &me, others, now: at(1) };
+    let case = AssessmentInput {
+        name: "web",
+        spec,
+        approval: None,
+        status: &old,
+        links: &links,
+        me: &me,
+        others,
+        access,
+        now: at(1),
+    };
     let assessment = assess(&case);
     let status = status(&case, &assessment, hops, 3);
     (assessment, status)
@@ -105,4 +124,23 @@ fn a_child_that_failed_shows_in_the_parent() {
     let (_, missing) = judged(&spec, &[], ChildStatuses { execution: None, ..hops });
     assert_eq!(words(&missing), [("Ready", "Unknown", "Starting"), ("Reconciling", "True", "Starting")]);
     assert!(!same_edges(&failed, &missing) && same_edges(&failed, &failed));
+}
+
+#[test]
+fn a_loop_in_a_refused_namespace_neither_watches_nor_acts() {
+    let access = Access::Refused("the operator does not act in namespace kube-system".into());
+    let (assessment, status) = judged_where(&demo(json!({})), &[], ChildStatuses::default(), &access);
+    assert_eq!(words(&status), [("Ready", "False", "NamespaceRefused"), ("Stalled", "True", "NamespaceRefused")]);
+    assert!(assessment.children.monitoring.paused && assessment.children.execution.paused);
+    assert!(assessment.children.decision.blocked.is_some() && !assessment.creates_children());
+}
+
+#[test]
+fn a_loop_as_whose_account_the_operator_may_not_act_waits_for_the_binding() {
+    let access = Access::NotBound("run `kubectl create rolebinding`".into());
+    let (assessment, status) = judged_where(&demo(json!({})), &[], ChildStatuses::default(), &access);
+    let expected = [("Ready", "False", "NamespaceNotBound"), ("Reconciling", "True", "ProgressingWithRetry")];
+    assert_eq!(words(&status), expected);
+    assert!(status.conditions[0].message.contains("kubectl create rolebinding"), "{:?}", status.conditions);
+    assert!(assessment.children.execution.blocked.is_some() && assessment.creates_children());
 }

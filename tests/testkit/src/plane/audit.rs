@@ -4,13 +4,16 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
-use testkit::plane::install::{ACCOUNT, NAMESPACE};
+
+use crate::plane::install::{ACCOUNT, NAMESPACE};
+use crate::root;
 
 /// The components that a move waits for, as the API server knows them: user, resources.
 const OTHERS: &str = r#"
@@ -25,6 +28,9 @@ const OTHERS: &str = r#"
   resources: [{group: policy, resources: [poddisruptionbudgets, poddisruptionbudgets/status]}]
 "#;
 
+/// Name of the record in its directory.
+const LOG: &str = "audit.log";
+
 /// How far the record may be behind.
 const DELAY: Duration = Duration::from_secs(2);
 
@@ -32,7 +38,12 @@ const DELAY: Duration = Duration::from_secs(2);
 #[derive(Clone, Debug)]
 pub struct Request {
     pub by_operator: bool,
+    /// In the name of another user.
+    pub impersonates: bool,
+    /// Refused by the authorizer.
+    pub forbidden: bool,
     pub verb: String,
+    pub group: String,
     /// Such as `pods/eviction`.
     pub resource: String,
     pub namespace: String,
@@ -42,9 +53,11 @@ pub struct Request {
 }
 
 impl Request {
-    /// The lease's, or a watch or list of the caches: not for any action.
+    /// The lease, a question about the own rights, or a watch or list of the caches: not for any action.
     pub fn is_upkeep(&self) -> bool {
-        self.resource == "leases" || self.verb == "watch" || self.verb == "list"
+        ["leases", "selfsubjectreviews"].contains(&self.resource.as_str())
+            || self.verb == "watch"
+            || self.verb == "list"
     }
 
     /// A report that no controller reacts to.
@@ -62,6 +75,9 @@ impl Request {
 struct Line {
     verb: String,
     user: User,
+    impersonated_user: Option<User>,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
     object_ref: Option<Object>,
     request_received_timestamp: Timestamp,
     stage_timestamp: Timestamp,
@@ -73,7 +89,10 @@ struct User {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Object {
+    #[serde(default)]
+    api_group: String,
     #[serde(default)]
     resource: String,
     #[serde(default)]
@@ -93,7 +112,7 @@ pub struct Audit {
 impl Audit {
     /// Prepares the record of a plane that is still to be started.
     pub fn prepare(home: &Path, others: bool) -> Result<Self> {
-        let (policy, log) = (home.join("audit-policy.yaml"), home.join("audit.log"));
+        let (policy, log) = (home.join("audit-policy.yaml"), home.join(LOG));
         let operator = format!("- level: Metadata\n  users: [\"system:serviceaccount:{NAMESPACE}:{ACCOUNT}\"]\n");
         let others = if others { OTHERS } else { "" };
         let head =
@@ -118,30 +137,55 @@ impl Audit {
     /// Everything recorded that was received in this time.
     pub async fn between(&self, from: Timestamp, to: Timestamp) -> Result<Vec<Request>> {
         tokio::time::sleep(DELAY).await;
-        let operator = format!("system:serviceaccount:{NAMESPACE}:{ACCOUNT}");
-        let text = fs::read_to_string(&self.log).with_context(|| format!("no audit log at {}", self.log.display()))?;
-        let mut requests = Vec::new();
-        for line in text.lines() {
-            // The last line may be half written.
-            let Ok(line) = serde_json::from_str::<Line>(line) else { continue };
-            if line.request_received_timestamp < from || line.request_received_timestamp > to {
-                continue;
-            }
-            let Some(object) = line.object_ref else { continue };
-            let slash = if object.subresource.is_empty() { "" } else { "/" };
-            requests.push(Request {
-                by_operator: line.user.username == operator,
-                verb: line.verb,
-                resource: format!("{}{slash}{}", object.resource, object.subresource),
-                namespace: object.namespace,
-                name: object.name,
-                received: line.request_received_timestamp,
-                answered: line.stage_timestamp,
-            });
-        }
+        let mut requests = read(&self.log)?;
+        requests.retain(|request| from <= request.received && request.received <= to);
         requests.sort_by_key(|request| request.received);
         Ok(requests)
     }
+}
+
+/// Where the planes of tests leave their records, a directory each.
+pub fn kept() -> PathBuf {
+    root().join("target/audit")
+}
+
+/// Everything recorded by the planes of tests, since somebody last cleared the directory.
+pub fn read_kept() -> Result<Vec<Request>> {
+    let planes = fs::read_dir(kept()).with_context(|| format!("no records in {}", kept().display()))?;
+    let mut requests = Vec::new();
+    for plane in planes {
+        let log = plane?.path().join(LOG);
+        // The server makes it with the first request that is recorded.
+        if log.exists() {
+            requests.extend(read(&log)?);
+        }
+    }
+    Ok(requests)
+}
+
+fn read(log: &Path) -> Result<Vec<Request>> {
+    let operator = format!("system:serviceaccount:{NAMESPACE}:{ACCOUNT}");
+    let file = fs::File::open(log).with_context(|| format!("no audit log at {}", log.display()))?;
+    let mut requests = Vec::new();
+    for line in BufReader::new(file).lines() {
+        // The last line may be half written.
+        let Ok(line) = serde_json::from_str::<Line>(&line?) else { continue };
+        let Some(object) = line.object_ref else { continue };
+        let slash = if object.subresource.is_empty() { "" } else { "/" };
+        requests.push(Request {
+            by_operator: line.user.username == operator,
+            impersonates: line.impersonated_user.is_some(),
+            forbidden: line.annotations.get("authorization.k8s.io/decision").is_some_and(|said| said == "forbid"),
+            verb: line.verb,
+            group: object.api_group,
+            resource: format!("{}{slash}{}", object.resource, object.subresource),
+            namespace: object.namespace,
+            name: object.name,
+            received: line.request_received_timestamp,
+            answered: line.stage_timestamp,
+        });
+    }
+    Ok(requests)
 }
 
 /// How often each kind of request is there, such as `patch pods`, most frequent first.

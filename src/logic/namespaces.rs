@@ -1,0 +1,37 @@
+//! The namespaces that the operator leaves alone: those of Kubernetes itself.
+
+/// Prefix of the namespaces that Kubernetes reserves.
+const RESERVED: &str = "kube-";
+
+/// In which namespaces the operator acts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Namespaces {
+    /// Also in `kube-system` and the like.
+    pub allow_kube: bool,
+}
+
+impl Namespaces {
+    /// Why the operator does not act in this namespace; none if it does.
+    #[must_use]
+    pub fn refusal(self, namespace: &str) -> Option<String> {
+        (!self.allow_kube && namespace.starts_with(RESERVED)).then(|| {
+            format!(
+                "the operator does not act in namespace {namespace}: its setting namespaces.allowKube is false; use \
+                 another namespace"
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_kubernetes_own_namespaces_are_refused_and_only_unless_allowed() {
+        for (namespace, refused) in [("kube-system", true), ("kube-x", true), ("kubernetes", false), ("shop", false)] {
+            assert_eq!(Namespaces::default().refusal(namespace).is_some(), refused, "{namespace}");
+            assert_eq!(Namespaces { allow_kube: true }.refusal(namespace), None, "{namespace}");
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! Who may write the objects of the operator: by them nobody can do what they could not do otherwise (kustomize/base/admission.yaml).
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use ganglion::api::closed_loop::ClosedLoop;
+use ganglion::api::execution::ExecutionState;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use testkit::TIMEOUT;
+use testkit::plane::install::{ACCOUNT, LOOPS, NAMESPACE};
+use testkit::world::loops::{SCALES, account, demo, ended, loop_story, make, push, put, ready, travelled};
+use testkit::world::workload::Workload;
+use testkit::world::{World, story};
+
+/// API group, resource, verb, and the only name; empty for all.
+type Right = (&'static str, &'static str, &'static str, &'static str);
+
+/// Everything with the operator's kinds.
+const KINDS: Right = ("ganglion.dev", "*", "*", "");
+const PODS: Right = ("", "pods", "create", "");
+const EVICT: Right = ("", "pods/eviction", "create", "");
+
+/// Gives a user these rights in the namespace, and nobody else.
+async fn user(world: &World, name: &str, rights: &[Right]) -> Result<()> {
+    let rule = |(group, resource, verb, only): &Right| {
+        let names: Vec<&str> = Some(*only).filter(|name| !name.is_empty()).into_iter().collect();
+        json!({"apiGroups": [group], "resources": [resource], "verbs": [verb], "resourceNames": names})
+    };
+    let rules: Vec<Value> = rights.iter().map(rule).collect();
+    world.create::<Role>(json!({"metadata": {"name": name}, "rules": rules})).await?;
+    let binding = json!({
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}],
+    });
+    world.create::<RoleBinding>(binding).await.map(drop)
+}
+
+fn manifest(kind: &str, name: &str, spec: &Value) -> String {
+    json!({"apiVersion": "ganglion.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}).to_string()
+}
+
+/// What the API server says to this user.
+async fn says(world: &World, user: &str, args: &[&str], input: Option<&str>) -> Result<String, String> {
+    let all = [&["--as", user], args].concat();
+    world.kubectl(&all, input).await.map_err(|error| format!("{error:#}"))
+}
+
+/// Would the user be allowed to create it? The policies are asked in a dry run, too.
+async fn creates(world: &World, user: &str, kind: &str, spec: &Value) -> Result<String, String> {
+    says(world, user, &["create", "--dry-run=server", "-f", "-"], Some(&manifest(kind, "try", spec))).await
+}
+
+#[track_caller]
+fn refused(answer: &Result<String, String>, right: &str, namespace: &str) -> Result<()> {
+    let Err(words) = answer else { bail!("it is allowed without {right}: {answer:?}") };
+    let (at, because) = (format!("in the namespace \"{namespace}\""), "this right is needed because");
+    for part in ["(Forbidden)", right, at.as_str(), because] {
+        ensure!(words.contains(part), "{part} is not in {words}");
+    }
+    Ok(())
+}
+
+#[track_caller]
+fn allowed(answer: &Result<String, String>) -> Result<()> {
+    ensure!(answer.is_ok(), "{answer:?}");
+    Ok(())
+}
+
+/// The users of a story. The policies of a new plane are in force after a second or two.
+async fn users(world: &World, all: &[(&str, &[Right])]) -> Result<()> {
+    for (name, rights) in all {
+        user(world, name, rights).await?;
+    }
+    user(world, "nobody", &[KINDS]).await?;
+    let wait = async {
+        loop {
+            if creates(world, "nobody", "ClosedLoop", &demo())
+                .await
+                .is_err_and(|words| words.contains("is needed because"))
+            {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    };
+    Ok(tokio::time::timeout(TIMEOUT, wait).await?)
+}
+
+/// A loop with a metric for each of these Secrets, and a webhook.
+fn sends(secrets: &[&str], hook: &str) -> Value {
+    let mut spec = demo();
+    let metrics = secrets.iter().enumerate().map(|(index, secret)| {
+        let (auth, ca) = match index % 3 {
+            0 => (json!({"bearer": {"name": secret, "key": "token"}}), json!(null)),
+            1 => (json!({"basic": {"name": secret}}), json!(null)),
+            _ => (json!(null), json!({"secret": {"name": secret, "key": "ca.crt"}})),
+        };
+        let (url, kind) = ("http://127.0.0.1:1", if index % 2 == 0 { "http" } else { "prometheus" });
+        let mut source = json!({"url": url, "auth": auth, "ca": ca});
+        source[if kind == "http" { "path" } else { "query" }] = json!("a");
+        source.as_object_mut().expect("an object").retain(|_, value| !value.is_null());
+        json!({"name": format!("m{index}"), "source": {kind: source}, "low": {"raise": "5"}})
+    });
+    spec["metrics"] = metrics.chain([demo()["metrics"][0].clone(), demo()["metrics"][1].clone()]).collect();
+    if !hook.is_empty() {
+        let webhook = json!({"url": "http://127.0.0.1:1", "auth": {"bearer": {"name": hook, "key": "token"}}});
+        spec["actions"][1]["ladder"] = json!([{"scale": {"by": 1, "max": 3}}, {"webhook": webhook}]);
+    }
+    spec
+}
+
+#[test]
+fn the_author_of_a_loop_may_create_pods_and_get_its_secrets() {
+    loop_story("admission-loops", async |world| {
+        let get = |name: &'static str| ("", "secrets", "get", name);
+        let named = [KINDS, PODS, get("a"), get("b"), get("c"), get("d")];
+        let all: &[(&str, &[Right])] =
+            &[("maker", &[KINDS, PODS]), ("named", &named), ("reader", &[KINDS, PODS, get("")])];
+        users(world, all).await?;
+        let ns = world.ns.as_str();
+        let loops = async |user: &str, spec: &Value| creates(world, user, "ClosedLoop", spec).await;
+
+        let pods = "\"nobody\" cannot create resource \"pods\"";
+        let answer = loops("nobody", &demo()).await;
+        refused(&answer, pods, ns)?;
+        ensure!(answer.is_err_and(|words| words.contains("here web-loop")));
+        let mut without = demo();
+        without.as_object_mut().expect("an object").remove("serviceAccountName");
+        let answer = loops("nobody", &without).await;
+        refused(&answer, pods, ns)?;
+        ensure!(answer.is_err_and(|words| words.contains("here default")));
+        allowed(&loops("maker", &demo()).await)?;
+
+        let secret = |name: &str| format!("it is missing for Secret {name}");
+        let answer = loops("maker", &sends(&[], "a")).await;
+        refused(&answer, "\"maker\" cannot get resource \"secrets\"", ns)?;
+        refused(&answer, &secret("a"), ns)?;
+        allowed(&loops("named", &sends(&["a", "b", "a", "c"], "d")).await)?;
+        for (position, secrets) in ["eacc", "aebb", "aabe", "abce"].iter().enumerate() {
+            let names: Vec<&str> = secrets.split("").filter(|name| !name.is_empty()).collect();
+            let answer = loops("named", &sends(&names, "")).await;
+            refused(&answer, &secret("e"), ns).map_err(|error| error.context(position))?;
+        }
+        refused(&loops("named", &sends(&["a", "b", "c", "d"], "e")).await, "more than four", ns)?;
+        let many: Vec<String> = (0..14).map(|number| format!("secret-{number}")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        allowed(&loops("reader", &sends(&many, "hook")).await)
+    });
+}
+
+#[test]
+fn only_what_is_written_of_a_loop_needs_rights() {
+    loop_story("admission-updates", async |world| {
+        users(world, &[("maker", &[KINDS, PODS])]).await?;
+        put(world, "web", demo()).await?;
+        let patch = async |user: &str, patch: &str| {
+            says(world, user, &["patch", "closedloop", "web", "--type=merge", "-p", patch], None).await
+        };
+        let paused = "{\"spec\":{\"mode\":\"Paused\"}}";
+        refused(&patch("nobody", paused).await, "cannot create resource \"pods\"", &world.ns)?;
+        for meta in ["\"labels\":{\"a\":\"b\"}", "\"finalizers\":[\"a.b/c\"]", "\"finalizers\":null"] {
+            allowed(&patch("nobody", &format!("{{\"metadata\":{{{meta}}}}}")).await)?;
+        }
+        allowed(&patch("maker", paused).await)?;
+        allowed(&says(world, "nobody", &["delete", "closedloop", "web"], None).await)
+    });
+}
+
+#[test]
+fn the_author_of_an_action_may_evict_and_scale() {
+    story("admission-actions", async |world| {
+        let scale = |resource: &'static str, name: &'static str| ("apps", resource, "patch", name);
+        let all: &[(&str, &[Right])] = &[
+            ("evicts", &[KINDS, EVICT]),
+            ("scales-web", &[KINDS, EVICT, scale("deployments/scale", "web")]),
+            ("scales", &[KINDS, EVICT, scale("deployments/scale", ""), scale("replicasets/scale", "")]),
+        ];
+        users(world, all).await?;
+        let ns = world.ns.as_str();
+        let acts = async |user: &str, spec: &Value| creates(world, user, "WorkloadAction", spec).await;
+        let workload = |kind: &str, name: &str| json!({"apiVersion": "apps/v1", "kind": kind, "name": name});
+        let (web, db) = (workload("Deployment", "web"), workload("Deployment", "db"));
+        let to = json!({"nodeName": "node-1"});
+        let moves = json!({"move": {"workload": web, "to": to}});
+        let plan = json!({"mode": "Plan", "move": {"workload": web, "to": {"where": "node.pods < 3"}}});
+        for spec in [&moves, &plan, &json!({"move": {"pod": {"name": "web-a"}, "to": to}})] {
+            refused(&acts("nobody", spec).await, "\"nobody\" cannot create resource \"pods/eviction\"", ns)?;
+            allowed(&acts("evicts", spec).await)?;
+        }
+        let create = |workload: &Value| json!({"create": {"workload": workload, "to": to}});
+        let delete = |workload: &Value| json!({"delete": {"workload": workload}});
+        let right = "cannot patch resource \"deployments/scale\" in API group \"apps\"";
+        for spec in [create(&web), delete(&web)] {
+            refused(&acts("evicts", &spec).await, right, ns)?;
+            allowed(&acts("scales-web", &spec).await)?;
+        }
+        refused(&acts("scales-web", &create(&db)).await, right, ns)?;
+        let set = create(&workload("ReplicaSet", "web"));
+        refused(&acts("scales-web", &set).await, "\"replicasets/scale\"", ns)?;
+        allowed(&acts("scales", &set).await)?;
+        // Of which workload the pod is, the API server does not know.
+        let pod = json!({"delete": {"pod": {"name": "web-a"}}});
+        refused(&acts("scales-web", &pod).await, "\"deployments/scale\" and \"replicasets/scale\"", ns)?;
+        allowed(&acts("scales", &pod).await)?;
+
+        // The API server keeps the object whatever becomes of it, and the operator its finalizer.
+        world.act("gone", json!({"move": {"workload": web, "to": to}, "suspend": true})).await?;
+        let patch = async |user: &str, what: &str| {
+            says(world, user, &["patch", "workloadaction", "gone", "--type=merge", "-p", what], None).await
+        };
+        refused(&patch("nobody", "{\"spec\":{\"suspend\":false}}").await, "pods/eviction", ns)?;
+        allowed(&patch("nobody", "{\"metadata\":{\"labels\":{\"a\":\"b\"}}}").await)?;
+        // What an action is said to have done is done for it.
+        let status = "{\"status\":{\"slots\":[]}}";
+        let forge = ["patch", "workloadaction", "gone", "--subresource=status", "--type=merge", "-p", status];
+        refused(&says(world, "evicts", &forge, None).await, "cannot create and delete resource \"pods\"", ns)?;
+        allowed(&says(world, "nobody", &["delete", "workloadaction", "gone"], None).await)
+    });
+}
+
+#[test]
+fn the_children_of_a_loop_are_written_by_who_could_write_the_loop() {
+    loop_story("admission-children", async |world| {
+        let patches = ("ganglion.dev", "monitorings", "patch", "web");
+        users(
+            world,
+            &[("maker", &[KINDS, PODS]), ("sender", &[patches, ("ganglion.dev", "monitorings", "get", "web")])],
+        )
+        .await?;
+        make(world, "web", demo()).await?;
+        let ns = world.ns.as_str();
+        let patch = async |user: &str, kind: &str, more: &[&str], what: Value| {
+            let what = what.to_string();
+            let args = [&["patch", kind, "web", "--type=merge", "-p", what.as_str()], more].concat();
+            says(world, user, &args, None).await
+        };
+        let time = |second: u32| json!({"spec": {"sample": {"time": format!("2026-01-01T00:00:{second:02}Z"), "values": {"cpu": "6"}}}});
+        allowed(&patch("sender", "monitoring", &[], time(1)).await)?;
+        allowed(&patch("sender", "monitoring", &[], json!({"metadata": {"annotations": {"a": "b"}}})).await)?;
+        let more = json!({"spec": {"sample": time(2)["spec"]["sample"], "paused": true}});
+        refused(&patch("sender", "monitoring", &[], more).await, "spec.sample may be written without it", ns)?;
+        for (kind, spec) in [
+            ("monitoring", json!({"serviceAccountName": "admin"})),
+            ("monitoring", json!({"interval": null})),
+            ("decision", json!({"mode": "Auto", "trace": "EverySample"})),
+            ("execution", json!({"serviceAccountName": "admin"})),
+        ] {
+            refused(&patch("nobody", kind, &[], json!({"spec": spec})).await, "cannot create resource \"pods\"", ns)?;
+        }
+        for kind in ["monitoring", "decision", "execution", "closedloop"] {
+            let status = json!({"status": {"observedGeneration": 7}});
+            let answer = patch("nobody", kind, &["--subresource=status"], status).await;
+            refused(&answer, "cannot create resource \"pods\"", ns).map_err(|error| error.context(kind))?;
+            allowed(&patch("nobody", kind, &[], json!({"metadata": {"labels": {"a": "b"}}})).await)?;
+        }
+        let execution = json!({"target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}});
+        refused(&creates(world, "nobody", "Execution", &execution).await, "cannot create resource \"pods\"", ns)?;
+        allowed(&creates(world, "maker", "Execution", &execution).await)?;
+        // The garbage collector takes them with their loop.
+        let finalizers = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        world.api::<ClosedLoop>().patch("web", &PatchParams::default(), &finalizers).await?;
+        allowed(&says(world, "nobody", &["delete", "closedloop", "web", "--cascade=foreground"], None).await)
+    });
+}
+
+#[test]
+fn a_loop_in_a_namespace_without_a_binding_says_which_one_to_make() {
+    loop_story("admission-binding", async |world| {
+        account(world, SCALES).await?;
+        Workload::deployment("web", 2).make(world).await?;
+        world.api::<RoleBinding>().delete(LOOPS, &DeleteParams::default()).await?;
+        // The API server's authorizer hears of it a moment later; a granted right is relied on for minutes.
+        let operator = format!("system:serviceaccount:{NAMESPACE}:{ACCOUNT}");
+        let may = ["auth", "can-i", "impersonate", "serviceaccounts"];
+        while says(world, &operator, &may, None).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        put(world, "web", demo()).await?;
+        let message = ready(world, "web", "False", "NamespaceNotBound").await?;
+        let (_, command) = message.split_once("kubectl ").with_context(|| format!("no command in {message}"))?;
+        world.kubectl(&command.split(' ').collect::<Vec<_>>(), None).await?;
+        ready(world, "web", "Unknown", "NoSample").await?;
+        let time = push(world, "web", json!({"cpu": "1", "memory": "60"})).await?;
+        let (.., execution) = travelled(world, "web", time).await?;
+        ensure!(execution.is_some_and(|execution| ended(&execution).0 == Some(ExecutionState::Done)));
+        Ok(())
+    });
+}
+
+#[test]
+fn objects_in_namespaces_of_kubernetes_are_refused_unless_the_settings_allow_them() {
+    loop_story("kube-refused", async |world| {
+        account(world, SCALES).await?;
+        Workload::deployment("web", 2).make(world).await?;
+        put(world, "web", demo()).await?;
+        let delete = json!({"delete": {"workload": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}}});
+        world.act("less", delete).await?;
+        world.ends("less", ("False", "NamespaceRefused")).await?;
+        let message = ready(world, "web", "False", "NamespaceRefused").await?;
+        ensure!(message.contains("namespaces.allowKube"), "{message}");
+        let children = world.kubectl(&["get", "mon,dec,exe", "-o", "name"], None).await?;
+        ensure!(children.trim().is_empty(), "{children}");
+        world.settings("namespaces: {allowKube: true}")?;
+        world.kill_and_restart().await?;
+        ready(world, "web", "Unknown", "NoSample").await.map(drop)
+    });
+}

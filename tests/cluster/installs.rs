@@ -1,0 +1,137 @@
+//! The manifests of kustomize as people adapt them: another namespace, another image, rights in one namespace only, and the roles for
+//! people.
+
+use anyhow::{Context, Result, ensure};
+use ganglion::api::execution::ExecutionState;
+use kube::api::DynamicObject;
+use serde_json::json;
+use tempfile::TempDir;
+use testkit::operator::Operator;
+use testkit::plane::install::{LOOPS, token_of};
+use testkit::plane::kubeconfig;
+use testkit::root;
+use testkit::world::loops::{SCALES, account, demo, ended, loop_story, make, push, travelled};
+use testkit::world::workload::Workload;
+use testkit::world::{World, story};
+
+/// Renders an overlay of kustomize/base.
+async fn render(world: &World, overlay: &str) -> Result<Vec<DynamicObject>> {
+    let home = TempDir::new()?;
+    let up: String = home.path().components().skip(1).map(|_| "../").collect();
+    let kustomize = format!("{up}{}", root().join("kustomize").strip_prefix("/")?.display());
+    std::fs::write(home.path().join("kustomization.yaml"), overlay.replace("KUSTOMIZE", &kustomize))?;
+    let rendered = world.kubectl(&["kustomize", &home.path().display().to_string()], None).await?;
+    Ok(serde_saphyr::from_multiple(&rendered)?)
+}
+
+fn kind(object: &DynamicObject) -> &str {
+    object.types.as_ref().map_or("", |types| types.kind.as_str())
+}
+
+#[test]
+fn with_rights_in_one_namespace_only_the_operator_works_there() {
+    loop_story("installs-single", async |world| {
+        let overlay = format!(
+            "namespace: {}\nresources: [KUSTOMIZE/base]\ncomponents: [KUSTOMIZE/components/single-namespace]\n",
+            world.ns
+        );
+        let objects = render(world, &overlay).await?;
+        let whole = objects.iter().filter(|object| kind(object) == "ClusterRoleBinding");
+        let whole: Vec<_> = whole.filter_map(|object| object.metadata.name.clone()).collect();
+        ensure!(whole == ["ganglion-nodes"], "{whole:?}");
+        let deployment = objects.iter().find(|object| kind(object) == "Deployment").context("no Deployment")?;
+        ensure!(deployment.data.to_string().contains("GANGLION_WATCH_NAMESPACE"), "{:?}", deployment.data);
+
+        // The world's own operator has rights from elsewhere.
+        world.operator.lock().await.kill();
+        world.kubectl(&["delete", "rolebinding", LOOPS, "ganglion-lease"], None).await?;
+        world.kubectl(&["delete", "role", "ganglion-lease"], None).await?;
+        let rights = ["ServiceAccount", "Role", "RoleBinding", "ClusterRoleBinding"];
+        let rights = objects.iter().filter(|object| {
+            rights.contains(&kind(object)) || object.metadata.name.as_deref() == Some("ganglion-nodes")
+        });
+        for object in rights {
+            world.kubectl(&["apply", "--server-side", "-f", "-"], Some(&serde_json::to_string(object)?)).await?;
+        }
+        let token = token_of(&world.client, &world.ns, "ganglion").await?;
+        let kubeconfig = kubeconfig::direct(&world.plane.cluster.config, &token);
+        let home = TempDir::new()?;
+        let scope = ["--lease-namespace", world.ns.as_str(), "--watch-namespace", world.ns.as_str()];
+        let mut operator = Operator::prepare(home.path(), &kubeconfig, &scope)?;
+        operator.start()?;
+        operator.ready().await?;
+
+        account(world, SCALES).await?;
+        Workload::deployment("web", 2).make(world).await?;
+        make(world, "web", demo()).await?;
+        let time = push(world, "web", json!({"cpu": "1", "memory": "60"})).await?;
+        let (.., execution) = travelled(world, "web", time).await?;
+        ensure!(execution.is_some_and(|execution| ended(&execution).0 == Some(ExecutionState::Done)));
+        let to = json!({"nodeSelector": {"kubernetes.io/os": "linux"}});
+        let workload = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+        world.act("more", json!({"create": {"workload": workload, "to": to}})).await?;
+        world.ends("more", ("True", "Succeeded")).await?;
+        // What is left of it is looked at while it runs.
+        testkit::world::rest::rest_clean(world).await
+    });
+}
+
+#[test]
+fn an_overlay_names_namespace_and_image_and_a_change_of_settings_rolls_the_pods() {
+    story("installs-overlay", async |world| {
+        let overlay = |settings: &str| {
+            format!(
+                "namespace: ops\nresources: [KUSTOMIZE/base]\ncomponents: [KUSTOMIZE/components/all-namespaces]\n\
+                 images: [{{name: ganglion, newName: example.com/g, newTag: '2'}}]\n\
+                 configMapGenerator: [{{name: ganglion-settings, behavior: replace, literals: ['settings.yaml={settings}']}}]\n"
+            )
+        };
+        let objects = render(world, &overlay("{}")).await?;
+        let text = serde_json::to_string(&objects)?;
+        ensure!(!text.contains("\"ganglion-system\"") && text.contains("\"example.com/g:2\""), "{text}");
+        let name = |objects: &[DynamicObject]| {
+            let map = objects.iter().find(|object| kind(object) == "ConfigMap");
+            map.and_then(|map| map.metadata.name.clone()).context("no ConfigMap")
+        };
+        let changed = render(world, &overlay("namespaces: {allowKube: true}")).await?;
+        let (before, after) = (name(&objects)?, name(&changed)?);
+        let uses = |objects: &[DynamicObject], name: &str| {
+            let deployment = objects.iter().find(|object| kind(object) == "Deployment");
+            deployment.is_some_and(|deployment| deployment.data.to_string().contains(name))
+        };
+        ensure!(before != after && uses(&objects, &before) && uses(&changed, &after), "{before} {after}");
+        Ok(())
+    });
+}
+
+#[test]
+fn who_may_view_or_edit_a_namespace_may_view_or_edit_its_loops_and_actions() {
+    story("installs-roles", async |world| {
+        for (role, verb, resource, expected) in [
+            ("view", "list", "executions", true),
+            ("view", "create", "closedloops", false),
+            ("edit", "create", "closedloops", true),
+            ("edit", "delete", "workloadactionreceipts", true),
+            ("edit", "patch", "monitorings", false),
+            ("edit", "create", "executions", false),
+            ("admin", "delete", "decisions", true),
+            ("admin", "update", "decisions", false),
+            ("ganglion-sender", "patch", "monitorings", true),
+            ("ganglion-sender", "get", "monitorings", false),
+        ] {
+            let binding = ["create", "rolebinding", role, &format!("--clusterrole={role}"), &format!("--user={role}")];
+            // One line for each user, whoever made it first.
+            let _ = world.kubectl(&binding, None).await;
+            let asked = ["--as", role, "auth", "can-i", verb, &format!("{resource}.ganglion.dev")];
+            // Roles are put together and bindings heard of a moment later.
+            let answer = async {
+                while world.kubectl(&asked, None).await.is_ok() != expected {
+                    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+                }
+            };
+            let answer = tokio::time::timeout(testkit::TIMEOUT, answer).await;
+            answer.with_context(|| format!("{role} {verb} {resource}: not {expected}"))?;
+        }
+        Ok(())
+    });
+}

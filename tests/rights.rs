@@ -1,0 +1,85 @@
+//! The operator's roles are what it uses: each right is used by some story of the suite `cluster`, and no request was refused for a
+//! right that is missing. Runs after that suite, on the audit logs of its planes; fails where there are none.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
+use testkit::plane::audit::{Request, read_kept};
+
+/// API group, resource, verb.
+type Right = (String, String, String);
+
+/// Rights that no request uses, and why they are there.
+const UNUSED: &[(&str, &str, &str, &str)] = &[
+    ("apps", "replicasets/finalizers", "update", "asked for by OwnerReferencesPermissionEnforcement only"),
+    ("ganglion.dev", "closedloops/finalizers", "update", "asked for by OwnerReferencesPermissionEnforcement only"),
+];
+
+/// Requests that stories let be refused: a namespace without its binding.
+const REFUSED: &[(&str, &str, &str)] =
+    &[("authentication.k8s.io", "selfsubjectreviews", "create"), ("", "secrets", "get")];
+
+fn right(group: &str, resource: &str, verb: &str) -> Right {
+    (group.to_owned(), resource.to_owned(), verb.to_owned())
+}
+
+fn expand(rules: Vec<PolicyRule>) -> BTreeSet<Right> {
+    let mut all = BTreeSet::new();
+    for rule in rules {
+        for group in rule.api_groups.iter().flatten() {
+            for resource in rule.resources.iter().flatten() {
+                all.extend(rule.verbs.iter().map(|verb| right(group, resource, verb)));
+            }
+        }
+    }
+    all
+}
+
+/// What the operator's roles in kustomize/base allow.
+fn granted() -> BTreeSet<Right> {
+    let text = std::fs::read_to_string(testkit::root().join("kustomize/base/rbac.yaml")).unwrap();
+    let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple(&text).unwrap();
+    let mut all = BTreeSet::new();
+    for document in documents {
+        let rules = match document["kind"].as_str() {
+            Some("ClusterRole") => serde_json::from_value::<ClusterRole>(document).unwrap().rules,
+            Some("Role") => serde_json::from_value::<Role>(document).unwrap().rules,
+            _ => None,
+        };
+        all.extend(expand(rules.unwrap_or_default()));
+    }
+    all
+}
+
+#[test]
+fn roles_have_no_wildcards() {
+    assert!(granted().iter().all(|(group, resource, verb)| ![group, resource, verb].contains(&&"*".to_owned())));
+}
+
+#[test]
+fn each_right_is_used_and_none_is_missing() {
+    let requests = read_kept().unwrap_or_else(|error| panic!("{error:#}; run `hack/test cluster`"));
+    let mut used: BTreeMap<Right, usize> = BTreeMap::new();
+    let mut refused: BTreeMap<Right, usize> = BTreeMap::new();
+    for Request { group, resource, verb, impersonates, forbidden, .. } in requests.iter().filter(|one| one.by_operator)
+    {
+        let right =
+            if *impersonates { right("", "serviceaccounts", "impersonate") } else { right(group, resource, verb) };
+        // In another's name, it is the other who is refused.
+        let count = if *forbidden && !impersonates { &mut refused } else { &mut used };
+        *count.entry(right).or_default() += 1;
+    }
+    assert!(!used.is_empty(), "the operator asked for nothing; run `hack/test cluster`");
+    let idle: BTreeSet<Right> = UNUSED.iter().map(|(group, resource, verb, _)| right(group, resource, verb)).collect();
+    let expected: BTreeSet<Right> =
+        REFUSED.iter().map(|(group, resource, verb)| right(group, resource, verb)).collect();
+    let granted = granted();
+    let unused: Vec<&Right> =
+        granted.iter().filter(|right| !used.contains_key(*right) && !idle.contains(*right)).collect();
+    let stale: Vec<&Right> =
+        idle.iter().filter(|right| used.contains_key(*right) || !granted.contains(*right)).collect();
+    let missing: Vec<(&Right, &usize)> = refused.iter().filter(|(right, _)| !expected.contains(*right)).collect();
+    assert!(unused.is_empty(), "no story uses {unused:?}: take the right away, or list it in UNUSED with the reason");
+    assert!(stale.is_empty(), "{stale:?} is used, or no right: take it off the list UNUSED");
+    assert!(missing.is_empty(), "the operator was refused {missing:?}");
+}
