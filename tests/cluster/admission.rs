@@ -164,6 +164,10 @@ fn only_what_is_written_of_a_loop_needs_rights() {
         for meta in ["\"labels\":{\"a\":\"b\"}", "\"finalizers\":[\"a.b/c\"]", "\"finalizers\":null"] {
             allowed(&patch("nobody", &format!("{{\"metadata\":{{{meta}}}}}")).await)?;
         }
+        let approval = "{\"metadata\":{\"annotations\":{\"ganglion.dev/approve\":\"0123456789\"}}}";
+        refused(&patch("nobody", approval).await, "cannot create resource \"pods\"", &world.ns)?;
+        allowed(&patch("maker", approval).await)?;
+        allowed(&patch("nobody", "{\"metadata\":{\"annotations\":{\"a\":\"b\"}}}").await)?;
         allowed(&patch("maker", paused).await)?;
         allowed(&says(world, "nobody", &["delete", "closedloop", "web"], None).await)
     });

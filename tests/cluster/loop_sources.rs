@@ -11,13 +11,11 @@ use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
 use testkit::plane::Plane;
-use testkit::plane::install::{ACCOUNT as OPERATOR, NAMESPACE};
 use testkit::servers::http::{Authority, Manner, Server};
 use testkit::servers::prometheus::{PASSWORD, Prometheus, USER};
 use testkit::servers::usage::{MetricsServer, uses};
 use testkit::world::loops::{
-    ACCOUNT, SCALES, account, grant, grant_more, grant_operator_secrets, loop_story, push, put, ready, replicas, until,
-    with_loops,
+    ACCOUNT, SCALES, account, grant, grant_more, loop_story, push, put, ready, replicas, until, with_loops,
 };
 use testkit::world::workload::Workload;
 use testkit::world::{Road, World, story_on};
@@ -174,12 +172,6 @@ fn prometheus_is_asked_over_tls_with_a_password_that_the_account_may_read() {
         let source = json!({"prometheus": {"url": server.url(), "query": "web_load",
             "auth": {"basic": {"name": "login"}}, "ca": {"configMap": {"name": "trust", "key": "ca.crt"}}}});
         put(world, "web", loop_on(source)).await?;
-        let advice = format!(
-            "kubectl create rolebinding ganglion -n {} --clusterrole=ganglion-namespace --serviceaccount={NAMESPACE}:{OPERATOR}",
-            world.ns
-        );
-        unknown(world, "web", "load", &advice).await?;
-        grant_operator_secrets(world).await?;
         unknown(world, "web", "load", "grant service account web-loop this verb").await?;
         grant_more(world, "reads", &[("", "configmaps", "get")]).await?;
         unknown(world, "web", "load", "certificate").await?;
@@ -203,7 +195,6 @@ fn a_document_is_asked_with_a_token_beside_what_is_pushed() {
         let server =
             Server::start(Manner::Guarded("authorization: Bearer open\r\n", r#"{"a": [{"load": 3}]}"#.into())).await;
         scene(world).await?;
-        grant_operator_secrets(world).await?;
         world.create::<Secret>(json!({"metadata": {"name": "token"}, "stringData": {"token": "open\n"}})).await?;
         let source = json!({"http": {"url": server.url("/load"), "path": "a.0.load",
             "auth": {"bearer": {"name": "token", "key": "token"}}}});
@@ -376,7 +367,6 @@ fn a_secret_is_read_rarely_and_again_after_a_refusal() {
         let guarded = |token: &'static str| Manner::Guarded(token, r#"{"load": 3}"#.into());
         let server = Server::start(guarded("authorization: Bearer one\r\n")).await;
         scene(world).await?;
-        grant_operator_secrets(world).await?;
         world.create::<Secret>(json!({"metadata": {"name": "token"}, "stringData": {"token": "one"}})).await?;
         let auth = json!({"bearer": {"name": "token", "key": "token"}});
         put(

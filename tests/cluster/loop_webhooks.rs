@@ -15,9 +15,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 use testkit::proxy::gate::When;
 use testkit::world::World;
-use testkit::world::loops::{
-    account, grant_operator_secrets, loop_story, make, on, push, ready, travelled, until, until_decision_status,
-};
+use testkit::world::loops::{account, loop_story, make, on, push, ready, travelled, until, until_decision_status};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -80,7 +78,6 @@ async fn take(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes
 
 async fn scene(world: &World, hook: &Hook) -> Result<()> {
     account(world, &[]).await?;
-    grant_operator_secrets(world).await?;
     world.create::<Secret>(json!({"metadata": {"name": "hooks"}, "stringData": {"token": "sesame\n"}})).await?;
     make(world, "web", hook.rung()).await?;
     ready(world, "web", "Unknown", "NoSample").await.map(drop)
@@ -178,7 +175,6 @@ fn a_server_that_refuses_and_a_secret_that_is_not_there_are_told_of() {
     loop_story("webhook-refused", async |world| {
         let hook = Hook::start(StatusCode::FORBIDDEN, false).await?;
         account(world, &[]).await?;
-        grant_operator_secrets(world).await?;
         make(world, "web", hook.rung()).await?;
         ready(world, "web", "Unknown", "NoSample").await?;
         push(world, "web", json!({"cpu": "2"})).await?;

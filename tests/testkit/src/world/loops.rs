@@ -22,7 +22,6 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::TIMEOUT;
-use crate::plane::install::{ACCOUNT as OPERATOR, NAMESPACE};
 use crate::world::{World, story};
 
 /// The account of the loops here.
@@ -68,21 +67,6 @@ pub async fn grant_more(world: &World, role: &str, rights: &[(&str, &str, &str)]
             "metadata": {"name": role},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
             "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": world.ns}],
-        }))
-        .await?;
-    Ok(())
-}
-
-/// Lets the operator read the Secrets of the namespace.
-pub async fn grant_operator_secrets(world: &World) -> Result<()> {
-    let rules = json!([{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]);
-    let name = "operator-reads-secrets";
-    world.create::<Role>(json!({"metadata": {"name": name}, "rules": rules})).await?;
-    world
-        .create::<RoleBinding>(json!({
-            "metadata": {"name": name},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": OPERATOR, "namespace": NAMESPACE}],
         }))
         .await?;
     Ok(())
