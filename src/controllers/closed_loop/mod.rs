@@ -21,7 +21,7 @@ use jiff::Timestamp;
 
 use crate::api::closed_loop::ClosedLoop;
 use crate::api::marks;
-use crate::logic::closed_loop::validate::assessment::Access;
+use crate::logic::closed_loop::validate::assessment::NamespaceAccess;
 use crate::logic::closed_loop::validate::names::{DEFAULT_ACCOUNT, is_name};
 use crate::logic::facts::Key;
 use crate::logic::namespaces::Namespaces;
@@ -93,9 +93,9 @@ impl ClosedLoopController {
     }
 
     /// Whether the operator may act in the loop's namespace, and when to ask again.
-    async fn access(&self, key: &Key, parent: &ClosedLoop) -> Result<(Access, Option<Timestamp>), Error> {
+    async fn access(&self, key: &Key, parent: &ClosedLoop) -> Result<(NamespaceAccess, Option<Timestamp>), Error> {
         if let Some(message) = self.namespaces.refusal(&key.namespace) {
-            return Ok((Access::Refused(message), None));
+            return Ok((NamespaceAccess::Refused(message), None));
         }
         let account = Account {
             writer: self.ctx.writer.clone(),
@@ -105,9 +105,9 @@ impl ClosedLoopController {
         };
         // The assessment says what is wrong with the name.
         if !is_name(&account.name) {
-            return Ok((Access::Granted, None));
+            return Ok((NamespaceAccess::Granted, None));
         }
         let answer = self.impersonation.ask(&self.ctx, &account).await?;
-        Ok((answer.refused.map_or(Access::Granted, Access::NotBound), Some(answer.until)))
+        Ok((answer.refused.map_or(NamespaceAccess::Granted, NamespaceAccess::NotBound), Some(answer.until)))
     }
 }
