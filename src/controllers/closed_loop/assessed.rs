@@ -8,7 +8,7 @@ use kube::ResourceExt;
 
 use crate::api::closed_loop::{ClosedLoop, ClosedLoopStatus};
 use crate::api::marks;
-use crate::logic::closed_loop::validate::assessment::{Access, Assessment, AssessmentInput, assess};
+use crate::logic::closed_loop::validate::assessment::{Assessment, AssessmentInput, NamespaceAccess, assess};
 use crate::logic::closed_loop::validate::chain::LoopLink;
 use crate::logic::closed_loop::validate::conflict::{Claimant, ClaimantKind, dimensions};
 use crate::logic::closed_loop::validate::support;
@@ -29,11 +29,11 @@ struct Neighbours {
     parent: Arc<ClosedLoop>,
     loops: Vec<Arc<ClosedLoop>>,
     autoscalers: Vec<Claimant>,
-    access: Access,
+    access: NamespaceAccess,
 }
 
 impl Neighbours {
-    fn of(ctx: &Context, key: &Key, parent: &Arc<ClosedLoop>, access: Access) -> Self {
+    fn of(ctx: &Context, key: &Key, parent: &Arc<ClosedLoop>, access: NamespaceAccess) -> Self {
         let target = &parent.spec.target;
         let acts_on = dimensions(&parent.spec);
         let (loops, autoscalers) = ctx.store.read(|world| {
@@ -60,7 +60,7 @@ impl Assessed {
         ctx: &Context,
         key: &Key,
         parent: &Arc<ClosedLoop>,
-        access: Access,
+        access: NamespaceAccess,
         known: Option<&Arc<Self>>,
     ) -> Arc<Self> {
         let neighbours = Neighbours::of(ctx, key, parent, access);
@@ -89,7 +89,7 @@ pub struct LoopRelations {
     links: BTreeMap<String, LoopLink>,
     me: Claimant,
     others: Vec<Claimant>,
-    access: Access,
+    access: NamespaceAccess,
 }
 
 impl LoopRelations {

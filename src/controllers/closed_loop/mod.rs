@@ -24,7 +24,7 @@ use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::marks;
 use crate::controllers::invalid::{self, StatusWrite};
 use crate::logic::closed_loop::common::PARSE_AGAIN;
-use crate::logic::closed_loop::validate::assessment::Access;
+use crate::logic::closed_loop::validate::assessment::NamespaceAccess;
 use crate::logic::closed_loop::validate::names::{DEFAULT_ACCOUNT, is_name};
 use crate::logic::facts::Key;
 use crate::logic::namespaces::Namespaces;
@@ -104,9 +104,9 @@ impl ClosedLoopController {
     }
 
     /// Whether the operator may act in the loop's namespace, and when to ask again.
-    async fn access(&self, key: &Key, parent: &ClosedLoop) -> Result<(Access, Option<Timestamp>), Error> {
+    async fn access(&self, key: &Key, parent: &ClosedLoop) -> Result<(NamespaceAccess, Option<Timestamp>), Error> {
         if let Some(message) = self.namespaces.refusal(&key.namespace) {
-            return Ok((Access::Refused(message), None));
+            return Ok((NamespaceAccess::Refused(message), None));
         }
         let account = Account {
             writer: self.ctx.writer.clone(),
@@ -116,9 +116,9 @@ impl ClosedLoopController {
         };
         // The assessment says what is wrong with the name.
         if !is_name(&account.name) {
-            return Ok((Access::Granted, None));
+            return Ok((NamespaceAccess::Granted, None));
         }
         let answer = self.impersonation.ask(&self.ctx, &account).await?;
-        Ok((answer.refused.map_or(Access::Granted, Access::NotBound), Some(answer.until)))
+        Ok((answer.refused.map_or(NamespaceAccess::Granted, NamespaceAccess::NotBound), Some(answer.until)))
     }
 }

@@ -44,13 +44,13 @@ pub struct AssessmentInput<'a> {
     pub others: &'a [Claimant],
     /// The digest that the user approved.
     pub approval: Option<&'a str>,
-    pub access: &'a Access,
+    pub access: &'a NamespaceAccess,
     pub now: Timestamp,
 }
 
 /// Whether the operator may act in the loop's namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Access {
+pub enum NamespaceAccess {
     #[default]
     Granted,
     /// The settings exclude the namespace.
@@ -117,7 +117,7 @@ pub fn assess(case: &AssessmentInput) -> Assessment {
 
 fn find_problem(case: &AssessmentInput, unreadable: Option<FieldError>) -> Option<LoopProblem> {
     let spec = |reason, fault: &dyn std::fmt::Display| Some(LoopProblem::Spec(reason, fault.to_string()));
-    if let Access::Refused(message) = case.access {
+    if let NamespaceAccess::Refused(message) = case.access {
         return Some(LoopProblem::Refused(message.clone()));
     }
     if case.name.len() > MAX_NAME {
@@ -139,7 +139,7 @@ fn find_problem(case: &AssessmentInput, unreadable: Option<FieldError>) -> Optio
         Err(broken @ ChainError::Circle(_)) => return spec(LoopReason::Circle, &broken),
         Err(broken @ ChainError::TooDeep(_)) => return spec(LoopReason::TooDeep, &broken),
     }
-    if let Access::NotBound(message) = case.access {
+    if let NamespaceAccess::NotBound(message) = case.access {
         return Some(LoopProblem::NotBound(message.clone()));
     }
     let conflict = conflict::find(case.me, case.others)?;

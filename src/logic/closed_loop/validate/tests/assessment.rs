@@ -10,7 +10,7 @@ use crate::api::closed_loop::{ClosedLoopSpec, ClosedLoopStatus};
 use crate::api::execution::{ExecutionState, ExecutionStatus};
 use crate::logic::closed_loop::tests::bench::{at, demo, spec};
 use crate::logic::closed_loop::validate::assessment::{
-    Access, Assessment, AssessmentInput, ChildStatuses, LoopProblem, assess, same_edges, status,
+    Assessment, AssessmentInput, ChildStatuses, LoopProblem, NamespaceAccess, assess, same_edges, status,
 };
 use crate::logic::closed_loop::validate::chain::LoopLink;
 use crate::logic::closed_loop::validate::conflict::{Claimant, ClaimantKind, dimensions};
@@ -29,7 +29,7 @@ fn claimant(name: &str, spec: &ClosedLoopSpec) -> Claimant {
 
 /// Assesses the loop `web`, and says how it is once its children are as given.
 fn judged(spec: &ClosedLoopSpec, others: &[Claimant], hops: ChildStatuses) -> (Assessment, ClosedLoopStatus) {
-    judged_where(spec, others, hops, &Access::Granted)
+    judged_where(spec, others, hops, &NamespaceAccess::Granted)
 }
 
 /// The same, where the operator has this access to the namespace.
@@ -37,7 +37,7 @@ fn judged_where(
     spec: &ClosedLoopSpec,
     others: &[Claimant],
     hops: ChildStatuses,
-    access: &Access,
+    access: &NamespaceAccess,
 ) -> (Assessment, ClosedLoopStatus) {
     let (old, me) = (ClosedLoopStatus::default(), claimant("web", spec));
     let links: BTreeMap<String, LoopLink> =
@@ -128,7 +128,7 @@ fn a_child_that_failed_shows_in_the_parent() {
 
 #[test]
 fn a_loop_in_a_refused_namespace_neither_watches_nor_acts() {
-    let access = Access::Refused("the operator does not act in namespace kube-system".into());
+    let access = NamespaceAccess::Refused("the operator does not act in namespace kube-system".into());
     let (assessment, status) = judged_where(&demo(json!({})), &[], ChildStatuses::default(), &access);
     assert_eq!(words(&status), [("Ready", "False", "NamespaceRefused"), ("Stalled", "True", "NamespaceRefused")]);
     assert!(assessment.children.monitoring.paused && assessment.children.execution.paused);
@@ -137,7 +137,7 @@ fn a_loop_in_a_refused_namespace_neither_watches_nor_acts() {
 
 #[test]
 fn a_loop_as_whose_account_the_operator_may_not_act_waits_for_the_binding() {
-    let access = Access::NotBound("run `kubectl create rolebinding`".into());
+    let access = NamespaceAccess::NotBound("run `kubectl create rolebinding`".into());
     let (assessment, status) = judged_where(&demo(json!({})), &[], ChildStatuses::default(), &access);
     let expected = [("Ready", "False", "NamespaceNotBound"), ("Reconciling", "True", "ProgressingWithRetry")];
     assert_eq!(words(&status), expected);
