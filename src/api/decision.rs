@@ -25,6 +25,9 @@ pub const REJECTED_LIMIT: usize = 64;
 /// Maximum number of past actions kept for dwell, budgets and oscillation.
 pub const ACTS_LIMIT: usize = 64;
 
+/// Maximum number of counters, unless the spec has more metrics.
+pub const COUNTERS_LIMIT: usize = 32;
+
 /// How a loop decides, with the rank in effect after tuning. Created and written by the closed-loop controller.
 #[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[kube(
@@ -107,8 +110,8 @@ pub struct DecisionStatus {
     /// The limits in effect now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<LimitState>,
-    /// How often each metric was wanted, served and limited. The counters never decrease; those of a metric that leaves the
-    /// spec are removed.
+    /// How often each metric was wanted, served and limited. The counters never decrease. Those of metrics that left the
+    /// spec are kept while there are at most 32 counters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["metric".into()]))]
     pub counters: Vec<Counter>,

@@ -16,7 +16,9 @@ use super::settlement::{awaits_execution, counter, recover, settle, withdraw};
 use crate::api::closed_loop::metric::Side;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::closed_loop::{LoopMode, Trace};
-use crate::api::decision::{ACTS_LIMIT, Act, Chosen, DecisionStatus, Entry, Outcome, REJECTED_LIMIT};
+use crate::api::decision::{
+    ACTS_LIMIT, Act, COUNTERS_LIMIT, Chosen, Counter, DecisionStatus, Entry, Outcome, REJECTED_LIMIT,
+};
 use crate::api::monitoring::AlarmState;
 use crate::logic::closed_loop::common::{HEARTBEAT, elapsed, micro_time, number_text};
 use crate::logic::closed_loop::monitoring::tag;
@@ -64,8 +66,7 @@ impl DecisionRules {
         } else {
             self.update_reasons(&mut status, input);
         }
-        // Names come and go with the spec; what a name was counted under another spec is no history of the loop.
-        status.counters.retain(|counter| self.rank.contains(&counter.metric));
+        self.forget_counters(&mut status.counters);
         status.limits = self.limits.state(&action_history(self, &status), input.now);
         status.observed_generation = Some(input.generation);
         let stamp = Stamp { generation: input.generation, now: input.now };
@@ -98,6 +99,15 @@ impl DecisionRules {
             LoopMode::Auto | LoopMode::DryRun | LoopMode::Approve => {
                 Health::Good(LoopReason::Running, "decides on each sample".into())
             }
+        }
+    }
+
+    /// Removes the oldest counters of metrics that the spec does not have, if there are too many. They are not removed at once,
+    /// since whoever edits the Decision itself changes its spec only until the loop's controller has restored it.
+    fn forget_counters(&self, counters: &mut Vec<Counter>) {
+        while counters.len() > COUNTERS_LIMIT {
+            let Some(oldest) = counters.iter().position(|counter| !self.rank.contains(&counter.metric)) else { return };
+            counters.remove(oldest);
         }
     }
 
