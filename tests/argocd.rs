@@ -32,7 +32,12 @@ fn health(kind: &str, object: &Value) -> (String, String) {
     let script = &scripts()[&format!("resource.customizations.health.ganglion.dev_{kind}")];
     let lua = Lua::new();
     // Argo CD hands objects over as plain tables, where null is nil.
-    let object = lua.to_value_with(object, mlua::serde::SerializeOptions::new().serialize_none_to_null(false).serialize_unit_to_null(false)).unwrap();
+    let object = lua
+        .to_value_with(
+            object,
+            mlua::serde::SerializeOptions::new().serialize_none_to_null(false).serialize_unit_to_null(false),
+        )
+        .unwrap();
     lua.globals().set("obj", object).unwrap();
     let health: Table = lua.load(script).eval().unwrap();
     (health.get("status").unwrap(), health.get("message").unwrap())
