@@ -217,7 +217,7 @@ fn what_is_undone_three_times_is_not_done_again_and_one_event_says_by_whom() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         let all = events().await?;
-        let done = all.iter().filter(|one| **one == ("Normal".to_owned(), "Done".to_owned())).count();
+        let done = all.iter().filter(|one| **one == ("Normal".to_owned(), "Scaled".to_owned())).count();
         // The three of one kind are one Event, with a count.
         ensure!(warned(&all) == 1 && done == 1, "{all:?}");
         Ok(())

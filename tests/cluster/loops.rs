@@ -63,7 +63,7 @@ fn the_messages_of_the_demo() {
         })
         .await?;
         for (kinds, shown) in [
-            ("loop", ["Deployment/web", "Auto", "No Event", "Running"]),
+            ("loop", ["Deployment/web", "none", "replicas 2 → 3", "Running"]),
             ("mon,dec,exe", ["No Event", "changed Deployment/web from 2 to 3", "Done", "Watching"]),
         ] {
             let table = world.kubectl(&["get", kinds], None).await?;

@@ -195,9 +195,13 @@ fn what_kubectl_shows_reads_well() {
         world.kubectl(&["wait", "--for=condition=Ready", "wa/go", "--timeout=30s"], None).await?;
         let table = world.kubectl(&["get", "wa"], None).await?;
         let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
-        ensure!(lines[0] == ["NAME", "ACTION", "WORKLOAD", "FROM", "TO", "DONE", "READY", "REASON", "AGE"], "{table}");
-        let row = ["go", "Move", &format!("Pod/{pod}"), &home, &node, "1/1", "True", "Succeeded"];
-        ensure!(lines[1][..8] == row, "{table}");
+        ensure!(
+            lines[0] == ["NAME", "ACTION", "WORKLOAD", "FROM", "TO", "DONE", "TOOK", "READY", "REASON", "AGE"],
+            "{table}"
+        );
+        let row = ["go", "Move", &format!("Pod/{pod}"), &home, &node, "1/1"];
+        ensure!(lines[1][..6] == row && lines[1][7..9] == ["True", "Succeeded"], "{table}");
+        ensure!(lines[1][6].ends_with('s'), "{table}");
         let events = world.kubectl(&["get", "events", "--field-selector", "involvedObject.name=go"], None).await?;
         ensure!(events.contains("Succeeded"), "no event reports the end:\n{events}");
         Ok(())

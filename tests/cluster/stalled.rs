@@ -84,13 +84,13 @@ fn what_is_not_there() {
                     "none-there",
                     moving(json!({"nodeName": free}), json!({"nodeName": home})),
                     "NotEnoughReplicas",
-                    words(&["1 replicas asked for, 0"]),
+                    words(&["1 replicas of Deployment web asked for, 0 of 2 can be moved"]),
                 ),
                 Wrong(
                     "too-many",
                     json!({"delete": {"workload": deployment("web"), "count": 3}}),
                     "NotEnoughReplicas",
-                    words(&["3 replicas asked for, 2"]),
+                    words(&["3 replicas of Deployment web asked for, 2 of 2 can be deleted", "count: 2"]),
                 ),
                 Wrong(
                     "too-many-move",
