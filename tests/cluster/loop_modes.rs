@@ -264,7 +264,7 @@ fn an_action_is_done_at_its_times_only() {
             (one.spec.actions.first()?.during.as_ref()?.first()?.cron == "0 0 29 2 *").then_some(())
         })
         .await?;
-        says(world, "3", "Hold cpu: its action is outside of its time window").await?;
+        says(world, "3", "Hold cpu: outside its window; opens 20").await?;
         ensure!(replicas(world, "web").await?.1 == 2, "it acted");
         Ok(())
     });
