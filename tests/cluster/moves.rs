@@ -101,9 +101,13 @@ fn a_target_is_chosen_by_labels_and_by_load() {
 #[test]
 fn several_replicas_of_one_action_move_together() {
     story("move-count", async |world| {
-        let workload = Workload::deployment("web", 4).guarded().requests(json!({"cpu": "100m"}));
+        // Nodes of its own: the pods of other namespaces count as load.
+        let own = world.nodes(4, Size::default()).await?;
+        let [here, there, nodes @ ..] = [0, 1, 2, 3].map(|at| own.names[at].clone());
+        own.open_only(&[&here, &there]).await?;
+        let workload = Workload::deployment("web", 4).guarded().spec(own.terms()).requests(json!({"cpu": "100m"}));
         let scene = Scene::set(world, "web", 4, workload).await?;
-        let nodes = [scene.free(0), scene.free(1)];
+        own.open_all().await?;
         let expression = format!("node.name in [\"{}\", \"{}\"]", nodes[0], nodes[1]);
         let spec = json!({"move": {"workload": deployment("web"), "to": {"where": expression}, "count": 3}});
         world.act("go", spec).await?;
