@@ -80,8 +80,11 @@ impl Foreign {
                 None => Ok((false, false)),
             },
             Self::NodeDeleted => {
+                // A replica that served there is lost with the node; the eviction of the old one may be under way.
+                let seen = world.eye.now();
+                let serving = pods_of(&seen, app).any(|pod| node_of(pod) == act.node && serves(pod));
                 Api::<Node>::all(world.client.clone()).delete(&act.node, &DeleteParams::default()).await?;
-                Ok((true, false))
+                Ok((true, serving))
             }
             Self::WorkloadDeleted => {
                 deployments.delete(app, &DeleteParams::foreground()).await?;

@@ -59,10 +59,16 @@ fn every_sample_is_accepted() {
 /// The pod that samples name: stands for one of the user's.
 const NAMED: &str = "web-7d4b9c6f5d-x2x9k";
 
+/// Makes the workload of the samples as its comment says.
+async fn workload(world: &World) -> Result<()> {
+    apply(world, &root().join("workload.yaml"), &[]).await?;
+    world.kubectl(&["scale", "deployment", "web", "--replicas=3"], None).await?;
+    settled(world, "web", 3).await
+}
+
 /// Applies a sample beside the workload of samples/workload.yaml, and answers its action when it has ended.
 async fn runs(world: &World, name: &str) -> Result<Arc<WorkloadAction>> {
-    apply(world, &root().join("workload.yaml"), &[]).await?;
-    settled(world, "web", 3).await?;
+    workload(world).await?;
     // One that is not there already where some sample sends it.
     let seen = world.eye.now();
     let pod = seen.pods.values().find(|pod| node_of(pod) != "node-5").context("every replica is on node-5")?.name_any();
@@ -133,8 +139,7 @@ fn samples_of_loops_act() {
     ];
     let cases = cases.map(|(name, values, said, after)| (format!("sample-{name}"), (name, values, said, after)));
     stories(cases.into(), async |world, (name, values, said, after)| {
-        apply(world, &root().join("workload.yaml"), &[]).await?;
-        settled(world, "web", 3).await?;
+        workload(world).await?;
         apply(world, &root().join("closedloop/accounts.yaml"), &[]).await?;
         apply(world, &root().join("closedloop/push").join(format!("{name}.yaml")), &[]).await?;
         until::<Execution, _>(world, name, "the loop's Execution to be there", |execution| execution.status?.seq)
