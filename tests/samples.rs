@@ -168,18 +168,14 @@ fn a_loop_that_could_not_work_is_refused() {
         |spec| spec["metrics"][1]["missing"] = json!({"then": "Hold", "value": "3"}),
         "value goes with then: Assume",
     );
-    refused(
-        "push/web.yaml",
-        |spec| spec["policy"]["rank"] = json!(["cpu", "disk"]),
-        "not in metrics (known: cpu, memory, replicasWanted)",
-    );
+    refused("push/web.yaml", |spec| spec["policy"]["rank"] = json!(["cpu", "disk"]), "policy.rank names a metric");
     refused("push/web.yaml", |spec| spec["policy"]["select"] = json!("Weighted"), "Weighted needs weights");
     refused("push/web.yaml", |spec| spec["policy"]["select"] = json!("Expression"), "Expression needs an expression");
     refused("push/web.yaml", |spec| spec["interval"] = json!("10ms"), "interval must be 1s");
     refused("push/web.yaml", |spec| spec["interval"] = json!("25h"), "interval must be 1s");
     refused("push/web.yaml", |spec| spec["actions"][0]["when"]["metric"] = json!("disk"), "not in metrics");
     refused("push/web.yaml", |spec| spec["actions"][2]["when"]["side"] = json!("High"), "no level");
-    refused("push/web.yaml", |spec| spec["actions"][1]["when"]["side"] = json!("Low"), "two are on Low");
+    refused("push/web.yaml", |spec| spec["actions"][1]["when"]["side"] = json!("Low"), "two actions are on the same");
     refused(
         "push/web.yaml",
         |spec| spec["actions"][0]["ladder"] = json!([{"scale": {"by": 1}}]),
@@ -213,7 +209,7 @@ fn a_loop_that_could_not_work_is_refused() {
     refused(
         "push/web.yaml",
         |spec| spec["tunable"]["thresholds"][0]["path"] = json!("disk.low.raise"),
-        "names no metric (known: cpu, memory, replicasWanted)",
+        "tunable.thresholds names",
     );
     refused("push/web.yaml", |spec| spec["tunable"]["thresholds"][0]["min"] = json!("11"), "min must not be above max");
     refused(
@@ -231,7 +227,7 @@ fn a_loop_that_could_not_work_is_refused() {
     refused(
         "push/weighted.yaml",
         |spec| spec["policy"]["weights"] = json!({"disk": "1"}),
-        "is not in metrics (known: latency, cost)",
+        "policy.weights names a metric",
     );
     refused(
         "push/weighted.yaml",
