@@ -27,6 +27,7 @@ use crate::controllers::closed_loop::{ClosedLoopController, ClosedLoopMemory};
 use crate::controllers::decision::{DecisionController, DecisionMemory};
 use crate::controllers::execution::{ExecutionController, ExecutionMemory};
 use crate::controllers::monitoring::{MonitoringController, MonitoringMemory};
+use crate::controllers::target::Targets;
 use crate::controllers::workload_action::{self, WorkloadActionController};
 use crate::http::{self, Served};
 use crate::logic::world::Stored;
@@ -233,11 +234,17 @@ impl Term<'_> {
         let outbound = Arc::new(outbound::client(Arc::clone(web), settings, metrics));
         let discovery = Arc::new(Discovery::default());
         let namespaces = settings.namespaces();
+        let targets = |ctx: &Context| Targets {
+            ctx: ctx.clone(),
+            discovery: Arc::clone(&discovery),
+            patchable: settings.patchable_kinds().into(),
+        };
         self.start(loops, |ctx| ClosedLoopController {
-            ctx,
             namespaces,
+            targets: targets(&ctx),
             impersonation: Impersonation::default(),
             memory: ClosedLoopMemory::default(),
+            ctx,
         });
         self.start(loops, |ctx| MonitoringController {
             ctx,
@@ -247,11 +254,10 @@ impl Term<'_> {
         });
         self.start(loops, |ctx| DecisionController { ctx, memory: DecisionMemory::default() });
         self.start(loops, |ctx| ExecutionController {
-            ctx,
             outbound,
-            discovery,
-            patchable: settings.patchable_kinds(),
+            targets: targets(&ctx),
             memory: ExecutionMemory::default(),
+            ctx,
         });
         (self.tasks, self.senders)
     }

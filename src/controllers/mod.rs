@@ -8,4 +8,5 @@ mod invalid;
 pub mod monitoring;
 pub mod outbound;
 mod status_cache;
+pub mod target;
 pub mod workload_action;

@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use kube::api::{GetParams, ListParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use kube::core::Request;
@@ -147,6 +148,18 @@ impl Account {
             Err(Error::Forbidden(refused)) if !is_impersonation(&refused) => Ok(()),
             done => done.map(drop),
         }
+    }
+
+    /// Whether the account has a right; asked as the account, which every account may.
+    ///
+    /// # Errors
+    /// The request did not succeed.
+    pub async fn may(&self, attributes: ResourceAttributes) -> Result<bool, Error> {
+        let resource_attributes = Some(ResourceAttributes { namespace: Some(self.namespace.clone()), ..attributes });
+        let spec = SelfSubjectAccessReviewSpec { resource_attributes, ..SelfSubjectAccessReviewSpec::default() };
+        let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+        let answer = self.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &review).await?;
+        Ok(answer.status.is_some_and(|status| status.allowed))
     }
 
     /// Message for a forbidden request. The API server's text names user, verb and resource.

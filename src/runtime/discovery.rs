@@ -19,7 +19,7 @@ const MOST: usize = 256;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiscoveredKind {
     api_version: String,
-    plural: String,
+    pub plural: String,
     /// The kind has a scale subresource.
     pub has_scale: bool,
     /// `spec.replicas` is known to be a field of this kind, so one request is enough.

@@ -89,7 +89,7 @@ fn a_calm_loop_writes_nothing_and_after_a_restart_nothing_either() {
         ensure!(writes.len() == before, "it wrote {:?}", writes.get(before..));
         ensure!(server.asked.lock().unwrap().len() > asked, "nobody was asked any more");
         let others = world.api::<ClosedLoop>().get("asks").await?.status.unwrap_or_default();
-        ensure!(others.conditions.iter().all(|one| one.type_ == "Ready"), "{others:?}");
+        ensure!(others.conditions.iter().all(|one| one.status == "True"), "{others:?}");
         Ok(())
     });
 }

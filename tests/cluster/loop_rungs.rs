@@ -268,7 +268,6 @@ fn only_fields_that_are_there_and_kinds_that_are_allowed_are_patched() {
             let name = format!("case-{index}");
             world.api::<ClosedLoop>().delete_collection(&DeleteParams::default(), &ListParams::default()).await?;
             make(world, &name, on("Low", json!([rung]))).await?;
-            ready(world, &name, "Unknown", "NoSample").await?;
             push(world, &name, json!({"cpu": "2"})).await?;
             match expected {
                 Err((reason, words)) => {
@@ -319,9 +318,13 @@ fn a_resize_in_the_template_is_a_rollout() {
         Workload::deployment("web", 2).requests(json!({"memory": "256Mi"})).make(world).await?;
         account(world, RESIZES).await?;
         make(world, "web", on("Low", json!([memory(json!({"template": true}))]))).await?;
-        push(world, "web", json!({"cpu": "2"})).await?;
         let message = ready(world, "web", "False", "Forbidden").await?;
         ensure!(message.contains("cannot patch resource \"deployments\""), "{message}");
+        push(world, "web", json!({"cpu": "2"})).await?;
+        until::<Execution, _>(world, "web", "the end in the pods", |one| {
+            (one.status?.state? == ExecutionState::Failed).then_some(())
+        })
+        .await?;
         world.api::<Role>().delete(ACCOUNT, &DeleteParams::default()).await?;
         world.api::<RoleBinding>().delete(ACCOUNT, &DeleteParams::default()).await?;
         grant(world, &[RESIZES, &[("apps", "deployments", "patch")]].concat()).await?;

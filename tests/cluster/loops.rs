@@ -166,7 +166,6 @@ fn a_missing_right_is_named() {
         // Two loops on one target would be another story.
         world.api::<ClosedLoop>().delete("web", &DeleteParams::default()).await?;
         make(world, "other", demo()).await?;
-        ready(world, "other", "Unknown", "NoSample").await?;
         push(world, "other", json!({"cpu": "2", "memory": "40"})).await?;
         let message = ready(world, "other", "False", "Forbidden").await?;
         for words in ["grant service account web-loop", "cannot patch resource \"deployments/scale\""] {

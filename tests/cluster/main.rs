@@ -15,6 +15,7 @@ mod loop_conflicts;
 mod loop_faults;
 mod loop_modes;
 mod loop_polls;
+mod loop_preflight;
 mod loop_rungs;
 mod loop_sources;
 mod loop_webhooks;

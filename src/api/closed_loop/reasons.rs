@@ -13,9 +13,11 @@ reasons! {
     // The loop.
     /// The loop and its children exist and work.
     Running,
+    /// The target exists, and the rights of the service account allow every action.
+    Passed,
     /// `spec.mode` is Paused.
     Paused,
-    /// The children are being created.
+    /// The children are being created, or the target and the rights are being checked.
     Starting,
     /// A field has a value that cannot be read; the message names the field.
     InvalidObject,
@@ -145,4 +147,12 @@ reasons! {
     FromFuture,
     /// A sample's time cannot be parsed.
     Unreadable,
+}
+
+impl LoopReason {
+    /// The reason of a condition.
+    #[must_use]
+    pub fn of(word: &str) -> Self {
+        serde_json::from_value(word.into()).unwrap_or(Self::Unknown)
+    }
 }

@@ -13,8 +13,10 @@ pub struct ClosedLoopStatus {
     /// The generation of the spec that this status describes; -1 before any controller has seen the object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready: always present. Reconciling: children are being created. Stalled: the spec cannot work. Conflict: another loop or
-    /// an autoscaler controls the same target. TimescaleOverlap: the loop is too fast for the loop that it tunes.
+    /// Ready: always present. Reconciling: children are being created, the target is being checked, or something is in the
+    /// way that may pass. Stalled: the spec cannot work. Preflight: whether the target and the rights of the service account
+    /// allow every action; checked when the spec changes and every 5 minutes, in each mode but Paused. Conflict: another
+    /// loop or an autoscaler controls the same target. TimescaleOverlap: the loop is too fast for the loop that it tunes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,

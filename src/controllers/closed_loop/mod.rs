@@ -5,6 +5,7 @@
 //! | observe | the loop, its children as stored, the loops and autoscalers around it |
 //! | plan | `logic::closed_loop::validate` (`assessed`) |
 //! | act | the children's specs (`children`) |
+//! | beside the passes | the target and the rights of the account (`preflight`) |
 //! | report | the loop's own status (`report`) |
 //!
 //! The controllers of the children watch, decide and act. Everything in memory may be lost in a crash.
@@ -12,6 +13,7 @@
 mod assessed;
 mod children;
 mod events;
+mod preflight;
 mod report;
 
 use std::collections::HashMap;
@@ -19,10 +21,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 
-use crate::api::closed_loop::ClosedLoop;
 use crate::api::closed_loop::reasons::LoopReason;
+use crate::api::closed_loop::{ClosedLoop, LoopMode};
 use crate::api::marks;
 use crate::controllers::invalid::{self, StatusWrite};
+use crate::controllers::target::Targets;
 use crate::logic::closed_loop::common::PARSE_AGAIN;
 use crate::logic::closed_loop::validate::assessment::NamespaceAccess;
 use crate::logic::closed_loop::validate::names::{DEFAULT_ACCOUNT, is_name};
@@ -35,18 +38,23 @@ use crate::runtime::error::Error;
 use crate::runtime::impersonation::Impersonation;
 use crate::runtime::run::{Controller, PassResult};
 use assessed::Assessed;
+use preflight::Preflights;
 
 /// The controller and its dependencies.
 pub struct ClosedLoopController {
     pub ctx: Context,
     pub namespaces: Namespaces,
     pub impersonation: Impersonation,
+    pub targets: Targets,
     pub memory: ClosedLoopMemory,
 }
 
 /// State kept between two reconciles.
 #[derive(Default)]
-pub struct ClosedLoopMemory(Mutex<HashMap<Key, Memory>>);
+pub struct ClosedLoopMemory {
+    objects: Mutex<HashMap<Key, Memory>>,
+    preflights: Preflights,
+}
 
 /// The state of one loop.
 #[derive(Default)]
@@ -61,7 +69,7 @@ struct Memory {
 
 impl ClosedLoopMemory {
     fn loops(&self) -> MutexGuard<'_, HashMap<Key, Memory>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -80,6 +88,7 @@ impl Controller for ClosedLoopController {
         let mut memory = self.memory.loops().remove(&key).unwrap_or_default();
         let alive = |family: &Family| family.parent.metadata.deletion_timestamp.is_none();
         let Some(family) = self.ctx.store.read(|world| world.family(&key)).filter(alive) else {
+            self.memory.preflights.forget(&key);
             return self.ctx.finish(Ok(None));
         };
         let done = self.keep(&key, family, &mut memory).await;
@@ -90,17 +99,24 @@ impl Controller for ClosedLoopController {
 
 impl ClosedLoopController {
     /// Assesses the loop, maintains its children, and writes its status. Returns when to reconcile again.
-    async fn keep(&self, key: &Key, family: Family, memory: &mut Memory) -> Result<Option<Timestamp>, Error> {
+    async fn keep(
+        self: &Arc<Self>,
+        key: &Key,
+        family: Family,
+        memory: &mut Memory,
+    ) -> Result<Option<Timestamp>, Error> {
         let (access, asked_again) = self.access(key, &family.parent).await?;
         let assessed = Assessed::of(&self.ctx, key, &family.parent, access, memory.assessed.as_ref());
         memory.assessed = Some(Arc::clone(&assessed));
+        let acts = assessed.assessment.problem.is_none() && family.parent.spec.mode != LoopMode::Paused;
+        let (preflight, checked_again) = self.memory.preflights.turn(self, &family, acts);
         let kept = children::keep(&self.ctx, key, &family, &assessed.assessment).await;
         let not_owned = kept.as_ref().ok().and_then(|not_owned| not_owned.as_deref());
-        let reported = report::write(&self.ctx, key, &assessed, not_owned, memory).await;
+        let reported = report::write(&self.ctx, key, &assessed, (not_owned, preflight.as_ref()), memory).await;
         kept?;
         let until = assessed.assessment.effective.until.as_ref().map(|until| until.0);
         let again = assessed.assessment.is_passing().then(|| self.ctx.now() + PARSE_AGAIN);
-        Ok(reported?.into_iter().chain(until).chain(again).chain(asked_again).min())
+        Ok(reported?.into_iter().chain(until).chain(again).chain(asked_again).chain(checked_again).min())
     }
 
     /// Whether the operator may act in the loop's namespace, and when to ask again.

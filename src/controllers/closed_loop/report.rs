@@ -8,6 +8,7 @@ use super::events;
 use crate::api::closed_loop::{ClosedLoop, ClosedLoopStatus};
 use crate::api::marks;
 use crate::logic::closed_loop::validate::assessment::{self, ChildStatuses, LoopProblem};
+use crate::logic::closed_loop::validate::preflight::Preflight;
 use crate::logic::facts::Key;
 use crate::logic::world::Fact;
 use crate::logic::world::loops::Family;
@@ -31,7 +32,7 @@ pub async fn write(
     ctx: &Context,
     key: &Key,
     assessed: &Assessed,
-    not_owned: Option<&str>,
+    (not_owned, preflight): (Option<&str>, Option<&Preflight>),
     memory: &mut Memory,
 ) -> Result<Option<Timestamp>, Error> {
     // The children as they are now: this pass may have made them.
@@ -45,6 +46,7 @@ pub async fn write(
         decision: family.decision.as_ref().and_then(|object| object.status.as_ref()),
         execution: family.execution.as_ref().and_then(|object| object.status.as_ref()),
         not_owned,
+        preflight,
     };
     let assessment = &assessed.assessment;
     let status = assessment::status(&case, assessment, children, parent.metadata.generation.unwrap_or(0));

@@ -4,13 +4,13 @@
 //! |---|---|
 //! | observe | the Execution, and the loop's Decision as written in this leader term |
 //! | plan | `logic::closed_loop::execution` |
-//! | act | the claim, then the effect (`target/`), as the loop's account; webhooks in separate tasks (`webhooks`) |
+//! | act | the claim, then the effect (`controllers::target`), as the loop's account; webhooks in separate tasks (`webhooks`) |
 //! | report | `Execution.status`, with the resourceVersion that was read: of two processes only one claims a decision |
 //!
 //! Everything in memory may be lost in a crash.
 
 mod events;
-mod target;
+mod webhook;
 mod webhooks;
 
 use std::collections::HashMap;
@@ -26,6 +26,7 @@ use crate::api::execution::{Claim, Execution, ExecutionStatus};
 use crate::api::marks;
 use crate::controllers::invalid::{self, StatusWrite};
 use crate::controllers::outbound::OutboundClient;
+use crate::controllers::target::{self, Actor, Targets};
 use crate::logic::closed_loop::acted;
 use crate::logic::closed_loop::execution::{
     EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, Sent, TargetState, after_effect, next_step,
@@ -33,10 +34,8 @@ use crate::logic::closed_loop::execution::{
 use crate::logic::facts::Key;
 use crate::logic::world::Fact;
 use crate::runtime::context::Context;
-use crate::runtime::discovery::Discovery;
 use crate::runtime::error::Error;
 use crate::runtime::run::{Controller, PassResult};
-use target::Actor;
 use webhooks::Webhooks;
 
 /// Maximum number of steps in one reconcile; then other objects get their turn.
@@ -52,9 +51,7 @@ const EVENTS: SignedDuration = SignedDuration::from_mins(1);
 pub struct ExecutionController {
     pub ctx: Context,
     pub outbound: Arc<OutboundClient>,
-    pub discovery: Arc<Discovery>,
-    /// The kinds whose fields may be changed, as `group/Kind`.
-    pub patchable: Vec<String>,
+    pub targets: Targets,
     pub memory: ExecutionMemory,
 }
 
@@ -152,8 +149,8 @@ impl ExecutionController {
             let step = match step {
                 ExecutionStep::Act(_) if self.ctx.is_over() => return Ok(None),
                 ExecutionStep::Act(effect) if matches!(*effect, ExecutionEffect::Send { .. }) => {
-                    let actor = Actor::of(self, &owned, memory.forbidden);
-                    webhooks::send(self, key, actor, &status, *effect);
+                    let decision = owned.decision_status().cloned().unwrap_or_default();
+                    webhooks::send(self, key, (self.actor(&owned, memory), decision), &status, *effect);
                     return Ok(None);
                 }
                 ExecutionStep::Act(effect) => {
@@ -209,6 +206,12 @@ impl ExecutionController {
         }
     }
 
+    fn actor(&self, owned: &Owned, memory: &Memory) -> Actor {
+        let (id, spec) = (owned.execution.id(), &owned.execution.spec);
+        let actor = Actor::of(&self.targets, &id.key, &spec.target, spec.service_account_name.as_deref());
+        actor.executing(id.uid, memory.forbidden)
+    }
+
     async fn look(
         &self,
         owned: &Owned,
@@ -216,15 +219,15 @@ impl ExecutionController {
         rung: &Rung,
         claim: Option<&Claim>,
     ) -> Result<TargetState, Error> {
-        let mut actor = Actor::of(self, owned, memory.forbidden);
-        let seen = target::look(self, &mut actor, rung, claim).await;
+        let mut actor = self.actor(owned, memory);
+        let seen = target::look(&self.targets, &mut actor, rung, claim).await;
         memory.forbidden = actor.doubt;
         seen
     }
 
     async fn act(&self, owned: &Owned, memory: &mut Memory, effect: &ExecutionEffect) -> Result<EffectResult, Error> {
-        let mut actor = Actor::of(self, owned, memory.forbidden);
-        let result = target::act(self, &mut actor, effect).await;
+        let mut actor = self.actor(owned, memory);
+        let result = target::act(&self.targets, &mut actor, effect).await;
         memory.forbidden = actor.doubt;
         result
     }

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::task::JoinHandle;
 
-use super::ExecutionController;
-use super::target::{Actor, webhook};
+use super::{ExecutionController, webhook};
+use crate::api::decision::DecisionStatus;
 use crate::api::execution::{Execution, ExecutionStatus};
+use crate::controllers::target::Actor;
 use crate::logic::closed_loop::execution::{EffectResult, ExecutionEffect};
 use crate::logic::facts::Key;
 
@@ -63,7 +64,7 @@ impl Webhooks {
 pub fn send(
     controller: &Arc<ExecutionController>,
     key: &Key,
-    actor: Actor,
+    (actor, decision): (Actor, DecisionStatus),
     status: &ExecutionStatus,
     effect: ExecutionEffect,
 ) {
@@ -72,7 +73,7 @@ pub fn send(
     let mut all = controller.memory.webhooks.all();
     let (sender, whose) = (Arc::clone(controller), key.clone());
     let task = tokio::spawn(async move {
-        let result = webhook::act(&sender, &actor, &id, &webhook).await;
+        let result = webhook::act(&sender, (&actor, &decision), &id, &webhook).await;
         let mut all = sender.memory.webhooks.all();
         if let Some(sending) = all.get_mut(&whose).filter(|sending| sending.seq == seq) {
             sending.result = Some(result);

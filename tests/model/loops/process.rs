@@ -20,6 +20,7 @@ use ganglion::controllers::decision::{DecisionController, DecisionMemory};
 use ganglion::controllers::execution::{ExecutionController, ExecutionMemory};
 use ganglion::controllers::monitoring::{MonitoringController, MonitoringMemory};
 use ganglion::controllers::outbound::{AnswerLimits, OutboundClient};
+use ganglion::controllers::target::Targets;
 use ganglion::logic::facts::Key;
 use ganglion::logic::namespaces::Namespaces;
 use ganglion::metrics::Metrics;
@@ -163,26 +164,31 @@ impl Process {
         true
     }
 
-    /// Lets everything inside go on until each pass waits for an answer.
+    /// Lets everything inside go on until nothing moves: then each pass waits for an answer. Checks of loops run beside the
+    /// passes, and wait for answers too.
     async fn settle(&mut self) {
+        let mut quiet = 0;
         for _ in 0..10_000 {
             while let Some((request, send)) = self.handle.next_request().now_or_never().flatten() {
-                // Whether the operator may act as an account: it may, and that is no part of what is played here.
-                if request.uri().path().ends_with("/selfsubjectreviews") {
-                    let review = r#"{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}"#;
+                // What the operator and the loop's account may do: everything, and that is no part of what is played here.
+                if let Some(review) = review(request.uri().path()) {
                     let answer = Response::builder().status(201).body(Body::from(review.as_bytes().to_vec()));
                     send.send_response(answer.expect("an answer"));
+                    quiet = 0;
                     continue;
                 }
                 let asked = read(request).await.expect("a request that can be read");
                 self.requests += 1;
+                quiet = 0;
                 self.pending.push(Pending { number: self.requests, asked, answer: None, send });
             }
             while let Some(done) = self.passes.try_join_next() {
                 let (part, key, outcome) = done.expect("a pass that does not panic");
                 self.ended(part, key, outcome);
+                quiet = 0;
             }
-            if self.pending.len() == self.passes.len() {
+            quiet += 1;
+            if quiet > QUIET && self.pending.len() >= self.passes.len() {
                 return;
             }
             tokio::task::yield_now().await;
@@ -238,6 +244,23 @@ impl Process {
     }
 }
 
+/// So many turns of the runtime bring to its next request whatever is not waiting for an answer.
+const QUIET: usize = 16;
+
+/// The answer to a question about rights.
+fn review(path: &str) -> Option<&'static str> {
+    match path.rsplit('/').next() {
+        Some("selfsubjectreviews") => {
+            Some(r#"{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}"#)
+        }
+        Some("selfsubjectaccessreviews") => Some(
+            r#"{"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "metadata": {}, "spec": {},
+                "status": {"allowed": true}}"#,
+        ),
+        _ => None,
+    }
+}
+
 fn parts(ctx: &Context) -> [Part; 4] {
     // Nothing here asks a server.
     let one = || FairLimit::new(1, Counter::default());
@@ -245,8 +268,10 @@ fn parts(ctx: &Context) -> [Part; 4] {
     let limits = AnswerLimits { sample: 1, object: 1, pods: 1 };
     let outbound = Arc::new(OutboundClient::new(web, Duration::from_secs(10), one(), limits));
     let discovery = Arc::new(Discovery::default());
+    let targets = Targets { ctx: ctx.clone(), discovery: Arc::clone(&discovery), patchable: Arc::new([]) };
     let loops = ClosedLoopController {
         ctx: ctx.clone(),
+        targets: targets.clone(),
         namespaces: Namespaces::default(),
         impersonation: Impersonation::default(),
         memory: ClosedLoopMemory::default(),
@@ -254,17 +279,11 @@ fn parts(ctx: &Context) -> [Part; 4] {
     let monitoring = MonitoringController {
         ctx: ctx.clone(),
         outbound: Arc::clone(&outbound),
-        discovery: Arc::clone(&discovery),
+        discovery,
         memory: MonitoringMemory::default(),
     };
     let decision = DecisionController { ctx: ctx.clone(), memory: DecisionMemory::default() };
-    let execution = ExecutionController {
-        ctx: ctx.clone(),
-        outbound,
-        discovery,
-        patchable: Vec::new(),
-        memory: ExecutionMemory::default(),
-    };
+    let execution = ExecutionController { ctx: ctx.clone(), outbound, targets, memory: ExecutionMemory::default() };
     let store = &ctx.store;
     [Part::of(store, loops), Part::of(store, monitoring), Part::of(store, decision), Part::of(store, execution)]
 }

@@ -24,10 +24,10 @@ const EFFECT_TIMEOUT: SignedDuration = SignedDuration::from_mins(2);
 const ACTION_TIMEOUT: SignedDuration = SignedDuration::from_hours(1);
 
 /// What the claim will contain.
-struct ClaimPlan {
+pub struct ClaimPlan {
     goal: Goal,
-    before: Option<String>,
-    after: String,
+    pub before: Option<String>,
+    pub after: String,
     was: Option<Quantities>,
     pods: Vec<ClaimedPod>,
     thing: Option<ObjectVersion>,
@@ -87,7 +87,8 @@ fn claim(context: &ExecutionContext, chosen: &Chosen, plan: ClaimPlan) -> Execut
     record(context, status)
 }
 
-fn plan(context: &ExecutionContext, chosen: &Chosen, seen: &TargetState) -> Result<ClaimPlan, NoPlan> {
+/// Computes the goal of the decision.
+pub fn plan(context: &ExecutionContext, chosen: &Chosen, seen: &TargetState) -> Result<ClaimPlan, NoPlan> {
     let soon = |goal, before, after, thing: Option<&ObjectVersion>| {
         Ok(ClaimPlan { goal, before, after, was: None, pods: Vec::new(), thing: thing.cloned(), lasts: EFFECT_TIMEOUT })
     };

@@ -14,6 +14,7 @@
 //! | `resume` | the next step of a claim |
 //! | `end` | the result of an effect, and the end of a decision |
 //! | `resize` | which pods are resized, and their progress |
+//! | `trial` | what would become of a rung, without a decision |
 //! | `undone` | whether somebody else undoes the changes of this loop |
 //! | `identity`, `texts` | names of created objects; texts of messages |
 
@@ -25,6 +26,7 @@ mod resize;
 mod resume;
 mod step;
 mod texts;
+mod trial;
 mod types;
 mod undone;
 
@@ -35,6 +37,7 @@ pub use end::after_effect;
 pub use identity::{action_name, event_id};
 pub use step::next_step;
 pub use texts::value_text;
+pub use trial::{Trial, trial};
 pub use types::{
     ActionProgress, EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, PendingResize,
     PodResize, PodResources, ResizeTarget, Sent, TargetState, TunedLoop,

@@ -80,8 +80,7 @@ pub fn proposal(subject: &ExplainedLoop) -> Option<Proposal> {
 
 /// The reason of the condition `Ready`.
 fn reason(subject: &ExplainedLoop) -> Option<LoopReason> {
-    let word = serde_json::Value::String(subject.condition("Ready")?.reason.clone());
-    serde_json::from_value(word).ok()
+    Some(LoopReason::of(&subject.condition("Ready")?.reason))
 }
 
 fn names(subject: &ExplainedLoop) -> (String, String) {
@@ -129,7 +128,7 @@ fn remedy(subject: &ExplainedLoop, reason: LoopReason) -> Option<Advice> {
 fn words(reason: LoopReason) -> Option<&'static str> {
     use LoopReason as R;
     Some(match reason {
-        R::Running | R::Paused | R::DryRun | R::Proposed | R::AwaitsApproval => return None,
+        R::Running | R::Passed | R::Paused | R::DryRun | R::Proposed | R::AwaitsApproval => return None,
         R::Served | R::Done | R::Idle | R::Watching => return None,
         R::Scaled | R::Resized | R::Patched | R::ActionSucceeded | R::Tuned | R::Sent => return None,
         R::Starting | R::NoExecutor | R::NotParsed => "Wait a moment. If nothing changes, check the operator:",

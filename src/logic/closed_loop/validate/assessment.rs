@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::chain::{self, ChainError, LoopLink};
 use super::conflict::{self, Claimant, Conflict};
+use super::preflight::Preflight;
 use super::{names, support};
 use crate::api::closed_loop::metric::Metric;
 use crate::api::closed_loop::reasons::LoopReason;
@@ -29,6 +29,9 @@ use crate::logic::conditions::{self, Health, Stamp};
 
 /// The longest name of a loop: its children carry it in a label.
 const MAX_NAME: usize = 63;
+
+/// The message before the first verdict.
+const CHECKING: &str = "checking the target and the rights";
 
 /// A loop, and the other loops and autoscalers of its namespace.
 #[derive(Clone, Copy, Debug)]
@@ -193,6 +196,8 @@ pub struct ChildStatuses<'a> {
     pub execution: Option<&'a ExecutionStatus>,
     /// Objects with the names of the children that do not belong to the loop; the message names one.
     pub not_owned: Option<&'a str>,
+    /// Whether the loop could act; none while it is not checked.
+    pub preflight: Option<&'a Preflight>,
 }
 
 /// The next status of the loop, without `tuning`, which other loops write.
@@ -206,6 +211,7 @@ pub fn status(
     let stamp = Stamp { generation, now: case.now };
     let old = &case.status.conditions;
     let mut conditions = conditions::summary(old, &health(case, assessment, hops), stamp);
+    conditions.extend(hops.preflight.and_then(|preflight| preflight.condition(old, stamp)));
     if let Some(LoopProblem::Conflict(reason, message)) = &assessment.problem {
         conditions.push(conditions::condition(old, "Conflict", "True", reason.as_str(), message, stamp));
     }
@@ -279,15 +285,23 @@ fn health(case: &AssessmentInput, assessment: &Assessment, hops: ChildStatuses) 
         )
         | None => {}
     }
+    match hops.preflight {
+        Some(Preflight::Passed) => {}
+        Some(Preflight::Failed(reason, message)) => return Health::Retrying(*reason, message.clone()),
+        Some(Preflight::Pending(Some(why))) => {
+            return Health::working(LoopReason::Starting, format!("{CHECKING}: {why}"));
+        }
+        Some(Preflight::Pending(None)) | None => return Health::working(LoopReason::Starting, CHECKING.into()),
+    }
     match monitoring.conditions.iter().find(|condition| condition.type_ == "Ready") {
         None => Health::working(LoopReason::Starting, "the loop's children are being created".into()),
         Some(ready) if ready.status == "True" => {
             Health::Good(LoopReason::Running, "watches, decides and acts".to_owned())
         }
         Some(ready) if ready.status == "Unknown" => {
-            Health::working(reason_of_condition(ready), no_sample_message(case, &ready.message))
+            Health::working(LoopReason::of(&ready.reason), no_sample_message(case, &ready.message))
         }
-        Some(ready) => Health::Retrying(reason_of_condition(ready), ready.message.clone()),
+        Some(ready) => Health::Retrying(LoopReason::of(&ready.reason), ready.message.clone()),
     }
 }
 
@@ -302,12 +316,6 @@ fn no_sample_message(case: &AssessmentInput, message: &str) -> String {
         [] => message.to_owned(),
         pushed => format!("waiting for the first sample: ganglion push {} {}", case.name, pushed.join(" ")),
     }
-}
-
-/// The reason of a condition that a hop wrote.
-fn reason_of_condition(condition: &Condition) -> LoopReason {
-    let text = serde_json::Value::String(condition.reason.clone());
-    serde_json::from_value(text).unwrap_or(LoopReason::Unknown)
 }
 
 /// Whether two statuses are equal except for the last decision and times.

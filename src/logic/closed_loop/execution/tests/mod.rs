@@ -4,3 +4,4 @@ mod crashes;
 mod goal;
 mod resize;
 mod steps;
+mod trial;

@@ -8,12 +8,14 @@ use serde_json::{Value, json};
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::closed_loop::{ClosedLoopSpec, ClosedLoopStatus};
 use crate::api::execution::{ExecutionState, ExecutionStatus};
+use crate::api::monitoring::MonitoringStatus;
 use crate::logic::closed_loop::tests::bench::{at, demo, spec};
 use crate::logic::closed_loop::validate::assessment::{
     Assessment, AssessmentInput, ChildStatuses, LoopProblem, NamespaceAccess, assess, same_edges, status,
 };
 use crate::logic::closed_loop::validate::chain::LoopLink;
 use crate::logic::closed_loop::validate::conflict::{Claimant, ClaimantKind, dimensions};
+use crate::logic::closed_loop::validate::preflight::Preflight;
 use crate::logic::closed_loop::validate::support;
 
 fn claimant(name: &str, spec: &ClosedLoopSpec) -> Claimant {
@@ -117,6 +119,7 @@ fn a_child_that_failed_shows_in_the_parent() {
         decision: Some(&decision),
         execution: Some(&execution),
         not_owned: None,
+        preflight: None,
     };
     let (_, failed) = judged(&spec, &[], hops);
     assert_eq!(words(&failed), [("Ready", "False", "Forbidden"), ("Reconciling", "True", "ProgressingWithRetry")]);
@@ -124,6 +127,41 @@ fn a_child_that_failed_shows_in_the_parent() {
     let (_, missing) = judged(&spec, &[], ChildStatuses { execution: None, ..hops });
     assert_eq!(words(&missing), [("Ready", "Unknown", "Starting"), ("Reconciling", "True", "Starting")]);
     assert!(!same_edges(&failed, &missing) && same_edges(&failed, &failed));
+}
+
+#[test]
+fn a_loop_is_not_ready_before_its_preflight_has_passed() {
+    let monitoring: MonitoringStatus =
+        serde_json::from_value(json!({"conditions": [{"type": "Ready", "status": "True", "reason": "Watching",
+            "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}))
+        .unwrap();
+    let (decision, execution) = Default::default();
+    let hops = ChildStatuses {
+        monitoring: Some(&monitoring),
+        decision: Some(&decision),
+        execution: Some(&execution),
+        not_owned: None,
+        preflight: None,
+    };
+    for mode in ["Auto", "DryRun", "Approve"] {
+        let spec = demo(json!({"mode": mode}));
+        let said = |preflight: Preflight| judged(&spec, &[], ChildStatuses { preflight: Some(&preflight), ..hops }).1;
+        let starting = [("Ready", "Unknown", "Starting"), ("Reconciling", "True", "Starting")];
+        assert_eq!(words(&judged(&spec, &[], hops).1), starting);
+        let pending = said(Preflight::Pending(Some("no answer within 10 s".into())));
+        assert_eq!(words(&pending), starting);
+        assert_eq!(pending.conditions[0].message, "checking the target and the rights: no answer within 10 s");
+        let passed = said(Preflight::Passed);
+        assert_eq!(words(&passed), [("Ready", "True", "Running"), ("Preflight", "True", "Passed")]);
+        let failed = said(Preflight::Failed(LoopReason::TargetNotFound, "there is no Deployment web".into()));
+        let expected = [
+            ("Ready", "False", "TargetNotFound"),
+            ("Reconciling", "True", "ProgressingWithRetry"),
+            ("Preflight", "False", "TargetNotFound"),
+        ];
+        assert_eq!(words(&failed), expected);
+        assert!(failed.conditions.iter().all(|one| one.message == "there is no Deployment web"), "{failed:?}");
+    }
 }
 
 #[test]

@@ -2,3 +2,4 @@
 
 mod assessment;
 mod chain;
+mod preflight;

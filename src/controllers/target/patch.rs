@@ -3,10 +3,9 @@
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
-use super::{Actor, find, no_such_kind, tests_of, thing, unknown_kind};
+use super::{Actor, Targets, find, no_such_kind, tests_of, thing, unknown_kind};
 use crate::api::closed_loop::TargetRef;
 use crate::api::closed_loop::reasons::LoopReason;
-use crate::controllers::execution::ExecutionController;
 use crate::logic::closed_loop::execution::{ObjectVersion, TargetState, value_text};
 use crate::logic::facts::holder;
 use crate::runtime::account::ObjectPath;
@@ -16,9 +15,9 @@ use crate::runtime::error::Error;
 ///
 /// # Errors
 /// It could not be read.
-pub async fn look(controller: &ExecutionController, actor: &Actor, path: &str) -> Result<TargetState, Error> {
+pub async fn look(targets: &Targets, actor: &Actor, path: &str) -> Result<TargetState, Error> {
     let target = &actor.target;
-    if !is_allowed(controller, target) {
+    if !is_allowed(targets, target) {
         let words = format!(
             "fields of kind {} are not patched: setting closedLoops.patchableKinds of the operator does not list {}",
             target.kind,
@@ -26,7 +25,7 @@ pub async fn look(controller: &ExecutionController, actor: &Actor, path: &str) -
         );
         return Ok(TargetState::Unfit(LoopReason::NotSupported, words));
     }
-    let Some(found) = find(controller, target).await? else { return Ok(unknown_kind(target)) };
+    let Some(found) = find(targets, target).await? else { return Ok(unknown_kind(target)) };
     let url = found.url(&actor.loop_key.namespace);
     let object: DynamicObject =
         actor.account.get(ObjectPath { url: &url, name: &target.name, subresource: None }).await?;
@@ -47,9 +46,9 @@ pub async fn look(controller: &ExecutionController, actor: &Actor, path: &str) -
     Ok(TargetState::Field(ObjectVersion { written_by: by, ..thing(&object.metadata) }, value))
 }
 
-fn is_allowed(controller: &ExecutionController, target: &TargetRef) -> bool {
+fn is_allowed(targets: &Targets, target: &TargetRef) -> bool {
     let name = name(target);
-    controller.patchable.contains(&name)
+    targets.patchable.contains(&name)
 }
 
 /// `apps/Deployment`; a kind of the core group is `/Service`.
@@ -68,13 +67,13 @@ fn pointer(path: &str) -> String {
 /// # Errors
 /// The field was not set, or the outcome is unknown.
 pub async fn act(
-    controller: &ExecutionController,
+    targets: &Targets,
     actor: &Actor,
     target: &ObjectVersion,
     path: &str,
     value: &Value,
 ) -> Result<Option<String>, Error> {
-    let Some(found) = find(controller, &actor.target).await? else { return Err(no_such_kind(&actor.target)) };
+    let Some(found) = find(targets, &actor.target).await? else { return Err(no_such_kind(&actor.target)) };
     let url = found.url(&actor.loop_key.namespace);
     let mut patch = tests_of(target);
     // In a list, `add` would insert an element.

@@ -5,14 +5,16 @@ use std::sync::Arc;
 use kube::Resource;
 use serde_json::json;
 
-use super::Actor;
+use super::scale::owned;
+use super::{Actor, Targets};
+use crate::api::closed_loop::TargetRef;
+use crate::api::closed_loop::action::ActionTemplate;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::execution::{Claim, Execution};
 use crate::api::marks;
 use crate::api::workload_action::{WorkloadAction, WorkloadActionSpec};
-use crate::controllers::execution::ExecutionController;
 use crate::logic::closed_loop::execution::{ActionProgress, TargetState};
-use crate::logic::facts::Key;
+use crate::logic::facts::{Key, ScaleFact};
 use crate::logic::world::Origin;
 use crate::logic::world::loops::is_owned;
 use crate::runtime::error::Error;
@@ -21,21 +23,17 @@ use crate::runtime::error::Error;
 ///
 /// # Errors
 /// It could not be read.
-pub async fn look(
-    controller: &ExecutionController,
-    actor: &Actor,
-    claim: Option<&Claim>,
-) -> Result<TargetState, Error> {
+pub async fn look(targets: &Targets, actor: &Actor, claim: Option<&Claim>) -> Result<TargetState, Error> {
     let Some(name) = claim.and_then(|claim| claim.goal.workload_action.as_ref()) else {
         return Ok(TargetState::WorkloadAction(None));
     };
     let key = Key::new(actor.loop_key.namespace.clone(), name.clone());
-    let known = controller.ctx.store.read(|world| world.action(&key).cloned());
+    let known = targets.ctx.store.read(|world| world.action(&key).cloned());
     // The watch may lag behind, so a missing action is looked up.
     let found = match known {
         Some(known) => known,
-        None => match controller.ctx.writer.get::<WorkloadAction>(&key).await? {
-            Some(found) => take_in(controller, found),
+        None => match targets.ctx.writer.get::<WorkloadAction>(&key).await? {
+            Some(found) => take_in(targets, found),
             None => return Ok(TargetState::WorkloadAction(None)),
         },
     };
@@ -44,6 +42,28 @@ pub async fn look(
         return Ok(TargetState::Unfit(LoopReason::NotOwned, words));
     }
     Ok(TargetState::WorkloadAction(Some(end(&found))))
+}
+
+/// The state of the workload before there is an action, from the cache: the account needs no right to read it.
+pub fn look_ahead(targets: &Targets, actor: &Actor, template: &ActionTemplate) -> TargetState {
+    let TargetRef { api_version, kind, name } = &actor.target;
+    let key = Key::new(actor.loop_key.namespace.clone(), name.clone());
+    let scale = targets.ctx.store.read(|world| match (api_version.as_str(), kind.as_str()) {
+        ("apps/v1", "Deployment") => Ok(world.deployment(&key).map(|found| found.scale.clone())),
+        ("apps/v1", "ReplicaSet") => Ok(world.set(&key).map(|found| found.scale.clone())),
+        _ => Err(format!(
+            "WorkloadActions are for Deployments and ReplicaSets of apps/v1, not for {kind} of {api_version}: use another \
+             action, or correct spec.target"
+        )),
+    });
+    match scale {
+        Err(words) => TargetState::Unfit(LoopReason::NotSupported, words),
+        Ok(None) => actor.not_found(),
+        Ok(Some(ScaleFact { owned_by: Some(manager), .. })) if template.move_.is_none() => {
+            owned(&actor.target, &manager)
+        }
+        Ok(Some(_)) => TargetState::WorkloadAction(None),
+    }
 }
 
 fn end(action: &WorkloadAction) -> ActionProgress {
@@ -62,7 +82,7 @@ fn end(action: &WorkloadAction) -> ActionProgress {
 /// # Errors
 /// The action was not created, one of that name exists, or the outcome is unknown.
 pub async fn act(
-    controller: &ExecutionController,
+    targets: &Targets,
     actor: &Actor,
     name: &str,
     spec: &WorkloadActionSpec,
@@ -78,12 +98,12 @@ pub async fn act(
     action.metadata.owner_references = serde_json::from_value(owner).ok();
     let url = WorkloadAction::url_path(&(), Some(namespace));
     let made = actor.account.create(&url, &action).await?;
-    take_in(controller, made);
+    take_in(targets, made);
     Ok(None)
 }
 
 /// Stores the API server's answer at once, which also requeues the action.
-fn take_in(controller: &ExecutionController, action: WorkloadAction) -> Arc<WorkloadAction> {
-    controller.ctx.store.apply(action.clone(), Origin::Own);
+fn take_in(targets: &Targets, action: WorkloadAction) -> Arc<WorkloadAction> {
+    targets.ctx.store.apply(action.clone(), Origin::Own);
     Arc::new(action)
 }

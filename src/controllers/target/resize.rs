@@ -9,13 +9,12 @@ use kube::api::{DynamicObject, ObjectList};
 use kube::core::Selector;
 use serde_json::{Value, json};
 
-use super::{Actor, find, no_such_kind, thing, unknown_kind};
+use super::{Actor, Targets, find, no_such_kind, thing, unknown_kind};
 use crate::api::closed_loop::action::Resize;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::closed_loop::source::ResourceName;
 use crate::api::execution::Quantities;
 use crate::api::scalars::Number;
-use crate::controllers::execution::ExecutionController;
 use crate::logic::closed_loop::execution::{
     ObjectVersion, PendingResize, PodResize, PodResources, ResizeTarget, TargetState,
 };
@@ -26,9 +25,9 @@ use crate::runtime::error::Error;
 ///
 /// # Errors
 /// They could not be read.
-pub async fn look(controller: &ExecutionController, actor: &Actor, resize: &Resize) -> Result<TargetState, Error> {
+pub async fn look(targets: &Targets, actor: &Actor, resize: &Resize) -> Result<TargetState, Error> {
     let target = &actor.target;
-    let Some(found) = find(controller, target).await? else { return Ok(unknown_kind(target)) };
+    let Some(found) = find(targets, target).await? else { return Ok(unknown_kind(target)) };
     let url = found.url(&actor.loop_key.namespace);
     let workload: DynamicObject =
         actor.account.get(ObjectPath { url: &url, name: &target.name, subresource: None }).await?;
@@ -39,7 +38,7 @@ pub async fn look(controller: &ExecutionController, actor: &Actor, resize: &Resi
     let target = thing(&workload.metadata);
     let pods: ObjectList<Pod> = actor.account.list(&pods_url(actor), &selector).await?;
     let sets: Vec<String> =
-        controller.ctx.store.read(|world| world.sets_of(&target.uid).map(|set| set.id.uid.clone()).collect());
+        targets.ctx.store.read(|world| world.sets_of(&target.uid).map(|set| set.id.uid.clone()).collect());
     let owned = |owner: &OwnerReference| {
         owner.controller == Some(true) && (owner.uid == target.uid || sets.contains(&owner.uid))
     };
@@ -135,14 +134,14 @@ pub async fn act(
 /// # Errors
 /// The template was not written, or the outcome is unknown.
 pub async fn act_on_template(
-    controller: &ExecutionController,
+    targets: &Targets,
     actor: &Actor,
     target: &ObjectVersion,
     index: usize,
     container: &str,
     change: (ResourceName, &Quantities, &Quantities),
 ) -> Result<Option<String>, Error> {
-    let Some(found) = find(controller, &actor.target).await? else { return Err(no_such_kind(&actor.target)) };
+    let Some(found) = find(targets, &actor.target).await? else { return Err(no_such_kind(&actor.target)) };
     let url = found.url(&actor.loop_key.namespace);
     let path = ObjectPath { url: &url, name: &actor.target.name, subresource: None };
     let at = format!("/spec/template/spec/containers/{index}");

@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::Actor;
+use super::ExecutionController;
 use crate::api::closed_loop::action::Webhook;
 use crate::api::decision::DecisionStatus;
 use crate::clients;
-use crate::controllers::execution::ExecutionController;
 use crate::controllers::outbound::Outgoing;
+use crate::controllers::target::Actor;
 use crate::logic::closed_loop::execution::EffectResult;
 use crate::logic::closed_loop::rung;
 
@@ -18,12 +18,17 @@ const TYPE: &str = "dev.ganglion.closedloop.decision";
 const MEDIA: &str = "application/cloudevents+json; charset=utf-8";
 
 /// Sends the event with Secrets of the loop's namespace. Without an answer it is unknown whether the event arrived.
-pub async fn act(controller: &ExecutionController, actor: &Actor, id: &str, webhook: &Webhook) -> EffectResult {
+pub async fn act(
+    controller: &ExecutionController,
+    (actor, decision): (&Actor, &DecisionStatus),
+    id: &str,
+    webhook: &Webhook,
+) -> EffectResult {
     let outbound = &controller.outbound;
     let _permit = outbound.requests.take(&actor.account.namespace, 1).await;
     let (auth, ca, within) = (webhook.auth.as_ref(), webhook.ca.as_ref(), outbound.request_timeout);
     let request = Outgoing { url: &webhook.url, auth, ca, within };
-    let body = event(actor, id).to_string().into_bytes();
+    let body = event(actor, decision, id).to_string().into_bytes();
     let answer = match outbound.post(&actor.account, request, MEDIA, body).await {
         Ok(answer) => answer,
         Err(words) => return EffectResult::Refused(format!("it was not sent: {words}")),
@@ -50,9 +55,9 @@ pub async fn act(controller: &ExecutionController, actor: &Actor, id: &str, webh
     }
 }
 
-fn event(actor: &Actor, id: &str) -> Value {
+fn event(actor: &Actor, decision: &DecisionStatus, id: &str) -> Value {
     let key = &actor.loop_key;
-    let DecisionStatus { chosen, history, message, tag, .. } = &*actor.decision;
+    let DecisionStatus { chosen, history, message, tag, .. } = decision;
     let entry = history.last().filter(|entry| chosen.as_ref().is_some_and(|chosen| chosen.seq == entry.seq));
     json!({
         "specversion": "1.0",

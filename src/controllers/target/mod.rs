@@ -1,5 +1,7 @@
 //! The target of a loop: read and changed as the loop's account, so that a loop can do no more than its account may.
 //!
+//! Execution acts here, and the preflight of the closed-loop controller looks.
+//!
 //! Owns only the translation of requests and answers. Tuning another loop is the exception: the operator itself writes it, since
 //! that loop's `tunable` authorizes the writer.
 
@@ -8,7 +10,6 @@ mod patch;
 mod resize;
 mod scale;
 mod tune;
-pub mod webhook;
 
 use std::sync::Arc;
 
@@ -16,19 +17,17 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::{Value, json};
 
-use super::{ExecutionController, Owned};
 use crate::api::closed_loop::TargetRef;
 use crate::api::closed_loop::action::Rung;
 use crate::api::closed_loop::reasons::LoopReason;
-use crate::api::decision::DecisionStatus;
 use crate::api::execution::Claim;
 use crate::api::marks;
 use crate::logic::closed_loop::execution::{EffectResult, ExecutionEffect, ObjectVersion, TargetState};
 use crate::logic::closed_loop::validate::names::DEFAULT_ACCOUNT;
 use crate::logic::facts::Key;
-use crate::logic::world::Fact;
 use crate::runtime::account::Account;
-use crate::runtime::discovery::DiscoveredKind;
+use crate::runtime::context::Context;
+use crate::runtime::discovery::{DiscoveredKind, Discovery};
 use crate::runtime::error::Error;
 
 /// How long a right must be missing before it is reported: an API server that has just started answers before it has loaded
@@ -38,41 +37,59 @@ const DOUBT: SignedDuration = SignedDuration::from_secs(5);
 /// After this time a missing right counts as newly missing.
 const BELIEF: SignedDuration = SignedDuration::from_mins(10);
 
-/// The acting loop and its target.
+/// What reading and changing targets needs. Cheap to clone.
+#[derive(Clone)]
+pub struct Targets {
+    pub ctx: Context,
+    pub discovery: Arc<Discovery>,
+    /// The kinds whose fields may be changed, as `group/Kind`.
+    pub patchable: Arc<[String]>,
+}
+
+/// A loop and its target.
 #[derive(Clone)]
 pub struct Actor {
     /// The loop's key.
-    loop_key: Key,
-    /// uid of its Execution.
+    pub loop_key: Key,
+    /// uid of its Execution, which owns the WorkloadActions that it creates.
     uid: String,
-    target: TargetRef,
-    account: Account,
-    /// The decided rung.
-    decision: Arc<DecisionStatus>,
+    pub target: TargetRef,
+    pub account: Account,
     /// Since when a right is missing.
     pub doubt: Option<Timestamp>,
 }
 
 impl Actor {
-    pub fn of(controller: &ExecutionController, owned: &Owned, doubt: Option<Timestamp>) -> Self {
-        let spec = &owned.execution.spec;
-        let name = spec.service_account_name.clone().unwrap_or_else(|| DEFAULT_ACCOUNT.to_owned());
-        let id = owned.execution.id();
+    /// The loop of this name, as an Execution or the loop's spec describes it.
+    pub fn of(targets: &Targets, loop_key: &Key, target: &TargetRef, account: Option<&str>) -> Self {
         let account = Account {
-            writer: controller.ctx.writer.clone(),
-            namespace: id.key.namespace.clone(),
-            name,
+            writer: targets.ctx.writer.clone(),
+            namespace: loop_key.namespace.clone(),
+            name: account.unwrap_or(DEFAULT_ACCOUNT).to_owned(),
             manager: marks::EXECUTION_MANAGER,
         };
-        let decision = Arc::new(owned.decision_status().cloned().unwrap_or_default());
-        Self { loop_key: id.key, uid: id.uid, target: spec.target.clone(), account, decision, doubt }
+        Self { loop_key: loop_key.clone(), uid: String::new(), target: target.clone(), account, doubt: None }
+    }
+
+    /// The same for its Execution.
+    pub fn executing(self, uid: String, doubt: Option<Timestamp>) -> Self {
+        Self { uid, doubt, ..self }
+    }
+
+    /// The state of a target that does not exist.
+    fn not_found(&self) -> TargetState {
+        let TargetRef { kind, name, .. } = &self.target;
+        let namespace = &self.loop_key.namespace;
+        TargetState::NotFound(format!(
+            "there is no {kind} {name} in namespace {namespace}: create it, or correct spec.target"
+        ))
     }
 
     /// The message for a missing right.
     ///
     /// # Errors
     /// The right has not been missing for long enough.
-    fn forbidden(&mut self, now: Timestamp, refused: &str) -> Result<String, Error> {
+    pub fn forbidden(&mut self, now: Timestamp, refused: &str) -> Result<String, Error> {
         let since = self.doubt.filter(|since| now.duration_since(*since) < BELIEF).unwrap_or(now);
         self.doubt = Some(since);
         if now.duration_since(since) < DOUBT {
@@ -83,8 +100,8 @@ impl Actor {
 }
 
 /// Discovers the target's kind; none if the API server does not know it.
-async fn find(controller: &ExecutionController, target: &TargetRef) -> Result<Option<DiscoveredKind>, Error> {
-    controller.discovery.find(&controller.ctx, &target.api_version, &target.kind).await
+pub async fn find(targets: &Targets, target: &TargetRef) -> Result<Option<DiscoveredKind>, Error> {
+    targets.discovery.find(&targets.ctx, &target.api_version, &target.kind).await
 }
 
 /// The state of a target of an unknown kind.
@@ -98,7 +115,18 @@ fn no_such_kind(target: &TargetRef) -> Error {
 }
 
 fn unknown_words(target: &TargetRef) -> String {
-    format!("the API server does not know kind {} in {}", target.kind, target.api_version)
+    format!("the API server does not know kind {} in {}: correct spec.target", target.kind, target.api_version)
+}
+
+/// Looks whether the rung could begin now.
+///
+/// # Errors
+/// The target could not be read now.
+pub async fn look_ahead(targets: &Targets, actor: &mut Actor, rung: &Rung) -> Result<TargetState, Error> {
+    match &rung.workload_action {
+        Some(template) => Ok(action::look_ahead(targets, actor, template)),
+        None => look(targets, actor, rung, None).await,
+    }
 }
 
 /// Reads the state of the target that the rung needs. `claim`: the recorded intent, if any.
@@ -106,21 +134,21 @@ fn unknown_words(target: &TargetRef) -> String {
 /// # Errors
 /// The target could not be read now.
 pub async fn look(
-    controller: &ExecutionController,
+    targets: &Targets,
     actor: &mut Actor,
     rung: &Rung,
     claim: Option<&Claim>,
 ) -> Result<TargetState, Error> {
     let looked = if rung.scale.is_some() {
-        scale::look(controller, actor, claim).await
+        scale::look(targets, actor, claim).await
     } else if rung.tune.is_some() {
-        tune::look(controller, actor).await
+        tune::look(targets, actor).await
     } else if rung.workload_action.is_some() {
-        action::look(controller, actor, claim).await
+        action::look(targets, actor, claim).await
     } else if let Some(resize) = &rung.resize {
-        resize::look(controller, actor, resize).await
+        resize::look(targets, actor, resize).await
     } else if let Some(field) = &rung.patch {
-        patch::look(controller, actor, &field.path).await
+        patch::look(targets, actor, &field.path).await
     } else if rung.webhook.is_some() {
         Ok(TargetState::Nothing)
     } else {
@@ -132,11 +160,8 @@ pub async fn look(
     match looked {
         // A successful read says nothing about the right to change the target, so `missing` stays.
         Ok(seen) => Ok(seen),
-        Err(Error::Forbidden(refused)) => actor.forbidden(controller.ctx.now(), &refused).map(TargetState::Forbidden),
-        Err(Error::Gone(_)) => {
-            let TargetRef { kind, name, .. } = &actor.target;
-            Ok(TargetState::NotFound(format!("there is no {kind} {name} in namespace {}", actor.loop_key.namespace)))
-        }
+        Err(Error::Forbidden(refused)) => actor.forbidden(targets.ctx.now(), &refused).map(TargetState::Forbidden),
+        Err(Error::Gone(_)) => Ok(actor.not_found()),
         Err(error) => Err(error),
     }
 }
@@ -161,32 +186,26 @@ fn tests_of(thing: &ObjectVersion) -> Vec<Value> {
 ///
 /// # Errors
 /// A right is missing, not yet for long enough to be reported.
-pub async fn act(
-    controller: &ExecutionController,
-    actor: &mut Actor,
-    effect: &ExecutionEffect,
-) -> Result<EffectResult, Error> {
-    let writer = &controller.ctx.writer;
+pub async fn act(targets: &Targets, actor: &mut Actor, effect: &ExecutionEffect) -> Result<EffectResult, Error> {
+    let writer = &targets.ctx.writer;
     let done = match effect {
         ExecutionEffect::Scale { target, replicas } => {
-            writer.counted("ScaleTarget", scale::act(controller, actor, target, *replicas)).await
+            writer.counted("ScaleTarget", scale::act(targets, actor, target, *replicas)).await
         }
-        ExecutionEffect::Tune { uid, tuning } => {
-            writer.counted("Tune", tune::act(controller, actor, uid, tuning)).await
-        }
+        ExecutionEffect::Tune { uid, tuning } => writer.counted("Tune", tune::act(targets, actor, uid, tuning)).await,
         ExecutionEffect::Create { name, spec } => {
-            writer.counted("MakeAction", action::act(controller, actor, name, spec)).await
+            writer.counted("MakeAction", action::act(targets, actor, name, spec)).await
         }
         ExecutionEffect::Resize { pods, container, resource } => {
             writer.counted("ResizePods", resize::act(actor, pods, container, *resource)).await
         }
         ExecutionEffect::Template { target, index, container, resource, from, to } => {
             let change = (*resource, from, to);
-            let done = resize::act_on_template(controller, actor, target, *index, container, change);
+            let done = resize::act_on_template(targets, actor, target, *index, container, change);
             writer.counted("ResizeTemplate", done).await
         }
         ExecutionEffect::Patch { target, path, value } => {
-            writer.counted("PatchField", patch::act(controller, actor, target, path, value)).await
+            writer.counted("PatchField", patch::act(targets, actor, target, path, value)).await
         }
         // Webhooks are sent in tasks of their own, not here.
         ExecutionEffect::Send { .. } => return Ok(EffectResult::Unclear("it was not sent".to_owned())),
@@ -195,7 +214,7 @@ pub async fn act(
         Ok(there) => EffectResult::Done(there),
         Err(Error::NotLeader) => return Err(Error::NotLeader),
         Err(Error::Forbidden(refused)) => {
-            return actor.forbidden(controller.ctx.now(), &refused).map(EffectResult::Forbidden);
+            return actor.forbidden(targets.ctx.now(), &refused).map(EffectResult::Forbidden);
         }
         Err(Error::Denied(message)) => EffectResult::Refused(message),
         Err(Error::Conflict(_) | Error::Exists(_)) => EffectResult::Conflict,

@@ -4,12 +4,11 @@ use jiff::SignedDuration;
 use kube::ResourceExt;
 use serde_json::json;
 
-use super::Actor;
+use super::{Actor, Targets};
 use crate::api::closed_loop::ClosedLoop;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::closed_loop::tunable::Tuning;
 use crate::api::marks;
-use crate::controllers::execution::ExecutionController;
 use crate::logic::closed_loop::execution::{TargetState, TunedLoop};
 use crate::logic::closed_loop::tuning::effective_policy;
 use crate::logic::facts::{Identity, Key};
@@ -20,13 +19,13 @@ use crate::runtime::error::Error;
 ///
 /// # Errors
 /// It could not be read.
-pub async fn look(controller: &ExecutionController, actor: &Actor) -> Result<TargetState, Error> {
+pub async fn look(targets: &Targets, actor: &Actor) -> Result<TargetState, Error> {
     let other = {
-        let api = controller.ctx.writer.api::<ClosedLoop>(&actor.loop_key.namespace);
-        controller.ctx.writer.call(api.get(&actor.target.name)).await?
+        let api = targets.ctx.writer.api::<ClosedLoop>(&actor.loop_key.namespace);
+        targets.ctx.writer.call(api.get(&actor.target.name)).await?
     };
     let status = other.status.clone().unwrap_or_default();
-    let now = controller.ctx.now();
+    let now = targets.ctx.now();
     let held = effective_policy::effective(&other.spec, &status.tuning, status.effective.as_ref(), now);
     let policy = match held {
         Ok(policy) => policy,
@@ -58,27 +57,22 @@ fn ttl(tuned: &ClosedLoop) -> SignedDuration {
 ///
 /// # Errors
 /// The entry was not written, or the outcome is unknown.
-pub async fn act(
-    controller: &ExecutionController,
-    actor: &Actor,
-    uid: &str,
-    tuning: &Tuning,
-) -> Result<Option<String>, Error> {
+pub async fn act(targets: &Targets, actor: &Actor, uid: &str, tuning: &Tuning) -> Result<Option<String>, Error> {
     let key = Key::new(actor.loop_key.namespace.clone(), actor.target.name.clone());
     let manager = format!("{}/{}", marks::EXECUTION_MANAGER, actor.loop_key.name);
-    make_room(controller, &key, uid, &manager).await?;
+    make_room(targets, &key, uid, &manager).await?;
     let id = Identity { key, uid: uid.to_owned(), version: String::new() };
     let status = json!({"tuning": [tuning]});
-    let tuned = controller.ctx.writer.apply_status::<ClosedLoop>(&manager, &id, &status).await?;
-    controller.ctx.store.apply(tuned, Origin::Own);
+    let tuned = targets.ctx.writer.apply_status::<ClosedLoop>(&manager, &id, &status).await?;
+    targets.ctx.store.apply(tuned, Origin::Own);
     Ok(None)
 }
 
 /// Removes the entries that have expired or whose loop does not exist any more. Nobody else removes them: each belongs to the
 /// field manager of its loop.
-async fn make_room(controller: &ExecutionController, key: &Key, uid: &str, manager: &str) -> Result<(), Error> {
-    let now = controller.ctx.now();
-    let found = controller.ctx.store.read(|world| {
+async fn make_room(targets: &Targets, key: &Key, uid: &str, manager: &str) -> Result<(), Error> {
+    let now = targets.ctx.now();
+    let found = targets.ctx.store.read(|world| {
         let tuned = world.table::<ClosedLoop>().get(key)?;
         let tuning = tuned.status.as_ref()?.tuning.as_slice();
         let exists = |by: &str| world.table::<ClosedLoop>().get(&Key::new(&*key.namespace, by)).is_some();
@@ -88,7 +82,7 @@ async fn make_room(controller: &ExecutionController, key: &Key, uid: &str, manag
     let test = |path: &str, value: &str| json!({"op": "test", "path": path, "value": value});
     let mut patch = vec![test("/metadata/uid", uid), test("/metadata/resourceVersion", &version)];
     patch.extend(places.iter().rev().map(|place| json!({"op": "remove", "path": format!("/status/tuning/{place}")})));
-    let tuned = controller.ctx.writer.patch_status::<ClosedLoop>(manager, key, &patch).await?;
-    controller.ctx.store.apply(tuned, Origin::Own);
+    let tuned = targets.ctx.writer.patch_status::<ClosedLoop>(manager, key, &patch).await?;
+    targets.ctx.store.apply(tuned, Origin::Own);
     Ok(())
 }

@@ -4,11 +4,10 @@ use k8s_openapi::api::autoscaling::v1::Scale;
 use kube::api::DynamicObject;
 use serde_json::json;
 
-use super::{Actor, find, no_such_kind, thing, unknown_kind};
+use super::{Actor, Targets, find, no_such_kind, thing, unknown_kind};
 use crate::api::closed_loop::TargetRef;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::execution::Claim;
-use crate::controllers::execution::ExecutionController;
 use crate::logic::closed_loop::execution::{ObjectVersion, TargetState};
 use crate::logic::facts::{DeploymentFact, Key, holder, replicas_owner};
 use crate::logic::world::Origin;
@@ -22,13 +21,9 @@ const READS: usize = 5;
 ///
 /// # Errors
 /// They could not be read.
-pub async fn look(
-    controller: &ExecutionController,
-    actor: &Actor,
-    claim: Option<&Claim>,
-) -> Result<TargetState, Error> {
+pub async fn look(targets: &Targets, actor: &Actor, claim: Option<&Claim>) -> Result<TargetState, Error> {
     let target = &actor.target;
-    if let Some(known) = known(controller, actor).filter(|_| claim.is_none()) {
+    if let Some(known) = known(targets, actor).filter(|_| claim.is_none()) {
         let (id, scale) = (known.id, known.scale);
         return Ok(match &scale.owned_by {
             Some(manager) => owned(target, manager),
@@ -43,9 +38,12 @@ pub async fn look(
             ),
         });
     }
-    let Some(found) = find(controller, target).await? else { return Ok(unknown_kind(target)) };
+    let Some(found) = find(targets, target).await? else { return Ok(unknown_kind(target)) };
     if !found.has_scale {
-        return Ok(TargetState::Unfit(LoopReason::NotScalable, format!("{} has no scale subresource", target.kind)));
+        return Ok(TargetState::Unfit(
+            LoopReason::NotScalable,
+            format!("{} has no scale subresource: use another action, or correct spec.target", target.kind),
+        ));
     }
     let url = found.url(&actor.loop_key.namespace);
     let whole = ObjectPath { url: &url, name: &target.name, subresource: None };
@@ -69,14 +67,14 @@ pub async fn look(
 }
 
 /// The target from the cache; only Deployments are cached with all fields that are needed.
-fn known(controller: &ExecutionController, actor: &Actor) -> Option<DeploymentFact> {
+fn known(targets: &Targets, actor: &Actor) -> Option<DeploymentFact> {
     let TargetRef { api_version, kind, name, .. } = &actor.target;
     let key = Key::new(actor.loop_key.namespace.clone(), name.clone());
     let is_deployment = api_version == "apps/v1" && kind == "Deployment";
-    controller.ctx.store.read(|world| world.deployment(&key).filter(|_| is_deployment).cloned())
+    targets.ctx.store.read(|world| world.deployment(&key).filter(|_| is_deployment).cloned())
 }
 
-fn owned(target: &TargetRef, manager: &str) -> TargetState {
+pub fn owned(target: &TargetRef, manager: &str) -> TargetState {
     let TargetRef { kind, name, .. } = target;
     let words = format!(
         "spec.replicas of {kind} {name} belongs to {manager}: leave it out of the manifest that {manager} applies"
@@ -95,13 +93,13 @@ fn replicas(object: &DynamicObject) -> i32 {
 /// # Errors
 /// The replicas were not set, or the outcome is unknown.
 pub async fn act(
-    controller: &ExecutionController,
+    targets: &Targets,
     actor: &Actor,
     thing: &ObjectVersion,
     replicas: i32,
 ) -> Result<Option<String>, Error> {
     let target = &actor.target;
-    let Some(found) = find(controller, target).await? else { return Err(no_such_kind(target)) };
+    let Some(found) = find(targets, target).await? else { return Err(no_such_kind(target)) };
     let url = found.url(&actor.loop_key.namespace);
     let path = ObjectPath { url: &url, name: &target.name, subresource: Some("scale") };
     let body = json!({
@@ -109,13 +107,13 @@ pub async fn act(
         "spec": {"replicas": replicas},
     });
     let scale: Scale = actor.account.merge(path, &body).await?;
-    take_in(controller, actor, thing, &scale);
+    take_in(targets, actor, thing, &scale);
     Ok(scale.spec.and_then(|spec| spec.replicas).map(|replicas| replicas.to_string()))
 }
 
 /// Stores the answer at once: the target may be read again before the watch reports the change.
-fn take_in(controller: &ExecutionController, actor: &Actor, thing: &ObjectVersion, scale: &Scale) {
-    let Some(mut known) = known(controller, actor).filter(|known| known.id.uid == thing.uid) else { return };
+fn take_in(targets: &Targets, actor: &Actor, thing: &ObjectVersion, scale: &Scale) {
+    let Some(mut known) = known(targets, actor).filter(|known| known.id.uid == thing.uid) else { return };
     let Some(version) = scale.metadata.resource_version.clone() else { return };
     let replicas = scale.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0);
     // The write tested the resourceVersion, so nobody else changed the target in between.
@@ -123,5 +121,5 @@ fn take_in(controller: &ExecutionController, actor: &Actor, thing: &ObjectVersio
     known.id.version = version;
     known.scale.replicas = replicas;
     known.scale.written_by = None;
-    controller.ctx.store.apply(known, Origin::Own);
+    targets.ctx.store.apply(known, Origin::Own);
 }

@@ -1,0 +1,119 @@
+//! Before there is anything to do, a loop says whether it could: its target, and the rights of its account.
+
+use anyhow::{Context, Result, ensure};
+use ganglion::api::closed_loop::ClosedLoop;
+use serde_json::{Value, json};
+use testkit::world::loops::{
+    SCALES, account, condition, demo, grant_more, loop_story, make, on, ready, until, with_loops,
+};
+use testkit::world::workload::Workload;
+use testkit::world::{World, stories};
+
+/// Waits until the preflight has passed. The loop then waits for its first sample.
+async fn passes(world: &World) -> Result<()> {
+    ready(world, "web", "Unknown", "NoSample").await?;
+    let found = world.api::<ClosedLoop>().get("web").await?.status.unwrap_or_default();
+    let preflight = condition(&found.conditions, "Preflight").context("no condition Preflight")?;
+    ensure!((preflight.status.as_str(), preflight.reason.as_str()) == ("True", "Passed"), "{preflight:?}");
+    Ok(())
+}
+
+/// Waits until the preflight has failed for this reason, as Ready and the table say too.
+async fn fails(world: &World, reason: &str, words: &[&str]) -> Result<()> {
+    let what = format!("Ready and Preflight to be {reason}: {words:?}");
+    until::<ClosedLoop, _>(world, "web", &what, |one| {
+        let conditions = one.status?.conditions;
+        let says = |kind| {
+            let one = condition(&conditions, kind)?;
+            let all = words.iter().all(|word| one.message.contains(word));
+            (one.status == "False" && one.reason == reason && all).then_some(())
+        };
+        says("Ready").and(says("Preflight"))
+    })
+    .await?;
+    let table = world.kubectl(&["get", "loop", "-o", "wide"], None).await?;
+    ensure!(words.iter().chain([&reason]).all(|word| table.contains(word)), "{reason} {words:?} is not in\n{table}");
+    Ok(())
+}
+
+fn in_mode(mode: &str) -> Value {
+    let mut spec = demo();
+    spec["mode"] = json!(mode);
+    spec
+}
+
+#[test]
+fn a_target_that_is_missing_is_named_in_each_mode_until_it_exists() {
+    let cases = ["Auto", "DryRun", "Approve"].map(|mode| (format!("preflight-target-{}", mode.to_lowercase()), mode));
+    stories(cases.into(), async |world, mode| {
+        let story = async || {
+            account(world, SCALES).await?;
+            make(world, "web", in_mode(mode)).await?;
+            let words = ["rung 1 on Low cpu", "there is no Deployment web", "create it, or correct spec.target"];
+            fails(world, "TargetNotFound", &words).await?;
+            Workload::deployment("web", 1).create(world).await?;
+            passes(world).await
+        };
+        match story().await {
+            Ok(()) => Ok(()),
+            Err(error) => Err(with_loops(world, error).await),
+        }
+    });
+}
+
+#[test]
+fn a_right_that_is_missing_is_named_until_it_is_granted() {
+    loop_story("preflight-right", async |world| {
+        Workload::deployment("web", 1).create(world).await?;
+        account(world, &SCALES[..1]).await?;
+        make(world, "web", in_mode("DryRun")).await?;
+        let words =
+            ["grant service account web-loop", "cannot patch resource \"deployments/scale\" in API group \"apps\""];
+        fails(world, "Forbidden", &words).await?;
+        let message = ready(world, "web", "False", "Forbidden").await?;
+        ensure!(!message.contains("cannot get"), "it may: {message}");
+        grant_more(world, "scales", &SCALES[1..]).await?;
+        passes(world).await
+    });
+}
+
+#[test]
+fn replicas_of_somebody_else_are_found_before_the_first_decision() {
+    loop_story("preflight-owner", async |world| {
+        account(world, SCALES).await?;
+        let labels = json!({"app": "web"});
+        let web = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+            "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": {
+                "metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "none"}]},
+            }},
+        });
+        let apply = ["apply", "--server-side", "--field-manager=flux", "-f", "-"];
+        world.kubectl(&apply, Some(&web.to_string())).await?;
+        make(world, "web", in_mode("Approve")).await?;
+        fails(world, "ReplicasOwnedElsewhere", &["spec.replicas of Deployment web belongs to flux"]).await?;
+        let mut left_out = web;
+        left_out["spec"].as_object_mut().context("a spec")?.remove("replicas");
+        world.kubectl(&apply, Some(&left_out.to_string())).await?;
+        passes(world).await
+    });
+}
+
+#[test]
+fn a_kind_that_cannot_be_scaled_and_a_container_that_is_not_there_are_found() {
+    loop_story("preflight-unfit", async |world| {
+        let resizes = [("apps", "deployments", "get"), ("", "pods", "list"), ("", "pods/resize", "patch")];
+        account(world, &resizes).await?;
+        let mut spec = demo();
+        spec["target"]["kind"] = json!("DaemonSet");
+        make(world, "web", spec).await?;
+        fails(world, "NotScalable", &["DaemonSet has no scale subresource"]).await?;
+
+        Workload::deployment("web", 1).create(world).await?;
+        let resize = |container: &str| json!([{"resize": {"container": container, "resource": "cpu", "factor": "2", "max": "1", "what": "Requests"}}]);
+        let mut spec = on("Low", resize("other"));
+        spec["policy"] = Value::Null;
+        world.patch_loop("web", json!({"spec": spec})).await?;
+        fails(world, "NotScalable", &["Deployment/web has no pod that runs a container other"]).await
+    });
+}
