@@ -104,7 +104,8 @@ fn every_kind_with_a_status_has_a_script() {
     let kinds = crds.iter().filter(|crd| crd.spec.versions.iter().any(|version| version.subresources.is_some()));
     let mut kinds: Vec<&str> = kinds.map(|crd| crd.spec.names.kind.as_str()).collect();
     let mut known = KINDS.to_vec();
-    (kinds.sort_unstable(), known.sort_unstable());
+    kinds.sort_unstable();
+    known.sort_unstable();
     assert_eq!(kinds, known);
     assert_eq!(scripts().len(), KINDS.len());
 }
