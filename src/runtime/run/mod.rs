@@ -53,7 +53,14 @@ pub struct Run {
 
 /// Runs a controller until `stop` is cancelled and its last pass has ended. Dropping the future aborts the passes.
 pub async fn run<C: Controller>(controller: Arc<C>, queue: Arc<Queue>, run: Run) {
-    let mut worker = Worker { queue, run, passes: JoinSet::new(), keys: HashMap::new(), backoff: Backoff::default() };
+    let mut worker = Worker {
+        queue,
+        run,
+        passes: JoinSet::new(),
+        keys: HashMap::new(),
+        backoff: Backoff::default(),
+        terminal: Backoff::default(),
+    };
     let stop = worker.run.stop.clone();
     loop {
         let free = worker.passes.len() < worker.run.concurrency;
@@ -76,6 +83,8 @@ struct Worker {
     /// Which object each pass is for.
     keys: HashMap<Id, Key>,
     backoff: Backoff<Key>,
+    /// Counts terminal errors alone: a 403 right after many failed connections would otherwise wait a minute at once.
+    terminal: Backoff<Key>,
 }
 
 impl Worker {
@@ -118,13 +127,15 @@ impl Worker {
         match result {
             Ok(requeue) => {
                 self.backoff.forget(key);
+                self.terminal.forget(key);
                 match requeue {
                     Action::AwaitChange => None,
                     Action::RequeueAfter(delay) => Some(delay),
                 }
             }
             Err(error) => {
-                let backoff = self.backoff.failed(key.clone(), fastrand::f64());
+                let counts = if error.class() == Class::Terminal { &mut self.terminal } else { &mut self.backoff };
+                let backoff = counts.failed(key.clone(), fastrand::f64());
                 let delay = delay_after(error.class(), backoff);
                 match error.class() {
                     Class::Terminal => {
@@ -152,7 +163,7 @@ const TERMINAL: Duration = Duration::from_secs(60);
 /// has just started answers 403 until it has loaded the roles, for about that long.
 const TERMINAL_FACTOR: u32 = 50;
 
-/// How long to wait after an error of this class; `backoff` is the object's backoff.
+/// How long to wait after an error of this class; `backoff` is the object's backoff for such errors.
 #[must_use]
 pub fn delay_after(class: Class, backoff: Duration) -> Duration {
     match class {

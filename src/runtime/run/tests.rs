@@ -111,6 +111,18 @@ async fn after_a_terminal_error_the_delay_grows_to_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn failures_that_pass_do_not_lengthen_the_delay_after_a_terminal_error() {
+    let retry = |count| if count < 8 { Err(Error::Conflict(String::new())) } else { Err(Error::Broken) };
+    let running = start(1, 0, retry);
+    running.wake(&["a"]);
+    after(4.0).await;
+    let before = running.passes();
+    assert!(before >= 8, "{before}");
+    after(4.0).await;
+    assert!(running.passes() > before, "the first delays are about a second");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_pass_that_panics_costs_nobody_else_anything() {
     let running = start(2, 0, |count| if count == 1 { panic!("on purpose") } else { Ok(Action::AwaitChange) });
     running.wake(&["a"]);
