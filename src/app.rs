@@ -2,6 +2,7 @@
 //!
 //! The only place that sees every room. Decides nothing about workloads.
 
+pub mod check;
 mod outbound;
 
 use std::net::SocketAddr;
@@ -26,7 +27,7 @@ use crate::clients::web::Web;
 use crate::controllers::closed_loop::{ClosedLoopController, ClosedLoopMemory};
 use crate::controllers::decision::{DecisionController, DecisionMemory};
 use crate::controllers::execution::{ExecutionController, ExecutionMemory};
-use crate::controllers::monitoring::{MonitoringController, MonitoringMemory};
+use crate::controllers::monitoring::{MonitoringController, MonitoringMemory, Sources};
 use crate::controllers::target::Targets;
 use crate::controllers::workload_action::{self, WorkloadActionController};
 use crate::http::{self, Served};
@@ -243,14 +244,14 @@ impl Term<'_> {
             namespaces,
             targets: targets(&ctx),
             impersonation: Impersonation::default(),
+            outbound: Arc::clone(&outbound),
             memory: ClosedLoopMemory::default(),
             ctx,
         });
         self.start(loops, |ctx| MonitoringController {
-            ctx,
-            outbound: Arc::clone(&outbound),
-            discovery: Arc::clone(&discovery),
+            sources: Sources { ctx: ctx.clone(), outbound: Arc::clone(&outbound), discovery: Arc::clone(&discovery) },
             memory: MonitoringMemory::default(),
+            ctx,
         });
         self.start(loops, |ctx| DecisionController { ctx, memory: DecisionMemory::default() });
         self.start(loops, |ctx| ExecutionController {

@@ -1,6 +1,7 @@
 //! The command line: the subcommands of `ganglion` and their options. Commands that talk to a cluster have a file below.
 
 pub mod approve;
+pub mod check;
 mod cluster;
 pub mod explain;
 mod objects;
@@ -35,6 +36,8 @@ pub enum Command {
     Push(push::PushArgs),
     /// Explains what a loop did and why.
     Explain(explain::ExplainArgs),
+    /// Checks loops before they are applied: whether they would work, and what they would do now.
+    Check(check::CheckArgs),
     /// Shows the proposal of a loop with `mode: Approve`, or approves it.
     Approve(approve::ApproveArgs),
 }
@@ -95,6 +98,8 @@ pub enum Error {
     Object(#[from] objects::Error),
     #[error(transparent)]
     Approve(#[from] approve::Error),
+    #[error(transparent)]
+    Check(#[from] check::Error),
     #[error("{path} cannot be written or read")]
     File {
         path: PathBuf,

@@ -37,6 +37,7 @@ pub fn rules(config: &Config, settings: &Settings) -> Result<address::Rules, Err
         allowed_networks: parsed("allowedNetworks", &outbound.allowed_networks)?,
         allowed_hosts: parsed("allowedHosts", &outbound.allowed_hosts)?,
         only_allowed: outbound.only_allowed,
+        show_causes: false,
         api_server,
     })
 }

@@ -31,6 +31,8 @@ pub struct Rules {
     pub allowed_hosts: Vec<HostPattern>,
     /// Refuses everything that is not allowed.
     pub only_allowed: bool,
+    /// Errors say why there is no connection for every host, not only for those on a list.
+    pub show_causes: bool,
     /// Host and port of the API server, which are refused whatever is allowed; none if they are not refused.
     pub api_server: Option<(String, u16)>,
 }
@@ -85,9 +87,12 @@ impl Rules {
         self.denied_hosts.iter().any(|pattern| pattern.matches(host))
     }
 
-    /// Whether this host, a name or an address, is on a list of what is allowed.
+    /// Whether errors say why there is no connection to this host, a name or an address: it is on a list of what is allowed.
     #[must_use]
-    pub fn lists(&self, host: &str) -> bool {
+    pub fn shows_cause(&self, host: &str) -> bool {
+        if self.show_causes {
+            return true;
+        }
         match literal(host) {
             Some(address) => any(&self.allowed_networks, address),
             None => self.is_allowed_host(host),

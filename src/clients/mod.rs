@@ -79,6 +79,26 @@ impl Error {
         matches!(self, Self::Status(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN))
     }
 
+    /// Whether the same request may succeed later, or from another place.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Unresolved(_)
+            | Self::Unreachable(_)
+            | Self::Timeout(_)
+            | Self::Broken(_)
+            | Self::NoAnswer(_)
+            | Self::Full => true,
+            Self::Status(status) => status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS,
+            Self::Refused(_)
+            | Self::Unfit(_)
+            | Self::TooLong(_)
+            | Self::Redirect(_)
+            | Self::Query(..)
+            | Self::Answer(_) => false,
+        }
+    }
+
     /// The name of the error in metrics.
     #[must_use]
     pub fn reason(&self) -> &'static str {

@@ -214,7 +214,7 @@ impl Web {
     /// See the head of this file.
     async fn hidden(&self, url: &Url, error: Error, end: tokio::time::Instant) -> Error {
         let host = url.host_str().unwrap_or_default();
-        if self.names.rules().lists(host) {
+        if self.names.rules().shows_cause(host) {
             return error;
         }
         let port = url.port_or_known_default().unwrap_or_default();

@@ -2,6 +2,8 @@
 
 use anyhow::{Context, Result, ensure};
 use ganglion::api::closed_loop::ClosedLoop;
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use testkit::world::loops::{
     SCALES, account, condition, demo, grant_more, loop_story, make, on, ready, until, with_loops,
@@ -115,5 +117,23 @@ fn a_kind_that_cannot_be_scaled_and_a_container_that_is_not_there_are_found() {
         spec["policy"] = Value::Null;
         world.patch_loop("web", json!({"spec": spec})).await?;
         fails(world, "NotScalable", &["Deployment/web has no pod that runs a container other"]).await
+    });
+}
+
+#[test]
+fn the_secret_of_a_webhook_is_looked_for_before_the_first_event() {
+    loop_story("preflight-webhook", async |world| {
+        Workload::deployment("web", 1).create(world).await?;
+        account(world, SCALES).await?;
+        let auth = json!({"bearer": {"name": "hooks", "key": "token"}});
+        let hook = json!([{"webhook": {"url": "https://hooks.example.com/", "auth": auth}}]);
+        make(world, "web", on("Low", hook)).await?;
+        fails(world, "Failed", &["rung 1 on Low cpu", "there is no Secret hooks in namespace"]).await?;
+        let secret = |key: &str| json!({"metadata": {"name": "hooks"}, "stringData": {key: "open"}});
+        world.create::<Secret>(secret("other")).await?;
+        fails(world, "Failed", &["Secret hooks has no key token"]).await?;
+        world.api::<Secret>().delete("hooks", &DeleteParams::default()).await?;
+        world.create::<Secret>(secret("token")).await?;
+        passes(world).await
     });
 }

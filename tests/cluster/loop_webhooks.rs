@@ -176,7 +176,8 @@ fn a_server_that_refuses_and_a_secret_that_is_not_there_are_told_of() {
         let hook = Hook::start(StatusCode::FORBIDDEN, false).await?;
         account(world, &[]).await?;
         make(world, "web", hook.rung()).await?;
-        ready(world, "web", "Unknown", "NoSample").await?;
+        // The preflight has found it out, and what is to be done is tried all the same.
+        ready(world, "web", "False", "Failed").await?;
         push(world, "web", json!({"cpu": "2"})).await?;
         let message = ends(world, ExecutionState::Failed).await?;
         ensure!(message.starts_with("it was not sent: there is no Secret hooks"), "{message}");

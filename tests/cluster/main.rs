@@ -6,6 +6,7 @@
 mod acts;
 mod admission;
 mod alike;
+mod checks;
 mod crash;
 mod foreign;
 mod harness;

@@ -1,8 +1,8 @@
 //! Senders of samples: what `ganglion push` and the documented curl line do, what they say where it goes wrong, and that an
 //! account made for a sender can do nothing else.
 
-use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::path::Path;
+use std::process::Output;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -10,17 +10,13 @@ use ganglion::api::decision::Decision;
 use ganglion::api::execution::Execution;
 use ganglion::api::monitoring::Monitoring;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use tempfile::TempDir;
-use testkit::operator::program;
 use testkit::plane::kubeconfig;
 use testkit::world::World;
 use testkit::world::loops::{demo, loop_story, make, put, until};
-use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
 /// The account of samples/sender.yaml, and the loop that it may push to.
@@ -33,7 +29,7 @@ fn sample(name: &str) -> Result<String> {
 
 /// Who pushes, and as whom.
 struct Scene {
-    home: TempDir,
+    kubeconfig: String,
     token: String,
 }
 
@@ -56,41 +52,13 @@ async fn apply(world: &World, name: &str) -> Result<()> {
 /// The sender of the sample, with its kubeconfig.
 async fn sender(world: &World) -> Result<Scene> {
     apply(world, "sender.yaml").await?;
-    let spec = TokenRequestSpec { expiration_seconds: Some(3_600), ..TokenRequestSpec::default() };
-    let request = TokenRequest { spec, ..TokenRequest::default() };
-    let answer = world.api::<ServiceAccount>().create_token_request(SENDER, &PostParams::default(), &request).await?;
-    let token = answer.status.context("no token in the answer")?.token;
-    let scene = Scene { home: TempDir::new()?, token };
-    std::fs::write(scene.kubeconfig(), kubeconfig::direct(&world.plane.cluster.config, &scene.token))?;
-    std::fs::write(scene.admin(), world.plane.cluster.kubectl(&["config", "view", "--raw", "--flatten"], None).await?)?;
-    Ok(scene)
-}
-
-impl Scene {
-    fn kubeconfig(&self) -> PathBuf {
-        self.home.path().join("sender")
-    }
-
-    fn admin(&self) -> PathBuf {
-        self.home.path().join("admin")
-    }
+    let token = world.token(SENDER).await?;
+    Ok(Scene { kubeconfig: kubeconfig::direct(&world.plane.cluster.config, &token), token })
 }
 
 /// Runs `ganglion push` in the world's namespace: whether it succeeded, and what it said.
-async fn push(world: &World, kubeconfig: &Path, args: &[&str], stdin: &str) -> Result<(bool, String)> {
-    ganglion(world, kubeconfig, &[&["push"], args].concat(), stdin).await
-}
-
-async fn ganglion(world: &World, kubeconfig: &Path, args: &[&str], stdin: &str) -> Result<(bool, String)> {
-    let mut command = Command::new(program()?);
-    command.args(args).args(["-n", &world.ns, "--kubeconfig"]).arg(kubeconfig);
-    command.env_clear().stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
-    let mut child = command.spawn()?;
-    // It may have ended already, and not want to hear it.
-    let _ = child.stdin.take().context("no standard input")?.write_all(stdin.as_bytes()).await;
-    let Output { status, stdout, stderr } = child.wait_with_output().await?;
-    let said = [stdout, stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
-    Ok((status.success(), said.concat()))
+async fn push(world: &World, kubeconfig: &str, args: &[&str], stdin: &str) -> Result<(bool, String)> {
+    world.ganglion_as(kubeconfig, &[&["push"], args].concat(), stdin).await
 }
 
 /// Waits until the loop has decided about a sample with these values; what it said.
@@ -116,10 +84,10 @@ async fn a_sample_from_the_future(world: &World, scene: &Scene) -> Result<()> {
     let mut refused = None;
     for pause in (1..=TRIES).map(Duration::from_secs) {
         let args = [LOOP, "cpu=2", "--time", "2099-01-01T00:00:00Z", "--field-manager", "from-afar"];
-        let (good, said) = push(world, &scene.kubeconfig(), &args, "").await?;
+        let (good, said) = push(world, &scene.kubeconfig, &args, "").await?;
         ensure!(good, "{said}");
         tokio::time::sleep(pause).await;
-        let (good, said) = push(world, &scene.kubeconfig(), &[LOOP, "cpu=7", "memory=70"], "").await?;
+        let (good, said) = push(world, &scene.kubeconfig, &[LOOP, "cpu=7", "memory=70"], "").await?;
         ensure!(good, "{said}");
         decided(world, &[("cpu", "7"), ("memory", "70")]).await?;
         refused = world.api::<Monitoring>().get(LOOP).await?.status.unwrap_or_default().refused;
@@ -135,7 +103,7 @@ async fn a_sample_from_the_future(world: &World, scene: &Scene) -> Result<()> {
 fn a_script_pushes_samples() {
     loop_story("senders-push", async |world| {
         let scene = scene(world).await?;
-        let (good, said) = push(world, &scene.kubeconfig(), &[LOOP, "cpu=2", "memory=40"], "").await?;
+        let (good, said) = push(world, &scene.kubeconfig, &[LOOP, "cpu=2", "memory=40"], "").await?;
         ensure!(good && said.starts_with(&format!("pushed to {}/{LOOP} at 20", world.ns)), "{said}");
         // There is no target: what is asked here is only whether the sample was taken up.
         decided(world, &[("cpu", "2"), ("memory", "40")]).await?;
@@ -144,20 +112,20 @@ fn a_script_pushes_samples() {
         ensure!(manager("ganglion-push"), "{:?}", monitoring.managed_fields());
 
         let lines = "cpu=20 memory=60\n\ncpu=21 memory=4\ncpu=22 memory=much\ncpu=23 memory=1\n";
-        let (good, said) = push(world, &scene.kubeconfig(), &[LOOP, "-"], lines).await?;
+        let (good, said) = push(world, &scene.kubeconfig, &[LOOP, "-"], lines).await?;
         ensure!(!good && said.contains("line 4 of standard input, after 2 samples pushed"), "{said}");
         ensure!(said.contains("memory is not a number: \"much\"") && said.matches("pushed to").count() == 2, "{said}");
         decided(world, &[("cpu", "21"), ("memory", "4")]).await?;
 
         a_sample_from_the_future(world, &scene).await?;
         let explain = ["explain", "loop", LOOP];
-        let (good, said) = ganglion(world, &scene.admin(), &explain, "").await?;
+        let (good, said) = world.ganglion(&explain).await?;
         for words in ["acts on Deployment/web as service account web-loop", "cpu 7, memory 70", "1 from the future"] {
             ensure!(good && said.contains(words), "{words} is not in\n{said}");
         }
-        let (good, said) = ganglion(world, &scene.kubeconfig(), &explain, "").await?;
+        let (good, said) = world.ganglion_as(&scene.kubeconfig, &explain, "").await?;
         ensure!(!good && said.contains("you need the verb and the resource"), "{said}");
-        let (good, said) = ganglion(world, &scene.admin(), &["explain", "loop", "nobody"], "").await?;
+        let (good, said) = world.ganglion(&["explain", "loop", "nobody"]).await?;
         ensure!(!good && said.contains("there is no ClosedLoop nobody"), "{said}");
         Ok(())
     });
@@ -167,8 +135,8 @@ fn a_script_pushes_samples() {
 fn what_stands_in_a_senders_way_is_said() {
     loop_story("senders-errors", async |world| {
         let scene = scene(world).await?;
-        let (sender, admin) = (scene.kubeconfig(), scene.admin());
-        let cases: [(&Path, &[&str], &[&str]); 5] = [
+        let (sender, admin) = (scene.kubeconfig, world.administrator().await?);
+        let cases: [(&str, &[&str], &[&str]); 5] = [
             (&sender, &["nobody", "cpu=2"], &["you are not allowed to push to loop nobody", "resourceNames [nobody]"]),
             (&sender, &["other", "cpu=2"], &["you are not allowed to push to loop other", "you need the verb patch"]),
             (&admin, &["nobody", "cpu=2"], &["there is no Monitoring nobody", "kubectl get loop -A"]),
@@ -207,7 +175,8 @@ fn the_samples_are_applied_and_the_curl_line_scales() {
         let scene = sender(world).await?;
         until::<Execution, _>(world, LOOP, "the loop to take samples", |one| one.status?.seq).await?;
         let line = curl_line()?;
-        let authority = scene.home.path().join("ca.crt");
+        let home = TempDir::new()?;
+        let authority = home.path().join("ca.crt");
         let pem = kubeconfig::authority(&world.plane.cluster.config).context("no authority in the kubeconfig")?;
         std::fs::write(&authority, pem)?;
         let mut command = Command::new("bash");
@@ -272,7 +241,7 @@ fn a_senders_account_can_do_nothing_else() {
             (!one.spec.paused && one.spec.metrics.len() == 2).then_some(())
         })
         .await?;
-        let (good, said) = push(world, &scene.kubeconfig(), &[LOOP, "cpu=2", "memory=60"], "").await?;
+        let (good, said) = push(world, &scene.kubeconfig, &[LOOP, "cpu=2", "memory=60"], "").await?;
         ensure!(good, "{said}");
         decided(world, &[("cpu", "2")]).await?;
         let alarms = world.api::<Monitoring>().get(LOOP).await?.status.unwrap_or_default().message;

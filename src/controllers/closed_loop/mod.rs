@@ -25,6 +25,7 @@ use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::closed_loop::{ClosedLoop, LoopMode};
 use crate::api::marks;
 use crate::controllers::invalid::{self, StatusWrite};
+use crate::controllers::outbound::OutboundClient;
 use crate::controllers::target::Targets;
 use crate::logic::closed_loop::common::PARSE_AGAIN;
 use crate::logic::closed_loop::validate::assessment::NamespaceAccess;
@@ -37,7 +38,7 @@ use crate::runtime::context::Context;
 use crate::runtime::error::Error;
 use crate::runtime::impersonation::Impersonation;
 use crate::runtime::run::{Controller, PassResult};
-use assessed::Assessed;
+pub use assessed::Assessed;
 use preflight::Preflights;
 
 /// The controller and its dependencies.
@@ -46,6 +47,7 @@ pub struct ClosedLoopController {
     pub namespaces: Namespaces,
     pub impersonation: Impersonation,
     pub targets: Targets,
+    pub outbound: Arc<OutboundClient>,
     pub memory: ClosedLoopMemory,
 }
 

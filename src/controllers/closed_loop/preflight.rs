@@ -1,14 +1,14 @@
-//! Preflights: whether the target and the rights of the account allow the loop's actions, before there is anything to do.
+//! Preflights: whether the target, the rights of the account and the Secrets of webhooks allow the loop's actions, before there
+//! is anything to do.
 //!
 //! One task per loop looks, as the loop's account, when the loop changes and at each heartbeat; sooner while it fails. A task
 //! stores its verdict here and requeues the loop, so that a slow API server delays no other loop. A verdict may be lost; the
 //! loop's status has the last one.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::authorization::v1::ResourceAttributes;
 use kube::ResourceExt;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -17,13 +17,10 @@ use super::ClosedLoopController;
 use crate::api::closed_loop::ClosedLoop;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::execution::ExecutionState;
-use crate::controllers::target::{self, Actor, Targets};
+use crate::controllers::target::{Actor, Trials};
 use crate::logic::closed_loop::common::{HEARTBEAT, later};
-use crate::logic::closed_loop::execution::{TargetState, Trial, trial};
-use crate::logic::closed_loop::rung;
-use crate::logic::closed_loop::validate::preflight::{
-    AccessRight, PlacedRung, Preflight, PreflightQuestion, TargetResource, needs_rights, rights,
-};
+use crate::logic::closed_loop::execution::Trial;
+use crate::logic::closed_loop::validate::preflight::{Preflight, PreflightQuestion};
 use crate::logic::facts::Key;
 use crate::logic::world::Fact;
 use crate::logic::world::loops::Family;
@@ -94,21 +91,24 @@ impl Check {
         (self.task, self.doubt) = (None, doubt);
         match result {
             Ok(Preflight::Passed) => (self.verdict, self.failures) = (Preflight::Passed, 0),
+            Ok(Preflight::Pending(why)) => self.learn_nothing(why),
             Ok(verdict) => (self.verdict, self.failures) = (verdict, self.failures.saturating_add(1)),
-            // What may pass by itself changes no verdict.
             Err(Error::Doubtful(_)) => {
                 self.due = later(now, DOUBT_PAUSE);
                 return;
             }
-            Err(error) => {
-                self.failures = self.failures.saturating_add(1);
-                if let Preflight::Pending(why) = &mut self.verdict {
-                    *why = Some(error.to_string());
-                }
-            }
+            Err(error) => self.learn_nothing(Some(error.to_string())),
         }
         let pause = self.verdict.pause(self.failures);
         self.due = part_of(later(now, pause * 9 / 10), pause / 5);
+    }
+
+    /// What may pass by itself changes no verdict.
+    fn learn_nothing(&mut self, why: Option<String>) {
+        self.failures = self.failures.saturating_add(1);
+        if let Preflight::Pending(known) = &mut self.verdict {
+            *known = why;
+        }
     }
 }
 
@@ -180,7 +180,7 @@ async fn run(
     let preflights = &controller.memory.preflights;
     let checking = async {
         let _slot = preflights.slots.acquire().await;
-        check(&controller.targets, &mut actor, &question).await
+        check(&controller, &mut actor, &question).await
     };
     let result = tokio::select! {
         biased;
@@ -201,64 +201,21 @@ async fn run(
     }
 }
 
-/// Checks the rungs in order, up to the first that could not be carried out. Rungs of one dimension share a look at the target.
-async fn check(targets: &Targets, actor: &mut Actor, question: &PreflightQuestion) -> Result<Preflight, Error> {
-    let mut seen: BTreeMap<(bool, String), TargetState> = BTreeMap::new();
-    let mut granted: BTreeSet<AccessRight> = BTreeSet::new();
-    let loop_name = actor.loop_key.name.clone();
+/// Tries the rungs in order, up to the first that could not be carried out.
+async fn check(
+    controller: &ClosedLoopController,
+    actor: &mut Actor,
+    question: &PreflightQuestion,
+) -> Result<Preflight, Error> {
+    let mut trials = Trials::new(&controller.targets, &controller.outbound, actor);
     for placed in &question.rungs {
-        let rung = &placed.rung;
-        let looks = (rung.workload_action.is_some(), rung::dimension(rung));
-        let state = match seen.get(&looks) {
-            Some(state) => state.clone(),
-            None => target::look_ahead(targets, actor, rung).await?,
-        };
-        if let Trial::Impossible(reason, problem) = trial(&loop_name, &actor.target, rung, &state) {
-            return Ok(placed.fails(reason, &problem));
-        }
-        seen.insert(looks, state);
-        if let Some(refused) = missing_rights(targets, actor, placed, &mut granted).await? {
-            let problem = actor.forbidden(targets.ctx.now(), &refused)?;
-            return Ok(placed.fails(LoopReason::Forbidden, &problem));
+        match trials.of(&placed.rung).await? {
+            Trial::Possible { .. } | Trial::Limited(_) => {}
+            Trial::Impossible(reason, problem) => return Ok(placed.fails(reason, &problem)),
+            Trial::Unknown(why) => return Ok(Preflight::Pending(Some(why))),
         }
     }
     Ok(Preflight::Passed)
-}
-
-/// The API server's words for the rights that the account lacks.
-async fn missing_rights(
-    targets: &Targets,
-    actor: &Actor,
-    placed: &PlacedRung,
-    granted: &mut BTreeSet<AccessRight>,
-) -> Result<Option<String>, Error> {
-    if !needs_rights(&placed.rung) {
-        return Ok(None);
-    }
-    // A kind that nobody knows was found out by the look at the target.
-    let Some(found) = target::find(targets, &actor.target).await? else { return Ok(None) };
-    let kind = TargetResource { plural: &found.plural, reads_scale: !found.replicas_in_spec };
-    let mut missing = Vec::new();
-    for right in rights(&placed.rung, &actor.target, kind) {
-        if granted.contains(&right) {
-            continue;
-        }
-        let AccessRight { verb, group, resource, subresource, name } = right.clone();
-        let attributes = ResourceAttributes {
-            verb: Some(verb.to_owned()),
-            group: Some(group),
-            resource: Some(resource),
-            subresource: subresource.map(str::to_owned),
-            name,
-            ..ResourceAttributes::default()
-        };
-        if actor.account.may(attributes).await? {
-            granted.insert(right);
-        } else {
-            missing.push(right.refusal(&actor.account.namespace, &actor.account.name));
-        }
-    }
-    Ok((!missing.is_empty()).then(|| missing.join("; ")))
 }
 
 #[cfg(test)]

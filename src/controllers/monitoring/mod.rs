@@ -23,7 +23,6 @@ use crate::api::marks;
 use crate::api::monitoring::{Monitoring, MonitoringSpec, MonitoringStatus};
 use crate::api::sample::{Sample, Tag};
 use crate::controllers::invalid::{self, StatusWrite};
-use crate::controllers::outbound::OutboundClient;
 use crate::controllers::status_cache::StatusCache;
 use crate::logic::closed_loop::decision::{Executor, settlement};
 use crate::logic::closed_loop::monitoring::tag;
@@ -33,16 +32,16 @@ use crate::logic::figures;
 use crate::logic::world::Fact;
 use crate::logic::world::loops::Family;
 use crate::runtime::context::Context;
-use crate::runtime::discovery::Discovery;
 use crate::runtime::error::Error;
 use crate::runtime::run::{Controller, PassResult};
+pub use loops::answered;
+pub use sources::{PollRequest, Sources};
 use sources::{PollState, Polls};
 
 /// The controller and its dependencies.
 pub struct MonitoringController {
     pub ctx: Context,
-    pub outbound: Arc<OutboundClient>,
-    pub discovery: Arc<Discovery>,
+    pub sources: Sources,
     pub memory: MonitoringMemory,
 }
 

@@ -19,8 +19,9 @@ use k8s_openapi::ByteString;
 use serde::Deserialize;
 
 use crate::api::closed_loop::source::{Auth, CaRef, KeyRef};
+use crate::clients;
 use crate::clients::fair_limit::FairLimit;
-use crate::clients::web::{Answer, Call, Credentials, Web};
+use crate::clients::web::{self, Answer, Call, Credentials, Web};
 use crate::logic::closed_loop::sources::document::parsed;
 use crate::runtime::account::{Account, ObjectPath};
 use objects::name;
@@ -69,6 +70,26 @@ pub struct Outgoing<'a> {
     pub within: Duration,
 }
 
+/// Why there is no answer.
+#[derive(Debug)]
+pub struct Unanswered {
+    pub words: String,
+    /// There may be one later, or elsewhere, though no user changes anything.
+    pub passing: bool,
+}
+
+impl From<clients::Error> for Unanswered {
+    fn from(error: clients::Error) -> Self {
+        Self { passing: error.is_passing(), words: error.to_string() }
+    }
+}
+
+impl From<String> for Unanswered {
+    fn from(words: String) -> Self {
+        Self { words, passing: false }
+    }
+}
+
 impl OutboundClient {
     /// A sender of requests.
     #[must_use]
@@ -79,8 +100,8 @@ impl OutboundClient {
     /// Fetches a loop's sample. A Secret that the server refuses is read again, and if it has changed, the request is repeated.
     ///
     /// # Errors
-    /// There is no answer; the text says why.
-    pub async fn get(&self, account: &Account, request: Outgoing<'_>) -> Result<Answer, String> {
+    /// There is no answer.
+    pub async fn get(&self, account: &Account, request: Outgoing<'_>) -> Result<Answer, Unanswered> {
         let call = self.call(account, request, SECRET_AGE).await?;
         let mut answer = self.web.get(&call).await;
         let refused = answer.as_ref().is_ok_and(|answer| answer.good().is_err_and(|error| error.is_refusal()));
@@ -90,7 +111,16 @@ impl OutboundClient {
                 answer = self.web.get(&again).await;
             }
         }
-        answer.map_err(|error| error.to_string())
+        answer.map_err(Unanswered::from)
+    }
+
+    /// Checks the address of a request and reads its Secrets and its ConfigMap, as they are now.
+    ///
+    /// # Errors
+    /// The request could not be sent.
+    pub async fn prepare(&self, account: &Account, request: Outgoing<'_>) -> Result<(), Unanswered> {
+        web::parse(request.url).map_err(|error| error.to_string())?;
+        self.call(account, request, Duration::ZERO).await.map(drop)
     }
 
     /// Sends an event, at most once, with Secrets as they are now: a request that was refused is not repeated. The outer error:
@@ -105,12 +135,12 @@ impl OutboundClient {
         media: &str,
         body: Vec<u8>,
     ) -> Result<Result<Answer, crate::clients::Error>, String> {
-        let call = self.call(account, request, Duration::ZERO).await?;
+        let call = self.call(account, request, Duration::ZERO).await.map_err(|unanswered| unanswered.words)?;
         Ok(self.web.post(&call, media, body).await)
     }
 
     /// A request with credentials and certificate authorities from Secrets of at most this age.
-    async fn call(&self, account: &Account, request: Outgoing<'_>, age: Duration) -> Result<Call, String> {
+    async fn call(&self, account: &Account, request: Outgoing<'_>, age: Duration) -> Result<Call, Unanswered> {
         let auth = match request.auth {
             None => None,
             Some(Auth { bearer: Some(key), .. }) => {
@@ -123,7 +153,9 @@ impl OutboundClient {
                 let part = |bytes: &[u8], key| text(bytes, &secret.name, key);
                 Some(Credentials::Basic { username: part(&username, keys[0])?, password: part(&password, keys[1])? })
             }
-            Some(Auth { bearer: None, basic: None }) => return Err("auth names neither bearer nor basic".to_owned()),
+            Some(Auth { bearer: None, basic: None }) => {
+                return Err("auth names neither bearer nor basic".to_owned().into());
+            }
         };
         let ca = match request.ca {
             None => None,
@@ -133,7 +165,7 @@ impl OutboundClient {
             }
             Some(CaRef { config_map: Some(key), .. }) => Some(self.config(account, key).await?),
             Some(CaRef { secret: None, config_map: None }) => {
-                return Err("ca names neither secret nor configMap".to_owned());
+                return Err("ca names neither secret nor configMap".to_owned().into());
             }
         };
         let (url, tenant) = (request.url.to_owned(), account.namespace.clone());
@@ -147,7 +179,7 @@ impl OutboundClient {
         name: &str,
         keys: [&str; N],
         age: Duration,
-    ) -> Result<[Vec<u8>; N], String> {
+    ) -> Result<[Vec<u8>; N], Unanswered> {
         let wanted = WantedKeys {
             namespace: account.namespace.clone(),
             secret: name.to_owned(),
@@ -155,11 +187,11 @@ impl OutboundClient {
         };
         let values = self.secrets.get(&wanted, age, self.read_secret(account, &wanted)).await?;
         // There is a value for each key.
-        values.as_slice().to_vec().try_into().map_err(|_| format!("Secret {name} cannot be read"))
+        values.as_slice().to_vec().try_into().map_err(|_| format!("Secret {name} cannot be read").into())
     }
 
     /// Reads a Secret as the operator.
-    async fn read_secret(&self, account: &Account, wanted: &WantedKeys) -> Result<Vec<Vec<u8>>, String> {
+    async fn read_secret(&self, account: &Account, wanted: &WantedKeys) -> Result<Vec<Vec<u8>>, Unanswered> {
         /// The part of a Secret that is read.
         #[derive(Deserialize)]
         struct Secret {
@@ -174,7 +206,10 @@ impl OutboundClient {
             Err(error) => Err(error),
         };
         let body = self.body(namespace, opened, self.limits.object).await;
-        let body = body.map_err(|error| error.for_operator(namespace, &format!("Secret {secret}")))?;
+        let body = body.map_err(|error| Unanswered {
+            passing: error.is_passing(),
+            words: error.for_operator(namespace, &format!("Secret {secret}")),
+        })?;
         let mut data = parsed::<Secret>(&body.bytes)
             .map_err(|_| format!("Secret {secret} is malformed"))?
             .data
@@ -183,7 +218,7 @@ impl OutboundClient {
         for key in &wanted.keys {
             let value = data.remove(key).ok_or_else(|| format!("Secret {secret} has no key {key}"))?.0;
             if value.len() > MAX_SECRET {
-                return Err(format!("key {key} of Secret {secret} has more than {MAX_SECRET} bytes"));
+                return Err(format!("key {key} of Secret {secret} has more than {MAX_SECRET} bytes").into());
             }
             values.push(value);
         }
@@ -191,7 +226,7 @@ impl OutboundClient {
     }
 
     /// Reads the certificates in a ConfigMap as the loop's account.
-    async fn config(&self, account: &Account, key: &KeyRef) -> Result<Vec<u8>, String> {
+    async fn config(&self, account: &Account, key: &KeyRef) -> Result<Vec<u8>, Unanswered> {
         /// The part of a ConfigMap that is read.
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -204,13 +239,15 @@ impl OutboundClient {
         let url = format!("/api/v1/namespaces/{}/configmaps", account.namespace);
         let path = ObjectPath { url: &url, name: name(&key.name)?, subresource: None };
         let what = format!("ConfigMap {}", key.name);
-        let body = self.read(account, &what, account.open(path).await, self.limits.object).await?;
+        let body = self.body(&account.namespace, account.open(path).await, self.limits.object).await;
+        let body =
+            body.map_err(|error| Unanswered { passing: error.is_passing(), words: error.for_account(account, &what) })?;
         let found = parsed::<ConfigMap>(&body.bytes).map_err(|_| format!("{what} is malformed"))?;
         let text = found.data.and_then(|mut data| data.remove(&key.key)).map(String::into_bytes);
         let bytes = || found.binary_data.and_then(|mut data| data.remove(&key.key)).map(|bytes| bytes.0);
         let found = text.or_else(bytes).ok_or_else(|| format!("{what} has no key {}", key.key))?;
         if found.len() > MAX_AUTHORITIES {
-            return Err(format!("key {} of {what} has more than {MAX_AUTHORITIES} bytes", key.key));
+            return Err(format!("key {} of {what} has more than {MAX_AUTHORITIES} bytes", key.key).into());
         }
         Ok(found)
     }

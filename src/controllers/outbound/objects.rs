@@ -11,7 +11,7 @@ use super::OutboundClient;
 use crate::clients::body::{self, Bounded, Unread};
 use crate::logic::closed_loop::validate::names::is_name;
 use crate::runtime::account::{Account, binding_advice};
-use crate::runtime::error::Error;
+use crate::runtime::error::{Class, Error};
 
 /// Maximum size of the API server's explanation of an error, in bytes.
 const MAX_STATUS: usize = 64 << 10;
@@ -83,6 +83,19 @@ impl ReadError {
                 format!("{what} cannot be read: {}", binding_advice(&refused, namespace))
             }
             error => error.words(namespace, what),
+        }
+    }
+
+    /// Whether the next try may succeed though no user changes anything.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Full => true,
+            Self::TooLong(_) => false,
+            Self::Api(error) => match error.class() {
+                Class::After(_) => true,
+                Class::Retry => !matches!(error, Error::Gone(_)),
+                Class::Terminal => matches!(error, Error::NotLeader),
+            },
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 
-use super::SECRET_AGE;
+use super::{SECRET_AGE, Unanswered};
 
 /// Maximum number of entries; for one namespace, a quarter of it.
 const MOST: usize = 256;
@@ -48,8 +48,8 @@ impl SecretCache {
         &self,
         wanted: &WantedKeys,
         age: Duration,
-        read: impl Future<Output = Result<Vec<Vec<u8>>, String>>,
-    ) -> Result<Values, String> {
+        read: impl Future<Output = Result<Vec<Vec<u8>>, Unanswered>>,
+    ) -> Result<Values, Unanswered> {
         let slot = self.slot(wanted);
         let mut known = slot.lock().await;
         if let Some((_, values)) = known.as_ref().filter(|(read, _)| read.elapsed() < age) {
@@ -112,7 +112,7 @@ mod tests {
         assert!(!get(&cache, &one, Duration::from_secs(10)).await, "refused again at once");
         tokio::time::advance(SECRET_AGE).await;
         assert!(get(&cache, &one, SECRET_AGE).await);
-        assert!(cache.get(&one, Duration::ZERO, async { Err("gone".to_owned()) }).await.is_err());
+        assert!(cache.get(&one, Duration::ZERO, async { Err("gone".to_owned().into()) }).await.is_err());
         assert!(get(&cache, &one, SECRET_AGE).await, "what cannot be read is not used");
     }
 

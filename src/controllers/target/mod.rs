@@ -9,6 +9,7 @@ mod action;
 mod patch;
 mod resize;
 mod scale;
+mod try_rung;
 mod tune;
 
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use crate::runtime::account::Account;
 use crate::runtime::context::Context;
 use crate::runtime::discovery::{DiscoveredKind, Discovery};
 use crate::runtime::error::Error;
+pub use try_rung::Trials;
 
 /// How long a right must be missing before it is reported: an API server that has just started answers before it has loaded
 /// its roles.
@@ -74,6 +76,12 @@ impl Actor {
     /// The same for its Execution.
     pub fn executing(self, uid: String, doubt: Option<Timestamp>) -> Self {
         Self { uid, doubt, ..self }
+    }
+
+    /// The same, for a command that ends before a refusal could be confirmed: it believes the first one.
+    #[must_use]
+    pub fn without_doubt(self, now: Timestamp) -> Self {
+        Self { doubt: now.checked_sub(DOUBT).ok(), ..self }
     }
 
     /// The state of a target that does not exist.
@@ -122,7 +130,7 @@ fn unknown_words(target: &TargetRef) -> String {
 ///
 /// # Errors
 /// The target could not be read now.
-pub async fn look_ahead(targets: &Targets, actor: &mut Actor, rung: &Rung) -> Result<TargetState, Error> {
+async fn look_ahead(targets: &Targets, actor: &mut Actor, rung: &Rung) -> Result<TargetState, Error> {
     match &rung.workload_action {
         Some(template) => Ok(action::look_ahead(targets, actor, template)),
         None => look(targets, actor, rung, None).await,

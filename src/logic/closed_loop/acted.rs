@@ -5,6 +5,7 @@ use crate::api::closed_loop::metric::{Metric, Side};
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::decision::{DecisionStatus, Entry};
 use crate::api::execution::{ExecutionState, ExecutionStatus};
+use crate::api::scalars::Number;
 
 /// What the last action changed, such as `replicas 3 → 4`; None unless the Execution's last decision was carried out.
 #[must_use]
@@ -20,15 +21,20 @@ pub fn change(execution: &ExecutionStatus, decision: &DecisionStatus) -> Option<
 #[must_use]
 pub fn cause(execution: &ExecutionStatus, decision: &DecisionStatus, metrics: &[Metric]) -> Option<String> {
     let Entry { metric, side, value, .. } = decision.history.iter().rfind(|entry| Some(entry.seq) == execution.seq)?;
-    let levels = metrics.iter().find(|known| known.name == *metric)?;
-    let value = value.as_ref().map(|value| format!(" {}", value.as_str())).unwrap_or_default();
+    alarm_words(metric, *side, value.as_ref().map(Number::as_str), metrics)
+}
+
+/// An alarm with its value and its level, such as `cpu 2 is below 5`; none for an alarm that the metrics do not have.
+#[must_use]
+pub fn alarm_words(metric: &str, side: Side, value: Option<&str>, metrics: &[Metric]) -> Option<String> {
+    let levels = metrics.iter().find(|known| known.name == metric)?;
     let level = match side {
         Side::Low => format!("is below {}", levels.low.as_ref()?.raise.as_str()),
         Side::High => format!("is above {}", levels.high.as_ref()?.raise.as_str()),
         Side::Equal => format!("is {}", levels.equal.as_ref()?.to.as_str()),
         Side::Missing => return Some(format!("{metric} is missing")),
     };
-    let value = if *side == Side::Equal { String::new() } else { value };
+    let value = value.filter(|_| side != Side::Equal).map(|value| format!(" {value}")).unwrap_or_default();
     Some(format!("{metric}{value} {level}"))
 }
 

@@ -12,12 +12,13 @@
 //! | `execution/` | the target value, and the next step, so that each decision has at most one effect |
 //! | `tuning/` | how a slow loop finds what to tune in a fast loop, and which tuned policy is in effect |
 //! | `sources/` | how a value is read from a JSON document or from pod metrics |
+//! | `check/` | the report of `ganglion check`, and what a loop would do on given values |
 //! | `explain/` | the text of `ganglion explain` |
 //! | `validate/` | whether the loop may act: its spec, conflicts with others on the target, chains of loops |
 //! | `children` | the specs of the loop's three children |
 //! | `proposal` | what an approval names |
 //! | `acted` | texts about an action that was done |
-//! | `common`, `conditions`, `rung` | helpers that several folders use |
+//! | `common`, `conditions`, `rung`, `layout` | helpers that several folders use |
 //!
 //! No two of these folders use each other in both directions, and neither do two files of one folder; `tests/rooms.rs`
 //! checks it.
@@ -35,11 +36,13 @@
 //! - *Claim*: the record of an action in the status of an Execution, written before the action is carried out.
 
 pub mod acted;
+pub mod check;
 pub mod children;
 pub mod common;
 pub mod decision;
 pub mod execution;
 pub mod explain;
+mod layout;
 pub mod monitoring;
 pub mod proposal;
 pub mod rung;

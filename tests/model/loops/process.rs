@@ -18,7 +18,7 @@ use ganglion::clients::web::Web;
 use ganglion::controllers::closed_loop::{ClosedLoopController, ClosedLoopMemory};
 use ganglion::controllers::decision::{DecisionController, DecisionMemory};
 use ganglion::controllers::execution::{ExecutionController, ExecutionMemory};
-use ganglion::controllers::monitoring::{MonitoringController, MonitoringMemory};
+use ganglion::controllers::monitoring::{MonitoringController, MonitoringMemory, Sources};
 use ganglion::controllers::outbound::{AnswerLimits, OutboundClient};
 use ganglion::controllers::target::Targets;
 use ganglion::logic::facts::Key;
@@ -274,12 +274,12 @@ fn parts(ctx: &Context) -> [Part; 4] {
         targets: targets.clone(),
         namespaces: Namespaces::default(),
         impersonation: Impersonation::default(),
+        outbound: Arc::clone(&outbound),
         memory: ClosedLoopMemory::default(),
     };
     let monitoring = MonitoringController {
         ctx: ctx.clone(),
-        outbound: Arc::clone(&outbound),
-        discovery,
+        sources: Sources { ctx: ctx.clone(), outbound: Arc::clone(&outbound), discovery },
         memory: MonitoringMemory::default(),
     };
     let decision = DecisionController { ctx: ctx.clone(), memory: DecisionMemory::default() };

@@ -21,12 +21,15 @@ use crate::api::closed_loop::TargetRef;
 use crate::api::closed_loop::source::Source;
 use crate::api::marks;
 use crate::api::monitoring::{Monitoring, MonitoringSpec};
-use crate::logic::closed_loop::monitoring::SourceResult;
+use crate::controllers::outbound::{OutboundClient, Unanswered};
+use crate::logic::closed_loop::monitoring::{SourceResult, SourceValue};
 use crate::logic::closed_loop::validate::names::DEFAULT_ACCOUNT;
 use crate::logic::facts::Key;
 use crate::logic::world::Fact;
 use crate::metrics::SourceLabels;
 use crate::runtime::account::Account;
+use crate::runtime::context::Context;
+use crate::runtime::discovery::Discovery;
 
 /// What a request to a server may take longer than its own timeout, whose message names the server.
 const SLACK: Duration = Duration::from_millis(100);
@@ -53,8 +56,15 @@ impl Drop for Poll {
     }
 }
 
+/// What reading sources needs.
+pub struct Sources {
+    pub ctx: Context,
+    pub outbound: Arc<OutboundClient>,
+    pub discovery: Arc<Discovery>,
+}
+
 /// The query of a poll: sources, account, interval.
-struct PollRequest {
+pub struct PollRequest {
     key: Key,
     metrics: Vec<(String, Source)>,
     account: Option<String>,
@@ -82,6 +92,23 @@ fn asked(spec: &MonitoringSpec) -> impl Iterator<Item = (&String, &Source)> {
 }
 
 impl PollRequest {
+    /// The query for this Monitoring.
+    #[must_use]
+    pub fn of(key: Key, spec: &MonitoringSpec, interval: SignedDuration) -> Self {
+        Self {
+            key,
+            metrics: asked(spec).map(|(name, source)| (name.clone(), source.clone())).collect(),
+            account: spec.service_account_name.clone(),
+            target: spec.target.clone(),
+            interval,
+        }
+    }
+
+    /// The timeout of its requests, if a request may take this long.
+    fn within(&self, timeout: Duration) -> Duration {
+        Duration::try_from(self.interval).map_or(timeout, |interval| interval.min(timeout))
+    }
+
     fn is_of(&self, spec: &MonitoringSpec, interval: SignedDuration) -> bool {
         self.interval == interval
             && self.account == spec.service_account_name
@@ -119,13 +146,7 @@ impl Polls {
             poll.known |= answer.is_some();
             return if poll.known { PollState::Goes(answer) } else { PollState::Waits };
         }
-        let question = Arc::new(PollRequest {
-            key: key.clone(),
-            metrics: asked(spec).map(|(name, source)| (name.clone(), source.clone())).collect(),
-            account: spec.service_account_name.clone(),
-            target: spec.target.clone(),
-            interval,
-        });
+        let question = Arc::new(PollRequest::of(key.clone(), spec, interval));
         let task = tokio::spawn(poll(Arc::clone(controller), Arc::clone(&question)));
         polls.insert(key, Poll { question, task, answer: None, known: false });
         PollState::Waits
@@ -134,13 +155,13 @@ impl Polls {
 
 /// Queries, stores the answers, and waits for the next interval, until the query changes or the leader term ends.
 async fn poll(controller: Arc<MonitoringController>, question: Arc<PollRequest>) {
-    let timeout = controller.outbound.request_timeout;
-    let interval = Duration::try_from(question.interval).unwrap_or(timeout);
-    let within = interval.min(timeout);
+    let sources = &controller.sources;
+    let interval = Duration::try_from(question.interval).unwrap_or(sources.outbound.request_timeout);
     let asking = async {
         loop {
             let next = Instant::now() + interval;
-            let answer = ask(&controller, &question, within).await;
+            let answer = sources.ask(&question).await.into_iter();
+            let answer = answer.map(|(name, got)| (name, got.map_err(|why| why.words))).collect();
             let mine = |poll: &&mut Poll| Arc::ptr_eq(&poll.question, &question);
             let Some(()) = controller.memory.polls.all().get_mut(&question.key).filter(mine).map(|poll| {
                 poll.answer = Some(answer);
@@ -159,23 +180,46 @@ async fn poll(controller: Arc<MonitoringController>, question: Arc<PollRequest>)
     }
 }
 
-/// Queries all sources concurrently; a source that fails or hangs does not affect the others.
-async fn ask(controller: &MonitoringController, question: &PollRequest, within: Duration) -> Answer {
-    let late = |what: &str| Err(format!("{what} within {} s", within.as_secs_f64()));
-    let permit = controller.outbound.requests.take(&question.key.namespace, 1);
-    let Ok(_permit) = tokio::time::timeout(within, permit).await else {
-        let all = question.metrics.iter();
-        return all.map(|(name, _)| (name.clone(), late("too many requests in progress: no query"))).collect();
-    };
-    let asked = question.metrics.iter().map(|(name, source)| async move {
-        let got = tokio::time::timeout(within + SLACK, one(controller, question, source, within)).await;
-        let got = got.unwrap_or_else(|_| late("no answer"));
-        let outcome = if got.is_ok() { "ok" } else { "unknown" };
-        let labels = SourceLabels { source: word(source), outcome };
-        controller.ctx.metrics.sources.get_or_create(&labels).inc();
-        (name.clone(), got)
-    });
-    join_all(asked).await.into_iter().collect()
+impl Sources {
+    /// Queries all sources concurrently; a source that fails or hangs does not affect the others.
+    pub async fn ask(&self, question: &PollRequest) -> BTreeMap<String, Result<SourceValue, Unanswered>> {
+        let within = question.within(self.outbound.request_timeout);
+        let late =
+            |what: &str| Err(Unanswered { words: format!("{what} within {} s", within.as_secs_f64()), passing: true });
+        let permit = self.outbound.requests.take(&question.key.namespace, 1);
+        let Ok(_permit) = tokio::time::timeout(within, permit).await else {
+            let all = question.metrics.iter();
+            return all.map(|(name, _)| (name.clone(), late("too many requests in progress: no query"))).collect();
+        };
+        let asked = question.metrics.iter().map(|(name, source)| async move {
+            let got = tokio::time::timeout(within + SLACK, self.one(question, source, within)).await;
+            let got = got.unwrap_or_else(|_| late("no answer"));
+            let outcome = if got.is_ok() { "ok" } else { "unknown" };
+            let labels = SourceLabels { source: word(source), outcome };
+            self.ctx.metrics.sources.get_or_create(&labels).inc();
+            (name.clone(), got)
+        });
+        join_all(asked).await.into_iter().collect()
+    }
+
+    async fn one(&self, question: &PollRequest, source: &Source, within: Duration) -> Result<SourceValue, Unanswered> {
+        let account = Account {
+            writer: self.ctx.writer.clone(),
+            namespace: question.key.namespace.clone(),
+            name: question.account.clone().unwrap_or_else(|| DEFAULT_ACCOUNT.to_owned()),
+            manager: marks::MONITORING_STATUS_MANAGER,
+        };
+        let reader = SourceReader { sources: self, account };
+        match source {
+            Source { prometheus: Some(source), .. } => web::prometheus(&reader, source, within).await,
+            Source { http: Some(source), .. } => web::http(&reader, source, within).await,
+            Source { object: Some(source), .. } => Ok(object::read(&reader, source).await?),
+            Source { resource: Some(source), .. } => {
+                Ok(resource::read(&reader, source, question.target.as_ref()).await?)
+            }
+            _ => Err("this version of the operator does not support this source".to_owned().into()),
+        }
+    }
 }
 
 fn word(source: &Source) -> &'static str {
@@ -187,30 +231,8 @@ fn word(source: &Source) -> &'static str {
     }
 }
 
-async fn one(
-    controller: &MonitoringController,
-    question: &PollRequest,
-    source: &Source,
-    within: Duration,
-) -> SourceResult {
-    let account = Account {
-        writer: controller.ctx.writer.clone(),
-        namespace: question.key.namespace.clone(),
-        name: question.account.clone().unwrap_or_else(|| DEFAULT_ACCOUNT.to_owned()),
-        manager: marks::MONITORING_STATUS_MANAGER,
-    };
-    let reader = SourceReader { controller, account };
-    match source {
-        Source { prometheus: Some(source), .. } => web::prometheus(&reader, source, within).await,
-        Source { http: Some(source), .. } => web::http(&reader, source, within).await,
-        Source { object: Some(source), .. } => object::read(&reader, source).await,
-        Source { resource: Some(source), .. } => resource::read(&reader, source, question.target.as_ref()).await,
-        _ => Err("this version of the operator does not support this source".to_owned()),
-    }
-}
-
 /// Reads sources: the operator itself, and for Kubernetes objects the loop's account.
 pub struct SourceReader<'a> {
-    pub controller: &'a MonitoringController,
+    pub sources: &'a Sources,
     pub account: Account,
 }

@@ -34,14 +34,14 @@ impl SourceReader<'_> {
         for part in api_version.split('/') {
             name(part)?;
         }
-        let found = match self.controller.discovery.find(&self.controller.ctx, api_version, kind).await {
+        let found = match self.sources.discovery.find(&self.sources.ctx, api_version, kind).await {
             Ok(Some(found)) => found,
             Ok(None) => return Err(format!("the API server does not know a namespaced kind {kind} in {api_version}")),
             Err(error) => return Err(ReadError::Api(error).for_account(&self.account, &what)),
         };
         let url = found.url(&self.account.namespace);
         let opened = self.account.open(ObjectPath { url: &url, name: name(object)?, subresource: None }).await;
-        let outbound = &self.controller.outbound;
+        let outbound = &self.sources.outbound;
         outbound.read(&self.account, &what, opened, outbound.limits.object).await
     }
 }

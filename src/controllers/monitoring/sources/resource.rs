@@ -39,7 +39,7 @@ pub async fn read(reader: &SourceReader<'_>, source: &ResourceUse, target: Optio
 impl SourceReader<'_> {
     /// The objects with these labels.
     async fn list<T: DeserializeOwned>(&self, what: &str, url: &str, labels: &str) -> Result<T, String> {
-        let outbound = &self.controller.outbound;
+        let outbound = &self.sources.outbound;
         let opened = self.account.open_list(url, labels).await;
         let body = outbound.read(&self.account, what, opened, outbound.limits.pods).await?;
         parsed(&body.bytes).map_err(|error| format!("{what}: {error}"))

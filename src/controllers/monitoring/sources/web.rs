@@ -5,21 +5,23 @@ use std::time::Duration;
 use super::SourceReader;
 use crate::api::closed_loop::source::{Http, Prometheus};
 use crate::clients::{json, prometheus as client};
-use crate::controllers::outbound::Outgoing;
-use crate::logic::closed_loop::monitoring::{SourceResult, SourceValue};
+use crate::controllers::outbound::{Outgoing, Unanswered};
+use crate::logic::closed_loop::monitoring::SourceValue;
+
+type WebResult = Result<SourceValue, Unanswered>;
 
 /// The value of a query.
-pub async fn prometheus(reader: &SourceReader<'_>, source: &Prometheus, within: Duration) -> SourceResult {
-    let url = client::query_url(&source.url, &source.query).map_err(|error| error.to_string())?;
+pub async fn prometheus(reader: &SourceReader<'_>, source: &Prometheus, within: Duration) -> WebResult {
+    let url = client::query_url(&source.url, &source.query)?;
     let request = Outgoing { url: url.as_str(), auth: source.auth.as_ref(), ca: source.ca.as_ref(), within };
-    let answer = reader.controller.outbound.get(&reader.account, request).await?;
-    let found = client::point(answer.status, answer.body()).map_err(|error| error.to_string())?;
+    let answer = reader.sources.outbound.get(&reader.account, request).await?;
+    let found = client::point(answer.status, answer.body())?;
     Ok(SourceValue { value: found.value, at: Some(found.at) })
 }
 
 /// A number in a document.
-pub async fn http(reader: &SourceReader<'_>, source: &Http, within: Duration) -> SourceResult {
+pub async fn http(reader: &SourceReader<'_>, source: &Http, within: Duration) -> WebResult {
     let request = Outgoing { url: &source.url, auth: source.auth.as_ref(), ca: source.ca.as_ref(), within };
-    let answer = reader.controller.outbound.get(&reader.account, request).await?;
-    Ok(json::number(&answer, &source.path).map_err(|error| error.to_string())?.into())
+    let answer = reader.sources.outbound.get(&reader.account, request).await?;
+    Ok(json::number(&answer, &source.path)?.into())
 }

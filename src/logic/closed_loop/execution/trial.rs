@@ -21,6 +21,8 @@ pub enum Trial {
     Limited(String),
     /// Each decision on the rung would fail for this reason.
     Impossible(LoopReason, String),
+    /// It could not be found out now.
+    Unknown(String),
 }
 
 /// Plans the rung as for a decision of the loop.

@@ -3,7 +3,6 @@
 //! Reads the loop and its children only. Decides nothing and sends no requests.
 
 mod advice;
-mod layout;
 mod subject;
 
 #[cfg(test)]
@@ -17,10 +16,10 @@ use crate::api::decision::{Decision, Entry, LimitState};
 use crate::api::execution::ExecutionState;
 use crate::api::monitoring::{AlarmState, MonitoringStatus, RefusedSamples};
 use crate::logic::closed_loop::decision::{Executor, settlement};
+use crate::logic::closed_loop::layout::{paragraph, table};
 use crate::logic::closed_loop::tuning::effective_policy::declared_rank;
 use crate::logic::closed_loop::validate::names;
 pub use advice::{Proposal, proposal};
-use layout::{paragraph, table};
 pub use subject::ExplainedLoop;
 
 /// The explanation. Lines have at most 120 columns, except for long names and commands.

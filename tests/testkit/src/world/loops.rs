@@ -57,6 +57,15 @@ pub async fn grant(world: &World, rights: &[(&str, &str, &str)]) -> Result<()> {
 
 /// Gives the account these rights too, by a role of this name.
 pub async fn grant_more(world: &World, role: &str, rights: &[(&str, &str, &str)]) -> Result<()> {
+    grant_role(world, ACCOUNT, role, rights).await
+}
+
+/// Gives another account these rights.
+pub async fn grant_to(world: &World, account: &str, rights: &[(&str, &str, &str)]) -> Result<()> {
+    grant_role(world, account, account, rights).await
+}
+
+async fn grant_role(world: &World, account: &str, role: &str, rights: &[(&str, &str, &str)]) -> Result<()> {
     let rules: Vec<Value> = rights
         .iter()
         .map(|(group, resource, verb)| json!({"apiGroups": [group], "resources": [resource], "verbs": [verb]}))
@@ -66,7 +75,7 @@ pub async fn grant_more(world: &World, role: &str, rights: &[(&str, &str, &str)]
         .create::<RoleBinding>(json!({
             "metadata": {"name": role},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
-            "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": world.ns}],
+            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": world.ns}],
         }))
         .await?;
     Ok(())

@@ -12,6 +12,7 @@ use std::any::Any;
 use std::fs;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -19,12 +20,14 @@ use anyhow::{Context, Result};
 use futures::{FutureExt, StreamExt, stream};
 use ganglion::api::closed_loop::ClosedLoop;
 use ganglion::api::workload_action::WorkloadAction;
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ServiceAccount};
 use k8s_openapi::api::rbac::v1::Role;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::io::AsyncWriteExt;
 use tokio::sync::{Mutex, Semaphore};
 
 use crate::eye::Eye;
@@ -254,13 +257,37 @@ impl World {
 
     /// Runs a command of `ganglion` in its namespace, as an administrator: whether it succeeded, and what it said.
     pub async fn ganglion(&self, args: &[&str]) -> Result<(bool, String)> {
-        let path = self.home.path().join("admin");
-        fs::write(&path, self.plane.cluster.kubectl(&["config", "view", "--raw", "--flatten"], None).await?)?;
+        self.ganglion_as(&self.administrator().await?, args, "").await
+    }
+
+    /// The kubeconfig of an administrator.
+    pub async fn administrator(&self) -> Result<String> {
+        self.plane.cluster.kubectl(&["config", "view", "--raw", "--flatten"], None).await
+    }
+
+    /// The same with this kubeconfig and this standard input.
+    pub async fn ganglion_as(&self, kubeconfig: &str, args: &[&str], stdin: &str) -> Result<(bool, String)> {
+        let home = TempDir::new()?;
+        let path = home.path().join("kubeconfig");
+        fs::write(&path, kubeconfig)?;
         let mut command = tokio::process::Command::new(program()?);
         command.args(args).args(["-n", &self.ns, "--kubeconfig"]).arg(&path).env_clear().kill_on_drop(true);
-        let output = command.output().await?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn()?;
+        // It may have ended already, and not want to hear it.
+        let _ = child.stdin.take().context("no standard input")?.write_all(stdin.as_bytes()).await;
+        let output = child.wait_with_output().await?;
         let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         Ok((output.status.success(), said.concat()))
+    }
+
+    /// A token of a service account of its namespace.
+    pub async fn token(&self, account: &str) -> Result<String> {
+        let spec = TokenRequestSpec { expiration_seconds: Some(3_600), ..TokenRequestSpec::default() };
+        let request = TokenRequest { spec, ..TokenRequest::default() };
+        let accounts = self.api::<ServiceAccount>();
+        let answer = accounts.create_token_request(account, &PostParams::default(), &request).await?;
+        Ok(answer.status.context("no token in the answer")?.token)
     }
 
     /// A second replica of the operator, through the same proxy and with the same lease; not started yet.
