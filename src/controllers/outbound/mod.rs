@@ -140,6 +140,17 @@ impl OutboundClient {
         Ok(Call { url, auth, ca, within: request.within, limit: self.limits.sample, tenant })
     }
 
+    /// Drops the Secrets that no request has named for as long as one is used.
+    pub fn drop_unused_secrets(&self) {
+        self.secrets.drop_unused();
+    }
+
+    /// Number of Secrets in memory.
+    #[cfg(test)]
+    pub fn secrets_kept(&self) -> usize {
+        self.secrets.kept()
+    }
+
     /// The values of these keys.
     async fn secret<const N: usize>(
         &self,

@@ -1,10 +1,11 @@
 //! The Secrets that requests name, kept for some minutes: a loop of one request a second costs the API server one read in
 //! five minutes, and one in ten seconds if the Secret cannot be read.
 //!
-//! Bounded in number, for one namespace too. What nobody has used for as long is dropped with the next use of another Secret.
+//! Bounded in number, for one namespace too. What nobody has used for as long is dropped with the next use of another Secret, or
+//! by `drop_unused`, which the owner calls once a minute: a value does not outlive its last use by more than some minutes.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Mutex as AsyncMutex;
@@ -84,10 +85,28 @@ impl SecretCache {
         result
     }
 
-    fn slot(&self, wanted: &WantedKeys) -> Slot {
+    /// Drops what nobody has used for as long as a Secret is used.
+    pub fn drop_unused(&self) {
+        drop(self.used());
+    }
+
+    /// Number of entries.
+    #[cfg(test)]
+    pub fn kept(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// The entries without those that nobody uses any more.
+    fn used(&self) -> MutexGuard<'_, HashMap<WantedKeys, Entry>> {
         let now = Instant::now();
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, entry| now.duration_since(entry.used) < SECRET_AGE);
+        all
+    }
+
+    fn slot(&self, wanted: &WantedKeys) -> Slot {
+        let now = Instant::now();
+        let mut all = self.used();
         if let Some(entry) = all.get_mut(wanted) {
             entry.used = now;
             return Arc::clone(&entry.read);
@@ -190,9 +209,14 @@ mod tests {
             get(&cache, &wanted("a", nth), SECRET_AGE).await;
         }
         assert!(!get(&cache, &wanted("b", 0), SECRET_AGE).await);
-        assert_eq!(cache.0.lock().unwrap().len(), EACH + 1);
+        assert_eq!(cache.kept(), EACH + 1);
         tokio::time::advance(SECRET_AGE).await;
         get(&cache, &wanted("c", 0), SECRET_AGE).await;
-        assert_eq!(cache.0.lock().unwrap().len(), 1, "what is not used is dropped");
+        assert_eq!(cache.kept(), 1, "what is not used is dropped");
+        cache.drop_unused();
+        assert_eq!(cache.kept(), 1, "it is used");
+        tokio::time::advance(SECRET_AGE).await;
+        cache.drop_unused();
+        assert_eq!(cache.kept(), 0, "without another use too");
     }
 }
