@@ -23,11 +23,11 @@ use tracing::{error, info};
 
 use crate::caches;
 use crate::clients::address::{self, Names};
-use crate::clients::web::Web;
 use crate::controllers::closed_loop::{ClosedLoopController, ClosedLoopMemory};
 use crate::controllers::decision::{DecisionController, DecisionMemory};
 use crate::controllers::execution::{ExecutionController, ExecutionMemory};
 use crate::controllers::monitoring::{MonitoringController, MonitoringMemory, Sources};
+use crate::controllers::outbound::OutboundClient;
 use crate::controllers::target::Targets;
 use crate::controllers::workload_action::{self, WorkloadActionController};
 use crate::http::{self, Served};
@@ -104,6 +104,7 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     let client = client(config)?;
     let metrics = Metrics::new();
     let web = Arc::new(outbound::web(names.clone(), &settings, &metrics));
+    let outbound = Arc::new(outbound::client(web, &settings, &metrics));
     let store = Store::default();
     // Watches and the HTTP server stop last, after the controllers have drained.
     let ended = CancellationToken::new();
@@ -112,7 +113,9 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     let watched = watch_options(&options, &settings);
     let mut feeds = Feeds::new(&client, watched, store.clone(), metrics.clone(), ended.clone());
     caches::feed(&mut feeds);
-    tokio::spawn(outbound::guard_api_server(client.clone(), names, settings.request_timeout(), ended.clone()));
+    let upkeep =
+        outbound::keep_up(client.clone(), names, Arc::clone(&outbound), settings.request_timeout(), ended.clone());
+    let mut upkeep = tokio::spawn(upkeep);
     let served = Served {
         ready: feeds.ready(),
         store: store.clone(),
@@ -124,12 +127,14 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
 
     let mut elector = elector(&client, &settings, &options.identity, &namespace);
     let ready = feeds.ready();
-    let parts = Parts { client, web, settings, metrics, store, ready, stop, identity: options.identity };
+    let parts = Parts { client, outbound, settings, metrics, store, ready, stop, identity: options.identity };
     let result = tokio::select! {
         biased;
-        // A kind that is not watched any more, or probes that nobody answers: the process must start anew.
+        // A kind that is not watched any more, probes that nobody answers, or an API server within reach of users: the process
+        // must start anew.
         Err(panicked) = feeds.ended() => Err(panicked.into()),
         Err(panicked) = &mut server => Err(panicked.into()),
+        Err(panicked) = &mut upkeep => Err(panicked.into()),
         result = parts.lead(&mut elector) => result,
     };
     if result.is_ok() {
@@ -150,7 +155,7 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
 /// Everything that a leader term needs.
 struct Parts {
     client: Client,
-    web: Arc<Web>,
+    outbound: Arc<OutboundClient>,
     settings: Settings,
     metrics: Metrics,
     store: Store,
@@ -221,7 +226,7 @@ struct Term<'a> {
 impl Term<'_> {
     /// Starts every controller. Returns the tasks of the controllers and the tasks that send their events.
     fn start_all(mut self) -> (JoinSet<()>, JoinSet<()>) {
-        let Parts { settings, web, metrics, .. } = self.parts;
+        let Parts { settings, outbound, .. } = self.parts;
         let resync = Duration::from_secs(settings.workload_actions.resync_seconds);
         let limits = settings.limits();
         let actions = self.start(settings.workload_actions.concurrency, |ctx| WorkloadActionController {
@@ -232,7 +237,6 @@ impl Term<'_> {
         });
         self.tasks.spawn(workload_action::run_janitor(actions));
         let loops = settings.closed_loops.concurrency;
-        let outbound = Arc::new(outbound::client(Arc::clone(web), settings, metrics));
         let discovery = Arc::new(Discovery::default());
         let namespaces = settings.namespaces();
         let targets = |ctx: &Context| Targets {
@@ -244,18 +248,18 @@ impl Term<'_> {
             namespaces,
             targets: targets(&ctx),
             impersonation: Impersonation::default(),
-            outbound: Arc::clone(&outbound),
+            outbound: Arc::clone(outbound),
             memory: ClosedLoopMemory::default(),
             ctx,
         });
         self.start(loops, |ctx| MonitoringController {
-            sources: Sources { ctx: ctx.clone(), outbound: Arc::clone(&outbound), discovery: Arc::clone(&discovery) },
+            sources: Sources { ctx: ctx.clone(), outbound: Arc::clone(outbound), discovery: Arc::clone(&discovery) },
             memory: MonitoringMemory::default(),
             ctx,
         });
         self.start(loops, |ctx| DecisionController { ctx, memory: DecisionMemory::default() });
         self.start(loops, |ctx| ExecutionController {
-            outbound,
+            outbound: Arc::clone(outbound),
             targets: targets(&ctx),
             memory: ExecutionMemory::default(),
             ctx,

@@ -1,4 +1,4 @@
-//! The limits and rules of requests to servers that users name, made from the settings.
+//! The limits and rules of requests to servers that users name, made from the settings, and what is done for them once a minute.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -19,8 +19,8 @@ use crate::metrics::{LimitLabel, Metrics};
 use crate::runtime::api_server;
 use crate::settings::{MaxBytes, Outbound, Settings};
 
-/// How often the API server's endpoints are looked up.
-const ENDPOINTS_PAUSE: Duration = Duration::from_secs(60);
+/// How often the API server's endpoints are looked up, and unused Secrets are dropped.
+const ROUND: Duration = Duration::from_secs(60);
 
 /// The addresses that requests to servers of users may connect to.
 ///
@@ -66,34 +66,98 @@ fn full(metrics: &Metrics, limit: &'static str) -> Counter {
     metrics.outbound_full.get_or_create(&LimitLabel { limit }).clone()
 }
 
-/// Keeps the API server's endpoints out of reach of requests to servers of users.
-pub async fn guard_api_server(client: Client, names: Names, timeout: Duration, ended: CancellationToken) {
-    let look = async {
+/// Once a minute until the end: keeps the API server's endpoints out of reach of requests to servers of users, and drops the
+/// Secrets that no such request has named for a while.
+pub async fn keep_up(
+    client: Client,
+    names: Names,
+    outbound: Arc<OutboundClient>,
+    timeout: Duration,
+    ended: CancellationToken,
+) {
+    let rounds = async {
         loop {
-            let found = tokio::time::timeout(timeout, api_server::endpoints(&client)).await;
-            let pause = match found {
-                Ok(Ok(endpoints)) => {
-                    names.guard(endpoints);
-                    ENDPOINTS_PAUSE
-                }
-                Ok(Err(error)) => {
-                    warn!(%error, "the API server's endpoints cannot be read; only the address of its Service is refused to loops");
-                    ENDPOINTS_PAUSE
-                }
-                Err(_) => timeout,
-            };
+            outbound.drop_unused_secrets();
+            let pause = guard_api_server(&client, &names, timeout).await;
             tokio::time::sleep(pause).await;
         }
     };
     tokio::select! {
         () = ended.cancelled() => {}
-        () = look => {}
+        () = rounds => {}
+    }
+}
+
+/// Looks the API server's endpoints up. Returns when to look again.
+async fn guard_api_server(client: &Client, names: &Names, timeout: Duration) -> Duration {
+    match tokio::time::timeout(timeout, api_server::endpoints(client)).await {
+        Ok(Ok(endpoints)) => {
+            names.guard(endpoints);
+            ROUND
+        }
+        Ok(Err(error)) => {
+            warn!(%error, "the API server's endpoints cannot be read; only the address of its Service is refused to loops");
+            ROUND
+        }
+        Err(_) => timeout,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+    use tower_test::mock;
+
     use super::*;
+    use crate::api::closed_loop::source::Auth;
+    use crate::controllers::outbound::Outgoing;
+    use crate::runtime::account::Account;
+    use crate::runtime::writer::Writer;
+
+    /// A client of an API server that has one Secret, and no endpoints.
+    fn api_server() -> Client {
+        let (service, mut handle) = mock::pair::<Request<Body>, Response<Body>>();
+        tokio::spawn(async move {
+            while let Some((request, send)) = handle.next_request().await {
+                let is_secret = request.uri().path() == "/api/v1/namespaces/a/secrets/s";
+                let body = if is_secret {
+                    json!({"data": {"token": "b3Blbg=="}})
+                } else {
+                    json!({"addressType": "IPv4", "metadata": {}, "endpoints": [], "ports": []})
+                };
+                send.send_response(Response::new(Body::from(body.to_string().into_bytes())));
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_secret_that_no_request_names_any_more_leaves_the_memory() {
+        let (api, timeout, ended) = (api_server(), Duration::from_secs(10), CancellationToken::new());
+        let (settings, metrics) = (Settings::default(), Metrics::new());
+        let names = Names::new(address::Rules::default(), address::system);
+        let outbound = Arc::new(client(Arc::new(web(names.clone(), &settings, &metrics)), &settings, &metrics));
+        let upkeep = tokio::spawn(keep_up(api.clone(), names, Arc::clone(&outbound), timeout, ended.clone()));
+
+        let writer = Writer::new(api, timeout, CancellationToken::new(), metrics.clone());
+        let account = Account { writer, namespace: "a".into(), name: "default".into(), manager: "m" };
+        let auth: Auth = serde_json::from_value(json!({"bearer": {"name": "s", "key": "token"}})).unwrap();
+        let url = "http://127.0.0.1/";
+        let refused =
+            outbound.get(&account, Outgoing { url, auth: Some(&auth), ca: None, within: timeout }).await.err();
+        assert_eq!(
+            refused.map(|why| why.words).as_deref(),
+            Some("the address is refused: 127.0.0.1 is a loopback address")
+        );
+        tokio::time::sleep(Duration::from_secs(240)).await;
+        assert_eq!(outbound.secrets_kept(), 1);
+        tokio::time::sleep(Duration::from_secs(121)).await;
+        assert_eq!(outbound.secrets_kept(), 0);
+        ended.cancel();
+        upkeep.await.unwrap();
+    }
 
     #[test]
     fn rules_come_from_the_settings_and_a_wrong_one_is_named() {

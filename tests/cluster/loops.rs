@@ -348,3 +348,36 @@ fn after_the_slow_loop_raised_memory_the_same_sample_is_another_reaction() {
         Ok(())
     });
 }
+
+#[test]
+fn a_loop_that_is_taken_out_of_tunable_by_has_no_effect_at_once() {
+    loop_story("loops-untuned", async |world| {
+        Workload::deployment("web", 1).create(world).await?;
+        account(world, SCALES).await?;
+        let mut fast = demo();
+        fast["tunable"] = json!({"by": ["slow"], "rank": true});
+        make(world, "web", fast).await?;
+        let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
+        let entry = json!({"by": "slow", "uid": "slow", "seq": 1, "at": now, "rank": ["memory", "cpu"]});
+        let tuned = Patch::Merge(json!({"status": {"tuning": [entry]}}));
+        world.api::<ClosedLoop>().patch_status("web", &PatchParams::default(), &tuned).await?;
+        let is_ranked = async |rank: [&str; 2]| {
+            until::<ClosedLoop, _>(world, "web", &format!("the rank {rank:?}"), |one| {
+                (one.status?.effective?.rank == rank).then_some(())
+            })
+            .await
+        };
+        is_ranked(["memory", "cpu"]).await?;
+        let both = || json!({"cpu": "2", "memory": "40"});
+        let time = push(world, "web", both()).await?;
+        let (_, said, _) = travelled(world, "web", time).await?;
+        ensure!(said == "React to memory", "{said}");
+
+        world.patch_loop("web", json!({"spec": {"tunable": {"by": ["other"]}}})).await?;
+        is_ranked(["cpu", "memory"]).await?;
+        let time = push(world, "web", both()).await?;
+        let (_, said, _) = travelled(world, "web", time).await?;
+        ensure!(said == "React to cpu", "{said}");
+        Ok(())
+    });
+}

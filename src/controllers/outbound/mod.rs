@@ -71,7 +71,7 @@ pub struct Outgoing<'a> {
 }
 
 /// Why there is no answer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Unanswered {
     pub words: String,
     /// There may be one later, or elsewhere, though no user changes anything.
@@ -170,6 +170,17 @@ impl OutboundClient {
         };
         let (url, tenant) = (request.url.to_owned(), account.namespace.clone());
         Ok(Call { url, auth, ca, within: request.within, limit: self.limits.sample, tenant })
+    }
+
+    /// Drops the Secrets that no request has named for as long as one is used.
+    pub fn drop_unused_secrets(&self) {
+        self.secrets.drop_unused();
+    }
+
+    /// Number of Secrets in memory.
+    #[cfg(test)]
+    pub fn secrets_kept(&self) -> usize {
+        self.secrets.kept()
     }
 
     /// The values of these keys.

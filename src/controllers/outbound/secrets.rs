@@ -1,16 +1,21 @@
 //! The Secrets that requests name, kept for some minutes: a loop of one request a second costs the API server one read in
-//! five minutes.
+//! five minutes, and one in ten seconds if the Secret cannot be read.
 //!
-//! Bounded in number, for one namespace too. What nobody has used for as long is dropped with the next use of another Secret.
+//! Bounded in number, for one namespace too. What nobody has used for as long is dropped with the next use of another Secret, or
+//! by `drop_unused`, which the owner calls once a minute: a value does not outlive its last use by more than some minutes.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::Instant;
 
 use super::{SECRET_AGE, Unanswered};
+
+/// How long an error is kept. It counts as read this long before the end of `SECRET_AGE`, so that requests that want a newer
+/// Secret, such as those after a refusal, never get it.
+const FAILED_SECRET_AGE: Duration = Duration::from_secs(10);
 
 /// Maximum number of entries; for one namespace, a quarter of it.
 const MOST: usize = 256;
@@ -33,17 +38,35 @@ pub struct SecretCache(Mutex<HashMap<WantedKeys, Entry>>);
 
 struct Entry {
     used: Instant,
-    /// When it was read, and what. Locked while it is being read, so that a Secret of many loops is read once.
+    /// The last read. Locked while the Secret is being read, so that a Secret of many loops is read once.
     read: Slot,
 }
 
-type Slot = Arc<AsyncMutex<Option<(Instant, Values)>>>;
+type Slot = Arc<AsyncMutex<Option<LastRead>>>;
+
+/// When a Secret was read, and the result.
+struct LastRead {
+    at: Instant,
+    result: Result<Values, Unanswered>,
+}
+
+impl LastRead {
+    fn now(result: Result<Values, Unanswered>) -> Option<Self> {
+        Some(Self { at: Instant::now(), result })
+    }
+
+    /// How old the result counts as.
+    fn age(&self) -> Duration {
+        let aged = if self.result.is_ok() { Duration::ZERO } else { SECRET_AGE - FAILED_SECRET_AGE };
+        self.at.elapsed() + aged
+    }
+}
 
 impl SecretCache {
-    /// The values, if they were read within this time; otherwise they are read now. An error is not kept.
+    /// The values, if they were read within this time; otherwise they are read now.
     ///
     /// # Errors
-    /// The Secret cannot be read.
+    /// The Secret cannot be read, or could not be read some seconds ago.
     pub async fn get(
         &self,
         wanted: &WantedKeys,
@@ -52,19 +75,39 @@ impl SecretCache {
     ) -> Result<Values, Unanswered> {
         let slot = self.slot(wanted);
         let mut known = slot.lock().await;
-        if let Some((_, values)) = known.as_ref().filter(|(read, _)| read.elapsed() < age) {
-            return Ok(Arc::clone(values));
+        if let Some(known) = known.as_ref().filter(|known| known.age() < age) {
+            return known.result.clone();
         }
-        *known = None;
-        let values = Arc::new(read.await?);
-        *known = Some((Instant::now(), Arc::clone(&values)));
-        Ok(values)
+        // Remains if the caller does not wait for the end of the read.
+        let words = format!("Secret {} cannot be read: the last read took too long", wanted.secret);
+        *known = LastRead::now(Err(Unanswered { words, passing: true }));
+        let result = read.await.map(Arc::new);
+        *known = LastRead::now(result.clone());
+        result
+    }
+
+    /// Drops what nobody has used for as long as a Secret is used.
+    pub fn drop_unused(&self) {
+        drop(self.used());
+    }
+
+    /// Number of entries.
+    #[cfg(test)]
+    pub fn kept(&self) -> usize {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// The entries without those that nobody uses any more.
+    fn used(&self) -> MutexGuard<'_, HashMap<WantedKeys, Entry>> {
+        let now = Instant::now();
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, entry| now.duration_since(entry.used) < SECRET_AGE);
+        all
     }
 
     fn slot(&self, wanted: &WantedKeys) -> Slot {
         let now = Instant::now();
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        all.retain(|_, entry| now.duration_since(entry.used) < SECRET_AGE);
+        let mut all = self.used();
         if let Some(entry) = all.get_mut(wanted) {
             entry.used = now;
             return Arc::clone(&entry.read);
@@ -84,6 +127,7 @@ impl SecretCache {
 
 #[cfg(test)]
 mod tests {
+    use super::super::REFUSED_SECRET_AGE;
     use super::*;
 
     fn wanted(namespace: &str, secret: usize) -> WantedKeys {
@@ -113,7 +157,42 @@ mod tests {
         tokio::time::advance(SECRET_AGE).await;
         assert!(get(&cache, &one, SECRET_AGE).await);
         assert!(cache.get(&one, Duration::ZERO, async { Err("gone".to_owned().into()) }).await.is_err());
-        assert!(get(&cache, &one, SECRET_AGE).await, "what cannot be read is not used");
+        assert!(
+            cache.get(&one, SECRET_AGE, async { Ok(Vec::new()) }).await.is_err(),
+            "what cannot be read is not used"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_secret_that_cannot_be_read_is_not_asked_for_at_each_poll() {
+        let (cache, one) = (SecretCache::default(), wanted("a", 1));
+        let mut reads = 0;
+        for _ in 0..60 {
+            let read = async {
+                reads += 1;
+                Err("there is no Secret 1".to_owned().into())
+            };
+            let error = cache.get(&one, SECRET_AGE, read).await.unwrap_err();
+            assert_eq!(error.words, "there is no Secret 1");
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert_eq!(reads, 6, "in a minute");
+        for age in [REFUSED_SECRET_AGE, Duration::ZERO] {
+            assert!(cache.get(&one, age, async { Err("gone".to_owned().into()) }).await.is_err());
+            assert!(get(&cache, &one, age).await, "an error is no answer to who wants a Secret of {age:?}");
+        }
+        assert!(!get(&cache, &one, SECRET_AGE).await, "it can be read now");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_read_that_nobody_waited_for_counts_as_an_error() {
+        let (cache, one) = (SecretCache::default(), wanted("a", 1));
+        let hangs = cache.get(&one, SECRET_AGE, std::future::pending());
+        assert!(tokio::time::timeout(Duration::from_secs(1), hangs).await.is_err());
+        let error = cache.get(&one, SECRET_AGE, async { Ok(Vec::new()) }).await.unwrap_err();
+        assert_eq!(error.words, "Secret 1 cannot be read: the last read took too long");
+        tokio::time::advance(FAILED_SECRET_AGE).await;
+        assert!(get(&cache, &one, SECRET_AGE).await);
     }
 
     #[tokio::test(start_paused = true)]
@@ -131,9 +210,14 @@ mod tests {
             get(&cache, &wanted("a", nth), SECRET_AGE).await;
         }
         assert!(!get(&cache, &wanted("b", 0), SECRET_AGE).await);
-        assert_eq!(cache.0.lock().unwrap().len(), EACH + 1);
+        assert_eq!(cache.kept(), EACH + 1);
         tokio::time::advance(SECRET_AGE).await;
         get(&cache, &wanted("c", 0), SECRET_AGE).await;
-        assert_eq!(cache.0.lock().unwrap().len(), 1, "what is not used is dropped");
+        assert_eq!(cache.kept(), 1, "what is not used is dropped");
+        cache.drop_unused();
+        assert_eq!(cache.kept(), 1, "it is used");
+        tokio::time::advance(SECRET_AGE).await;
+        cache.drop_unused();
+        assert_eq!(cache.kept(), 0, "without another use too");
     }
 }

@@ -2,16 +2,19 @@
 //!
 //! Owns the backoff of this watch, and the reads of objects that no watch event has confirmed.
 
+use std::marker::PhantomData;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
+use futures::future::join;
 use jiff::Timestamp;
 use kube::api::GetParams;
 use kube::core::Request;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource};
-use tokio::task::JoinSet;
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, warn};
 
@@ -58,8 +61,8 @@ pub struct Feed<K, F> {
     unavailable: Option<Instant>,
     /// The objects that the current list has delivered so far; none once the watch follows changes.
     list: Option<Listing<F>>,
-    /// The reads of objects that no watch event has confirmed.
-    look_up: JoinSet<()>,
+    /// Wakes the look-up.
+    list_complete: Arc<Notify>,
 }
 
 /// Why a watcher is replaced by a new one.
@@ -79,7 +82,7 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
         metrics: Metrics,
         awaited: Awaited,
     ) -> Self {
-        let look_up = JoinSet::new();
+        let list_complete = Arc::new(Notify::new());
         let (fields, failures, listed, unavailable) = (None, 0, false, None);
         Self {
             api,
@@ -93,7 +96,7 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
             listed,
             unavailable,
             list: None,
-            look_up,
+            list_complete,
         }
     }
 
@@ -103,7 +106,16 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
     }
 
     /// Watches until it is dropped.
-    pub async fn run(mut self) {
+    pub async fn run(self) {
+        join(self.look_up(), self.watch()).await;
+    }
+
+    /// Watches while the kind is installed. Does not report a kind that is not installed; reports a missing permission once.
+    pub async fn run_while_installed(self) {
+        join(self.look_up(), self.watch_while_installed()).await;
+    }
+
+    async fn watch(mut self) {
         loop {
             if let Replaced::Unavailable(_) = self.follow().await {
                 self.back_off().await;
@@ -111,8 +123,7 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
         }
     }
 
-    /// Watches while the kind is installed. Does not report a kind that is not installed; reports a missing permission once.
-    pub async fn run_while_installed(mut self) {
+    async fn watch_while_installed(mut self) {
         let mut reported = false;
         loop {
             let Replaced::Unavailable(code) = self.follow().await else { continue };
@@ -180,7 +191,7 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
                     self.store.end_list(list);
                 }
                 self.synced();
-                self.look_up_unconfirmed();
+                self.list_complete.notify_one();
             }
             Event::Apply(object) => {
                 self.failures = 0;
@@ -209,18 +220,27 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
         }
     }
 
-    /// Reads the objects that only answers to our own requests have shown: an object that was deleted before the list began
-    /// appears neither in the list nor in the watch that follows it. Reads them once more when every request that was sent before
-    /// the list has been answered or has timed out.
-    fn look_up_unconfirmed(&mut self) {
-        let look_up = LookUp { api: self.api.clone(), store: self.store.clone(), timeout: self.timeout };
-        let namespace = self.namespace.clone();
-        self.look_up.abort_all();
-        self.look_up.spawn(async move {
-            look_up.all::<F>(namespace.as_deref()).await;
-            sleep(look_up.timeout).await;
-            look_up.all::<F>(namespace.as_deref()).await;
-        });
+    /// Looks up what is unconfirmed after each list, until it is dropped. Runs in the task of the watch, so that a panic here ends
+    /// the watch, which is noticed.
+    fn look_up(&self) -> impl Future<Output = ()> + use<K, F> {
+        let look_up = LookUp {
+            api: self.api.clone(),
+            namespace: self.namespace.clone(),
+            store: self.store.clone(),
+            timeout: self.timeout,
+            unconfirmed: PhantomData::<F>,
+        };
+        let listed = Arc::clone(&self.list_complete);
+        async move {
+            listed.notified().await;
+            loop {
+                tokio::select! {
+                    biased;
+                    () = listed.notified() => {}
+                    () = look_up.twice() => listed.notified().await,
+                }
+            }
+        }
     }
 
     /// Handles an error of the watcher: reports it and waits for the backoff. Returns a value if the watcher has to be replaced.
@@ -281,16 +301,26 @@ fn reason(error: &watcher::Error) -> &'static str {
     }
 }
 
-/// Reads objects that only answers to our own requests have shown.
-struct LookUp<K> {
+/// Reads the objects that only answers to our own requests have shown: an object that was deleted before the list began appears
+/// neither in the list nor in the watch that follows it.
+struct LookUp<K, F> {
     api: Api<Guard<K>>,
+    namespace: Option<String>,
     store: Store,
     timeout: Duration,
+    unconfirmed: PhantomData<F>,
 }
 
-impl<K: Watched> LookUp<K> {
-    async fn all<F: Indexed + From<K>>(&self, namespace: Option<&str>) {
-        for id in self.store.read(|world| world.table::<F>().unconfirmed(namespace)) {
+impl<K: Watched, F: Indexed + From<K>> LookUp<K, F> {
+    /// Reads them once more when every request that was sent before the list has been answered or has timed out.
+    async fn twice(&self) {
+        self.all().await;
+        sleep(self.timeout).await;
+        self.all().await;
+    }
+
+    async fn all(&self) {
+        for id in self.store.read(|world| world.table::<F>().unconfirmed(self.namespace.as_deref())) {
             match timeout(self.timeout, self.one(&id)).await {
                 Ok(Ok(Some(Guard(Ok(found))))) => self.store.apply(F::from(found), Origin::Own),
                 Ok(Ok(None)) => self.store.remove::<F>(&Identity { version: String::new(), ..id }),

@@ -1,11 +1,14 @@
 //! The watches against a simulated API server: pages, broken watches, objects that do not parse, readiness.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex as StdMutex};
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full, StreamBody};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::ObjectMeta;
 use kube::client::Body;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -427,5 +430,52 @@ async fn a_watch_that_panics_is_noticed() {
     running.settled().await;
     running.feeds.spawn(async { panic!("a fault of this program") });
     let noticed = tokio::time::timeout(Duration::from_secs(1), running.feeds.ended()).await;
+    assert!(noticed.unwrap().is_err_and(|failure| failure.is_panic()));
+}
+
+/// Pods whose conversion to facts panics.
+#[derive(serde::Deserialize, Clone, Debug)]
+#[serde(transparent)]
+struct FaultyPod(Pod);
+
+impl Resource for FaultyPod {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        Pod::kind(&())
+    }
+    fn group((): &()) -> Cow<'_, str> {
+        Pod::group(&())
+    }
+    fn version((): &()) -> Cow<'_, str> {
+        Pod::version(&())
+    }
+    fn plural((): &()) -> Cow<'_, str> {
+        Pod::plural(&())
+    }
+    fn meta(&self) -> &ObjectMeta {
+        self.0.meta()
+    }
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        self.0.meta_mut()
+    }
+}
+
+impl From<FaultyPod> for PodFact {
+    fn from(_: FaultyPod) -> Self {
+        panic!("a fault of this program")
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_up_that_panics_is_noticed() {
+    let mut running = start(Server::default(), &[]);
+    running.feeds.namespaced::<FaultyPod, PodFact>();
+    running.settled().await;
+    after(1.0).await;
+    let id = Identity { key: Key::new("a", "ghost"), uid: "ghost".into(), version: "8".into() };
+    running.store.apply(PodFact { id, ..PodFact::default() }, Origin::Own);
+    let noticed = tokio::time::timeout(Duration::from_secs(31), running.feeds.ended()).await;
     assert!(noticed.unwrap().is_err_and(|failure| failure.is_panic()));
 }

@@ -96,7 +96,7 @@ fn misplaced_rungs() -> Vec<WrongLoop> {
             "scale",
             "actions",
             "actions[1].ladder[1]: the target is a ClosedLoop, which can only be tuned",
-            json!({"target": of_loops, "actions": both(&[tune.clone()], &[tune.clone(), scale(1)])}),
+            json!({"target": of_loops, "actions": both(std::slice::from_ref(&tune), &[tune.clone(), scale(1)])}),
         ),
         wrong("lowers", "actions[2].ladder", lowers, silent_disk(scale(-1))),
         wrong("removes", "actions[2].ladder", lowers, silent_disk(json!({"workloadAction": {"delete": {"count": 1}}}))),

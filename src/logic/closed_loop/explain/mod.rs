@@ -72,7 +72,9 @@ fn head(subject: &ExplainedLoop) -> String {
     let until = until.map(|until| format!(", until {}", clock(until.0))).unwrap_or_default();
     for tuning in parent.status.iter().flat_map(|status| &status.tuning) {
         let words = tuning.message.as_deref().unwrap_or("tuned");
-        text.push_str(&paragraph("", &format!("Loop {} at {}: {words}{until}.", tuning.by, clock(tuning.at.0))));
+        let listed = spec.tunable.as_ref().is_some_and(|tunable| tunable.by.contains(&tuning.by));
+        let effect = if listed { &until } else { ", not in effect: it is not in tunable.by" };
+        text.push_str(&paragraph("", &format!("Loop {} at {}: {words}{effect}.", tuning.by, clock(tuning.at.0))));
     }
     text
 }

@@ -54,6 +54,7 @@ fn family() -> Family {
             "serviceAccountName": "web-loop",
             "target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
             "metrics": metrics(), "policy": {"rank": ["cpu", "memory"], "dwell": "1m"},
+            "tunable": {"by": ["web-policy"], "rank": true},
             "actions": [
                 {"when": {"metric": "cpu", "side": "Low"}, "ladder": scale},
                 {"when": {"metric": "memory", "side": "Low"}, "ladder": scale},
@@ -138,6 +139,16 @@ Now: it works, since 2026-11-21 09:59:00 (Running): watches, decides and acts.
 ";
     let text = explanation(&family());
     assert!(text == expected, "{text}");
+}
+
+#[test]
+fn a_tuning_of_a_loop_that_was_taken_out_of_the_list_is_not_told_as_in_effect() {
+    let mut family = family();
+    family.parent["spec"]["tunable"]["by"] = json!(["other"]);
+    let text = explanation(&family);
+    let line =
+        "Loop web-policy at 2026-11-21 10:00:02: Increase rank memory, not in effect: it is not in tunable.by.\n";
+    assert!(text.contains(line), "{text}");
 }
 
 #[test]

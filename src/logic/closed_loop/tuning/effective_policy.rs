@@ -142,15 +142,16 @@ fn apply_threshold(
     let declared = level(&spec.metrics, &tuned.path).ok_or("no metric has this level")?;
     let held = before.and_then(|before| before.thresholds.iter().find(|other| other.path == tuned.path));
     let from = held.map_or(&declared, |held| &held.value);
-    let (value, was) = (read(&tuned.value)?, read(from)?);
-    check_bounds(bounds, was, value)?;
-    let step = (value - was).abs();
-    if step > read(&bounds.max_step)? + SLACK {
+    let (value, from) = (read(&tuned.value)?, [read(from)?, read(&declared)?]);
+    check_bounds(bounds, from, value)?;
+    // A level falls back to the declared one when its tuning ends, and may be a step from there at once.
+    let step = read(&bounds.max_step)? + SLACK;
+    if from.iter().all(|from| (value - from).abs() > step) {
         return Err(format!(
             "{} is more than {} from {}",
             tuned.value.as_str(),
             bounds.max_step.as_str(),
-            from.as_str()
+            number_text(from[0]).as_str()
         ));
     }
     let mut metrics = policy.metrics.clone();
@@ -164,11 +165,12 @@ fn apply_threshold(
     Ok(true)
 }
 
-/// A level that is declared outside of its bounds may return step by step, and may not go further out.
-fn check_bounds(bounds: &TunableThreshold, from: f64, value: f64) -> Result<(), String> {
+/// A level that is declared outside of its bounds may return step by step, and may not go further out. A tuned level that
+/// narrower bounds have excluded is refused.
+fn check_bounds(bounds: &TunableThreshold, from: [f64; 2], value: f64) -> Result<(), String> {
     let (min, max) = (read(&bounds.min)?, read(&bounds.max)?);
     let outside = |value: f64| (min - value).max(value - max).max(0.0);
-    if outside(value) > outside(from) + SLACK {
+    if from.iter().any(|from| outside(value) > outside(*from) + SLACK) {
         return Err(format!(
             "{} is not within {} and {}",
             number_text(value).0,

@@ -8,7 +8,9 @@ use crate::api::closed_loop::status::Effective;
 use crate::api::closed_loop::tunable::Tuning;
 use crate::logic::closed_loop::common::micro_time;
 use crate::logic::closed_loop::tests::bench::{at, demo};
-use crate::logic::closed_loop::tuning::effective_policy::{declared_rank, effective, level, obsolete, stepped};
+use crate::logic::closed_loop::tuning::effective_policy::{
+    EffectivePolicy, declared_rank, effective, level, obsolete, stepped,
+};
 
 fn tunable() -> ClosedLoopSpec {
     let mut spec = demo(json!({"rank": ["memory"]}));
@@ -119,6 +121,61 @@ fn levels_do_not_cross() {
     let all = [tuning("strong", 0, None, json!([{"path": "cpu.low.raise", "value": "6"}]))];
     let policy = effective(&spec, &all, None, at(1)).unwrap();
     assert!(policy.shown.refused[0].contains("cross"));
+}
+
+/// What is in effect: the rank, and the level `cpu.low.raise`.
+fn in_effect(policy: &EffectivePolicy) -> (String, String) {
+    (policy.rank.join(","), level(&policy.metrics, "cpu.low.raise").unwrap().0)
+}
+
+/// Before this, the first loop had raised the level from 5 to 7.5, and the rank of cpu.
+fn tuned() -> (Effective, [Tuning; 1]) {
+    let held = json!({"rank": ["cpu", "memory"], "thresholds": [{"path": "cpu.low.raise", "value": "7.5"}]});
+    let strong = tuning("strong", 0, Some(&["cpu", "memory"]), json!([{"path": "cpu.low.raise", "value": "7.5"}]));
+    (serde_json::from_value(held).unwrap(), [strong])
+}
+
+#[test]
+fn a_loop_that_is_taken_out_of_the_list_has_no_effect_at_once() {
+    let (held, all) = tuned();
+    let mut spec = tunable();
+    let listed = effective(&spec, &all, Some(&held), at(1)).unwrap();
+    assert_eq!(in_effect(&listed), ("cpu,memory".to_owned(), "7.5".to_owned()));
+    spec.tunable.as_mut().unwrap().by = vec!["weak".into()];
+    for tunable in [spec.tunable.clone(), None] {
+        spec.tunable = tunable;
+        let policy = effective(&spec, &all, Some(&held), at(1)).unwrap();
+        assert_eq!(in_effect(&policy), ("memory,cpu".to_owned(), "5".to_owned()));
+        assert_eq!(policy.shown.refused, ["strong: this loop is not in tunable.by"]);
+        assert_eq!((policy.shown.thresholds, policy.shown.until), (Vec::new(), None));
+    }
+}
+
+#[test]
+fn after_a_loop_is_taken_out_the_next_one_is_in_effect_at_once() {
+    let (held, [strong]) = tuned();
+    let mut spec = tunable();
+    spec.tunable.as_mut().unwrap().by = vec!["weak".into()];
+    let weak = tuning("weak", 0, None, json!([{"path": "cpu.low.raise", "value": "6"}]));
+    let policy = effective(&spec, &[strong, weak], Some(&held), at(1)).unwrap();
+    assert_eq!(in_effect(&policy), ("memory,cpu".to_owned(), "6".to_owned()), "{:?}", policy.shown.refused);
+}
+
+#[test]
+fn what_may_no_longer_be_tuned_is_as_declared_at_once() {
+    let (held, all) = tuned();
+    let may = |rank: bool, thresholds: Value| {
+        let mut spec = tunable();
+        let tunable = spec.tunable.as_mut().unwrap();
+        (tunable.rank, tunable.thresholds) = (rank, serde_json::from_value(thresholds).unwrap());
+        let policy = effective(&spec, &all, Some(&held), at(1)).unwrap();
+        (in_effect(&policy), policy.shown.refused)
+    };
+    let narrow = json!([{"path": "cpu.low.raise", "min": "2", "max": "7", "maxStep": "1"}]);
+    let refused = "strong: cpu.low.raise: 7.5 is not within 2 and 7";
+    assert_eq!(may(true, narrow), (("cpu,memory".into(), "5".into()), vec![refused.to_owned()]));
+    let refused = ["the rank is not tunable", "cpu.low.raise: it is not tunable"].map(|why| format!("strong: {why}"));
+    assert_eq!(may(false, json!([])), (("memory,cpu".into(), "5".into()), refused.to_vec()));
 }
 
 #[test]
