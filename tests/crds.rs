@@ -5,11 +5,13 @@ mod schema;
 
 use std::collections::BTreeSet;
 
+use ganglion::api::closed_loop::ClosedLoop;
 use ganglion::api::{closed_loop, decision, execution, monitoring, receipt, workload_action};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use testkit::wrong_loops::{WrongLoop, wrong_loops};
 
 /// Objects of each kind that are tried.
 const OBJECTS: usize = 300;
@@ -112,4 +114,19 @@ fn every_spec_that_the_schema_accepts_can_be_read() {
         }
     }
     assert!(found.is_empty(), "{found:#?}");
+}
+
+/// The API server's evaluator says the same, see the story of the refused loops on the control plane.
+#[test]
+fn a_rule_names_what_breaks_it() {
+    let mut bad = Vec::new();
+    for WrongLoop { name, spec, path, message } in wrong_loops() {
+        let object: ClosedLoop = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+        let errors = kube::core::cel::validate_cel(&object).err().map(|errors| errors.into_vec()).unwrap_or_default();
+        let said: Vec<_> = errors.into_iter().map(|error| (error.field_path, error.message)).collect();
+        if said != [(path.clone(), message.clone())] {
+            bad.push(format!("{name}: {said:#?} instead of {path}: {message}"));
+        }
+    }
+    assert!(bad.is_empty(), "{}", bad.join("\n"));
 }

@@ -4,6 +4,7 @@ pub mod action;
 pub mod metric;
 pub mod policy;
 pub mod reasons;
+mod rules;
 pub mod source;
 pub mod status;
 pub mod tunable;
@@ -52,14 +53,15 @@ use tunable::Tunable;
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("duration(self.interval) >= duration('1s') && duration(self.interval) <= duration('24h')").message("interval must be 1s to 24h"),
-    validation = Rule::new("!has(self.policy) || !has(self.policy.rank) || self.policy.rank.all(n, self.metrics.exists(m, m.name == n))").message("policy.rank names a metric that is not in metrics"),
-    validation = Rule::new("!has(self.policy) || !has(self.policy.weights) || self.policy.weights.all(n, self.metrics.exists(m, m.name == n))").message("policy.weights names a metric that is not in metrics"),
-    validation = Rule::new("!has(self.actions) || self.actions.all(a, self.metrics.exists(m, m.name == a.when.metric && (a.when.side == 'Low' ? has(m.low) : a.when.side == 'High' ? has(m.high) : a.when.side == 'Equal' ? has(m.equal) : has(m.missing) && has(m.missing.then) && m.missing.then == 'Alarm')))").message("an action is on a metric that is not in metrics, or on a side for which that metric has no level"),
-    validation = Rule::new("!has(self.actions) || self.actions.all(a, self.actions.exists_one(b, b.when.metric == a.when.metric && b.when.side == a.when.side))").message("two actions are on the same metric and side; give one of them a ladder instead"),
-    validation = Rule::new("!has(self.actions) || self.actions.all(a, a.ladder.all(r, has(r.webhook) || has(r.tune) == (self.target.kind == 'ClosedLoop')))").message("tune is for a target that is a ClosedLoop, and such a target can only be tuned"),
-    validation = Rule::new("self.target.kind == 'ClosedLoop' || self.metrics.all(m, !has(m.source.__loop__) || has(m.source.__loop__.name))").message("source loop needs a name where the target is not a ClosedLoop"),
-    validation = Rule::new("!has(self.tunable) || !has(self.tunable.thresholds) || self.tunable.thresholds.all(t, self.metrics.exists(m, t.path.startsWith(m.name + '.')))").message("tunable.thresholds names a metric that is not in metrics"),
+    validation = Rule::new("duration(self.interval) >= duration('1s') && duration(self.interval) <= duration('24h')").message("interval must be 1s to 24h").field_path(".interval"),
+    validation = rules::rank(),
+    validation = rules::weights(),
+    validation = rules::action_metrics(),
+    validation = rules::action_sides(),
+    validation = rules::one_action_an_alarm(),
+    validation = rules::tuned_target(),
+    validation = rules::named_source(),
+    validation = rules::thresholds(),
 )]
 pub struct ClosedLoopSpec {
     /// Auto carries out decisions. DryRun decides and reports, and changes nothing. Approve proposes a decision and carries it

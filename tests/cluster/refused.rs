@@ -4,6 +4,7 @@ use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use testkit::action::{action, create_on, delete_pod, deployment, move_pod, with};
 use testkit::world::{World, story};
+use testkit::wrong_loops::{WrongLoop, wrong_loops};
 
 /// What kubectl says when it refuses this action; an error if it does not refuse.
 async fn refusal(world: &World, name: &str, spec: Value) -> Result<String> {
@@ -106,6 +107,27 @@ fn kubectl_apply_refuses_what_is_wrong_and_says_what_is_right() {
                 Ok(output) if output.contains(words) => {}
                 Ok(output) => bad.push(format!("{name}: no word of {words:?} in: {output}")),
                 Err(error) => bad.push(format!("{error:#}")),
+            }
+        }
+        ensure!(bad.is_empty(), "{}", bad.join("\n"));
+        Ok(())
+    });
+}
+
+#[test]
+fn a_refused_loop_says_what_is_wrong_with_it() {
+    story("refused-loops", async |world| {
+        let mut bad = Vec::new();
+        for WrongLoop { name, spec, path, message } in wrong_loops() {
+            let manifest = json!({
+                "apiVersion": "ganglion.dev/v1alpha1", "kind": "ClosedLoop", "metadata": {"name": name}, "spec": spec,
+            });
+            let applied = world.kubectl(&["apply", "--server-side", "-f", "-"], Some(&manifest.to_string())).await;
+            let expected = format!("The ClosedLoop \"{name}\" is invalid: {path}: Invalid value: {message}");
+            match applied {
+                Ok(output) => bad.push(format!("{name} was accepted: {output}")),
+                Err(error) if format!("{error:#}").trim_end().ends_with(&expected) => {}
+                Err(error) => bad.push(format!("{name}: no word of {expected:?} in: {error:#}")),
             }
         }
         ensure!(bad.is_empty(), "{}", bad.join("\n"));

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::metric::Side;
 use super::policy::Window;
+use super::rules;
 use super::source::{Auth, CaRef, ResourceName};
 use crate::api::scalars::{DurationText, Number};
 use crate::api::targets::{NodeSource, Target};
@@ -15,7 +16,7 @@ use crate::api::workload_action::Disruption;
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("self.when.side != 'Missing' || self.ladder.all(r, !(has(r.scale) && has(r.scale.by) && r.scale.by < 0) && !(has(r.workloadAction) && has(r.workloadAction.delete)))").message("an action on side Missing must not lower capacity"),
+    validation = rules::missing_lowers_nothing(),
 )]
 pub struct LoopAction {
     // Not `on`, which is `true` in YAML 1.1, and so for kubectl.

@@ -5,6 +5,7 @@
 //! - [`eye`]: an independent watch; [`verdict`] and [`kstatus`]: what it makes of what it saw.
 //! - [`world`]: one namespace with an operator of its own, for each test on a control plane.
 //! - [`servers`]: what the operator talks to beside the API server.
+//! - [`wrong_loops`]: loops that are refused, for kube's evaluator of rules and for the API server's.
 //! - [`scripts`]: stories that the model and the control plane have to end alike.
 //!
 //! The tests on a control plane run on one runtime, so that they can share a client; each test keeps its own thread.
@@ -20,6 +21,7 @@ pub mod scripts;
 pub mod servers;
 pub mod verdict;
 pub mod world;
+pub mod wrong_loops;
 
 use std::path::PathBuf;
 use std::sync::LazyLock;

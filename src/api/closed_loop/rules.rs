@@ -1,0 +1,109 @@
+//! Rules that compare parts of a loop's spec. Their messages name the item that breaks them.
+//!
+//! Before the API server accepts a CRD, it estimates the largest cost of each expression, messages included; one may cost
+//! 10000000. `+` and `join` cost the length of the texts that they read. The length of `string(1)`, and of the texts in a list
+//! that `map` or `filter` made, is unknown to the estimate, and such an expression is refused. `format` costs the length of its
+//! pattern only.
+//!
+//! The oldest API server is 1.30: it has no macros with two variables (1.32) and no `first()` (1.34). kube's evaluator, which
+//! tests use, has no `dyn()`: the arguments of a `format` have one type.
+
+use kube::core::{Message, Rule};
+
+/// The names of all metrics, as a text.
+const KNOWN: &str = "'%s'.format([self.metrics.map(m, m.name)])";
+
+/// Each metric of the rank exists.
+pub fn rank() -> Rule {
+    each("policy.rank", "n", &exists("n"), &unknown("policy.rank[%s]", "string(self.policy.rank.indexOf(n))", "n"))
+}
+
+/// Each metric with a weight exists.
+pub fn weights() -> Rule {
+    each("policy.weights", "n", &exists("n"), &unknown("policy.weights[%s]", "n", "n"))
+}
+
+/// The metric of each tunable level exists.
+pub fn thresholds() -> Rule {
+    let metric = "t.path.split('.')[0]";
+    let index = "string(self.tunable.thresholds.indexOf(t))";
+    let good = "self.metrics.exists(m, t.path.startsWith(m.name + '.'))";
+    each("tunable.thresholds", "t", good, &unknown("tunable.thresholds[%s]", index, metric))
+}
+
+/// The metric of each action exists.
+pub fn action_metrics() -> Rule {
+    let message = unknown("actions[%s]", "string(self.actions.indexOf(a))", "a.when.metric");
+    each("actions", "a", &exists("a.when.metric"), &message)
+}
+
+/// The metric of each action, if it exists, can raise the alarm.
+pub fn action_sides() -> Rule {
+    let level = "a.when.side == 'Low' ? has(m.low) : a.when.side == 'High' ? has(m.high) : a.when.side == 'Equal' ? has(m.equal) \
+                 : has(m.missing) && has(m.missing.then) && m.missing.then == 'Alarm'";
+    let needs = "a.when.side == 'Missing' ? 'missing with then: Alarm' : a.when.side.lowerAscii()";
+    let message = format!(
+        "'actions[%s]: metric \"%s\" has no alarm on side %s: it needs %s'\
+         .format([string(self.actions.indexOf(a)), a.when.metric, a.when.side, {needs}])"
+    );
+    each("actions", "a", &format!("self.metrics.all(m, m.name != a.when.metric || ({level}))"), &message)
+}
+
+/// No two actions are on the same alarm.
+pub fn one_action_an_alarm() -> Rule {
+    let good = "self.actions.exists_one(b, b.when.metric == a.when.metric && b.when.side == a.when.side)";
+    let alarms = "self.actions.map(b, b.when)";
+    let message = format!(
+        "'actions[%s] and actions[%s] are both on side %s of metric \"%s\"; give one of them a longer ladder instead'\
+         .format([string({alarms}.indexOf(a.when)), string({alarms}.lastIndexOf(a.when)), a.when.side, a.when.metric])"
+    );
+    each("actions", "a", good, &message)
+}
+
+/// A loop is only tuned, and nothing else is.
+pub fn tuned_target() -> Rule {
+    let good = "has(r.webhook) || has(r.tune) == (self.target.kind == 'ClosedLoop')";
+    let problem = "has(r.tune) ? 'tune is for a target that is a ClosedLoop, and the target is a %s'.format([self.target.kind]) \
+                   : 'the target is a ClosedLoop, which can only be tuned'";
+    let message = format!(
+        "a.ladder.map(r, !({good}), 'actions[%s].ladder[%s]: %s'\
+         .format([string(self.actions.indexOf(a)), string(a.ladder.indexOf(r)), {problem}]))[0]"
+    );
+    each("actions", "a", &format!("a.ladder.all(r, {good})"), &message)
+}
+
+/// A source of decisions names its loop, unless the target is one.
+pub fn named_source() -> Rule {
+    let good = "self.target.kind == 'ClosedLoop' || !has(m.source.__loop__) || has(m.source.__loop__.name)";
+    let message = "'metrics[%s]: source.loop of metric \"%s\" needs a name, since the target is a %s and not a ClosedLoop'\
+                   .format([string(self.metrics.indexOf(m)), m.name, self.target.kind])";
+    each("metrics", "m", good, message)
+}
+
+/// An action on side Missing does not lower capacity.
+pub fn missing_lowers_nothing() -> Rule {
+    let lowers =
+        "has(r.scale) && has(r.scale.by) && r.scale.by < 0 || has(r.workloadAction) && has(r.workloadAction.delete)";
+    let message =
+        "'ladder[%s]: an action on side Missing must not lower capacity'.format([string(self.ladder.indexOf(r))])";
+    each("ladder", "r", &format!("self.when.side != 'Missing' || !({lowers})"), message)
+}
+
+/// Each item of this list or map is good. The message, which may use the item, is about the first that is not.
+fn each(path: &str, item: &str, good: &str, message: &str) -> Rule {
+    let list = format!("self.{path}");
+    let parts = list.match_indices('.').skip(1).map(|(end, _)| &list[..end]);
+    let unset: String = parts.chain([list.as_str()]).map(|part| format!("!has({part}) || ")).collect();
+    Rule::new(format!("{unset}{list}.all({item}, {good})"))
+        .message(Message::Expression(format!("{list}.map({item}, !({good}), {message})[0]")))
+        .field_path(format!(".{path}"))
+}
+
+fn exists(name: &str) -> String {
+    format!("self.metrics.exists(m, m.name == {name})")
+}
+
+/// The message about a name of no metric; `at` shows `index`.
+fn unknown(at: &str, index: &str, name: &str) -> String {
+    format!("'{at}: metric \"%s\" is not in metrics (known: %s)'.format([{index}, {name}, {KNOWN}])")
+}

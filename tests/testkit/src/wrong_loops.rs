@@ -1,0 +1,154 @@
+//! Loops whose parts do not fit together, and what a user is told about each.
+
+use serde_json::{Value, json};
+
+use crate::action::with;
+use crate::world::loops::demo;
+
+/// A loop that a rule refuses.
+pub struct WrongLoop {
+    /// A name for the loop.
+    pub name: &'static str,
+    pub spec: Value,
+    /// The field that the refusal is about.
+    pub path: String,
+    pub message: String,
+}
+
+/// The metrics of [`demo`].
+const KNOWN: &str = r#"(known: ["cpu", "memory"])"#;
+
+/// At least one loop for each rule that compares parts of a loop. Where a list can have several items, the first one is right.
+#[must_use]
+pub fn wrong_loops() -> Vec<WrongLoop> {
+    let parts = [unknown_metrics(), impossible_alarms(), misplaced_rungs(), vec![unnamed_source(), largest()]];
+    parts.into_iter().flatten().collect()
+}
+
+fn unknown_metrics() -> Vec<WrongLoop> {
+    let bounds = |path: &str| json!({"path": path, "min": "1", "max": "2", "maxStep": "1"});
+    vec![
+        wrong(
+            "rank",
+            "policy.rank",
+            format!("policy.rank[1]: metric \"memroy\" is not in metrics {KNOWN}"),
+            json!({"policy": {"rank": ["cpu", "memroy", "disk"]}}),
+        ),
+        wrong(
+            "weights",
+            "policy.weights",
+            format!("policy.weights[disk]: metric \"disk\" is not in metrics {KNOWN}"),
+            json!({"policy": {"select": "Weighted", "weights": {"cpu": "2", "disk": "1"}}}),
+        ),
+        wrong(
+            "thresholds",
+            "tunable.thresholds",
+            format!("tunable.thresholds[1]: metric \"cp\" is not in metrics {KNOWN}"),
+            json!({"tunable": {"by": ["slow"], "thresholds": [bounds("cpu.low.raise"), bounds("cp.low.raise")]}}),
+        ),
+        wrong(
+            "metric",
+            "actions",
+            format!("actions[2]: metric \"latncy\" is not in metrics {KNOWN}"),
+            one_more("actions", on("latncy", "High", json!([scale(1)]))),
+        ),
+    ]
+}
+
+fn impossible_alarms() -> Vec<WrongLoop> {
+    let no_alarm = |name, at, metric: &str, side: &str, needs: &str, members| {
+        let problem = format!("metric \"{metric}\" has no alarm on side {side}: it needs {needs}");
+        wrong(name, "actions", format!("actions[{at}]: {problem}"), members)
+    };
+    let action = |metric, side| one_more("actions", on(metric, side, json!([scale(1)])));
+    vec![
+        no_alarm("high", 2, "memory", "High", "high", action("memory", "High")),
+        no_alarm("equal", 2, "cpu", "Equal", "equal", action("cpu", "Equal")),
+        no_alarm("missing", 2, "cpu", "Missing", "missing with then: Alarm", action("cpu", "Missing")),
+        no_alarm("low", 1, "memory", "Low", "low", json!({"metrics": [demo()["metrics"][0], silent("memory")]})),
+        wrong(
+            "twice",
+            "actions",
+            "actions[1] and actions[2] are both on side Low of metric \"memory\"; give one of them a longer ladder instead",
+            one_more("actions", on("memory", "Low", json!([scale(2)]))),
+        ),
+    ]
+}
+
+fn misplaced_rungs() -> Vec<WrongLoop> {
+    let of_loops = json!({"apiVersion": "ganglion.dev/v1alpha1", "kind": "ClosedLoop", "name": "fast"});
+    let tune = json!({"tune": {"raiseRank": "LeastServed"}});
+    let both = |first: Value, second: Value| json!([on("cpu", "Low", first), on("memory", "Low", second)]);
+    let silent_disk = |rung: Value| {
+        let metrics = one_more("metrics", silent("disk"));
+        with(metrics, one_more("actions", on("disk", "Missing", json!([scale(1), rung]))))
+    };
+    let lowers = "ladder[1]: an action on side Missing must not lower capacity";
+    vec![
+        wrong(
+            "tune",
+            "actions",
+            "actions[1].ladder[1]: tune is for a target that is a ClosedLoop, and the target is a Deployment",
+            json!({"actions": both(json!([scale(1)]), json!([scale(1), tune]))}),
+        ),
+        wrong(
+            "scale",
+            "actions",
+            "actions[1].ladder[1]: the target is a ClosedLoop, which can only be tuned",
+            json!({"target": of_loops, "actions": both(json!([tune]), json!([tune, scale(1)]))}),
+        ),
+        wrong("lowers", "actions[2].ladder", lowers, silent_disk(scale(-1))),
+        wrong("removes", "actions[2].ladder", lowers, silent_disk(json!({"workloadAction": {"delete": {"count": 1}}}))),
+    ]
+}
+
+fn unnamed_source() -> WrongLoop {
+    wrong(
+        "source",
+        "metrics",
+        "metrics[2]: source.loop of metric \"lag\" needs a name, since the target is a Deployment and not a ClosedLoop",
+        one_more("metrics", json!({"name": "lag", "source": {"loop": {"rule": "LastServed"}}, "high": {"raise": "3"}})),
+    )
+}
+
+/// The longest lists and names that the schema accepts: the cost of the evaluation of a message is limited, too.
+fn largest() -> WrongLoop {
+    let names: Vec<String> = (0..16).map(|index| format!("m{index:039}")).collect();
+    let metric = |name| json!({"name": name, "source": {"push": {}}, "low": {"raise": "5"}, "high": {"raise": "80"}});
+    let metrics: Vec<Value> = names.iter().map(metric).collect();
+    let ladder = json!(vec![scale(1); 8]);
+    let alarms = names.iter().flat_map(|name| [(name.as_str(), "Low"), (name.as_str(), "High")]);
+    let unknown = "x".repeat(40);
+    let actions = alarms.take(31).chain([(unknown.as_str(), "High")]);
+    let actions: Vec<Value> = actions.map(|(metric, side)| on(metric, side, ladder.clone())).collect();
+    wrong(
+        "largest",
+        "actions",
+        format!("actions[31]: metric \"{unknown}\" is not in metrics (known: {names:?})"),
+        json!({"policy": {"rank": names}, "metrics": metrics, "actions": actions}),
+    )
+}
+
+/// The loop of the demo with these members instead of its own.
+fn wrong(name: &'static str, path: &str, message: impl Into<String>, members: Value) -> WrongLoop {
+    WrongLoop { name, spec: with(demo(), members), path: format!("spec.{path}"), message: message.into() }
+}
+
+/// The list of the demo with one more item.
+fn one_more(list: &str, item: Value) -> Value {
+    let mut items = demo()[list].as_array().cloned().unwrap_or_default();
+    items.push(item);
+    json!({list: items})
+}
+
+fn on(metric: &str, side: &str, ladder: Value) -> Value {
+    json!({"when": {"metric": metric, "side": side}, "ladder": ladder})
+}
+
+fn silent(name: &str) -> Value {
+    json!({"name": name, "source": {"push": {}}, "missing": {"then": "Alarm"}})
+}
+
+fn scale(by: i32) -> Value {
+    if by > 0 { json!({"scale": {"by": by, "max": 9}}) } else { json!({"scale": {"by": by, "min": 1}}) }
+}
