@@ -4,6 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use thiserror::Error;
 
+use crate::api::closed_loop::action::Alarm;
 use crate::api::scalars::{DurationText, Number};
 use crate::logic::duration;
 use crate::logic::quantity;
@@ -51,6 +52,12 @@ pub fn duration(field: &str, text: Option<&DurationText>) -> Result<SignedDurati
     text.map_or(Ok(SignedDuration::ZERO), |text| {
         duration::parse(text.as_str()).map_err(|error| FieldError::new(field, error))
     })
+}
+
+/// The field of the action on this alarm: `actions[Low cpu]`.
+#[must_use]
+pub fn action_field(when: &Alarm) -> String {
+    format!("actions[{} {}]", when.side, when.metric)
 }
 
 /// Adds a duration to a time; at most the end of time.

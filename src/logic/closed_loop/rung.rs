@@ -1,9 +1,16 @@
 //! Properties of a rung: its direction, its dimension, its text.
 
 use crate::api::closed_loop::action::{ActionTemplate, PatchField, Resize, Rung, Scale, Tune};
+use crate::api::closed_loop::metric::Side;
 use crate::api::decision::Direction;
 use crate::api::scalars::Number;
 use crate::logic::quantity;
+
+/// Where the rung stands in the spec; `index` counts from 0: `rung 1 on Low cpu (scale by 1, at most 9)`.
+#[must_use]
+pub fn place(rung: &Rung, index: usize, side: Side, metric: &str) -> String {
+    format!("rung {} on {side} {metric} ({})", index + 1, words(rung))
+}
 
 /// Whether the rung raises or lowers capacity.
 #[must_use]

@@ -15,7 +15,7 @@ use crate::api::closed_loop::{LoopMode, Trace};
 use crate::api::decision::{Counter, DecisionSpec, DecisionStatus};
 use crate::api::execution::{Execution, ExecutionStatus};
 use crate::api::monitoring::MonitoringStatus;
-use crate::logic::closed_loop::common::{FieldError, duration};
+use crate::logic::closed_loop::common::{FieldError, action_field, duration};
 
 /// The length of the history if the spec has none.
 const HISTORY: i32 = 10;
@@ -87,7 +87,7 @@ impl DecisionRules {
         let policy = spec.policy.clone().unwrap_or_default();
         let mut actions = Vec::new();
         for action in &spec.actions {
-            let field = format!("actions[{} {}]", action.when.side, action.when.metric);
+            let field = action_field(&action.when);
             actions.push(AlarmAction {
                 when: action.when.clone(),
                 settle: duration(&format!("{field}.settle"), action.settle.as_ref())?,

@@ -15,6 +15,7 @@ use crate::api::decision::Chosen;
 use crate::api::execution::{Claim, ClaimedPod, ExecutionState, ExecutionStatus, Goal, Quantities};
 use crate::api::scalars::Number;
 use crate::logic::closed_loop::common::{later, micro_time};
+use crate::logic::closed_loop::rung;
 use crate::logic::closed_loop::tuning::{effective_policy, last_served};
 
 /// The time after which an effect that is not accepted fails.
@@ -49,6 +50,12 @@ pub fn begin(context: &ExecutionContext, chosen: &Chosen, seen: &TargetState) ->
         Err(NoPlan::Look) => ExecutionStep::Look,
         Err(NoPlan::Limited(message)) => {
             ended(context, chosen.seq, ExecutionState::Limited, LoopReason::Limited, &message)
+        }
+        Err(NoPlan::Failed(LoopReason::SpecInvalid, problem)) => {
+            let index = usize::try_from(chosen.rung).unwrap_or(0);
+            let place = rung::place(&chosen.action, index, chosen.side, &chosen.metric);
+            let message = format!("{place}: {problem}");
+            ended(context, chosen.seq, ExecutionState::Failed, LoopReason::SpecInvalid, &message)
         }
         Err(NoPlan::Failed(reason, message)) => ended(context, chosen.seq, ExecutionState::Failed, reason, &message),
     }

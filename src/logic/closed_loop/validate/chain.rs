@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 
 use crate::api::closed_loop::ClosedLoopSpec;
-use crate::logic::closed_loop::common::{FieldError, duration};
+use crate::logic::closed_loop::common::{FieldError, action_field, duration};
 use crate::logic::duration::show;
 
 /// The most loops in a chain.
@@ -54,7 +54,8 @@ impl LoopLink {
     pub fn of(spec: &ClosedLoopSpec) -> Result<Self, FieldError> {
         let mut settle = SignedDuration::ZERO;
         for action in spec.actions.iter().flatten() {
-            settle = settle.max(duration("actions.settle", action.settle.as_ref())?);
+            let field = format!("{}.settle", action_field(&action.when));
+            settle = settle.max(duration(&field, action.settle.as_ref())?);
         }
         let dwell = spec.policy.as_ref().and_then(|policy| policy.dwell.as_ref());
         Ok(Self {

@@ -89,9 +89,9 @@ impl PreflightQuestion {
     #[must_use]
     pub fn of(uid: &str, spec: &ClosedLoopSpec) -> Self {
         let placed = spec.actions.iter().flatten().flat_map(|action| {
-            action.ladder.iter().zip(1..).map(|(rung, number)| PlacedRung {
+            action.ladder.iter().enumerate().map(|(index, rung)| PlacedRung {
                 rung: rung.clone(),
-                place: format!("rung {number} on {} {} ({})", action.when.side, action.when.metric, rung::words(rung)),
+                place: rung::place(rung, index, action.when.side, &action.when.metric),
             })
         });
         let (target, account) = (spec.target.clone(), spec.service_account_name.clone());

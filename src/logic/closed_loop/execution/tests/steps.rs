@@ -322,6 +322,17 @@ fn a_loop_is_tuned_only_where_it_allows_for_it() {
 }
 
 #[test]
+fn a_rung_that_cannot_be_used_is_named() {
+    let mut bench = Bench::new(json!({"patch": {"path": "spec.paused", "by": "1", "min": "0", "max": "2"}}));
+    bench.chosen.rung = 1;
+    let next = bench.next(&TargetState::Field(thing(1), Some(json!(true))));
+    bench.recorded(next);
+    let expected = "rung 2 on Low cpu (change spec.paused by 1, at least 0, at most 2): spec.paused is not a number";
+    assert_eq!(bench.status.reason, Some(LoopReason::SpecInvalid));
+    assert_eq!(bench.status.message.as_deref(), Some(expected));
+}
+
+#[test]
 fn names_are_of_one_decision() {
     assert_ne!(action_name("a", "uid", 1), action_name("a", "uid", 2));
     assert_ne!(action_name("a", "uid", 1), action_name("a", "other", 1));

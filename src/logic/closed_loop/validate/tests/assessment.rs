@@ -77,6 +77,49 @@ fn what_cannot_be_done_yet_is_named(#[case] pointer: &str, #[case] member: Value
     assert_eq!(words(&status), [("Ready", "False", "NotSupported"), ("Stalled", "True", "NotSupported")]);
 }
 
+/// The fields that the schema lets through and that cannot be used. The second item of each list is wrong.
+#[rstest]
+#[case("/metrics/1/low/for", json!("999999h"), "metrics[memory].low.for: \"999999h\" is longer")]
+#[case("/metrics/1/missing", json!({"after": "999999h"}), "metrics[memory].missing.after: \"999999h\" is longer")]
+#[case("/policy/dwell", json!("999999h"), "policy.dwell: \"999999h\" is longer")]
+#[case("/policy/budget", json!({"max": 1, "per": "999999h"}), "policy.budget.per: \"999999h\" is longer")]
+#[case("/policy/oscillation", json!({"reversals": 1, "per": "999999h"}), "policy.oscillation.per: \"999999h\" is longer")]
+#[case("/policy/expression", json!("metric.exces"), "policy.expression: unknown name \"metric.exces\"")]
+#[case(
+    "/policy/limits",
+    json!([
+        {"name": "night", "dwell": "1h", "during": [{"cron": "0 8 * * *", "duration": "1h"}]},
+        {"name": "day", "dwell": "999999h", "during": [{"cron": "0 8 * * *", "duration": "1h"}]},
+    ]),
+    "policy.limits[day].dwell: \"999999h\" is longer"
+)]
+#[case(
+    "/policy/limits",
+    json!([{"name": "day", "dwell": "1h", "during": [
+        {"cron": "0 8 * * *", "duration": "1h"}, {"cron": "0 8 * * MUN", "duration": "1h"}
+    ]}]),
+    "policy.limits[day].during[1].cron: \"0 8 * * MUN\" is not a cron pattern"
+)]
+#[case("/actions/1/settle", json!("999999h"), "actions[Low memory].settle: \"999999h\" is longer")]
+#[case(
+    "/actions/1/during",
+    json!([{"cron": "0 8 * * *", "duration": "1h"}, {"cron": "0 8 * * *", "duration": "1h", "timeZone": "Europe/Bonn"}]),
+    "actions[Low memory].during[1].timeZone: \"Europe/Bonn\" is not a time zone"
+)]
+#[case("/tunable", json!({"by": ["slow"], "ttl": "999999h"}), "tunable.ttl: \"999999h\" is longer")]
+fn a_value_that_cannot_be_used_is_named(#[case] pointer: &str, #[case] value: Value, #[case] expected: &str) {
+    let mut object = serde_json::to_value(demo(json!({"select": "Expression", "expression": "1.0"}))).unwrap();
+    let (parent, member) = pointer.rsplit_once('/').unwrap();
+    object.pointer_mut(parent).unwrap()[member] = value;
+    let (assessment, status) = judged(&spec(object), &[], ChildStatuses::default());
+    let Some(LoopProblem::Spec(LoopReason::SpecInvalid, said)) = &assessment.problem else {
+        panic!("{:?}", assessment.problem)
+    };
+    assert!(said.starts_with(expected), "{said}");
+    assert_eq!(words(&status), [("Ready", "False", "SpecInvalid"), ("Stalled", "True", "SpecInvalid")]);
+    assert!(status.conditions.iter().all(|one| &one.message == said), "{status:?}");
+}
+
 #[rstest]
 #[case("/target/name", "../../secrets/s", "spec.target.name")]
 #[case("/target/name", "..", "spec.target.name")]

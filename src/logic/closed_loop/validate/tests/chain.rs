@@ -49,6 +49,8 @@ fn a_link_is_read_off_its_loop() {
     fast.actions.as_mut().unwrap()[1].settle = Some("90s".into());
     let link = LoopLink::of(&fast).unwrap();
     assert_eq!((link.tunes, link.interval, link.dwell, link.settle), (None, seconds(15), seconds(60), seconds(90)));
+    fast.actions.as_mut().unwrap()[1].settle = Some("999999h".into());
+    assert_eq!(LoopLink::of(&fast).unwrap_err().field, "actions[Low memory].settle");
 }
 
 fn claimant(kind: ClaimantKind, name: &str, created: i64, dimensions: &[&str]) -> Claimant {
