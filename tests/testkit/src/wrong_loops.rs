@@ -78,8 +78,7 @@ fn impossible_alarms() -> Vec<WrongLoop> {
 fn misplaced_rungs() -> Vec<WrongLoop> {
     let of_loops = json!({"apiVersion": "ganglion.dev/v1alpha1", "kind": "ClosedLoop", "name": "fast"});
     let tune = json!({"tune": {"raiseRank": "LeastServed"}});
-    let both =
-        |first: &[Value], second: &[Value]| json!([on("cpu", "Low", json!(first)), on("memory", "Low", json!(second))]);
+    let both = |first: Value, second: Value| json!([on("cpu", "Low", first), on("memory", "Low", second)]);
     let silent_disk = |rung: Value| {
         let metrics = one_more("metrics", silent("disk"));
         with(metrics, one_more("actions", on("disk", "Missing", json!([scale(1), rung]))))
@@ -90,13 +89,13 @@ fn misplaced_rungs() -> Vec<WrongLoop> {
             "tune",
             "actions",
             "actions[1].ladder[1]: tune is for a target that is a ClosedLoop, and the target is a Deployment",
-            json!({"actions": both(&[scale(1)], &[scale(1), tune.clone()])}),
+            json!({"actions": both(json!([scale(1)]), json!([scale(1), tune]))}),
         ),
         wrong(
             "scale",
             "actions",
             "actions[1].ladder[1]: the target is a ClosedLoop, which can only be tuned",
-            json!({"target": of_loops, "actions": both(std::slice::from_ref(&tune), &[tune.clone(), scale(1)])}),
+            json!({"target": of_loops, "actions": both(json!([tune]), json!([tune, scale(1)]))}),
         ),
         wrong("lowers", "actions[2].ladder", lowers, silent_disk(scale(-1))),
         wrong("removes", "actions[2].ladder", lowers, silent_disk(json!({"workloadAction": {"delete": {"count": 1}}}))),
