@@ -190,7 +190,7 @@ fn an_eviction_that_was_granted_and_not_carried_out_is_completed() {
         world.act("go", move_pod(&pod, &scene.free(0))).await?;
         held.reached().await.context("no eviction")?;
         world.operator.lock().await.kill();
-        drop(held);
+        held.lose();
         let granted = json!({"status": {"disruptedPods": {&pod: jiff::Timestamp::now().to_string()}}});
         let status = ["patch", "pdb", "web", "--subresource=status", "--type=merge", "-p", &granted.to_string()];
         world.kubectl(&status, None).await?;

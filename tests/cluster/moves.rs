@@ -98,6 +98,36 @@ fn a_target_is_chosen_by_labels_and_by_load() {
     });
 }
 
+/// The operator of a world watches the world's namespace only.
+#[test]
+fn pods_of_a_namespace_that_is_not_watched_are_load() {
+    story("move-outside", async |world| {
+        let nodes = world.nodes(3, Size::default()).await?;
+        let [home, busy, free] = [0, 1, 2].map(|at| nodes.names[at].as_str());
+        nodes.open_only(&[home]).await?;
+        let scene = Scene::set(world, "web", 1, Workload::deployment("web", 1).guarded().spec(nodes.terms())).await?;
+        nodes.open_all().await?;
+        let containers = json!({"nodeName": busy, "containers": [{"name": "main", "image": "none"}]});
+        let outside = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": world.ns, "namespace": "default"},
+            "spec": with(nodes.terms(), containers),
+        });
+        let cluster = &world.plane.cluster;
+        cluster.kubectl(&["create", "-f", "-"], Some(&outside.to_string())).await?;
+        cluster.kubectl(&["wait", "--for=condition=Ready", "pod", &world.ns, "--timeout=60s"], None).await?;
+
+        let to = json!({"where": "node.pods < 1", "nodeSelector": {testkit::world::nodes::OWN: world.ns}});
+        world.act("go", move_from("web", json!({"nodeName": home}), to)).await?;
+        let action = world.ends("go", DONE).await?;
+        scene.moved(world, &[&scene.pod(0).0], &[free]).await?;
+        let plan = action.status.as_ref().and_then(|status| status.plan.as_ref()).context("no plan")?;
+        let refused = |name: &str| plan.nodes.iter().any(|node| node.name == name && node.refused.is_some());
+        ensure!(refused(busy), "the plan does not refuse {busy}: {plan:?}");
+        cluster.kubectl(&["delete", "pod", &world.ns, "--wait=false"], None).await?;
+        Ok(())
+    });
+}
+
 #[test]
 fn several_replicas_of_one_action_move_together() {
     story("move-count", async |world| {
