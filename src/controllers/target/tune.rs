@@ -68,7 +68,7 @@ pub async fn act(targets: &Targets, actor: &Actor, uid: &str, tuning: &Tuning) -
     Ok(None)
 }
 
-/// Removes the entries that have expired or whose loop does not exist any more. Nobody else removes them: each belongs to the
+/// Removes the entries that have expired, and those of loops that went or may not tune any more. Nobody else removes them: each belongs to the
 /// field manager of its loop.
 async fn make_room(targets: &Targets, key: &Key, uid: &str, manager: &str) -> Result<(), Error> {
     let now = targets.ctx.now();
@@ -76,7 +76,8 @@ async fn make_room(targets: &Targets, key: &Key, uid: &str, manager: &str) -> Re
         let tuned = world.table::<ClosedLoop>().get(key)?;
         let tuning = tuned.status.as_ref()?.tuning.as_slice();
         let exists = |by: &str| world.table::<ClosedLoop>().get(&Key::new(&*key.namespace, by)).is_some();
-        Some((tuned.resource_version()?, effective_policy::obsolete(tuning, ttl(tuned), exists, now)))
+        let tunable = tuned.spec.tunable.as_ref();
+        Some((tuned.resource_version()?, effective_policy::obsolete(tunable, tuning, exists, now)))
     });
     let Some((version, places)) = found.filter(|(_, places)| !places.is_empty()) else { return Ok(()) };
     let test = |path: &str, value: &str| json!({"op": "test", "path": path, "value": value});

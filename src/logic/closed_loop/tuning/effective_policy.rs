@@ -120,10 +120,18 @@ pub fn ttl(tunable: &Tunable) -> Result<SignedDuration, FieldError> {
     tunable.ttl.as_ref().map_or(Ok(DEFAULT_TTL), |ttl| duration("tunable.ttl", Some(ttl)))
 }
 
-/// The places of the tunings that have no effect any more: those that have expired, and those of loops that went.
+/// The places of the tunings that have no effect any more: those that have expired, those of loops that went, and those of
+/// loops that may not tune any more. `tunable`: of the tuned loop.
 #[must_use]
-pub fn obsolete(tuning: &[Tuning], ttl: SignedDuration, exists: impl Fn(&str) -> bool, now: Timestamp) -> Vec<usize> {
-    let is_obsolete = |tuning: &Tuning| later(tuning.at.0, ttl) <= now || !exists(&tuning.by);
+pub fn obsolete(
+    tunable: Option<&Tunable>,
+    tuning: &[Tuning],
+    exists: impl Fn(&str) -> bool,
+    now: Timestamp,
+) -> Vec<usize> {
+    let ttl = tunable.and_then(|tunable| ttl(tunable).ok()).unwrap_or(DEFAULT_TTL);
+    let may_tune = |by: &String| tunable.is_some_and(|tunable| tunable.by.contains(by)) && exists(by);
+    let is_obsolete = |tuning: &Tuning| later(tuning.at.0, ttl) <= now || !may_tune(&tuning.by);
     tuning.iter().enumerate().filter(|(_, tuning)| is_obsolete(tuning)).map(|(place, _)| place).collect()
 }
 

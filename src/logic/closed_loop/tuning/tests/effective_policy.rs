@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::api::closed_loop::ClosedLoopSpec;
 use crate::api::closed_loop::status::Effective;
-use crate::api::closed_loop::tunable::Tuning;
+use crate::api::closed_loop::tunable::{Tunable, Tuning};
 use crate::logic::closed_loop::common::micro_time;
 use crate::logic::closed_loop::tests::bench::{at, demo};
 use crate::logic::closed_loop::tuning::effective_policy::{
@@ -210,10 +210,12 @@ fn levels_are_found_by_their_path() {
 }
 
 #[test]
-fn a_tuning_that_expired_or_lost_its_loop_is_obsolete() {
-    let all: Vec<Tuning> =
-        [("old", 0), ("strong", 100), ("went", 100)].map(|(by, second)| tuning(by, second, None, json!([]))).into();
+fn a_tuning_that_expired_or_whose_loop_went_or_is_not_allowed_is_obsolete() {
+    let all = [("old", 0), ("strong", 100), ("went", 100), ("out", 100)];
+    let all: Vec<Tuning> = all.map(|(by, second)| tuning(by, second, None, json!([]))).into();
     let exists = |by: &str| by != "went";
-    let places = |second| obsolete(&all, jiff::SignedDuration::from_mins(1), exists, at(second));
-    assert_eq!((places(59), places(60), places(160)), (vec![2], vec![0, 2], vec![0, 1, 2]));
+    let tunable: Tunable = serde_json::from_value(json!({"by": ["old", "strong", "went"], "ttl": "1m"})).unwrap();
+    let places = |second| obsolete(Some(&tunable), &all, exists, at(second));
+    assert_eq!((places(59), places(60), places(160)), (vec![2, 3], vec![0, 2, 3], vec![0, 1, 2, 3]));
+    assert_eq!(obsolete(None, &all, exists, at(59)), [0, 1, 2, 3]);
 }
