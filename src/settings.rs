@@ -3,6 +3,8 @@
 //! Owns the defaults. `config/settings.yaml` documents them; a test compares the two. Reads no environment and no other file
 //! than the given one.
 
+mod node_configs;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,13 +14,15 @@ use thiserror::Error;
 
 use crate::logic::namespaces::Namespaces;
 use crate::logic::workload_action::Limits;
+pub use node_configs::{Deadband, NodeConfigs};
 
 /// All settings. A key that is left out has its default.
-#[derive(Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Settings {
     pub workload_actions: WorkloadActions,
     pub closed_loops: ClosedLoops,
+    pub node_configs: NodeConfigs,
     pub namespaces: NamespaceSettings,
     pub outbound: Outbound,
     pub api: Api,
@@ -125,6 +129,10 @@ pub struct MaxBytes {
     pub object: usize,
     /// The pods of a source `resource`, or their metrics. Default: 8388608.
     pub pods: usize,
+    /// One document of a machine or server that a NodeConfig names. Default: 262144.
+    pub node: usize,
+    /// One answer about all nodes: usage from Prometheus or metrics.k8s.io, a batch of predictions. Default: 8388608.
+    pub nodes: usize,
     /// All answers that are being read; for one namespace, a quarter of it, which none of the others may exceed. 65536 to
     /// 1073741824. Default: 33554432.
     pub in_flight: usize,
@@ -195,7 +203,7 @@ impl Default for Outbound {
 
 impl Default for MaxBytes {
     fn default() -> Self {
-        Self { sample: 64 << 10, object: 2 << 20, pods: 8 << 20, in_flight: 32 << 20 }
+        Self { sample: 64 << 10, object: 2 << 20, pods: 8 << 20, node: 256 << 10, nodes: 8 << 20, in_flight: 32 << 20 }
     }
 }
 
@@ -226,6 +234,8 @@ pub enum Error {
     Bounds { field: &'static str, value: u64, rule: &'static str },
     #[error("setting closedLoops.patchableKinds[{0}] needs a kind, and a group without a version")]
     PatchableKind(usize),
+    #[error("setting nodeConfigs.deadband.{0} must be a number from 0 to 1000000")]
+    Deadband(&'static str),
     #[error("setting lease.name must not be empty")]
     NoLeaseName,
 }
@@ -272,7 +282,13 @@ impl Settings {
             ("outbound.maxBytes.inFlight", many(bytes.in_flight), 65_536..=1 << 30, "from 65536 to 1073741824"),
             ("outbound.maxBytes.sample", many(bytes.sample), part.clone(), of_part),
             ("outbound.maxBytes.object", many(bytes.object), part.clone(), of_part),
-            ("outbound.maxBytes.pods", many(bytes.pods), part, of_part),
+            ("outbound.maxBytes.pods", many(bytes.pods), part.clone(), of_part),
+            ("outbound.maxBytes.node", many(bytes.node), part.clone(), of_part),
+            ("outbound.maxBytes.nodes", many(bytes.nodes), part, of_part),
+            ("nodeConfigs.concurrency", many(self.node_configs.concurrency), 1..=1000, "from 1 to 1000"),
+            ("nodeConfigs.polls", many(self.node_configs.polls), 1..=10_000, "from 1 to 10000"),
+            ("nodeConfigs.heartbeatSeconds", self.node_configs.heartbeat_seconds, 30..=86_400, "from 30 to 86400"),
+            ("nodeConfigs.series", many(self.node_configs.series), 0..=100_000, "from 0 to 100000"),
             ("workloadActions.resyncSeconds", actions.resync_seconds, 10..=86_400, "from 10 to 86400"),
             ("api.requestTimeoutSeconds", self.api.request_timeout_seconds, 1..=60, "from 1 to 60"),
             ("lease.durationSeconds", lease.duration_seconds, 3..=3600, "from 3 to 3600"),
@@ -297,6 +313,9 @@ impl Settings {
         let odd = |one: &PatchableKind| one.kind.is_empty() || one.group.contains('/');
         if let Some(index) = self.closed_loops.patchable_kinds.iter().position(odd) {
             return Err(Error::PatchableKind(index));
+        }
+        if let Some(name) = self.node_configs.deadband.wrong() {
+            return Err(Error::Deadband(name));
         }
         if lease.name.is_empty() { Err(Error::NoLeaseName) } else { Ok(()) }
     }
@@ -368,7 +387,15 @@ mod tests {
             "sample",
             "object",
             "pods",
+            "node",
+            "nodes",
             "inFlight",
+            "polls",
+            "heartbeatSeconds",
+            "celsius",
+            "pascals",
+            "percent",
+            "watts",
             "allowApiServer",
             "timeoutSeconds",
             "patchableKinds",
@@ -412,6 +439,11 @@ mod tests {
             ("outbound: {concurrency: 0}", "outbound.concurrency"),
             ("outbound: {maxBytes: {inFlight: 1000}}", "outbound.maxBytes.inFlight"),
             ("outbound: {maxBytes: {inFlight: 100000, object: 1, pods: 1}}", "outbound.maxBytes.sample"),
+            ("outbound: {maxBytes: {nodes: 100000000}}", "outbound.maxBytes.nodes"),
+            ("nodeConfigs: {polls: 0}", "nodeConfigs.polls"),
+            ("nodeConfigs: {heartbeatSeconds: 29}", "nodeConfigs.heartbeatSeconds"),
+            ("nodeConfigs: {deadband: {watts: -1}}", "nodeConfigs.deadband.watts"),
+            ("nodeConfigs: {deadband: {celsius: .nan}}", "nodeConfigs.deadband.celsius"),
             ("outbound: {maxBytes: {object: 0}}", "outbound.maxBytes.object"),
             ("outbound: {maxBytes: {pods: 100000000}}", "outbound.maxBytes.pods"),
             ("api: {requestTimeoutSeconds: 0}", "api.requestTimeoutSeconds"),

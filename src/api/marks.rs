@@ -70,3 +70,15 @@ pub const EXECUTION_STATUS_MANAGER: &str = "ganglion/execution/status";
 
 /// Field manager of what a loop does to its target; the loop's name follows it in an entry of `status.tuning`.
 pub const EXECUTION_MANAGER: &str = "ganglion/execution";
+
+/// Label on the NodeConfigs of a template: the template's name, if it fits.
+pub const TEMPLATE: &str = "ganglion.dev/template";
+
+/// Field manager of the NodeConfigs of templates.
+pub const TEMPLATE_MANAGER: &str = "ganglion/node-config-template";
+
+/// Field manager of the status of NodeConfigTemplates.
+pub const TEMPLATE_STATUS_MANAGER: &str = "ganglion/node-config-template/status";
+
+/// Field manager of the status of NodeConfigs.
+pub const NODE_CONFIG_STATUS_MANAGER: &str = "ganglion/node-config/status";

@@ -10,8 +10,10 @@ pub mod execution;
 pub mod foreign;
 pub mod marks;
 pub mod monitoring;
+pub mod node_config;
 pub mod reasons;
 pub mod receipt;
+pub mod refs;
 pub mod sample;
 pub mod scalars;
 pub mod targets;
@@ -38,5 +40,7 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         made_by_us(monitoring::Monitoring::crd()),
         with_unseen_status(made_by_us(decision::Decision::crd())),
         with_unseen_status(made_by_us(execution::Execution::crd())),
+        with_unseen_status(with_whole_status(node_config::NodeConfig::crd())),
+        with_unseen_status(with_whole_status(node_config::template::NodeConfigTemplate::crd())),
     ]
 }

@@ -9,6 +9,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::refs::SecretRef;
 use super::scalars::TIME_PATTERN;
 use super::targets::{NodeSource, PodRef, Target, WorkloadRef};
 pub use status::WorkloadActionStatus;
@@ -279,15 +280,6 @@ pub struct Notify {
     /// Secret of this namespace whose key `hmac` signs the request. Default: unsigned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretRef>,
-}
-
-/// A Secret in the object's own namespace.
-#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
-#[serde(rename_all = "camelCase")]
-pub struct SecretRef {
-    /// Name of the Secret.
-    #[schemars(length(min = 1, max = 253))]
-    pub name: String,
 }
 
 /// See [`WorkloadActionSpec::mode`].

@@ -56,9 +56,14 @@ pub fn web(names: Names, settings: &Settings, metrics: &Metrics) -> Web {
 /// The client of the controllers, bounded in requests and in the size of answers.
 pub fn client(web: Arc<Web>, settings: &Settings, metrics: &Metrics) -> OutboundClient {
     let Outbound { timeout_seconds, concurrency, .. } = settings.outbound;
-    let MaxBytes { sample, object, pods, in_flight: _ } = settings.outbound.max_bytes;
+    let MaxBytes { sample, object, pods, node, nodes, in_flight: _ } = settings.outbound.max_bytes;
     let requests = FairLimit::new(concurrency, full(metrics, "requests"));
-    OutboundClient::new(web, Duration::from_secs(timeout_seconds), requests, AnswerLimits { sample, object, pods })
+    OutboundClient::new(
+        web,
+        Duration::from_secs(timeout_seconds),
+        requests,
+        AnswerLimits { sample, object, pods, node, nodes },
+    )
 }
 
 /// Counts requests of loops for which too little of this limit was left.
@@ -111,7 +116,7 @@ mod tests {
     use tower_test::mock;
 
     use super::*;
-    use crate::api::closed_loop::source::Auth;
+    use crate::api::refs::Auth;
     use crate::controllers::outbound::Outgoing;
     use crate::runtime::account::Account;
     use crate::runtime::writer::Writer;

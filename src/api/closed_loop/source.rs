@@ -6,7 +6,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::workload_action::SecretRef;
+use crate::api::node_config::status::NodeValue;
+use crate::api::refs::{Auth, CaRef};
 
 /// Source of a value. Exactly one member is set. A source that fails, times out, or gives nothing, `NaN` or text makes the
 /// metric unknown, never zero.
@@ -85,48 +86,6 @@ pub struct Http {
     pub ca: Option<CaRef>,
 }
 
-/// Credentials that the operator sends to a server. Exactly one member is set.
-#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
-#[serde(rename_all = "camelCase")]
-#[x_kube(
-    validation = Rule::new("has(self.bearer) != has(self.basic)").message("set exactly one of bearer, basic"),
-)]
-pub struct Auth {
-    /// A token that is sent as `Authorization: Bearer`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bearer: Option<KeyRef>,
-    /// A Secret of this namespace whose keys `username` and `password` are sent as basic authentication.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub basic: Option<SecretRef>,
-}
-
-/// Certificate authorities that a server's certificate is verified with. Exactly one member is set.
-#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-#[x_kube(
-    validation = Rule::new("has(self.secret) != has(self.configMap)").message("set exactly one of secret, configMap"),
-)]
-pub struct CaRef {
-    /// A key of a Secret that holds certificates as PEM.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub secret: Option<KeyRef>,
-    /// A key of a ConfigMap that holds certificates as PEM.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub config_map: Option<KeyRef>,
-}
-
-/// One key of a Secret or ConfigMap in the loop's own namespace.
-#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct KeyRef {
-    /// Name of the object.
-    #[schemars(length(min = 1, max = 253))]
-    pub name: String,
-    /// The key in its data.
-    #[schemars(length(min = 1, max = 253))]
-    pub key: String,
-}
-
 /// A number in an object, or the status of one of its conditions (1 or 0).
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
@@ -191,12 +150,16 @@ pub struct NodeConfigField {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 16))]
     pub node_selector: Option<BTreeMap<String, String>>,
-    /// Name of the value in the NodeConfig's status, such as `inletTemperature`.
-    #[schemars(length(min = 1, max = 253))]
-    pub field: String,
+    /// Namespace of the NodeConfigs. In another namespace than its own the loop's service account must be allowed to list them.
+    /// Default: the loop's namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    pub namespace: Option<String>,
+    /// The value, by its name in the NodeConfig's status. Stale values do not count.
+    pub field: NodeValue,
     /// How the values of several nodes are combined. Default: Mean.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub of: Option<Aggregate>,
+    pub of: Option<NodeAggregate>,
 }
 
 /// Decisions of another loop in this namespace.
@@ -259,4 +222,16 @@ pub enum Aggregate {
     Max,
     Min,
     Sum,
+}
+
+/// How the values of several nodes are combined.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NodeAggregate {
+    #[default]
+    Mean,
+    Max,
+    Min,
+    Sum,
+    /// The number of nodes whose value is known and fresh.
+    Count,
 }

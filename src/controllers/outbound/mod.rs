@@ -18,7 +18,7 @@ use std::time::Duration;
 use k8s_openapi::ByteString;
 use serde::Deserialize;
 
-use crate::api::closed_loop::source::{Auth, CaRef, KeyRef};
+use crate::api::refs::{Auth, CaRef, KeyRef};
 use crate::clients;
 use crate::clients::fair_limit::FairLimit;
 use crate::clients::web::{self, Answer, Call, Credentials, Web};
@@ -48,6 +48,10 @@ pub struct AnswerLimits {
     pub object: usize,
     /// The pods of a workload, and their metrics.
     pub pods: usize,
+    /// One document about a node.
+    pub node: usize,
+    /// One answer about all nodes.
+    pub nodes: usize,
 }
 
 /// Sends requests to servers that users name.

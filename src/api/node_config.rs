@@ -1,0 +1,72 @@
+//! NodeConfig and NodeConfigTemplate: how to learn about nodes, and what is known of them. Sources, status and reasons have a
+//! file each below.
+//!
+//! The spec has the field names and the meaning of WAO's kinds of the same names (waok8s/wao-core, v1beta1): its manifests work
+//! with another apiVersion. Everything that WAO does not have is optional.
+
+pub mod reasons;
+mod rules;
+pub mod source;
+pub mod status;
+pub mod template;
+
+use kube::{CustomResource, KubeSchema};
+use serde::{Deserialize, Serialize};
+
+use source::{MetricsCollector, Predictor};
+pub use status::NodeConfigStatus;
+
+/// How to learn about one node; the status has what is known of it.
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[kube(
+    group = "ganglion.dev",
+    version = "v1alpha1",
+    kind = "NodeConfig",
+    plural = "nodeconfigs",
+    shortname = "ncfg",
+    category = "ganglion",
+    namespaced,
+    status = "NodeConfigStatus",
+    derive = "PartialEq",
+    doc = "How to learn about one node; the status has what is known of it.",
+    selectable = ".spec.nodeName",
+    printcolumn(name = "Node", type_ = "string", json_path = ".spec.nodeName"),
+    printcolumn(name = "Inlet(C)", type_ = "string", json_path = ".status.inletTemperature.value"),
+    printcolumn(name = "DeltaP(Pa)", type_ = "string", json_path = ".status.differentialPressure.value"),
+    printcolumn(name = "CPU(%)", type_ = "string", json_path = ".status.cpu.value"),
+    printcolumn(name = "Power(W)", type_ = "string", json_path = ".status.power.value"),
+    printcolumn(name = "Sampled", type_ = "date", json_path = ".status.sampledAt"),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(name = "Memory(%)", type_ = "string", json_path = ".status.memory.value", priority = 1),
+    printcolumn(name = "Sensor", type_ = "string", json_path = ".status.inletTemperature.source", priority = 1),
+    printcolumn(
+        name = "Message",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type=='Ready')].message",
+        priority = 1
+    )
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::source("metricsCollector", "inletTemp", &["Redfish", "Fake"]),
+    validation = rules::source("metricsCollector", "deltaP", &["DifferentialPressureAPI", "Fake"]),
+    validation = rules::source("metricsCollector", "usage", &["Prometheus", "MetricsServer", "Fake"]),
+    validation = rules::source("predictor", "powerConsumption", &["V2InferenceProtocol", "Fake"]),
+    validation = rules::source("predictor", "powerConsumptionEndpointProvider", &["Redfish", "Fake"]),
+)]
+pub struct NodeConfigSpec {
+    /// Name of the node.
+    #[schemars(length(min = 1, max = 253))]
+    pub node_name: String,
+    /// true: no machine and no server is asked, and the known values become stale. Default: false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspend: Option<bool>,
+    /// What is measured. Default: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metrics_collector: Option<MetricsCollector>,
+    /// What is predicted. Default: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predictor: Option<Predictor>,
+}

@@ -1,0 +1,45 @@
+//! Rules about the sources of a NodeConfig, and of a template, whose texts may have expressions. Their messages name the field.
+
+use kube::core::{Message, Rule};
+
+/// This member of the spec, if set, has one of these types, and the address that its type needs.
+pub fn source(group: &str, member: &str, types: &[&str]) -> Rule {
+    let path = format!("{group}.{member}");
+    let good = format!(
+        "self.{path}.type in {} && (self.{path}.type in ['Fake', 'MetricsServer'] || has(self.{path}.endpoint) \
+         && self.{path}.endpoint.matches('^https?://[^/]'))",
+        list(types)
+    );
+    Rule::new(unless_set(group, member, &good)).message(needs(&path, types)).field_path(format!(".{path}"))
+}
+
+/// The same for a template: a text with an expression is checked once it is rendered.
+pub fn source_template(group: &str, member: &str, types: &[&str]) -> Rule {
+    let path = format!("template.{group}.{member}");
+    let good = format!(
+        "self.{path}.type.contains('{{{{') || self.{path}.type in {} && (self.{path}.type in ['Fake', 'MetricsServer'] \
+         || has(self.{path}.endpoint) && (self.{path}.endpoint.contains('{{{{') || self.{path}.endpoint.matches('^https?://[^/]')))",
+        list(types)
+    );
+    Rule::new(unless_set(&format!("template.{group}"), member, &good))
+        .message(needs(&path, types))
+        .field_path(format!(".{path}"))
+}
+
+fn unless_set(group: &str, member: &str, good: &str) -> String {
+    format!("!has(self.{group}) || !has(self.{group}.{member}) || {good}")
+}
+
+fn list(types: &[&str]) -> String {
+    let quoted: Vec<String> = types.iter().map(|one| format!("'{one}'")).collect();
+    format!("[{}]", quoted.join(", "))
+}
+
+fn needs(path: &str, types: &[&str]) -> Message {
+    let without = types.iter().filter(|one| matches!(**one, "Fake" | "MetricsServer")).copied().collect::<Vec<_>>();
+    Message::Message(format!(
+        "{path}: type must be one of {}; endpoint must be an http or https address, except with type {}",
+        types.join(", "),
+        without.join(" or ")
+    ))
+}
