@@ -27,6 +27,7 @@ use crate::controllers::closed_loop::{ClosedLoopController, ClosedLoopMemory};
 use crate::controllers::decision::{DecisionController, DecisionMemory};
 use crate::controllers::execution::{ExecutionController, ExecutionMemory};
 use crate::controllers::monitoring::{MonitoringController, MonitoringMemory, Sources};
+use crate::controllers::node_config::{self, NodeConfigController, NodeConfigMemory};
 use crate::controllers::outbound::OutboundClient;
 use crate::controllers::target::Targets;
 use crate::controllers::workload_action::{self, WorkloadActionController};
@@ -38,6 +39,7 @@ use crate::runtime::discovery::Discovery;
 use crate::runtime::events;
 use crate::runtime::impersonation::Impersonation;
 use crate::runtime::lease::{Elector, KubeLeases, Lost, Timings};
+use crate::runtime::polls;
 use crate::runtime::run::{Controller, Run, run as run_controller};
 use crate::runtime::store::Store;
 use crate::runtime::tasks;
@@ -121,6 +123,7 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
         store: store.clone(),
         metrics: metrics.clone(),
         loop_series: settings.closed_loops.series,
+        node_series: settings.node_configs.series,
     };
     let mut server = tokio::spawn(http::serve(listener, served, ended.clone()));
     info!(identity = options.identity, address = %options.bind, version = env!("CARGO_PKG_VERSION"), "started");
@@ -264,7 +267,22 @@ impl Term<'_> {
             memory: ExecutionMemory::default(),
             ctx,
         });
+        self.start_node_configs();
         (self.tasks, self.senders)
+    }
+
+    fn start_node_configs(&mut self) {
+        let Parts { settings, outbound, .. } = self.parts;
+        let nodes = &settings.node_configs;
+        let controller = self.start(nodes.concurrency, |ctx| NodeConfigController {
+            ctx,
+            namespaces: settings.namespaces(),
+            outbound: Arc::clone(outbound),
+            rule: settings.node_write_rule(),
+            polls: Arc::default(),
+            memory: NodeConfigMemory::default(),
+        });
+        self.tasks.spawn(node_config::run_polls(controller, polls::Limits { polls: nodes.polls }));
     }
 
     /// Starts one controller and queues every object of its kind.

@@ -3,10 +3,11 @@
 //!
 //! Owns names and help texts; knows nothing of what is measured.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use jiff::{SignedDuration, Timestamp};
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -66,6 +67,73 @@ pub struct WatchLabels {
     pub reason: &'static str,
 }
 
+/// `{poll, outcome}`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct PollLabels {
+    pub poll: &'static str,
+    pub outcome: &'static str,
+}
+
+/// One measured or predicted value of a node.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct NodeMeasurement {
+    pub value: f64,
+    pub at: Timestamp,
+    /// The time between two measurements.
+    pub interval: SignedDuration,
+}
+
+/// The newest values of nodes, by the object that they are measured for. A status has them too, up to a heartbeat later.
+#[derive(Clone, Default)]
+pub struct NodeValues(Arc<Mutex<HashMap<String, ValuesOfNode>>>);
+
+/// The values of one node, by name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ValuesOfNode {
+    pub node: String,
+    pub values: BTreeMap<&'static str, NodeMeasurement>,
+}
+
+impl NodeValues {
+    fn all(&self) -> MutexGuard<'_, HashMap<String, ValuesOfNode>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps only these values of an object, all of this node.
+    pub fn keep(&self, object: &str, node: &str, values: &[&'static str]) {
+        let mut all = self.all();
+        let Some(known) = all.get_mut(object) else { return };
+        known.values.retain(|name, _| known.node == node && values.contains(name));
+        if known.values.is_empty() {
+            all.remove(object);
+        }
+    }
+
+    /// Sets a value.
+    pub fn set(&self, object: &str, node: &str, name: &'static str, value: NodeMeasurement) {
+        let mut all = self.all();
+        let known = all.entry(object.to_owned()).or_default();
+        if known.node != node {
+            *known = ValuesOfNode { node: node.to_owned(), values: BTreeMap::new() };
+        }
+        known.values.insert(name, value);
+    }
+
+    /// Forgets an object.
+    pub fn remove(&self, object: &str) {
+        self.all().remove(object);
+    }
+
+    /// The values of the first nodes by name; at most this number.
+    #[must_use]
+    pub fn first(&self, most: usize) -> Vec<ValuesOfNode> {
+        let mut all: Vec<ValuesOfNode> = self.all().values().cloned().collect();
+        all.sort_by(|a, b| a.node.cmp(&b.node));
+        all.truncate(most);
+        all
+    }
+}
+
 /// The newest values of loops' metrics, by namespace and name of the loop. A status has them too, up to a heartbeat later.
 #[derive(Clone, Default)]
 pub struct LoopValues(Arc<Mutex<ValuesByLoop>>);
@@ -114,6 +182,8 @@ pub struct Metrics {
     pub leader: Gauge,
     pub memory: Gauge,
     pub loop_values: LoopValues,
+    pub node_polls: Family<PollLabels, Counter>,
+    pub node_values: NodeValues,
     registry: Arc<Registry>,
 }
 
@@ -153,6 +223,8 @@ impl Metrics {
             leader: Gauge::default(),
             memory: Gauge::default(),
             loop_values: LoopValues::default(),
+            node_polls: Family::default(),
+            node_values: NodeValues::default(),
             registry: Arc::default(),
         };
         all.register(&mut registry);
@@ -183,6 +255,7 @@ impl Metrics {
         registry.register("watch_restarts", "Restarts of watches", self.watch_restarts.clone());
         registry.register("api_errors", "Failed requests to the API server, by reason", self.api_errors.clone());
         registry.register("sources_asked", "Queries of loop sources, by outcome", self.sources.clone());
+        registry.register("node_polls", "Polls of machines and servers for NodeConfigs", self.node_polls.clone());
         registry.register(
             "outbound_full",
             "Requests of loops that waited or failed because a limit on all of them was used up, by limit",

@@ -13,6 +13,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use crate::logic::namespaces::Namespaces;
+use crate::logic::node_config::news::WriteRule;
 use crate::logic::workload_action::Limits;
 pub use node_configs::{Deadband, NodeConfigs};
 
@@ -340,6 +341,16 @@ impl Settings {
     #[must_use]
     pub fn namespaces(&self) -> Namespaces {
         Namespaces { allow_kube: self.namespaces.allow_kube }
+    }
+
+    /// When the status of a NodeConfig is worth a write.
+    #[must_use]
+    pub fn node_write_rule(&self) -> WriteRule {
+        let NodeConfigs { heartbeat_seconds, deadband: Deadband { celsius, pascals, percent, watts }, .. } =
+            self.node_configs;
+        // At most a day.
+        let heartbeat = SignedDuration::from_secs(i64::try_from(heartbeat_seconds).unwrap_or(i64::MAX));
+        WriteRule { celsius, pascals, percent, watts, heartbeat }
     }
 
     /// The kinds whose fields loops may change, as `group/Kind`.

@@ -1,7 +1,8 @@
-//! The series of single loops and of actions, made anew for each scrape: what is gone has none.
+//! The series of single loops, of nodes and of actions, made anew for each scrape: what is gone has none.
 
 use std::sync::atomic::AtomicU64;
 
+use jiff::Timestamp;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -9,7 +10,10 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use crate::api::closed_loop::metric::Side;
+use crate::api::node_config::status::NodeValue;
 use crate::logic::figures::{ActionFigures, LoopFigures};
+use crate::logic::node_config::readings::stale_at;
+use crate::metrics::ValuesOfNode;
 
 /// A gauge of a number with decimals.
 type Number = Gauge<f64, AtomicU64>;
@@ -49,10 +53,27 @@ struct ActionLabels {
     reason: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NodeLabels {
+    node: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ValueLabels {
+    node: String,
+    value: &'static str,
+}
+
 /// A registry with these figures.
-pub fn registry(loops: Vec<LoopFigures>, actions: &ActionFigures) -> Registry {
+pub fn registry(
+    loops: Vec<LoopFigures>,
+    actions: &ActionFigures,
+    nodes: Vec<ValuesOfNode>,
+    now: Timestamp,
+) -> Registry {
     let mut registry = Registry::with_prefix("ganglion");
     add_loops(&mut registry, loops);
+    add_nodes(&mut registry, nodes, now);
     let count = Family::<ActionLabels, Gauge>::default();
     for (&(state, reason), number) in &actions.count {
         count.get_or_create(&ActionLabels { state, reason }).set(*number);
@@ -96,6 +117,42 @@ fn add_loops(registry: &mut Registry, loops: Vec<LoopFigures>) {
     registry.register("loop_value", "The last known value of a loop's metric", values);
     registry.register("loop_alarm", "1 while the alarm of a loop's metric is raised", alarms);
     registry.register("loop_decisions", "How often a loop's metric was wanted, served and limited", decisions);
+}
+
+/// A value that is stale has no series, only its age.
+fn add_nodes(registry: &mut Registry, nodes: Vec<ValuesOfNode>, now: Timestamp) {
+    let gauges = NodeValue::ALL.map(|value| (value.as_str(), Family::<NodeLabels, Number>::default()));
+    let ages = Family::<ValueLabels, Number>::default();
+    for ValuesOfNode { node, values } in nodes {
+        for (value, measured) in values {
+            let age = now.duration_since(measured.at).as_secs_f64().max(0.0);
+            ages.get_or_create(&ValueLabels { node: node.clone(), value }).set(age);
+            let gauge = gauges.iter().find(|(name, _)| *name == value);
+            if let Some((_, gauge)) = gauge.filter(|_| now < stale_at(measured.at, measured.interval)) {
+                gauge.get_or_create(&NodeLabels { node: node.clone() }).set(measured.value);
+            }
+        }
+    }
+    for (value, (_, gauge)) in NodeValue::ALL.into_iter().zip(gauges) {
+        let (name, help) = series(value);
+        registry.register(name, help, gauge);
+    }
+    let help = "How long ago a value of a node was measured or predicted; a stale one has no series of its own";
+    registry.register("node_value_age_seconds", help, ages);
+}
+
+fn series(value: NodeValue) -> (&'static str, &'static str) {
+    match value {
+        NodeValue::InletTemperature => {
+            ("node_inlet_temperature_celsius", "Temperature of the air that a node takes in")
+        }
+        NodeValue::DifferentialPressure => {
+            ("node_differential_pressure_pascals", "Differential pressure before and behind a node")
+        }
+        NodeValue::Cpu => ("node_cpu_usage_percent", "Usage of a node's processors, of all of them"),
+        NodeValue::Memory => ("node_memory_usage_percent", "Usage of a node's memory, of all of it"),
+        NodeValue::Power => ("node_power_watts", "Predicted power of a node"),
+    }
 }
 
 fn word(side: Side) -> &'static str {

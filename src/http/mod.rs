@@ -47,6 +47,8 @@ pub struct Served {
     pub metrics: Metrics,
     /// The number of loops that have series of their own.
     pub loop_series: usize,
+    /// The number of nodes that have series of their own.
+    pub node_series: usize,
 }
 
 /// Serves until `stop`, then lets running requests finish.
@@ -134,7 +136,8 @@ async fn metrics(State(served): State<Served>) -> Response {
             one.values = newer;
         }
     }
-    match served.metrics.render(&figures::registry(loops, &actions)) {
+    let nodes = served.metrics.node_values.first(served.node_series);
+    match served.metrics.render(&figures::registry(loops, &actions, nodes, now)) {
         Ok(text) => {
             let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
             ([(header::CONTENT_TYPE, kind)], text).into_response()

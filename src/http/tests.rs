@@ -24,7 +24,7 @@ async fn started() -> (std::net::SocketAddr, CancellationToken, tokio::task::Joi
     crate::caches::feed(&mut feeds);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let served = Served { ready: feeds.ready(), store, metrics, loop_series: 2 };
+    let served = Served { ready: feeds.ready(), store, metrics, loop_series: 2, node_series: 2 };
     let server = tokio::spawn(serve(listener, served, stop.clone()));
     (address, stop, server, feeds)
 }
@@ -111,7 +111,7 @@ fn the_figures_of_loops_and_actions_are_rendered_with_their_labels() {
         }],
     }];
     let actions = ActionFigures { count: [(("waiting", "LimitReached"), 2)].into(), oldest_wait: 12.5 };
-    let text = Metrics::new().render(&figures::registry(loops, &actions)).unwrap();
+    let text = Metrics::new().render(&figures::registry(loops, &actions, Vec::new(), Timestamp::UNIX_EPOCH)).unwrap();
     for line in [
         "ganglion_loop_ready{namespace=\"shop\",name=\"web\"} 1",
         "ganglion_loop_value{namespace=\"shop\",name=\"web\",metric=\"cpu\"} 2.5",

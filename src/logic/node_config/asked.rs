@@ -163,8 +163,10 @@ impl Asked {
             }
         }
         let provider = sources.get(&Question::Model).cloned();
-        if let Some(AskedSource { interval, .. }) = provider {
-            sources.entry(Question::Power).or_insert(AskedSource { source: Source::NamedModel, interval });
+        if let Some(AskedSource { source, interval }) = provider {
+            // A fake provider names a fake model.
+            let source = if source == Source::Fake { source } else { Source::NamedModel };
+            sources.entry(Question::Power).or_insert(AskedSource { source, interval });
         }
         let predicted = sources.get(&Question::Power).map(|power| (power.source != Source::Fake, power.interval));
         if let Some((true, interval)) = predicted {

@@ -1,0 +1,188 @@
+//! What is kept of each NodeConfig between passes and polls. All of it may be lost.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::keys::{PollKey, SharedSource};
+use super::login::Logins;
+use crate::api::node_config::status::NodeValue;
+use crate::api::node_config::{NodeConfig, NodeConfigStatus};
+use crate::logic::conditions::Stamp;
+use crate::logic::facts::Key;
+use crate::logic::node_config::asked::{Asked, Server, SpecProblem};
+use crate::logic::node_config::readings::{Problem, Readings, Sample};
+use crate::logic::node_config::report::Situation;
+use crate::logic::node_config::standing::Standing;
+
+/// How long the first values of a NodeConfig are waited for before a status is written without them, beside the longest interval:
+/// so that a new NodeConfig costs one write, and a restart none.
+const GRACE: SignedDuration = SignedDuration::from_secs(5);
+
+/// The longest interval that counts for that.
+const LONGEST: SignedDuration = SignedDuration::from_secs(30);
+
+/// See the module.
+#[derive(Default)]
+pub struct NodeConfigMemory {
+    state: Mutex<State>,
+    pub logins: Logins,
+}
+
+#[derive(Default)]
+pub struct State {
+    pub objects: HashMap<Key, Known>,
+    /// Who takes part in each shared poll, and how often each wants it.
+    pub groups: HashMap<Arc<SharedSource>, BTreeMap<Key, SignedDuration>>,
+}
+
+/// How a NodeConfig was seen in its last pass.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Watched {
+    pub asked: Result<Asked, SpecProblem>,
+    pub standing: Standing,
+}
+
+impl Watched {
+    /// What is asked, if it may be.
+    pub fn measured(&self) -> Option<&Asked> {
+        let asked = self.asked.as_ref().ok().filter(|asked| !asked.suspended);
+        asked.filter(|_| self.standing == Standing::Clear)
+    }
+}
+
+/// One NodeConfig.
+pub struct Known {
+    pub uid: String,
+    pub watched: Watched,
+    pub readings: Readings,
+    /// The model that the provider names.
+    pub model: Option<Server>,
+    /// Where Redfish found the sensor.
+    pub sensor: Option<String>,
+    /// The polls that it takes part in.
+    pub polls: HashMap<PollKey, SignedDuration>,
+    /// Since when it is asked as it is now.
+    pub since: Timestamp,
+    /// When its status was last written by this process.
+    pub written_at: Option<Timestamp>,
+}
+
+impl Known {
+    fn new(object: &NodeConfig, watched: Watched, now: Timestamp) -> Self {
+        let status = object.status.as_ref();
+        // The values of an earlier spec may be from another source.
+        let of_this = status.filter(|status| status.observed_generation == object.metadata.generation);
+        Self {
+            uid: object.metadata.uid.clone().unwrap_or_default(),
+            watched,
+            readings: of_this.map(Readings::restored).unwrap_or_default(),
+            model: None,
+            sensor: None,
+            polls: HashMap::new(),
+            since: now,
+            written_at: None,
+        }
+    }
+
+    /// The status as it is now. None while the first values are on their way.
+    pub fn status(&self, old: &NodeConfigStatus, stamp: Stamp) -> Option<NodeConfigStatus> {
+        if self.waits_until().is_some_and(|until| stamp.now < until) {
+            return None;
+        }
+        let Self { watched: Watched { asked, standing }, readings, .. } = self;
+        Some(Situation { asked: asked.as_ref(), standing, readings, old: &old.conditions, stamp }.status())
+    }
+
+    /// Until when the first values are waited for, if one is missing.
+    pub fn waits_until(&self) -> Option<Timestamp> {
+        let asked = self.watched.measured().filter(|asked| !self.readings.is_complete(asked))?;
+        let longest = asked.sources.values().map(|one| one.interval).max().unwrap_or_default();
+        self.since.checked_add(longest.min(LONGEST) + GRACE).ok()
+    }
+
+    /// The fresh values that the prediction needs; else the names of those that are missing, and whether they are only awaited.
+    pub fn inputs(&self, now: Timestamp) -> Result<[f64; 3], (Vec<&'static str>, bool)> {
+        let fresh = |value: NodeValue| {
+            let asked = self.watched.measured().ok_or(value)?;
+            self.readings.fresh(value, asked.interval(value), now).map(|sample| sample.value).ok_or(value)
+        };
+        let all = [NodeValue::Cpu, NodeValue::InletTemperature, NodeValue::DifferentialPressure].map(fresh);
+        if let [Ok(cpu), Ok(inlet), Ok(pressure)] = all {
+            return Ok([cpu, inlet, pressure]);
+        }
+        let missing = || all.iter().filter_map(|one| one.err());
+        let is_awaited = |value: NodeValue| {
+            let is_asked = self.watched.measured().is_some_and(|asked| asked.values().any(|one| one == value));
+            let known = self.readings.get(value);
+            is_asked && known.is_none_or(|known| known.problem.is_none() && (known.last.is_none() || known.restored))
+        };
+        Err((missing().map(NodeValue::as_str).collect(), missing().all(is_awaited)))
+    }
+}
+
+impl NodeConfigMemory {
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes how the object is seen now; forgets what was learnt for another spec, node or object.
+    pub fn watch(&self, key: &Key, object: &NodeConfig, watched: Watched, now: Timestamp) {
+        let mut state = self.state();
+        let is_same = |known: &mut Known| Some(&known.uid) == object.metadata.uid.as_ref();
+        let Some(known) = state.objects.get_mut(key) else {
+            state.objects.insert(key.clone(), Known::new(object, watched, now));
+            return;
+        };
+        if !is_same(known) {
+            let polls = std::mem::take(&mut known.polls);
+            *known = Known { polls, ..Known::new(object, watched, now) };
+            return;
+        }
+        if known.watched == watched {
+            return;
+        }
+        let (before, after) =
+            (known.watched.asked.clone().unwrap_or_default(), watched.asked.clone().unwrap_or_default());
+        known.readings.keep(&before, &after);
+        if before.sources != after.sources || before.node != after.node {
+            (known.model, known.sensor) = (None, None);
+        }
+        known.since = now;
+        known.watched = watched;
+    }
+
+    /// Takes in the result of a poll. None if the object is gone, or does not ask for it any more.
+    pub fn take(&self, key: &Key, value: NodeValue, result: Result<Sample, Problem>) -> Option<Taken> {
+        let mut state = self.state();
+        let known = state.objects.get_mut(key)?;
+        let asked = known.watched.measured().filter(|asked| asked.values().any(|one| one == value))?;
+        let (node, interval, needed) = (asked.node.clone(), asked.interval(value), asked.inputs().contains(&value));
+        let sample = result.as_ref().ok().cloned();
+        known.readings.take(value, result);
+        let unpredicted = || {
+            let power = known.readings.get(NodeValue::Power);
+            power.is_none_or(|power| power.last.is_none() || power.restored || power.problem.is_some())
+        };
+        let wakes = (needed && sample.is_some() && unpredicted())
+            .then(|| known.inputs(sample.as_ref()?.at).ok())
+            .flatten()
+            .and_then(|_| known.polls.keys().find(|poll| poll.is_model()).cloned());
+        Some(Taken { node, interval, sample, wakes })
+    }
+
+    /// Forgets an object.
+    pub fn forget(&self, key: &Key) {
+        self.state().objects.remove(key);
+    }
+}
+
+/// What a result means for others.
+pub struct Taken {
+    pub node: String,
+    pub interval: SignedDuration,
+    pub sample: Option<Sample>,
+    /// A poll that waited for it.
+    pub wakes: Option<PollKey>,
+}

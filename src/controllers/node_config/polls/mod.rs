@@ -1,0 +1,145 @@
+//! The polls of NodeConfigs: which of them there are, and what each asks. A poll puts its result into the memory, and has the
+//! NodeConfigs reconciled whose status is worth a write.
+//!
+//! What one answer tells of many nodes is one poll for all of them: a query of one Prometheus server, the list of metrics.k8s.io,
+//! a batch of one model.
+//!
+//! | file | what |
+//! |---|---|
+//! | `register` | the polls that a NodeConfig takes part in |
+//! | `request` | credentials of a request, and logins that were refused |
+//! | `problem` | why there is no value, from the errors of the clients |
+
+mod problem;
+mod register;
+mod request;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::NodeConfigController;
+use super::keys::{PollKey, SharedSource};
+use crate::api::node_config::reasons::NodeReason;
+use crate::logic::facts::Key;
+use crate::logic::node_config::asked::{Question, Source};
+use crate::logic::node_config::readings::{Problem, Sample};
+use crate::metrics::PollLabels;
+use crate::runtime::polls::{BrokenOff, Outcome, Poller};
+
+/// Why a poll gave no values, and when it is tried again where that is not left to the engine.
+pub struct Trouble {
+    pub problem: Problem,
+    pub again: Option<Instant>,
+}
+
+impl Trouble {
+    /// A failure, which leads to backoff.
+    fn failed(problem: Problem) -> Self {
+        Self { problem, again: None }
+    }
+
+    /// Nobody was asked: it may be asked after this time.
+    fn waits(problem: Problem, pause: Duration) -> Self {
+        Self { problem, again: Some(Instant::now() + pause) }
+    }
+
+    fn outcome(&self) -> Outcome {
+        self.again.map_or(Outcome::Failed, Outcome::WaitUntil)
+    }
+}
+
+impl Poller for NodeConfigController {
+    type Key = PollKey;
+
+    async fn poll(self: Arc<Self>, key: PollKey) -> Outcome {
+        let outcome = match &key {
+            PollKey::Own(question, object) => self.poll_own(*question, object).await,
+            PollKey::Shared(source) => self.poll_shared(source).await,
+        };
+        self.count(
+            &key,
+            match outcome {
+                Outcome::Ok => "ok",
+                Outcome::Failed => "failed",
+                Outcome::WaitUntil(_) => "waits",
+            },
+        );
+        outcome
+    }
+
+    fn broken_off(&self, key: &PollKey, how: BrokenOff) {
+        let (word, problem) = match how {
+            BrokenOff::Timeout => ("timeout", Problem::new(NodeReason::Unreachable, "no answer in time")),
+            BrokenOff::Panic => {
+                ("panic", Problem::new(NodeReason::AnswerInvalid, "a bug in the operator; its log says more"))
+            }
+        };
+        self.count(key, word);
+        let question = key.question();
+        match key {
+            PollKey::Own(_, object) => self.take(object, question.values(), &Err(problem)),
+            PollKey::Shared(source) => {
+                for member in self.members(source) {
+                    self.take(&member, question.values(), &Err(problem.clone()));
+                }
+            }
+        }
+    }
+}
+
+impl NodeConfigController {
+    fn count(&self, key: &PollKey, outcome: &'static str) {
+        let labels = PollLabels { poll: key.question().word(), outcome };
+        self.ctx.metrics.node_polls.get_or_create(&labels).inc();
+    }
+
+    /// The NodeConfigs that take part in a shared poll.
+    fn members(&self, source: &Arc<SharedSource>) -> Vec<Key> {
+        let state = self.memory.state();
+        state.groups.get(source).map(|members| members.keys().cloned().collect()).unwrap_or_default()
+    }
+
+    /// What this NodeConfig asks, if it is still measured, and its node.
+    fn source(&self, question: Question, key: &Key) -> Option<(Source, String)> {
+        let state = self.memory.state();
+        let asked = state.objects.get(key)?.watched.measured()?;
+        Some((asked.sources.get(&question)?.source.clone(), asked.node.clone()))
+    }
+
+    async fn poll_own(self: &Arc<Self>, question: Question, key: &Key) -> Outcome {
+        let Some((source, _node)) = self.source(question, key) else { return Outcome::Ok };
+        let result = match source {
+            Source::Fake => Ok(self.fake(question)),
+            // They are polls of their own, or polled with others.
+            _ => return Outcome::Ok,
+        };
+        self.end(key, question, result)
+    }
+
+    /// Takes in the result of a poll of one NodeConfig.
+    fn end(&self, key: &Key, question: Question, result: Result<Vec<Sample>, Trouble>) -> Outcome {
+        let outcome = result.as_ref().map_or_else(Trouble::outcome, |_| Outcome::Ok);
+        self.take(key, question.values(), &result.map_err(|trouble| trouble.problem));
+        outcome
+    }
+
+    async fn poll_shared(self: &Arc<Self>, _source: &Arc<SharedSource>) -> Outcome {
+        Outcome::Ok
+    }
+
+    /// The fixed values of the type Fake.
+    fn fake(&self, question: Question) -> Vec<Sample> {
+        let values: &[f64] = match question {
+            Question::InletTemperature => &[15.5],
+            Question::DifferentialPressure => &[7.5],
+            Question::Usage => &[50.0, 50.0],
+            Question::Power => &[3.14],
+            Question::Model => &[],
+        };
+        let at = self.ctx.now();
+        let sample = |value: &f64| Sample { value: *value, deviation: None, at, source: "Fake".to_owned() };
+        values.iter().map(sample).collect()
+    }
+}

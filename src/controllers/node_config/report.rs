@@ -1,0 +1,101 @@
+//! The status of a NodeConfig: written when it is worth a write. The results of polls come here, too.
+
+use jiff::Timestamp;
+
+use super::{NodeConfigController, events};
+use crate::api::marks;
+use crate::api::node_config::status::NodeValue;
+use crate::api::node_config::{NodeConfig, NodeConfigStatus};
+use crate::logic::conditions::Stamp;
+use crate::logic::facts::{Identity, Key};
+use crate::logic::node_config::news::Worth;
+use crate::logic::node_config::readings::{Problem, Sample};
+use crate::metrics::NodeMeasurement;
+use crate::runtime::error::Error;
+
+/// Within which time a poll follows whose inputs have come; those of other nodes may come in the meantime.
+const SOON: std::time::Duration = std::time::Duration::from_secs(1);
+
+impl NodeConfigController {
+    /// Takes in the result of a poll, and has the object reconciled if its status is worth a write now.
+    pub fn take(&self, key: &Key, values: &[NodeValue], result: &Result<Vec<Sample>, Problem>) {
+        let mut is_known = false;
+        for (at, value) in values.iter().enumerate() {
+            let one = match result {
+                Ok(samples) => samples.get(at).cloned().map(Ok),
+                Err(problem) => Some(Err(problem.clone())),
+            };
+            let Some(taken) = one.and_then(|one| self.memory.take(key, *value, one)) else { continue };
+            is_known = true;
+            if let Some(sample) = taken.sample {
+                let measured = NodeMeasurement { value: sample.value, at: sample.at, interval: taken.interval };
+                self.ctx.metrics.node_values.set(&key.to_string(), &taken.node, value.as_str(), measured);
+            }
+            if let Some(poll) = taken.wakes {
+                self.polls.wake(poll, SOON);
+            }
+        }
+        if is_known {
+            self.consider(key);
+        }
+    }
+
+    /// Has the object reconciled if its status is worth a write.
+    pub fn consider(&self, key: &Key) {
+        let object = self.ctx.store.read(|world| world.node_config(key).cloned());
+        if let Some((_, Worth::Now)) = object.and_then(|object| self.news(key, &object)) {
+            self.ctx.store.queue::<NodeConfig>().add([key.clone()]);
+        }
+    }
+
+    /// The status as it is now, and whether it is worth a write.
+    fn news(&self, key: &Key, object: &NodeConfig) -> Option<(NodeConfigStatus, Worth)> {
+        let stamp = Stamp { generation: object.metadata.generation.unwrap_or(0), now: self.ctx.now() };
+        let nothing = NodeConfigStatus::default();
+        let written = object.status.as_ref().unwrap_or(&nothing);
+        let state = self.memory.state();
+        let known = state.objects.get(key)?;
+        let status = known.status(written, stamp)?;
+        let worth = self.rule.worth(written, &status, known.written_at, stamp.now);
+        Some((status, worth))
+    }
+
+    /// Writes the status if it is worth a write. Returns when to look again.
+    ///
+    /// # Errors
+    /// The write did not succeed.
+    pub async fn report(&self, key: &Key, object: &NodeConfig) -> Result<Option<Timestamp>, Error> {
+        let Some((status, worth)) = self.news(key, object) else {
+            return Ok(self.memory.state().objects.get(key).and_then(super::memory::Known::waits_until));
+        };
+        let later = match worth {
+            Worth::Nothing => None,
+            Worth::At(at) => Some(at),
+            Worth::Now => {
+                self.write(key, object, &status).await?;
+                None
+            }
+        };
+        let now = self.ctx.now();
+        let state = self.memory.state();
+        let stale = state.objects.get(key).and_then(|known| {
+            let asked = known.watched.asked.as_ref().ok()?;
+            known.readings.next_stale(asked, now)
+        });
+        Ok(stale.into_iter().chain(later).min())
+    }
+
+    async fn write(&self, key: &Key, object: &NodeConfig, status: &NodeConfigStatus) -> Result<(), Error> {
+        let id = Identity::from(&object.metadata);
+        let write = self.ctx.writer.replace_status::<NodeConfig>(marks::NODE_CONFIG_STATUS_MANAGER, &id, status);
+        self.ctx.write_own::<NodeConfig, NodeConfig>("RecordNodeConfig", object, write).await?;
+        if let Some(known) = self.memory.state().objects.get_mut(key) {
+            known.written_at = Some(self.ctx.now());
+        }
+        let before = object.status.clone().unwrap_or_default();
+        if let Some(event) = events::transition_event(&before, status) {
+            self.ctx.events.publish(events::subject(object), event);
+        }
+        Ok(())
+    }
+}
