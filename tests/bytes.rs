@@ -11,7 +11,10 @@ use std::time::{Duration, Instant};
 use ganglion::api::closed_loop::policy::Window;
 use ganglion::api::closed_loop::source::{Aggregate, ResourceUse, UseUnit};
 use ganglion::api::decision::{Act, Entry, Rejected};
+use ganglion::clients::inference::{self, InferenceModel};
 use ganglion::clients::network::{HostPattern, Network};
+use ganglion::clients::node_usage::{NodeStatistic, measured_nodes};
+use ganglion::clients::pressure::{self, PressureSensor};
 use ganglion::clients::prometheus;
 use ganglion::logic::closed_loop::decision::schedule::Calendar;
 use ganglion::logic::closed_loop::monitoring::tag::{self, Delivery, MAX_SKEW};
@@ -206,6 +209,98 @@ fn prometheus_replies() {
             if let Ok(point) = found {
                 prop_assert!(quantity::number(&point.value).is_ok(), "{point:?}");
             }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn pressures() {
+    let seeds = [
+        r#"{"code": 200, "sensor": [{"pressure": 0.01, "sensorid": "101037B", "temperature": 26.02}]}"#,
+        r#"{"code": "200", "sensor": [{"pressure": "hunter2!", "sensorid": "hunter2!"}, {"sensorid": 7, "pressure": null}]}"#,
+        r#"{"sensor": [{"pressure": "-1e4", "sensorid": {"a": ["hunter2"]}}], "code": 404}"#,
+    ];
+    feed(&seeds, |bytes| {
+        for asked in [PressureSensor::OfNode("a"), PressureSensor::Named("101037B")] {
+            let found = pressure::reading(reqwest::StatusCode::OK, bytes, asked);
+            hides_all_but_names(&found)?;
+            if let Ok(found) = found {
+                prop_assert!(found.pascals.abs() <= 10_000.0, "{found:?}");
+            }
+        }
+        Ok(())
+    });
+}
+
+/// As [`hides`], where the names of sensors are shown: the word with a sign behind it is not one.
+fn hides_all_but_names<T: Debug>(found: &Result<T, impl ToString>) -> Checked {
+    if let Err(error) = found {
+        prop_assert!(!error.to_string().contains("hunter2!"), "{}", error.to_string());
+    }
+    Ok(())
+}
+
+#[test]
+fn usage_of_nodes() {
+    let seeds = [
+        r#"{"status": "success", "data": {"resultType": "vector", "result": [{"metric": {"instance": "a:9100"}, "value": [1763719200.25, "12.5"]},
+            {"metric": {"instance": "[fd00::5]:9100", "job": "hunter2"}, "value": [1763719200.25, "NaN"]}, {"metric": {}, "value": [1, "hunter2"]}]}}"#,
+        r#"{"items": [{"metadata": {"name": "a"}, "timestamp": "2026-11-21T10:00:05Z", "window": "20s",
+            "usage": {"cpu": "123456789n", "memory": "1234Ki"}}, {"metadata": {"name": "hunter2"}, "usage": {"cpu": "hunter2"}}]}"#,
+    ];
+    let percents = |found: Result<f64, ganglion::clients::value::ValueError>| {
+        hides(&found)?;
+        prop_assert!(
+            found.clone().unwrap_or_default() >= 0.0 && found.clone().unwrap_or_default() <= 100.0,
+            "{found:?}"
+        );
+        Ok(())
+    };
+    feed(&seeds, |bytes| {
+        let found = NodeStatistic::parse(reqwest::StatusCode::OK, bytes, "instance");
+        hides(&found)?;
+        if let Ok(all) = found {
+            percents(all.of("a", &[]))?;
+            percents(all.of("b", &["fd00::5".parse()?]))?;
+        }
+        let found = measured_nodes(bytes);
+        hides(&found)?;
+        for node in found.unwrap_or_default() {
+            percents(node.cpu_percent(4000))?;
+            percents(node.memory_percent(1 << 30))?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn predictions() {
+    let seeds = [
+        r#"{"model_name": "hunter2", "outputs": [{"name": "predict", "shape": [2, 1], "datatype": "FP64", "data": [94.76, 1e2]}]}"#,
+        r#"{"outputs": [{"data": [[1], [[-5]]]}, {"data": "hunter2"}], "error": "hunter2"}"#,
+        r#"{"outputs": [{"data": ["hunter2", null]}]}"#,
+    ];
+    feed(&seeds, |bytes| {
+        let found = inference::watts(reqwest::StatusCode::OK, bytes, 2);
+        hides(&found)?;
+        for one in found.unwrap_or_default() {
+            hides(&one)?;
+            prop_assert!(one.unwrap_or_default().abs() <= 1e6);
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn addresses_of_models_and_sensors() {
+    let seeds = ["http://s:8080/v2/models/m/versions/v0.1.0/infer", "https://[::1]/a/../v2/models/%2e%2e/infer/?q#f"];
+    feed_texts(&seeds, |text| {
+        if let Ok(model) = InferenceModel::parse(text) {
+            prop_assert_eq!(InferenceModel::parse(model.url()), Ok(model));
+        }
+        if let Ok(url) = pressure::sensor_url(text, PressureSensor::Named(text)) {
+            prop_assert!(url.path().contains("/api/sensor/"), "{}", url);
         }
         Ok(())
     });

@@ -9,14 +9,20 @@
 //! | `fair_limit`, `body` | what all share: requests and bytes in flight |
 //! | `web` | one request, over kept connections |
 //! | `prometheus`, `json` | one number from an answer |
+//! | `pressure`, `node_usage`, `inference` | values of nodes: what is asked, and what the answer says |
+//! | `value`, `items` | what these share: why there is no value; lists of which only the first items are kept |
 
 pub mod address;
 pub mod body;
 pub mod fair_limit;
-
+pub mod inference;
+mod items;
 pub mod json;
 pub mod network;
+pub mod node_usage;
+pub mod pressure;
 pub mod prometheus;
+pub mod value;
 pub mod web;
 
 #[cfg(test)]

@@ -136,6 +136,18 @@ async fn who_we_are_is_shown() {
 }
 
 #[tokio::test]
+async fn a_question_is_answered_with_a_body() {
+    let server = says("200 OK", r#"{"outputs": [1]}"#).await;
+    let (web, call) = (web(), call(server.url("/infer")));
+    let answer = web.ask(&call, "application/json", b"{}".to_vec()).await.unwrap();
+    assert_eq!(answer.good(), Ok(br#"{"outputs": [1]}"#.as_slice()));
+    let answer = web.post(&call, "application/json", b"{}".to_vec()).await.unwrap();
+    assert_eq!(answer.good(), Ok(b"".as_slice()), "only the status is read");
+    let heard = server.heard();
+    assert!(heard.starts_with("POST /infer HTTP/1.1\r\ncontent-type: application/json\r\n"), "{heard}");
+}
+
+#[tokio::test]
 async fn only_the_named_authority_is_believed() {
     let (ours, other) = (Authority::create(), Authority::create());
     let server = Server::secure(Manner::Says("200 OK", r#"{"a": 1}"#.into()), &ours).await;

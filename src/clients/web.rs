@@ -165,8 +165,20 @@ impl Web {
     /// # Errors
     /// There is no answer. The request may have arrived unless the error says that it was not sent.
     pub async fn post(&self, call: &Call, content_type: &str, body: Vec<u8>) -> Result<Answer, Error> {
+        self.send_body(call, content_type, body, Wanted::Status).await
+    }
+
+    /// Sends a POST request with this body, at most once, and reads the answer.
+    ///
+    /// # Errors
+    /// There is no answer. The request may have arrived unless the error says that it was not sent.
+    pub async fn ask(&self, call: &Call, content_type: &str, body: Vec<u8>) -> Result<Answer, Error> {
+        self.send_body(call, content_type, body, Wanted::Body).await
+    }
+
+    async fn send_body(&self, call: &Call, content_type: &str, body: Vec<u8>, wanted: Wanted) -> Result<Answer, Error> {
         let with = |request: RequestBuilder| request.header(CONTENT_TYPE, content_type).body(body);
-        self.send(call, Method::POST, Wanted::Status, with).await
+        self.send(call, Method::POST, wanted, with).await
     }
 
     async fn send(

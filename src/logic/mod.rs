@@ -1,5 +1,6 @@
 //! Pure decisions: facts in, decisions out. No clock, client, I/O or logging; time and settings are arguments.
 
+pub mod amounts;
 pub mod closed_loop;
 pub mod conditions;
 pub mod digest;

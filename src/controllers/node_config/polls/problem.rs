@@ -4,6 +4,7 @@ use reqwest::StatusCode;
 
 use crate::api::node_config::reasons::NodeReason;
 use crate::clients::Error;
+use crate::clients::value::ValueError;
 use crate::logic::node_config::readings::Problem;
 
 /// The problem of a request to this host.
@@ -18,6 +19,33 @@ pub fn of_client(host: &str, error: &Error) -> Problem {
         _ => format!("{host}: {error}"),
     };
     Problem::new(reason(error), words)
+}
+
+/// The problem of a value that this host was asked for.
+#[must_use]
+pub fn of_value(host: &str, error: &ValueError) -> Problem {
+    let reason = match error {
+        ValueError::Client(error) => return of_client(host, error),
+        ValueError::Unfit(_) => NodeReason::SpecInvalid,
+        ValueError::NotFound(_) => NodeReason::SensorNotFound,
+        ValueError::Ambiguous(_) => NodeReason::SensorAmbiguous,
+        ValueError::NoReading(_) => NodeReason::NoReading,
+        ValueError::Invalid(_) => NodeReason::AnswerInvalid,
+    };
+    Problem::new(reason, format!("{host}: {error}"))
+}
+
+/// The error of the request itself, if it is one.
+#[must_use]
+pub fn client(error: &ValueError) -> Option<&Error> {
+    match error {
+        ValueError::Client(error) => Some(error),
+        ValueError::Unfit(_)
+        | ValueError::NotFound(_)
+        | ValueError::Ambiguous(_)
+        | ValueError::NoReading(_)
+        | ValueError::Invalid(_) => None,
+    }
 }
 
 fn reason(error: &Error) -> NodeReason {

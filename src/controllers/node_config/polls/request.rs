@@ -9,6 +9,7 @@ use super::{Trouble, problem};
 use crate::api::node_config::reasons::NodeReason;
 use crate::api::refs::{Auth, SecretRef};
 use crate::clients;
+use crate::clients::value::ValueError;
 use crate::clients::web::Call;
 use crate::controllers::node_config::NodeConfigController;
 use crate::controllers::node_config::login::{LockedUntil, Login};
@@ -55,7 +56,8 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Takes in how the request ended; whether it is to be repeated, with a newer Secret.
+    /// Takes in how the request ended, without an error of the request itself or with one; whether it is to be repeated, with a
+    /// newer Secret.
     ///
     /// # Errors
     /// The server refuses the login.
@@ -89,8 +91,8 @@ impl<'a> Request<'a> {
     }
 
     /// The trouble of an error that was not repeated.
-    pub fn trouble(&self, error: &clients::Error) -> Trouble {
-        let problem = problem::of_client(&self.host, error);
+    pub fn trouble_of_value(&self, error: &ValueError) -> Trouble {
+        let problem = problem::of_value(&self.host, error);
         match problem.reason {
             NodeReason::SecretUnavailable => Trouble::waits(problem, SECRET_PAUSE),
             _ => Trouble::failed(problem),

@@ -1,10 +1,11 @@
 //! The resource usage of pods as one number.
 
 use jiff::Timestamp;
+use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Deserializer};
 
 use crate::api::closed_loop::source::{Aggregate, ResourceName, ResourceUse, UseUnit};
+use crate::logic::amounts::{Amounts, or_default};
 use crate::logic::closed_loop::common::kind_of_text;
 use crate::logic::closed_loop::monitoring::SourceValue;
 use crate::logic::quantity;
@@ -87,28 +88,6 @@ struct Container {
 #[serde(default)]
 struct Resources {
     requests: Amounts,
-}
-
-/// Servers written in Go write null for what is empty.
-fn or_default<'de, T: Default + Deserialize<'de>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
-    Option::deserialize(deserializer).map(Option::unwrap_or_default)
-}
-
-/// Quantities of the resources that a source can name.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Amounts {
-    cpu: Option<String>,
-    memory: Option<String>,
-}
-
-impl Amounts {
-    fn of(&self, resource: ResourceName) -> Option<&str> {
-        match resource {
-            ResourceName::Cpu => self.cpu.as_deref(),
-            ResourceName::Memory => self.memory.as_deref(),
-        }
-    }
 }
 
 /// Whether the pods are needed besides their metrics.
