@@ -26,6 +26,8 @@ pub fn advice(reason: NodeReason, field: &str) -> Option<String> {
         R::AddressRefused => {
             format!("change {field}.endpoint, or allow the address in the operator's settings (outbound)")
         }
+        // The words name the label of a series.
+        R::SensorNotFound | R::SensorAmbiguous if field == Question::Usage.field() => return None,
         R::SensorNotFound | R::SensorAmbiguous => format!("set {field}.sensor"),
         R::AnswerInvalid => format!("check that {field}.endpoint is a server of the type in {field}.type"),
         R::NoMetricsServer => format!("install metrics-server, or set another type in {field}"),

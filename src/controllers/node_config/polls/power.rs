@@ -32,6 +32,11 @@ pub async fn poll(
             if asked.repeats(got.as_ref().err().and_then(problem::client)).await? {
                 continue;
             }
+            // That there is no such model is no matter of sensors.
+            let got = got.map_err(|error| match error {
+                ValueError::NotFound(words) => ValueError::Invalid(words),
+                error => error,
+            });
             break got.map_err(|error| asked.trouble_of_value(&error))?;
         };
         let at = controller.ctx.now();

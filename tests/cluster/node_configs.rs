@@ -1,0 +1,388 @@
+//! NodeConfigs: what a user sees of nodes, machines that fail and come back, refused logins, and what it costs.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use ganglion::api::node_config::{NodeConfig, NodeConfigStatus};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
+use kube::api::{ListParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use testkit::servers::http::{Authority, Manner, Server};
+use testkit::world::loops::{condition, until};
+use testkit::world::nodes::Size;
+use testkit::world::{World, story};
+
+const FAKE: &str = "Fake";
+
+fn fake() -> Value {
+    json!({"type": FAKE, "fetchInterval": "1s"})
+}
+
+/// A source of pressure that is asked each second.
+fn pressure(endpoint: &str) -> Value {
+    json!({"type": "DifferentialPressureAPI", "endpoint": endpoint, "fetchInterval": "1s"})
+}
+
+fn pascals(pressure: f64) -> Manner {
+    let sensor = json!({"sensorid": "101037B", "pressure": pressure, "temperature": 28.3});
+    Manner::Says("200 OK", json!({"code": 200, "sensor": [sensor]}).to_string())
+}
+
+async fn put(world: &World, name: &str, node: &str, collector: Value) -> Result<NodeConfig> {
+    world
+        .create(json!({
+            "apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfig", "metadata": {"name": name},
+            "spec": {"nodeName": node, "metricsCollector": collector},
+        }))
+        .await
+}
+
+async fn patch(world: &World, name: &str, spec: Value) -> Result<()> {
+    let patch = Patch::Merge(json!({"spec": spec}));
+    world.api::<NodeConfig>().patch(name, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+/// Waits until Ready has this status and reason for the spec as it is; the status.
+async fn ready(world: &World, name: &str, status: &str, reason: &str) -> Result<NodeConfigStatus> {
+    until::<NodeConfig, _>(world, name, &format!("NodeConfig {name} to be {status} {reason}"), |one| {
+        let found = one.status?;
+        let ready = condition(&found.conditions, "Ready")?;
+        let is_now = found.observed_generation == one.metadata.generation;
+        (is_now && ready.status == status && ready.reason == reason).then_some(found)
+    })
+    .await
+}
+
+fn message(status: &NodeConfigStatus) -> String {
+    condition(&status.conditions, "Ready").map(|ready| ready.message).unwrap_or_default()
+}
+
+async fn metrics(world: &World) -> Result<String> {
+    world.operator.lock().await.get("/metrics").await
+}
+
+fn status_writes(world: &World, name: &str) -> usize {
+    let of_this = format!("nodeconfigs/{name}/status");
+    world.proxy.writes().iter().filter(|write| write.target == of_this).count()
+}
+
+#[test]
+fn a_node_has_its_values_in_the_table_and_in_the_metrics() {
+    story("ncfg-fake", async |world| {
+        let mut nodes = world.nodes(1, Size::default()).await?;
+        let node = nodes.names[0].clone();
+        let all = json!({"inletTemp": fake(), "deltaP": fake(), "usage": fake()});
+        let object = json!({
+            "apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfig", "metadata": {"name": "one"},
+            "spec": {"nodeName": node, "metricsCollector": all, "predictor": {"powerConsumption": fake()}},
+        });
+        let begun = Instant::now();
+        world.create::<NodeConfig>(object).await?;
+        ready(world, "one", "True", "Sampled").await?;
+        ensure!(begun.elapsed() < Duration::from_secs(10), "a user waited {:?}", begun.elapsed());
+        let table = world.kubectl(&["get", "ncfg", "one"], None).await?;
+        let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+        let head =
+            ["NAME", "NODE", "INLET(C)", "DELTAP(PA)", "CPU(%)", "POWER(W)", "SAMPLED", "READY", "REASON", "AGE"];
+        ensure!(lines[0] == head, "{table}");
+        ensure!(lines[1][1..6] == [node.as_str(), "15.5", "7.5", "50", "3.14"], "{table}");
+        ensure!(lines[1][7..9] == ["True", "Sampled"], "{table}");
+        let seen = metrics(world).await?;
+        for line in [
+            format!("ganglion_node_inlet_temperature_celsius{{node=\"{node}\"}} 15.5"),
+            format!("ganglion_node_differential_pressure_pascals{{node=\"{node}\"}} 7.5"),
+            format!("ganglion_node_cpu_usage_percent{{node=\"{node}\"}} 50"),
+            format!("ganglion_node_memory_usage_percent{{node=\"{node}\"}} 50"),
+            format!("ganglion_node_power_watts{{node=\"{node}\"}} 3.14"),
+            format!("ganglion_node_value_age_seconds{{node=\"{node}\",value=\"power\"}} "),
+            "ganglion_node_polls_total{poll=\"power\",outcome=\"ok\"} ".to_owned(),
+        ] {
+            ensure!(seen.contains(&line), "no {line} in\n{seen}");
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        ensure!(
+            status_writes(world, "one") == 1,
+            "{} writes for values that do not change",
+            status_writes(world, "one")
+        );
+
+        patch(world, "one", json!({"suspend": true})).await?;
+        let suspended = ready(world, "one", "Unknown", "Suspended").await?;
+        ensure!(suspended.inlet_temperature.is_some(), "the values are gone");
+        let stale = |one: NodeConfig| condition(&one.status?.conditions, "Stale").map(drop);
+        until::<NodeConfig, _>(world, "one", "the values to be stale", stale).await?;
+        ensure!(!metrics(world).await?.contains("ganglion_node_power_watts{"), "stale values are in the metrics");
+        patch(world, "one", json!({"suspend": null})).await?;
+        let fresh = ready(world, "one", "True", "Sampled").await?;
+        ensure!(condition(&fresh.conditions, "Stale").is_none(), "{fresh:?}");
+
+        put(world, "absent", &format!("{}-1", world.ns), json!({"deltaP": fake()})).await?;
+        let absent = ready(world, "absent", "False", "NodeNotFound").await?;
+        ensure!(message(&absent).contains(&format!("the cluster has no node {}-1", world.ns)), "{}", message(&absent));
+        nodes.join(None, Size::default()).await?;
+        ready(world, "absent", "True", "Sampled").await?;
+
+        world.kubectl(&["delete", "ncfg", "one"], None).await?;
+        let gone = metrics(world).await?;
+        ensure!(!gone.contains(&format!("node=\"{node}\"")), "the series of a deleted NodeConfig are still there");
+        Ok(())
+    });
+}
+
+#[test]
+fn of_two_for_one_node_the_older_one_is_measured() {
+    story("ncfg-two", async |world| {
+        let nodes = world.nodes(1, Size::default()).await?;
+        put(world, "older", &nodes.names[0], json!({"deltaP": fake()})).await?;
+        ready(world, "older", "True", "Sampled").await?;
+        tokio::time::sleep(Duration::from_millis(1100)).await;
+        put(world, "a-younger", &nodes.names[0], json!({"inletTemp": fake()})).await?;
+        let younger = ready(world, "a-younger", "False", "NodeConflict").await?;
+        let words = format!("NodeConfig {}/older is older and describes node {} already", world.ns, nodes.names[0]);
+        ensure!(message(&younger).starts_with(&words), "{}", message(&younger));
+        ensure!(
+            condition(&younger.conditions, "Stalled").is_some() && younger.inlet_temperature.is_none(),
+            "{younger:?}"
+        );
+        world.kubectl(&["delete", "ncfg", "older"], None).await?;
+        ready(world, "a-younger", "True", "Sampled").await?;
+        Ok(())
+    });
+}
+
+#[test]
+fn each_fault_of_an_endpoint_has_its_reason_and_words() {
+    story("ncfg-faults", async |world| {
+        let authority = Authority::create();
+        let says = |status, body: &str| Server::start(Manner::Says(status, body.to_owned()));
+        let closed = says("200 OK", "").await.address;
+        let hangs = Server::start(Manner::Hangs).await;
+        let floods = Server::start(Manner::Floods).await;
+        let html = says("200 OK", "<html><body>Sign in</body></html>").await;
+        let broken = says("200 OK", "{\"code\": 200, \"sensor\": [").await;
+        let null = says("200 OK", r#"{"code": 200, "sensor": [{"sensorid": "a", "pressure": null}]}"#).await;
+        let beyond = says("200 OK", r#"{"code": 200, "sensor": [{"sensorid": "a", "pressure": 1e9}]}"#).await;
+        let none = says("200 OK", r#"{"code": 200, "sensor": []}"#).await;
+        let two = r#"{"code": 200, "sensor": [{"sensorid": "a", "pressure": 1}, {"sensorid": "b", "pressure": 2}]}"#;
+        let two = says("200 OK", two).await;
+        let text = r#"{"code": "200", "sensor": [{"sensorid": 7, "pressure": "7.6"}]}"#;
+        let text = says("200 OK", text).await;
+        let away = says("302 Found\nLocation: http://192.0.2.1/\r\n", "").await;
+        let refuses = says("401 Unauthorized", "").await;
+        let failing = says("503 Service Unavailable", "").await;
+        let secure = Server::secure(pascals(7.6), &authority).await;
+        let http = |server: &Server| server.url("");
+        let cases = [
+            ("refused", format!("http://127.0.0.1:{}", unused(closed.port())), "Unreachable", "cannot connect"),
+            ("hangs", http(&hangs), "Unreachable", "no answer within 10 s"),
+            ("before-tls", http(&hangs).replace("http", "https"), "Unreachable", "no answer within 10 s"),
+            ("floods", http(&floods), "AnswerInvalid", "(setting outbound.maxBytes)"),
+            (
+                "html",
+                http(&html),
+                "AnswerInvalid",
+                "check that metricsCollector.deltaP.endpoint is a server of the type",
+            ),
+            ("broken", http(&broken), "AnswerInvalid", "127.0.0.1"),
+            ("null", http(&null), "NoReading", "127.0.0.1"),
+            ("beyond", http(&beyond), "AnswerInvalid", "127.0.0.1"),
+            ("none", http(&none), "SensorNotFound", "set metricsCollector.deltaP.sensor"),
+            ("two", http(&two), "SensorAmbiguous", "set metricsCollector.deltaP.sensor"),
+            ("away", http(&away), "AnswerInvalid", "a redirect"),
+            ("login", http(&refuses), "LoginRefused", "refuses the request"),
+            ("failing", http(&failing), "Unreachable", "503"),
+            (
+                "metadata",
+                "http://169.254.169.254".to_owned(),
+                "AddressRefused",
+                "allow the address in the operator's settings",
+            ),
+        ];
+        let nodes = world.nodes(cases.len() + 2, Size::default()).await?;
+        for ((name, url, _, _), node) in cases.iter().zip(&nodes.names) {
+            put(world, name, node, json!({"deltaP": pressure(url)})).await?;
+        }
+        let url = secure.url("").replace("http", "https");
+        put(world, "ca", &nodes.names[cases.len()], json!({"deltaP": pressure(&url)})).await?;
+        put(world, "text", &nodes.names[cases.len() + 1], json!({"deltaP": pressure(&text.url("/"))})).await?;
+        for (name, _, reason, words) in &cases {
+            let status = ready(world, name, "False", reason).await?;
+            ensure!(message(&status).contains(words), "{name}: {}", message(&status));
+            ensure!(condition(&status.conditions, "Reconciling").is_some(), "{name}: {status:?}");
+            let problem = status.differential_pressure.and_then(|reading| reading.problem).unwrap_or_default();
+            ensure!(problem.contains(words), "{name}: {problem}");
+            ensure!(!problem.contains("Sign in"), "{name}: what the server answered is shown");
+        }
+        let text = ready(world, "text", "True", "Sampled").await?;
+        let reading = text.differential_pressure.unwrap_or_default();
+        ensure!((reading.value.as_deref(), reading.source.as_deref()) == (Some("7.6"), Some("7")), "{reading:?}");
+
+        let distrusted = ready(world, "ca", "False", "CertificateRefused").await?;
+        let advice = "set metricsCollector.deltaP.ca to its certificate or to its authority, or metricsCollector.deltaP.insecureSkipVerify: true";
+        ensure!(message(&distrusted).contains(advice), "{}", message(&distrusted));
+        let pem = String::from_utf8(authority.pem())?;
+        world.create::<ConfigMap>(json!({"metadata": {"name": "bmc-ca"}, "data": {"ca.crt": pem}})).await?;
+        let ca = json!({"configMap": {"name": "bmc-ca", "key": "ca.crt"}});
+        patch(world, "ca", json!({"metricsCollector": {"deltaP": {"ca": ca}}})).await?;
+        ready(world, "ca", "True", "Sampled").await?;
+        patch(world, "ca", json!({"metricsCollector": {"deltaP": {"ca": null, "insecureSkipVerify": true}}})).await?;
+        ready(world, "ca", "True", "Sampled").await?;
+        Ok(())
+    });
+}
+
+/// A port that nobody listens on.
+fn unused(not: u16) -> u16 {
+    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr()).map(|one| one.port());
+    port.unwrap_or(not)
+}
+
+/// `Authorization` of user `admin` with this password, as a line of a request's head.
+const RIGHT: &str = "authorization: Basic YWRtaW46cmlnaHQ=";
+
+async fn secret(world: &World, password: &str) -> Result<()> {
+    let text = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "login"},
+        "stringData": {"username": "admin", "password": password},
+    });
+    world.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", "-"], Some(&text.to_string())).await?;
+    Ok(())
+}
+
+#[test]
+fn a_refused_login_is_tried_once_and_again_as_soon_as_the_secret_is_mended() {
+    story("ncfg-login", async |world| {
+        let body = json!({"code": 200, "sensor": [{"sensorid": "a", "pressure": 7.6}]}).to_string();
+        let server = Server::start(Manner::Guarded(RIGHT, body)).await;
+        let nodes = world.nodes(2, Size::default()).await?;
+        let mut source = pressure(&server.url(""));
+        source["basicAuthSecret"] = json!({"name": "login"});
+        put(world, "one", &nodes.names[0], json!({"deltaP": source.clone()})).await?;
+        let missing = ready(world, "one", "False", "SecretUnavailable").await?;
+        let words = format!("there is no Secret login in namespace {}", world.ns);
+        ensure!(message(&missing).contains(&words), "{}", message(&missing));
+        ensure!(server.asked.lock().unwrap().is_empty(), "it was asked without the Secret");
+
+        secret(world, "wrong-word").await?;
+        let refused = ready(world, "one", "False", "LoginRefused").await?;
+        ensure!(
+            message(&refused).contains("refuses the login of Secret login: it is tried again at "),
+            "{}",
+            message(&refused)
+        );
+        // Another NodeConfig of the same server and Secret shares the lock.
+        put(world, "two", &nodes.names[1], json!({"deltaP": source})).await?;
+        ready(world, "two", "False", "LoginRefused").await?;
+        tokio::time::sleep(Duration::from_secs(12)).await;
+        let tries = server.asked.lock().unwrap().len();
+        ensure!(tries == 1, "{tries} tries with a wrong password");
+
+        secret(world, "right").await?;
+        let mended = Instant::now();
+        ready(world, "one", "True", "Sampled").await?;
+        ready(world, "two", "True", "Sampled").await?;
+        ensure!(mended.elapsed() < Duration::from_secs(25), "mended after {:?}", mended.elapsed());
+        // A password that is changed on the server and then in the Secret.
+        let _ = world.api::<Secret>().get("login").await?;
+        let log = std::fs::read_to_string(world.operator.lock().await.log())?;
+        let all = world.kubectl(&["get", "ncfg,events", "-o", "yaml"], None).await?;
+        for secret in ["wrong-word", "YWRtaW46", "admin:"] {
+            ensure!(!log.contains(secret) && !all.contains(secret), "{secret} is shown");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_server_that_fails_leaves_a_stale_value_and_comes_back() {
+    story("ncfg-stale", async |world| {
+        let server = Server::start(pascals(7.6)).await;
+        let nodes = world.nodes(1, Size::default()).await?;
+        let node = &nodes.names[0];
+        put(world, "one", node, json!({"deltaP": pressure(&server.url(""))})).await?;
+        ready(world, "one", "True", "Sampled").await?;
+        let series = format!("ganglion_node_differential_pressure_pascals{{node=\"{node}\"}} 7.6");
+        ensure!(metrics(world).await?.contains(&series), "no {series}");
+        server.turn(Manner::Says("500 Internal Server Error", String::new()));
+        let failed = ready(world, "one", "False", "Unreachable").await?;
+        let stale = condition(&failed.conditions, "Stale").is_some_and(|stale| stale.status == "True");
+        let reading = failed.differential_pressure.clone().unwrap_or_default();
+        ensure!(stale && reading.stale == Some(true) && reading.value.as_deref() == Some("7.6"), "{failed:?}");
+        let seen = metrics(world).await?;
+        ensure!(!seen.contains("ganglion_node_differential_pressure_pascals{"), "a stale value is in the metrics");
+        ensure!(seen.contains("ganglion_node_value_age_seconds{"), "the age of a stale value is not in the metrics");
+        server.turn(pascals(8.0));
+        let back = ready(world, "one", "True", "Sampled").await?;
+        let reading = back.differential_pressure.unwrap_or_default();
+        ensure!((reading.value.as_deref(), reading.stale) == (Some("8"), None), "{reading:?}");
+        let events = async || -> Result<Vec<String>> {
+            let all = world.api::<Event>().list(&ListParams::default()).await?;
+            Ok(all.items.into_iter().filter_map(|event| event.reason).collect())
+        };
+        let both = async {
+            loop {
+                let seen = events().await.unwrap_or_default();
+                if ["Unreachable", "Sampled"].iter().all(|reason| seen.iter().any(|one| one == reason)) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        ensure!(tokio::time::timeout(Duration::from_secs(20), both).await.is_ok(), "events: {:?}", events().await?);
+        Ok(())
+    });
+}
+
+#[test]
+fn status_writes_follow_changes_and_not_polls() {
+    story("ncfg-writes", async |world| {
+        let server = Server::start(pascals(7.60)).await;
+        let nodes = world.nodes(1, Size::default()).await?;
+        put(world, "one", &nodes.names[0], json!({"deltaP": pressure(&server.url(""))})).await?;
+        ready(world, "one", "True", "Sampled").await?;
+        ensure!(status_writes(world, "one") == 1, "{} first writes", status_writes(world, "one"));
+        let asked = server.asked.lock().unwrap().len();
+        for within in [7.64, 7.56, 7.61] {
+            server.turn(pascals(within));
+            tokio::time::sleep(Duration::from_secs(3)).await;
+        }
+        let polls = server.asked.lock().unwrap().len() - asked;
+        ensure!((7..=11).contains(&polls), "{polls} polls in 9 s");
+        ensure!(status_writes(world, "one") == 1, "{} writes within the deadband", status_writes(world, "one"));
+        let connections = *server.connections.lock().unwrap();
+        ensure!(connections == 1, "{connections} connections");
+        server.turn(pascals(8.0));
+        let moved = |one: NodeConfig| one.status?.differential_pressure.filter(|one| one.value.as_deref() == Some("8"));
+        until::<NodeConfig, _>(world, "one", "8 Pa", moved).await?;
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        ensure!(status_writes(world, "one") == 2, "{} writes for one change", status_writes(world, "one"));
+        Ok(())
+    });
+}
+
+#[test]
+fn after_a_crash_values_go_on_from_the_status_and_are_not_fresh_before_they_are_measured() {
+    story("ncfg-crash", async |world| {
+        let server = Server::start(pascals(7.6)).await;
+        let nodes = world.nodes(1, Size::default()).await?;
+        put(world, "one", &nodes.names[0], json!({"deltaP": pressure(&server.url(""))})).await?;
+        ready(world, "one", "True", "Sampled").await?;
+        world.kill_and_restart().await?;
+        world.operator.lock().await.ready().await?;
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        ensure!(status_writes(world, "one") == 1, "a restart alone costs {} writes", status_writes(world, "one") - 1);
+        server.turn(Manner::Says("500 Internal Server Error", String::new()));
+        world.kill_and_restart().await?;
+        let after = ready(world, "one", "False", "Unreachable").await?;
+        let reading = after.differential_pressure.unwrap_or_default();
+        ensure!((reading.value.as_deref(), reading.stale) == (Some("7.6"), Some(true)), "{reading:?}");
+        ensure!(
+            !metrics(world).await?.contains("ganglion_node_differential_pressure_pascals{"),
+            "an old value is a metric"
+        );
+        server.turn(pascals(7.7));
+        ready(world, "one", "True", "Sampled").await?;
+        Ok(())
+    });
+}
