@@ -10,6 +10,7 @@
 //! | `web` | one request, over kept connections |
 //! | `trust` | certificates of servers |
 //! | `prometheus`, `json` | one number from an answer |
+//! | `redfish` | temperature at the intake and power model, from a BMC |
 
 pub mod address;
 pub mod body;
@@ -18,6 +19,7 @@ pub mod fair_limit;
 pub mod json;
 pub mod network;
 pub mod prometheus;
+pub mod redfish;
 pub mod trust;
 pub mod web;
 
