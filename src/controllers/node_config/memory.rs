@@ -9,6 +9,7 @@ use super::keys::{PollKey, SharedSource};
 use super::login::Logins;
 use crate::api::node_config::status::NodeValue;
 use crate::api::node_config::{NodeConfig, NodeConfigStatus};
+use crate::clients::redfish::SensorPath;
 use crate::logic::conditions::Stamp;
 use crate::logic::facts::Key;
 use crate::logic::node_config::asked::{Asked, Server, SpecProblem};
@@ -59,8 +60,10 @@ pub struct Known {
     pub readings: Readings,
     /// The model that the provider names.
     pub model: Option<Server>,
+    /// Why the provider names no model.
+    pub model_problem: Option<Problem>,
     /// Where Redfish found the sensor.
-    pub sensor: Option<String>,
+    pub sensor: Option<SensorPath>,
     /// The polls that it takes part in.
     pub polls: HashMap<PollKey, SignedDuration>,
     /// Since when it is asked as it is now.
@@ -79,7 +82,9 @@ impl Known {
             watched,
             readings: of_this.map(Readings::restored).unwrap_or_default(),
             model: None,
-            sensor: None,
+            model_problem: None,
+            // That it is still the one shows at the first poll.
+            sensor: of_this.and_then(|status| status.inlet_temperature.as_ref()?.source.as_ref()?.parse().ok()),
             polls: HashMap::new(),
             since: now,
             written_at: None,
@@ -147,7 +152,7 @@ impl NodeConfigMemory {
             (known.watched.asked.clone().unwrap_or_default(), watched.asked.clone().unwrap_or_default());
         known.readings.keep(&before, &after);
         if before.sources != after.sources || before.node != after.node {
-            (known.model, known.sensor) = (None, None);
+            (known.model, known.model_problem, known.sensor) = (None, None, None);
         }
         known.since = now;
         known.watched = watched;

@@ -185,15 +185,16 @@ impl OutboundClient {
             None => None,
             Some(CaRef { secret: Some(key), .. }) => {
                 let [ca] = self.secret(on, &key.name, [&key.key], age).await?;
-                Some(ca)
+                Some(ca.into())
             }
-            Some(CaRef { config_map: Some(key), .. }) => Some(self.config(on, key, age).await?),
+            Some(CaRef { config_map: Some(key), .. }) => Some(self.config(on, key, age).await?.into()),
             Some(CaRef { secret: None, config_map: None }) => {
                 return Err("ca names neither secret nor configMap".to_owned().into());
             }
         };
         let (url, tenant) = (request.url.to_owned(), on.namespace().to_owned());
-        Ok(Call { url, auth, ca, within: request.within, limit: self.limits.sample, tenant })
+        let (within, limit) = (request.within, self.limits.sample);
+        Ok(Call { url, auth, ca, insecure: false, redirects: false, within, limit, tenant })
     }
 
     /// Drops the Secrets that no request has named for as long as one is used.

@@ -6,7 +6,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `pressure`, `usage`, `power` | what each kind of source is asked |
+//! | `redfish`, `pressure`, `usage`, `power` | what each kind of source is asked |
 //! | `shared` | polls of many nodes: whom the answer concerns |
 //! | `register` | the polls that a NodeConfig takes part in |
 //! | `request` | the credentials of a request, and what follows where they are refused |
@@ -15,6 +15,7 @@
 mod power;
 mod pressure;
 mod problem;
+mod redfish;
 mod register;
 mod request;
 mod shared;
@@ -115,12 +116,14 @@ impl NodeConfigController {
             Source::DifferentialPressureApi { server, sensor } => {
                 pressure::poll(self, key, server, (&node, sensor.as_deref())).await
             }
+            Source::Redfish { server, .. } if question == Question::Model => {
+                return redfish::poll_model(self, key, server).await;
+            }
+            Source::Redfish { server, sensor } => redfish::poll(self, key, server, sensor.as_deref()).await,
             // They are polled for many nodes at once.
-            Source::Redfish { .. }
-            | Source::Prometheus { .. }
-            | Source::MetricsServer
-            | Source::V2Inference(_)
-            | Source::NamedModel => return Outcome::Ok,
+            Source::Prometheus { .. } | Source::MetricsServer | Source::V2Inference(_) | Source::NamedModel => {
+                return Outcome::Ok;
+            }
         };
         self.end(key, question, result)
     }

@@ -3,8 +3,8 @@
 use reqwest::StatusCode;
 
 use crate::api::node_config::reasons::NodeReason;
-use crate::clients::Error;
 use crate::clients::value::ValueError;
+use crate::clients::{Error, redfish};
 use crate::logic::node_config::readings::Problem;
 
 /// The problem of a request to this host.
@@ -35,6 +35,20 @@ pub fn of_value(host: &str, error: &ValueError) -> Problem {
     Problem::new(reason, format!("{host}: {error}"))
 }
 
+/// The problem of a BMC.
+#[must_use]
+pub fn of_redfish(host: &str, error: &redfish::Error) -> Problem {
+    use redfish::Error as R;
+    let reason = match error {
+        R::Request(error) => return of_client(host, error),
+        R::SensorNotFound | R::NoIntake | R::NoTemperature(_) => NodeReason::SensorNotFound,
+        R::TooManyRequests | R::Ambiguous(_) => NodeReason::SensorAmbiguous,
+        R::NoReading(_) => NodeReason::NoReading,
+        R::NoService | R::Unit(_) | R::OutOfRange(_) | R::NoModel | R::Model(_) => NodeReason::AnswerInvalid,
+    };
+    Problem::new(reason, format!("{host}: {error}"))
+}
+
 /// The error of the request itself, if it is one.
 #[must_use]
 pub fn client(error: &ValueError) -> Option<&Error> {
@@ -52,6 +66,7 @@ fn reason(error: &Error) -> NodeReason {
     match error {
         Error::Refused(_) => NodeReason::AddressRefused,
         Error::Unfit(_) => NodeReason::SecretUnavailable,
+        Error::Certificate(_) => NodeReason::CertificateRefused,
         Error::Unresolved(_)
         | Error::Unreachable(_)
         | Error::Timeout(_)

@@ -8,9 +8,9 @@ use super::register::host;
 use super::{Trouble, problem};
 use crate::api::node_config::reasons::NodeReason;
 use crate::api::refs::{Auth, SecretRef};
-use crate::clients;
 use crate::clients::value::ValueError;
 use crate::clients::web::Call;
+use crate::clients::{self, redfish};
 use crate::controllers::node_config::NodeConfigController;
 use crate::controllers::node_config::login::{LockedUntil, Login};
 use crate::controllers::outbound::{Behalf, Outgoing, REFUSED_SECRET_AGE, SECRET_AGE, Unanswered};
@@ -92,11 +92,12 @@ impl<'a> Request<'a> {
 
     /// The trouble of an error that was not repeated.
     pub fn trouble_of_value(&self, error: &ValueError) -> Trouble {
-        let problem = problem::of_value(&self.host, error);
-        match problem.reason {
-            NodeReason::SecretUnavailable => Trouble::waits(problem, SECRET_PAUSE),
-            _ => Trouble::failed(problem),
-        }
+        trouble(problem::of_value(&self.host, error))
+    }
+
+    /// The same for a BMC.
+    pub fn trouble_of_bmc(&self, error: &redfish::Error) -> Trouble {
+        trouble(problem::of_redfish(&self.host, error))
     }
 
     fn locked(&self) -> Option<LockedUntil> {
@@ -116,9 +117,17 @@ impl<'a> Request<'a> {
     }
 }
 
+/// Whoever needs a Secret that cannot be used waits for it, and asks no server.
+fn trouble(problem: Problem) -> Trouble {
+    match problem.reason {
+        NodeReason::SecretUnavailable => Trouble::waits(problem, SECRET_PAUSE),
+        _ => Trouble::failed(problem),
+    }
+}
+
 /// Whether the server's certificate is not trusted, for which a newer authority may help.
-fn is_distrust(_error: &clients::Error) -> bool {
-    false
+fn is_distrust(error: &clients::Error) -> bool {
+    matches!(error, clients::Error::Certificate(_))
 }
 
 fn time(at: Timestamp) -> String {
@@ -146,5 +155,5 @@ async fn call(
     let call = outbound.call(on, request, age).await.map_err(|Unanswered { words, .. }| {
         Trouble::waits(Problem::new(NodeReason::SecretUnavailable, words), SECRET_PAUSE)
     })?;
-    Ok(Call { limit, ..call })
+    Ok(Call { limit, insecure: server.insecure, ..call })
 }
