@@ -8,6 +8,7 @@ pub mod expression;
 pub mod facts;
 pub mod figures;
 pub mod namespaces;
+pub mod node_config;
 pub mod quantity;
 pub mod workload_action;
 pub mod world;

@@ -1,25 +1,32 @@
 //! Rules about the sources of a NodeConfig, and of a template, whose texts may have expressions. Their messages name the field.
 
 use kube::core::{Message, Rule};
+use schemars::{Schema, SchemaGenerator, json_schema};
+
+use super::source::{WITHOUT_ENDPOINT, types_of};
 
 /// This member of the spec, if set, has one of these types, and the address that its type needs.
-pub fn source(group: &str, member: &str, types: &[&str]) -> Rule {
+pub fn source(group: &str, member: &str) -> Rule {
+    let types = types_of(member);
     let path = format!("{group}.{member}");
     let good = format!(
-        "self.{path}.type in {} && (self.{path}.type in ['Fake', 'MetricsServer'] || has(self.{path}.endpoint) \
+        "self.{path}.type in {} && (self.{path}.type in {} || has(self.{path}.endpoint) \
          && self.{path}.endpoint.matches('^https?://[^/]'))",
-        list(types)
+        list(types),
+        list(&WITHOUT_ENDPOINT)
     );
     Rule::new(unless_set(group, member, &good)).message(needs(&path, types)).field_path(format!(".{path}"))
 }
 
 /// The same for a template: a text with an expression is checked once it is rendered.
-pub fn source_template(group: &str, member: &str, types: &[&str]) -> Rule {
+pub fn source_template(group: &str, member: &str) -> Rule {
+    let types = types_of(member);
     let path = format!("template.{group}.{member}");
     let good = format!(
-        "self.{path}.type.contains('{{{{') || self.{path}.type in {} && (self.{path}.type in ['Fake', 'MetricsServer'] \
+        "self.{path}.type.contains('{{{{') || self.{path}.type in {} && (self.{path}.type in {} \
          || has(self.{path}.endpoint) && (self.{path}.endpoint.contains('{{{{') || self.{path}.endpoint.matches('^https?://[^/]')))",
-        list(types)
+        list(types),
+        list(&WITHOUT_ENDPOINT)
     );
     Rule::new(unless_set(&format!("template.{group}"), member, &good))
         .message(needs(&path, types))
@@ -36,10 +43,40 @@ fn list(types: &[&str]) -> String {
 }
 
 fn needs(path: &str, types: &[&str]) -> Message {
-    let without = types.iter().filter(|one| matches!(**one, "Fake" | "MetricsServer")).copied().collect::<Vec<_>>();
+    let without = types.iter().filter(|one| WITHOUT_ENDPOINT.contains(one)).copied().collect::<Vec<_>>();
     Message::Message(format!(
         "{path}: type must be one of {}; endpoint must be an http or https address, except with type {}",
         types.join(", "),
         without.join(" or ")
     ))
+}
+
+/// A label selector, with bounds that those of Kubernetes do not have.
+pub fn label_selector(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "properties": {
+            "matchLabels": {
+                "description": "Labels that a node must have.",
+                "type": "object",
+                "maxProperties": 16,
+                "additionalProperties": {"type": "string", "maxLength": 63},
+            },
+            "matchExpressions": {
+                "description": "Conditions on labels; all must hold.",
+                "type": "array",
+                "maxItems": 16,
+                "items": {
+                    "type": "object",
+                    "required": ["key", "operator"],
+                    "properties": {
+                        "key": {"type": "string", "minLength": 1, "maxLength": 317},
+                        "operator": {"type": "string", "enum": ["In", "NotIn", "Exists", "DoesNotExist"]},
+                        "values": {"type": "array", "maxItems": 64, "items": {"type": "string", "maxLength": 63}},
+                    },
+                },
+            },
+        },
+        "x-kubernetes-map-type": "atomic",
+    })
 }

@@ -1,0 +1,3 @@
+//! NodeConfigs and their templates: pure decisions.
+
+pub mod template;
