@@ -27,6 +27,7 @@ use crate::controllers::closed_loop::{ClosedLoopController, ClosedLoopMemory};
 use crate::controllers::decision::{DecisionController, DecisionMemory};
 use crate::controllers::execution::{ExecutionController, ExecutionMemory};
 use crate::controllers::monitoring::{MonitoringController, MonitoringMemory, Sources};
+use crate::controllers::node_config_template::{NodeConfigTemplateController, TemplateMemory};
 use crate::controllers::outbound::OutboundClient;
 use crate::controllers::target::Targets;
 use crate::controllers::workload_action::{self, WorkloadActionController};
@@ -262,6 +263,13 @@ impl Term<'_> {
             outbound: Arc::clone(outbound),
             targets: targets(&ctx),
             memory: ExecutionMemory::default(),
+            ctx,
+        });
+        let writes = settings.node_configs.concurrency;
+        self.start(writes, |ctx| NodeConfigTemplateController {
+            namespaces,
+            concurrency: writes,
+            memory: TemplateMemory::default(),
             ctx,
         });
         (self.tasks, self.senders)

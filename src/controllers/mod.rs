@@ -6,6 +6,7 @@ pub mod decision;
 pub mod execution;
 mod invalid;
 pub mod monitoring;
+pub mod node_config_template;
 pub mod outbound;
 mod status_cache;
 pub mod target;

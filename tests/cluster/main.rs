@@ -22,6 +22,7 @@ mod loop_sources;
 mod loop_webhooks;
 mod loops;
 mod moves;
+mod node_templates;
 mod originals;
 mod owners;
 mod receipts;
