@@ -1,7 +1,6 @@
 //! Rules about the sources of a NodeConfig, and of a template, whose texts may have expressions. Their messages name the field.
 
 use kube::core::{Message, Rule};
-use schemars::{Schema, SchemaGenerator, json_schema};
 
 use super::source::{WITHOUT_ENDPOINT, types_of};
 
@@ -49,34 +48,4 @@ fn needs(path: &str, types: &[&str]) -> Message {
         types.join(", "),
         without.join(" or ")
     ))
-}
-
-/// A label selector, with bounds that those of Kubernetes do not have.
-pub fn label_selector(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "object",
-        "properties": {
-            "matchLabels": {
-                "description": "Labels that a node must have.",
-                "type": "object",
-                "maxProperties": 16,
-                "additionalProperties": {"type": "string", "maxLength": 63},
-            },
-            "matchExpressions": {
-                "description": "Conditions on labels; all must hold.",
-                "type": "array",
-                "maxItems": 16,
-                "items": {
-                    "type": "object",
-                    "required": ["key", "operator"],
-                    "properties": {
-                        "key": {"type": "string", "minLength": 1, "maxLength": 317},
-                        "operator": {"type": "string", "enum": ["In", "NotIn", "Exists", "DoesNotExist"]},
-                        "values": {"type": "array", "maxItems": 64, "items": {"type": "string", "maxLength": 63}},
-                    },
-                },
-            },
-        },
-        "x-kubernetes-map-type": "atomic",
-    })
 }
