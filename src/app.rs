@@ -28,6 +28,7 @@ use crate::controllers::decision::{DecisionController, DecisionMemory};
 use crate::controllers::execution::{ExecutionController, ExecutionMemory};
 use crate::controllers::monitoring::{MonitoringController, MonitoringMemory, Sources};
 use crate::controllers::node_config::{self, NodeConfigController, NodeConfigMemory};
+use crate::controllers::node_config_template::{NodeConfigTemplateController, TemplateMemory};
 use crate::controllers::outbound::OutboundClient;
 use crate::controllers::target::Targets;
 use crate::controllers::workload_action::{self, WorkloadActionController};
@@ -268,6 +269,13 @@ impl Term<'_> {
             ctx,
         });
         self.start_node_configs();
+        let writes = settings.node_configs.concurrency;
+        self.start(writes, |ctx| NodeConfigTemplateController {
+            namespaces,
+            concurrency: writes,
+            memory: TemplateMemory::default(),
+            ctx,
+        });
         (self.tasks, self.senders)
     }
 

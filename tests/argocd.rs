@@ -14,7 +14,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// The kinds whose objects have a status. A receipt has none: it is healthy as it is.
-const KINDS: [&str; 5] = ["WorkloadAction", "ClosedLoop", "Monitoring", "Decision", "Execution"];
+const KINDS: [&str; 7] =
+    ["WorkloadAction", "ClosedLoop", "Monitoring", "Decision", "Execution", "NodeConfig", "NodeConfigTemplate"];
 
 #[derive(Deserialize)]
 struct Settings {
@@ -89,6 +90,9 @@ fn a_pause_is_no_trouble_and_a_failure_is_even_in_a_pause() {
     assert_eq!(health("WorkloadAction", &object(&json!({"suspend": true}), suspended.clone())).0, "Suspended");
     let paused = seen(2, &Health::Good(LoopReason::Paused, text()));
     assert_eq!(health("ClosedLoop", &object(&json!({"mode": "Paused"}), paused)).0, "Suspended");
+    assert_eq!(health("NodeConfig", &object(&json!({"suspend": true}), suspended.clone())).0, "Suspended");
+    let template = json!({"template": {"suspend": true}});
+    assert_eq!(health("NodeConfigTemplate", &object(&template, suspended.clone())).0, "Suspended");
     let failed = seen(2, &Health::Stalled(LoopReason::Failed, text()));
     assert_eq!(health("WorkloadAction", &object(&json!({"suspend": true}), failed)).0, "Degraded");
     let mut ended = seen(2, &Health::Good(LoopReason::Done, text()));

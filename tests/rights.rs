@@ -13,6 +13,12 @@ type Right = (String, String, String);
 const UNUSED: &[(&str, &str, &str, &str)] = &[
     ("apps", "replicasets/finalizers", "update", "asked for by OwnerReferencesPermissionEnforcement only"),
     ("ganglion.dev", "closedloops/finalizers", "update", "asked for by OwnerReferencesPermissionEnforcement only"),
+    (
+        "ganglion.dev",
+        "nodeconfigtemplates/finalizers",
+        "update",
+        "asked for by OwnerReferencesPermissionEnforcement only",
+    ),
 ];
 
 /// Requests that stories let be refused: in a namespace without its binding.

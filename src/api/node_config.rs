@@ -50,11 +50,11 @@ pub use status::NodeConfigStatus;
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = rules::source("metricsCollector", "inletTemp", &["Redfish", "Fake"]),
-    validation = rules::source("metricsCollector", "deltaP", &["DifferentialPressureAPI", "Fake"]),
-    validation = rules::source("metricsCollector", "usage", &["Prometheus", "MetricsServer", "Fake"]),
-    validation = rules::source("predictor", "powerConsumption", &["V2InferenceProtocol", "Fake"]),
-    validation = rules::source("predictor", "powerConsumptionEndpointProvider", &["Redfish", "Fake"]),
+    validation = rules::source("metricsCollector", "inletTemp"),
+    validation = rules::source("metricsCollector", "deltaP"),
+    validation = rules::source("metricsCollector", "usage"),
+    validation = rules::source("predictor", "powerConsumption"),
+    validation = rules::source("predictor", "powerConsumptionEndpointProvider"),
 )]
 pub struct NodeConfigSpec {
     /// Name of the node.

@@ -7,6 +7,7 @@ pub mod execution;
 mod invalid;
 pub mod monitoring;
 pub mod node_config;
+pub mod node_config_template;
 pub mod outbound;
 mod status_cache;
 pub mod target;

@@ -72,6 +72,31 @@ impl Context {
         }
     }
 
+    /// Deletes an object of the controller, only if it still has this uid. One that is gone already counts as deleted.
+    ///
+    /// # Errors
+    /// The write did not succeed.
+    pub async fn delete_own<K: Kube + Indexed>(&self, effect: &'static str, object: &K) -> Result<(), Error> {
+        let id = object.id();
+        let deleted = async {
+            match self.writer.delete::<K>(&id).await {
+                Err(Error::Gone(_)) => Ok(None),
+                done => done,
+            }
+        };
+        match self.writer.counted(effect, deleted).await {
+            Ok(Some(left)) => self.store.apply(left, Origin::Own),
+            Ok(None) => self.store.remove::<K>(&Identity { version: String::new(), ..id }),
+            Err(error) => {
+                if matches!(error, Error::Conflict(_)) {
+                    self.refresh::<K>(&id).await?;
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
     /// Reads an object of this name into the store; the watch may lag behind.
     ///
     /// # Errors

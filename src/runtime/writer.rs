@@ -10,7 +10,7 @@ use std::future::Future;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::NamespaceResourceScope;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::client::Body;
 use kube::core::Request;
 use kube::{Api, Client, Resource};
@@ -147,6 +147,16 @@ impl Writer {
         self.call(self.api::<K>(&key.namespace).patch(&key.name, &params, patch)).await
     }
 
+    /// Deletes the object, only if it still has this uid; what is left of it if finalizers keep it.
+    ///
+    /// # Errors
+    /// The object was not deleted, or the outcome is unknown.
+    pub async fn delete<K: Kube>(&self, object: &Identity) -> Result<Option<K>, Error> {
+        let api = self.api::<K>(&object.key.namespace);
+        let left = self.call(api.delete(&object.key.name, &only(object))).await?.left();
+        Ok(left.filter(|left| left.meta().finalizers.as_ref().is_some_and(|all| !all.is_empty())))
+    }
+
     /// Applies a status, with this field manager and without a resourceVersion: several writers may own parts of it.
     ///
     /// # Errors
@@ -226,6 +236,12 @@ impl<'a, S> StatusBody<'a, S> {
         let metadata = Head { namespace, name, uid, resource_version: version };
         Self { api_version: K::api_version(&()), kind: K::kind(&()), metadata, status }
     }
+}
+
+/// Parameters of the deletion of only the object with this uid.
+#[must_use]
+pub fn only(id: &Identity) -> DeleteParams {
+    DeleteParams::default().preconditions(Preconditions { uid: Some(id.uid.clone()), resource_version: None })
 }
 
 /// Parameters of a forced server-side apply with this field manager.

@@ -47,6 +47,8 @@ fn every_sample_is_accepted() {
             "closedloop/push",
             "closedloop/servers",
             "monitoring",
+            "nodeconfig",
+            "nodeconfigtemplate",
         ] {
             for file in files(kind)? {
                 apply(world, &file, &["--dry-run=server", "--validate=strict"]).await?;

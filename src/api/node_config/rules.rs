@@ -2,24 +2,30 @@
 
 use kube::core::{Message, Rule};
 
+use super::source::{WITHOUT_ENDPOINT, types_of};
+
 /// This member of the spec, if set, has one of these types, and the address that its type needs.
-pub fn source(group: &str, member: &str, types: &[&str]) -> Rule {
+pub fn source(group: &str, member: &str) -> Rule {
+    let types = types_of(member);
     let path = format!("{group}.{member}");
     let good = format!(
-        "self.{path}.type in {} && (self.{path}.type in ['Fake', 'MetricsServer'] || has(self.{path}.endpoint) \
+        "self.{path}.type in {} && (self.{path}.type in {} || has(self.{path}.endpoint) \
          && self.{path}.endpoint.matches('^https?://[^/]'))",
-        list(types)
+        list(types),
+        list(&WITHOUT_ENDPOINT)
     );
     Rule::new(unless_set(group, member, &good)).message(needs(&path, types)).field_path(format!(".{path}"))
 }
 
 /// The same for a template: a text with an expression is checked once it is rendered.
-pub fn source_template(group: &str, member: &str, types: &[&str]) -> Rule {
+pub fn source_template(group: &str, member: &str) -> Rule {
+    let types = types_of(member);
     let path = format!("template.{group}.{member}");
     let good = format!(
-        "self.{path}.type.contains('{{{{') || self.{path}.type in {} && (self.{path}.type in ['Fake', 'MetricsServer'] \
+        "self.{path}.type.contains('{{{{') || self.{path}.type in {} && (self.{path}.type in {} \
          || has(self.{path}.endpoint) && (self.{path}.endpoint.contains('{{{{') || self.{path}.endpoint.matches('^https?://[^/]')))",
-        list(types)
+        list(types),
+        list(&WITHOUT_ENDPOINT)
     );
     Rule::new(unless_set(&format!("template.{group}"), member, &good))
         .message(needs(&path, types))
@@ -36,7 +42,7 @@ fn list(types: &[&str]) -> String {
 }
 
 fn needs(path: &str, types: &[&str]) -> Message {
-    let without = types.iter().filter(|one| matches!(**one, "Fake" | "MetricsServer")).copied().collect::<Vec<_>>();
+    let without = types.iter().filter(|one| WITHOUT_ENDPOINT.contains(one)).copied().collect::<Vec<_>>();
     Message::Message(format!(
         "{path}: type must be one of {}; endpoint must be an http or https address, except with type {}",
         types.join(", "),

@@ -6,6 +6,20 @@ use serde::{Deserialize, Serialize};
 use crate::api::refs::{CaRef, SecretRef};
 use crate::api::scalars::DurationText;
 
+/// The types that a source may have, by its name in the spec.
+#[must_use]
+pub fn types_of(source: &str) -> &'static [&'static str] {
+    match source {
+        "deltaP" => &["DifferentialPressureAPI", "Fake"],
+        "usage" => &["Prometheus", "MetricsServer", "Fake"],
+        "powerConsumption" => &["V2InferenceProtocol", "Fake"],
+        _ => &["Redfish", "Fake"],
+    }
+}
+
+/// The types of sources that are asked at no address of the spec.
+pub const WITHOUT_ENDPOINT: [&str; 2] = ["Fake", "MetricsServer"];
+
 /// What is measured of a node.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash)]
 #[serde(rename_all = "camelCase")]

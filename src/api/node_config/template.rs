@@ -2,6 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::{CustomResource, KubeSchema};
+use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use super::rules;
@@ -36,21 +37,60 @@ use super::source::{MetricsCollector, Predictor};
 )]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = rules::source_template("metricsCollector", "inletTemp", &["Redfish", "Fake"]),
-    validation = rules::source_template("metricsCollector", "deltaP", &["DifferentialPressureAPI", "Fake"]),
-    validation = rules::source_template("metricsCollector", "usage", &["Prometheus", "MetricsServer", "Fake"]),
-    validation = rules::source_template("predictor", "powerConsumption", &["V2InferenceProtocol", "Fake"]),
-    validation = rules::source_template("predictor", "powerConsumptionEndpointProvider", &["Redfish", "Fake"]),
+    validation = rules::source_template("metricsCollector", "inletTemp"),
+    validation = rules::source_template("metricsCollector", "deltaP"),
+    validation = rules::source_template("metricsCollector", "usage"),
+    validation = rules::source_template("predictor", "powerConsumption"),
+    validation = rules::source_template("predictor", "powerConsumptionEndpointProvider"),
 )]
 pub struct NodeConfigTemplateSpec {
     /// The nodes. An empty selector matches all.
+    #[schemars(schema_with = "bounded_selector")]
     pub node_selector: LabelSelector,
     /// The spec of each NodeConfig. `type`, `endpoint`, `sensor` and the names of Secrets and ConfigMaps may have expressions:
     /// `{{ hostname }}` (label kubernetes.io/hostname, else the node's name), `{{ node.name }}`,
     /// `{{ node.labels["example.com/bmc"] }}`, `{{ ipv4.address }}` (first internal IPv4 address), `{{ ipv4.octet1 }}` to
-    /// `{{ ipv4.octet4 }}`, `{{ ipv6.address }}`. WAO's `{{ .Hostname }}`, `{{ .IPv4.Address }}` and `{{ .IPv4.Octet1 }}` to
+    /// `{{ ipv4.octet4 }}`, `{{ ipv6.address }}`. Numbers can be added, as in `{{ ipv4.octet4 + 100 }}`, and texts changed by the
+    /// filters of minijinja, as in `{{ hostname | replace("node", "bmc") }}`, and by `trim_prefix` and `trim_suffix`. WAO's `{{ .Hostname }}`, `{{ .IPv4.Address }}` and `{{ .IPv4.Octet1 }}` to
     /// `{{ .IPv4.Octet4 }}` mean the same.
     pub template: NodeTemplate,
+}
+
+/// The schema of a label selector, bounded.
+fn bounded_selector(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "description": "The nodes. An empty selector matches all.",
+        "properties": {
+            "matchLabels": {
+                "type": "object", "maxProperties": 64, "additionalProperties": {"type": "string", "maxLength": 63},
+                "description": "Labels that the nodes have, all of them.",
+            },
+            "matchExpressions": {
+                "type": "array", "maxItems": 64,
+                "description": "Conditions on the labels of the nodes; all must hold.",
+                "items": {
+                    "type": "object",
+                    "required": ["key", "operator"],
+                    "properties": {
+                        "key": {"type": "string", "minLength": 1, "maxLength": 317, "description": "The label."},
+                        "operator": {
+                            "type": "string", "enum": ["In", "NotIn", "Exists", "DoesNotExist"],
+                            "description": "How the label is compared with the values.",
+                        },
+                        "values": {
+                            "type": "array", "maxItems": 64, "items": {"type": "string", "maxLength": 63},
+                            "description": "The values, for In and NotIn.",
+                        },
+                    },
+                    "x-kubernetes-validations": [{
+                        "rule": "(self.operator in ['In', 'NotIn']) == (has(self.values) && self.values.size() > 0)",
+                        "message": "In and NotIn need values; Exists and DoesNotExist have none",
+                    }],
+                },
+            },
+        },
+    })
 }
 
 /// The spec of the NodeConfigs.
@@ -80,7 +120,8 @@ pub struct NodeConfigTemplateStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Ready: every node that the selector matches has its NodeConfig, and these are Ready. Reconciling: NodeConfigs are being
-    /// created, changed or deleted, or some are not Ready. Stalled: the template cannot be rendered.
+    /// created, changed or deleted, some are not Ready, or the template cannot be rendered for some nodes. Stalled: it is wrong
+    /// for every node, and the NodeConfigs stay as they are; or the name of a NodeConfig is taken.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
@@ -93,7 +134,7 @@ pub struct NodeConfigTemplateStatus {
     /// How many of these NodeConfigs are Ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fresh: Option<i64>,
-    /// The template rendered for the first of its nodes by name.
+    /// The template rendered for one of its nodes: the first by name for which it can be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preview: Option<NodePreview>,
     /// Nodes without a NodeConfig as the template says, and why: those for which it cannot be rendered, and those whose

@@ -10,7 +10,10 @@ use kube::Resource;
 use super::index::{Many, add, all, drop_from};
 use super::loops::is_another;
 use super::{Fact, Indexed, Requeue, World};
+use crate::api::closed_loop::source::NodeConfigField;
+use crate::api::monitoring::Monitoring;
 use crate::api::node_config::NodeConfig;
+use crate::api::node_config::status::NodeValue;
 use crate::api::node_config::template::NodeConfigTemplate;
 use crate::logic::facts::{Key, NodeFact, Owner};
 
@@ -80,6 +83,17 @@ pub fn template_of(config: &NodeConfig) -> Option<Owner> {
     Owner::controller_of(config.meta()).filter(|owner| owner.kind == NodeConfigTemplate::kind(&()))
 }
 
+/// Whether both have the same values. A value that was confirmed concerns nobody.
+fn have_same_values(old: Option<&NodeConfig>, new: Option<&NodeConfig>) -> bool {
+    let values = |config: Option<&NodeConfig>| {
+        NodeValue::ALL.map(|value| {
+            let reading = config.and_then(|config| config.status.as_ref()?.reading(value));
+            reading.map(|reading| (reading.value.clone(), reading.stale))
+        })
+    };
+    values(old) == values(new)
+}
+
 /// Whether only the status differs.
 fn is_status_only(old: Option<&NodeConfig>, new: Option<&NodeConfig>) -> bool {
     let (Some(old), Some(new)) = (old, new) else { return false };
@@ -87,13 +101,14 @@ fn is_status_only(old: Option<&NodeConfig>, new: Option<&NodeConfig>) -> bool {
 }
 
 impl Indexed for NodeConfig {
-    /// Requeues the NodeConfig and its template. Unless only the status changed, also the other NodeConfigs of its node; when it
+    /// Requeues the NodeConfig, its template, and if a value of the node changed, the Monitorings that read it. Unless only the status changed, also the other NodeConfigs of its node; when it
     /// goes or has other owners, the templates of its namespace, one of which may want its name.
     fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
         let Some(key) = new.or(old).map(|config| config.id().key) else { return Requeue::none() };
         let owners = [old, new].into_iter().flatten().filter_map(template_of);
         let templates = owners.map(|owner| Key::new(key.namespace.clone(), owner.name));
         let requeue = Requeue::one::<Self>(key.clone()).and(Requeue::all::<NodeConfigTemplate>(templates));
+        let requeue = if have_same_values(old, new) { requeue } else { requeue.and(world.readers_of(&key.namespace)) };
         if is_status_only(old, new) {
             return requeue;
         }
@@ -127,7 +142,23 @@ impl World {
         self.nodes.nodes = self.nodes.tick();
         let configs = all(&self.nodes.of_node, &node.id.key.name).cloned();
         let templates = self.tables.node_config_templates.keys().cloned();
-        Requeue::all::<NodeConfig>(configs).and(Requeue::all::<NodeConfigTemplate>(templates))
+        let readers = self.node_readers(|_, _| true);
+        Requeue::all::<NodeConfig>(configs).and(Requeue::all::<NodeConfigTemplate>(templates)).and(readers)
+    }
+
+    /// The Monitorings that read NodeConfigs of this namespace.
+    fn readers_of(&self, namespace: &str) -> Requeue {
+        self.node_readers(|own, source| source.namespace.as_deref().unwrap_or(own) == namespace)
+    }
+
+    /// The Monitorings with a source `nodeConfig` like this; their own namespace is given first.
+    fn node_readers(&self, like: impl Fn(&str, &NodeConfigField) -> bool) -> Requeue {
+        let reads = |key: &Key, object: &Monitoring| {
+            let mut sources = object.spec.metrics.iter().filter_map(|metric| metric.source.node_config.as_ref());
+            sources.any(|source| like(&key.namespace, source))
+        };
+        let all = self.tables.monitorings.iter().filter(|(key, object)| reads(key, object));
+        Requeue::all::<Monitoring>(all.map(|(key, _)| key.clone()))
     }
 
     #[must_use]
@@ -256,6 +287,37 @@ mod tests {
         assert_eq!(names::<NodeConfig>(&requeue), ["a-n1", "own"], "the node that it leaves");
         assert_eq!(world.node_configs_of("n1").count(), 1);
         assert_eq!(world.node_configs_of("n2").count(), 1);
+    }
+
+    #[test]
+    fn a_value_requeues_who_reads_it() {
+        let mut world = world();
+        let reader = |name: &str, source: Value| {
+            let value = json!({
+                "apiVersion": "ganglion.dev/v1alpha1", "kind": "Monitoring",
+                "metadata": {"namespace": "m", "name": name, "uid": name, "resourceVersion": "1"},
+                "spec": {"metrics": [{"name": "a", "source": source}]},
+            });
+            serde_json::from_value::<Monitoring>(value).unwrap()
+        };
+        let field =
+            |namespace: Value| json!({"nodeConfig": {"nodeName": "n1", "field": "cpu", "namespace": namespace}});
+        world.apply(reader("elsewhere", field(json!("n"))), Origin::Watch);
+        world.apply(reader("here", field(json!(null))), Origin::Watch);
+        world.apply(reader("pushed", json!({"push": {}})), Origin::Watch);
+        let mut config = config("a-n1", "n1", Some("a"), 5);
+        let reading = |value: &str| Some(serde_json::from_value(json!({"value": value})).unwrap());
+        config.status.get_or_insert_default().cpu = reading("1");
+        assert_eq!(names::<Monitoring>(&world.apply(config.clone(), Origin::Watch)), ["elsewhere"]);
+        config.metadata.resource_version = Some("6".into());
+        config.status.get_or_insert_default().observed_generation = Some(2);
+        assert!(names::<Monitoring>(&world.apply(config.clone(), Origin::Watch)).is_empty(), "the same value");
+        config.metadata.resource_version = Some("7".into());
+        config.status.get_or_insert_default().cpu = reading("2");
+        assert_eq!(names::<Monitoring>(&world.apply(config.clone(), Origin::Watch)), ["elsewhere"]);
+        let mut changed = node("n1", 8);
+        changed.labels.insert("zone".into(), "a".into());
+        assert_eq!(names::<Monitoring>(&world.apply(changed, Origin::Watch)), ["elsewhere", "here"]);
     }
 
     #[test]

@@ -1,9 +1,8 @@
 //! Writes to WorkloadActions: status, finalizers, deletion.
 
-use kube::ResourceExt;
 use serde_json::json;
 
-use super::{Done, api, changed, gone, merge, only, written};
+use super::{Done, changed, gone, merge, written};
 use crate::api::marks;
 use crate::api::workload_action::{WorkloadAction, WorkloadActionStatus};
 use crate::controllers::workload_action::error::ActError;
@@ -27,14 +26,10 @@ pub async fn set_finalizers(ctx: &Context, action: &Identity, finalizers: &[Stri
 
 /// Deletes the action.
 pub async fn delete(ctx: &Context, action: &Identity) -> Result<Done, ActError> {
-    let api = api::<WorkloadAction>(ctx, action);
-    match ctx.writer.call(api.delete(&action.key.name, &only(action))).await {
+    match ctx.writer.delete::<WorkloadAction>(action).await {
         // Finalizers may keep it for now.
-        Ok(answer) => match answer.left().filter(|left| !left.finalizers().is_empty()) {
-            Some(left) => Ok(changed(ctx, left)),
-            None => Ok(gone::<WorkloadAction>(ctx, action)),
-        },
-        Err(Error::Gone(_)) => Ok(gone::<WorkloadAction>(ctx, action)),
+        Ok(Some(left)) => Ok(changed(ctx, left)),
+        Ok(None) | Err(Error::Gone(_)) => Ok(gone::<WorkloadAction>(ctx, action)),
         Err(error) => Err(error.into()),
     }
 }

@@ -12,7 +12,7 @@ use std::time::Instant;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use kube::api::{DeleteParams, Patch, Preconditions};
+use kube::api::Patch;
 use serde_json::Value;
 
 use super::error::ActError;
@@ -198,9 +198,4 @@ fn api<K: Kube>(ctx: &Context, id: &Identity) -> Api<K> {
 /// A merge patch by our field manager. Its body has uid and version, which the API server checks.
 async fn merge<K: Kube>(ctx: &Context, id: &Identity, patch: &Value) -> Result<K, Error> {
     ctx.writer.patch(marks::MANAGER, &id.key, &Patch::Merge(patch)).await
-}
-
-/// Deletes only the object with this uid.
-fn only(id: &Identity) -> DeleteParams {
-    DeleteParams::default().preconditions(Preconditions { uid: Some(id.uid.clone()), resource_version: None })
 }

@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, ObjectMeta, 
 use kube::api::PostParams;
 use kube::core::Status;
 
-use super::{Done, api, changed, gone, only, written};
+use super::{Done, api, changed, gone, written};
 use crate::api::marks;
 use crate::controllers::workload_action::error::ActError;
 use crate::controllers::workload_action::replacement;
@@ -16,6 +16,7 @@ use crate::logic::facts::{Identity, PodFact, ReplicaSet, SetFact, TemplateFact};
 use crate::logic::workload_action::effect::{NewPod, Patch, PodChange, RefusalKind};
 use crate::runtime::context::Context;
 use crate::runtime::error::{Error, retry_after};
+use crate::runtime::writer::only;
 
 /// Creates a replacement pod. An existing pod of that name with the slot's mark is ours: the answer to its creation was
 /// lost.

@@ -3,7 +3,7 @@
 use kube::api::ObjectMeta;
 use serde_json::json;
 
-use super::{Done, api, changed, gone, merge, only, written};
+use super::{Done, changed, gone, merge, written};
 use crate::api::marks;
 use crate::api::receipt::WorkloadActionReceipt;
 use crate::controllers::workload_action::error::ActError;
@@ -47,8 +47,7 @@ pub async fn fail(ctx: &Context, receipt: &Identity) -> Result<Done, ActError> {
 
 /// Deletes the receipt.
 pub async fn delete(ctx: &Context, receipt: &Identity) -> Result<Done, ActError> {
-    let api = api::<WorkloadActionReceipt>(ctx, receipt);
-    match ctx.writer.call(api.delete(&receipt.key.name, &only(receipt))).await {
+    match ctx.writer.delete::<WorkloadActionReceipt>(receipt).await {
         Ok(_) | Err(Error::Gone(_)) => Ok(gone::<ReceiptFact>(ctx, receipt)),
         Err(error) => Err(error.into()),
     }

@@ -1,0 +1,511 @@
+//! Templates of NodeConfigs: nodes that come, go and change; templates that change, go or are wrong; objects of others.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use ganglion::api::marks;
+use ganglion::api::node_config::NodeConfig;
+use ganglion::api::node_config::template::{NodeConfigTemplate, NodeConfigTemplateStatus};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use testkit::proxy::gate::When;
+use testkit::world::loops::{condition, until};
+use testkit::world::nodes::OWN;
+use testkit::world::{World, stories, story};
+
+/// Longer than everything that follows a change.
+const MOMENT: Duration = Duration::from_secs(2);
+
+/// A node of this world that no kubelet looks after.
+async fn node(world: &World, name: &str, addresses: &[&str]) -> Result<()> {
+    let value = json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "labels": {OWN: world.ns, "kubernetes.io/hostname": name}},
+        "spec": {"unschedulable": true},
+    });
+    let api = Api::<Node>::all(world.client.clone());
+    api.create(&PostParams::default(), &serde_json::from_value(value)?).await?;
+    move_to(world, name, addresses).await
+}
+
+/// Gives a node these internal addresses.
+async fn move_to(world: &World, name: &str, addresses: &[&str]) -> Result<()> {
+    let addresses: Vec<Value> =
+        addresses.iter().map(|address| json!({"type": "InternalIP", "address": address})).collect();
+    patch_status(world, name, json!({"addresses": addresses})).await
+}
+
+async fn patch_status(world: &World, name: &str, status: Value) -> Result<()> {
+    let patch = Patch::Merge(json!({"status": status}));
+    Api::<Node>::all(world.client.clone()).patch_status(name, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+async fn label(world: &World, name: &str, value: Option<&str>) -> Result<()> {
+    let patch = Patch::Merge(json!({"metadata": {"labels": {OWN: value}}}));
+    Api::<Node>::all(world.client.clone()).patch(name, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+async fn remove(world: &World, name: &str) -> Result<()> {
+    Api::<Node>::all(world.client.clone()).delete(name, &DeleteParams::default()).await?;
+    Ok(())
+}
+
+/// Name of the world's node of this number; a part of it may not be a number alone.
+fn named(world: &World, number: usize) -> String {
+    format!("{}-n{number}", world.ns)
+}
+
+async fn nodes(world: &World, count: usize) -> Result<()> {
+    for number in 0..count {
+        node(world, &named(world, number), &[&format!("10.0.0.{number}")]).await?;
+    }
+    Ok(())
+}
+
+const ENDPOINT: &str = "https://10.0.1.{{ ipv4.octet4 + 100 }}";
+
+fn spec(world: &World, endpoint: &str) -> Value {
+    json!({
+        "nodeSelector": {"matchLabels": {OWN: world.ns}},
+        "template": {"metricsCollector": {"inletTemp": {"type": "Redfish", "endpoint": endpoint}}},
+    })
+}
+
+async fn make(world: &World, name: &str, spec: Value) -> Result<()> {
+    let manifest = json!({
+        "apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfigTemplate", "metadata": {"name": name}, "spec": spec,
+    });
+    world.create::<NodeConfigTemplate>(manifest).await.map(drop)
+}
+
+async fn change(world: &World, name: &str, endpoint: &str) -> Result<()> {
+    let patch = json!({"spec": {"template": {"metricsCollector": {"inletTemp": {"endpoint": endpoint}}}}});
+    world.api::<NodeConfigTemplate>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+    Ok(())
+}
+
+/// Endpoint of each NodeConfig, by name.
+async fn endpoints(world: &World) -> Result<BTreeMap<String, String>> {
+    let all = world.api::<NodeConfig>().list(&ListParams::default()).await?;
+    let endpoint = |config: &NodeConfig| config.spec.metrics_collector.clone()?.inlet_temp?.endpoint;
+    Ok(all.iter().map(|config| (config.name_any(), endpoint(config).unwrap_or_default())).collect())
+}
+
+/// Waits until there are these NodeConfigs and no others.
+async fn has(world: &World, expected: &[(String, &str)]) -> Result<()> {
+    let expected: BTreeMap<String, String> =
+        expected.iter().map(|(name, endpoint)| (name.clone(), (*endpoint).to_owned())).collect();
+    let wait = async {
+        while endpoints(world).await.ok().as_ref() != Some(&expected) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    if tokio::time::timeout(testkit::TIMEOUT, wait).await.is_err() {
+        anyhow::bail!("waited in vain for {expected:?}, there are {:?}", endpoints(world).await?);
+    }
+    Ok(())
+}
+
+/// Waits until Ready of the template is this status and reason, for its newest generation.
+async fn ready(world: &World, name: &str, status: &str, reason: &str) -> Result<NodeConfigTemplateStatus> {
+    until::<NodeConfigTemplate, _>(world, name, &format!("template {name} to be {status} {reason}"), |one| {
+        let found = one.status.filter(|status| status.observed_generation == one.metadata.generation)?;
+        let ready = condition(&found.conditions, "Ready")?;
+        (ready.status == status && ready.reason == reason).then_some(found)
+    })
+    .await
+}
+
+fn message(status: &NodeConfigTemplateStatus) -> String {
+    condition(&status.conditions, "Ready").map(|ready| ready.message).unwrap_or_default()
+}
+
+/// What the controller of NodeConfigs says of one.
+async fn sampled(world: &World, name: &str, status: &str, reason: &str) -> Result<()> {
+    let generation = world.api::<NodeConfig>().get(name).await?.metadata.generation;
+    let ready = json!({"type": "Ready", "status": status, "reason": reason, "message": "in words",
+                       "lastTransitionTime": "2026-11-23T00:00:00Z"});
+    let patch = Patch::Merge(json!({"status": {"observedGeneration": generation, "conditions": [ready]}}));
+    world.api::<NodeConfig>().patch_status(name, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+/// The operator's writes to NodeConfigs, and to statuses of templates.
+fn writes(world: &World) -> (usize, usize) {
+    let all = world.proxy.writes();
+    let count = |resource: &str| all.iter().filter(|write| write.is_on(resource)).count();
+    (count("nodeconfigs"), count("nodeconfigtemplates/status"))
+}
+
+#[test]
+fn nodes_that_come_go_and_change_are_followed() {
+    story("template-nodes", async |world| {
+        make(world, "all", spec(world, ENDPOINT)).await?;
+        let status = ready(world, "all", "True", "NoNodes").await?;
+        ensure!((status.nodes, status.current) == (Some(0), Some(0)), "{status:?}");
+        nodes(world, 2).await?;
+        let name = |number: usize| format!("all-{}", named(world, number));
+        has(world, &[(name(0), "https://10.0.1.100"), (name(1), "https://10.0.1.101")]).await?;
+        let status = ready(world, "all", "Unknown", "Waiting").await?;
+        ensure!((status.nodes, status.current, status.fresh) == (Some(2), Some(2), Some(0)), "{status:?}");
+        let preview = status.preview.context("no preview")?;
+        ensure!(preview.node_name == named(world, 0), "{preview:?}");
+        let config = world.api::<NodeConfig>().get(&name(0)).await?;
+        let owner = config.owner_references().first().context("no owner")?.clone();
+        ensure!((owner.kind.as_str(), owner.controller) == ("NodeConfigTemplate", Some(true)), "{owner:?}");
+        ensure!(config.labels().get(marks::TEMPLATE).is_some_and(|label| label == "all"), "{:?}", config.metadata);
+
+        move_to(world, &named(world, 1), &["fd00::1", "10.0.0.9"]).await?;
+        has(world, &[(name(0), "https://10.0.1.100"), (name(1), "https://10.0.1.109")]).await?;
+        label(world, &named(world, 0), None).await?;
+        has(world, &[(name(1), "https://10.0.1.109")]).await?;
+        label(world, &named(world, 0), Some(&world.ns)).await?;
+        remove(world, &named(world, 1)).await?;
+        has(world, &[(name(0), "https://10.0.1.100")]).await?;
+        sampled(world, &name(0), "True", "Sampled").await?;
+        let status = ready(world, "all", "True", "Applied").await?;
+        ensure!(status.fresh == Some(1), "{status:?}");
+        sampled(world, &name(0), "False", "Unreachable").await?;
+        let status = ready(world, "all", "False", "NodeConfigsNotReady").await?;
+        ensure!(message(&status).contains("Unreachable"), "{status:?}");
+        remove(world, &named(world, 0)).await
+    });
+}
+
+#[test]
+fn a_changed_template_updates_all_and_a_deleted_one_takes_them_along() {
+    story("template-changes", async |world| {
+        nodes(world, 3).await?;
+        make(world, "all", spec(world, ENDPOINT)).await?;
+        ready(world, "all", "Unknown", "Waiting").await?;
+        change(world, "all", "https://{{.Hostname}}.bmc").await?;
+        let name = |number: usize| format!("all-{}", named(world, number));
+        let hosts: Vec<String> = (0..3).map(|number| format!("https://{}.bmc", named(world, number))).collect();
+        let expected: Vec<(String, &str)> = (0..3).map(|number| (name(number), hosts[number].as_str())).collect();
+        has(world, &expected).await?;
+        // Edited by hand.
+        let edit = Patch::Merge(json!({
+            "metadata": {"labels": {(marks::TEMPLATE): null}},
+            "spec": {"suspend": true, "metricsCollector": {"inletTemp": {"endpoint": "https://elsewhere"}}},
+        }));
+        world.api::<NodeConfig>().patch(&name(1), &PatchParams::default(), &edit).await?;
+        has(world, &expected).await?;
+        until::<NodeConfig, _>(world, &name(1), "its label", |config| {
+            (config.spec.suspend.is_none() && config.labels().contains_key(marks::TEMPLATE)).then_some(())
+        })
+        .await?;
+        // Deleted by hand.
+        world.api::<NodeConfig>().delete(&name(2), &DeleteParams::default()).await?;
+        has(world, &expected).await?;
+        ready(world, "all", "Unknown", "Waiting").await?;
+        world.api::<NodeConfigTemplate>().delete("all", &DeleteParams::default()).await?;
+        has(world, &[]).await?;
+        // Made again at once, while the garbage collector may still be at work on the old ones.
+        make(world, "all", spec(world, ENDPOINT)).await?;
+        ready(world, "all", "Unknown", "Waiting").await?;
+        world.api::<NodeConfigTemplate>().delete("all", &DeleteParams::default()).await?;
+        make(world, "all", spec(world, "https://{{.Hostname}}.bmc")).await?;
+        has(world, &expected).await
+    });
+}
+
+#[test]
+fn objects_of_others_are_left_alone_and_names_that_are_free_again_are_taken() {
+    story("template-not-owned", async |world| {
+        nodes(world, 2).await?;
+        let taken = format!("all-{}", named(world, 0));
+        let own = json!({
+            "apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfig", "metadata": {"name": taken},
+            "spec": {"nodeName": "mine"},
+        });
+        world.create::<NodeConfig>(own).await?;
+        make(world, "all", spec(world, ENDPOINT)).await?;
+        let status = ready(world, "all", "False", "NotOwned").await?;
+        ensure!(condition(&status.conditions, "Stalled").is_some(), "{status:?}");
+        ensure!(status.left_out.len() == 1 && status.left_out[0].node == named(world, 0), "{status:?}");
+        ensure!(message(&status).contains(&taken), "{status:?}");
+        let other = format!("all-{}", named(world, 1));
+        has(world, &[(taken.clone(), ""), (other.clone(), "https://10.0.1.101")]).await?;
+        world.api::<NodeConfig>().delete(&taken, &DeleteParams::default()).await?;
+        has(world, &[(taken, "https://10.0.1.100"), (other, "https://10.0.1.101")]).await?;
+        ready(world, "all", "Unknown", "Waiting").await.map(drop)
+    });
+}
+
+#[test]
+fn two_templates_whose_names_collide_do_not_fight() {
+    story("template-collide", async |world| {
+        // Template `x-NS` with node `n0`, and template `x` with node `NS-n0`, want the same name.
+        let (short, long) = (format!("n0.{}", world.ns), format!("{0}-n0.{0}", world.ns));
+        node(world, &short, &["10.0.0.1"]).await?;
+        node(world, &long, &["10.0.0.2"]).await?;
+        let only = |name: &str| {
+            json!({
+                "nodeSelector": {"matchLabels": {"kubernetes.io/hostname": name}},
+                "template": {"metricsCollector": {"inletTemp": {"type": "Redfish", "endpoint": ENDPOINT}}},
+            })
+        };
+        let first = format!("x-{}", world.ns);
+        make(world, &first, only(&short)).await?;
+        let name = format!("{first}-{short}");
+        has(world, &[(name.clone(), "https://10.0.1.101")]).await?;
+        ready(world, &first, "Unknown", "Waiting").await?;
+        make(world, "x", only(&long)).await?;
+        ready(world, "x", "False", "NotOwned").await?;
+        let before = writes(world);
+        tokio::time::sleep(MOMENT).await;
+        ensure!(writes(world) == before, "{:?}", world.proxy.writes());
+        world.api::<NodeConfigTemplate>().delete(&first, &DeleteParams::default()).await?;
+        has(world, &[(name, "https://10.0.1.102")]).await
+    });
+}
+
+#[test]
+fn a_wrong_template_says_what_is_wrong_and_changes_nothing() {
+    let cases = [
+        ("unclosed", "https://{{ .Hostname ", "is not closed by"),
+        ("unknown", "https://{{ ipv4.octet5 }}", "`ipv4.octet5` is unknown"),
+        ("unknown-go", "https://{{ .IPv6.Address }}", "`.IPv6.Address` is unknown"),
+        ("sprig", "https://{{ trimSuffix \"-a\" .Hostname }}", "write `{{ hostname | trim_suffix(\"-a\") }}`"),
+        ("endless", "{% for a in range(9999) %}{% for b in range(9999) %}{% endfor %}{% endfor %}{{ '' }}", "too long"),
+        ("no-url", "{{ hostname }}", "must begin with http"),
+    ];
+    let cases = cases.map(|(name, endpoint, words)| (format!("template-{name}"), (endpoint, words)));
+    stories(cases.into(), async |world, (endpoint, words)| {
+        nodes(world, 2).await?;
+        make(world, "all", spec(world, ENDPOINT)).await?;
+        ready(world, "all", "Unknown", "Waiting").await?;
+        let before = (endpoints(world).await?, writes(world).0);
+        change(world, "all", endpoint).await?;
+        let status = ready(world, "all", "False", "TemplateInvalid").await?;
+        ensure!(condition(&status.conditions, "Stalled").is_some(), "{status:?}");
+        ensure!(condition(&status.conditions, "Reconciling").is_none(), "{status:?}");
+        let message = message(&status);
+        ensure!(message.contains(words) && message.contains("metricsCollector.inletTemp.endpoint"), "{message}");
+        label(world, &named(world, 1), None).await?;
+        tokio::time::sleep(MOMENT).await;
+        ensure!((endpoints(world).await?, writes(world).0) == before, "{:?}", world.proxy.writes());
+        change(world, "all", ENDPOINT).await?;
+        has(world, &[(format!("all-{}", named(world, 0)), "https://10.0.1.100")]).await
+    });
+}
+
+#[test]
+fn what_is_too_long_or_no_selector_is_refused_or_said() {
+    story("template-refused", async |world| {
+        let long = spec(world, &format!("https://{}", "a".repeat(100_000)));
+        let refused = make(world, "long", long).await.err().context("100 kB were accepted")?;
+        ensure!(format!("{refused:#}").contains("endpoint"), "{refused:#}");
+        let mut odd = spec(world, ENDPOINT);
+        for (term, words) in [
+            (json!({"key": "a", "operator": "Is"}), "operator"),
+            (json!({"key": "a", "operator": "In"}), "need values"),
+        ] {
+            odd["nodeSelector"] = json!({"matchExpressions": [term]});
+            let refused = make(world, "odd", odd.clone()).await.err().context("a wrong selector was accepted")?;
+            ensure!(format!("{refused:#}").contains(words), "{refused:#}");
+        }
+        let wrong = spec(world, "ftp://a");
+        let refused = make(world, "wrong", wrong).await.err().context("ftp was accepted")?;
+        ensure!(format!("{refused:#}").contains("http or https"), "{refused:#}");
+        Ok(())
+    });
+}
+
+#[test]
+fn nodes_with_odd_names_and_addresses() {
+    story("template-odd-nodes", async |world| {
+        let dotted = format!("a.b-c.{}", world.ns);
+        node(world, &dotted, &["10.0.0.5"]).await?;
+        let (bare, sixth) = (named(world, 0), named(world, 1));
+        node(world, &bare, &[]).await?;
+        node(world, &sixth, &["fd00::6"]).await?;
+        make(world, "all", spec(world, ENDPOINT)).await?;
+        make(world, "six", spec(world, "https://[{{ ipv6.address }}]")).await?;
+        let (dotted, sixth) = (format!("all-{dotted}"), format!("six-{sixth}"));
+        has(world, &[(dotted.clone(), "https://10.0.1.105"), (sixth.clone(), "https://[fd00::6]")]).await?;
+        let status = ready(world, "all", "False", "NodesLeftOut").await?;
+        ensure!((status.nodes, status.current, status.left_out.len()) == (Some(3), Some(1), 2), "{status:?}");
+        let words = &status.left_out[0].message;
+        ensure!(words.contains("no internal IPv4 address"), "{words}");
+        // One that had an address and lost it keeps its NodeConfig.
+        move_to(world, &format!("a.b-c.{}", world.ns), &["fd00::5"]).await?;
+        until::<NodeConfigTemplate, _>(world, "all", "all nodes to be left out", |one| {
+            (one.status?.left_out.len() == 3).then_some(())
+        })
+        .await?;
+        move_to(world, &bare, &["10.0.0.7"]).await?;
+        let six = format!("six-a.b-c.{}", world.ns);
+        has(
+            world,
+            &[
+                (dotted, "https://10.0.1.105"),
+                (format!("all-{bare}"), "https://10.0.1.107"),
+                (sixth, "https://[fd00::6]"),
+                (six, "https://[fd00::5]"),
+            ],
+        )
+        .await
+    });
+}
+
+/// How many passes and requests the controller has made.
+async fn passes(world: &World) -> Result<Vec<String>> {
+    let text = world.operator.lock().await.get("/metrics").await?;
+    let of_templates =
+        |line: &&str| line.contains("controller=\"node-config-template\"") && line.contains("reconciles_total");
+    Ok(text.lines().filter(of_templates).map(str::to_owned).collect())
+}
+
+#[test]
+fn a_hundred_nodes_take_a_hundred_writes_and_their_heartbeats_none() {
+    story("template-hundred", async |world| {
+        nodes(world, 100).await?;
+        make(world, "all", spec(world, ENDPOINT)).await?;
+        let status = ready(world, "all", "Unknown", "Waiting").await?;
+        ensure!((status.nodes, status.current) == (Some(100), Some(100)), "{status:?}");
+        let (created, statuses) = writes(world);
+        ensure!(created == 100 && statuses <= 10, "{created} writes of NodeConfigs, {statuses} of the status");
+        let before = passes(world).await?;
+        ensure!(!before.is_empty(), "no passes are counted");
+        for beat in 0..5 {
+            for number in 0..100 {
+                let heartbeat = json!({"conditions": [{"type": "Ready", "status": "Unknown", "reason": "Test",
+                    "message": "", "lastHeartbeatTime": format!("2026-11-23T00:00:0{beat}Z")}]});
+                patch_status(world, &named(world, number), heartbeat).await?;
+            }
+        }
+        tokio::time::sleep(MOMENT).await;
+        ensure!(writes(world) == (created, statuses), "heartbeats cost writes: {:?}", writes(world));
+        ensure!(passes(world).await? == before, "heartbeats cost passes: {:?}", passes(world).await?);
+        change(world, "all", "https://{{ hostname }}").await?;
+        until::<NodeConfigTemplate, _>(world, "all", "all to be changed", |one| {
+            let status = one.status.filter(|status| status.observed_generation == one.metadata.generation)?;
+            (status.current == Some(100)).then_some(())
+        })
+        .await?;
+        let changed = writes(world).0 - created;
+        ensure!(changed == 100, "{changed} writes for 100 changes");
+        node(world, &named(world, 100), &["10.0.0.100"]).await?;
+        until::<NodeConfigTemplate, _>(world, "all", "one more", |one| {
+            (one.status?.current == Some(101)).then_some(())
+        })
+        .await?;
+        ensure!(writes(world).0 - created - changed == 1, "{:?}", writes(world));
+        Ok(())
+    });
+}
+
+#[test]
+fn an_operator_that_is_killed_in_the_middle_goes_on() {
+    let cases = [When::Before, When::After].map(|when| (format!("template-kill-{when:?}").to_lowercase(), when));
+    stories(cases.into(), async |world, when| {
+        nodes(world, 40).await?;
+        let mut held = world.proxy.hold(20, *when, |write| write.is_on("nodeconfigs"));
+        make(world, "all", spec(world, ENDPOINT)).await?;
+        held.reached().await.context("the proxy went away")?;
+        world.operator.lock().await.kill();
+        held.lose();
+        world.operator.lock().await.start()?;
+        let status = ready(world, "all", "Unknown", "Waiting").await?;
+        ensure!((status.nodes, status.current) == (Some(40), Some(40)), "{status:?}");
+        let all = endpoints(world).await?;
+        ensure!(all.len() == 40, "{all:?}");
+        // Those under way when it was killed were sent again or found.
+        ensure!(writes(world).0 <= 40 + 33, "{:?}", writes(world));
+        Ok(())
+    });
+}
+
+/// config/samples of waok8s/wao-core at v1.30, with another apiVersion and without its namespace.
+const WAO: [&str; 2] = [
+    r#"
+apiVersion: ganglion.dev/v1alpha1
+kind: NodeConfig
+metadata:
+  name: nodeconfig-sample
+spec:
+  nodeName: worker-0
+  metricsCollector:
+    inletTemp:
+      type: Redfish
+      endpoint: "https://10.0.0.1"
+      basicAuthSecret:
+        name: "worker-0-redfish-basicauth"
+      fetchInterval: 10s
+    deltaP:
+      type: DifferentialPressureAPI
+      endpoint: "http://10.0.0.1:5000"
+      fetchInterval: 10s
+  predictor:
+    powerConsumption:
+      type: V2InferenceProtocol
+      endpoint: "http://10.0.0.1:8080/v2/models/myModel/versions/v0.1.0/infer"
+    # powerConsumptionEndpointProvider:
+    #   type: Redfish
+    #   endpoint: "https://10.0.0.1"
+    #   basicAuthSecret:
+    #     name: "worker-0-redfish-basicauth"
+"#,
+    r#"
+apiVersion: ganglion.dev/v1alpha1
+kind: NodeConfigTemplate
+metadata:
+  name: nodeconfigtemplate-sample
+spec:
+  nodeSelector:
+    matchLabels:
+      node.kubernetes.io/instance-type: "hoge"
+  template:
+    metricsCollector:
+      inletTemp:
+        type: Redfish
+        endpoint: "https://10.0.0.1"
+        basicAuthSecret:
+          name: "worker-0-redfish-basicauth"
+        fetchInterval: 10s
+      deltaP:
+        type: DifferentialPressureAPI
+        endpoint: "http://10.0.0.1:5000"
+        fetchInterval: 10s
+    predictor:
+      powerConsumption:
+        type: V2InferenceProtocol
+        endpoint: "http://10.0.0.1:8080/v2/models/myModel/versions/v0.1.0/infer"
+      # powerConsumptionEndpointProvider:
+      #   type: Redfish
+      #   endpoint: "https://10.0.0.1"
+      #   basicAuthSecret:
+      #     name: "worker-0-redfish-basicauth"
+"#,
+];
+
+#[test]
+fn the_manifests_of_wao_are_accepted() {
+    story("template-wao", async |world| {
+        for manifest in WAO {
+            let args = ["apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-"];
+            world.kubectl(&args, Some(manifest)).await?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_namespace_of_kubernetes_is_refused() {
+    // Named like the namespaces that Kubernetes reserves; the world's operator watches no other.
+    story("kube-templates", async |world| {
+        make(world, "all", spec(world, ENDPOINT)).await?;
+        let status = ready(world, "all", "False", "NamespaceRefused").await?;
+        ensure!(message(&status).contains("allowKube"), "{status:?}");
+        nodes(world, 1).await?;
+        tokio::time::sleep(MOMENT).await;
+        ensure!(endpoints(world).await?.is_empty() && writes(world).0 == 0, "{:?}", world.proxy.writes());
+        Ok(())
+    });
+}
