@@ -1,0 +1,20 @@
+//! Requests as the operator sends them.
+
+use std::time::Duration;
+
+use ganglion::clients::address::{Names, Rules, system};
+use ganglion::clients::fair_limit::FairLimit;
+use ganglion::clients::web::{Call, Web};
+use prometheus_client::metrics::counter::Counter;
+
+/// Sends requests to this host.
+pub fn web() -> Web {
+    let rules = Rules { allowed_networks: vec!["127.0.0.0/8".parse().unwrap()], ..Rules::default() };
+    Web::new(Names::new(rules, system), FairLimit::new(64 << 20, Counter::default()))
+}
+
+/// A request to this URL.
+pub fn call(url: impl Into<String>) -> Call {
+    let within = Duration::from_secs(30);
+    Call { url: url.into(), auth: None, ca: None, within, limit: 8 << 20, tenant: "a".into() }
+}
