@@ -8,9 +8,11 @@
 //! | `address`, `network` | allowed addresses, checked when a name is resolved |
 //! | `fair_limit`, `body` | what all share: requests and bytes in flight |
 //! | `web` | one request, over kept connections |
+//! | `trust` | certificates of servers |
 //! | `prometheus`, `json` | one number from an answer |
 //! | `pressure`, `node_usage`, `inference` | values of nodes: what is asked, and what the answer says |
 //! | `value`, `items` | what these share: why there is no value; lists of which only the first items are kept |
+//! | `redfish` | temperature at the intake and power model, from a BMC |
 
 pub mod address;
 pub mod body;
@@ -22,6 +24,8 @@ pub mod network;
 pub mod node_usage;
 pub mod pressure;
 pub mod prometheus;
+pub mod redfish;
+pub mod trust;
 pub mod value;
 pub mod web;
 
@@ -32,6 +36,8 @@ use std::time::Duration;
 
 use reqwest::StatusCode;
 use thiserror::Error;
+
+use trust::Distrust;
 
 /// Why there is no usable answer. The texts are shown in the status of an object: they contain no secret and nothing that the
 /// server answered, except its HTTP status.
@@ -49,6 +55,10 @@ pub enum Error {
     /// The request was not sent: there is no connection. Only for hosts that the settings allow.
     #[error("cannot connect: {0}")]
     Unreachable(String),
+    /// The request was not sent: the certificate of the server is not trusted. Told for every host, since a server that shows a
+    /// certificate answers.
+    #[error("the certificate of the server is not trusted: {0}")]
+    Certificate(Distrust),
     /// No answer arrived in time; the request may have been carried out.
     #[error("no answer within {}", seconds(.0))]
     Timeout(Duration),
@@ -91,6 +101,7 @@ impl Error {
         match self {
             Self::Unresolved(_)
             | Self::Unreachable(_)
+            | Self::Certificate(_)
             | Self::Timeout(_)
             | Self::Broken(_)
             | Self::NoAnswer(_)
@@ -113,6 +124,7 @@ impl Error {
             Self::Unfit(_) => "Unfit",
             Self::Unresolved(_) => "Unresolved",
             Self::Unreachable(_) => "Unreachable",
+            Self::Certificate(_) => "Certificate",
             Self::Timeout(_) => "Timeout",
             Self::Broken(_) => "Broken",
             Self::NoAnswer(_) => "NoAnswer",

@@ -12,6 +12,7 @@ use testkit::servers::http::{Authority, Manner, Server};
 use super::address::{Names, Rules, System, system};
 use super::fair_limit::FairLimit;
 use super::prometheus::Point;
+use super::trust::Distrust;
 use super::web::{Call, Credentials, Web};
 use super::{Error, json, prometheus};
 
@@ -34,7 +35,8 @@ fn web() -> Web {
 
 fn call(url: impl Into<String>) -> Call {
     let within = Duration::from_secs(5);
-    Call { url: url.into(), auth: None, ca: None, within, limit: LIMIT, tenant: "a".into() }
+    let (auth, ca, insecure, redirects) = (None, None, false, false);
+    Call { url: url.into(), auth, ca, insecure, redirects, within, limit: LIMIT, tenant: "a".into() }
 }
 
 async fn number(web: &Web, call: &Call, path: &str) -> Result<String, Error> {
@@ -153,29 +155,136 @@ async fn only_the_named_authority_is_believed() {
     let server = Server::secure(Manner::Says("200 OK", r#"{"a": 1}"#.into()), &ours).await;
     let url = format!("https://localhost:{}/", server.address.port());
     let web = web();
-    let with = |ca: Option<Vec<u8>>| Call { ca, ..call(url.clone()) };
-    assert_eq!(number(&web, &with(Some(ours.pem())), "a").await.as_deref(), Ok("1"));
+    let with = |ca: Option<Vec<u8>>| Call { ca: ca.map(Into::into), ..call(url.clone()) };
+    let both = [other.pem(), ours.pem()].concat();
+    for ca in [ours.pem(), both] {
+        assert_eq!(number(&web, &with(Some(ca)), "a").await.as_deref(), Ok("1"));
+    }
     for ca in [Some(other.pem()), None] {
         let error = number(&web, &with(ca), "a").await.unwrap_err();
-        assert!(matches!(&error, Error::Unreachable(words) if words.contains("certificate")), "{error:?}");
+        assert_eq!(error, Error::Certificate(Distrust::Issuer));
     }
     for pem in [b"nothing".as_slice(), b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
         let error = number(&web, &with(Some(pem.to_vec())), "a").await.unwrap_err();
         assert!(matches!(error, Error::Unfit(_)), "{error:?}");
     }
+    let insecure = Call { insecure: true, ..with(Some(other.pem())) };
+    assert_eq!(number(&web, &insecure, "a").await.as_deref(), Ok("1"));
+}
+
+#[rstest]
+#[case::name("DNS:other.example", 2, Distrust::Name, "it is for another name")]
+#[case::expired("DNS:localhost", -1, Distrust::Expired, "it has expired")]
+#[tokio::test]
+async fn what_is_wrong_with_a_certificate_is_told(
+    #[case] names: &str,
+    #[case] days: i32,
+    #[case] expected: Distrust,
+    #[case] words: &str,
+) {
+    let authority = Authority::create();
+    authority.issue(names, days);
+    let server = Server::secure(Manner::Says("200 OK", r#"{"a": 1}"#.into()), &authority).await;
+    let ca = Some(authority.pem().into());
+    let call = Call { ca, ..call(format!("https://localhost:{}/", server.address.port())) };
+    let error = number(&web(), &call, "a").await.unwrap_err();
+    assert_eq!(error, Error::Certificate(expected));
+    assert_eq!(error.to_string(), format!("the certificate of the server is not trusted: {words}"));
+    // The certificate itself may be named: then it is that one and no other.
+    let cert = std::fs::read(authority.files().0).unwrap();
+    let call = Call { ca: Some(cert.into()), ..call };
+    assert_eq!(number(&web(), &call, "a").await.as_deref(), Ok("1"));
+}
+
+#[rstest]
+#[case(2, Distrust::OwnMaking)]
+#[case(-1, Distrust::Expired)]
+#[tokio::test]
+async fn a_certificate_of_own_making_is_believed_where_it_is_named(#[case] days: i32, #[case] expected: Distrust) {
+    let (bmc, other) = (Authority::of_own_making(days), Authority::of_own_making(days));
+    let manner = Manner::Says("200 OK", r#"{"a": 1}"#.into());
+    let server = Server::secure(manner.clone(), &bmc).await;
+    let web = web();
+    let with =
+        |ca: Option<Vec<u8>>, port| Call { ca: ca.map(Into::into), ..call(format!("https://127.0.0.1:{port}/")) };
+    let port = server.address.port();
+    assert_eq!(number(&web, &with(Some(bmc.pem()), port), "a").await.as_deref(), Ok("1"));
+    for ca in [None, Some(other.pem())] {
+        let error = number(&web, &with(ca, port), "a").await.unwrap_err();
+        assert_eq!(error, Error::Certificate(expected));
+    }
+    let insecure = Call { insecure: true, ..with(None, port) };
+    assert_eq!(number(&web, &insecure, "a").await.as_deref(), Ok("1"));
+    // Who has seen the certificate can show it; only the machine has its key.
+    let impostor = Server::impostor(manner, &bmc).await;
+    let error = number(&web, &with(Some(bmc.pem()), impostor.address.port()), "a").await.unwrap_err();
+    assert_eq!(error, Error::Certificate(Distrust::Unusable));
+    assert_eq!(impostor.heard(), "");
+}
+
+#[tokio::test]
+async fn a_certificate_is_told_of_hosts_that_are_not_listed() {
+    let server = Server::secure(Manner::Hangs, &Authority::create()).await;
+    let hidden = web_with(Rules { allowed_hosts: Vec::new(), ..loopback() }, by_name);
+    let call = call(format!("https://api.example:{}/", server.address.port()));
+    let begun = Instant::now();
+    assert_eq!(number(&hidden, &call, "a").await, Err(Error::Certificate(Distrust::Issuer)));
+    assert!(begun.elapsed() < call.within, "{:?}", begun.elapsed());
+}
+
+/// A server that answers `/` with this status and head, where PORT is its port, and has a number for us at `/found`.
+async fn moved(status: &str) -> Server {
+    let server = says("204 No Content", "").await;
+    let status = status.replace("PORT", &server.address.port().to_string()).leak();
+    let found = Manner::Guarded("authorization: Basic bWU6d29yZA==\r\n", r#"{"a": 1}"#.to_owned());
+    server.turn(Manner::Paths(vec![("/", Manner::Says(status, String::new())), ("/found", found)]));
+    server
+}
+
+#[rstest]
+#[case::path("301 Moved Permanently\nLocation: /found\r\n")]
+#[case::relative("308 Permanent Redirect\nLocation: found#part\r\n")]
+#[case::host("307 Temporary Redirect\nLocation: //127.0.0.1:PORT/found\r\n")]
+#[case::whole("302 Found\nLocation: http://127.0.0.1:PORT/found\r\n")]
+#[tokio::test]
+async fn redirects_on_the_same_server_are_followed_where_asked(#[case] status: &str) {
+    let server = moved(status).await;
+    let auth = Some(Credentials::Basic { username: "me".into(), password: "word".into() });
+    let follow = Call { auth, redirects: true, ..call(server.url("/")) };
+    assert_eq!(number(&web(), &follow, "a").await.as_deref(), Ok("1"));
+    let error = number(&web(), &Call { redirects: false, ..follow }, "a").await.unwrap_err();
+    assert!(matches!(error, Error::Redirect(301..=308)), "{error:?}");
+}
+
+#[rstest]
+#[case::round("302 Found\nLocation: /\r\n")]
+#[case::host("302 Found\nLocation: http://127.0.0.2:PORT/found\r\n")]
+#[case::name("302 Found\nLocation: http://localhost:PORT/found\r\n")]
+#[case::port("302 Found\nLocation: http://127.0.0.1/found\r\n")]
+#[case::scheme("302 Found\nLocation: https://127.0.0.1:PORT/found\r\n")]
+#[case::user("302 Found\nLocation: http://you:there@127.0.0.1:PORT/found\r\n")]
+#[case::nowhere("302 Found\n")]
+#[case::file("302 Found\nLocation: file:///etc/passwd\r\n")]
+#[tokio::test]
+async fn no_redirect_leaves_the_server(#[case] status: &str) {
+    let server = moved(status).await;
+    let call = Call { redirects: true, ..call(server.url("/")) };
+    assert_eq!(number(&web(), &call, "a").await, Err(Error::Redirect(302)));
+    assert!(server.asked.lock().unwrap().len() <= 4, "{}", server.heard());
+    assert!(!server.heard().contains("/found"), "{}", server.heard());
 }
 
 #[tokio::test]
 async fn many_authorities_do_not_pile_up() {
     let server = says("200 OK", r#"{"a": 1}"#).await;
-    let web = web();
+    let web = web().with_clients(16);
     let pem = Authority::create().pem();
     let url = format!("https://{}/", server.address);
-    for nth in 0..80_u8 {
-        let ca = Some([pem.as_slice(), &vec![b'\n'; usize::from(nth)]].concat());
+    for nth in 0..20_u8 {
+        let ca = Some([pem.as_slice(), &vec![b'\n'; usize::from(nth)]].concat().into());
         let _ = web.get(&Call { ca, within: Duration::from_millis(50), ..call(url.clone()) }).await;
     }
-    assert_eq!(web.kept(), 64);
+    assert_eq!(web.kept(), 16);
 }
 
 /// A resolver of this one's own: the name says what it gives.

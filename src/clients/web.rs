@@ -1,19 +1,20 @@
-//! One request to a server: https or http, no redirects, limits on time and size, over pooled connections.
+//! One request to a server: https or http, limits on time and size, over pooled connections. Redirects are followed only where
+//! a request asks for it, and never to another scheme, host or port.
 //!
 //! Where the settings do not list a host, the author of an object does not learn from an error whether one of its ports is
 //! open: he could otherwise search networks that only the operator reaches. A refused connection, a timeout, a TLS failure and
 //! a reset are one error, which comes at the end of the time; the cause is in the operator's log. He does learn whether a
-//! server answers HTTP, and with which status, since that is what the request is for, and whether a name has an address, which
+//! server answers, since that is what the request is for: the HTTP status of one that answers HTTP, and what is wrong with the
+//! certificate of one that shows a certificate, which he needs to trust it. And he learns whether a name has an address, which
 //! the cluster's DNS tells any pod.
 
 use std::collections::HashMap;
-use std::error::Error as _;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use reqwest::header::CONTENT_TYPE;
-use reqwest::{Body, Certificate, Client, Method, RequestBuilder, StatusCode, Url, redirect};
+use reqwest::header::{CONTENT_TYPE, HeaderValue, LOCATION};
+use reqwest::{Body, Client, Method, RequestBuilder, Response, StatusCode, Url, redirect};
 use tokio::time::sleep_until;
 use tracing::warn;
 
@@ -21,12 +22,20 @@ use super::Error;
 use super::address::{Names, RefusedAddress, Resolver, Unresolved};
 use super::body::{self, Bounded, Unread};
 use super::fair_limit::FairLimit;
+use super::trust::{self, Distrust};
 
-/// Maximum number of HTTP clients, one for each set of certificate authorities; the least recently used is dropped.
-const CLIENTS: usize = 64;
+/// Maximum number of HTTP clients, one for each set of certificate authorities; the least recently used is dropped. Each takes
+/// about 9 kB beside its connections; thousands of BMCs may each have a certificate of their own.
+const CLIENTS: usize = 8192;
+
+/// Time after which an HTTP client that was not used is dropped: longer than the pause between two polls.
+const UNUSED: Duration = Duration::from_secs(2 * 3600);
 
 /// Maximum number of idle connections per host.
 const IDLE: usize = 32;
+
+/// Maximum number of redirects that one request follows.
+const REDIRECTS: usize = 3;
 
 /// HTTP/2: bytes that a server may send before they are read, for one answer and for a connection; bytes of a head.
 const STREAM_WINDOW: u32 = 64 << 10;
@@ -55,8 +64,12 @@ pub struct Call {
     /// http or https.
     pub url: String,
     pub auth: Option<Credentials>,
-    /// Certificate authorities for the server's certificate, PEM. None: the public ones.
-    pub ca: Option<Vec<u8>>,
+    /// Certificate authorities for the server's certificate, or that certificate itself, PEM. None: the public ones.
+    pub ca: Option<Arc<[u8]>>,
+    /// Any certificate is taken, and `ca` has no effect.
+    pub insecure: bool,
+    /// A GET request follows redirects that lead to the same scheme, host and port.
+    pub redirects: bool,
     /// Timeout, up to the end of the answer.
     pub within: Duration,
     /// Maximum size of the answer in bytes, which depends on what it is read for.
@@ -68,6 +81,8 @@ pub struct Call {
 /// An answer of a server, with any status.
 pub struct Answer {
     pub status: StatusCode,
+    /// Where a redirect leads.
+    location: Option<HeaderValue>,
     /// None if it was not read.
     body: Option<Bounded>,
 }
@@ -125,7 +140,8 @@ enum TrustedAuthorities {
     /// http needs no authorities.
     None,
     Public,
-    Only(Vec<u8>),
+    Only(Arc<[u8]>),
+    Any,
 }
 
 /// Sends requests. One for the process.
@@ -134,6 +150,7 @@ pub struct Web {
     /// Bytes of answers that are in memory at the same time.
     bytes: FairLimit,
     clients: Mutex<HashMap<Trust, (Instant, Client)>>,
+    max_clients: usize,
     log: Sparse,
 }
 
@@ -143,7 +160,7 @@ impl Web {
     pub fn new(names: Names, bytes: FairLimit) -> Self {
         // An error means that another part of the process has installed one.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        Self { names, bytes, clients: Mutex::default(), log: Sparse::default() }
+        Self { names, bytes, clients: Mutex::default(), max_clients: CLIENTS, log: Sparse::default() }
     }
 
     /// The limit on bytes of answers, for those that come over another connection.
@@ -157,7 +174,17 @@ impl Web {
     /// # Errors
     /// There is no answer.
     pub async fn get(&self, call: &Call) -> Result<Answer, Error> {
-        self.send(call, Method::GET, Wanted::Body, |request| request).await
+        let end = tokio::time::Instant::now() + call.within;
+        let mut url = parse(&call.url)?;
+        let mut left = if call.redirects { REDIRECTS } else { 0 };
+        loop {
+            let answer = self.send(call, &url, end, Method::GET, Wanted::Body, |request| request).await?;
+            match next(&url, &answer).filter(|_| left > 0) {
+                Some(next) => url = next,
+                None => return Ok(answer),
+            }
+            left -= 1;
+        }
     }
 
     /// Sends a POST request with this body, at most once. Only the status of the answer is read.
@@ -178,20 +205,21 @@ impl Web {
 
     async fn send_body(&self, call: &Call, content_type: &str, body: Vec<u8>, wanted: Wanted) -> Result<Answer, Error> {
         let with = |request: RequestBuilder| request.header(CONTENT_TYPE, content_type).body(body);
-        self.send(call, Method::POST, wanted, with).await
+        let end = tokio::time::Instant::now() + call.within;
+        self.send(call, &parse(&call.url)?, end, Method::POST, wanted, with).await
     }
 
     async fn send(
         &self,
         call: &Call,
+        url: &Url,
+        end: tokio::time::Instant,
         method: Method,
         wanted: Wanted,
         with: impl FnOnce(RequestBuilder) -> RequestBuilder,
     ) -> Result<Answer, Error> {
-        let end = tokio::time::Instant::now() + call.within;
-        let url = parse(&call.url)?;
         let work = async {
-            let client = self.client(&url, call.ca.as_deref()).await?;
+            let client = self.client(url, call).await?;
             let request = client.request(method, url.clone());
             let request = match &call.auth {
                 None => request,
@@ -199,28 +227,32 @@ impl Web {
                 Some(Credentials::Basic { username, password }) => request.basic_auth(username, Some(password)),
             };
             let response = with(request).send().await.map_err(|error| failure(&error))?;
-            let status = response.status();
-            let body = match wanted {
-                Wanted::Status => None,
-                Wanted::Body => {
-                    let body = body::read(Body::from(response), call.limit, &self.bytes, &call.tenant).await;
-                    Some(body.map_err(|unread| match unread {
-                        Unread::TooLong => Error::TooLong(call.limit),
-                        Unread::Full => Error::Full,
-                        Unread::Broken(error) => failure(&error),
-                    })?)
-                }
-            };
-            Ok(Answer { status, body })
+            self.read(call, response, wanted).await
         };
         // The pool retries only requests that were never written.
         let done = tokio::time::timeout_at(end, work).await.unwrap_or(Err(Error::Timeout(call.within)));
         match done {
             Err(error @ (Error::Unreachable(_) | Error::Broken(_) | Error::Timeout(_))) => {
-                Err(self.hidden(&url, error, end).await)
+                Err(self.hidden(url, error, end).await)
             }
             done => done,
         }
+    }
+
+    async fn read(&self, call: &Call, response: Response, wanted: Wanted) -> Result<Answer, Error> {
+        let (status, location) = (response.status(), response.headers().get(LOCATION).cloned());
+        let body = match wanted {
+            Wanted::Status => None,
+            Wanted::Body => {
+                let body = body::read(Body::from(response), call.limit, &self.bytes, &call.tenant).await;
+                Some(body.map_err(|unread| match unread {
+                    Unread::TooLong => Error::TooLong(call.limit),
+                    Unread::Full => Error::Full,
+                    Unread::Broken(error) => failure(&error),
+                })?)
+            }
+        };
+        Ok(Answer { status, location, body })
     }
 
     /// See the head of this file.
@@ -241,14 +273,20 @@ impl Web {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Keeps at most this many HTTP clients.
+    #[cfg(test)]
+    pub(super) fn with_clients(self, max_clients: usize) -> Self {
+        Self { max_clients, ..self }
+    }
+
     /// Number of HTTP clients.
     #[cfg(test)]
     pub(super) fn kept(&self) -> usize {
         self.clients().len()
     }
 
-    /// The HTTP client for this URL and these authorities.
-    async fn client(&self, url: &Url, ca: Option<&[u8]>) -> Result<Client, Error> {
+    /// The HTTP client for this URL and the authorities of the request.
+    async fn client(&self, url: &Url, call: &Call) -> Result<Client, Error> {
         let guarded = url.port_or_known_default().and_then(|port| self.names.guarded(port));
         if let Some(host) = url.host_str().filter(|host| self.names.rules().denies(host)) {
             return Err(Error::Refused(format!("{host} is denied (setting outbound.deniedHosts)")));
@@ -257,9 +295,10 @@ impl Web {
         if let Some(address) = url.host_str().filter(|_| url.domain().is_none()) {
             self.names.allowed(address, guarded).await.map_err(|why| Error::Refused(why.to_string()))?;
         }
-        let authorities = match (url.scheme(), ca) {
+        let authorities = match (url.scheme(), &call.ca) {
             ("http", _) => TrustedAuthorities::None,
-            (_, Some(pem)) => TrustedAuthorities::Only(pem.to_vec()),
+            _ if call.insecure => TrustedAuthorities::Any,
+            (_, Some(pem)) => TrustedAuthorities::Only(pem.clone()),
             (_, None) => TrustedAuthorities::Public,
         };
         let trust = Trust { guarded, authorities };
@@ -270,7 +309,8 @@ impl Web {
         }
         let client = self.build(&trust)?;
         let mut clients = self.clients();
-        if clients.len() >= CLIENTS {
+        clients.retain(|_, (used, _)| now.duration_since(*used) < UNUSED);
+        if clients.len() >= self.max_clients {
             let oldest = clients.iter().min_by_key(|(_, (used, _))| *used).map(|(trust, _)| trust.clone());
             oldest.and_then(|oldest| clients.remove(&oldest));
         }
@@ -292,7 +332,11 @@ impl Web {
         let builder = match &trust.authorities {
             TrustedAuthorities::None => builder.tls_certs_only([]),
             TrustedAuthorities::Public => builder,
-            TrustedAuthorities::Only(pem) => builder.tls_certs_only(authorities(pem)?),
+            TrustedAuthorities::Only(pem) => {
+                let config = trust::only(pem).ok_or_else(|| Error::Unfit(NO_AUTHORITY.to_owned()))?;
+                builder.tls_backend_preconfigured(config)
+            }
+            TrustedAuthorities::Any => builder.tls_danger_accept_invalid_certs(true),
         };
         builder.build().map_err(|_| Error::Unfit(NO_AUTHORITY.to_owned()))
     }
@@ -301,9 +345,14 @@ impl Web {
 /// The parser's own words may quote the Secret or ConfigMap.
 const NO_AUTHORITY: &str = "ca: there is no certificate in PEM that can be used";
 
-fn authorities(pem: &[u8]) -> Result<Vec<Certificate>, Error> {
-    let found = Certificate::from_pem_bundle(pem).ok().filter(|found| !found.is_empty());
-    found.ok_or_else(|| Error::Unfit(NO_AUTHORITY.to_owned()))
+/// Where an answer redirects to, if that is on the same server.
+fn next(url: &Url, answer: &Answer) -> Option<Url> {
+    if !matches!(answer.status.as_u16(), 301 | 302 | 303 | 307 | 308) {
+        return None;
+    }
+    let next = url.join(answer.location.as_ref()?.to_str().ok()?).ok()?;
+    // A user and password in it would be sent in place of ours.
+    parse(next.as_str()).ok().filter(|next| next.origin() == url.origin())
 }
 
 /// Parses a URL that a user wrote.
@@ -322,15 +371,16 @@ pub fn parse(text: &str) -> Result<Url, Error> {
 }
 
 fn failure(error: &reqwest::Error) -> Error {
-    let mut cause = error.source();
-    while let Some(one) = cause {
-        if let Some(refused) = one.downcast_ref::<RefusedAddress>() {
+    for cause in trust::causes(error) {
+        if let Some(refused) = cause.downcast_ref::<RefusedAddress>() {
             return Error::Refused(refused.to_string());
         }
-        if let Some(Unresolved(words)) = one.downcast_ref() {
+        if let Some(Unresolved(words)) = cause.downcast_ref() {
             return Error::Unresolved(words.clone());
         }
-        cause = one.source();
+    }
+    if let Some(why) = Distrust::of(error) {
+        return Error::Certificate(why);
     }
     match error {
         // Such as a line end in a token.
@@ -344,12 +394,7 @@ fn failure(error: &reqwest::Error) -> Error {
 
 /// The innermost cause: the outer ones repeat the address.
 fn root(error: &reqwest::Error) -> String {
-    let mut words = None;
-    let mut cause = error.source();
-    while let Some(one) = cause {
-        words = Some(one.to_string());
-        cause = one.source();
-    }
+    let words = trust::causes(error).skip(1).last().map(ToString::to_string);
     words.unwrap_or_else(|| "no cause is known".to_owned())
 }
 

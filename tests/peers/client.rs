@@ -16,5 +16,6 @@ pub fn web() -> Web {
 /// A request to this URL.
 pub fn call(url: impl Into<String>) -> Call {
     let within = Duration::from_secs(30);
-    Call { url: url.into(), auth: None, ca: None, within, limit: 8 << 20, tenant: "a".into() }
+    let (auth, ca, insecure, redirects) = (None, None, false, false);
+    Call { url: url.into(), auth, ca, insecure, redirects, within, limit: 8 << 20, tenant: "a".into() }
 }

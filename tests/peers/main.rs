@@ -2,4 +2,5 @@
 
 mod client;
 mod inference;
+mod redfish;
 mod usage;

@@ -47,6 +47,7 @@ pub async fn act(
             | clients::Error::Unfit(_)
             | clients::Error::Unresolved(_)
             | clients::Error::Unreachable(_)
+            | clients::Error::Certificate(_)
             | clients::Error::Redirect(_)
             | clients::Error::Status(_)
             | clients::Error::Query(..)

@@ -165,15 +165,16 @@ impl OutboundClient {
             None => None,
             Some(CaRef { secret: Some(key), .. }) => {
                 let [ca] = self.secret(account, &key.name, [&key.key], age).await?;
-                Some(ca)
+                Some(ca.into())
             }
-            Some(CaRef { config_map: Some(key), .. }) => Some(self.config(account, key).await?),
+            Some(CaRef { config_map: Some(key), .. }) => Some(self.config(account, key).await?.into()),
             Some(CaRef { secret: None, config_map: None }) => {
                 return Err("ca names neither secret nor configMap".to_owned().into());
             }
         };
         let (url, tenant) = (request.url.to_owned(), account.namespace.clone());
-        Ok(Call { url, auth, ca, within: request.within, limit: self.limits.sample, tenant })
+        let (within, limit) = (request.within, self.limits.sample);
+        Ok(Call { url, auth, ca, insecure: false, redirects: false, within, limit, tenant })
     }
 
     /// Drops the Secrets that no request has named for as long as one is used.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -26,6 +27,24 @@ pub enum Manner {
     Floods,
     /// This body, to who sends this line in the head; 401 to others.
     Guarded(&'static str, String),
+    /// What stands at the path that is asked for; 404 for others.
+    Paths(Vec<(&'static str, Manner)>),
+}
+
+impl Manner {
+    /// What it does with a request of this head.
+    fn of(self, head: &str) -> Self {
+        match self {
+            Self::Guarded(line, body) if head.contains(line) => Self::Says("200 OK", body),
+            Self::Guarded(..) => Self::Says("401 Unauthorized", String::new()),
+            Self::Paths(paths) => {
+                let path = head.split(' ').nth(1).unwrap_or_default();
+                let found = paths.into_iter().find(|(known, _)| *known == path);
+                found.map_or(Self::Says("404 Not Found", String::new()), |(_, manner)| manner.of(head))
+            }
+            other => other,
+        }
+    }
 }
 
 /// The server, which ends with the runtime.
@@ -47,6 +66,11 @@ impl Server {
     /// With a certificate for `localhost` and `127.0.0.1`.
     pub async fn secure(manner: Manner, authority: &Authority) -> Self {
         Self::listen(manner, Some(authority.acceptor())).await
+    }
+
+    /// With the certificate of this authority's server, but without its key.
+    pub async fn impostor(manner: Manner, authority: &Authority) -> Self {
+        Self::listen(manner, Some(authority.impostor())).await
     }
 
     async fn listen(manner: Manner, tls: Option<TlsAcceptor>) -> Self {
@@ -99,16 +123,10 @@ async fn serve(
         while !head.ends_with(b"\r\n\r\n") {
             head.push(stream.read_u8().await.ok()?);
         }
-        notes.lock().unwrap().push(String::from_utf8_lossy(&head).into_owned());
+        let head = String::from_utf8_lossy(&head).into_owned();
+        notes.lock().unwrap().push(head.clone());
         let manner = manner.lock().unwrap().clone();
-        let manner = match manner {
-            Manner::Guarded(line, body) if String::from_utf8_lossy(&head).contains(line) => {
-                Manner::Says("200 OK", body)
-            }
-            Manner::Guarded(..) => Manner::Says("401 Unauthorized", String::new()),
-            other => other,
-        };
-        match manner {
+        match manner.of(&head) {
             Manner::Says(status, body) => {
                 let (status, more) = status.split_once('\n').unwrap_or((status, ""));
                 let length = body.len();
@@ -116,7 +134,7 @@ async fn serve(
                 stream.write_all(head.as_bytes()).await.ok()?;
                 stream.write_all(body.as_bytes()).await.ok()?;
             }
-            Manner::Guarded(..) => return None,
+            Manner::Guarded(..) | Manner::Paths(_) => return None,
             Manner::Hangs => std::future::pending().await,
             Manner::Stops => {
                 stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n{\"a\"").await.ok()?;
@@ -133,6 +151,9 @@ async fn serve(
     }
 }
 
+/// Makes a new key beside a certificate or a request for one.
+const KEY: [&str; 5] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
+
 /// An authority of its own, with a certificate for this host.
 pub struct Authority(TempDir);
 
@@ -140,17 +161,40 @@ impl Authority {
     /// Makes its keys and certificates with openssl.
     pub fn create() -> Self {
         let home = Self(TempDir::new().unwrap());
-        let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"];
-        let ssl = |arguments: &[&str]| {
-            let done =
-                Command::new("openssl").args(arguments).current_dir(home.0.path()).stderr(Stdio::null()).status();
-            assert!(done.is_ok_and(|status| status.success()), "openssl {arguments:?}");
-        };
-        let (name, host) = ("/CN=authority", "subjectAltName=DNS:localhost,IP:127.0.0.1");
-        ssl(&[&["req", "-x509", "-subj", name, "-keyout", "ca.key", "-out", "ca.pem"], key.as_slice()].concat());
-        let leaf = ["-CA", "ca.pem", "-CAkey", "ca.key", "-addext", host, "-addext", "basicConstraints=CA:FALSE"];
-        ssl(&[&["req", "-x509", "-subj", "/CN=localhost", "-keyout", "key", "-out", "cert"], &key[..], &leaf].concat());
+        home.openssl("req -x509 -subj /CN=authority -days 2 -keyout ca.key -out ca.pem", &KEY);
+        home.issue("DNS:localhost,IP:127.0.0.1", 2);
         home
+    }
+
+    /// A certificate as BMCs make it for themselves: that of an authority, for another name and this many days.
+    pub fn of_own_making(days: i32) -> Self {
+        let home = Self(TempDir::new().unwrap());
+        home.request("/CN=bmc");
+        home.sign("-signkey key", "basicConstraints=critical,CA:TRUE", days);
+        std::fs::copy(home.0.path().join("cert"), home.0.path().join("ca.pem")).unwrap();
+        home
+    }
+
+    /// From now on the server's certificate is for these names and this many days.
+    pub fn issue(&self, names: &str, days: i32) {
+        self.request("/CN=localhost");
+        let extensions = format!("subjectAltName={names}\nbasicConstraints=CA:FALSE");
+        self.sign("-CA ca.pem -CAkey ca.key -CAcreateserial", &extensions, days);
+    }
+
+    fn request(&self, subject: &str) {
+        self.openssl(&format!("req -new -subj {subject} -keyout key -out request"), &KEY);
+    }
+
+    fn sign(&self, by: &str, extensions: &str, days: i32) {
+        std::fs::write(self.0.path().join("extensions"), extensions).unwrap();
+        self.openssl(&format!("x509 -req -in request -out cert -extfile extensions -days {days} {by}"), &[]);
+    }
+
+    fn openssl(&self, words: &str, more: &[&str]) {
+        let mut command = Command::new("openssl");
+        command.args(words.split(' ')).args(more).current_dir(self.0.path()).stderr(Stdio::null());
+        assert!(command.status().is_ok_and(|status| status.success()), "openssl {words}");
     }
 
     /// Its own certificate, for those who are to trust it.
@@ -164,12 +208,23 @@ impl Authority {
     }
 
     fn acceptor(&self) -> TlsAcceptor {
-        let (cert, key) = self.files();
-        let chain = vec![CertificateDer::from_pem_file(cert).unwrap()];
-        let key = PrivateKeyDer::from_pem_file(key).unwrap();
+        let (_, key) = self.files();
+        self.with_key(PrivateKeyDer::from_pem_file(key).unwrap())
+    }
+
+    fn impostor(&self) -> TlsAcceptor {
+        let other = Self::create();
+        self.with_key(PrivateKeyDer::from_pem_file(other.files().1).unwrap())
+    }
+
+    /// The server's certificate with this key, whether it is the certificate's or not.
+    fn with_key(&self, key: PrivateKeyDer<'static>) -> TlsAcceptor {
+        let chain = vec![CertificateDer::from_pem_file(self.files().0).unwrap()];
         let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let key = provider.key_provider.load_private_key(key).unwrap();
+        let certified = Arc::new(SingleCertAndKey::from(CertifiedKey::new(chain, key)));
         let config =
             rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-        TlsAcceptor::from(Arc::new(config.with_no_client_auth().with_single_cert(chain, key).unwrap()))
+        TlsAcceptor::from(Arc::new(config.with_no_client_auth().with_cert_resolver(certified)))
     }
 }

@@ -1,6 +1,7 @@
 //! Servers that the operator asks and tells beside the API server: one of a few lines that misbehaves as a test wants it, a
-//! real Prometheus, a real metrics-server, a real MLServer.
+//! real Prometheus, a real metrics-server, a real MLServer, a real Redfish service.
 
+pub mod bmc;
 pub mod http;
 pub mod inference;
 pub mod prometheus;

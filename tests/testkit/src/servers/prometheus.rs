@@ -19,7 +19,7 @@ pub const USER: &str = "me";
 
 /// That one's password, and its bcrypt hash.
 pub const PASSWORD: &str = "word";
-const HASH: &str = "$2b$04$abcdefghijklmnopqrstuuB/GrfUOm5dtrEiT8lcouu5XB5ftbWLi";
+pub(super) const HASH: &str = "$2b$04$abcdefghijklmnopqrstuuB/GrfUOm5dtrEiT8lcouu5XB5ftbWLi";
 
 /// Prometheus and its exporter. Dropped, both are killed.
 pub struct Prometheus {

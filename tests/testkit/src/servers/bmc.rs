@@ -1,0 +1,93 @@
+//! A real Redfish service on loopback, of sushy-tools: the emulator of a machine, or a tree of documents.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use tempfile::TempDir;
+use tokio::net::TcpStream;
+
+use crate::TIMEOUT;
+use crate::process::free_port;
+use crate::servers::http::Authority;
+use crate::servers::prometheus::{HASH, USER, peer};
+
+/// The service. Dropped, it ends.
+pub struct RedfishServer {
+    home: TempDir,
+    port: u16,
+    secure: bool,
+    server: Child,
+}
+
+impl RedfishServer {
+    /// A machine, over TLS, whose documents [`USER`] may read.
+    pub async fn emulator(authority: &Authority) -> Result<Self> {
+        let home = TempDir::new()?;
+        let (users, config) = (home.path().join("users"), home.path().join("config.py"));
+        fs::write(&users, format!("{USER}:{HASH}\n"))?;
+        let settings = [("AUTH_FILE", users.as_path()), ("STATE_DIR", home.path())];
+        let settings = settings.map(|(name, path)| format!("SUSHY_EMULATOR_{name} = {path:?}\n"));
+        fs::write(&config, settings.concat())?;
+        let (cert, key) = authority.files();
+        let mut command = program("sushy-emulator")?;
+        command.args(["--fake", "--config"]).arg(config);
+        command.arg("--ssl-certificate").arg(cert).arg("--ssl-key").arg(key);
+        Self::start(home, command, true).await
+    }
+
+    /// The documents in this folder, each in a file `index.json` in the folder of its path below `/redfish/v1`. Without TLS:
+    /// this server ends its answers in a way that TLS cannot tell from one that was cut off.
+    pub async fn documents(folder: &Path) -> Result<Self> {
+        let mut command = program("sushy-static")?;
+        command.arg("--mockup-files").arg(folder);
+        Self::start(TempDir::new()?, command, false).await
+    }
+
+    async fn start(home: TempDir, mut command: Command, secure: bool) -> Result<Self> {
+        let port = free_port()?;
+        let log = fs::File::create(home.path().join("log"))?;
+        command.args(["--interface", "127.0.0.1", "--port", &port.to_string()]);
+        command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
+        let server = command.spawn().context("cannot start sushy-tools")?;
+        let mut this = Self { home, port, secure, server };
+        tokio::time::timeout(TIMEOUT, this.listens()).await.context("sushy-tools does not listen")??;
+        Ok(this)
+    }
+
+    async fn listens(&mut self) -> Result<()> {
+        while TcpStream::connect(("127.0.0.1", self.port)).await.is_err() {
+            if let Some(status) = self.server.try_wait()? {
+                bail!("sushy-tools ended ({status}):\n{}", self.log());
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
+    }
+
+    /// Where it is asked.
+    pub fn url(&self) -> String {
+        format!("{}://127.0.0.1:{}", if self.secure { "https" } else { "http" }, self.port)
+    }
+
+    /// What it has to say: for a tree, the heads of all requests.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.home.path().join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for RedfishServer {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+/// One of the programs; it dies with the test even where that is killed.
+fn program(name: &str) -> Result<Command> {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL"]).arg(peer("sushy-tools")?.join(name)).env("PYTHONUNBUFFERED", "1");
+    Ok(command)
+}
