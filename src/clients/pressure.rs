@@ -8,7 +8,7 @@ use serde::de::IgnoredAny;
 
 use super::Error;
 use super::items::Items;
-use super::value::{ValueError, plain_name};
+use super::value::{ValueError, is_plain_name};
 use super::web::{good, parse};
 use crate::logic::closed_loop::common::kind_of_text;
 use crate::logic::closed_loop::sources::document::parsed;
@@ -131,7 +131,7 @@ pub fn reading(status: StatusCode, body: &[u8], asked: PressureSensor<'_>) -> Re
     check_code(reply.code.as_ref(), asked)?;
     let sensor = only(reply.sensor, asked)?;
     let id = sensor.id();
-    let shown = id.as_deref().and_then(plain_name);
+    let shown = id.as_deref().filter(|id| is_plain_name(id));
     let pressure = sensor.pressure.as_ref().ok_or_else(|| {
         let which = shown.map_or_else(|| asked.to_string(), |id| format!("sensor {id}"));
         ValueError::NoReading(format!("the {which} has no reading at the moment"))
@@ -175,7 +175,7 @@ fn only(found: Items<Sensor, MAX_SENSORS>, asked: PressureSensor<'_>) -> Result<
         (None, _) => Err(ValueError::NotFound(format!("the server has no {asked}"))),
         (Some(sensor), 0) => Ok(sensor),
         (Some(_), more) => {
-            let shown: Vec<_> = ids.iter().filter_map(|id| plain_name(id)).collect();
+            let shown: Vec<_> = ids.iter().filter(|id| is_plain_name(id)).map(String::as_str).collect();
             let shown = if shown.is_empty() { String::new() } else { format!(" ({})", shown.join(", ")) };
             let words = match (asked, more + 1) {
                 (PressureSensor::OfNode(node), count) => {

@@ -6,7 +6,7 @@ use super::Error;
 const MAX_NAME: usize = 64;
 
 /// Why there is no usable value of a node. The texts are shown in the status of an object: they contain nothing that the server
-/// answered, except its HTTP status, numbers of items and names that [`plain_name`] lets pass.
+/// answered, except its HTTP status, numbers of items and names that [`is_plain_name`] lets pass.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ValueError {
     /// There is no usable answer.
@@ -29,12 +29,16 @@ pub enum ValueError {
     Invalid(String),
 }
 
-/// A name from an answer, if it may be shown: it consists of at most 64 letters, digits, blanks and `._-/`.
+/// Whether a name from an answer may be shown: it consists of at most 64 letters, digits, blanks and `._-/`.
 #[must_use]
-pub fn plain_name(name: &str) -> Option<&str> {
-    let plain = |c: char| c.is_ascii_alphanumeric() || " ._-/".contains(c);
-    let name = name.trim();
-    (!name.is_empty() && name.len() <= MAX_NAME && name.chars().all(plain)).then_some(name)
+pub fn is_plain_name(name: &str) -> bool {
+    !name.is_empty() && name.len() <= MAX_NAME && name.chars().all(is_plain)
+}
+
+/// Whether a character of a name or path from an answer may be shown.
+#[must_use]
+pub fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, ' ' | '.' | '_' | '-' | '/')
 }
 
 #[cfg(test)]
@@ -43,17 +47,16 @@ mod tests {
     use rstest::rstest;
 
     #[rstest]
-    #[case("101037B", Some("101037B"))]
-    #[case(" Inlet Temp ", Some("Inlet Temp"))]
-    #[case("a/b_c-d.e", Some("a/b_c-d.e"))]
-    #[case("", None)]
-    #[case("  ", None)]
-    #[case("a\nb", None)]
-    #[case("<b>", None)]
-    #[case("é", None)]
-    #[case(&"a".repeat(64), Some(&*"a".repeat(64)))]
-    #[case(&"a".repeat(65), None)]
-    fn only_plain_names_are_shown(#[case] name: &str, #[case] shown: Option<&str>) {
-        assert_eq!(plain_name(name), shown);
+    #[case("101037B", true)]
+    #[case("Inlet Temp", true)]
+    #[case("a/b_c-d.e", true)]
+    #[case("", false)]
+    #[case("a\nb", false)]
+    #[case("<b>", false)]
+    #[case("é", false)]
+    #[case(&"a".repeat(64), true)]
+    #[case(&"a".repeat(65), false)]
+    fn only_plain_names_are_shown(#[case] name: &str, #[case] shown: bool) {
+        assert_eq!(is_plain_name(name), shown);
     }
 }

@@ -1,4 +1,6 @@
 //! The clients against the real servers that they are made for. A test that cannot have its server fails.
 
 mod client;
+mod inference;
 mod redfish;
+mod usage;

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
+use crate::clients::value::{is_plain, is_plain_name};
+
 /// Where every path begins.
 const SERVICE: &str = "/redfish/";
 
@@ -98,13 +100,4 @@ pub(super) fn is_page(path: &str) -> bool {
 /// Some BMCs end paths with a slash and some do not; to the server both are one.
 pub(super) fn without_slash(path: &str) -> &str {
     path.strip_suffix('/').unwrap_or(path)
-}
-
-/// Whether a name that a BMC gave may be shown.
-pub(super) fn is_plain_name(name: &str) -> bool {
-    !name.is_empty() && name.len() <= MEMBER && name.chars().all(is_plain)
-}
-
-fn is_plain(c: char) -> bool {
-    c.is_ascii_alphanumeric() || matches!(c, ' ' | '.' | '_' | '-' | '/')
 }

@@ -1,8 +1,9 @@
 //! One sensor: what a BMC says of it.
 
 use super::document::{Document, Object};
-use super::path::{SensorPath, is_plain_name};
+use super::path::SensorPath;
 use super::{Error, Inlet, names};
+use crate::clients::value::is_plain_name;
 
 /// The temperatures that air may have, in degrees Celsius.
 pub(super) const COLDEST: f64 = -40.0;

@@ -1,9 +1,25 @@
 //! Servers that the operator asks and tells beside the API server: one of a few lines that misbehaves as a test wants it, a
-//! real Prometheus, a real metrics-server, a real prometheus-adapter, a real Redfish service.
+//! real Prometheus, a real metrics-server, a real prometheus-adapter, a real MLServer, a real Redfish service.
 
 pub mod adapter;
 mod aggregation;
 pub mod bmc;
 pub mod http;
+pub mod inference;
 pub mod prometheus;
 pub mod usage;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// Whether the server on this port of this host answers a GET of this path with 200.
+async fn serves(port: u16, path: &str) -> bool {
+    let asked = async {
+        let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
+        stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).await?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await?;
+        Ok::<_, std::io::Error>(answer)
+    };
+    asked.await.is_ok_and(|answer| answer.starts_with(b"HTTP/1.") && answer.get(8..13) == Some(b" 200 "))
+}

@@ -1,4 +1,5 @@
-//! A real Prometheus on loopback, which scrapes a real node-exporter, whose textfile collector says what a test sets.
+//! A real Prometheus on loopback, which scrapes a real node-exporter, whose textfile collector says what a test sets, or whose
+//! other collectors say what this host does.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,8 +9,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
-use crate::process::free_port;
+use crate::process::{free_port, run};
 use crate::servers::http::Authority;
+use crate::servers::serves;
 use crate::{TIMEOUT, root};
 
 /// The one who may ask where a password is wanted.
@@ -32,33 +34,52 @@ pub struct Prometheus {
 impl Prometheus {
     /// One that answers everybody.
     pub async fn start() -> Result<Self> {
-        Self::begin(None, None).await
+        Self::begin(TempDir::new()?, None, None, &[]).await
     }
 
     /// One that answers everybody, and scrapes the metrics at this address, too.
     pub async fn scraping(address: &str) -> Result<Self> {
-        Self::begin(None, Some(address)).await
+        Self::begin(TempDir::new()?, None, Some(address), &[]).await
     }
 
     /// One that asks for a password, over TLS.
     pub async fn guarded(authority: &Authority) -> Result<Self> {
-        Self::begin(Some(authority), None).await
+        Self::begin(TempDir::new()?, Some(authority), None, &[]).await
     }
 
-    async fn begin(authority: Option<&Authority>, more: Option<&str>) -> Result<Self> {
+    /// One that scrapes the processors and the memory of this host.
+    pub async fn of_this_host() -> Result<Self> {
+        Self::begin(TempDir::new()?, None, None, &["--collector.cpu", "--collector.meminfo"]).await
+    }
+
+    /// One that has scraped these samples, which are in the text format of OpenMetrics.
+    pub async fn with_history(samples: &str) -> Result<Self> {
         let home = TempDir::new()?;
+        let (file, data) = (home.path().join("samples"), home.path().join("data"));
+        fs::write(&file, samples)?;
+        let mut command = tokio::process::Command::new(peer("prometheus")?.with_file_name("promtool"));
+        command.args(["tsdb", "create-blocks-from", "openmetrics"]).arg(file).arg(data);
+        run(command, None).await?;
+        Self::begin(home, None, None, &[]).await
+    }
+
+    async fn begin(
+        home: TempDir,
+        authority: Option<&Authority>,
+        more: Option<&str>,
+        collectors: &[&str],
+    ) -> Result<Self> {
         let (port, scraped) = (free_port()?, free_port()?);
         let text = home.path().join("text");
         fs::create_dir(&text)?;
-        let exporter = spawn(
-            "node-exporter",
-            &[
-                "--collector.disable-defaults".to_owned(),
-                "--collector.textfile".to_owned(),
-                format!("--collector.textfile.directory={}", text.display()),
-                format!("--web.listen-address=127.0.0.1:{scraped}"),
-            ],
-        )?;
+        let mut options = vec![
+            "--collector.disable-defaults".to_owned(),
+            "--collector.textfile".to_owned(),
+            format!("--collector.textfile.directory={}", text.display()),
+            format!("--web.listen-address=127.0.0.1:{scraped}"),
+        ];
+        options.extend(collectors.iter().map(|collector| (*collector).to_owned()));
+        let exporter = spawn("node-exporter", &options)?;
         let config = home.path().join("prometheus.yml");
         let scraped = format!("127.0.0.1:{scraped}");
         let job =
@@ -124,8 +145,12 @@ impl Prometheus {
             while tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await.is_err() {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
+            // It listens before it has opened its database. Who asks for a password is not asked for that.
+            while !self.secure && !serves(self.port, "/-/ready").await {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
         };
-        tokio::time::timeout(TIMEOUT, ready).await.context("Prometheus does not listen")
+        tokio::time::timeout(TIMEOUT, ready).await.context("Prometheus does not answer")
     }
 
     /// SIGSTOP: it takes connections, and says nothing.

@@ -1,0 +1,218 @@
+//! The usage of nodes, by Debian's Prometheus and node-exporter: of this host, and of nodes whose samples are written here.
+
+use std::fmt::Write;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ganglion::clients::node_usage::{NodeStatistic, UsageStatistic};
+use ganglion::clients::prometheus::query_url;
+use ganglion::clients::value::ValueError;
+use jiff::Timestamp;
+use testkit::servers::prometheus::Prometheus;
+use testkit::{TIMEOUT, block_on};
+
+use crate::client::{call, web};
+
+const LABEL: &str = "instance";
+
+async fn asked(server: &Prometheus, statistic: UsageStatistic, window: Duration) -> Result<NodeStatistic, ValueError> {
+    let url = query_url(&server.url(), &statistic.query(LABEL, window)?)?;
+    let answer = web().get(&call(url)).await?;
+    NodeStatistic::parse(answer.status, answer.body(), LABEL)
+}
+
+/// The number of this node, as soon as there is one.
+async fn first(server: &Prometheus, statistic: UsageStatistic, address: IpAddr) -> f64 {
+    let found = async {
+        loop {
+            let all = asked(server, statistic, Duration::from_mins(5)).await;
+            match all.and_then(|all| all.of("this", &[address])) {
+                Ok(number) => return number,
+                Err(ValueError::NotFound(_)) => tokio::time::sleep(Duration::from_millis(200)).await,
+                Err(error) => panic!("{statistic:?}: {error}"),
+            }
+        }
+    };
+    tokio::time::timeout(TIMEOUT, found).await.unwrap_or_else(|_| panic!("no {statistic:?}"))
+}
+
+/// The lines of /proc/stat and /proc/meminfo that tell the same: idle and all time of the processors; used memory in percent.
+fn this_host() -> ([f64; 2], f64) {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap();
+    let times: Vec<f64> =
+        stat.lines().next().unwrap().split_whitespace().skip(1).map(|time| time.parse().unwrap()).collect();
+    let memory = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let kilobytes = |name: &str| {
+        let line = memory.lines().find(|line| line.starts_with(name)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap()
+    };
+    // Time of guests is in that of users.
+    let all = times[..8].iter().sum();
+    ([times[3] + times[4], all], 100.0 * (1.0 - kilobytes("MemAvailable:") / kilobytes("MemTotal:")))
+}
+
+#[test]
+fn the_usage_of_this_host_is_what_the_kernel_says() {
+    block_on(async {
+        let server = Prometheus::of_this_host().await.unwrap();
+        let ([idle, all], _) = this_host();
+        let address: IpAddr = "127.0.0.1".parse().unwrap();
+        first(&server, UsageStatistic::CpuMean, address).await;
+        // Long enough that the samples before the first and after the last scrape do not matter.
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let cpu = first(&server, UsageStatistic::CpuMean, address).await;
+        let ([idle_now, all_now], used) = this_host();
+        let memory = first(&server, UsageStatistic::MemoryMean, address).await;
+        let busy = 100.0 * (1.0 - (idle_now - idle) / (all_now - all));
+        assert!((cpu - busy).abs() < 20.0, "{cpu} % instead of {busy} %");
+        assert!((memory - used).abs() < 5.0, "{memory} % instead of {used} %");
+        // A deviation is known from its first step on.
+        for statistic in [UsageStatistic::CpuDeviation, UsageStatistic::MemoryDeviation] {
+            let deviation = first(&server, statistic, address).await;
+            assert!(deviation < 50.0, "{deviation}");
+        }
+        let nobody = asked(&server, UsageStatistic::MemoryMean, Duration::from_mins(5)).await.unwrap().of("other", &[]);
+        assert!(matches!(nobody, Err(ValueError::NotFound(_))), "{nobody:?}");
+    });
+}
+
+/// Seconds between two samples.
+const STEP: i64 = 15;
+
+/// The window of the queries, in seconds.
+const WINDOW: i64 = 900;
+
+const CORES: u32 = 4;
+
+/// A target of node-exporter, as Prometheus has scraped it.
+struct Target {
+    instance: &'static str,
+    /// Further labels.
+    more: &'static str,
+    /// When it was scraped, in seconds before now.
+    from: i64,
+    to: i64,
+    /// Which share of its processors is busy, and of its memory used, so many seconds before now.
+    busy: fn(i64) -> f64,
+    used: fn(i64) -> f64,
+}
+
+const STEADY: Target =
+    Target { instance: "10.0.0.1:9100", more: "", from: 2 * WINDOW, to: -120, busy: |_| 0.3, used: |_| 0.4 };
+
+/// How a metric is written that has these labels besides those of the target, at each time.
+type Samples = Vec<(String, Vec<(i64, f64)>)>;
+
+impl Target {
+    fn times(&self, now: i64) -> impl Iterator<Item = i64> {
+        (now - self.from..=now - self.to).filter(|time| time % STEP == 0)
+    }
+
+    fn cpu(&self, now: i64) -> Samples {
+        let mut series = Vec::new();
+        for core in 0..CORES {
+            // A processor works in several modes, and also waits: all but the first two are work.
+            for (mode, share) in [("idle", 0.75), ("iowait", 0.25), ("user", 0.5), ("system", 0.25), ("steal", 0.25)] {
+                let mut total = 1000.0;
+                let points = self.times(now).map(|time| {
+                    let busy = (self.busy)(now - time);
+                    let of_mode = if mode.starts_with('i') { 1.0 - busy } else { busy };
+                    total += share * of_mode * STEP as f64;
+                    (time, total)
+                });
+                series.push((format!("cpu=\"{core}\",mode=\"{mode}\""), points.collect()));
+            }
+        }
+        series
+    }
+
+    fn memory(&self, now: i64, share: fn(f64) -> f64) -> Samples {
+        let points = self.times(now).map(|time| (time, share((self.used)(now - time)) * (64_u64 << 30) as f64));
+        vec![(String::new(), points.collect())]
+    }
+}
+
+/// What promtool reads.
+fn history(targets: &[Target], now: i64) -> String {
+    let mut text = String::new();
+    let mut metric = |name: &str, kind: &str, of: &dyn Fn(&Target) -> Samples| {
+        let family = name.trim_end_matches("_total");
+        writeln!(text, "# TYPE {family} {kind}").unwrap();
+        for target in targets {
+            for (labels, points) in of(target) {
+                let labels = [&format!("instance=\"{}\"", target.instance), target.more, &labels];
+                let labels = labels.into_iter().filter(|one| !one.is_empty()).collect::<Vec<_>>().join(",");
+                for (time, value) in points {
+                    writeln!(text, "{name}{{{labels}}} {value} {time}").unwrap();
+                }
+            }
+        }
+    };
+    metric("node_cpu_seconds_total", "counter", &|target| target.cpu(now));
+    metric("node_memory_MemAvailable_bytes", "gauge", &|target| target.memory(now, |used| 1.0 - used));
+    metric("node_memory_MemTotal_bytes", "gauge", &|target| target.memory(now, |_| 1.0));
+    text + "# EOF\n"
+}
+
+/// Each node with what its statistics must be, and by how much they may differ. None: it must have none.
+struct Expected {
+    node: &'static str,
+    cpu: Option<[f64; 2]>,
+    memory: Option<[f64; 2]>,
+    within: f64,
+}
+
+#[test]
+fn statistics_are_those_of_the_samples() {
+    let alternating = |ago: i64| if (ago / STEP) % 2 == 0 { 0.2 } else { 0.4 };
+    let halves = |ago: i64| if ago < WINDOW / 2 { 0.5 } else { 0.1 };
+    let targets = [
+        STEADY,
+        Target { instance: "worker-1:9100", busy: halves, used: alternating, ..STEADY },
+        // It started a minute ago, and its exporter a little later.
+        Target { instance: "[fd00::2]:9100", from: 60, ..STEADY },
+        // Its exporter has not answered for a while.
+        Target { instance: "worker-3", to: 400, ..STEADY },
+        // Two jobs scrape it.
+        Target { instance: "worker-4:9100", more: "job=\"a\"", ..STEADY },
+        Target { instance: "worker-4:9100", more: "job=\"b\"", ..STEADY },
+        // The exporter's pod was replaced in the middle of the window.
+        Target { instance: "worker-5:9100", more: "pod=\"a\"", to: 450, ..STEADY },
+        Target { instance: "worker-5:9100", more: "pod=\"b\"", from: 435, ..STEADY },
+    ];
+    let steady = |node| Expected { node, cpu: Some([30.0, 0.0]), memory: Some([40.0, 0.0]), within: 0.2 };
+    let expected = [
+        steady("worker-0"),
+        // Rates over two minutes round the edge between the halves off, and the window begins and ends between two samples.
+        Expected { node: "worker-1", cpu: Some([30.0, 20.0]), memory: Some([30.0, 10.0]), within: 2.0 },
+        steady("worker-2"),
+        Expected { cpu: None, memory: None, ..steady("worker-3") },
+        steady("worker-4"),
+        steady("worker-5"),
+    ];
+    block_on(async {
+        let now = Timestamp::now().as_second();
+        let server = Prometheus::with_history(&history(&targets, now)).await.unwrap();
+        let mut found = Vec::new();
+        for statistic in UsageStatistic::ALL {
+            found.push(asked(&server, statistic, Duration::from_secs(WINDOW as u64)).await.unwrap());
+        }
+        for one in expected {
+            let addresses: Vec<IpAddr> = match one.node {
+                "worker-0" => vec!["10.0.0.1".parse().unwrap()],
+                "worker-2" => vec!["10.0.0.2".parse().unwrap(), "fd00::2".parse().unwrap()],
+                _ => Vec::new(),
+            };
+            let wanted = [one.cpu, one.memory].into_iter().flat_map(|pair| [0, 1].map(|at| pair.map(|pair| pair[at])));
+            for ((all, wanted), statistic) in found.iter().zip(wanted).zip(UsageStatistic::ALL) {
+                let number = all.of(one.node, &addresses);
+                let good = match (&number, wanted) {
+                    (Ok(number), Some(wanted)) => (number - wanted).abs() < one.within,
+                    (Err(ValueError::NotFound(_)), None) => true,
+                    _ => false,
+                };
+                assert!(good, "{statistic:?} of {}: {number:?} instead of {wanted:?}", one.node);
+            }
+        }
+    });
+}
