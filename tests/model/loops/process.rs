@@ -265,7 +265,7 @@ fn parts(ctx: &Context) -> [Part; 4] {
     // Nothing here asks a server.
     let one = || FairLimit::new(1, Counter::default());
     let web = Arc::new(Web::new(Names::new(Rules::default(), address::system), one()));
-    let limits = AnswerLimits { sample: 1, object: 1, pods: 1 };
+    let limits = AnswerLimits { sample: 1, object: 1, pods: 1, node: 1, nodes: 1 };
     let outbound = Arc::new(OutboundClient::new(web, Duration::from_secs(10), one(), limits));
     let discovery = Arc::new(Discovery::default());
     let targets = Targets { ctx: ctx.clone(), discovery: Arc::clone(&discovery), patchable: Arc::new([]) };

@@ -32,15 +32,20 @@ pub struct Prometheus {
 impl Prometheus {
     /// One that answers everybody.
     pub async fn start() -> Result<Self> {
-        Self::begin(None).await
+        Self::begin(None, None).await
+    }
+
+    /// One that answers everybody, and scrapes the metrics at this address, too.
+    pub async fn scraping(address: &str) -> Result<Self> {
+        Self::begin(None, Some(address)).await
     }
 
     /// One that asks for a password, over TLS.
     pub async fn guarded(authority: &Authority) -> Result<Self> {
-        Self::begin(Some(authority)).await
+        Self::begin(Some(authority), None).await
     }
 
-    async fn begin(authority: Option<&Authority>) -> Result<Self> {
+    async fn begin(authority: Option<&Authority>, more: Option<&str>) -> Result<Self> {
         let home = TempDir::new()?;
         let (port, scraped) = (free_port()?, free_port()?);
         let text = home.path().join("text");
@@ -55,10 +60,17 @@ impl Prometheus {
             ],
         )?;
         let config = home.path().join("prometheus.yml");
-        let job = format!("[{{job_name: node, static_configs: [{{targets: ['127.0.0.1:{scraped}']}}]}}]");
+        let scraped = format!("127.0.0.1:{scraped}");
+        let job =
+            |(name, target): (&str, &str)| format!("{{job_name: {name}, static_configs: [{{targets: ['{target}']}}]}}");
+        let jobs = [Some(("node", scraped.as_str())), more.map(|address| ("more", address))];
+        let jobs: Vec<String> = jobs.into_iter().flatten().map(job).collect();
         fs::write(
             &config,
-            format!("global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}\nscrape_configs: {job}\n"),
+            format!(
+                "global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}\nscrape_configs: [{}]\n",
+                jobs.join(", ")
+            ),
         )?;
         let mut arguments = vec![
             format!("--config.file={}", config.display()),
