@@ -24,7 +24,7 @@ use crate::api::node_config::template::NodeConfigTemplate;
 use crate::controllers::invalid::{self, StatusWrite};
 use crate::logic::facts::{Key, Selector};
 use crate::logic::namespaces::Namespaces;
-use crate::logic::node_config::template::plan::{Plan, Renders, observe, plan};
+use crate::logic::node_config::template::plan::{Renders, TemplatePlan, observe, plan};
 use crate::logic::node_config::template::{Compiled, compile, selector};
 use crate::logic::world::nodes::Edition;
 use crate::runtime::context::Context;
@@ -51,7 +51,7 @@ struct Memory {
     parsed: Result<Parsed, Refusal>,
     renders: Renders,
     /// The last plan, and the edition that it was made from.
-    plan: Option<(Edition, Plan)>,
+    plan: Option<(Edition, TemplatePlan)>,
     /// When the NodeConfigs were last counted for the status.
     counted_at: Option<Timestamp>,
     /// Since when there has been something to write.
@@ -136,7 +136,7 @@ impl NodeConfigTemplateController {
         let uid = template.metadata.uid.as_deref().unwrap_or_default();
         // Before the facts are read: what changes in the meantime brings another pass.
         let edition = self.ctx.store.read(|world| world.edition(uid));
-        let is_news = |(planned, plan): &(Edition, Plan)| is_news(*planned, edition, plan);
+        let is_news = |(planned, plan): &(Edition, TemplatePlan)| is_news(*planned, edition, plan);
         if memory.plan.as_ref().is_none_or(is_news) {
             let observed = self.ctx.store.read(|world| observe(world, template, &parsed.selector));
             let planned = plan(template, &observed, &parsed.compiled, &mut memory.renders);
@@ -160,7 +160,7 @@ impl NodeConfigTemplateController {
 }
 
 /// Whether a plan of another edition may be different from this one.
-fn is_news(planned: Edition, now: Edition, plan: &Plan) -> bool {
+fn is_news(planned: Edition, now: Edition, plan: &TemplatePlan) -> bool {
     !plan.is_settled()
         || (planned.nodes, planned.configs) != (now.nodes, now.configs)
         // A name that was taken may be free, and a NodeConfig of a deleted template of this name gone.

@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use super::context::octets;
-use super::texts::Field;
+use super::texts::TextField;
 use super::translate::is_template;
 use crate::api::node_config::source::{EndpointTerm, WITHOUT_ENDPOINT, types_of};
 
@@ -39,8 +39,8 @@ pub enum InvalidValue {
 ///
 /// # Errors
 /// The first field whose value is not valid.
-pub fn check(term: &'static str, source: &EndpointTerm) -> Result<(), (Field, InvalidValue)> {
-    texts(term, source).map_err(|(name, problem)| (Field { term, name }, problem))
+pub fn check(term: &'static str, source: &EndpointTerm) -> Result<(), (TextField, InvalidValue)> {
+    texts(term, source).map_err(|(name, problem)| (TextField { term, name }, problem))
 }
 
 fn texts(term: &str, source: &EndpointTerm) -> Result<(), (&'static str, InvalidValue)> {

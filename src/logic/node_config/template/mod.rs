@@ -36,7 +36,7 @@ use crate::api::node_config::template::NodeTemplate;
 use crate::logic::facts::NodeFact;
 use check::InvalidValue;
 use context::{OCTETS, ipv4_of, ipv6_of};
-use texts::{Field, terms, visit};
+use texts::{TextField, terms, visit};
 use translate::{KNOWN, SyntaxError, is_template, translate};
 
 /// What one text may cost: instructions, and 64 bytes of values for each. An expression takes some dozens.
@@ -46,7 +46,7 @@ const FUEL: u64 = 5_000;
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("template.{field}: {problem}")]
 pub struct CompileError {
-    field: Field,
+    field: TextField,
     problem: SyntaxError,
 }
 
@@ -55,13 +55,13 @@ pub struct CompileError {
 pub enum RenderError {
     /// The text is wrong, whatever the node is.
     #[error("template.{field}: {problem}")]
-    Text { field: Field, problem: String },
+    Text { field: TextField, problem: String },
     /// The node does not have what the text names.
     #[error("template.{field}: {problem}")]
-    Node { field: Field, problem: String },
+    Node { field: TextField, problem: String },
     /// The result is not valid.
     #[error("template.{field} {problem}")]
-    Value { field: Field, problem: InvalidValue },
+    Value { field: TextField, problem: InvalidValue },
 }
 
 /// A template whose texts were compiled.
@@ -70,7 +70,7 @@ pub struct Compiled {
     template: NodeTemplate,
     engine: Environment<'static>,
     /// The texts with expressions, and what the engine knows them by.
-    compiled: BTreeMap<Field, String>,
+    compiled: BTreeMap<TextField, String>,
 }
 
 /// The engine without includes, macros and files, with the filters that it brings and those of sprig that it lacks.
@@ -115,7 +115,7 @@ pub fn compile(template: &NodeTemplate) -> Result<Compiled, CompileError> {
     Ok(Compiled { template, engine, compiled })
 }
 
-fn add(engine: &mut Environment<'static>, field: Field, text: &str) -> Result<(), SyntaxError> {
+fn add(engine: &mut Environment<'static>, field: TextField, text: &str) -> Result<(), SyntaxError> {
     let wrong = |error: minijinja::Error| SyntaxError::Engine(words(&error));
     engine.add_template_owned(field.to_string(), translate(text)?).map_err(wrong)?;
     let template = engine.get_template(&field.to_string()).map_err(wrong)?;
@@ -167,7 +167,7 @@ pub fn render(compiled: &Compiled, node: &NodeFact) -> Result<NodeConfigSpec, Re
 }
 
 /// Whether the node or the text is to blame.
-fn failure(field: Field, error: &minijinja::Error, node: &NodeFact) -> RenderError {
+fn failure(field: TextField, error: &minijinja::Error, node: &NodeFact) -> RenderError {
     let problem = words(error);
     match error.kind() {
         ErrorKind::UndefinedError => {

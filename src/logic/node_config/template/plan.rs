@@ -154,7 +154,7 @@ impl LeftOuts {
 
 /// What a pass found out and is to do.
 #[derive(Clone, Debug, Default)]
-pub struct Plan {
+pub struct TemplatePlan {
     pub writes: Vec<Write>,
     /// There is more to do than this pass does.
     pub more: bool,
@@ -170,7 +170,7 @@ pub struct Plan {
     pub preview: Option<NodePreview>,
 }
 
-impl Plan {
+impl TemplatePlan {
     /// Whether all NodeConfigs were looked at and nothing is to be written.
     #[must_use]
     pub fn is_settled(&self) -> bool {
@@ -180,9 +180,14 @@ impl Plan {
 
 /// Plans one pass.
 #[must_use]
-pub fn plan(template: &NodeConfigTemplate, observed: &Observed, compiled: &Compiled, renders: &mut Renders) -> Plan {
+pub fn plan(
+    template: &NodeConfigTemplate,
+    observed: &Observed,
+    compiled: &Compiled,
+    renders: &mut Renders,
+) -> TemplatePlan {
     renders.forget_others(&observed.matches);
-    let mut plan = Plan { nodes: observed.matches.len(), ..Plan::default() };
+    let mut plan = TemplatePlan { nodes: observed.matches.len(), ..TemplatePlan::default() };
     let (before, mut wrong) = (renders.count, Vec::new());
     for one in &observed.matches {
         if plan.writes.len() >= MAX_WRITES || renders.count - before >= MAX_RENDERS {
@@ -211,7 +216,7 @@ pub fn plan(template: &NodeConfigTemplate, observed: &Observed, compiled: &Compi
     }
     if let Some(problem) = plan.invalid.take() {
         let nodes = plan.nodes;
-        return Plan { invalid: Some(problem), nodes, ..Plan::default() };
+        return TemplatePlan { invalid: Some(problem), nodes, ..TemplatePlan::default() };
     }
     let gone = observed.surplus.iter().filter(|config| config.meta().deletion_timestamp.is_none());
     for config in gone {
@@ -226,7 +231,7 @@ pub fn plan(template: &NodeConfigTemplate, observed: &Observed, compiled: &Compi
 }
 
 /// What to do for a node that the template was rendered for.
-fn consider(plan: &mut Plan, template: &NodeConfigTemplate, one: &Match, spec: &Arc<NodeConfigSpec>) {
+fn consider(plan: &mut TemplatePlan, template: &NodeConfigTemplate, one: &Match, spec: &Arc<NodeConfigSpec>) {
     let Some(config) = &one.found else {
         plan.writes.push(Write::Create { name: one.name.clone(), spec: Arc::clone(spec) });
         return;

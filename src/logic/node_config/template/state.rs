@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 
-use super::plan::Plan;
+use super::plan::TemplatePlan;
 use crate::api::node_config::NodeConfig;
 use crate::api::node_config::reasons::NodeReason;
 use crate::api::node_config::template::NodeConfigTemplateStatus;
@@ -24,7 +24,7 @@ pub struct Tally {
 }
 
 /// Counts the NodeConfigs of a template by their conditions.
-pub fn tally<'a>(configs: impl Iterator<Item = &'a Arc<NodeConfig>>, plan: &Plan) -> Tally {
+pub fn tally<'a>(configs: impl Iterator<Item = &'a Arc<NodeConfig>>, plan: &TemplatePlan) -> Tally {
     let mut tally = Tally::default();
     for config in configs.filter(|config| !plan.outdated.contains(&config.name_any())) {
         let status = config.status.as_ref();
@@ -49,8 +49,8 @@ fn ready(conditions: &[Condition]) -> Option<&Condition> {
 
 /// Health of a template. `failure` is the name of the error that ended the last pass.
 #[must_use]
-pub fn health(plan: &Plan, tally: &Tally, failure: Option<&str>) -> Health<NodeReason> {
-    let Plan { nodes, current, left_out, .. } = plan;
+pub fn health(plan: &TemplatePlan, tally: &Tally, failure: Option<&str>) -> Health<NodeReason> {
+    let TemplatePlan { nodes, current, left_out, .. } = plan;
     let progress = || format!("{current} of {nodes} NodeConfigs are as the template says");
     if let Some(problem) = &plan.invalid {
         return Health::Stalled(NodeReason::TemplateInvalid, format!("{problem}; the NodeConfigs stay as they are"));
@@ -76,7 +76,7 @@ pub fn health(plan: &Plan, tally: &Tally, failure: Option<&str>) -> Health<NodeR
 }
 
 /// Health of a template whose NodeConfigs are as it says.
-fn of_configs(plan: &Plan, tally: &Tally) -> Health<NodeReason> {
+fn of_configs(plan: &TemplatePlan, tally: &Tally) -> Health<NodeReason> {
     let nodes = plan.nodes;
     if nodes == 0 {
         return Health::Good(NodeReason::NoNodes, "the selector matches no node".to_owned());
@@ -100,7 +100,7 @@ fn of_configs(plan: &Plan, tally: &Tally) -> Health<NodeReason> {
 #[must_use]
 pub fn status(
     old: &NodeConfigTemplateStatus,
-    (plan, tally): (&Plan, &Tally),
+    (plan, tally): (&TemplatePlan, &Tally),
     health: &Health<NodeReason>,
     stamp: Stamp,
 ) -> NodeConfigTemplateStatus {

@@ -7,14 +7,14 @@ use crate::api::node_config::template::NodeTemplate;
 
 /// A field of a template, such as `metricsCollector.inletTemp.endpoint`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Field {
+pub struct TextField {
     /// The source that it belongs to, such as `metricsCollector.inletTemp`.
     pub term: &'static str,
     /// Its name in the source, such as `endpoint`.
     pub name: &'static str,
 }
 
-impl fmt::Display for Field {
+impl fmt::Display for TextField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.term, self.name)
     }
@@ -44,11 +44,11 @@ pub fn terms(template: &mut NodeTemplate) -> impl Iterator<Item = (&'static str,
 /// The error of a visit.
 pub fn visit<E>(
     template: &mut NodeTemplate,
-    mut visit: impl FnMut(Field, &mut String) -> Result<(), E>,
+    mut visit: impl FnMut(TextField, &mut String) -> Result<(), E>,
 ) -> Result<(), E> {
     for (term, source) in terms(template) {
         for (name, text) in texts(source) {
-            visit(Field { term, name }, text)?;
+            visit(TextField { term, name }, text)?;
         }
     }
     Ok(())

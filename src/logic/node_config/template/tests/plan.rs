@@ -9,7 +9,7 @@ use crate::api::node_config::reasons::NodeReason;
 use crate::api::node_config::template::NodeConfigTemplate;
 use crate::logic::conditions::Health;
 use crate::logic::facts::Selector;
-use crate::logic::node_config::template::plan::{MAX_WRITES, Plan, Renders, Write, observe, plan};
+use crate::logic::node_config::template::plan::{MAX_WRITES, Renders, TemplatePlan, Write, observe, plan};
 use crate::logic::world::{Origin, World};
 
 /// A world in which the writes of plans succeed.
@@ -65,7 +65,7 @@ impl Scene {
         self.world.apply(serde_json::from_value::<NodeConfig>(value).unwrap(), Origin::Watch);
     }
 
-    fn plan(&mut self) -> Plan {
+    fn plan(&mut self) -> TemplatePlan {
         let observed = observe(&self.world, &self.template, &Selector::from(&self.template.spec.node_selector));
         plan(&self.template, &observed, &self.compiled, &mut self.renders)
     }
