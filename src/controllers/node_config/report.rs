@@ -8,6 +8,7 @@ use crate::api::node_config::status::NodeValue;
 use crate::api::node_config::{NodeConfig, NodeConfigStatus};
 use crate::logic::conditions::Stamp;
 use crate::logic::facts::{Identity, Key};
+use crate::logic::node_config::asked::Asked;
 use crate::logic::node_config::news::Worth;
 use crate::logic::node_config::readings::{Problem, Sample};
 use crate::metrics::NodeMeasurement;
@@ -55,7 +56,9 @@ impl NodeConfigController {
         let written = object.status.as_ref().unwrap_or(&nothing);
         let state = self.memory.state();
         let known = state.objects.get(key)?;
-        let status = known.status(written, stamp)?;
+        let mut status = known.status(written, stamp)?;
+        let longest = known.watched.asked.as_ref().ok().map(Asked::longest_interval).unwrap_or_default();
+        status.valid_until = self.rule.valid_until(&status, longest, stamp.now);
         let worth = self.rule.worth(written, &status, known.written_at, stamp.now);
         Some((status, worth))
     }

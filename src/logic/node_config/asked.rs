@@ -186,6 +186,12 @@ impl Asked {
         self.sources.get(&Question::of(value)).map_or(INTERVAL, |asked| asked.interval)
     }
 
+    /// The longest time between two measurements of a value.
+    #[must_use]
+    pub fn longest_interval(&self) -> SignedDuration {
+        self.sources.values().map(|asked| asked.interval).max().unwrap_or(INTERVAL)
+    }
+
     /// The values that the prediction needs.
     #[must_use]
     pub fn inputs(&self) -> &'static [NodeValue] {

@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::api::node_config::NodeConfigStatus;
 use crate::api::node_config::status::{NodeReading, NodeValue};
 use crate::logic::conditions;
+use crate::logic::node_config::readings::stale_at;
 
 /// Shortest time between two writes that change nothing but texts: a server whose error changes with each poll.
 const TEXTS: SignedDuration = SignedDuration::from_secs(30);
@@ -40,6 +41,15 @@ impl WriteRule {
             NodeValue::Cpu | NodeValue::Memory => self.percent,
             NodeValue::Power => self.watts,
         }
+    }
+
+    /// Until when the values of a status that is written now can be relied on: a newer sample is written after the heartbeat,
+    /// and else they are marked stale after three intervals.
+    #[must_use]
+    pub fn valid_until(&self, status: &NodeConfigStatus, longest: SignedDuration, now: Timestamp) -> Option<Time> {
+        status.sampled_at.as_ref()?;
+        let until = now.checked_add(self.heartbeat).ok()?;
+        Some(Time(stale_at(until, longest)))
     }
 
     /// Whether `new` is worth a write over `written`, which was written at this time, if that is known.

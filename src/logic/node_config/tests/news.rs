@@ -97,3 +97,11 @@ proptest! {
         prop_assert!((kept - value).abs() < 0.5 + 0.051);
     }
 }
+
+#[test]
+fn values_are_relied_on_until_a_newer_status_is_overdue() {
+    let (longest, now) = (SignedDuration::from_secs(15), at(100));
+    let until = rule().valid_until(&one(20.0, 90), longest, now);
+    assert_eq!(until.map(|until| until.0), Some(at(100 + 300 + 3 * 15)));
+    assert_eq!(rule().valid_until(&NodeConfigStatus::default(), longest, now), None, "nothing is known");
+}
