@@ -7,6 +7,7 @@ mod acts;
 mod judge;
 mod loops;
 mod narrator;
+mod nodes;
 mod scene;
 mod screen;
 mod stage;
@@ -47,6 +48,8 @@ enum Play {
     Moves,
     /// A loop watches, decides and scales, and a slow one tunes it.
     Loops,
+    /// Machines and servers are asked about nodes; one stops answering and comes back.
+    Nodes,
 }
 
 #[tokio::main]
@@ -86,6 +89,7 @@ async fn play(play: Play, screen: &Screen, stage: &mut Stage) -> Result<bool> {
     match play {
         Play::Moves => moves(screen, stage).await,
         Play::Loops => loops::play(screen, stage).await,
+        Play::Nodes => nodes::play(screen, stage).await,
     }
 }
 
@@ -101,6 +105,8 @@ fn hints(play: Play) -> &'static [&'static str] {
             "cargo run -- push web -n NS cpu=2 memory=40",
             "cargo run -- explain loop web -n NS",
         ],
+        // The servers have ended: what was known is stale.
+        Play::Nodes => &["kubectl -n NS get ncft,ncfg", "cargo run -- explain node node-0"],
     }
 }
 

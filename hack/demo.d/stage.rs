@@ -13,8 +13,8 @@ use testkit::operator::Operator;
 use testkit::plane::cluster::{Cluster, Wanted, end};
 use testkit::plane::install::{ACCOUNT, Installed, NAMESPACE, running};
 
-use super::Options;
 use super::screen::Screen;
+use super::{Options, Play, nodes};
 
 /// Nodes of the demo's own plane.
 const NODES: usize = 6;
@@ -26,6 +26,8 @@ const FAREWELL: Duration = Duration::from_secs(60);
 pub struct Stage {
     kubeconfig: Option<PathBuf>,
     keep: bool,
+    /// The operator's settings, where it needs some.
+    settings: Option<&'static str>,
     /// The plane, once it may be there.
     plane: Option<String>,
     cluster: Option<Cluster>,
@@ -44,6 +46,7 @@ impl Stage {
         Self {
             kubeconfig: options.kubeconfig.clone(),
             keep: options.keep,
+            settings: (options.play == Play::Nodes).then_some(nodes::SETTINGS),
             plane: None,
             cluster: None,
             installed: Installed::default(),
@@ -74,6 +77,11 @@ impl Stage {
         let scope = ["--watch-namespace", namespace.as_str()];
         let more: &[&str] = if self.plane.is_some() { &[] } else { &scope };
         let operator = self.operator.insert(Operator::installed(cluster, &self.home, more).await?);
+        if let Some(settings) = self.settings {
+            let file = self.home.join("settings.yaml");
+            std::fs::write(&file, settings)?;
+            operator.add_options(&["--settings", &file.display().to_string()]);
+        }
         if self.keep {
             operator.keep();
         }

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 
@@ -46,6 +46,13 @@ async fn finish(mut command: Command, input: Option<&str>) -> Result<String> {
         bail!("{words} failed ({status}):\n{stdout}{}", String::from_utf8_lossy(&stderr));
     }
     Ok(stdout)
+}
+
+/// Sends a signal, such as `-STOP`.
+pub fn signal(child: &std::process::Child, signal: &str) -> Result<()> {
+    let sent = std::process::Command::new("kill").args([signal, &child.id().to_string()]).status()?;
+    ensure!(sent.success(), "kill {signal}");
+    Ok(())
 }
 
 /// Writes the record of a process as hack/plane/common.sh reads it: pid, start, boot.

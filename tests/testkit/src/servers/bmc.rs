@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use tokio::net::TcpStream;
 
 use crate::TIMEOUT;
-use crate::process::free_port;
+use crate::process::{free_port, signal};
 use crate::servers::http::Authority;
 use crate::servers::prometheus::{HASH, USER, peer};
 
@@ -65,6 +65,21 @@ impl RedfishServer {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         Ok(())
+    }
+
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.server.id()
+    }
+
+    /// SIGSTOP: it takes connections, and says nothing.
+    pub fn pause(&self) -> Result<()> {
+        signal(&self.server, "-STOP")
+    }
+
+    /// SIGCONT.
+    pub fn resume(&self) -> Result<()> {
+        signal(&self.server, "-CONT")
     }
 
     /// Where it is asked.

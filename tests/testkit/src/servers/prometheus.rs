@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use tempfile::TempDir;
 
-use crate::process::{free_port, run};
+use crate::process::{free_port, run, signal};
 use crate::servers::http::Authority;
 use crate::servers::serves;
 use crate::{TIMEOUT, root};
@@ -163,10 +163,8 @@ impl Prometheus {
         self.signal("-CONT")
     }
 
-    fn signal(&self, signal: &str) -> Result<()> {
-        let id = self.server.as_ref().context("Prometheus does not run")?.id().to_string();
-        ensure!(Command::new("kill").args([signal, &id]).status()?.success(), "kill {signal}");
-        Ok(())
+    fn signal(&self, word: &str) -> Result<()> {
+        signal(self.server.as_ref().context("Prometheus does not run")?, word)
     }
 }
 

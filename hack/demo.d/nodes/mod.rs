@@ -1,0 +1,166 @@
+//! The demo of node configs: one template gives each node its values, from machines and servers that are really asked; a BMC stops
+//! answering and comes back.
+
+mod scene;
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use ganglion::api::node_config::NodeConfig;
+use ganglion::api::node_config::status::{NodeReading, NodeValue};
+use ganglion::api::node_config::template::NodeConfigTemplate;
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client};
+use testkit::operator::program;
+use testkit::process::run;
+use tokio::process::Command;
+
+use super::TIMEOUT;
+use super::screen::Screen;
+use super::stage::Stage;
+use scene::{MACHINES, PASCALS, POWER, Scene};
+
+/// The operator may ask the servers of the demo, which are on this host.
+pub const SETTINGS: &str = "outbound: {allowedNetworks: [127.0.0.0/8], timeoutSeconds: 2}\n";
+
+/// How often the table is looked at.
+const GLANCE: Duration = Duration::from_millis(500);
+
+/// The whole script; false if something was not as promised.
+pub async fn play(screen: &Screen, stage: &mut Stage) -> Result<bool> {
+    screen.title("Ganglion: what is known of nodes, from the machines themselves");
+    stage.build(screen).await?;
+    let (client, namespace) = stage.place()?;
+    let scene = scene::make(&client, &namespace, screen).await?;
+    let api: Api<NodeConfig> = Api::namespaced(client.clone(), &namespace);
+    let mut wrong = 0;
+
+    screen.heading("1 of 3: one template for all nodes");
+    screen.manifest(&scene.template);
+    apply(&client, &namespace, &scene.template).await?;
+    wrong += usize::from(!fills(&api, stage, screen).await?);
+
+    screen.heading("2 of 3: a BMC stops answering");
+    let (node, bmc) = scene.machines.first().context("there is no machine")?;
+    screen.say(&format!("    $ kill -STOP {}    # the emulator of {node}\n", bmc.id()));
+    bmc.pause()?;
+    wrong += usize::from(!fails(&api, &scene, stage, screen).await?);
+    screen.say(&format!("$ ganglion explain node {node}\n{}", explain(stage, node).await?));
+
+    screen.heading("3 of 3: it comes back");
+    screen.say(&format!("    $ kill -CONT {}\n", bmc.id()));
+    bmc.resume()?;
+    wrong += usize::from(!recovers(&api, node, stage, screen).await?);
+    match wrong {
+        0 => screen.good("All 3 as promised."),
+        some => {
+            stage.show_log(screen);
+            screen.bad(&format!("{some} of 3 not as promised."));
+        }
+    }
+    Ok(wrong == 0)
+}
+
+async fn apply(client: &Client, namespace: &str, manifest: &str) -> Result<()> {
+    let template: NodeConfigTemplate = serde_saphyr::from_str(manifest)?;
+    let api: Api<NodeConfigTemplate> = Api::namespaced(client.clone(), namespace);
+    api.create(&PostParams::default(), &template).await?;
+    Ok(())
+}
+
+/// Looks until all NodeConfigs are like this, or for too long; what was seen last.
+async fn until(
+    api: &Api<NodeConfig>,
+    stage: &Stage,
+    screen: &Screen,
+    like: impl Fn(&NodeConfig) -> bool,
+) -> Result<(Vec<NodeConfig>, bool)> {
+    let began = Instant::now();
+    loop {
+        let all = api.list(&ListParams::default()).await?.items;
+        let done = all.len() == MACHINES && all.iter().all(&like);
+        let table = stage.kubectl(&["get", "ncft,ncfg"]).await?;
+        screen.live(&[table.clone()]);
+        if done || began.elapsed() > TIMEOUT {
+            screen.rest();
+            screen.say(&format!("$ kubectl get ncft,ncfg\n{table}"));
+            return Ok((all, done));
+        }
+        tokio::time::sleep(GLANCE).await;
+    }
+}
+
+fn ready(config: &NodeConfig) -> (&str, &str) {
+    let conditions = config.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let ready = conditions.iter().find(|condition| condition.type_ == "Ready");
+    ready.map_or(("", ""), |ready| (ready.status.as_str(), ready.reason.as_str()))
+}
+
+fn reading(config: &NodeConfig, value: NodeValue) -> Option<&NodeReading> {
+    config.status.as_ref()?.reading(value)
+}
+
+fn number(config: &NodeConfig, value: NodeValue) -> Option<f64> {
+    reading(config, value)?.value.as_ref()?.parse().ok()
+}
+
+/// Every node gets its values, and the power is what the model says.
+async fn fills(api: &Api<NodeConfig>, stage: &Stage, screen: &Screen) -> Result<bool> {
+    let (all, done) = until(api, stage, screen, |config| ready(config) == ("True", "Sampled")).await?;
+    let shown = |value: NodeValue| {
+        let values = all.iter().map(|config| number(config, value).map_or("-".to_owned(), |number| number.to_string()));
+        values.collect::<Vec<String>>().join(", ")
+    };
+    let every = |good: &dyn Fn(&NodeConfig) -> bool| done && all.iter().all(good);
+    let is = |value: NodeValue, expected: f64| move |config: &NodeConfig| number(config, value) == Some(expected);
+    // The emulator's intake is at 25 °C. The usage moves a little between the two.
+    let predicted = |config: &NodeConfig| {
+        let values = [NodeValue::Cpu, NodeValue::InletTemperature, NodeValue::DifferentialPressure];
+        let [Some(cpu), Some(inlet), Some(pressure)] = values.map(|value| number(config, value)) else { return false };
+        number(config, NodeValue::Power).is_some_and(|watts| (watts - POWER.watts([cpu, inlet, pressure])).abs() < 6.0)
+    };
+    let inlet = every(&is(NodeValue::InletTemperature, 25.0));
+    let pressure = every(&is(NodeValue::DifferentialPressure, PASCALS));
+    let power = every(&predicted);
+    screen.verdict("inlet temperatures, in °C", &shown(NodeValue::InletTemperature), inlet);
+    screen.verdict("differential pressures, in Pa", &shown(NodeValue::DifferentialPressure), pressure);
+    screen.verdict("power as the model predicts it, in W", &shown(NodeValue::Power), power);
+    Ok(inlet && pressure && power)
+}
+
+/// The value of one node is stale, and so is what is predicted from it; the others go on.
+async fn fails(api: &Api<NodeConfig>, scene: &Scene, stage: &Stage, screen: &Screen) -> Result<bool> {
+    let (node, _) = scene.machines.first().context("there is no machine")?;
+    let stale = |config: &NodeConfig, value| reading(config, value).is_some_and(|one| one.stale == Some(true));
+    let failed = |config: &NodeConfig| {
+        ready(config).0 == "False"
+            && stale(config, NodeValue::InletTemperature)
+            && stale(config, NodeValue::Power)
+            && !stale(config, NodeValue::DifferentialPressure)
+    };
+    let like = |config: &NodeConfig| match config.spec.node_name == *node {
+        true => failed(config),
+        false => ready(config) == ("True", "Sampled"),
+    };
+    let (all, done) = until(api, stage, screen, like).await?;
+    let of_node = all.iter().find(|config| config.spec.node_name == *node);
+    let problem = of_node.and_then(|config| reading(config, NodeValue::InletTemperature)?.problem.clone());
+    screen.verdict(&format!("inlet temperature of {node}"), &problem.unwrap_or_else(|| "-".to_owned()), done);
+    let others = all.iter().filter(|config| config.spec.node_name != *node && ready(config).0 == "True").count();
+    screen.verdict("other nodes that are Ready", &others.to_string(), others == MACHINES - 1);
+    Ok(done)
+}
+
+async fn recovers(api: &Api<NodeConfig>, node: &str, stage: &Stage, screen: &Screen) -> Result<bool> {
+    let (all, done) = until(api, stage, screen, |config| ready(config) == ("True", "Sampled")).await?;
+    let seen = all.iter().find(|config| config.spec.node_name == node).map(|config| ready(config).1.to_owned());
+    screen.verdict(&format!("state of {node}"), &seen.unwrap_or_default(), done);
+    Ok(done)
+}
+
+/// What our own program says of a node, as a user would ask it.
+async fn explain(stage: &Stage, node: &str) -> Result<String> {
+    let mut command = Command::new(program()?);
+    command.args(["explain", "node", node, "--kubeconfig"]).arg(stage.kubeconfig()?);
+    run(command, None).await
+}
