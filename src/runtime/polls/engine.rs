@@ -68,7 +68,11 @@ enum State {
 
 impl Entry {
     fn standing(&self) -> Standing {
-        if self.failures == Some(0) { Standing::Proven } else { Standing::Doubtful }
+        match self.failures {
+            None => Standing::New,
+            Some(0) => Standing::Proven,
+            Some(_) => Standing::Failing,
+        }
     }
 
     /// When the next poll is due after one with this outcome.

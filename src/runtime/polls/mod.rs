@@ -6,8 +6,9 @@
 //!   thousands come at once. Then one each interval, without drift and with a small jitter.
 //! - A key is never polled twice at the same time. A due time that passed during its poll is skipped.
 //! - A host has at most as many polls as its keys allow, in the order in which they became due; see [`Target::at_once`].
-//! - At most [`Limits::polls`] run at the same time. Keys whose last poll did not succeed, or that had none yet, share half of
-//!   them, so that hanging machines do not delay healthy ones. One tenant has at most three quarters, and tenants take turns.
+//! - At most [`Limits::polls`] run at the same time. Keys that had no poll yet, and after them those whose last poll did not
+//!   succeed, share half of them, so that hanging machines do not delay healthy ones. One tenant has at most three quarters, and
+//!   tenants take turns.
 //! - After a failure the pause is the interval, then twice, four times and so on, up to five minutes or the interval if that is
 //!   longer. A poll that panics, or takes too long, failed.
 //! - A key that is removed, or put with another target, has its poll cancelled.

@@ -13,8 +13,10 @@ pub type Ticket = u64;
 pub enum Standing {
     /// Its last poll succeeded.
     Proven,
-    /// Its last poll did not succeed, or it had none yet.
-    Doubtful,
+    /// It had no poll yet.
+    New,
+    /// Its last poll did not succeed.
+    Failing,
 }
 
 /// What a turn needs a place of.
@@ -44,8 +46,9 @@ pub struct Places {
     turns: HashMap<Ticket, (Turn, Stage)>,
     hosts: HashMap<Arc<str>, Host>,
     proven: RoundRobin,
-    doubtful: RoundRobin,
-    /// The number of turns under way: all, the doubtful ones, those of each tenant.
+    new: RoundRobin,
+    failing: RoundRobin,
+    /// The number of turns under way: all, those that are not proven, those of each tenant.
     under: usize,
     under_doubtful: usize,
     by_tenant: HashMap<Arc<str>, usize>,
@@ -106,7 +109,8 @@ impl Places {
             turns: HashMap::new(),
             hosts: HashMap::new(),
             proven: RoundRobin::default(),
-            doubtful: RoundRobin::default(),
+            new: RoundRobin::default(),
+            failing: RoundRobin::default(),
             under: 0,
             under_doubtful: 0,
             by_tenant: HashMap::new(),
@@ -133,7 +137,8 @@ impl Places {
     fn waiting(&mut self, standing: Standing) -> &mut RoundRobin {
         match standing {
             Standing::Proven => &mut self.proven,
-            Standing::Doubtful => &mut self.doubtful,
+            Standing::New => &mut self.new,
+            Standing::Failing => &mut self.failing,
         }
     }
 
@@ -147,12 +152,15 @@ impl Places {
         let by_tenant = &self.by_tenant;
         let may = |tenant: &Arc<str>| by_tenant.get(tenant).is_none_or(|under| *under < share);
         let found = self.proven.pop(may);
-        let found = found.or_else(|| (self.under_doubtful < doubtful).then(|| self.doubtful.pop(may)).flatten());
+        let found = found.or_else(|| {
+            let has_room = self.under_doubtful < doubtful;
+            has_room.then(|| self.new.pop(may).or_else(|| self.failing.pop(may))).flatten()
+        });
         let ticket = found?;
         let (turn, stage) = self.turns.get_mut(&ticket)?;
         *stage = Stage::Under;
         self.under += 1;
-        self.under_doubtful += usize::from(turn.standing == Standing::Doubtful);
+        self.under_doubtful += usize::from(turn.standing != Standing::Proven);
         *self.by_tenant.entry(Arc::clone(&turn.tenant)).or_default() += 1;
         Some(ticket)
     }
@@ -171,7 +179,7 @@ impl Places {
             Stage::Ready => self.waiting(turn.standing).remove(&turn.tenant, ticket),
             Stage::Under => {
                 self.under -= 1;
-                self.under_doubtful -= usize::from(turn.standing == Standing::Doubtful);
+                self.under_doubtful -= usize::from(turn.standing != Standing::Proven);
                 if let Some(under) = self.by_tenant.get_mut(&turn.tenant) {
                     *under -= 1;
                     if *under == 0 {
@@ -209,7 +217,8 @@ impl Places {
     /// Whether nobody has or waits for a place, and nothing is kept.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
-        let waiting = [&self.proven, &self.doubtful].iter().all(|one| one.waiting.is_empty() && one.order.is_empty());
+        let waiting =
+            [&self.proven, &self.new, &self.failing].iter().all(|one| one.waiting.is_empty() && one.order.is_empty());
         waiting && self.turns.is_empty() && self.hosts.is_empty() && self.under == 0 && self.by_tenant.is_empty()
     }
 }
@@ -246,7 +255,7 @@ mod tests {
     fn doubtful_turns_have_half_of_the_places_and_one_tenant_three_quarters() {
         let mut places = Places::new(8);
         for ticket in 0..20 {
-            places.line_up(ticket, turn(&ticket.to_string(), "a", Standing::Doubtful));
+            places.line_up(ticket, turn(&ticket.to_string(), "a", Standing::Failing));
         }
         assert_eq!(all(&mut places).len(), 4);
         for ticket in 20..40 {
@@ -254,7 +263,7 @@ mod tests {
         }
         assert_eq!(all(&mut places), [20, 21], "three quarters for one tenant");
         places.line_up(40, turn("b", "b", Standing::Proven));
-        places.line_up(41, turn("c", "b", Standing::Doubtful));
+        places.line_up(41, turn("c", "b", Standing::Failing));
         assert_eq!(all(&mut places), [40]);
         places.leave(0);
         assert_eq!(all(&mut places), [22, 41], "proven ones first; then a doubtful one, of the tenant that has room");
@@ -264,9 +273,19 @@ mod tests {
     }
 
     #[test]
+    fn a_new_turn_goes_before_one_that_fails_again() {
+        let mut places = Places::new(2);
+        places.line_up(0, turn("a", "a", Standing::Failing));
+        places.line_up(1, turn("b", "a", Standing::New));
+        assert_eq!(all(&mut places), [1]);
+        places.leave(1);
+        assert_eq!(all(&mut places), [0]);
+    }
+
+    #[test]
     fn a_single_place_serves_everybody() {
         let mut places = Places::new(1);
-        places.line_up(0, turn("a", "a", Standing::Doubtful));
+        places.line_up(0, turn("a", "a", Standing::Failing));
         places.line_up(1, turn("b", "a", Standing::Proven));
         assert_eq!(all(&mut places), [1]);
         places.leave(1);

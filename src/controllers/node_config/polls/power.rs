@@ -3,7 +3,7 @@
 use super::request::Request;
 use super::{Trouble, problem};
 use crate::clients::inference::{CONTENT_TYPE, InferenceModel, MAX_ROWS, PowerInput, request, watts};
-use crate::clients::value::{ValueError, plain_name};
+use crate::clients::value::{ValueError, is_plain_name};
 use crate::controllers::node_config::NodeConfigController;
 use crate::logic::node_config::asked::Server;
 use crate::logic::node_config::readings::{Problem, Sample};
@@ -59,6 +59,6 @@ async fn ask(
 
 /// The model, as the status names it; one that a BMC names may be called anything.
 fn name(model: &InferenceModel) -> String {
-    let parts = [Some(model.name()), model.version()].into_iter().flatten().map(plain_name);
-    parts.collect::<Option<Vec<&str>>>().map(|parts| parts.join("/")).unwrap_or_default()
+    let parts: Vec<&str> = [Some(model.name()), model.version()].into_iter().flatten().collect();
+    if parts.iter().all(|part| is_plain_name(part)) { parts.join("/") } else { String::new() }
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::Trouble;
 use super::register::host;
 use super::request::Request;
-use super::Trouble;
 use crate::api::node_config::reasons::NodeReason;
 use crate::api::node_config::status::NodeValue;
 use crate::clients::redfish::{self, Bmc, Inlet, ModelEndpoint};
