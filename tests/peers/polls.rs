@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use ganglion::clients::web::{Call, Web};
-use ganglion::runtime::polls::{BrokenOff, Limits, Outcome, Poller, Polls, Target, run};
+use ganglion::runtime::polls::{BrokenOff, PollLimits, PollOutcome, PollSet, PollTarget, Poller, run};
 use testkit::block_on;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -41,14 +41,14 @@ fn address(machine: u32) -> String {
 impl Poller for Machines {
     type Key = u32;
 
-    async fn poll(self: Arc<Self>, machine: u32) -> Outcome {
+    async fn poll(self: Arc<Self>, machine: u32) -> PollOutcome {
         self.begun.lock().unwrap().entry(machine).or_default().push(Instant::now());
         let port = if refuses(machine) { self.ports.1 } else { self.ports.0 };
         let request = call(format!("http://{}:{port}/", address(machine)));
         let answer = self.web.get(&Call { within: Duration::from_secs(4), ..request }).await;
         match answer.is_ok_and(|answer| answer.good().is_ok()) {
-            true => Outcome::Ok,
-            false => Outcome::Failed,
+            true => PollOutcome::Ok,
+            false => PollOutcome::Failed,
         }
     }
 
@@ -85,10 +85,10 @@ fn healthy_machines_are_polled_on_time_while_a_tenth_hangs_and_a_tenth_refuses()
                 }
             });
             let machines = Arc::new(Machines { web: web(), ports, begun: Mutex::default() });
-            let polls = Arc::new(Polls::default());
+            let polls = Arc::new(PollSet::default());
             for machine in 0..MACHINES {
                 let host = address(machine).into();
-                let target = Target {
+                let target = PollTarget {
                     host,
                     at_once: 1,
                     tenant: "a".into(),
@@ -98,7 +98,7 @@ fn healthy_machines_are_polled_on_time_while_a_tenth_hangs_and_a_tenth_refuses()
                 polls.put(machine, target);
             }
             // About as many places as there are machines that hang.
-            run(Arc::clone(&machines), polls, Limits { polls: 128 }, tokio::time::sleep(LOOK)).await;
+            run(Arc::clone(&machines), polls, PollLimits { polls: 128 }, tokio::time::sleep(LOOK)).await;
             let begun = machines.begun.lock().unwrap();
             let healthy = (0..MACHINES).filter(|machine| !hangs(*machine) && !refuses(*machine));
             let mut gaps: Vec<f64> = healthy
