@@ -290,7 +290,7 @@ impl Term<'_> {
             polls: Arc::default(),
             memory: NodeConfigMemory::default(),
         });
-        self.tasks.spawn(node_config::run_polls(controller, polls::Limits { polls: nodes.polls }));
+        self.tasks.spawn(node_config::run_polls(controller, polls::PollLimits { polls: nodes.polls }));
     }
 
     /// Starts one controller and queues every object of its kind.

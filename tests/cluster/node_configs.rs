@@ -2,12 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use ganglion::api::node_config::status::NodeReading;
 use ganglion::api::node_config::{NodeConfig, NodeConfigStatus};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
+use testkit::servers::bmc::RedfishServer;
 use testkit::servers::http::{Authority, Manner, Server};
+use testkit::servers::inference::{Linear, ModelServer};
+use testkit::servers::prometheus::{PASSWORD, USER};
 use testkit::world::loops::{condition, until};
 use testkit::world::nodes::Size;
 use testkit::world::{World, story};
@@ -110,8 +114,12 @@ fn a_node_has_its_values_in_the_table_and_in_the_metrics() {
         patch(world, "one", json!({"suspend": true})).await?;
         let suspended = ready(world, "one", "Unknown", "Suspended").await?;
         ensure!(suspended.inlet_temperature.is_some(), "the values are gone");
-        let stale = |one: NodeConfig| condition(&one.status?.conditions, "Stale").map(drop);
-        until::<NodeConfig, _>(world, "one", "the values to be stale", stale).await?;
+        let stale = |one: NodeConfig| {
+            let status = one.status?;
+            let power = status.power.as_ref().and_then(|power| power.stale)?;
+            (power && condition(&status.conditions, "Stale").is_some()).then_some(())
+        };
+        until::<NodeConfig, _>(world, "one", "the predicted power to be stale", stale).await?;
         ensure!(!metrics(world).await?.contains("ganglion_node_power_watts{"), "stale values are in the metrics");
         patch(world, "one", json!({"suspend": null})).await?;
         let fresh = ready(world, "one", "True", "Sampled").await?;
@@ -383,6 +391,67 @@ fn after_a_crash_values_go_on_from_the_status_and_are_not_fresh_before_they_are_
         );
         server.turn(pascals(7.7));
         ready(world, "one", "True", "Sampled").await?;
+        Ok(())
+    });
+}
+
+#[test]
+fn real_machines_and_a_real_model_give_the_power_of_a_node() {
+    story("ncfg-real", async |world| {
+        let authority = Authority::create();
+        let bmc = RedfishServer::emulator(&authority).await?;
+        let tree = RedfishServer::documents(&testkit::root().join("tests/peers/trees/thermal-metrics")).await?;
+        let linear = Linear { base: 100.0, cpu: 2.0, inlet: 3.0, pressure: 5.0 };
+        let model = ModelServer::start(&[("v0.1.0", linear)]).await?;
+        let sensors = Server::start(pascals(7.5)).await;
+        let nodes = world.nodes(3, Size::default()).await?;
+        let redfish = json!({"type": "Redfish", "endpoint": tree.url(), "fetchInterval": "1s"});
+        let endpoint = model.url("/v2/models/power/versions/v0.1.0/infer");
+        let power = json!({"type": "V2InferenceProtocol", "endpoint": endpoint, "fetchInterval": "1s"});
+        let object = |name: &str, node: &str, collector: Value| {
+            json!({
+                "apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfig", "metadata": {"name": name},
+                "spec": {"nodeName": node, "metricsCollector": collector, "predictor": {"powerConsumption": power}},
+            })
+        };
+        let all = json!({"inletTemp": redfish, "deltaP": pressure(&sensors.url("")), "usage": fake()});
+        world.create::<NodeConfig>(object("one", &nodes.names[0], all.clone())).await?;
+        let status = ready(world, "one", "True", "Sampled").await?;
+        let number = |reading: &Option<NodeReading>| {
+            reading.as_ref().and_then(|reading| reading.value.as_ref()?.parse::<f64>().ok()).context("no value")
+        };
+        let inlet = number(&status.inlet_temperature)?;
+        let sensor = status.inlet_temperature.as_ref().and_then(|inlet| inlet.source.clone()).unwrap_or_default();
+        ensure!(sensor.starts_with("/redfish/v1/"), "the sensor is {sensor}");
+        let (watts, expected) = (number(&status.power)?, linear.watts([50.0, inlet, 7.5]));
+        ensure!((watts - expected).abs() < 0.2, "{watts} W instead of {expected} W");
+        ensure!(status.power.and_then(|power| power.source).as_deref() == Some("power/v0.1.0"), "the model's name");
+
+        // What a prediction lacks is named.
+        let mut lacks = all;
+        lacks["deltaP"] = Value::Null;
+        world.create::<NodeConfig>(object("lacks", &nodes.names[1], lacks)).await?;
+        let lacks = ready(world, "lacks", "False", "InputMissing").await?;
+        ensure!(
+            message(&lacks).contains("the prediction needs fresh values of differentialPressure"),
+            "{}",
+            message(&lacks)
+        );
+        ensure!(lacks.inlet_temperature.is_some_and(|inlet| inlet.stale.is_none()), "the others are not measured");
+
+        // TLS with an authority of its own, and a password.
+        let login = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "bmc"},
+            "stringData": {"username": USER, "password": PASSWORD, "ca.crt": String::from_utf8(authority.pem())?},
+        });
+        world.kubectl(&["apply", "-f", "-"], Some(&login.to_string())).await?;
+        let secure = json!({
+            "type": "Redfish", "endpoint": bmc.url(), "fetchInterval": "1s", "basicAuthSecret": {"name": "bmc"},
+            "ca": {"secret": {"name": "bmc", "key": "ca.crt"}},
+        });
+        put(world, "bmc", &nodes.names[2], json!({"inletTemp": secure})).await?;
+        let found = ready(world, "bmc", "True", "Sampled").await?;
+        ensure!((number(&found.inlet_temperature)? - 25.0).abs() < f64::EPSILON, "{found:?}");
         Ok(())
     });
 }

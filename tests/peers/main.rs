@@ -2,5 +2,6 @@
 
 mod client;
 mod inference;
+mod polls;
 mod redfish;
 mod usage;

@@ -13,7 +13,7 @@ use crate::clients::redfish::SensorPath;
 use crate::logic::conditions::Stamp;
 use crate::logic::facts::Key;
 use crate::logic::node_config::asked::{Asked, Server, SpecProblem};
-use crate::logic::node_config::readings::{Problem, Readings, Sample};
+use crate::logic::node_config::readings::{NodeSample, Problem, Readings};
 use crate::logic::node_config::report::Situation;
 use crate::logic::node_config::standing::Standing;
 
@@ -40,12 +40,12 @@ pub struct State {
 
 /// How a NodeConfig was seen in its last pass.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Watched {
+pub struct SeenConfig {
     pub asked: Result<Asked, SpecProblem>,
     pub standing: Standing,
 }
 
-impl Watched {
+impl SeenConfig {
     /// What is asked, if it may be.
     pub fn measured(&self) -> Option<&Asked> {
         let asked = self.asked.as_ref().ok().filter(|asked| !asked.suspended);
@@ -56,7 +56,7 @@ impl Watched {
 /// One NodeConfig.
 pub struct Known {
     pub uid: String,
-    pub watched: Watched,
+    pub watched: SeenConfig,
     pub readings: Readings,
     /// The model that the provider names.
     pub model: Option<Server>,
@@ -73,7 +73,7 @@ pub struct Known {
 }
 
 impl Known {
-    fn new(object: &NodeConfig, watched: Watched, now: Timestamp) -> Self {
+    fn new(object: &NodeConfig, watched: SeenConfig, now: Timestamp) -> Self {
         let status = object.status.as_ref();
         // The values of an earlier spec may be from another source.
         let of_this = status.filter(|status| status.observed_generation == object.metadata.generation);
@@ -96,7 +96,7 @@ impl Known {
         if self.waits_until().is_some_and(|until| stamp.now < until) {
             return None;
         }
-        let Self { watched: Watched { asked, standing }, readings, .. } = self;
+        let Self { watched: SeenConfig { asked, standing }, readings, .. } = self;
         Some(Situation { asked: asked.as_ref(), standing, readings, old: &old.conditions, stamp }.status())
     }
 
@@ -133,7 +133,7 @@ impl NodeConfigMemory {
     }
 
     /// Notes how the object is seen now; forgets what was learnt for another spec, node or object.
-    pub fn watch(&self, key: &Key, object: &NodeConfig, watched: Watched, now: Timestamp) {
+    pub fn watch(&self, key: &Key, object: &NodeConfig, watched: SeenConfig, now: Timestamp) {
         let mut state = self.state();
         let is_same = |known: &mut Known| Some(&known.uid) == object.metadata.uid.as_ref();
         let Some(known) = state.objects.get_mut(key) else {
@@ -159,7 +159,7 @@ impl NodeConfigMemory {
     }
 
     /// Takes in the result of a poll. None if the object is gone, or does not ask for it any more.
-    pub fn take(&self, key: &Key, value: NodeValue, result: Result<Sample, Problem>) -> Option<Taken> {
+    pub fn take(&self, key: &Key, value: NodeValue, result: Result<NodeSample, Problem>) -> Option<Taken> {
         let mut state = self.state();
         let known = state.objects.get_mut(key)?;
         let asked = known.watched.measured().filter(|asked| asked.values().any(|one| one == value))?;
@@ -187,7 +187,7 @@ impl NodeConfigMemory {
 pub struct Taken {
     pub node: String,
     pub interval: SignedDuration,
-    pub sample: Option<Sample>,
+    pub sample: Option<NodeSample>,
     /// A poll that waited for it.
     pub wakes: Option<PollKey>,
 }

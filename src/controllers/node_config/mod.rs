@@ -34,11 +34,11 @@ use crate::logic::node_config::news::WriteRule;
 use crate::logic::node_config::standing::Standing;
 use crate::runtime::context::Context;
 use crate::runtime::error::Error;
-use crate::runtime::polls::{Limits, Polls, run};
+use crate::runtime::polls::{PollLimits, PollSet, run};
 use crate::runtime::run::{Controller, PassResult};
 pub use keys::PollKey;
 pub use memory::NodeConfigMemory;
-use memory::Watched;
+use memory::SeenConfig;
 
 /// The controller and its dependencies.
 pub struct NodeConfigController {
@@ -46,7 +46,7 @@ pub struct NodeConfigController {
     pub namespaces: Namespaces,
     pub outbound: Arc<OutboundClient>,
     pub rule: WriteRule,
-    pub polls: Arc<Polls<PollKey>>,
+    pub polls: Arc<PollSet<PollKey>>,
     pub memory: NodeConfigMemory,
 }
 
@@ -93,7 +93,7 @@ impl NodeConfigController {
         let asked = Asked::parse(&observed.object.spec);
         let (node, shown) = shown(asked.as_ref().ok(), &observed.standing);
         self.ctx.metrics.node_values.keep(&key.to_string(), node, &shown);
-        let watched = Watched { asked: asked.clone(), standing: observed.standing.clone() };
+        let watched = SeenConfig { asked: asked.clone(), standing: observed.standing.clone() };
         self.memory.watch(key, &observed.object, watched, self.ctx.now());
         self.keep_polls(key);
         self.report(key, &observed.object).await
@@ -114,7 +114,7 @@ fn shown<'a>(asked: Option<&'a Asked>, standing: &Standing) -> (&'a str, Vec<&'s
 }
 
 /// Polls until the leader term ends.
-pub async fn run_polls(controller: Arc<NodeConfigController>, limits: Limits) {
+pub async fn run_polls(controller: Arc<NodeConfigController>, limits: PollLimits) {
     let (polls, ctx) = (Arc::clone(&controller.polls), controller.ctx.clone());
     let until = async {
         tokio::select! {

@@ -10,7 +10,7 @@ use crate::logic::conditions::Stamp;
 use crate::logic::facts::{Identity, Key};
 use crate::logic::node_config::asked::Asked;
 use crate::logic::node_config::news::Worth;
-use crate::logic::node_config::readings::{Problem, Sample};
+use crate::logic::node_config::readings::{NodeSample, Problem};
 use crate::metrics::NodeMeasurement;
 use crate::runtime::error::Error;
 
@@ -19,7 +19,7 @@ const SOON: std::time::Duration = std::time::Duration::from_secs(1);
 
 impl NodeConfigController {
     /// Takes in the result of a poll, and has the object reconciled if its status is worth a write now.
-    pub fn take(&self, key: &Key, values: &[NodeValue], result: &Result<Vec<Sample>, Problem>) {
+    pub fn take(&self, key: &Key, values: &[NodeValue], result: &Result<Vec<NodeSample>, Problem>) {
         let mut is_known = false;
         for (at, value) in values.iter().enumerate() {
             let one = match result {

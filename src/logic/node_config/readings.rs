@@ -14,7 +14,7 @@ const STALE_AFTER: i32 = 3;
 
 /// A value, and where it is from.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Sample {
+pub struct NodeSample {
     pub value: f64,
     /// Standard deviation, where the source knows it.
     pub deviation: Option<f64>,
@@ -40,8 +40,8 @@ impl Problem {
 
 /// What is known of one value.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Reading {
-    pub last: Option<Sample>,
+pub struct KnownValue {
+    pub last: Option<NodeSample>,
     /// The last value is from an earlier process: its source has not answered this one.
     pub restored: bool,
     /// Why the last poll gave no value.
@@ -50,7 +50,7 @@ pub struct Reading {
 
 /// What is known of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Readings(BTreeMap<NodeValue, Reading>);
+pub struct Readings(BTreeMap<NodeValue, KnownValue>);
 
 /// How much a value is worth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,28 +70,28 @@ impl Readings {
         let read = |value: NodeValue| {
             let reading = status.reading(value)?;
             let number = |text: &Option<String>| text.as_ref()?.parse().ok().filter(|number: &f64| number.is_finite());
-            let last = Sample {
+            let last = NodeSample {
                 value: number(&reading.value)?,
                 deviation: number(&reading.deviation),
                 at: reading.sampled_at.as_ref()?.0,
                 source: reading.source.clone().unwrap_or_default(),
             };
-            Some((value, Reading { last: Some(last), restored: true, problem: None }))
+            Some((value, KnownValue { last: Some(last), restored: true, problem: None }))
         };
         Self(NodeValue::ALL.into_iter().filter_map(read).collect())
     }
 
     /// What is known of this value.
     #[must_use]
-    pub fn get(&self, value: NodeValue) -> Option<&Reading> {
+    pub fn get(&self, value: NodeValue) -> Option<&KnownValue> {
         self.0.get(&value)
     }
 
     /// Takes in the result of a poll.
-    pub fn take(&mut self, value: NodeValue, result: Result<Sample, Problem>) {
+    pub fn take(&mut self, value: NodeValue, result: Result<NodeSample, Problem>) {
         let reading = self.0.entry(value).or_default();
         match result {
-            Ok(sample) => *reading = Reading { last: Some(sample), restored: false, problem: None },
+            Ok(sample) => *reading = KnownValue { last: Some(sample), restored: false, problem: None },
             Err(problem) => reading.problem = Some(problem),
         }
     }
@@ -110,15 +110,17 @@ impl Readings {
     #[must_use]
     pub fn age(&self, value: NodeValue, interval: SignedDuration, now: Timestamp) -> Age {
         match self.get(value) {
-            None | Some(Reading { last: None, .. }) => Age::Missing,
-            Some(Reading { last: Some(last), restored: false, .. }) if now < stale_at(last.at, interval) => Age::Fresh,
+            None | Some(KnownValue { last: None, .. }) => Age::Missing,
+            Some(KnownValue { last: Some(last), restored: false, .. }) if now < stale_at(last.at, interval) => {
+                Age::Fresh
+            }
             Some(_) => Age::Stale,
         }
     }
 
     /// The value, if it is fresh.
     #[must_use]
-    pub fn fresh(&self, value: NodeValue, interval: SignedDuration, now: Timestamp) -> Option<&Sample> {
+    pub fn fresh(&self, value: NodeValue, interval: SignedDuration, now: Timestamp) -> Option<&NodeSample> {
         let is_fresh = self.age(value, interval, now) == Age::Fresh;
         self.get(value).filter(|_| is_fresh).and_then(|reading| reading.last.as_ref())
     }
@@ -126,7 +128,8 @@ impl Readings {
     /// Whether every value that is asked for has had an answer or a problem.
     #[must_use]
     pub fn is_complete(&self, asked: &Asked) -> bool {
-        let answered = |reading: &Reading| reading.problem.is_some() || (reading.last.is_some() && !reading.restored);
+        let answered =
+            |reading: &KnownValue| reading.problem.is_some() || (reading.last.is_some() && !reading.restored);
         asked.values().all(|value| self.get(value).is_some_and(answered))
     }
 

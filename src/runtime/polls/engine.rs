@@ -10,8 +10,8 @@ use tokio_util::time::DelayQueue;
 use tokio_util::time::delay_queue;
 use tracing::error;
 
-use super::places::{Places, Standing, Ticket, Turn};
-use super::{BrokenOff, Limits, Order, Outcome, Poller, Target};
+use super::places::{Places, Ticket, Turn, TurnClass};
+use super::{BrokenOff, Order, PollLimits, PollOutcome, PollTarget, Poller};
 
 /// Within which time a key that is alone has its first poll.
 const SOON: Duration = Duration::from_secs(2);
@@ -36,7 +36,7 @@ pub struct Engine<P: Poller> {
     entries: HashMap<P::Key, Entry>,
     /// The keys that wait for their time.
     pub wheel: DelayQueue<P::Key>,
-    pub tasks: JoinSet<Result<Outcome, BrokenOff>>,
+    pub tasks: JoinSet<Result<PollOutcome, BrokenOff>>,
     /// Whose poll each task is.
     running: HashMap<Id, (P::Key, Ticket)>,
     /// Whose turn each ticket is, until its poll begins.
@@ -48,7 +48,7 @@ pub struct Engine<P: Poller> {
 }
 
 struct Entry {
-    target: Target,
+    target: PollTarget,
     /// The time of the last or next poll, without jitter.
     base: Instant,
     /// None before the first poll.
@@ -63,28 +63,32 @@ enum State {
     LinedUp(Ticket),
     Runs(AbortHandle),
     /// Its poll is being cancelled: what follows it then.
-    Ends(Option<Target>),
+    Ends(Option<PollTarget>),
 }
 
 impl Entry {
-    fn standing(&self) -> Standing {
-        if self.failures == Some(0) { Standing::Proven } else { Standing::Doubtful }
+    fn standing(&self) -> TurnClass {
+        match self.failures {
+            None => TurnClass::New,
+            Some(0) => TurnClass::Proven,
+            Some(_) => TurnClass::Failing,
+        }
     }
 
     /// When the next poll is due after one with this outcome.
-    fn next(&mut self, outcome: Outcome, now: Instant) -> Instant {
+    fn next(&mut self, outcome: PollOutcome, now: Instant) -> Instant {
         let interval = self.target.interval.max(Duration::from_millis(1));
         let pause = match outcome {
-            Outcome::Ok => {
+            PollOutcome::Ok => {
                 self.failures = Some(0);
                 interval
             }
-            Outcome::Failed => {
+            PollOutcome::Failed => {
                 let before = self.failures.unwrap_or(0);
                 self.failures = Some(before.saturating_add(1));
                 interval.saturating_mul(2_u32.saturating_pow(before.min(16))).min(LONGEST.max(interval))
             }
-            Outcome::WaitUntil(at) => {
+            PollOutcome::WaitUntil(at) => {
                 self.failures.get_or_insert(1);
                 self.base = at.clamp(now + SHORTEST, now + FARTHEST);
                 return self.base;
@@ -101,7 +105,7 @@ impl Entry {
 }
 
 impl<P: Poller> Engine<P> {
-    pub fn new(poller: Arc<P>, limits: Limits) -> Self {
+    pub fn new(poller: Arc<P>, limits: PollLimits) -> Self {
         Self {
             poller,
             entries: HashMap::new(),
@@ -130,7 +134,7 @@ impl<P: Poller> Engine<P> {
         }
     }
 
-    fn put(&mut self, key: P::Key, target: Target) {
+    fn put(&mut self, key: P::Key, target: PollTarget) {
         let known = self.entries.get(&key);
         if known.is_some_and(|entry| entry.target == target && !matches!(entry.state, State::Ends(_))) {
             return;
@@ -143,7 +147,7 @@ impl<P: Poller> Engine<P> {
     }
 
     /// A key without a poll.
-    fn insert(&mut self, key: P::Key, target: Target) {
+    fn insert(&mut self, key: P::Key, target: PollTarget) {
         let window = APART.saturating_mul(self.new).max(SOON).min(target.interval);
         self.new += 1;
         let base = Instant::now() + window.mul_f64(fastrand::f64());
@@ -197,7 +201,7 @@ impl<P: Poller> Engine<P> {
         let ticket = self.next_ticket;
         self.next_ticket += 1;
         entry.state = State::LinedUp(ticket);
-        let Target { host, at_once, tenant, .. } = entry.target.clone();
+        let PollTarget { host, at_once, tenant, .. } = entry.target.clone();
         self.turns.insert(ticket, key.clone());
         self.places.line_up(ticket, Turn { host, at_once, tenant, standing: entry.standing() });
     }
@@ -218,7 +222,7 @@ impl<P: Poller> Engine<P> {
     }
 
     /// A poll has ended.
-    pub fn end(&mut self, ended: Result<(Id, Result<Outcome, BrokenOff>), JoinError>) {
+    pub fn end(&mut self, ended: Result<(Id, Result<PollOutcome, BrokenOff>), JoinError>) {
         let (id, result) = match ended {
             Ok((id, result)) => (id, result),
             Err(failure) => (failure.id(), Err(BrokenOff::Panic)),
@@ -240,7 +244,7 @@ impl<P: Poller> Engine<P> {
                 error!(key = ?key, "a poll ended by a fault of this program");
             }
             self.poller.broken_off(&key, how);
-            Outcome::Failed
+            PollOutcome::Failed
         });
         self.new -= u32::from(entry.failures.is_none());
         let mut at = entry.next(outcome, Instant::now());

@@ -5,9 +5,10 @@
 //! - The first poll of a key is at a random moment: within two seconds for one that is alone, within its interval where
 //!   thousands come at once. Then one each interval, without drift and with a small jitter.
 //! - A key is never polled twice at the same time. A due time that passed during its poll is skipped.
-//! - A host has at most as many polls as its keys allow, in the order in which they became due; see [`Target::at_once`].
-//! - At most [`Limits::polls`] run at the same time. Keys whose last poll did not succeed, or that had none yet, share half of
-//!   them, so that hanging machines do not delay healthy ones. One tenant has at most three quarters, and tenants take turns.
+//! - A host has at most as many polls as its keys allow, in the order in which they became due; see [`PollTarget::at_once`].
+//! - At most [`PollLimits::polls`] run at the same time. Keys that had no poll yet, and after them those whose last poll did not
+//!   succeed, share half of them, so that hanging machines do not delay healthy ones. One tenant has at most three quarters, and
+//!   tenants take turns.
 //! - After a failure the pause is the interval, then twice, four times and so on, up to five minutes or the interval if that is
 //!   longer. A poll that panics, or takes too long, failed.
 //! - A key that is removed, or put with another target, has its poll cancelled.
@@ -37,7 +38,7 @@ use engine::Engine;
 
 /// Where and how often a key is polled.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
+pub struct PollTarget {
     /// The host and port, or any other name of what must not be asked too often at the same time.
     pub host: Arc<str>,
     /// How many polls of this host may run at the same time, this one included; at least 1.
@@ -51,14 +52,14 @@ pub struct Target {
 
 /// The limits on all polls together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct PollLimits {
     /// Polls at the same time.
     pub polls: usize,
 }
 
 /// The result of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum PollOutcome {
     /// The server answered.
     Ok,
     /// The server did not answer, or not as it should.
@@ -70,7 +71,7 @@ pub enum Outcome {
 /// How a poll ended that has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BrokenOff {
-    /// It took longer than [`Target::timeout`].
+    /// It took longer than [`PollTarget::timeout`].
     Timeout,
     /// A fault of this program.
     Panic,
@@ -81,14 +82,14 @@ pub trait Poller: Send + Sync + 'static {
     /// The name of a poll.
     type Key: Clone + Debug + Eq + Hash + Send + Sync + 'static;
     /// Polls once. Dropped where the key is removed.
-    fn poll(self: Arc<Self>, key: Self::Key) -> impl Future<Output = Outcome> + Send;
+    fn poll(self: Arc<Self>, key: Self::Key) -> impl Future<Output = PollOutcome> + Send;
     /// A poll of this key ended without a result.
     fn broken_off(&self, key: &Self::Key, how: BrokenOff);
 }
 
 /// What is polled. Changes take effect at once if [`run`] runs.
 #[derive(Debug)]
-pub struct Polls<K> {
+pub struct PollSet<K> {
     /// What is to be changed, by key, so that the number of keys bounds it.
     orders: Mutex<HashMap<K, Order>>,
     changed: Notify,
@@ -98,20 +99,20 @@ pub struct Polls<K> {
 #[derive(Debug, Default)]
 struct Order {
     remove: bool,
-    put: Option<Target>,
+    put: Option<PollTarget>,
     /// The next poll is to be no later than this.
     wake: Option<Instant>,
 }
 
-impl<K> Default for Polls<K> {
+impl<K> Default for PollSet<K> {
     fn default() -> Self {
         Self { orders: Mutex::default(), changed: Notify::new() }
     }
 }
 
-impl<K: Clone + Eq + Hash> Polls<K> {
+impl<K: Clone + Eq + Hash> PollSet<K> {
     /// Polls this key from now on. Does nothing if it is polled with this target already.
-    pub fn put(&self, key: K, target: Target) {
+    pub fn put(&self, key: K, target: PollTarget) {
         self.order(key, |order| order.put = Some(target));
     }
 
@@ -140,8 +141,8 @@ impl<K: Clone + Eq + Hash> Polls<K> {
 /// Polls until `until`; then polls under way are cancelled.
 pub async fn run<P: Poller>(
     poller: Arc<P>,
-    polls: Arc<Polls<P::Key>>,
-    limits: Limits,
+    polls: Arc<PollSet<P::Key>>,
+    limits: PollLimits,
     until: impl Future<Output = ()>,
 ) {
     let mut engine = Engine::<P>::new(poller, limits);

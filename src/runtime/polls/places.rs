@@ -10,11 +10,13 @@ pub type Ticket = u64;
 
 /// How well a key did at its last poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum TurnClass {
     /// Its last poll succeeded.
     Proven,
-    /// Its last poll did not succeed, or it had none yet.
-    Doubtful,
+    /// It had no poll yet.
+    New,
+    /// Its last poll did not succeed.
+    Failing,
 }
 
 /// What a turn needs a place of.
@@ -23,7 +25,7 @@ pub struct Turn {
     pub host: Arc<str>,
     pub at_once: usize,
     pub tenant: Arc<str>,
-    pub standing: Standing,
+    pub standing: TurnClass,
 }
 
 /// Where a turn is.
@@ -44,8 +46,9 @@ pub struct Places {
     turns: HashMap<Ticket, (Turn, Stage)>,
     hosts: HashMap<Arc<str>, Host>,
     proven: RoundRobin,
-    doubtful: RoundRobin,
-    /// The number of turns under way: all, the doubtful ones, those of each tenant.
+    new: RoundRobin,
+    failing: RoundRobin,
+    /// The number of turns under way: all, those that are not proven, those of each tenant.
     under: usize,
     under_doubtful: usize,
     by_tenant: HashMap<Arc<str>, usize>,
@@ -106,7 +109,8 @@ impl Places {
             turns: HashMap::new(),
             hosts: HashMap::new(),
             proven: RoundRobin::default(),
-            doubtful: RoundRobin::default(),
+            new: RoundRobin::default(),
+            failing: RoundRobin::default(),
             under: 0,
             under_doubtful: 0,
             by_tenant: HashMap::new(),
@@ -130,10 +134,11 @@ impl Places {
         self.turns.insert(ticket, (turn, Stage::Ready));
     }
 
-    fn waiting(&mut self, standing: Standing) -> &mut RoundRobin {
+    fn waiting(&mut self, standing: TurnClass) -> &mut RoundRobin {
         match standing {
-            Standing::Proven => &mut self.proven,
-            Standing::Doubtful => &mut self.doubtful,
+            TurnClass::Proven => &mut self.proven,
+            TurnClass::New => &mut self.new,
+            TurnClass::Failing => &mut self.failing,
         }
     }
 
@@ -147,12 +152,15 @@ impl Places {
         let by_tenant = &self.by_tenant;
         let may = |tenant: &Arc<str>| by_tenant.get(tenant).is_none_or(|under| *under < share);
         let found = self.proven.pop(may);
-        let found = found.or_else(|| (self.under_doubtful < doubtful).then(|| self.doubtful.pop(may)).flatten());
+        let found = found.or_else(|| {
+            let has_room = self.under_doubtful < doubtful;
+            has_room.then(|| self.new.pop(may).or_else(|| self.failing.pop(may))).flatten()
+        });
         let ticket = found?;
         let (turn, stage) = self.turns.get_mut(&ticket)?;
         *stage = Stage::Under;
         self.under += 1;
-        self.under_doubtful += usize::from(turn.standing == Standing::Doubtful);
+        self.under_doubtful += usize::from(turn.standing != TurnClass::Proven);
         *self.by_tenant.entry(Arc::clone(&turn.tenant)).or_default() += 1;
         Some(ticket)
     }
@@ -171,7 +179,7 @@ impl Places {
             Stage::Ready => self.waiting(turn.standing).remove(&turn.tenant, ticket),
             Stage::Under => {
                 self.under -= 1;
-                self.under_doubtful -= usize::from(turn.standing == Standing::Doubtful);
+                self.under_doubtful -= usize::from(turn.standing != TurnClass::Proven);
                 if let Some(under) = self.by_tenant.get_mut(&turn.tenant) {
                     *under -= 1;
                     if *under == 0 {
@@ -209,7 +217,8 @@ impl Places {
     /// Whether nobody has or waits for a place, and nothing is kept.
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
-        let waiting = [&self.proven, &self.doubtful].iter().all(|one| one.waiting.is_empty() && one.order.is_empty());
+        let waiting =
+            [&self.proven, &self.new, &self.failing].iter().all(|one| one.waiting.is_empty() && one.order.is_empty());
         waiting && self.turns.is_empty() && self.hosts.is_empty() && self.under == 0 && self.by_tenant.is_empty()
     }
 }
@@ -218,7 +227,7 @@ impl Places {
 mod tests {
     use super::*;
 
-    fn turn(host: &str, tenant: &str, standing: Standing) -> Turn {
+    fn turn(host: &str, tenant: &str, standing: TurnClass) -> Turn {
         Turn { host: host.into(), at_once: 1, tenant: tenant.into(), standing }
     }
 
@@ -230,9 +239,9 @@ mod tests {
     fn a_host_has_one_turn_at_a_time_in_the_order_of_arrival() {
         let mut places = Places::new(10);
         for ticket in 0..3 {
-            places.line_up(ticket, turn("bmc", "a", Standing::Proven));
+            places.line_up(ticket, turn("bmc", "a", TurnClass::Proven));
         }
-        places.line_up(3, turn("other", "a", Standing::Proven));
+        places.line_up(3, turn("other", "a", TurnClass::Proven));
         assert_eq!(all(&mut places), [0, 3]);
         places.leave(1);
         places.leave(0);
@@ -246,15 +255,15 @@ mod tests {
     fn doubtful_turns_have_half_of_the_places_and_one_tenant_three_quarters() {
         let mut places = Places::new(8);
         for ticket in 0..20 {
-            places.line_up(ticket, turn(&ticket.to_string(), "a", Standing::Doubtful));
+            places.line_up(ticket, turn(&ticket.to_string(), "a", TurnClass::Failing));
         }
         assert_eq!(all(&mut places).len(), 4);
         for ticket in 20..40 {
-            places.line_up(ticket, turn(&ticket.to_string(), "a", Standing::Proven));
+            places.line_up(ticket, turn(&ticket.to_string(), "a", TurnClass::Proven));
         }
         assert_eq!(all(&mut places), [20, 21], "three quarters for one tenant");
-        places.line_up(40, turn("b", "b", Standing::Proven));
-        places.line_up(41, turn("c", "b", Standing::Doubtful));
+        places.line_up(40, turn("b", "b", TurnClass::Proven));
+        places.line_up(41, turn("c", "b", TurnClass::Failing));
         assert_eq!(all(&mut places), [40]);
         places.leave(0);
         assert_eq!(all(&mut places), [22, 41], "proven ones first; then a doubtful one, of the tenant that has room");
@@ -264,10 +273,20 @@ mod tests {
     }
 
     #[test]
+    fn a_new_turn_goes_before_one_that_fails_again() {
+        let mut places = Places::new(2);
+        places.line_up(0, turn("a", "a", TurnClass::Failing));
+        places.line_up(1, turn("b", "a", TurnClass::New));
+        assert_eq!(all(&mut places), [1]);
+        places.leave(1);
+        assert_eq!(all(&mut places), [0]);
+    }
+
+    #[test]
     fn a_single_place_serves_everybody() {
         let mut places = Places::new(1);
-        places.line_up(0, turn("a", "a", Standing::Doubtful));
-        places.line_up(1, turn("b", "a", Standing::Proven));
+        places.line_up(0, turn("a", "a", TurnClass::Failing));
+        places.line_up(1, turn("b", "a", TurnClass::Proven));
         assert_eq!(all(&mut places), [1]);
         places.leave(1);
         assert_eq!(all(&mut places), [0]);
@@ -277,7 +296,7 @@ mod tests {
     fn a_shared_server_has_as_many_turns_as_it_takes() {
         let mut places = Places::new(10);
         for ticket in 0..5 {
-            places.line_up(ticket, Turn { at_once: 3, ..turn("shared", "a", Standing::Proven) });
+            places.line_up(ticket, Turn { at_once: 3, ..turn("shared", "a", TurnClass::Proven) });
         }
         assert_eq!(all(&mut places), [0, 1, 2]);
         places.leave(1);

@@ -34,7 +34,7 @@ struct Machines {
     /// The most polls of one key at the same time, and the most in all.
     most: Mutex<(usize, usize)>,
     broken_off: Mutex<Vec<(u32, BrokenOff)>>,
-    orders: Arc<Polls<u32>>,
+    orders: Arc<PollSet<u32>>,
 }
 
 /// Takes a poll off the list, also where it is dropped.
@@ -51,7 +51,7 @@ impl Drop for Under<'_> {
 impl Poller for Machines {
     type Key = u32;
 
-    async fn poll(self: Arc<Self>, key: u32) -> Outcome {
+    async fn poll(self: Arc<Self>, key: u32) -> PollOutcome {
         let _under = {
             let mut under = self.under.lock().unwrap();
             under.push(key);
@@ -65,12 +65,12 @@ impl Poller for Machines {
         match manner {
             Manner::Answers(after) => {
                 sleep(after).await;
-                Outcome::Ok
+                PollOutcome::Ok
             }
-            Manner::Refuses => Outcome::Failed,
+            Manner::Refuses => PollOutcome::Failed,
             Manner::Hangs => std::future::pending().await,
             Manner::Panics => panic!("a fault of this program"),
-            Manner::Waits(pause) => Outcome::WaitUntil(Instant::now() + pause),
+            Manner::Waits(pause) => PollOutcome::WaitUntil(Instant::now() + pause),
         }
     }
 
@@ -83,7 +83,7 @@ impl Machines {
     fn start(polls: usize) -> (Arc<Self>, CancellationToken, JoinHandle<()>) {
         let machines = Arc::new(Self::default());
         let stop = CancellationToken::new();
-        let running = run(Arc::clone(&machines), Arc::clone(&machines.orders), Limits { polls }, {
+        let running = run(Arc::clone(&machines), Arc::clone(&machines.orders), PollLimits { polls }, {
             let stop = stop.clone();
             async move { stop.cancelled().await }
         });
@@ -112,12 +112,12 @@ impl Machines {
     }
 }
 
-fn target(host: &str, interval: Duration) -> Target {
-    Target { host: host.into(), at_once: 1, tenant: "a".into(), interval, timeout: SECOND * 10 }
+fn target(host: &str, interval: Duration) -> PollTarget {
+    PollTarget { host: host.into(), at_once: 1, tenant: "a".into(), interval, timeout: SECOND * 10 }
 }
 
 /// A key with a host of its own.
-fn alone(key: u32) -> Target {
+fn alone(key: u32) -> PollTarget {
     target(&key.to_string(), SECOND * 10)
 }
 
@@ -162,7 +162,7 @@ async fn the_first_polls_of_thousands_are_spread_over_the_interval() {
 async fn a_due_time_that_passed_during_a_poll_is_skipped_and_the_phase_stays() {
     let (machines, _stop, _task) = Machines::start(8);
     machines.turn(1, Manner::Answers(SECOND * 15));
-    machines.orders.put(1, Target { timeout: SECOND * 60, ..alone(1) });
+    machines.orders.put(1, PollTarget { timeout: SECOND * 60, ..alone(1) });
     sleep(SECOND * 205).await;
     let gaps = machines.gaps(1);
     assert!(gaps.len() >= 9 && gaps.iter().all(|gap| (19_800..=20_202).contains(gap)), "{gaps:?}");
@@ -249,10 +249,10 @@ async fn a_wake_during_a_poll_leads_to_another_one() {
 async fn a_removed_key_has_its_poll_cancelled_and_one_with_another_target_begins_anew() {
     let (machines, _stop, _task) = Machines::start(8);
     machines.turn(1, Manner::Hangs);
-    machines.orders.put(1, Target { timeout: SECOND * 3600, ..alone(1) });
+    machines.orders.put(1, PollTarget { timeout: SECOND * 3600, ..alone(1) });
     sleep(SECOND * 3).await;
     assert_eq!(machines.under(), 1);
-    machines.orders.put(1, Target { timeout: SECOND * 3600, ..alone(1) });
+    machines.orders.put(1, PollTarget { timeout: SECOND * 3600, ..alone(1) });
     sleep(SECOND).await;
     assert_eq!((machines.under(), machines.count(1)), (1, 1), "the same target changes nothing");
     machines.turn(1, Manner::Answers(SECOND));
@@ -302,7 +302,7 @@ async fn all_ends_at_once_when_it_is_stopped() {
 
 /// The engine by hand, to look into it.
 fn engine(machines: &Arc<Machines>) -> Engine<Machines> {
-    Engine::new(Arc::clone(machines), Limits { polls: 100 })
+    Engine::new(Arc::clone(machines), PollLimits { polls: 100 })
 }
 
 /// Lines up the keys whose time has come.
@@ -408,7 +408,7 @@ async fn a_tenant_whose_servers_are_slow_leaves_places_to_the_others() {
         machines.orders.put(key, alone(key));
     }
     for key in 1000..1020 {
-        machines.orders.put(key, Target { tenant: "b".into(), ..alone(key) });
+        machines.orders.put(key, PollTarget { tenant: "b".into(), ..alone(key) });
     }
     sleep(SECOND * 300).await;
     let p99 = p99(&machines, 1000..1020, SECOND * 10);

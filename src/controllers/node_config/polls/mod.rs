@@ -30,18 +30,18 @@ use super::NodeConfigController;
 use super::keys::PollKey;
 use crate::api::node_config::reasons::NodeReason;
 use crate::logic::facts::Key;
-use crate::logic::node_config::asked::{Question, Source};
-use crate::logic::node_config::readings::{Problem, Sample};
+use crate::logic::node_config::asked::{NodeSource, Question};
+use crate::logic::node_config::readings::{NodeSample, Problem};
 use crate::metrics::PollLabels;
-use crate::runtime::polls::{BrokenOff, Outcome, Poller};
+use crate::runtime::polls::{BrokenOff, PollOutcome, Poller};
 
 /// Why a poll gave no values, and when it is tried again where that is not left to the engine.
-pub struct Trouble {
+pub struct PollTrouble {
     pub problem: Problem,
     pub again: Option<Instant>,
 }
 
-impl Trouble {
+impl PollTrouble {
     /// A failure, which leads to backoff.
     fn failed(problem: Problem) -> Self {
         Self { problem, again: None }
@@ -52,15 +52,15 @@ impl Trouble {
         Self { problem, again: Some(Instant::now() + pause) }
     }
 
-    fn outcome(&self) -> Outcome {
-        self.again.map_or(Outcome::Failed, Outcome::WaitUntil)
+    fn outcome(&self) -> PollOutcome {
+        self.again.map_or(PollOutcome::Failed, PollOutcome::WaitUntil)
     }
 }
 
 impl Poller for NodeConfigController {
     type Key = PollKey;
 
-    async fn poll(self: Arc<Self>, key: PollKey) -> Outcome {
+    async fn poll(self: Arc<Self>, key: PollKey) -> PollOutcome {
         let outcome = match &key {
             PollKey::Own(question, object) => self.poll_own(*question, object).await,
             PollKey::Shared(source) => self.poll_shared(source).await,
@@ -68,9 +68,9 @@ impl Poller for NodeConfigController {
         self.count(
             &key,
             match outcome {
-                Outcome::Ok => "ok",
-                Outcome::Failed => "failed",
-                Outcome::WaitUntil(_) => "waits",
+                PollOutcome::Ok => "ok",
+                PollOutcome::Failed => "failed",
+                PollOutcome::WaitUntil(_) => "waits",
             },
         );
         outcome
@@ -103,41 +103,44 @@ impl NodeConfigController {
     }
 
     /// What this NodeConfig asks, if it is still measured, and its node.
-    fn source(&self, question: Question, key: &Key) -> Option<(Source, String)> {
+    fn source(&self, question: Question, key: &Key) -> Option<(NodeSource, String)> {
         let state = self.memory.state();
         let asked = state.objects.get(key)?.watched.measured()?;
         Some((asked.sources.get(&question)?.source.clone(), asked.node.clone()))
     }
 
-    async fn poll_own(self: &Arc<Self>, question: Question, key: &Key) -> Outcome {
-        let Some((source, node)) = self.source(question, key) else { return Outcome::Ok };
+    async fn poll_own(self: &Arc<Self>, question: Question, key: &Key) -> PollOutcome {
+        let Some((source, node)) = self.source(question, key) else { return PollOutcome::Ok };
         let result = match &source {
-            Source::Fake => Ok(self.fake(question)),
-            Source::DifferentialPressureApi { server, sensor } => {
+            NodeSource::Fake => Ok(self.fake(question)),
+            NodeSource::DifferentialPressureApi { server, sensor } => {
                 pressure::poll(self, key, server, (&node, sensor.as_deref())).await
             }
-            Source::Redfish { server, .. } if question == Question::Model => {
+            NodeSource::Redfish { server, .. } if question == Question::Model => {
                 return redfish::poll_model(self, key, server).await;
             }
-            Source::Redfish { server, sensor } => redfish::poll(self, key, server, sensor.as_deref()).await,
+            NodeSource::Redfish { server, sensor } => redfish::poll(self, key, server, sensor.as_deref()).await,
             // They are polled for many nodes at once.
-            Source::Prometheus { .. } | Source::MetricsServer | Source::V2Inference(_) | Source::NamedModel => {
-                return Outcome::Ok;
+            NodeSource::Prometheus { .. }
+            | NodeSource::MetricsServer
+            | NodeSource::V2Inference(_)
+            | NodeSource::NamedModel => {
+                return PollOutcome::Ok;
             }
         };
         self.end(key, question, result)
     }
 
     /// Takes in the result of a poll of one NodeConfig.
-    fn end(&self, key: &Key, question: Question, result: Result<Vec<Sample>, Trouble>) -> Outcome {
-        let outcome = result.as_ref().map_or_else(Trouble::outcome, |_| Outcome::Ok);
+    fn end(&self, key: &Key, question: Question, result: Result<Vec<NodeSample>, PollTrouble>) -> PollOutcome {
+        let outcome = result.as_ref().map_or_else(PollTrouble::outcome, |_| PollOutcome::Ok);
         self.take(key, question.values(), &result.map_err(|trouble| trouble.problem));
         outcome
     }
 
     /// The fixed values of the type Fake.
     #[expect(clippy::approx_constant, reason = "WAO's fake power is 3.14 W, whatever the circle is like")]
-    fn fake(&self, question: Question) -> Vec<Sample> {
+    fn fake(&self, question: Question) -> Vec<NodeSample> {
         let values: &[f64] = match question {
             Question::InletTemperature => &[15.5],
             Question::DifferentialPressure => &[7.5],
@@ -146,7 +149,7 @@ impl NodeConfigController {
             Question::Model => &[],
         };
         let at = self.ctx.now();
-        let sample = |value: &f64| Sample { value: *value, deviation: None, at, source: "Fake".to_owned() };
+        let sample = |value: &f64| NodeSample { value: *value, deviation: None, at, source: "Fake".to_owned() };
         values.iter().map(sample).collect()
     }
 }

@@ -1,15 +1,15 @@
 //! The predicted power of many nodes, from one model.
 
 use super::request::Request;
-use super::{Trouble, problem};
+use super::{PollTrouble, problem};
 use crate::clients::inference::{CONTENT_TYPE, InferenceModel, MAX_ROWS, PowerInput, request, watts};
-use crate::clients::value::{ValueError, plain_name};
+use crate::clients::value::{ValueError, is_plain_name};
 use crate::controllers::node_config::NodeConfigController;
 use crate::logic::node_config::asked::Server;
-use crate::logic::node_config::readings::{Problem, Sample};
+use crate::logic::node_config::readings::{NodeSample, Problem};
 
 /// The power of a node each, or why there is none.
-pub type Predictions = Vec<Result<Vec<Sample>, Problem>>;
+pub type Predictions = Vec<Result<Vec<NodeSample>, Problem>>;
 
 /// The power of these nodes, in batches.
 ///
@@ -20,7 +20,7 @@ pub async fn poll(
     namespace: &str,
     server: &Server,
     inputs: &[PowerInput],
-) -> Result<Predictions, Trouble> {
+) -> Result<Predictions, PollTrouble> {
     let limit = controller.outbound.limits.nodes;
     let mut asked = Request::prepare(controller, namespace, server, limit).await?;
     let model = InferenceModel::parse(&server.url).map_err(|error| asked.trouble_of_value(&error))?;
@@ -42,7 +42,7 @@ pub async fn poll(
         let at = controller.ctx.now();
         predictions.extend(answer.into_iter().map(|watts| {
             let value = watts.map_err(|error| asked.trouble_of_value(&error).problem)?;
-            Ok(vec![Sample { value, deviation: None, at, source: name(&model) }])
+            Ok(vec![NodeSample { value, deviation: None, at, source: name(&model) }])
         }));
     }
     Ok(predictions)
@@ -59,6 +59,6 @@ async fn ask(
 
 /// The model, as the status names it; one that a BMC names may be called anything.
 fn name(model: &InferenceModel) -> String {
-    let parts = [Some(model.name()), model.version()].into_iter().flatten().map(plain_name);
-    parts.collect::<Option<Vec<&str>>>().map(|parts| parts.join("/")).unwrap_or_default()
+    let parts: Vec<&str> = [Some(model.name()), model.version()].into_iter().flatten().collect();
+    if parts.iter().all(|part| is_plain_name(part)) { parts.join("/") } else { String::new() }
 }

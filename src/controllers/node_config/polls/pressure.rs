@@ -1,13 +1,13 @@
 //! The differential pressure of one node, from a server of the DifferentialPressureAPI.
 
 use super::request::Request;
-use super::{Trouble, problem};
+use super::{PollTrouble, problem};
 use crate::clients::pressure::{PressureReading, PressureSensor, reading, sensor_url};
 use crate::clients::value::ValueError;
 use crate::controllers::node_config::NodeConfigController;
 use crate::logic::facts::Key;
 use crate::logic::node_config::asked::Server;
-use crate::logic::node_config::readings::Sample;
+use crate::logic::node_config::readings::NodeSample;
 
 /// The pressure now.
 ///
@@ -18,7 +18,7 @@ pub async fn poll(
     key: &Key,
     server: &Server,
     (node, sensor): (&str, Option<&str>),
-) -> Result<Vec<Sample>, Trouble> {
+) -> Result<Vec<NodeSample>, PollTrouble> {
     let sensor = sensor.map_or(PressureSensor::OfNode(node), PressureSensor::Named);
     let limit = controller.outbound.limits.node;
     let mut request = Request::prepare(controller, &key.namespace, server, limit).await?;
@@ -31,7 +31,7 @@ pub async fn poll(
         }
         let PressureReading { pascals, sensor } = got.map_err(|error| request.trouble_of_value(&error))?;
         let source = sensor.unwrap_or_default();
-        return Ok(vec![Sample { value: pascals, deviation: None, at: controller.ctx.now(), source }]);
+        return Ok(vec![NodeSample { value: pascals, deviation: None, at: controller.ctx.now(), source }]);
     }
 }
 

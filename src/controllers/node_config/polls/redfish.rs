@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Trouble;
+use super::PollTrouble;
 use super::register::host;
 use super::request::Request;
 use crate::api::node_config::reasons::NodeReason;
@@ -12,9 +12,9 @@ use crate::api::node_config::status::NodeValue;
 use crate::clients::redfish::{self, Bmc, Inlet, ModelEndpoint};
 use crate::controllers::node_config::NodeConfigController;
 use crate::logic::facts::Key;
-use crate::logic::node_config::asked::{Question, Server, Source};
-use crate::logic::node_config::readings::{Problem, Sample};
-use crate::runtime::polls::Outcome;
+use crate::logic::node_config::asked::{NodeSource, Question, Server};
+use crate::logic::node_config::readings::{NodeSample, Problem};
+use crate::runtime::polls::PollOutcome;
 
 /// The type of a model that can be asked.
 const V2: &str = "V2InferenceProtocol";
@@ -31,7 +31,7 @@ pub async fn poll(
     key: &Key,
     server: &Server,
     sensor: Option<&str>,
-) -> Result<Vec<Sample>, Trouble> {
+) -> Result<Vec<NodeSample>, PollTrouble> {
     let limit = controller.outbound.limits.node;
     let known = controller.memory.state().objects.get(key).and_then(|known| known.sensor.clone());
     let mut request = Request::prepare(controller, &key.namespace, server, limit).await?;
@@ -48,7 +48,7 @@ pub async fn poll(
         {
             known.sensor = Some(sensor);
         }
-        return Ok(vec![Sample { value: celsius, deviation: None, at: controller.ctx.now(), source }]);
+        return Ok(vec![NodeSample { value: celsius, deviation: None, at: controller.ctx.now(), source }]);
     }
 }
 
@@ -60,10 +60,10 @@ fn client<T>(got: &Result<T, redfish::Error>) -> Option<&crate::clients::Error> 
 }
 
 /// Asks which model predicts the power; a model that was named once is kept while the machine does not answer.
-pub async fn poll_model(controller: &NodeConfigController, key: &Key, server: &Server) -> Outcome {
+pub async fn poll_model(controller: &NodeConfigController, key: &Key, server: &Server) -> PollOutcome {
     let asked = ask_model(controller, key, server).await;
     let outcome = match &asked {
-        Ok(_) => Outcome::WaitUntil(Instant::now() + MODEL_PAUSE),
+        Ok(_) => PollOutcome::WaitUntil(Instant::now() + MODEL_PAUSE),
         Err(trouble) => trouble.outcome(),
     };
     let power = {
@@ -76,7 +76,7 @@ pub async fn poll_model(controller: &NodeConfigController, key: &Key, server: &S
         let sources = known.watched.measured().map(|asked| &asked.sources);
         let is_only = sources
             .and_then(|sources| sources.get(&Question::Power))
-            .is_some_and(|power| power.source == Source::NamedModel);
+            .is_some_and(|power| power.source == NodeSource::NamedModel);
         known.model_problem.clone().filter(|_| is_only && known.model.is_none())
     };
     controller.keep_polls(key);
@@ -87,7 +87,7 @@ pub async fn poll_model(controller: &NodeConfigController, key: &Key, server: &S
     outcome
 }
 
-async fn ask_model(controller: &NodeConfigController, key: &Key, server: &Server) -> Result<Server, Trouble> {
+async fn ask_model(controller: &NodeConfigController, key: &Key, server: &Server) -> Result<Server, PollTrouble> {
     let limit = controller.outbound.limits.node;
     let mut request = Request::prepare(controller, &key.namespace, server, limit).await?;
     loop {
@@ -99,7 +99,7 @@ async fn ask_model(controller: &NodeConfigController, key: &Key, server: &Server
         let model: ModelEndpoint = got.map_err(|error| request.trouble_of_bmc(&error))?;
         if model.type_ != V2 {
             let words = format!("{} names a model whose type is not {V2}", request.host);
-            return Err(Trouble::failed(Problem::new(NodeReason::AnswerInvalid, words)));
+            return Err(PollTrouble::failed(Problem::new(NodeReason::AnswerInvalid, words)));
         }
         return Ok(named(controller, key, model.infer_url().as_str()));
     }
@@ -113,7 +113,7 @@ fn named(controller: &NodeConfigController, key: &Key, url: &str) -> Server {
     let power = asked.and_then(|asked| asked.sources.get(&Question::Power)).map(|power| &power.source);
     let (url, bare) = (url.to_owned(), Server { url: String::new(), secret: None, ca: None, insecure: false });
     match power {
-        Some(Source::V2Inference(known)) => {
+        Some(NodeSource::V2Inference(known)) => {
             let is_same = host(&known.url) == host(&url) && scheme(&known.url) == scheme(&url);
             let secret = known.secret.clone().filter(|_| is_same);
             Server { url, secret, ca: known.ca.clone(), insecure: known.insecure }

@@ -11,8 +11,8 @@ use crate::controllers::node_config::NodeConfigController;
 use crate::controllers::node_config::keys::{PollKey, SharedSource};
 use crate::controllers::node_config::memory::{Known, State};
 use crate::logic::facts::Key;
-use crate::logic::node_config::asked::{Question, Server, Source};
-use crate::runtime::polls::Target;
+use crate::logic::node_config::asked::{NodeSource, Question, Server};
+use crate::runtime::polls::PollTarget;
 
 /// How many requests a BMC gets at the same time; and a server that is asked about many nodes.
 const BMC: usize = 1;
@@ -93,16 +93,16 @@ impl NodeConfigController {
         }
     }
 
-    fn own_target(&self, question: Question, key: &Key, source: &Source, interval: SignedDuration) -> Target {
+    fn own_target(&self, question: Question, key: &Key, source: &NodeSource, interval: SignedDuration) -> PollTarget {
         let (host, at_once, requests) = match source {
-            Source::Redfish { server, .. } => (host(&server.url), BMC, MANY_REQUESTS),
-            Source::DifferentialPressureApi { server, .. } => (host(&server.url), SERVER, REQUESTS),
+            NodeSource::Redfish { server, .. } => (host(&server.url), BMC, MANY_REQUESTS),
+            NodeSource::DifferentialPressureApi { server, .. } => (host(&server.url), SERVER, REQUESTS),
             _ => (format!("{key}/{}", question.word()), 1, REQUESTS),
         };
         self.target(host, at_once, &key.namespace, interval, requests)
     }
 
-    fn shared_target(&self, source: &SharedSource, interval: SignedDuration) -> Target {
+    fn shared_target(&self, source: &SharedSource, interval: SignedDuration) -> PollTarget {
         match source {
             SharedSource::Prometheus { namespace, server, .. } => {
                 self.target(host(&server.url), SERVER, namespace, interval, REQUESTS)
@@ -114,10 +114,17 @@ impl NodeConfigController {
         }
     }
 
-    fn target(&self, host: String, at_once: usize, tenant: &str, interval: SignedDuration, requests: u32) -> Target {
+    fn target(
+        &self,
+        host: String,
+        at_once: usize,
+        tenant: &str,
+        interval: SignedDuration,
+        requests: u32,
+    ) -> PollTarget {
         let interval = Duration::try_from(interval).unwrap_or(Duration::from_secs(1));
         let timeout = self.outbound.request_timeout * requests + Duration::from_secs(1);
-        Target { host: host.into(), at_once, tenant: tenant.into(), interval, timeout }
+        PollTarget { host: host.into(), at_once, tenant: tenant.into(), interval, timeout }
     }
 }
 
@@ -127,19 +134,19 @@ fn wanted(key: &Key, known: &Known) -> HashMap<PollKey, SignedDuration> {
     let namespace = || key.namespace.clone();
     let shared = |source| Some(PollKey::Shared(Arc::new(source)));
     let model = |server: &Server| shared(SharedSource::Model { namespace: namespace(), server: server.clone() });
-    let poll = |question: Question, source: &Source| match source {
-        Source::Fake if question == Question::Model => None,
-        Source::Fake | Source::Redfish { .. } | Source::DifferentialPressureApi { .. } => {
+    let poll = |question: Question, source: &NodeSource| match source {
+        NodeSource::Fake if question == Question::Model => None,
+        NodeSource::Fake | NodeSource::Redfish { .. } | NodeSource::DifferentialPressureApi { .. } => {
             Some(PollKey::Own(question, key.clone()))
         }
-        Source::Prometheus { server, window, label } => {
+        NodeSource::Prometheus { server, window, label } => {
             let (server, window, label) = (server.clone(), *window, label.clone());
             shared(SharedSource::Prometheus { namespace: namespace(), server, window, label })
         }
-        Source::MetricsServer => shared(SharedSource::MetricsServer),
+        NodeSource::MetricsServer => shared(SharedSource::MetricsServer),
         // The model that the provider names goes before the one of the spec.
-        Source::V2Inference(server) => model(known.model.as_ref().unwrap_or(server)),
-        Source::NamedModel => known.model.as_ref().and_then(model),
+        NodeSource::V2Inference(server) => model(known.model.as_ref().unwrap_or(server)),
+        NodeSource::NamedModel => known.model.as_ref().and_then(model),
     };
     let all = asked.sources.iter();
     all.filter_map(|(question, one)| Some((poll(*question, &one.source)?, one.interval))).collect()

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::register::host;
-use super::{Trouble, problem};
+use super::{PollTrouble, problem};
 use crate::api::node_config::reasons::NodeReason;
 use crate::api::refs::{Auth, SecretRef};
 use crate::clients::value::ValueError;
@@ -43,7 +43,7 @@ impl<'a> Request<'a> {
         namespace: &'a str,
         server: &'a Server,
         limit: usize,
-    ) -> Result<Self, Trouble> {
+    ) -> Result<Self, PollTrouble> {
         let host = host(&server.url);
         let login = login(namespace, server, &host);
         let is_refused = login.as_ref().is_some_and(|login| controller.memory.logins.is_refused(login));
@@ -61,7 +61,7 @@ impl<'a> Request<'a> {
     ///
     /// # Errors
     /// The server refuses the login.
-    pub async fn repeats(&mut self, error: Option<&clients::Error>) -> Result<bool, Trouble> {
+    pub async fn repeats(&mut self, error: Option<&clients::Error>) -> Result<bool, PollTrouble> {
         let login = login(self.namespace, self.server, &self.host);
         let Some(error) = error else {
             if let Some(login) = login {
@@ -91,12 +91,12 @@ impl<'a> Request<'a> {
     }
 
     /// The trouble of an error that was not repeated.
-    pub fn trouble_of_value(&self, error: &ValueError) -> Trouble {
+    pub fn trouble_of_value(&self, error: &ValueError) -> PollTrouble {
         trouble(problem::of_value(&self.host, error))
     }
 
     /// The same for a BMC.
-    pub fn trouble_of_bmc(&self, error: &redfish::Error) -> Trouble {
+    pub fn trouble_of_bmc(&self, error: &redfish::Error) -> PollTrouble {
         trouble(problem::of_redfish(&self.host, error))
     }
 
@@ -105,7 +105,7 @@ impl<'a> Request<'a> {
         self.controller.memory.logins.locked(&login, self.call.auth.as_ref()?)
     }
 
-    fn refused(&self, until: LockedUntil) -> Trouble {
+    fn refused(&self, until: LockedUntil) -> PollTrouble {
         let secret = self.server.secret.as_deref().unwrap_or_default();
         let words = format!(
             "{} refuses the login of Secret {secret}: it is tried again at {}, or as soon as the Secret changes",
@@ -113,15 +113,15 @@ impl<'a> Request<'a> {
             time(until.shown)
         );
         let left = until.at.saturating_duration_since(tokio::time::Instant::now());
-        Trouble::waits(Problem::new(NodeReason::LoginRefused, words), left.min(SECRET_PAUSE))
+        PollTrouble::waits(Problem::new(NodeReason::LoginRefused, words), left.min(SECRET_PAUSE))
     }
 }
 
 /// Whoever needs a Secret that cannot be used waits for it, and asks no server.
-fn trouble(problem: Problem) -> Trouble {
+fn trouble(problem: Problem) -> PollTrouble {
     match problem.reason {
-        NodeReason::SecretUnavailable => Trouble::waits(problem, SECRET_PAUSE),
-        _ => Trouble::failed(problem),
+        NodeReason::SecretUnavailable => PollTrouble::waits(problem, SECRET_PAUSE),
+        _ => PollTrouble::failed(problem),
     }
 }
 
@@ -145,7 +145,7 @@ async fn call(
     server: &Server,
     limit: usize,
     age: Duration,
-) -> Result<Call, Trouble> {
+) -> Result<Call, PollTrouble> {
     let outbound = &controller.outbound;
     let on = Behalf::Operator { writer: &controller.ctx.writer, namespace };
     let basic = server.secret.as_ref().map(|name| SecretRef { name: name.clone() });
@@ -153,7 +153,7 @@ async fn call(
     let request =
         Outgoing { url: &server.url, auth: auth.as_ref(), ca: server.ca.as_ref(), within: outbound.request_timeout };
     let call = outbound.call(on, request, age).await.map_err(|Unanswered { words, .. }| {
-        Trouble::waits(Problem::new(NodeReason::SecretUnavailable, words), SECRET_PAUSE)
+        PollTrouble::waits(Problem::new(NodeReason::SecretUnavailable, words), SECRET_PAUSE)
     })?;
     Ok(Call { limit, insecure: server.insecure, ..call })
 }

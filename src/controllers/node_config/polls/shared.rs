@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Trouble, power, usage};
+use super::{PollTrouble, power, usage};
 use crate::api::node_config::reasons::NodeReason;
 use crate::api::node_config::status::NodeValue;
 use crate::clients::inference::PowerInput;
@@ -13,8 +13,8 @@ use crate::controllers::node_config::NodeConfigController;
 use crate::controllers::node_config::keys::SharedSource;
 use crate::logic::facts::{Key, Requests};
 use crate::logic::node_config::asked::{Question, Server};
-use crate::logic::node_config::readings::{Problem, Sample};
-use crate::runtime::polls::Outcome;
+use crate::logic::node_config::readings::{NodeSample, Problem};
+use crate::runtime::polls::PollOutcome;
 use usage::Machine;
 
 /// When a model is asked again that could be asked about no node.
@@ -30,7 +30,7 @@ impl NodeConfigController {
         state.groups.get(source).map(|members| members.keys().cloned().collect()).unwrap_or_default()
     }
 
-    pub async fn poll_shared(&self, source: &Arc<SharedSource>) -> Outcome {
+    pub async fn poll_shared(&self, source: &Arc<SharedSource>) -> PollOutcome {
         let members = self.members(source);
         match &**source {
             SharedSource::Prometheus { namespace, server, window, label } => {
@@ -48,7 +48,7 @@ impl NodeConfigController {
     }
 
     /// Predicts the power of those whose inputs are fresh.
-    async fn predict(&self, members: Vec<Key>, namespace: &str, server: &Server) -> Outcome {
+    async fn predict(&self, members: Vec<Key>, namespace: &str, server: &Server) -> PollOutcome {
         let now = self.ctx.now();
         let mut rows = (Vec::new(), Vec::new());
         for key in members {
@@ -69,7 +69,7 @@ impl NodeConfigController {
         }
         let (members, inputs) = rows;
         if members.is_empty() {
-            return Outcome::WaitUntil(Instant::now() + IDLE);
+            return PollOutcome::WaitUntil(Instant::now() + IDLE);
         }
         let results = power::poll(self, namespace, server, &inputs).await;
         self.hand_out(&members, Question::Power, results).await
@@ -80,9 +80,9 @@ impl NodeConfigController {
         &self,
         members: &[Key],
         question: Question,
-        results: Result<Vec<Result<Vec<Sample>, Problem>>, Trouble>,
-    ) -> Outcome {
-        let outcome = results.as_ref().map_or_else(Trouble::outcome, |_| Outcome::Ok);
+        results: Result<Vec<Result<Vec<NodeSample>, Problem>>, PollTrouble>,
+    ) -> PollOutcome {
+        let outcome = results.as_ref().map_or_else(PollTrouble::outcome, |_| PollOutcome::Ok);
         for (at, key) in members.iter().enumerate() {
             match &results {
                 Ok(results) => {

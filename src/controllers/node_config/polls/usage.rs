@@ -8,7 +8,7 @@ use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 
 use super::request::Request;
-use super::{Trouble, problem};
+use super::{PollTrouble, problem};
 use crate::api::node_config::reasons::NodeReason;
 use crate::clients::node_usage::{MeasuredNode, NodeStatistic, UsageStatistic, measured_nodes};
 use crate::clients::prometheus::query_url;
@@ -18,7 +18,7 @@ use crate::controllers::node_config::NodeConfigController;
 use crate::controllers::outbound::objects::{ReadError, api_words};
 use crate::logic::facts::Requests;
 use crate::logic::node_config::asked::Server;
-use crate::logic::node_config::readings::{Problem, Sample};
+use crate::logic::node_config::readings::{NodeSample, Problem};
 use crate::runtime::error::Error;
 
 /// The list of the usage of nodes.
@@ -35,7 +35,7 @@ pub struct Machine {
 }
 
 /// Processor usage and memory usage of each of these nodes.
-pub type UsageOfNodes = Vec<Result<Vec<Sample>, Problem>>;
+pub type UsageOfNodes = Vec<Result<Vec<NodeSample>, Problem>>;
 
 /// The usage over a window, by Prometheus.
 ///
@@ -47,7 +47,7 @@ pub async fn prometheus(
     server: &Server,
     (window, label): (SignedDuration, &str),
     machines: &[Machine],
-) -> Result<UsageOfNodes, Trouble> {
+) -> Result<UsageOfNodes, PollTrouble> {
     let window = Duration::try_from(window).unwrap_or_default();
     let limit = controller.outbound.limits.nodes;
     let mut request = Request::prepare(controller, namespace, server, limit).await?;
@@ -70,7 +70,7 @@ pub async fn prometheus(
         let value =
             of.0.of(&machine.name, &machine.addresses).map_err(|error| request.trouble_of_value(&error).problem)?;
         let deviation = of.1.of(&machine.name, &machine.addresses).ok();
-        Ok(Sample { value, deviation, at, source: request.host.clone() })
+        Ok(NodeSample { value, deviation, at, source: request.host.clone() })
     };
     let of =
         |machine| Ok(vec![sample((&cpu, &cpu_deviation), machine)?, sample((&memory, &memory_deviation), machine)?]);
@@ -93,7 +93,10 @@ async fn ask(
 ///
 /// # Errors
 /// Nothing is known of any node.
-pub async fn metrics_server(controller: &NodeConfigController, machines: &[Machine]) -> Result<UsageOfNodes, Trouble> {
+pub async fn metrics_server(
+    controller: &NodeConfigController,
+    machines: &[Machine],
+) -> Result<UsageOfNodes, PollTrouble> {
     let outbound = &controller.outbound;
     let request = http::Request::get(NODES).body(Vec::new()).map_err(|error| Error::Malformed(error.to_string()));
     let opened = match request {
@@ -101,8 +104,8 @@ pub async fn metrics_server(controller: &NodeConfigController, machines: &[Machi
         Err(error) => Err(error),
     };
     let body = outbound.body("", opened, outbound.limits.nodes).await.map_err(unread)?;
-    let measured =
-        measured_nodes(&body.bytes).map_err(|error| Trouble::failed(problem::of_client("metrics.k8s.io", &error)))?;
+    let measured = measured_nodes(&body.bytes)
+        .map_err(|error| PollTrouble::failed(problem::of_client("metrics.k8s.io", &error)))?;
     let measured: HashMap<&str, &MeasuredNode> = measured.iter().map(|one| (one.name.as_str(), one)).collect();
     let now = controller.ctx.now();
     Ok(machines
@@ -111,7 +114,11 @@ pub async fn metrics_server(controller: &NodeConfigController, machines: &[Machi
         .collect())
 }
 
-fn measured_usage(measured: Option<&MeasuredNode>, machine: &Machine, now: Timestamp) -> Result<Vec<Sample>, Problem> {
+fn measured_usage(
+    measured: Option<&MeasuredNode>,
+    machine: &Machine,
+    now: Timestamp,
+) -> Result<Vec<NodeSample>, Problem> {
     let none = |words: String| Problem::new(NodeReason::NoReading, words);
     let measured = measured.ok_or_else(|| none(format!("metrics.k8s.io has no usage of node {}", machine.name)))?;
     if let Some(age) = measured.at.map(|at| now.duration_since(at)).filter(|age| *age > OLDEST) {
@@ -119,13 +126,13 @@ fn measured_usage(measured: Option<&MeasuredNode>, machine: &Machine, now: Times
     }
     let sample = |value: Result<f64, ValueError>| {
         let value = value.map_err(|error| none(error.to_string()))?;
-        Ok(Sample { value, deviation: None, at: now, source: "metrics.k8s.io".to_owned() })
+        Ok(NodeSample { value, deviation: None, at: now, source: "metrics.k8s.io".to_owned() })
     };
     let Requests { cpu, memory } = machine.allocatable;
     Ok(vec![sample(measured.cpu_percent(cpu))?, sample(measured.memory_percent(memory))?])
 }
 
-fn unread(error: ReadError) -> Trouble {
+fn unread(error: ReadError) -> PollTrouble {
     let unreachable = |words: String| Problem::new(NodeReason::Unreachable, words);
     let problem = match &error {
         ReadError::Api(Error::Gone(_)) => {
@@ -141,5 +148,5 @@ fn unread(error: ReadError) -> Trouble {
         ),
         ReadError::Full => unreachable(crate::clients::Error::Full.to_string()),
     };
-    Trouble::failed(problem)
+    PollTrouble::failed(problem)
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::asked::Asked;
 use super::news::WriteRule;
-use super::readings::{Problem, Readings, Sample};
+use super::readings::{NodeSample, Problem, Readings};
 use super::report::Situation;
 use super::standing::Standing;
 use crate::api::node_config::reasons::NodeReason;
@@ -43,11 +43,11 @@ fn asked() -> Asked {
     Asked::parse(&spec(full())).unwrap()
 }
 
-fn sample(value: f64, second: i64) -> Result<Sample, Problem> {
-    Ok(Sample { value, deviation: None, at: at(second), source: "sensor".into() })
+fn sample(value: f64, second: i64) -> Result<NodeSample, Problem> {
+    Ok(NodeSample { value, deviation: None, at: at(second), source: "sensor".into() })
 }
 
-fn problem(reason: NodeReason, words: &str) -> Result<Sample, Problem> {
+fn problem(reason: NodeReason, words: &str) -> Result<NodeSample, Problem> {
     Err(Problem::new(reason, words))
 }
 
