@@ -10,7 +10,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::walk::REQUESTS;
-use super::{Candidates, Document, Error, Fetch, Inlet, SensorPath, inlet, model};
+use super::{Document, Error, Fetch, Inlet, SensorPath, SensorPaths, inlet, model};
 use crate::clients;
 
 /// Documents by their paths, and the paths that were asked for.
@@ -321,7 +321,7 @@ async fn sensors_that_cannot_be_told_apart_are_named() {
 #[case::above("/redfish/v1/%2E./../x", Err(Error::SensorNotFound))]
 #[case::a_fan("/redfish/v1/Chassis/2/Sensors/Fan", Err(Error::NoTemperature("/redfish/v1/Chassis/2/Sensors/Fan".parse().unwrap())))]
 #[case::silent("Quiet", Err(Error::NoReading("/redfish/v1/Chassis/2/Sensors/Quiet".parse().unwrap())))]
-#[case::of_two("Twin", Err(Error::Ambiguous(Candidates(
+#[case::of_two("Twin", Err(Error::Ambiguous(SensorPaths(
     ["A", "B"].map(|id| format!("/redfish/v1/Chassis/2/Sensors/{id}").parse().unwrap()).to_vec()))))]
 #[tokio::test]
 async fn a_sensor_that_is_named_wins(#[case] wanted: &str, #[case] expected: Result<(f64, String), Error>) {
