@@ -10,6 +10,8 @@ use crate::api::decision::Decision;
 use crate::api::execution::Execution;
 use crate::api::foreign::{ScaledObject, VerticalPodAutoscaler};
 use crate::api::monitoring::Monitoring;
+use crate::api::node_config::NodeConfig;
+use crate::api::node_config::template::NodeConfigTemplate;
 use crate::api::receipt::WorkloadActionReceipt;
 use crate::api::workload_action::WorkloadAction;
 use crate::logic::facts::{
@@ -37,4 +39,6 @@ pub fn feed(feeds: &mut Feeds) {
     feeds.namespaced::<Monitoring, Monitoring>();
     feeds.namespaced::<Decision, Decision>();
     feeds.namespaced::<Execution, Execution>();
+    feeds.namespaced::<NodeConfig, NodeConfig>();
+    feeds.namespaced::<NodeConfigTemplate, NodeConfigTemplate>();
 }

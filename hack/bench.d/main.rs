@@ -8,6 +8,7 @@ mod actions;
 mod fleet;
 mod frame;
 mod loops;
+mod nodes;
 mod queue;
 mod unit;
 mod watchers;
@@ -62,6 +63,8 @@ enum Name {
     Actions,
     /// Closed loops: samples back to back and many with one a second, beside a bare program; loops that act; calm loops.
     Loops,
+    /// Node configs: one template over many nodes, beside a bare program.
+    Nodes,
     /// The latency of the controllers' queue, beside that of kube's applier.
     Queue,
     /// A process that the actions bench starts.
@@ -94,6 +97,7 @@ async fn measure(options: &Options) -> Result<bool> {
     let measured = match options.name {
         Name::Actions => actions::run(&mut bench).await,
         Name::Loops => loops::run(&mut bench).await,
+        Name::Nodes => nodes::run(&mut bench).await,
         Name::Queue => queue::run(&mut bench).await,
         Name::Watchers => {
             let Watchers { kubeconfig, bind } = &options.watchers;

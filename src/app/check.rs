@@ -13,11 +13,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Error, outbound};
 use crate::api::closed_loop::ClosedLoop;
+use crate::api::closed_loop::source::Source;
 use crate::api::marks;
 use crate::api::monitoring::{Monitoring, MonitoringSpec, MonitoringStatus};
 use crate::clients::address::{self, Names, Rules};
 use crate::controllers::closed_loop::Assessed;
-use crate::controllers::monitoring::{PollRequest, Sources, answered};
+use crate::controllers::monitoring::{NodeAccess, PollRequest, Sources, answered};
 use crate::controllers::outbound::Unanswered;
 use crate::controllers::target::{Actor, Targets, Trials};
 use crate::logic::closed_loop::check::{CheckReport, Forecast, ProposedRung, forecast};
@@ -106,6 +107,7 @@ impl<'a> Check<'a> {
         let Some(parent) = around.accepted(document, &self.key.name, report).await else { return };
         let parent = Arc::new(parent);
         around.read(&parent.spec.target, report).await;
+        around.read_nodes(&parent.spec.metrics, report).await;
         // As it would be, in place of an older one.
         self.ctx.store.apply(ClosedLoop::clone(&parent), Origin::Own);
         let Some((monitoring, stages)) = self.assess(&parent, report) else { return };
@@ -204,7 +206,8 @@ impl<'a> Check<'a> {
                 values.insert(name.clone(), own(value));
                 return false;
             }
-            if !account && (source.object.is_some() || source.resource.is_some()) {
+            let elsewhere = source.node_config.as_ref().is_some_and(|one| one.namespace.is_some());
+            if !account && (source.object.is_some() || source.resource.is_some() || elsewhere) {
                 report.unsure(format!("metric {name}: not asked, since the service account asks for it"));
                 return false;
             }
@@ -216,12 +219,15 @@ impl<'a> Check<'a> {
         for (name, got) in self.sources.ask(&PollRequest::of(self.key.clone(), &asked, rules.interval)).await {
             values.insert(name.clone(), self.told(&name, got, report));
         }
-        let is_loop = |name: &str| asked.metrics.iter().any(|one| one.name == name && one.source.loop_.is_some());
-        let loops: Vec<String> = spec.metrics.into_iter().map(|one| one.name).filter(|name| is_loop(name)).collect();
+        let is_known = |source: &Source| source.loop_.is_some() || source.node_config.is_some();
+        let known = asked.metrics.iter().filter(|one| is_known(&one.source)).map(|one| one.name.clone());
+        let known: Vec<String> = known.collect();
         let mut object = Monitoring::new(&self.key.name, asked);
         object.metadata.namespace = Some(self.key.namespace.clone());
-        let mut measured = answered(&self.ctx, &object, &MonitoringStatus::default(), values).unwrap_or_default();
-        for name in loops {
+        let access = NodeAccess::default();
+        let measured = answered(&self.ctx, &access, &object, &MonitoringStatus::default(), values).await;
+        let mut measured = measured.unwrap_or_default();
+        for name in known {
             if let Some(got) = measured.values.remove(&name) {
                 let got = self.told(&name, got.map_err(Unanswered::from), report);
                 measured.values.insert(name, got);

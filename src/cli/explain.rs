@@ -1,11 +1,13 @@
 //! `ganglion explain`: describes the state of an object and its children in words, and what its user can do.
 
 use clap::{Args, Subcommand};
+use jiff::Timestamp;
 
-use super::objects::{self, Error, LoopFamily, Named};
+use super::objects::{self, Error, LoopFamily, Named, NamedNode};
 use crate::api::reasons::Reason;
 use crate::api::workload_action::WorkloadAction;
 use crate::logic::closed_loop::explain::explain as loop_text;
+use crate::logic::node_config::explain::{ExplainedNode, explain as node_text};
 
 /// Options of `explain`.
 #[derive(Args, Debug, Clone)]
@@ -21,6 +23,8 @@ enum What {
     Loop(Named),
     /// Explains a WorkloadAction: its state, and what to do.
     Action(Named),
+    /// Explains a node: what is known of it, from where, how old that is, and what is wrong.
+    Node(NamedNode),
 }
 
 /// Writes the explanation to standard output.
@@ -31,6 +35,10 @@ pub async fn explain(explain: ExplainArgs) -> Result<(), Error> {
     let text = match explain.what {
         What::Loop(named) => loop_text(&LoopFamily::read(named).await?.subject()),
         What::Action(named) => action_text(&objects::action(named).await?),
+        What::Node(named) => {
+            let configs = objects::node_configs(&named).await?;
+            node_text(ExplainedNode { name: &named.name, configs: &configs, now: Timestamp::now() })
+        }
     };
     print!("{text}");
     Ok(())

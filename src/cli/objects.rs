@@ -2,6 +2,7 @@
 
 use clap::Args;
 use jiff::Timestamp;
+use kube::api::ListParams;
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
@@ -11,6 +12,7 @@ use crate::api::closed_loop::ClosedLoop;
 use crate::api::decision::Decision;
 use crate::api::execution::Execution;
 use crate::api::monitoring::Monitoring;
+use crate::api::node_config::NodeConfig;
 use crate::api::workload_action::WorkloadAction;
 use crate::app;
 use crate::logic::closed_loop::explain::ExplainedLoop;
@@ -22,6 +24,19 @@ pub struct Named {
     #[arg(value_name = "NAME")]
     name: String,
     /// Namespace of the object. Default: the namespace of the context.
+    #[arg(short, long, value_name = "NS")]
+    namespace: Option<String>,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// The options that name a node.
+#[derive(Args, Debug, Clone)]
+pub struct NamedNode {
+    /// Name of the node.
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Namespace of its NodeConfigs. Default: all namespaces.
     #[arg(short, long, value_name = "NS")]
     namespace: Option<String>,
     #[command(flatten)]
@@ -111,4 +126,24 @@ where
         owners.into_iter().any(|owner| Some(&owner.uid) == parent.metadata.uid.as_ref())
     };
     Ok(found.filter(owned))
+}
+
+/// The NodeConfigs of a node, by namespace and name.
+///
+/// # Errors
+/// They cannot be listed.
+pub async fn node_configs(named: &NamedNode) -> Result<Vec<NodeConfig>, Error> {
+    let (client, _) = cluster::open(named.cluster.clone(), None).await?;
+    let api: Api<NodeConfig> = match &named.namespace {
+        Some(namespace) => Api::namespaced(client, namespace),
+        None => Api::all(client),
+    };
+    let of_node = ListParams::default().fields(&format!("spec.nodeName={}", named.name));
+    let mut found = match api.list(&of_node).await {
+        // Kubernetes 1.30 knows no such field selectors.
+        Err(kube::Error::Api(status)) if status.code == 400 => api.list(&ListParams::default()).await?.items,
+        found => found?.items,
+    };
+    found.retain(|config| config.spec.node_name == named.name);
+    Ok(found)
 }

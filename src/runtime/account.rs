@@ -150,12 +150,13 @@ impl Account {
         }
     }
 
-    /// Whether the account has a right; asked as the account, which every account may.
+    /// Whether the account has a right, in its own namespace if none is named; asked as the account, which every account may.
     ///
     /// # Errors
     /// The request did not succeed.
     pub async fn may(&self, attributes: ResourceAttributes) -> Result<bool, Error> {
-        let resource_attributes = Some(ResourceAttributes { namespace: Some(self.namespace.clone()), ..attributes });
+        let namespace = attributes.namespace.clone().or_else(|| Some(self.namespace.clone()));
+        let resource_attributes = Some(ResourceAttributes { namespace, ..attributes });
         let spec = SelfSubjectAccessReviewSpec { resource_attributes, ..SelfSubjectAccessReviewSpec::default() };
         let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
         let answer = self.create("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", &review).await?;

@@ -3,6 +3,7 @@
 //! | file | what it owns |
 //! |---|---|
 //! | `run`, `queue`, `backoff` | reconciles: queueing, concurrency, retries |
+//! | `polls` | polls of machines and servers: when each begins, how many run at the same time |
 //! | `watch`, `guard` | feeds of objects, converted to facts |
 //! | `store` | the shared state behind its lock, and the queues to which a change adds objects |
 //! | `context` | the dependencies that all controllers share |
@@ -23,6 +24,7 @@ pub mod events;
 pub mod guard;
 pub mod impersonation;
 pub mod lease;
+pub mod polls;
 pub mod queue;
 pub mod run;
 pub mod store;

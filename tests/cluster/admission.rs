@@ -312,3 +312,84 @@ fn objects_in_namespaces_of_kubernetes_are_refused_unless_the_settings_allow_the
         ready(world, "web", "Unknown", "NoSample").await.map(drop)
     });
 }
+
+/// A NodeConfig, or the template of one, that names these Secrets.
+fn asks(template: bool, secrets: &[&str]) -> Value {
+    let source = |kind: &str, index: usize| {
+        let mut source = json!({"type": kind, "endpoint": "https://127.0.0.1:1"});
+        match (secrets.get(index), index % 2) {
+            (None, _) => {}
+            (Some(name), 0) => source["basicAuthSecret"] = json!({"name": name}),
+            (Some(name), _) => source["ca"] = json!({"secret": {"name": name, "key": "ca.crt"}}),
+        }
+        source
+    };
+    let spec = json!({
+        "metricsCollector": {"inletTemp": source("Redfish", 0), "deltaP": source("DifferentialPressureAPI", 1)},
+        "predictor": {"powerConsumptionEndpointProvider": source("Redfish", 2)},
+    });
+    if template {
+        return json!({"nodeSelector": {}, "template": spec});
+    }
+    let mut spec = spec;
+    spec["nodeName"] = json!("node-1");
+    spec
+}
+
+#[test]
+fn the_author_of_a_node_config_may_patch_nodes_and_get_its_secrets() {
+    story("admission-nodes", async |world| {
+        let get = |name: &'static str| ("", "secrets", "get", name);
+        let all: &[(&str, &[Right])] =
+            &[("named", &[KINDS, get("a"), get("b")]), ("reader", &[KINDS, get("")]), ("blind", &[KINDS])];
+        users(world, all).await?;
+        for user in ["named", "reader", "blind"] {
+            patches_nodes(world, user).await?;
+        }
+        let ns = world.ns.as_str();
+        for (kind, template) in [("NodeConfig", false), ("NodeConfigTemplate", true)] {
+            let makes = async |user: &str, secrets: &[&str]| creates(world, user, kind, &asks(template, secrets)).await;
+            let Err(words) = makes("nobody", &[]).await else { bail!("{kind} is allowed to who may not patch nodes") };
+            for part in ["(Forbidden)", "\"nobody\" cannot patch resource \"nodes\"", "at the cluster scope"] {
+                ensure!(words.contains(part), "{part} is not in {words}");
+            }
+            allowed(&makes("blind", &[]).await)?;
+            refused(&makes("blind", &["a"]).await, "\"blind\" cannot get resource \"secrets\"", ns)?;
+            allowed(&makes("named", &["a", "b", "a"]).await)?;
+            refused(&makes("named", &["e", "a"]).await, "missing for Secret e", ns)?;
+            refused(&makes("named", &["a", "e"]).await, "missing for Secret e", ns)?;
+            refused(&makes("named", &["a", "b", "c"]).await, "more than two", ns)?;
+            allowed(&makes("reader", &["a", "b", "c"]).await)?;
+        }
+        let by_expression = asks(true, &["{{ hostname }}-bmc"]);
+        refused(&creates(world, "named", "NodeConfigTemplate", &by_expression).await, "by expressions", ns)?;
+        allowed(&creates(world, "reader", "NodeConfigTemplate", &by_expression).await)?;
+
+        // A forged owner or status is no way around.
+        let mut forged: Value = serde_json::from_str(&manifest("NodeConfig", "forged", &asks(false, &[])))?;
+        forged["metadata"]["ownerReferences"] = json!([{"apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfigTemplate", "name": "t", "uid": "u", "controller": true}]);
+        let answer = says(world, "nobody", &["create", "-f", "-"], Some(&forged.to_string())).await;
+        ensure!(answer.is_err_and(|words| words.contains("cannot patch resource")), "a forged owner passes");
+        world.kubectl(&["create", "-f", "-"], Some(&manifest("NodeConfig", "real", &asks(false, &[])))).await?;
+        let status = "{\"status\":{\"power\":{\"value\":\"1\"}}}";
+        let args = ["patch", "nodeconfig", "real", "--subresource=status", "--type=merge", "-p", status];
+        let answer = says(world, "nobody", &args, None).await;
+        ensure!(answer.is_err_and(|words| words.contains("cannot patch resource")), "a forged status passes");
+        allowed(&says(world, "nobody", &["label", "nodeconfig", "real", "a=b"], None).await)?;
+        allowed(&says(world, "nobody", &["delete", "nodeconfig", "real"], None).await)
+    });
+}
+
+/// Lets a user of the story patch nodes.
+async fn patches_nodes(world: &World, user: &str) -> Result<()> {
+    let name = format!("{}-{user}", world.ns);
+    let rules = json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]}]);
+    let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules});
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
+    });
+    let both = json!({"apiVersion": "v1", "kind": "List", "items": [role, binding]});
+    world.kubectl(&["apply", "-f", "-"], Some(&both.to_string())).await.map(drop)
+}

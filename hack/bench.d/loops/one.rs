@@ -16,7 +16,8 @@ const TIME: f64 = 1.25;
 pub async fn run(bench: &mut Bench) -> Result<()> {
     let sides = Sides::open(bench, "one", 1).await?;
     let title = format!("1 loop, {SAMPLES} samples back to back");
-    let compared = sides.compare(&title, Load::BackToBack(COLD), Load::BackToBack(SAMPLES)).await?;
+    sides.warm_up(Load::BackToBack(COLD)).await?;
+    let compared = sides.compare(&title, Load::BackToBack(SAMPLES)).await?;
     let middle = |round: &Round| round.time(0.5);
     compared.claim(bench, &format!("{title}, {ROUNDS} rounds: to Decision, median"), "ms", TIME, middle);
     compared.note(bench, "to Decision, p95: ", "ms", |round| round.time(0.95));

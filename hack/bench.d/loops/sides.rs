@@ -18,7 +18,7 @@ use crate::frame::{Bench, Bound, Progress, default_garbage, median, number, oper
 const OURS: &str = "operator";
 const BARE: &str = "bare";
 
-/// Rounds of each side that are measured, after one that meets cold connections and caches.
+/// Rounds of each side that are measured.
 pub const ROUNDS: usize = 3;
 
 /// See the module.
@@ -50,21 +50,27 @@ impl Sides {
         Ok(Self { cluster, operator, _bare: bare })
     }
 
-    /// Rounds of this load in turns, after one of each side with the other load.
-    pub async fn compare(&self, title: &str, cold: Load, load: Load) -> Result<Compared> {
-        let progress =
-            Progress::count(&format!("{title}: the bare program and the operator in turns"), 2 * (ROUNDS + 1));
-        for (step, namespace) in [BARE, OURS].into_iter().enumerate() {
-            cold.run(&self.cluster, &self.operator, namespace).await?;
-            progress.at(step + 1);
-        }
+    /// One round of each side, which meets cold connections and caches. How many cores the API server used for the bare
+    /// program's.
+    pub async fn warm_up(&self, cold: Load) -> Result<f64> {
+        let progress = Progress::count("one round of each to warm up", 2);
+        let (round, idle) = cold.run(&self.cluster, &self.operator, BARE).await?;
+        progress.at(1);
+        cold.run(&self.cluster, &self.operator, OURS).await?;
+        progress.end();
+        Ok(round.used.server_seconds(idle) / round.used.lasted)
+    }
+
+    /// Rounds of this load in turns.
+    pub async fn compare(&self, title: &str, load: Load) -> Result<Compared> {
+        let progress = Progress::count(&format!("{title}: the bare program and the operator in turns"), 2 * ROUNDS);
         let (mut bare, mut ours, mut idle) = (Vec::new(), Vec::new(), Vec::new());
         for turn in 0..ROUNDS {
             for (step, (namespace, rounds)) in [(BARE, &mut bare), (OURS, &mut ours)].into_iter().enumerate() {
                 let (round, rest) = load.run(&self.cluster, &self.operator, namespace).await?;
                 rounds.push(round);
                 idle.push(rest);
-                progress.at(2 * (turn + 1) + step + 1);
+                progress.at(2 * turn + step + 1);
             }
         }
         progress.end();

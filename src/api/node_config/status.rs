@@ -21,6 +21,10 @@ pub struct NodeConfigStatus {
     /// When the newest of the values was measured or predicted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampled_at: Option<Time>,
+    /// Until when the values may be used without a newer status: they are within their deadbands until then, unless they are
+    /// marked stale. Once it has passed, no operator keeps this status up to date.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub valid_until: Option<Time>,
     /// Temperature of the air that the node takes in, in degrees Celsius.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inlet_temperature: Option<NodeReading>,

@@ -2,6 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::{CustomResource, KubeSchema};
+use schemars::{Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use super::rules;
@@ -44,6 +45,7 @@ use super::source::{MetricsCollector, Predictor};
 )]
 pub struct NodeConfigTemplateSpec {
     /// The nodes. An empty selector matches all.
+    #[schemars(schema_with = "bounded_selector")]
     pub node_selector: LabelSelector,
     /// The spec of each NodeConfig. `type`, `endpoint`, `sensor` and the names of Secrets and ConfigMaps may have expressions:
     /// `{{ hostname }}` (label kubernetes.io/hostname, else the node's name), `{{ node.name }}`,
@@ -51,6 +53,43 @@ pub struct NodeConfigTemplateSpec {
     /// `{{ ipv4.octet4 }}`, `{{ ipv6.address }}`. WAO's `{{ .Hostname }}`, `{{ .IPv4.Address }}` and `{{ .IPv4.Octet1 }}` to
     /// `{{ .IPv4.Octet4 }}` mean the same.
     pub template: NodeTemplate,
+}
+
+/// The schema of a label selector, bounded.
+fn bounded_selector(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "description": "The nodes. An empty selector matches all.",
+        "properties": {
+            "matchLabels": {
+                "type": "object", "maxProperties": 64, "additionalProperties": {"type": "string", "maxLength": 63},
+                "description": "Labels that the nodes have, all of them.",
+            },
+            "matchExpressions": {
+                "type": "array", "maxItems": 64,
+                "description": "Conditions on the labels of the nodes; all must hold.",
+                "items": {
+                    "type": "object",
+                    "required": ["key", "operator"],
+                    "properties": {
+                        "key": {"type": "string", "minLength": 1, "maxLength": 317, "description": "The label."},
+                        "operator": {
+                            "type": "string", "enum": ["In", "NotIn", "Exists", "DoesNotExist"],
+                            "description": "How the label is compared with the values.",
+                        },
+                        "values": {
+                            "type": "array", "maxItems": 64, "items": {"type": "string", "maxLength": 63},
+                            "description": "The values, for In and NotIn.",
+                        },
+                    },
+                    "x-kubernetes-validations": [{
+                        "rule": "(self.operator in ['In', 'NotIn']) == (has(self.values) && self.values.size() > 0)",
+                        "message": "In and NotIn need values; Exists and DoesNotExist have none",
+                    }],
+                },
+            },
+        },
+    })
 }
 
 /// The spec of the NodeConfigs.

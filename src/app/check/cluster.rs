@@ -1,23 +1,27 @@
 //! What a check reads of the cluster, as the user: the loop as the API server would store it, and what is around it.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding, RoleRef};
 use kube::api::{ListParams, Patch, PatchParams, ValidationDirective};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::api::closed_loop::metric::Metric;
 use crate::api::closed_loop::{ClosedLoop, TargetRef};
 use crate::api::decision::Decision;
 use crate::api::execution::Execution;
 use crate::api::foreign::{ScaledObject, VerticalPodAutoscaler};
 use crate::api::monitoring::Monitoring;
+use crate::api::node_config::NodeConfig;
 use crate::logic::closed_loop::check::CheckReport;
-use crate::logic::facts::{DeploymentFact, HpaFact, ReplicaSet, ScaledObjectFact, SetFact, VpaFact};
+use crate::logic::facts::{DeploymentFact, HpaFact, NodeFact, ReplicaSet, ScaledObjectFact, SetFact, VpaFact};
 use crate::logic::world::{Indexed, Origin};
 use crate::runtime::store::Store;
 
@@ -84,8 +88,29 @@ impl Surroundings<'_> {
         }
     }
 
+    /// Reads the nodes and NodeConfigs that sources `nodeConfig` may mean.
+    pub async fn read_nodes(&self, metrics: &[Metric], report: &mut CheckReport) {
+        let sources = metrics.iter().filter_map(|metric| metric.source.node_config.as_ref());
+        let namespaces: BTreeSet<&str> =
+            sources.map(|source| source.namespace.as_deref().unwrap_or(self.namespace)).collect();
+        if namespaces.is_empty() {
+            return;
+        }
+        self.take::<Node, NodeFact>(&Api::all(self.client.clone()), report).await;
+        for namespace in namespaces {
+            self.take::<NodeConfig, NodeConfig>(&Api::namespaced(self.client.clone(), namespace), report).await;
+        }
+    }
+
     async fn list<K: Listed, F: Indexed + From<K>>(&self, report: &mut CheckReport) {
-        let api: Api<K> = Api::namespaced(self.client.clone(), self.namespace);
+        self.take::<K, F>(&Api::namespaced(self.client.clone(), self.namespace), report).await;
+    }
+
+    async fn take<K, F>(&self, api: &Api<K>, report: &mut CheckReport)
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
+        F: Indexed + From<K>,
+    {
         match api.list(&ListParams::default()).await {
             Ok(list) => list.items.into_iter().for_each(|one| self.store.apply(F::from(one), Origin::Watch)),
             // KEDA or the autoscaler of pods' resources is not installed.

@@ -421,6 +421,7 @@ async fn large_machines_are_searched_within_bounds() {
     assert_eq!(tree.find(None).await, found(20.0, "1/Sensors/Inlet1"));
     assert!(tree.requests() < 10, "{}", tree.requests());
     assert_eq!(tree.find(Some("S299")).await, found(30.0, "1/Sensors/S299"));
+    assert_eq!(tree.find(Some("Rear Temp")).await, Err(Error::TooManyRequests));
     // Chassis without end.
     let mut tree = Tree::new();
     let paths: Vec<String> = (0..500).map(|nth| format!("/redfish/v1/Systems/{nth}")).collect();

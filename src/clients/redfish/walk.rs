@@ -9,7 +9,7 @@ use crate::clients;
 /// Maximum number of requests of one search.
 pub(super) const REQUESTS: usize = 128;
 
-/// Maximum number of members of a collection that are asked for one by one.
+/// Maximum number of members of a collection that are asked for one by one, unless a user names one of them.
 const MEMBERS: usize = 64;
 
 /// Maximum number of members of a collection, and of pages that they come on.
@@ -84,7 +84,7 @@ impl<'a, F: Fetch> Walk<'a, F> {
         let is_wanted = |path: &String| path.rsplit('/').next().is_some_and(|last| Some(last) == wanted);
         if paths.iter().any(is_wanted) {
             paths.retain(is_wanted);
-        } else if paths.len() > MEMBERS {
+        } else if wanted.is_none() && paths.len() > MEMBERS {
             paths.retain(|path| names::is_hint(path));
             paths.truncate(MEMBERS);
         }

@@ -11,7 +11,6 @@ use crate::api::marks;
 use crate::logic::closed_loop::validate::assessment::{Assessment, AssessmentInput, NamespaceAccess, assess};
 use crate::logic::closed_loop::validate::chain::LoopLink;
 use crate::logic::closed_loop::validate::conflict::{Claimant, ClaimantKind, dimensions};
-use crate::logic::closed_loop::validate::support;
 use crate::logic::facts::Key;
 use crate::runtime::context::Context;
 
@@ -130,7 +129,6 @@ fn claimant(one: &ClosedLoop) -> Claimant {
         uid: one.uid().unwrap_or_default(),
         created: one.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |created| created.0),
         target: one.spec.target.clone(),
-        // A loop that cannot act conflicts with no other.
-        dimensions: if support::check(&one.spec).is_ok() { dimensions(&one.spec) } else { Vec::new() },
+        dimensions: dimensions(&one.spec),
     }
 }

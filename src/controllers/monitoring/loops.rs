@@ -15,24 +15,8 @@ use crate::logic::world::Fact;
 use crate::logic::world::loops::Family;
 use crate::runtime::context::Context;
 
-/// The values of all sources `loop`; none if no metric has one.
-pub fn answered(
-    ctx: &Context,
-    object: &Monitoring,
-    before: &MonitoringStatus,
-    answer: BTreeMap<String, SourceResult>,
-) -> Option<Measurement> {
-    let loops = asked(ctx, object, before);
-    if answer.is_empty() {
-        return loops;
-    }
-    let mut all = loops.unwrap_or_default();
-    all.values.extend(answer);
-    Some(all)
-}
-
 /// Evaluates the sources `loop` of the metrics; none if no metric has one.
-fn asked(ctx: &Context, object: &Monitoring, before: &MonitoringStatus) -> Option<Measurement> {
+pub fn asked(ctx: &Context, object: &Monitoring, before: &MonitoringStatus) -> Option<Measurement> {
     let metrics = object.spec.metrics.iter();
     let sources: Vec<(&String, &LoopHistory)> =
         metrics.filter_map(|metric| Some((&metric.name, metric.source.loop_.as_ref()?))).collect();

@@ -3,7 +3,7 @@
 //!
 //! | beat | what |
 //! |---|---|
-//! | observe | the Monitoring, the answers of its sources (`sources/`, polled in separate tasks), other loops' decisions (`loops`) |
+//! | observe | the Monitoring, the answers of its sources (`sources/`, polled in separate tasks), other loops' decisions (`loops`), the statuses of NodeConfigs (`nodes`) |
 //! | plan | `logic::closed_loop::monitoring` |
 //! | act | nothing |
 //! | report | `Monitoring.status`, if it is still the status that was read; senders write the spec at the same time |
@@ -11,6 +11,7 @@
 //! Values that are not worth a write are kept in memory; they may be lost in a crash.
 
 mod loops;
+mod nodes;
 mod sources;
 
 use std::collections::{BTreeMap, HashMap};
@@ -26,7 +27,9 @@ use crate::controllers::invalid::{self, StatusWrite};
 use crate::controllers::status_cache::StatusCache;
 use crate::logic::closed_loop::decision::{Executor, settlement};
 use crate::logic::closed_loop::monitoring::tag;
-use crate::logic::closed_loop::monitoring::{MonitoringRules, Observation, ObserveContext, ObserveTrigger};
+use crate::logic::closed_loop::monitoring::{
+    Measurement, MonitoringRules, Observation, ObserveContext, ObserveTrigger, SourceResult,
+};
 use crate::logic::facts::{Identity, Key};
 use crate::logic::figures;
 use crate::logic::world::Fact;
@@ -34,7 +37,7 @@ use crate::logic::world::loops::Family;
 use crate::runtime::context::Context;
 use crate::runtime::error::Error;
 use crate::runtime::run::{Controller, PassResult};
-pub use loops::answered;
+pub use nodes::NodeAccess;
 pub use sources::{PollRequest, Sources};
 use sources::{PollState, Polls};
 
@@ -50,6 +53,7 @@ pub struct MonitoringController {
 pub struct MonitoringMemory {
     objects: Mutex<HashMap<Key, Memory>>,
     polls: Polls,
+    node_access: NodeAccess,
 }
 
 /// The state of one Monitoring.
@@ -64,6 +68,8 @@ struct Memory {
     observed: Option<Timestamp>,
     /// When the sources' interval last began.
     looked: Option<Timestamp>,
+    /// The last values of the sources `nodeConfig`.
+    nodes: BTreeMap<String, SourceResult>,
 }
 
 impl MonitoringMemory {
@@ -135,7 +141,10 @@ impl MonitoringController {
             }
         };
         let ticked = answer.is_some();
-        let answer = answer.and_then(|answer| loops::answered(&self.ctx, &object, &before, answer));
+        let nodes = nodes::asked(&self.ctx, &self.memory.node_access, &object).await;
+        let answer = answer.or_else(|| (nodes != memory.nodes).then(BTreeMap::new));
+        memory.nodes.clone_from(&nodes);
+        let answer = answer.and_then(|answer| merged(answer, nodes, loops::asked(&self.ctx, &object, &before)));
         let pushed = sample.as_ref().map(|sample| rules.pushed(sample));
         let mut triggers: Vec<ObserveTrigger> = answer.iter().chain(&pushed).map(ObserveTrigger::Measured).collect();
         if triggers.is_empty() && (ticked || anew || due || put_back) {
@@ -188,6 +197,31 @@ impl MonitoringController {
         }
         Ok(())
     }
+}
+
+/// The values of all sources but pushed ones, as of now; none if no metric has such a source.
+pub async fn answered(
+    ctx: &Context,
+    access: &NodeAccess,
+    object: &Monitoring,
+    before: &MonitoringStatus,
+    polled: BTreeMap<String, SourceResult>,
+) -> Option<Measurement> {
+    merged(polled, nodes::asked(ctx, access, object).await, loops::asked(ctx, object, before))
+}
+
+fn merged(
+    polled: BTreeMap<String, SourceResult>,
+    nodes: BTreeMap<String, SourceResult>,
+    loops: Option<Measurement>,
+) -> Option<Measurement> {
+    if polled.is_empty() && nodes.is_empty() {
+        return loops;
+    }
+    let mut all = loops.unwrap_or_default();
+    all.values.extend(polled);
+    all.values.extend(nodes);
+    Some(all)
 }
 
 /// Applies all changes in order. Returns the resulting status and whether it is worth a write.

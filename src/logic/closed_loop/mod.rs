@@ -18,7 +18,7 @@
 //! | `children` | the specs of the loop's three children |
 //! | `proposal` | what an approval names |
 //! | `acted` | texts about an action that was done |
-//! | `common`, `conditions`, `rung`, `layout` | helpers that several folders use |
+//! | `common`, `conditions`, `rung` | helpers that several folders use |
 //!
 //! No two of these folders use each other in both directions, and neither do two files of one folder; `tests/rooms.rs`
 //! checks it.
@@ -42,7 +42,6 @@ pub mod common;
 pub mod decision;
 pub mod execution;
 pub mod explain;
-mod layout;
 pub mod monitoring;
 pub mod proposal;
 pub mod rung;

@@ -37,7 +37,8 @@ impl Indexed for OutsidePodFact {
 impl Indexed for NodeFact {
     fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
         let Some(node) = new.or(old) else { return Requeue::none() };
-        actions(world.slots_to(&node.id.key.name).map(|(action, _)| action.clone()))
+        let slots = actions(world.slots_to(&node.id.key.name).map(|(action, _)| action.clone()));
+        slots.and(world.node_changed(old, new))
     }
 }
 

@@ -13,7 +13,8 @@ use super::expressions::Expressions;
 /// How many waiting actions are requeued when one ends: enough to use all free capacity, few enough for a long queue.
 const REQUEUED_AT_AN_END: usize = 16;
 
-type Many = HashMap<String, BTreeSet<Key>>;
+/// Keys of objects, by the name or uid of what they belong to.
+pub type Many = HashMap<String, BTreeSet<Key>>;
 
 /// Derived from the facts; updated by the calls that change them.
 #[derive(Debug, Default)]
@@ -33,11 +34,11 @@ pub struct Index {
     pub expressions: Expressions,
 }
 
-fn add(map: &mut Many, id: &str, key: &Key) {
+pub fn add(map: &mut Many, id: &str, key: &Key) {
     map.entry(id.to_owned()).or_default().insert(key.clone());
 }
 
-fn drop_from(map: &mut Many, id: &str, key: &Key) {
+pub fn drop_from(map: &mut Many, id: &str, key: &Key) {
     if let Some(keys) = map.get_mut(id) {
         keys.remove(key);
         if keys.is_empty() {
@@ -46,7 +47,7 @@ fn drop_from(map: &mut Many, id: &str, key: &Key) {
     }
 }
 
-fn all<'a>(map: &'a Many, id: &str) -> impl Iterator<Item = &'a Key> {
+pub fn all<'a>(map: &'a Many, id: &str) -> impl Iterator<Item = &'a Key> {
     map.get(id).into_iter().flatten()
 }
 

@@ -101,7 +101,7 @@ fn family(key: &Key) -> Requeue {
 }
 
 /// Whether the object was created, deleted, marked for deletion or re-created, or has other owners.
-fn is_another<K: Resource>(old: Option<&K>, new: Option<&K>) -> bool {
+pub(super) fn is_another<K: Resource>(old: Option<&K>, new: Option<&K>) -> bool {
     let essence = |object: &K| {
         let meta = object.meta();
         (meta.uid.clone(), meta.deletion_timestamp.clone(), meta.owner_references.clone())

@@ -12,7 +12,7 @@
 //! | `table`, `list` | the facts of one kind, which of two versions wins, which objects a complete list removes |
 //! | `tables` | the list of kinds |
 //! | `requeue` | which objects are requeued |
-//! | `cluster`, `autoscalers`, `actions`, `loops` | which objects a change of each kind requeues, and the queries of planners |
+//! | `cluster`, `autoscalers`, `actions`, `loops`, `nodes` | which objects a change of each kind requeues, and the queries of planners |
 //! | `unreadable` | what is known of an object that does not parse |
 //! | `index`, `slots`, `expressions` | data derived from WorkloadActions and pods |
 
@@ -23,6 +23,7 @@ mod expressions;
 mod index;
 mod list;
 pub mod loops;
+pub mod nodes;
 mod requeue;
 mod slots;
 mod table;
@@ -40,6 +41,7 @@ use crate::logic::facts::{Identity, Key};
 pub use actions::{loop_of, loop_of_ended};
 use index::Index;
 pub use list::Listing;
+use nodes::NodeIndex;
 pub use requeue::Requeue;
 use slots::Turns;
 pub use table::{Fact, Origin, Table};
@@ -57,6 +59,7 @@ pub struct World {
     /// When a watch of workloads or their pods last broke off.
     broken: Option<Timestamp>,
     index: Index,
+    nodes: NodeIndex,
 }
 
 /// A fact whose changes concern somebody.

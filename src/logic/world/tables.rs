@@ -12,6 +12,8 @@ use crate::api::decision::Decision;
 use crate::api::execution::Execution;
 use crate::api::marks;
 use crate::api::monitoring::Monitoring;
+use crate::api::node_config::NodeConfig;
+use crate::api::node_config::template::NodeConfigTemplate;
 use crate::api::workload_action::WorkloadAction;
 use crate::logic::facts::{
     BudgetFact, DeploymentFact, HpaFact, Identity, NodeFact, OutsidePodFact, PodFact, ReceiptFact, ScaledObjectFact,
@@ -111,5 +113,7 @@ tables! {
         monitorings: Monitoring = "Monitoring",
         decisions: Decision = "Decision",
         executions: Execution = "Execution",
+        node_configs: NodeConfig = "NodeConfig",
+        node_config_templates: NodeConfigTemplate = "NodeConfigTemplate",
     }
 }

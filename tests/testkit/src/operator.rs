@@ -64,6 +64,17 @@ impl Operator {
         Self::prepare(home, &kubeconfig, &[&["--lease-namespace", NAMESPACE], more].concat())
     }
 
+    /// Where it serves metrics and probes.
+    #[must_use]
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// From its next start on it has these options, too.
+    pub fn add_options(&mut self, more: &[&str]) {
+        self.arguments.extend(more.iter().map(|text| (*text).to_owned()));
+    }
+
     /// From its next start on it outlives this process; its record tells a later command where it is.
     pub fn keep(&mut self) {
         self.keep = true;

@@ -4,7 +4,7 @@
 
 mod forecast;
 
-use super::layout::paragraph;
+use crate::logic::layout::paragraph;
 pub use forecast::{Forecast, ProposedRung, forecast};
 
 /// How a point came out.

@@ -16,9 +16,9 @@ use crate::api::decision::{Decision, Entry, LimitState};
 use crate::api::execution::ExecutionState;
 use crate::api::monitoring::{AlarmState, MonitoringStatus, RefusedSamples};
 use crate::logic::closed_loop::decision::{Executor, settlement};
-use crate::logic::closed_loop::layout::{paragraph, table};
 use crate::logic::closed_loop::tuning::effective_policy::declared_rank;
 use crate::logic::closed_loop::validate::names;
+use crate::logic::layout::{paragraph, table};
 pub use advice::{Proposal, proposal};
 pub use subject::ExplainedLoop;
 

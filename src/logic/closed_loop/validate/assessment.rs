@@ -10,8 +10,8 @@ use jiff::Timestamp;
 
 use super::chain::{self, ChainError, LoopLink};
 use super::conflict::{self, Claimant, Conflict};
+use super::names;
 use super::preflight::Preflight;
-use super::{names, support};
 use crate::api::closed_loop::metric::Metric;
 use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::closed_loop::status::{Effective, LoopSummary};
@@ -126,9 +126,6 @@ fn find_problem(case: &AssessmentInput, unreadable: Option<FieldError>) -> Optio
     if case.name.len() > MAX_NAME {
         let fault = FieldError::new("metadata.name", format!("a loop's name may have at most {MAX_NAME} characters"));
         return spec(LoopReason::SpecInvalid, &fault);
-    }
-    if let Err(fault) = support::check(case.spec) {
-        return spec(LoopReason::NotSupported, &fault);
     }
     if let Some(fault) = misnamed(case.spec).or(unreadable).or_else(|| LoopLink::of(case.spec).err()) {
         return if fault.passing {

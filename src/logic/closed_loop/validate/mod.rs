@@ -2,7 +2,6 @@
 //!
 //! | file | content |
 //! |---|---|
-//! | `support` | fields that this version of the operator does not support |
 //! | `names` | which names of users may be part of a URL of the API server |
 //! | `chain` | chains of loops that tune each other |
 //! | `conflict` | other loops and autoscalers on the same target |
@@ -14,7 +13,6 @@ pub mod chain;
 pub mod conflict;
 pub mod names;
 pub mod preflight;
-pub mod support;
 
 #[cfg(test)]
 mod tests;

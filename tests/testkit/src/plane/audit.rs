@@ -42,6 +42,8 @@ pub struct Request {
     pub impersonates: bool,
     /// Refused by the authorizer.
     pub forbidden: bool,
+    /// Answered with an error, such as a conflict: nothing was written.
+    pub failed: bool,
     pub verb: String,
     pub group: String,
     /// Such as `pods/eviction`.
@@ -65,8 +67,10 @@ impl Request {
         self.resource == "events" || self.resource.ends_with("/status")
     }
 
+    /// Whether it changed something: a review is created, and stored nowhere.
     pub fn writes(&self) -> bool {
-        !matches!(self.verb.as_str(), "get" | "list" | "watch")
+        let reads = matches!(self.verb.as_str(), "get" | "list" | "watch");
+        !reads && !self.failed && !self.resource.ends_with("reviews")
     }
 }
 
@@ -79,8 +83,15 @@ struct Line {
     #[serde(default)]
     annotations: BTreeMap<String, String>,
     object_ref: Option<Object>,
+    response_status: Option<Answer>,
     request_received_timestamp: Timestamp,
     stage_timestamp: Timestamp,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(default)]
+    code: u16,
 }
 
 #[derive(Deserialize)]
@@ -176,6 +187,7 @@ fn read(log: &Path) -> Result<Vec<Request>> {
             by_operator: line.user.username == operator,
             impersonates: line.impersonated_user.is_some(),
             forbidden: line.annotations.get("authorization.k8s.io/decision").is_some_and(|said| said == "forbid"),
+            failed: line.response_status.is_some_and(|answer| answer.code >= 400),
             verb: line.verb,
             group: object.api_group,
             resource: format!("{}{slash}{}", object.resource, object.subresource),

@@ -31,20 +31,37 @@ pub struct Prometheus {
     secure: bool,
 }
 
+/// How one differs from others.
+#[derive(Default)]
+struct Setup<'a> {
+    /// Whom its certificate is of, if it asks for a password.
+    authority: Option<&'a Authority>,
+    /// The address of what it scrapes besides node-exporter.
+    more: Option<&'a str>,
+    /// Options for further collectors of node-exporter.
+    collectors: &'a [&'a str],
+}
+
 impl Prometheus {
     /// One that answers everybody.
     pub async fn start() -> Result<Self> {
-        Self::begin(TempDir::new()?, None, &[]).await
+        Self::begin(TempDir::new()?, Setup::default()).await
+    }
+
+    /// One that answers everybody, and scrapes the metrics at this address, too.
+    pub async fn scraping(address: &str) -> Result<Self> {
+        Self::begin(TempDir::new()?, Setup { more: Some(address), ..Setup::default() }).await
     }
 
     /// One that asks for a password, over TLS.
     pub async fn guarded(authority: &Authority) -> Result<Self> {
-        Self::begin(TempDir::new()?, Some(authority), &[]).await
+        Self::begin(TempDir::new()?, Setup { authority: Some(authority), ..Setup::default() }).await
     }
 
     /// One that scrapes the processors and the memory of this host.
     pub async fn of_this_host() -> Result<Self> {
-        Self::begin(TempDir::new()?, None, &["--collector.cpu", "--collector.meminfo"]).await
+        let collectors = &["--collector.cpu", "--collector.meminfo"];
+        Self::begin(TempDir::new()?, Setup { collectors, ..Setup::default() }).await
     }
 
     /// One that has scraped these samples, which are in the text format of OpenMetrics.
@@ -55,10 +72,11 @@ impl Prometheus {
         let mut command = tokio::process::Command::new(peer("prometheus")?.with_file_name("promtool"));
         command.args(["tsdb", "create-blocks-from", "openmetrics"]).arg(file).arg(data);
         run(command, None).await?;
-        Self::begin(home, None, &[]).await
+        Self::begin(home, Setup::default()).await
     }
 
-    async fn begin(home: TempDir, authority: Option<&Authority>, collectors: &[&str]) -> Result<Self> {
+    async fn begin(home: TempDir, setup: Setup<'_>) -> Result<Self> {
+        let Setup { authority, more, collectors } = setup;
         let (port, scraped) = (free_port()?, free_port()?);
         let text = home.path().join("text");
         fs::create_dir(&text)?;
@@ -71,10 +89,17 @@ impl Prometheus {
         options.extend(collectors.iter().map(|collector| (*collector).to_owned()));
         let exporter = spawn("node-exporter", &options)?;
         let config = home.path().join("prometheus.yml");
-        let job = format!("[{{job_name: node, static_configs: [{{targets: ['127.0.0.1:{scraped}']}}]}}]");
+        let scraped = format!("127.0.0.1:{scraped}");
+        let job =
+            |(name, target): (&str, &str)| format!("{{job_name: {name}, static_configs: [{{targets: ['{target}']}}]}}");
+        let jobs = [Some(("node", scraped.as_str())), more.map(|address| ("more", address))];
+        let jobs: Vec<String> = jobs.into_iter().flatten().map(job).collect();
         fs::write(
             &config,
-            format!("global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}\nscrape_configs: {job}\n"),
+            format!(
+                "global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}\nscrape_configs: [{}]\n",
+                jobs.join(", ")
+            ),
         )?;
         let mut arguments = vec![
             format!("--config.file={}", config.display()),

@@ -10,6 +10,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::process::free_port;
+use crate::servers::aggregation::aggregate;
 use crate::servers::prometheus::peer;
 use crate::world::World;
 
@@ -34,7 +35,7 @@ impl MetricsServer {
         let file = home.path().join("kubeconfig");
         fs::write(&file, world.plane.cluster.kubectl(&["config", "view", "--raw", "--flatten"], None).await?)?;
         let port = free_port()?;
-        register(world, port).await?;
+        aggregate(world, "metrics.k8s.io", "v1beta1", port).await?;
         let option = |name: &str| format!("--{name}={}", file.display());
         let server = Command::new("setpriv")
             .args(["--pdeathsig", "KILL"])
@@ -68,21 +69,4 @@ impl Drop for MetricsServer {
         let _ = self.server.kill();
         let _ = self.server.wait();
     }
-}
-
-/// The API that the metrics-server serves.
-async fn register(world: &World, port: u16) -> Result<()> {
-    let apply = async |object: serde_json::Value| {
-        world.kubectl(&["apply", "--server-side", "-f", "-"], Some(&object.to_string())).await
-    };
-    apply(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "metrics"},
-            "spec": {"type": "ExternalName", "externalName": "localhost"}}))
-    .await?;
-    apply(json!({"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
-            "metadata": {"name": "v1beta1.metrics.k8s.io"},
-            "spec": {"group": "metrics.k8s.io", "version": "v1beta1", "insecureSkipTLSVerify": true,
-                "groupPriorityMinimum": 100, "versionPriority": 100,
-                "service": {"name": "metrics", "namespace": world.ns, "port": port}}}))
-    .await
-    .map(drop)
 }

@@ -301,6 +301,11 @@ impl World {
         Ok(fs::write(self.home.path().join(FIRST).join("settings.yaml"), format!("{SETTINGS}\n{yaml}"))?)
     }
 
+    /// The operator watches this namespace, too, from its next start on.
+    pub async fn watch_too(&self, namespace: &str) {
+        self.operator.lock().await.add_options(&["--watch-namespace", namespace]);
+    }
+
     /// SIGKILL, and a new process with the same identity.
     pub async fn kill_and_restart(&self) -> Result<()> {
         let mut operator = self.operator.lock().await;

@@ -16,7 +16,6 @@ use crate::logic::closed_loop::validate::assessment::{
 use crate::logic::closed_loop::validate::chain::LoopLink;
 use crate::logic::closed_loop::validate::conflict::{Claimant, ClaimantKind, dimensions};
 use crate::logic::closed_loop::validate::preflight::Preflight;
-use crate::logic::closed_loop::validate::support;
 
 fn claimant(name: &str, spec: &ClosedLoopSpec) -> Claimant {
     Claimant {
@@ -63,18 +62,6 @@ fn judged_where(
 fn words(status: &ClosedLoopStatus) -> Vec<(&str, &str, &str)> {
     let conditions = status.conditions.iter();
     conditions.map(|one| (one.type_.as_str(), one.status.as_str(), one.reason.as_str())).collect()
-}
-
-#[rstest]
-#[case("/metrics/0/source", json!({"nodeConfig": {"nodeName": "n", "field": "f"}}), "spec.metrics[cpu].source.nodeConfig")]
-fn what_cannot_be_done_yet_is_named(#[case] pointer: &str, #[case] member: Value, #[case] field: &str) {
-    let mut value = serde_json::to_value(demo(json!({}))).unwrap();
-    *value.pointer_mut(pointer).unwrap() = member;
-    let asked = spec(value);
-    assert_eq!(support::check(&asked).unwrap_err().field, field);
-    let (assessment, status) = judged(&asked, &[], ChildStatuses::default());
-    assert!(assessment.children.decision.blocked.is_some_and(|why| why.contains(field)));
-    assert_eq!(words(&status), [("Ready", "False", "NotSupported"), ("Stalled", "True", "NotSupported")]);
 }
 
 /// The fields that the schema lets through and that cannot be used. The second item of each list is wrong.

@@ -1,0 +1,86 @@
+//! The bare program: makes NodeConfigs, writes one status of each, changes them, and lets the garbage collector take them.
+
+use anyhow::Result;
+use futures::{StreamExt, TryStreamExt, stream};
+use ganglion::api::node_config::NodeConfig;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+
+/// Requests under way at once: the operator's setting `nodeConfigs.concurrency`.
+pub const WRITERS: usize = 32;
+
+/// The owner of its NodeConfigs.
+const OWNER: &str = "owner";
+
+pub struct Bare {
+    client: Client,
+    namespace: String,
+    nodes: Vec<String>,
+}
+
+impl Bare {
+    pub fn new(client: &Client, namespace: &str, nodes: Vec<String>) -> Self {
+        Self { client: client.clone(), namespace: namespace.to_owned(), nodes }
+    }
+
+    fn api(&self) -> Api<NodeConfig> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Makes them all with this spec, and writes a status of each.
+    pub async fn make(&self, spec: &Value) -> Result<()> {
+        let owners: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+        let owner: ConfigMap = serde_json::from_value(json!({"metadata": {"name": OWNER}}))?;
+        let owner = owners.create(&PostParams::default(), &owner).await?;
+        let reference = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "name": OWNER, "uid": owner.uid(),
+            "controller": true, "blockOwnerDeletion": true,
+        });
+        self.each(async |name: String| {
+            let mut spec = spec.clone();
+            spec["nodeName"] = json!(name);
+            let object: NodeConfig = serde_json::from_value(json!({
+                "apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfig",
+                "metadata": {"name": format!("bare-{name}"), "ownerReferences": [reference]}, "spec": spec,
+            }))?;
+            let made = self.api().create(&PostParams::default(), &object).await?;
+            let status = json!({
+                "apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfig",
+                "metadata": {"name": made.name_any(), "resourceVersion": made.resource_version()},
+                "status": {"observedGeneration": 1, "inletTemperature": {"value": "15.5", "source": "Fake"}, "conditions": [
+                    {"type": "Ready", "status": "True", "reason": "Sampled", "message": "every value is known and fresh",
+                        "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"},
+                ]},
+            });
+            self.api().replace_status(&made.name_any(), &PostParams::default(), &serde_json::from_value(status)?).await?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Changes them all to this spec.
+    pub async fn change(&self, spec: &Value) -> Result<()> {
+        self.each(async |name: String| {
+            let mut spec = spec.clone();
+            spec["nodeName"] = json!(name);
+            let patch = json!([{"op": "replace", "path": "/spec", "value": spec}]);
+            let patch = Patch::<()>::Json(serde_json::from_value(patch)?);
+            self.api().patch(&format!("bare-{name}"), &PatchParams::default(), &patch).await?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Takes their owner away.
+    pub async fn drop_owner(&self) -> Result<()> {
+        let owners: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
+        owners.delete(OWNER, &DeleteParams::background()).await?;
+        Ok(())
+    }
+
+    async fn each(&self, work: impl AsyncFn(String) -> Result<()>) -> Result<()> {
+        stream::iter(self.nodes.iter().cloned()).map(|name| work(name)).buffer_unordered(WRITERS).try_collect().await
+    }
+}

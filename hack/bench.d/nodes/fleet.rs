@@ -1,0 +1,199 @@
+//! One template over many nodes, beside the bare program.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use ganglion::api::node_config::template::NodeConfigTemplate;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+use testkit::operator::Operator;
+use testkit::plane::audit::{Audit, Request};
+use testkit::plane::install::Installed;
+
+use super::bare::{Bare, WRITERS};
+use super::eye::Eye;
+use crate::fleet::namespace;
+use crate::frame::{Bench, Bound, Progress, default_garbage, median, number, operator};
+
+/// How many nodes there are.
+pub const SIZES: [usize; 4] = [1000, 2000, 4000, 5000];
+
+const OURS: &str = "operator";
+const BARE: &str = "bare";
+
+/// How often the two go through all phases.
+const ROUNDS: usize = 3;
+
+/// How many times the bare program's time a phase may take.
+const TIME: f64 = 1.5;
+
+/// Writes of the spec, and first writes of the status, of one NodeConfig.
+const WRITES: f64 = 1.1;
+
+/// What the WAO operator takes for 1,000 nodes, on another day (shared design, baselines): create, change, in seconds.
+const WAO: [f64; 2] = [48.6, 49.1];
+
+/// How long a fleet in which nothing happens is watched.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// The time of each phase, in seconds.
+#[derive(Clone, Copy, Debug)]
+struct Phases {
+    create: f64,
+    change: f64,
+    delete: f64,
+}
+
+/// A spec whose sources need no server. The interval tells one version from another.
+fn spec(interval: &str) -> Value {
+    let source = json!({"type": "Fake", "fetchInterval": interval});
+    json!({"metricsCollector": {"inletTemp": source, "deltaP": source}})
+}
+
+pub async fn run(bench: &mut Bench, part: &str, count: usize) -> Result<()> {
+    let audit = Audit::prepare(&bench.home(part)?, false)?;
+    let options: Vec<String> = audit.options().iter().cloned().chain(default_garbage()).collect();
+    let cluster = bench.plane(part, count, &options).await?;
+    Installed::default().install(&cluster).await?;
+    for name in [OURS, BARE] {
+        namespace(&cluster.client, name).await?;
+    }
+    let operator = operator(bench, part, &cluster, &["--watch-namespace", OURS]).await?;
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    let nodes = nodes.list_metadata(&ListParams::default()).await?;
+    let bare = Bare::new(&cluster.client, BARE, nodes.items.iter().map(ResourceExt::name_any).collect());
+    let (ours, theirs) = (Eye::on(&cluster.client, OURS), Eye::on(&cluster.client, BARE));
+    let progress = Progress::count(&format!("{count} nodes: the bare program and the operator in turns"), 2 * ROUNDS);
+    let (mut measured, mut beside, mut requests) = (Vec::new(), Vec::new(), Vec::new());
+    let begun = operator.processor_seconds()?;
+    for round in 0..ROUNDS {
+        beside.push(bare_round(&bare, &theirs, count).await?);
+        progress.at(2 * round + 1);
+        let from = Timestamp::now();
+        measured.push(our_round(&cluster.client, &ours, count).await?);
+        requests.push(audit.between(from, Timestamp::now()).await?);
+        progress.at(2 * round + 2);
+    }
+    let used = operator.processor_seconds()? - begun;
+    progress.end();
+    report(bench, count, &measured, &beside);
+    writes(bench, count, requests.first().context("no round")?);
+    let each = used * 1e3 / number(ROUNDS * count);
+    bench.note("  operator's processor time for each node, all phases", each, "ms");
+    if count == 1000 {
+        idle(bench, &audit, &cluster.client, &operator, (&ours, count)).await?;
+    }
+    bench.note("  memory: at its highest", operator.memory("VmHWM")?, "MiB");
+    operator.stop().await?;
+    cluster.down().await
+}
+
+async fn bare_round(bare: &Bare, eye: &Eye, count: usize) -> Result<Phases> {
+    let began = Instant::now();
+    bare.make(&spec("1h")).await?;
+    eye.until("the bare program's NodeConfigs", count, |seen| seen.reported).await?;
+    let create = began.elapsed();
+    let began = Instant::now();
+    bare.change(&spec("59m")).await?;
+    eye.until("their change", count, |seen| seen.interval.as_deref() == Some("59m")).await?;
+    let change = began.elapsed();
+    let began = Instant::now();
+    bare.drop_owner().await?;
+    eye.until("their end", 0, |_| true).await?;
+    Ok(phases(create, change, began.elapsed()))
+}
+
+async fn our_round(client: &Client, eye: &Eye, count: usize) -> Result<Phases> {
+    let templates: Api<NodeConfigTemplate> = Api::namespaced(client.clone(), OURS);
+    let template = |interval| {
+        serde_json::from_value::<NodeConfigTemplate>(json!({
+            "apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfigTemplate", "metadata": {"name": "all"},
+            "spec": {"nodeSelector": {}, "template": spec(interval)},
+        }))
+    };
+    let began = Instant::now();
+    templates.create(&PostParams::default(), &template("1h")?).await?;
+    eye.until("the operator's NodeConfigs", count, |seen| seen.reported).await?;
+    let create = began.elapsed();
+    let began = Instant::now();
+    let patch = Patch::Merge(json!({"spec": {"template": spec("59m")}}));
+    templates.patch("all", &PatchParams::default(), &patch).await?;
+    eye.until("their change", count, |seen| seen.interval.as_deref() == Some("59m")).await?;
+    let change = began.elapsed();
+    let began = Instant::now();
+    templates.delete("all", &DeleteParams::background()).await?;
+    eye.until("their end", 0, |_| true).await?;
+    Ok(phases(create, change, began.elapsed()))
+}
+
+fn phases(create: Duration, change: Duration, delete: Duration) -> Phases {
+    let [create, change, delete] = [create, change, delete].map(|time| time.as_secs_f64());
+    Phases { create, change, delete }
+}
+
+fn report(bench: &mut Bench, count: usize, ours: &[Phases], bare: &[Phases]) {
+    let of = |all: &[Phases], phase: fn(&Phases) -> f64| median(&all.iter().map(phase).collect::<Vec<_>>());
+    let all: [(&str, fn(&Phases) -> f64); 3] =
+        [("all made", |one| one.create), ("all changed", |one| one.change), ("all gone", |one| one.delete)];
+    for (index, (name, phase)) in all.into_iter().enumerate() {
+        let (mine, theirs) = (of(ours, phase), of(bare, phase));
+        let title =
+            format!("{count} nodes, {WRITERS} writers, {ROUNDS} rounds: until {name}: operator by bare program");
+        bench.claim(&title, mine / theirs, "times", Bound::AtMost(TIME));
+        bench.note("  operator", mine, "s");
+        bench.note("  bare program", theirs, "s");
+        bench.note("  operator, for each node", mine * 1e3 / number(count), "ms");
+        if let Some(wao) = WAO.get(index).filter(|_| count == 1000) {
+            bench.note("  of what the WAO operator takes (48.6, 49.1 s)", mine / wao, "times");
+        }
+    }
+}
+
+/// How often each NodeConfig was written while all were made, changed and deleted.
+fn writes(bench: &mut Bench, count: usize, requests: &[Request]) {
+    let mut tally: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for one in requests.iter().filter(|one| one.by_operator && one.resource.starts_with("nodeconfigs")) {
+        *tally.entry((one.verb.as_str(), one.resource.as_str())).or_default() += 1;
+    }
+    let each = |verb, resource| number(tally.get(&(verb, resource)).copied().unwrap_or(0)) / number(count);
+    bench.claim("  creations of each", each("create", "nodeconfigs"), "writes", Bound::AtMost(WRITES));
+    bench.claim("  changes of the spec of each", each("patch", "nodeconfigs"), "writes", Bound::AtMost(WRITES));
+    // One after it was made, and one after it was changed.
+    bench.claim(
+        "  writes of the status of each, by 2",
+        each("update", "nodeconfigs/status") / 2.0,
+        "writes",
+        Bound::AtMost(WRITES),
+    );
+}
+
+/// Nodes report their health; that is nothing to NodeConfigs.
+async fn idle(
+    bench: &mut Bench,
+    audit: &Audit,
+    client: &Client,
+    operator: &Operator,
+    (eye, count): (&Eye, usize),
+) -> Result<()> {
+    let templates: Api<NodeConfigTemplate> = Api::namespaced(client.clone(), OURS);
+    let template: NodeConfigTemplate = serde_json::from_value(json!({
+        "apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfigTemplate", "metadata": {"name": "idle"},
+        "spec": {"nodeSelector": {}, "template": spec("1h")},
+    }))?;
+    templates.create(&PostParams::default(), &template).await?;
+    eye.until("the idle fleet", count, |seen| seen.reported).await?;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let (from, begun) = (Timestamp::now(), operator.processor_seconds()?);
+    tokio::time::sleep(IDLE).await;
+    let used = operator.processor_seconds()? - begun;
+    let requests = audit.between(from, Timestamp::now()).await?;
+    let writes = requests.iter().filter(|one| one.by_operator && one.writes() && !one.is_upkeep()).count();
+    let title = format!("idle fleet of {count} nodes that report their health, {} s", IDLE.as_secs());
+    bench.claim(&format!("{title}: writes"), number(writes), "writes", Bound::AtMost(0.0));
+    bench.note("  operator's processor time", used / IDLE.as_secs_f64(), "cores");
+    Ok(())
+}

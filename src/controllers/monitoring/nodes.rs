@@ -1,0 +1,124 @@
+//! The source `nodeConfig`: reads the status of NodeConfigs from the store. A change of one requeues the loops that read it.
+//!
+//! In another namespace than the loop's its account must be allowed to list NodeConfigs; the API server is asked, and its answer
+//! kept for some minutes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::authorization::v1::ResourceAttributes;
+
+use crate::api::GROUP;
+use crate::api::closed_loop::source::NodeConfigField;
+use crate::api::marks;
+use crate::api::monitoring::{Monitoring, MonitoringSpec};
+use crate::logic::closed_loop::monitoring::SourceResult;
+use crate::logic::closed_loop::sources::nodes::{KnownNode, amount};
+use crate::logic::closed_loop::validate::names::DEFAULT_ACCOUNT;
+use crate::logic::facts::Key;
+use crate::logic::world::{Fact, World};
+use crate::runtime::account::Account;
+use crate::runtime::context::Context;
+use crate::runtime::error::Error;
+
+/// How long an answer is relied on: yes, and no, since somebody may just be making the binding.
+const GRANTED: SignedDuration = SignedDuration::from_mins(5);
+const REFUSED: SignedDuration = SignedDuration::from_secs(10);
+
+/// Capacity, in answers.
+const MOST: usize = 4096;
+
+/// Which accounts may list the NodeConfigs of which other namespaces.
+#[derive(Default)]
+pub struct NodeAccess(Mutex<HashMap<AccessKey, Answer>>);
+
+/// An account, and the namespace that it asks for.
+type AccessKey = (Key, String);
+
+/// Why the account may not, if it may not, and until when that is relied on.
+type Answer = (Option<String>, Timestamp);
+
+impl NodeAccess {
+    fn all(&self) -> MutexGuard<'_, HashMap<AccessKey, Answer>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why the loop of this Monitoring may not read the NodeConfigs of this namespace.
+    async fn refusal(&self, ctx: &Context, object: &Monitoring, namespace: &str) -> Option<String> {
+        let own = object.id().key.namespace;
+        if namespace == own {
+            return None;
+        }
+        let name = object.spec.service_account_name.clone().unwrap_or_else(|| DEFAULT_ACCOUNT.to_owned());
+        let id = (Key::new(own.clone(), name.clone()), namespace.to_owned());
+        let known = self.all().get(&id).cloned();
+        if let Some((refused, _)) = known.filter(|(_, until)| ctx.now() < *until) {
+            return refused;
+        }
+        let manager = marks::MONITORING_STATUS_MANAGER;
+        let account = Account { writer: ctx.writer.clone(), namespace: own, name, manager };
+        let refused = ask(&account, namespace).await;
+        let lasts = if refused.is_none() { GRANTED } else { REFUSED };
+        let mut all = self.all();
+        if all.len() >= MOST {
+            all.clear();
+        }
+        all.insert(id, (refused.clone(), ctx.now() + lasts));
+        refused
+    }
+}
+
+/// Why this account may not list the NodeConfigs of this namespace.
+async fn ask(account: &Account, namespace: &str) -> Option<String> {
+    let attributes = ResourceAttributes {
+        verb: Some("list".to_owned()),
+        group: Some(GROUP.to_owned()),
+        resource: Some("nodeconfigs".to_owned()),
+        namespace: Some(namespace.to_owned()),
+        ..ResourceAttributes::default()
+    };
+    match account.may(attributes).await {
+        Ok(true) => None,
+        Ok(false) => Some(format!(
+            "service account {} of namespace {} may not list nodeconfigs in namespace {namespace}: grant it the role view there",
+            account.name, account.namespace
+        )),
+        Err(Error::Forbidden(refused)) => Some(account.words(&refused)),
+        Err(error) => Some(format!("whether the loop may read namespace {namespace} is not known: {error}")),
+    }
+}
+
+/// The metrics with a source `nodeConfig`.
+fn sources(spec: &MonitoringSpec) -> impl Iterator<Item = (&String, &NodeConfigField)> {
+    let all = spec.metrics.iter().filter(|_| !spec.paused);
+    all.filter_map(|metric| Some((&metric.name, metric.source.node_config.as_ref()?)))
+}
+
+/// The values of all sources `nodeConfig`; empty if no metric has one.
+pub async fn asked(ctx: &Context, access: &NodeAccess, object: &Monitoring) -> BTreeMap<String, SourceResult> {
+    let mut values = BTreeMap::new();
+    for (metric, source) in sources(&object.spec) {
+        let own = object.id().key.namespace;
+        let namespace = source.namespace.as_deref().unwrap_or(&own);
+        let value = match access.refusal(ctx, object, namespace).await {
+            Some(refused) => Err(refused),
+            None => ctx.store.read(|world| read(world, source, namespace, ctx.now())),
+        };
+        values.insert(metric.clone(), value);
+    }
+    values
+}
+
+fn read(world: &World, source: &NodeConfigField, namespace: &str, now: Timestamp) -> SourceResult {
+    let named = source.node_name.iter().filter_map(|name| world.node(name));
+    let all = world.nodes().filter(|_| source.node_name.is_none());
+    let known = named.chain(all).map(|node| {
+        let name = node.id.key.name.as_str();
+        let here = world.node_configs_of(name).filter(|config| config.metadata.namespace.as_deref() == Some(namespace));
+        // Of two for one node the younger has no values.
+        let status = here.filter_map(|config| config.status.as_ref()).max_by_key(|status| status.sampled_at.as_ref());
+        KnownNode { name, labels: &node.labels, status }
+    });
+    amount(source, known, now)
+}

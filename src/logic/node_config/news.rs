@@ -1,0 +1,108 @@
+//! Whether a status is worth a write. Each write costs the API server milliseconds, and values are measured every few seconds.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::api::node_config::NodeConfigStatus;
+use crate::api::node_config::status::{NodeReading, NodeValue};
+use crate::logic::conditions;
+
+/// Shortest time between two writes that change nothing but texts: a server whose error changes with each poll.
+const TEXTS: SignedDuration = SignedDuration::from_secs(30);
+
+/// When a change is worth a write.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WriteRule {
+    /// By how much a value must differ from the written one.
+    pub celsius: f64,
+    pub pascals: f64,
+    pub percent: f64,
+    pub watts: f64,
+    /// After which time newer samples are written though no value changed.
+    pub heartbeat: SignedDuration,
+}
+
+/// Whether, and otherwise when, a status is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Worth {
+    Now,
+    /// At this time, if it still differs.
+    At(Timestamp),
+    /// Not as it is.
+    Nothing,
+}
+
+impl WriteRule {
+    fn deadband(&self, value: NodeValue) -> f64 {
+        match value {
+            NodeValue::InletTemperature => self.celsius,
+            NodeValue::DifferentialPressure => self.pascals,
+            NodeValue::Cpu | NodeValue::Memory => self.percent,
+            NodeValue::Power => self.watts,
+        }
+    }
+
+    /// Whether `new` is worth a write over `written`, which was written at this time, if that is known.
+    #[must_use]
+    pub fn worth(
+        &self,
+        written: &NodeConfigStatus,
+        new: &NodeConfigStatus,
+        written_at: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Worth {
+        let news =
+            NodeValue::ALL.into_iter().any(|value| self.is_news(value, written.reading(value), new.reading(value)));
+        if news
+            || written.observed_generation != new.observed_generation
+            || !conditions::alike(&written.conditions, &new.conditions)
+            || self.beats(written.sampled_at.as_ref(), new.sampled_at.as_ref())
+        {
+            return Worth::Now;
+        }
+        if texts(written) == texts(new) {
+            return Worth::Nothing;
+        }
+        match written_at.and_then(|at| at.checked_add(TEXTS).ok()) {
+            Some(due) if due > now => Worth::At(due),
+            _ => Worth::Now,
+        }
+    }
+
+    fn is_news(&self, value: NodeValue, written: Option<&NodeReading>, new: Option<&NodeReading>) -> bool {
+        let (written, new) = match (written, new) {
+            (None, None) => return false,
+            (Some(written), Some(new)) => (written, new),
+            _ => return true,
+        };
+        let number = |reading: &NodeReading| reading.value.as_ref().and_then(|text| text.parse::<f64>().ok());
+        let moved = match (number(written), number(new)) {
+            (None, None) => false,
+            (Some(before), Some(after)) => {
+                let by = (after - before).abs();
+                // The numbers are rounded decimals, whose difference is not exact.
+                by > 0.0 && by + 1e-9 >= self.deadband(value)
+            }
+            _ => true,
+        };
+        moved
+            || written.stale != new.stale
+            || written.source != new.source
+            || written.problem.is_some() != new.problem.is_some()
+    }
+
+    fn beats(&self, written: Option<&Time>, new: Option<&Time>) -> bool {
+        match (written, new) {
+            (Some(written), Some(new)) => new.0.duration_since(written.0) >= self.heartbeat,
+            (None, Some(_)) => true,
+            (_, None) => false,
+        }
+    }
+}
+
+/// All texts for people.
+fn texts(status: &NodeConfigStatus) -> Vec<&str> {
+    let messages = status.conditions.iter().map(|one| one.message.as_str());
+    let problem = |value: &NodeValue| status.reading(*value)?.problem.as_deref();
+    messages.chain(NodeValue::ALL.iter().filter_map(problem)).collect()
+}

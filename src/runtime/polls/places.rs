@@ -1,0 +1,286 @@
+//! Who may poll now: the places of hosts, of tenants, and of all together, and those who wait for one.
+//!
+//! Knows tickets instead of keys: a ticket is one turn of one key. Lower tickets are older.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+/// One turn of a key, from when it is due until its poll has ended.
+pub type Ticket = u64;
+
+/// How well a key did at its last poll.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Its last poll succeeded.
+    Proven,
+    /// Its last poll did not succeed, or it had none yet.
+    Doubtful,
+}
+
+/// What a turn needs a place of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Turn {
+    pub host: Arc<str>,
+    pub at_once: usize,
+    pub tenant: Arc<str>,
+    pub standing: Standing,
+}
+
+/// Where a turn is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// It waits for a place of its host.
+    Host,
+    /// It has a place of its host and waits for one of all.
+    Ready,
+    /// It has all places.
+    Under,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Places {
+    all: usize,
+    turns: HashMap<Ticket, (Turn, Stage)>,
+    hosts: HashMap<Arc<str>, Host>,
+    proven: RoundRobin,
+    doubtful: RoundRobin,
+    /// The number of turns under way: all, the doubtful ones, those of each tenant.
+    under: usize,
+    under_doubtful: usize,
+    by_tenant: HashMap<Arc<str>, usize>,
+}
+
+#[derive(Debug, Default)]
+struct Host {
+    /// Turns that have a place, whether under way or not.
+    taken: usize,
+    waiting: BTreeSet<Ticket>,
+}
+
+/// Turns that wait for a place of all: by age within their tenant; the tenants take turns.
+#[derive(Debug, Default)]
+struct RoundRobin {
+    waiting: HashMap<Arc<str>, BTreeSet<Ticket>>,
+    order: VecDeque<Arc<str>>,
+}
+
+impl RoundRobin {
+    fn push(&mut self, tenant: &Arc<str>, ticket: Ticket) {
+        if !self.waiting.contains_key(tenant) {
+            self.order.push_back(Arc::clone(tenant));
+        }
+        self.waiting.entry(Arc::clone(tenant)).or_default().insert(ticket);
+    }
+
+    fn remove(&mut self, tenant: &Arc<str>, ticket: Ticket) {
+        let Some(waiting) = self.waiting.get_mut(tenant) else { return };
+        waiting.remove(&ticket);
+        if waiting.is_empty() {
+            self.waiting.remove(tenant);
+            self.order.retain(|other| other != tenant);
+        }
+    }
+
+    /// The oldest turn of the next tenant that may have one.
+    fn pop(&mut self, may: impl Fn(&Arc<str>) -> bool) -> Option<Ticket> {
+        let at = self.order.iter().position(may)?;
+        let tenant = self.order.remove(at)?;
+        let waiting = self.waiting.get_mut(&tenant)?;
+        let ticket = waiting.pop_first();
+        if waiting.is_empty() {
+            self.waiting.remove(&tenant);
+        } else {
+            self.order.push_back(tenant);
+        }
+        ticket
+    }
+}
+
+impl Places {
+    /// With this number of places in all.
+    #[must_use]
+    pub fn new(all: usize) -> Self {
+        Self {
+            all: all.max(1),
+            turns: HashMap::new(),
+            hosts: HashMap::new(),
+            proven: RoundRobin::default(),
+            doubtful: RoundRobin::default(),
+            under: 0,
+            under_doubtful: 0,
+            by_tenant: HashMap::new(),
+        }
+    }
+
+    /// A turn is due.
+    pub fn line_up(&mut self, ticket: Ticket, turn: Turn) {
+        let host = self.hosts.entry(Arc::clone(&turn.host)).or_default();
+        if host.waiting.is_empty() && host.taken < turn.at_once.max(1) {
+            host.taken += 1;
+            self.ready(ticket, turn);
+        } else {
+            host.waiting.insert(ticket);
+            self.turns.insert(ticket, (turn, Stage::Host));
+        }
+    }
+
+    fn ready(&mut self, ticket: Ticket, turn: Turn) {
+        self.waiting(turn.standing).push(&turn.tenant, ticket);
+        self.turns.insert(ticket, (turn, Stage::Ready));
+    }
+
+    fn waiting(&mut self, standing: Standing) -> &mut RoundRobin {
+        match standing {
+            Standing::Proven => &mut self.proven,
+            Standing::Doubtful => &mut self.doubtful,
+        }
+    }
+
+    /// The next turn that may begin. It has its places until [`Self::leave`].
+    pub fn next(&mut self) -> Option<Ticket> {
+        if self.under >= self.all {
+            return None;
+        }
+        // At least one each, so that a limit of one does not stop everything.
+        let (doubtful, share) = ((self.all / 2).max(1), (self.all * 3 / 4).max(1));
+        let by_tenant = &self.by_tenant;
+        let may = |tenant: &Arc<str>| by_tenant.get(tenant).is_none_or(|under| *under < share);
+        let found = self.proven.pop(may);
+        let found = found.or_else(|| (self.under_doubtful < doubtful).then(|| self.doubtful.pop(may)).flatten());
+        let ticket = found?;
+        let (turn, stage) = self.turns.get_mut(&ticket)?;
+        *stage = Stage::Under;
+        self.under += 1;
+        self.under_doubtful += usize::from(turn.standing == Standing::Doubtful);
+        *self.by_tenant.entry(Arc::clone(&turn.tenant)).or_default() += 1;
+        Some(ticket)
+    }
+
+    /// A turn has ended, or is not wanted any more.
+    pub fn leave(&mut self, ticket: Ticket) {
+        let Some((turn, stage)) = self.turns.remove(&ticket) else { return };
+        match stage {
+            Stage::Host => {
+                if let Some(host) = self.hosts.get_mut(&turn.host) {
+                    host.waiting.remove(&ticket);
+                }
+                self.let_in(&turn.host);
+                return;
+            }
+            Stage::Ready => self.waiting(turn.standing).remove(&turn.tenant, ticket),
+            Stage::Under => {
+                self.under -= 1;
+                self.under_doubtful -= usize::from(turn.standing == Standing::Doubtful);
+                if let Some(under) = self.by_tenant.get_mut(&turn.tenant) {
+                    *under -= 1;
+                    if *under == 0 {
+                        self.by_tenant.remove(&turn.tenant);
+                    }
+                }
+            }
+        }
+        if let Some(host) = self.hosts.get_mut(&turn.host) {
+            host.taken -= 1;
+        }
+        self.let_in(&turn.host);
+    }
+
+    /// Gives the free places of a host to those who wait for them, and forgets a host that nobody asks.
+    fn let_in(&mut self, name: &Arc<str>) {
+        while let Some(host) = self.hosts.get_mut(name) {
+            let first = host.waiting.first().copied();
+            let Some((ticket, turn)) = first.and_then(|ticket| Some((ticket, self.turns.get(&ticket)?.0.clone())))
+            else {
+                if host.taken == 0 {
+                    self.hosts.remove(name);
+                }
+                return;
+            };
+            if host.taken >= turn.at_once.max(1) {
+                return;
+            }
+            host.waiting.remove(&ticket);
+            host.taken += 1;
+            self.ready(ticket, turn);
+        }
+    }
+
+    /// Whether nobody has or waits for a place, and nothing is kept.
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        let waiting = [&self.proven, &self.doubtful].iter().all(|one| one.waiting.is_empty() && one.order.is_empty());
+        waiting && self.turns.is_empty() && self.hosts.is_empty() && self.under == 0 && self.by_tenant.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turn(host: &str, tenant: &str, standing: Standing) -> Turn {
+        Turn { host: host.into(), at_once: 1, tenant: tenant.into(), standing }
+    }
+
+    fn all(places: &mut Places) -> Vec<Ticket> {
+        std::iter::from_fn(|| places.next()).collect()
+    }
+
+    #[test]
+    fn a_host_has_one_turn_at_a_time_in_the_order_of_arrival() {
+        let mut places = Places::new(10);
+        for ticket in 0..3 {
+            places.line_up(ticket, turn("bmc", "a", Standing::Proven));
+        }
+        places.line_up(3, turn("other", "a", Standing::Proven));
+        assert_eq!(all(&mut places), [0, 3]);
+        places.leave(1);
+        places.leave(0);
+        assert_eq!(all(&mut places), [2], "1 left before its turn");
+        places.leave(2);
+        places.leave(3);
+        assert!(places.is_empty());
+    }
+
+    #[test]
+    fn doubtful_turns_have_half_of_the_places_and_one_tenant_three_quarters() {
+        let mut places = Places::new(8);
+        for ticket in 0..20 {
+            places.line_up(ticket, turn(&ticket.to_string(), "a", Standing::Doubtful));
+        }
+        assert_eq!(all(&mut places).len(), 4);
+        for ticket in 20..40 {
+            places.line_up(ticket, turn(&ticket.to_string(), "a", Standing::Proven));
+        }
+        assert_eq!(all(&mut places), [20, 21], "three quarters for one tenant");
+        places.line_up(40, turn("b", "b", Standing::Proven));
+        places.line_up(41, turn("c", "b", Standing::Doubtful));
+        assert_eq!(all(&mut places), [40]);
+        places.leave(0);
+        assert_eq!(all(&mut places), [22, 41], "proven ones first; then a doubtful one, of the tenant that has room");
+        places.leave(1);
+        places.leave(20);
+        assert_eq!(all(&mut places), [23, 24], "until all places are taken");
+    }
+
+    #[test]
+    fn a_single_place_serves_everybody() {
+        let mut places = Places::new(1);
+        places.line_up(0, turn("a", "a", Standing::Doubtful));
+        places.line_up(1, turn("b", "a", Standing::Proven));
+        assert_eq!(all(&mut places), [1]);
+        places.leave(1);
+        assert_eq!(all(&mut places), [0]);
+    }
+
+    #[test]
+    fn a_shared_server_has_as_many_turns_as_it_takes() {
+        let mut places = Places::new(10);
+        for ticket in 0..5 {
+            places.line_up(ticket, Turn { at_once: 3, ..turn("shared", "a", Standing::Proven) });
+        }
+        assert_eq!(all(&mut places), [0, 1, 2]);
+        places.leave(1);
+        assert_eq!(all(&mut places), [3]);
+    }
+}

@@ -1,0 +1,115 @@
+//! Loops on values of nodes: woken by a change of a NodeConfig, in any namespace that their account may read.
+
+use anyhow::{Context, Result, bail, ensure};
+use ganglion::api::monitoring::Monitoring;
+use k8s_openapi::api::apps::v1::Deployment;
+use serde_json::{Value, json};
+use testkit::servers::http::{Manner, Server};
+use testkit::world::World;
+use testkit::world::loops::{ACCOUNT, loop_story, put, ready, until};
+use testkit::world::nodes::{OWN, Size};
+
+use super::loop_sources::{scene, unknown};
+
+/// The differential pressure of every node.
+fn pressure(pascals: f64) -> Manner {
+    let body = json!({"code": 200, "sensor": [{"sensorid": "a", "pressure": pascals, "temperature": 20.0}]});
+    Manner::Says("200 OK", body.to_string())
+}
+
+async fn described(world: &World, namespace: &str, node: &str, server: &Server) -> Result<()> {
+    let config = json!({
+        "apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfig",
+        "metadata": {"name": node, "namespace": namespace},
+        "spec": {"nodeName": node, "metricsCollector": {
+            "deltaP": {"type": "DifferentialPressureAPI", "endpoint": server.url(""), "fetchInterval": "1s"},
+        }},
+    });
+    world.kubectl(&["apply", "-n", namespace, "-f", "-"], Some(&config.to_string())).await.map(drop)
+}
+
+/// A loop that looks at its sources once a day, and makes the Deployment one of two replicas above 5.
+fn loop_on(source: Value) -> Value {
+    json!({
+        "interval": "24h",
+        "serviceAccountName": ACCOUNT,
+        "target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "metrics": [{"name": "pressure", "source": {"nodeConfig": source}, "high": {"raise": "5"}}],
+        "actions": [{"when": {"metric": "pressure", "side": "High"}, "ladder": [{"scale": {"by": 1, "max": 2}}]}],
+    })
+}
+
+async fn shows(world: &World, name: &str, value: &str) -> Result<()> {
+    until::<Monitoring, _>(world, name, &format!("{name} to have the value {value}"), |one| {
+        one.status?.values.iter().find(|reading| reading.value.as_str() == value).map(drop)
+    })
+    .await
+}
+
+#[test]
+fn a_change_of_a_node_wakes_the_loops_that_read_it() {
+    loop_story("loop-nodes", async |world| {
+        let server = Server::start(pressure(1.5)).await;
+        scene(world).await?;
+        let other = Server::start(pressure(4.5)).await;
+        let nodes = world.nodes(2, Size::default()).await?;
+        let [first, second] = nodes.names.as_slice() else { bail!("not two nodes") };
+        put(world, "web", loop_on(json!({"nodeName": first, "field": "differentialPressure"}))).await?;
+        put(world, "mean", loop_on(json!({"nodeSelector": {OWN: world.ns}, "field": "differentialPressure"}))).await?;
+        unknown(world, "web", "pressure", "it has no NodeConfig").await?;
+        described(world, &world.ns, first, &server).await?;
+        shows(world, "web", "1.5").await?;
+        shows(world, "mean", "1.5").await?;
+        described(world, &world.ns, second, &other).await?;
+        shows(world, "mean", "3").await?;
+        ready(world, "web", "True", "Running").await?;
+        server.turn(pressure(7.25));
+        shows(world, "web", "7.25").await?;
+        until::<Deployment, _>(world, "web", "the Deployment to be scaled", |one| {
+            (one.spec?.replicas? == 2).then_some(())
+        })
+        .await?;
+        // What a node does not give any more is not a value.
+        server.turn(Manner::Says("500 Internal Server Error", String::new()));
+        unknown(world, "web", "pressure", "it is stale").await?;
+        Ok(())
+    });
+}
+
+#[test]
+fn nodes_of_another_namespace_are_read_as_the_account_of_the_loop() {
+    loop_story("loop-nodes-elsewhere", async |world| {
+        let server = Server::start(pressure(2.0)).await;
+        scene(world).await?;
+        let elsewhere = format!("{}-machines", world.ns);
+        world.kubectl(&["create", "namespace", &elsewhere], None).await?;
+        world.watch_too(&elsewhere).await;
+        world.kill_and_restart().await?;
+        let nodes = world.nodes(1, Size::default()).await?;
+        let node = nodes.names.first().context("a node")?;
+        described(world, &elsewhere, node, &server).await?;
+        let source = json!({"nodeName": node, "namespace": elsewhere, "field": "differentialPressure"});
+        put(world, "web", loop_on(source)).await?;
+        unknown(world, "web", "pressure", "may not list nodeconfigs in namespace").await?;
+        let account = format!("{}:{ACCOUNT}", world.ns);
+        world
+            .kubectl(
+                &[
+                    "create",
+                    "rolebinding",
+                    "reads",
+                    "-n",
+                    &elsewhere,
+                    "--clusterrole=ganglion-view",
+                    "--serviceaccount",
+                    &account,
+                ],
+                None,
+            )
+            .await?;
+        shows(world, "web", "2").await?;
+        let gone = world.kubectl(&["delete", "namespace", &elsewhere, "--wait=false"], None).await;
+        ensure!(gone.is_ok(), "{gone:?}");
+        Ok(())
+    });
+}

@@ -1,0 +1,58 @@
+//! An autoscaler that scales by what is known of a node: through a real Prometheus and a real prometheus-adapter.
+
+use anyhow::ensure;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use serde_json::json;
+use testkit::block_on;
+use testkit::plane::Plane;
+use testkit::servers::adapter::Adapter;
+use testkit::servers::prometheus::Prometheus;
+use testkit::world::loops::until;
+use testkit::world::nodes::Size;
+use testkit::world::workload::Workload;
+use testkit::world::{Road, story_on};
+
+/// The file that the repository ships for it.
+const RULES: &str = "config/prometheus-adapter/rules.yaml";
+
+#[test]
+fn an_autoscaler_scales_by_the_inlet_temperature_of_a_node() {
+    // The API that it registers is the cluster's.
+    let plane = block_on(Plane::own("node-hpa", 1)).expect("a plane of its own");
+    story_on(&plane.0, Road::Proxy, "node-hpa", async |world| {
+        let nodes = world.nodes(1, Size::default()).await?;
+        let node = nodes.names[0].as_str();
+        let config = json!({
+            "apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfig", "metadata": {"name": "one"},
+            "spec": {"nodeName": node, "metricsCollector": {"inletTemp": {"type": "Fake", "fetchInterval": "1s"}}},
+        });
+        world.kubectl(&["apply", "-f", "-"], Some(&config.to_string())).await?;
+        Workload::deployment("web", 1).create(world).await?;
+        let prometheus = Prometheus::scraping(&world.operator.lock().await.address()).await?;
+        let adapter = Adapter::start(world, &prometheus.url(), RULES).await?;
+        // 15.5 degrees are half as much again as 10.
+        let selector = json!({"matchLabels": {"node": node}});
+        let metric = json!({"name": "ganglion_node_inlet_temperature_celsius", "selector": selector});
+        world
+            .create::<HorizontalPodAutoscaler>(json!({
+                "metadata": {"name": "web"},
+                "spec": {
+                    "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+                    "minReplicas": 1, "maxReplicas": 2,
+                    "metrics": [{"type": "External", "external": {"metric": metric, "target": {"type": "Value", "value": "10"}}}],
+                },
+            }))
+            .await?;
+        let scaled = until::<Deployment, _>(world, "web", "the autoscaler to act", |one| {
+            (one.spec?.replicas? == 2).then_some(())
+        })
+        .await;
+        ensure!(scaled.is_ok(), "{scaled:?}\n{}", adapter.log());
+        let seen = world
+            .kubectl(&["get", "hpa", "web", "-o", "jsonpath={.status.currentMetrics[0].external.current.value}"], None)
+            .await?;
+        ensure!(seen.trim() == "15500m", "{seen}");
+        Ok(())
+    });
+}
