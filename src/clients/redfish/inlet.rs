@@ -9,7 +9,7 @@ use super::chassis::Chassis;
 use super::path::SensorPath;
 use super::sensor::Sensor;
 use super::walk::{Walk, is_missing};
-use super::{Candidates, Error, Fetch};
+use super::{Error, Fetch, SensorPaths};
 
 /// Maximum number of systems of a service, and of chassis of one group.
 const SYSTEMS: usize = 8;
@@ -217,7 +217,7 @@ impl<F: Fetch> Search<'_, F> {
         let Some(sensor) = found.pop() else { return Ok(None) };
         if !found.is_empty() {
             found.push(sensor);
-            return Err(Error::Ambiguous(Candidates(found.into_iter().map(|sensor| sensor.path).collect())));
+            return Err(Error::Ambiguous(SensorPaths(found.into_iter().map(|sensor| sensor.path).collect())));
         }
         if sensor.is_silent() {
             self.silent.get_or_insert(sensor);

@@ -51,9 +51,9 @@ pub trait Fetch: Sync {
 
 /// Sensors that cannot be told apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidates(pub Vec<SensorPath>);
+pub struct SensorPaths(pub Vec<SensorPath>);
 
-impl fmt::Display for Candidates {
+impl fmt::Display for SensorPaths {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (nth, path) in self.0.iter().take(NAMED).enumerate() {
             write!(f, "{}{path}", if nth == 0 { "" } else { ", " })?;
@@ -85,7 +85,7 @@ pub enum Error {
     NoIntake,
     /// Several sensors may be the one.
     #[error("several sensors cannot be told apart, name the path of one in sensor: {0}")]
-    Ambiguous(Candidates),
+    Ambiguous(SensorPaths),
     /// The sensor has no value, for example while the machine is off.
     #[error("{0} has no reading")]
     NoReading(SensorPath),

@@ -10,7 +10,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::walk::REQUESTS;
-use super::{Candidates, Document, Error, Fetch, Inlet, SensorPath, inlet, model};
+use super::{Document, Error, Fetch, Inlet, SensorPath, SensorPaths, inlet, model};
 use crate::clients;
 
 /// Documents by their paths, and the paths that were asked for.
@@ -321,7 +321,7 @@ async fn sensors_that_cannot_be_told_apart_are_named() {
 #[case::above("/redfish/v1/%2E./../x", Err(Error::SensorNotFound))]
 #[case::a_fan("/redfish/v1/Chassis/2/Sensors/Fan", Err(Error::NoTemperature("/redfish/v1/Chassis/2/Sensors/Fan".parse().unwrap())))]
 #[case::silent("Quiet", Err(Error::NoReading("/redfish/v1/Chassis/2/Sensors/Quiet".parse().unwrap())))]
-#[case::of_two("Twin", Err(Error::Ambiguous(Candidates(
+#[case::of_two("Twin", Err(Error::Ambiguous(SensorPaths(
     ["A", "B"].map(|id| format!("/redfish/v1/Chassis/2/Sensors/{id}").parse().unwrap()).to_vec()))))]
 #[tokio::test]
 async fn a_sensor_that_is_named_wins(#[case] wanted: &str, #[case] expected: Result<(f64, String), Error>) {
@@ -573,11 +573,23 @@ fn anything() -> impl Strategy<Value = Value> {
     })
 }
 
+/// A temperature that may be the one at the intake, with a reading that may be one of air.
+fn any_temperature() -> impl Strategy<Value = Value> {
+    let word = |words: &'static [&'static str]| prop::sample::select(words);
+    let reading = prop_oneof![(-100..200_i32).prop_map(|number| json!(number)), anything()];
+    (word(&["Inlet Temp", "Front", "SECRET\u{1}"]), word(&["Intake", "CPU"]), word(&["Enabled", "Absent"]), reading).prop_map(
+        |(name, context, state, reading)| {
+            json!({"Name": name, "PhysicalContext": context, "Status": {"State": state}, "ReadingCelsius": reading})
+        },
+    )
+}
+
 proptest! {
     /// Whatever is answered: a bounded number of requests, a temperature that air may have, and nothing of it in an error.
     #[test]
-    fn no_answer_leads_astray(documents in prop::collection::vec(anything(), 8), known in 0..6_u8) {
-        let mut tree = Tree::new();
+    fn no_answer_leads_astray(documents in prop::collection::vec(anything(), 8), temperatures in prop::collection::vec(any_temperature(), 0..3),
+        known in 0..6_u8) {
+        let mut tree = Tree::new().thermal("1", json!(temperatures));
         for (nth, document) in documents.into_iter().enumerate() {
             let path = ["/redfish/v1", "/redfish/v1/Chassis/1"].get(nth).map_or_else(|| format!("/redfish/v1/{}", nth - 2), |path| (*path).to_owned());
             match (document, tree.documents.get_mut(&path).and_then(Value::as_object_mut)) {
