@@ -89,7 +89,7 @@ pub struct EndpointTerm {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     pub sensor: Option<String>,
-    /// Prometheus: time over which mean and deviation are taken, 1m to 24h. Default: 5m.
+    /// Prometheus: time over which mean and deviation are taken, 1m to 24h; less than 2m counts as 2m. Default: 5m.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<DurationText>,
     /// Prometheus: label of the series of node-exporter whose value is the node's name or one of its addresses, with or without

@@ -31,25 +31,37 @@ pub struct Prometheus {
     secure: bool,
 }
 
+/// How one differs from others.
+#[derive(Default)]
+struct Setup<'a> {
+    /// Whom its certificate is of, if it asks for a password.
+    authority: Option<&'a Authority>,
+    /// The address of what it scrapes besides node-exporter.
+    more: Option<&'a str>,
+    /// Options for further collectors of node-exporter.
+    collectors: &'a [&'a str],
+}
+
 impl Prometheus {
     /// One that answers everybody.
     pub async fn start() -> Result<Self> {
-        Self::begin(TempDir::new()?, None, None, &[]).await
+        Self::begin(TempDir::new()?, Setup::default()).await
     }
 
     /// One that answers everybody, and scrapes the metrics at this address, too.
     pub async fn scraping(address: &str) -> Result<Self> {
-        Self::begin(TempDir::new()?, None, Some(address), &[]).await
+        Self::begin(TempDir::new()?, Setup { more: Some(address), ..Setup::default() }).await
     }
 
     /// One that asks for a password, over TLS.
     pub async fn guarded(authority: &Authority) -> Result<Self> {
-        Self::begin(TempDir::new()?, Some(authority), None, &[]).await
+        Self::begin(TempDir::new()?, Setup { authority: Some(authority), ..Setup::default() }).await
     }
 
     /// One that scrapes the processors and the memory of this host.
     pub async fn of_this_host() -> Result<Self> {
-        Self::begin(TempDir::new()?, None, None, &["--collector.cpu", "--collector.meminfo"]).await
+        let collectors = &["--collector.cpu", "--collector.meminfo"];
+        Self::begin(TempDir::new()?, Setup { collectors, ..Setup::default() }).await
     }
 
     /// One that has scraped these samples, which are in the text format of OpenMetrics.
@@ -60,15 +72,11 @@ impl Prometheus {
         let mut command = tokio::process::Command::new(peer("prometheus")?.with_file_name("promtool"));
         command.args(["tsdb", "create-blocks-from", "openmetrics"]).arg(file).arg(data);
         run(command, None).await?;
-        Self::begin(home, None, None, &[]).await
+        Self::begin(home, Setup::default()).await
     }
 
-    async fn begin(
-        home: TempDir,
-        authority: Option<&Authority>,
-        more: Option<&str>,
-        collectors: &[&str],
-    ) -> Result<Self> {
+    async fn begin(home: TempDir, setup: Setup<'_>) -> Result<Self> {
+        let Setup { authority, more, collectors } = setup;
         let (port, scraped) = (free_port()?, free_port()?);
         let text = home.path().join("text");
         fs::create_dir(&text)?;
