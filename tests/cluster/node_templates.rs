@@ -158,6 +158,7 @@ fn nodes_that_come_go_and_change_are_followed() {
         let config = world.api::<NodeConfig>().get(&name(0)).await?;
         let owner = config.owner_references().first().context("no owner")?.clone();
         ensure!((owner.kind.as_str(), owner.controller) == ("NodeConfigTemplate", Some(true)), "{owner:?}");
+        ensure!(owner.block_owner_deletion == Some(true), "{owner:?}");
         ensure!(config.labels().get(marks::TEMPLATE).is_some_and(|label| label == "all"), "{:?}", config.metadata);
 
         move_to(world, &named(world, 1), &["fd00::1", "10.0.0.9"]).await?;
