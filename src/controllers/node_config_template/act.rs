@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures::{StreamExt, stream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::Patch;
 use kube::{Resource, ResourceExt};
 use serde_json::{Value, json};
@@ -61,7 +62,9 @@ async fn create(
 ) -> Result<(), Error> {
     let mut config = NodeConfig::new(name, NodeConfigSpec::clone(spec));
     config.metadata.namespace = template.namespace();
-    config.metadata.owner_references = template.controller_owner_ref(&()).map(|owner| vec![owner]);
+    let owner = template.controller_owner_ref(&());
+    config.metadata.owner_references =
+        owner.map(|owner| vec![OwnerReference { block_owner_deletion: Some(true), ..owner }]);
     config.metadata.labels = name::label(&template.name_any()).map(|label| [label_of(label)].into());
     let namespace = template.namespace().unwrap_or_default();
     let write = ctx.writer.create(marks::TEMPLATE_MANAGER, &namespace, &config);

@@ -15,7 +15,7 @@ use crate::api::monitoring::Monitoring;
 use crate::api::node_config::NodeConfig;
 use crate::api::node_config::status::NodeValue;
 use crate::api::node_config::template::NodeConfigTemplate;
-use crate::logic::facts::{Key, NodeFact, Owner};
+use crate::logic::facts::{Key, NodeFact, Owner, Selector};
 
 /// Derived from nodes and NodeConfigs; updated by the calls that change them.
 #[derive(Debug, Default)]
@@ -132,7 +132,8 @@ impl Indexed for NodeConfigTemplate {
 
 /// The queries of controllers.
 impl World {
-    /// The NodeConfigs of the node and all templates, if the node came, went, or has other labels or addresses.
+    /// The NodeConfigs of the node, and the templates that match it or did, if the node came, went, or has other labels or
+    /// addresses.
     pub(super) fn node_changed(&mut self, old: Option<&NodeFact>, new: Option<&NodeFact>) -> Requeue {
         let essence = |node: &NodeFact| (node.id.uid.clone(), node.labels.clone(), node.addresses.clone());
         let Some(node) = new.or(old) else { return Requeue::none() };
@@ -263,6 +264,22 @@ mod tests {
         changed.id.version = "10".into();
         assert_eq!(world.remove::<NodeFact>(&changed.id).len(), 4);
         assert_eq!(world.apply(node("n1", 11), Origin::Watch).len(), 4);
+    }
+
+    #[test]
+    fn a_node_requeues_only_the_templates_that_match_it_or_did() {
+        let mut world = world();
+        let mut picky = template("picky");
+        picky.spec.node_selector.match_labels = Some([("zone".to_owned(), "a".to_owned())].into());
+        world.apply(picky, Origin::Watch);
+        let mut changed = node("n1", 20);
+        for (zone, version, expected) in
+            [("b", "21", vec!["a", "b"]), ("a", "22", vec!["a", "b", "picky"]), ("c", "23", vec!["a", "b", "picky"])]
+        {
+            changed.labels.insert("zone".into(), zone.into());
+            changed.id.version = version.into();
+            assert_eq!(names::<NodeConfigTemplate>(&world.apply(changed.clone(), Origin::Watch)), expected, "{zone}");
+        }
     }
 
     #[test]

@@ -169,17 +169,18 @@ pub fn render(compiled: &Compiled, node: &NodeFact) -> Result<NodeConfigSpec, Re
 /// Whether the node or the text is to blame.
 fn failure(field: TextField, error: &minijinja::Error, node: &NodeFact) -> RenderError {
     let problem = words(error);
+    // Also where an operator or a filter is the first to notice.
+    if problem.contains("is undefined") || error.kind() == ErrorKind::UndefinedError {
+        let lacks = |name: &str, there: bool| problem.contains(&format!("`{name}")) && !there;
+        let missing = match () {
+            () if lacks("ipv4", ipv4_of(node).is_some()) => "the node has no internal IPv4 address: ",
+            () if lacks("ipv6", ipv6_of(node).is_some()) => "the node has no internal IPv6 address: ",
+            () if lacks("node.labels", false) => "the node does not have this label: ",
+            () => "",
+        };
+        return RenderError::Node { field, problem: format!("{missing}{problem}") };
+    }
     match error.kind() {
-        ErrorKind::UndefinedError => {
-            let lacks = |name: &str, there: bool| problem.contains(&format!("`{name}")) && !there;
-            let missing = match () {
-                () if lacks("ipv4", ipv4_of(node).is_some()) => "the node has no internal IPv4 address: ",
-                () if lacks("ipv6", ipv6_of(node).is_some()) => "the node has no internal IPv6 address: ",
-                () if lacks("node.labels", false) => "the node does not have this label: ",
-                () => "",
-            };
-            RenderError::Node { field, problem: format!("{missing}{problem}") }
-        }
         ErrorKind::OutOfFuel => {
             let problem = "it takes too long: its loops must be short, and its values small".to_owned();
             RenderError::Text { field, problem }

@@ -72,8 +72,11 @@ fn soup() -> impl Strategy<Value = String> {
     prop::collection::vec(piece, 0..80).prop_map(|pieces| pieces.concat())
 }
 
+/// Text, and the field behind it if there is one: whether it trims what is before, its number, whether it trims what is behind.
+type Piece = (String, Option<(bool, usize, bool)>);
+
 /// Text, and WAO's fields with the markers that trim what is around them.
-fn plain() -> impl Strategy<Value = Vec<(String, Option<(bool, usize, bool)>)>> {
+fn plain() -> impl Strategy<Value = Vec<Piece>> {
     let field = (any::<bool>(), 0..6_usize, any::<bool>());
     prop::collection::vec(("[a-z/: .-]{0,6}", prop::option::of(field)), 1..8)
 }
@@ -88,7 +91,7 @@ const FIELDS: [(&str, &str); 6] = [
 ];
 
 /// The text as WAO has it, and what Go makes of it.
-fn wao(pieces: &[(String, Option<(bool, usize, bool)>)]) -> (String, String) {
+fn wao(pieces: &[Piece]) -> (String, String) {
     let (mut text, mut result, mut trims) = ("x".to_owned(), "x".to_owned(), false);
     for (words, field) in pieces {
         text.push_str(words);

@@ -109,6 +109,8 @@ fn a_wrong_text_is_an_error(#[case] text: &str, #[case] expected: &str) {
 #[rstest]
 #[case::no_ipv4("{{ ipv4.octet4 }}", &["fd00::7"], "the node has no internal IPv4 address: undefined value: `ipv4.octet4`")]
 #[case::no_ipv4_go("{{ .IPv4.Address }}", &[], "the node has no internal IPv4 address")]
+#[case::no_sum("{{ ipv4.octet4 + 100 }}", &[], "the node has no internal IPv4 address")]
+#[case::no_int("{{ ipv4.octet4 | int + 100 }}", &[], "the node has no internal IPv4 address")]
 #[case::no_ipv6("{{ ipv6.address }}", &["10.0.0.1"], "the node has no internal IPv6 address")]
 #[case::no_label("{{ node.labels['a/b'] }}", &[], "the node does not have this label")]
 #[case::no_number("{{ hostname | int }}", &[], "invalid operation")]
