@@ -80,7 +80,7 @@ async fn until(
         let all = api.list(&ListParams::default()).await?.items;
         let done = all.len() == MACHINES && all.iter().all(&like);
         let table = stage.kubectl(&["get", "ncft,ncfg"]).await?;
-        screen.live(&[table.clone()]);
+        screen.live(std::slice::from_ref(&table));
         if done || began.elapsed() > TIMEOUT {
             screen.rest();
             screen.say(&format!("$ kubectl get ncft,ncfg\n{table}"));
