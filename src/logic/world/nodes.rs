@@ -142,7 +142,11 @@ impl World {
         }
         self.nodes.nodes = self.nodes.tick();
         let configs = all(&self.nodes.of_node, &node.id.key.name).cloned();
-        let templates = self.tables.node_config_templates.keys().cloned();
+        let matches = |template: &&Arc<NodeConfigTemplate>| {
+            let selector = Selector::from(&template.spec.node_selector);
+            [old, new].into_iter().flatten().any(|side| selector.matches(&side.labels))
+        };
+        let templates = self.tables.node_config_templates.values().filter(matches).map(|template| template.id().key);
         let readers = self.node_readers(|_, _| true);
         Requeue::all::<NodeConfig>(configs).and(Requeue::all::<NodeConfigTemplate>(templates)).and(readers)
     }
