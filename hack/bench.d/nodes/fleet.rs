@@ -137,9 +137,9 @@ fn phases(create: Duration, change: Duration, delete: Duration) -> Phases {
 
 fn report(bench: &mut Bench, count: usize, ours: &[Phases], bare: &[Phases]) {
     let of = |all: &[Phases], phase: fn(&Phases) -> f64| median(&all.iter().map(phase).collect::<Vec<_>>());
-    let all: [(&str, fn(&Phases) -> f64); 3] =
-        [("all made", |one| one.create), ("all changed", |one| one.change), ("all gone", |one| one.delete)];
-    for (index, (name, phase)) in all.into_iter().enumerate() {
+    type Phase = fn(&Phases) -> f64;
+    let phases: [Phase; 3] = [|one| one.create, |one| one.change, |one| one.delete];
+    for (index, (name, phase)) in ["all made", "all changed", "all gone"].into_iter().zip(phases).enumerate() {
         let (mine, theirs) = (of(ours, phase), of(bare, phase));
         let title =
             format!("{count} nodes, {WRITERS} writers, {ROUNDS} rounds: until {name}: operator by bare program");
