@@ -94,7 +94,7 @@ pub struct Server {
 
 /// Where an answer comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum NodeSource {
+pub enum ValueSource {
     /// A fixed answer.
     Fake,
     Redfish {
@@ -119,7 +119,7 @@ pub enum NodeSource {
 /// One source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AskedSource {
-    pub source: NodeSource,
+    pub source: ValueSource,
     pub interval: SignedDuration,
 }
 
@@ -165,12 +165,12 @@ impl Asked {
         let provider = sources.get(&Question::Model).cloned();
         if let Some(AskedSource { source, interval }) = provider {
             // A fake provider names a fake model.
-            let source = if source == NodeSource::Fake { source } else { NodeSource::NamedModel };
+            let source = if source == ValueSource::Fake { source } else { ValueSource::NamedModel };
             sources.entry(Question::Power).or_insert(AskedSource { source, interval });
         }
-        let predicted = sources.get(&Question::Power).map(|power| (power.source != NodeSource::Fake, power.interval));
+        let predicted = sources.get(&Question::Power).map(|power| (power.source != ValueSource::Fake, power.interval));
         if let Some((true, interval)) = predicted {
-            sources.entry(Question::Usage).or_insert(AskedSource { source: NodeSource::MetricsServer, interval });
+            sources.entry(Question::Usage).or_insert(AskedSource { source: ValueSource::MetricsServer, interval });
         }
         Ok(Self { node: spec.node_name.clone(), suspended: spec.suspend.unwrap_or(false), sources })
     }
@@ -196,7 +196,7 @@ impl Asked {
     #[must_use]
     pub fn inputs(&self) -> &'static [NodeValue] {
         match self.sources.get(&Question::Power).map(|power| &power.source) {
-            None | Some(NodeSource::Fake) => &[],
+            None | Some(ValueSource::Fake) => &[],
             Some(_) => &[NodeValue::Cpu, NodeValue::InletTemperature, NodeValue::DifferentialPressure],
         }
     }
@@ -222,18 +222,18 @@ fn asked(question: Question, term: &EndpointTerm) -> Result<AskedSource, SpecPro
     let sensor = term.sensor.clone();
     use Question as Q;
     let source = match (question, term.type_.as_str()) {
-        (_, "Fake") => NodeSource::Fake,
-        (Q::InletTemperature | Q::Model, "Redfish") => NodeSource::Redfish { server: server()?, sensor },
+        (_, "Fake") => ValueSource::Fake,
+        (Q::InletTemperature | Q::Model, "Redfish") => ValueSource::Redfish { server: server()?, sensor },
         (Q::DifferentialPressure, "DifferentialPressureAPI") => {
-            NodeSource::DifferentialPressureApi { server: server()?, sensor }
+            ValueSource::DifferentialPressureApi { server: server()?, sensor }
         }
-        (Q::Usage, "Prometheus") => NodeSource::Prometheus {
+        (Q::Usage, "Prometheus") => ValueSource::Prometheus {
             server: server()?,
             window: span(&term.window, WINDOW, ".window", 60, 86_400, "it must be 1m to 24h")?,
             label: term.node_label.clone().unwrap_or_else(|| LABEL.to_owned()),
         },
-        (Q::Usage, "MetricsServer") => NodeSource::MetricsServer,
-        (Q::Power, "V2InferenceProtocol") => NodeSource::V2Inference(server()?),
+        (Q::Usage, "MetricsServer") => ValueSource::MetricsServer,
+        (Q::Power, "V2InferenceProtocol") => ValueSource::V2Inference(server()?),
         _ => return Err(wrong(".type", format!("it must be one of {}", types(question)))),
     };
     let interval = span(&term.fetch_interval, INTERVAL, ".fetchInterval", 1, 3600, "it must be 1s to 1h")?;

@@ -30,7 +30,7 @@ use super::NodeConfigController;
 use super::keys::PollKey;
 use crate::api::node_config::reasons::NodeReason;
 use crate::logic::facts::Key;
-use crate::logic::node_config::asked::{NodeSource, Question};
+use crate::logic::node_config::asked::{Question, ValueSource};
 use crate::logic::node_config::readings::{NodeSample, Problem};
 use crate::metrics::PollLabels;
 use crate::runtime::polls::{BrokenOff, PollOutcome, Poller};
@@ -103,7 +103,7 @@ impl NodeConfigController {
     }
 
     /// What this NodeConfig asks, if it is still measured, and its node.
-    fn source(&self, question: Question, key: &Key) -> Option<(NodeSource, String)> {
+    fn source(&self, question: Question, key: &Key) -> Option<(ValueSource, String)> {
         let state = self.memory.state();
         let asked = state.objects.get(key)?.watched.measured()?;
         Some((asked.sources.get(&question)?.source.clone(), asked.node.clone()))
@@ -112,19 +112,19 @@ impl NodeConfigController {
     async fn poll_own(self: &Arc<Self>, question: Question, key: &Key) -> PollOutcome {
         let Some((source, node)) = self.source(question, key) else { return PollOutcome::Ok };
         let result = match &source {
-            NodeSource::Fake => Ok(self.fake(question)),
-            NodeSource::DifferentialPressureApi { server, sensor } => {
+            ValueSource::Fake => Ok(self.fake(question)),
+            ValueSource::DifferentialPressureApi { server, sensor } => {
                 pressure::poll(self, key, server, (&node, sensor.as_deref())).await
             }
-            NodeSource::Redfish { server, .. } if question == Question::Model => {
+            ValueSource::Redfish { server, .. } if question == Question::Model => {
                 return redfish::poll_model(self, key, server).await;
             }
-            NodeSource::Redfish { server, sensor } => redfish::poll(self, key, server, sensor.as_deref()).await,
+            ValueSource::Redfish { server, sensor } => redfish::poll(self, key, server, sensor.as_deref()).await,
             // They are polled for many nodes at once.
-            NodeSource::Prometheus { .. }
-            | NodeSource::MetricsServer
-            | NodeSource::V2Inference(_)
-            | NodeSource::NamedModel => {
+            ValueSource::Prometheus { .. }
+            | ValueSource::MetricsServer
+            | ValueSource::V2Inference(_)
+            | ValueSource::NamedModel => {
                 return PollOutcome::Ok;
             }
         };

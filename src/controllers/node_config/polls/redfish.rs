@@ -12,7 +12,7 @@ use crate::api::node_config::status::NodeValue;
 use crate::clients::redfish::{self, Bmc, Inlet, ModelEndpoint};
 use crate::controllers::node_config::NodeConfigController;
 use crate::logic::facts::Key;
-use crate::logic::node_config::asked::{NodeSource, Question, Server};
+use crate::logic::node_config::asked::{Question, Server, ValueSource};
 use crate::logic::node_config::readings::{NodeSample, Problem};
 use crate::runtime::polls::PollOutcome;
 
@@ -76,7 +76,7 @@ pub async fn poll_model(controller: &NodeConfigController, key: &Key, server: &S
         let sources = known.watched.measured().map(|asked| &asked.sources);
         let is_only = sources
             .and_then(|sources| sources.get(&Question::Power))
-            .is_some_and(|power| power.source == NodeSource::NamedModel);
+            .is_some_and(|power| power.source == ValueSource::NamedModel);
         known.model_problem.clone().filter(|_| is_only && known.model.is_none())
     };
     controller.keep_polls(key);
@@ -113,7 +113,7 @@ fn named(controller: &NodeConfigController, key: &Key, url: &str) -> Server {
     let power = asked.and_then(|asked| asked.sources.get(&Question::Power)).map(|power| &power.source);
     let (url, bare) = (url.to_owned(), Server { url: String::new(), secret: None, ca: None, insecure: false });
     match power {
-        Some(NodeSource::V2Inference(known)) => {
+        Some(ValueSource::V2Inference(known)) => {
             let is_same = host(&known.url) == host(&url) && scheme(&known.url) == scheme(&url);
             let secret = known.secret.clone().filter(|_| is_same);
             Server { url, secret, ca: known.ca.clone(), insecure: known.insecure }

@@ -11,7 +11,7 @@ use crate::controllers::node_config::NodeConfigController;
 use crate::controllers::node_config::keys::{PollKey, SharedSource};
 use crate::controllers::node_config::memory::{Known, State};
 use crate::logic::facts::Key;
-use crate::logic::node_config::asked::{NodeSource, Question, Server};
+use crate::logic::node_config::asked::{Question, Server, ValueSource};
 use crate::runtime::polls::PollTarget;
 
 /// How many requests a BMC gets at the same time; and a server that is asked about many nodes.
@@ -93,10 +93,10 @@ impl NodeConfigController {
         }
     }
 
-    fn own_target(&self, question: Question, key: &Key, source: &NodeSource, interval: SignedDuration) -> PollTarget {
+    fn own_target(&self, question: Question, key: &Key, source: &ValueSource, interval: SignedDuration) -> PollTarget {
         let (host, at_once, requests) = match source {
-            NodeSource::Redfish { server, .. } => (host(&server.url), BMC, MANY_REQUESTS),
-            NodeSource::DifferentialPressureApi { server, .. } => (host(&server.url), SERVER, REQUESTS),
+            ValueSource::Redfish { server, .. } => (host(&server.url), BMC, MANY_REQUESTS),
+            ValueSource::DifferentialPressureApi { server, .. } => (host(&server.url), SERVER, REQUESTS),
             _ => (format!("{key}/{}", question.word()), 1, REQUESTS),
         };
         self.target(host, at_once, &key.namespace, interval, requests)
@@ -134,19 +134,19 @@ fn wanted(key: &Key, known: &Known) -> HashMap<PollKey, SignedDuration> {
     let namespace = || key.namespace.clone();
     let shared = |source| Some(PollKey::Shared(Arc::new(source)));
     let model = |server: &Server| shared(SharedSource::Model { namespace: namespace(), server: server.clone() });
-    let poll = |question: Question, source: &NodeSource| match source {
-        NodeSource::Fake if question == Question::Model => None,
-        NodeSource::Fake | NodeSource::Redfish { .. } | NodeSource::DifferentialPressureApi { .. } => {
+    let poll = |question: Question, source: &ValueSource| match source {
+        ValueSource::Fake if question == Question::Model => None,
+        ValueSource::Fake | ValueSource::Redfish { .. } | ValueSource::DifferentialPressureApi { .. } => {
             Some(PollKey::Own(question, key.clone()))
         }
-        NodeSource::Prometheus { server, window, label } => {
+        ValueSource::Prometheus { server, window, label } => {
             let (server, window, label) = (server.clone(), *window, label.clone());
             shared(SharedSource::Prometheus { namespace: namespace(), server, window, label })
         }
-        NodeSource::MetricsServer => shared(SharedSource::MetricsServer),
+        ValueSource::MetricsServer => shared(SharedSource::MetricsServer),
         // The model that the provider names goes before the one of the spec.
-        NodeSource::V2Inference(server) => model(known.model.as_ref().unwrap_or(server)),
-        NodeSource::NamedModel => known.model.as_ref().and_then(model),
+        ValueSource::V2Inference(server) => model(known.model.as_ref().unwrap_or(server)),
+        ValueSource::NamedModel => known.model.as_ref().and_then(model),
     };
     let all = asked.sources.iter();
     all.filter_map(|(question, one)| Some((poll(*question, &one.source)?, one.interval))).collect()

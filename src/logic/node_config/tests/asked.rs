@@ -4,14 +4,14 @@ use rstest::rstest;
 
 use super::*;
 use crate::api::node_config::status::NodeValue;
-use crate::logic::node_config::asked::{NodeSource, Question};
+use crate::logic::node_config::asked::{Question, ValueSource};
 
 #[test]
 fn power_needs_usage_and_takes_it_from_metrics_server_where_the_spec_names_no_source() {
     let mut bare = full();
     bare["metricsCollector"].as_object_mut().unwrap().remove("usage");
     let asked = Asked::parse(&spec(bare.clone())).unwrap();
-    assert_eq!(asked.sources[&Question::Usage].source, NodeSource::MetricsServer);
+    assert_eq!(asked.sources[&Question::Usage].source, ValueSource::MetricsServer);
     assert_eq!(asked.values().collect::<Vec<_>>(), NodeValue::ALL);
     assert_eq!(asked.inputs().len(), 3);
     bare["predictor"]["powerConsumption"] = json!({"type": "Fake"});
@@ -28,9 +28,9 @@ fn a_provider_alone_predicts_power_and_what_is_unset_has_its_default() {
         "predictor": {"powerConsumptionEndpointProvider": provider},
     })))
     .unwrap();
-    assert_eq!(asked.sources[&Question::Power].source, NodeSource::NamedModel);
+    assert_eq!(asked.sources[&Question::Power].source, ValueSource::NamedModel);
     assert_eq!(asked.interval(NodeValue::Power), SignedDuration::from_secs(15));
-    let NodeSource::Prometheus { window, label, .. } = &asked.sources[&Question::Usage].source else { panic!() };
+    let ValueSource::Prometheus { window, label, .. } = &asked.sources[&Question::Usage].source else { panic!() };
     assert_eq!((window.as_secs(), label.as_str()), (300, "instance"));
 }
 
