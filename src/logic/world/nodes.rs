@@ -15,7 +15,7 @@ use crate::api::monitoring::Monitoring;
 use crate::api::node_config::NodeConfig;
 use crate::api::node_config::status::NodeValue;
 use crate::api::node_config::template::NodeConfigTemplate;
-use crate::logic::facts::{Key, NodeFact, Owner};
+use crate::logic::facts::{Key, NodeFact, Owner, Selector};
 
 /// Derived from nodes and NodeConfigs; updated by the calls that change them.
 #[derive(Debug, Default)]
