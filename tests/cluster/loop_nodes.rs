@@ -55,7 +55,11 @@ fn a_change_of_a_node_wakes_the_loops_that_read_it() {
         let nodes = world.nodes(2, Size::default()).await?;
         let [first, second] = nodes.names.as_slice() else { bail!("not two nodes") };
         put(world, "web", loop_on(json!({"nodeName": first, "field": "differentialPressure"}))).await?;
-        put(world, "mean", loop_on(json!({"nodeSelector": {OWN: world.ns}, "field": "differentialPressure"}))).await?;
+        // It only watches, and is alarmed from 2 on: what changes no alarm is not written.
+        let mut mean = loop_on(json!({"nodeSelector": {OWN: world.ns}, "field": "differentialPressure"}));
+        mean["metrics"][0]["high"]["raise"] = json!("2");
+        mean.as_object_mut().context("an object")?.remove("actions");
+        put(world, "mean", mean).await?;
         unknown(world, "web", "pressure", "it has no NodeConfig").await?;
         described(world, &world.ns, first, &server).await?;
         shows(world, "web", "1.5").await?;

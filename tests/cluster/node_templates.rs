@@ -69,11 +69,13 @@ async fn nodes(world: &World, count: usize) -> Result<()> {
 
 const ENDPOINT: &str = "https://10.0.1.{{ ipv4.octet4 + 100 }}";
 
+/// A template that is suspended: the machines that it names are nobody's to ask.
 fn spec(world: &World, endpoint: &str) -> Value {
-    json!({
-        "nodeSelector": {"matchLabels": {OWN: world.ns}},
-        "template": {"metricsCollector": {"inletTemp": {"type": "Redfish", "endpoint": endpoint}}},
-    })
+    json!({"nodeSelector": {"matchLabels": {OWN: world.ns}}, "template": asleep(endpoint)})
+}
+
+fn asleep(endpoint: &str) -> Value {
+    json!({"suspend": true, "metricsCollector": {"inletTemp": {"type": "Redfish", "endpoint": endpoint}}})
 }
 
 async fn make(world: &World, name: &str, spec: Value) -> Result<()> {
@@ -125,13 +127,10 @@ fn message(status: &NodeConfigTemplateStatus) -> String {
     condition(&status.conditions, "Ready").map(|ready| ready.message).unwrap_or_default()
 }
 
-/// What the controller of NodeConfigs says of one.
-async fn sampled(world: &World, name: &str, status: &str, reason: &str) -> Result<()> {
-    let generation = world.api::<NodeConfig>().get(name).await?.metadata.generation;
-    let ready = json!({"type": "Ready", "status": status, "reason": reason, "message": "in words",
-                       "lastTransitionTime": "2026-11-23T00:00:00Z"});
-    let patch = Patch::Merge(json!({"status": {"observedGeneration": generation, "conditions": [ready]}}));
-    world.api::<NodeConfig>().patch_status(name, &PatchParams::default(), &patch).await?;
+/// Has the NodeConfigs of a template measured, at this source.
+async fn measure(world: &World, name: &str, source: Value) -> Result<()> {
+    let patch = json!({"spec": {"template": {"suspend": false, "metricsCollector": {"inletTemp": source}}}});
+    world.api::<NodeConfigTemplate>().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
     Ok(())
 }
 
@@ -151,7 +150,7 @@ fn nodes_that_come_go_and_change_are_followed() {
         nodes(world, 2).await?;
         let name = |number: usize| format!("all-{}", named(world, number));
         has(world, &[(name(0), "https://10.0.1.100"), (name(1), "https://10.0.1.101")]).await?;
-        let status = ready(world, "all", "Unknown", "Waiting").await?;
+        let status = ready(world, "all", "Unknown", "Suspended").await?;
         ensure!((status.nodes, status.current, status.fresh) == (Some(2), Some(2), Some(0)), "{status:?}");
         let preview = status.preview.context("no preview")?;
         ensure!(preview.node_name == named(world, 0), "{preview:?}");
@@ -168,10 +167,10 @@ fn nodes_that_come_go_and_change_are_followed() {
         label(world, &named(world, 0), Some(&world.ns)).await?;
         remove(world, &named(world, 1)).await?;
         has(world, &[(name(0), "https://10.0.1.100")]).await?;
-        sampled(world, &name(0), "True", "Sampled").await?;
+        measure(world, "all", json!({"type": "Fake"})).await?;
         let status = ready(world, "all", "True", "Applied").await?;
         ensure!(status.fresh == Some(1), "{status:?}");
-        sampled(world, &name(0), "False", "Unreachable").await?;
+        measure(world, "all", json!({"type": "Redfish", "endpoint": "https://127.0.0.1:1"})).await?;
         let status = ready(world, "all", "False", "NodeConfigsNotReady").await?;
         ensure!(message(&status).contains("Unreachable"), "{status:?}");
         remove(world, &named(world, 0)).await
@@ -183,7 +182,7 @@ fn a_changed_template_updates_all_and_a_deleted_one_takes_them_along() {
     story("template-changes", async |world| {
         nodes(world, 3).await?;
         make(world, "all", spec(world, ENDPOINT)).await?;
-        ready(world, "all", "Unknown", "Waiting").await?;
+        ready(world, "all", "Unknown", "Suspended").await?;
         change(world, "all", "https://{{.Hostname}}.bmc").await?;
         let name = |number: usize| format!("all-{}", named(world, number));
         let hosts: Vec<String> = (0..3).map(|number| format!("https://{}.bmc", named(world, number))).collect();
@@ -192,23 +191,23 @@ fn a_changed_template_updates_all_and_a_deleted_one_takes_them_along() {
         // Edited by hand.
         let edit = Patch::Merge(json!({
             "metadata": {"labels": {(marks::TEMPLATE): null}},
-            "spec": {"suspend": true, "metricsCollector": {"inletTemp": {"endpoint": "https://elsewhere"}}},
+            "spec": {"suspend": null, "metricsCollector": {"inletTemp": {"endpoint": "https://127.0.0.1:1"}}},
         }));
         world.api::<NodeConfig>().patch(&name(1), &PatchParams::default(), &edit).await?;
         has(world, &expected).await?;
         until::<NodeConfig, _>(world, &name(1), "its label", |config| {
-            (config.spec.suspend.is_none() && config.labels().contains_key(marks::TEMPLATE)).then_some(())
+            (config.spec.suspend == Some(true) && config.labels().contains_key(marks::TEMPLATE)).then_some(())
         })
         .await?;
         // Deleted by hand.
         world.api::<NodeConfig>().delete(&name(2), &DeleteParams::default()).await?;
         has(world, &expected).await?;
-        ready(world, "all", "Unknown", "Waiting").await?;
+        ready(world, "all", "Unknown", "Suspended").await?;
         world.api::<NodeConfigTemplate>().delete("all", &DeleteParams::default()).await?;
         has(world, &[]).await?;
         // Made again at once, while the garbage collector may still be at work on the old ones.
         make(world, "all", spec(world, ENDPOINT)).await?;
-        ready(world, "all", "Unknown", "Waiting").await?;
+        ready(world, "all", "Unknown", "Suspended").await?;
         world.api::<NodeConfigTemplate>().delete("all", &DeleteParams::default()).await?;
         make(world, "all", spec(world, "https://{{.Hostname}}.bmc")).await?;
         has(world, &expected).await
@@ -234,7 +233,7 @@ fn objects_of_others_are_left_alone_and_names_that_are_free_again_are_taken() {
         has(world, &[(taken.clone(), ""), (other.clone(), "https://10.0.1.101")]).await?;
         world.api::<NodeConfig>().delete(&taken, &DeleteParams::default()).await?;
         has(world, &[(taken, "https://10.0.1.100"), (other, "https://10.0.1.101")]).await?;
-        ready(world, "all", "Unknown", "Waiting").await.map(drop)
+        ready(world, "all", "Unknown", "Suspended").await.map(drop)
     });
 }
 
@@ -245,17 +244,12 @@ fn two_templates_whose_names_collide_do_not_fight() {
         let (short, long) = (format!("n0.{}", world.ns), format!("{0}-n0.{0}", world.ns));
         node(world, &short, &["10.0.0.1"]).await?;
         node(world, &long, &["10.0.0.2"]).await?;
-        let only = |name: &str| {
-            json!({
-                "nodeSelector": {"matchLabels": {"kubernetes.io/hostname": name}},
-                "template": {"metricsCollector": {"inletTemp": {"type": "Redfish", "endpoint": ENDPOINT}}},
-            })
-        };
+        let only = |name: &str| json!({"nodeSelector": {"matchLabels": {"kubernetes.io/hostname": name}}, "template": asleep(ENDPOINT)});
         let first = format!("x-{}", world.ns);
         make(world, &first, only(&short)).await?;
         let name = format!("{first}-{short}");
         has(world, &[(name.clone(), "https://10.0.1.101")]).await?;
-        ready(world, &first, "Unknown", "Waiting").await?;
+        ready(world, &first, "Unknown", "Suspended").await?;
         make(world, "x", only(&long)).await?;
         ready(world, "x", "False", "NotOwned").await?;
         let before = writes(world);
@@ -280,7 +274,7 @@ fn a_wrong_template_says_what_is_wrong_and_changes_nothing() {
     stories(cases.into(), async |world, (endpoint, words)| {
         nodes(world, 2).await?;
         make(world, "all", spec(world, ENDPOINT)).await?;
-        ready(world, "all", "Unknown", "Waiting").await?;
+        ready(world, "all", "Unknown", "Suspended").await?;
         let before = (endpoints(world).await?, writes(world).0);
         change(world, "all", endpoint).await?;
         let status = ready(world, "all", "False", "TemplateInvalid").await?;
@@ -383,7 +377,7 @@ fn a_hundred_nodes_take_a_hundred_writes_and_their_heartbeats_none() {
     story("template-hundred", async |world| {
         nodes(world, 100).await?;
         make(world, "all", spec(world, ENDPOINT)).await?;
-        let status = ready(world, "all", "Unknown", "Waiting").await?;
+        let status = ready(world, "all", "Unknown", "Suspended").await?;
         ensure!((status.nodes, status.current) == (Some(100), Some(100)), "{status:?}");
         let (created, statuses) = writes(world);
         ensure!(created == 100 && statuses <= 10, "{created} writes of NodeConfigs, {statuses} of the status");
@@ -428,7 +422,7 @@ fn an_operator_that_is_killed_in_the_middle_goes_on() {
         world.operator.lock().await.kill();
         held.lose();
         world.operator.lock().await.start()?;
-        let status = ready(world, "all", "Unknown", "Waiting").await?;
+        let status = ready(world, "all", "Unknown", "Suspended").await?;
         ensure!((status.nodes, status.current) == (Some(40), Some(40)), "{status:?}");
         let all = endpoints(world).await?;
         ensure!(all.len() == 40, "{all:?}");
