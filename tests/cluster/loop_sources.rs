@@ -21,6 +21,8 @@ use testkit::world::workload::Workload;
 use testkit::world::{Road, World, story_on};
 use testkit::{TIMEOUT, block_on};
 
+use super::node_configs::is_used_as_the_metrics_server_says;
+
 /// A loop that makes the Deployment `web` one of two replicas, and no more, when this source gives more than 5.
 fn loop_on(source: Value) -> Value {
     json!({
@@ -424,6 +426,8 @@ fn what_pods_use_is_read_off_a_real_metrics_server() {
         let values = world.api::<Monitoring>().get("web").await?.status.unwrap_or_default().values;
         let cores: f64 = values.first().context("no value")?.value.as_str().trim_end_matches('m').parse()?;
         ensure!((0.2..0.3).contains(&cores), "{cores} cores are not 0.25");
+        let node = world.api::<Pod>().get(&pod).await?.spec.and_then(|spec| spec.node_name).context("no node")?;
+        is_used_as_the_metrics_server_says(world, &node).await?;
         unknown(world, "others", "none", "has no container none").await?;
         unknown(world, "others", "nobody", "no pod is measured").await?;
         let others = world.api::<Monitoring>().get("others").await?.status.unwrap_or_default();

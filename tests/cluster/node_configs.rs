@@ -71,6 +71,19 @@ fn status_writes(world: &World, name: &str) -> usize {
     world.proxy.writes().iter().filter(|write| write.target == of_this).count()
 }
 
+/// What a node uses, as the metrics-server of its cluster says, in percent of what it has.
+pub(super) async fn is_used_as_the_metrics_server_says(world: &World, node: &str) -> Result<()> {
+    put(world, "used", node, json!({"usage": {"type": "MetricsServer", "fetchInterval": "1s"}})).await?;
+    let status = ready(world, "used", "True", "Sampled").await?;
+    let percent = |reading: &Option<NodeReading>| -> Result<f64> {
+        Ok(reading.as_ref().and_then(|reading| reading.value.as_ref()).context("no value")?.parse()?)
+    };
+    // One pod of 64 MiB is little of a large node.
+    let (cpu, memory) = (percent(&status.cpu)?, percent(&status.memory)?);
+    ensure!(cpu > 0.0 && cpu < 100.0 && memory < 10.0, "{cpu} %, {memory} %");
+    Ok(())
+}
+
 #[test]
 fn a_node_has_its_values_in_the_table_and_in_the_metrics() {
     story("ncfg-fake", async |world| {
