@@ -38,6 +38,7 @@ use crate::runtime::context::Context;
 use crate::runtime::error::Error;
 use crate::runtime::run::{Controller, PassResult};
 pub use nodes::NodeAccess;
+use nodes::NodeAnswer;
 pub use sources::{PollRequest, Sources};
 use sources::{PollState, Polls};
 
@@ -141,7 +142,8 @@ impl MonitoringController {
             }
         };
         let ticked = answer.is_some();
-        let nodes = nodes::asked(&self.ctx, &self.memory.node_access, &object).await;
+        let NodeAnswer { values: nodes, again: ask_again } =
+            nodes::asked(&self.ctx, &self.memory.node_access, &object).await;
         let answer = answer.or_else(|| (nodes != memory.nodes).then(BTreeMap::new));
         memory.nodes.clone_from(&nodes);
         let answer = answer.and_then(|answer| merged(answer, nodes, loops::asked(&self.ctx, &object, &before)));
@@ -164,7 +166,7 @@ impl MonitoringController {
         }
         let again = later(memory.looked, pause).max(now);
         let written = memory.status.stored().and_then(|object| object.status.as_ref()).unwrap_or(&nothing);
-        Ok(rules.next_look(memory.status.now(), written, now).into_iter().chain([again]).min())
+        Ok(rules.next_look(memory.status.now(), written, now).into_iter().chain([again]).chain(ask_again).min())
     }
 
     /// Replaces the status of this version of the object. If a sender wrote another sample in the meantime (409), a JSON patch
@@ -207,7 +209,7 @@ pub async fn answered(
     before: &MonitoringStatus,
     polled: BTreeMap<String, SourceResult>,
 ) -> Option<Measurement> {
-    merged(polled, nodes::asked(ctx, access, object).await, loops::asked(ctx, object, before))
+    merged(polled, nodes::asked(ctx, access, object).await.values, loops::asked(ctx, object, before))
 }
 
 fn merged(

@@ -44,28 +44,29 @@ impl NodeAccess {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why the loop of this Monitoring may not read the NodeConfigs of this namespace.
-    async fn refusal(&self, ctx: &Context, object: &Monitoring, namespace: &str) -> Option<String> {
+    /// Why the loop of this Monitoring may not read the NodeConfigs of this namespace, if it may not, and when to ask again.
+    async fn refusal(&self, ctx: &Context, object: &Monitoring, namespace: &str) -> Answer {
         let own = object.id().key.namespace;
         if namespace == own {
-            return None;
+            return (None, Timestamp::MAX);
         }
         let name = object.spec.service_account_name.clone().unwrap_or_else(|| DEFAULT_ACCOUNT.to_owned());
         let id = (Key::new(own.clone(), name.clone()), namespace.to_owned());
         let known = self.all().get(&id).cloned();
-        if let Some((refused, _)) = known.filter(|(_, until)| ctx.now() < *until) {
-            return refused;
+        if let Some(known) = known.filter(|(_, until)| ctx.now() < *until) {
+            return known;
         }
         let manager = marks::MONITORING_STATUS_MANAGER;
         let account = Account { writer: ctx.writer.clone(), namespace: own, name, manager };
         let refused = ask(&account, namespace).await;
         let lasts = if refused.is_none() { GRANTED } else { REFUSED };
+        let answer = (refused, ctx.now() + lasts);
         let mut all = self.all();
         if all.len() >= MOST {
             all.clear();
         }
-        all.insert(id, (refused.clone(), ctx.now() + lasts));
-        refused
+        all.insert(id, answer.clone());
+        answer
     }
 }
 
@@ -95,19 +96,30 @@ fn sources(spec: &MonitoringSpec) -> impl Iterator<Item = (&String, &NodeConfigF
     all.filter_map(|metric| Some((&metric.name, metric.source.node_config.as_ref()?)))
 }
 
-/// The values of all sources `nodeConfig`; empty if no metric has one.
-pub async fn asked(ctx: &Context, access: &NodeAccess, object: &Monitoring) -> BTreeMap<String, SourceResult> {
-    let mut values = BTreeMap::new();
+/// What the sources `nodeConfig` of a loop give.
+#[derive(Default)]
+pub struct NodeAnswer {
+    /// The values; empty if no metric has such a source.
+    pub values: BTreeMap<String, SourceResult>,
+    /// When to ask again whether the account may read them, which no change of a NodeConfig tells.
+    pub again: Option<Timestamp>,
+}
+
+/// Reads all sources `nodeConfig`.
+pub async fn asked(ctx: &Context, access: &NodeAccess, object: &Monitoring) -> NodeAnswer {
+    let mut answer = NodeAnswer::default();
     for (metric, source) in sources(&object.spec) {
         let own = object.id().key.namespace;
         let namespace = source.namespace.as_deref().unwrap_or(&own);
-        let value = match access.refusal(ctx, object, namespace).await {
+        let (refused, until) = access.refusal(ctx, object, namespace).await;
+        answer.again = answer.again.into_iter().chain(Some(until).filter(|until| *until < Timestamp::MAX)).min();
+        let value = match refused {
             Some(refused) => Err(refused),
             None => ctx.store.read(|world| read(world, source, namespace, ctx.now())),
         };
-        values.insert(metric.clone(), value);
+        answer.values.insert(metric.clone(), value);
     }
-    values
+    answer
 }
 
 fn read(world: &World, source: &NodeConfigField, namespace: &str, now: Timestamp) -> SourceResult {

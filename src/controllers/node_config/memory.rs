@@ -107,7 +107,8 @@ impl Known {
         self.since.checked_add(longest.min(LONGEST) + GRACE).ok()
     }
 
-    /// The fresh values that the prediction needs; else the names of those that are missing, and whether they are only awaited.
+    /// The fresh values that the prediction needs; else the names of those that are missing, and whether one of them is only
+    /// awaited, so that it is too early to say what is missing.
     pub fn inputs(&self, now: Timestamp) -> Result<[f64; 3], (Vec<&'static str>, bool)> {
         let fresh = |value: NodeValue| {
             let asked = self.watched.measured().ok_or(value)?;
@@ -123,7 +124,7 @@ impl Known {
             let known = self.readings.get(value);
             is_asked && known.is_none_or(|known| known.problem.is_none() && (known.last.is_none() || known.restored))
         };
-        Err((missing().map(NodeValue::as_str).collect(), missing().all(is_awaited)))
+        Err((missing().map(NodeValue::as_str).collect(), missing().any(is_awaited)))
     }
 }
 
