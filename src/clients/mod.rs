@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `address`, `network` | allowed addresses, checked when a name is resolved |
 //! | `fair_limit`, `body` | what all share: requests and bytes in flight |
+//! | `sparse` | lines of the log that many requests could write |
 //! | `web` | one request, over kept connections |
 //! | `trust` | certificates of servers |
 //! | `prometheus`, `json` | one number from an answer |
@@ -25,6 +26,7 @@ pub mod node_usage;
 pub mod pressure;
 pub mod prometheus;
 pub mod redfish;
+mod sparse;
 pub mod trust;
 pub mod value;
 pub mod web;

@@ -22,6 +22,7 @@ use super::Error;
 use super::address::{Names, RefusedAddress, Resolver, Unresolved};
 use super::body::{self, Bounded, Unread};
 use super::fair_limit::FairLimit;
+use super::sparse::Sparse;
 use super::trust::{self, Distrust};
 
 /// Maximum number of HTTP clients, one for each set of certificate authorities; the least recently used is dropped. Each takes
@@ -41,9 +42,6 @@ const REDIRECTS: usize = 3;
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 256 << 10;
 const HEAD: u32 = 16 << 10;
-
-/// Minimum time between two lines of the log about servers that do not answer.
-const LOG_PAUSE: Duration = Duration::from_secs(1);
 
 /// Credentials of a request.
 #[derive(Clone, PartialEq, Eq)]
@@ -396,22 +394,4 @@ fn failure(error: &reqwest::Error) -> Error {
 fn root(error: &reqwest::Error) -> String {
     let words = trust::causes(error).skip(1).last().map(ToString::to_string);
     words.unwrap_or_else(|| "no cause is known".to_owned())
-}
-
-/// Lets a line of the log pass at most once in [`LOG_PAUSE`].
-#[derive(Default)]
-struct Sparse(Mutex<(Option<Instant>, u64)>);
-
-impl Sparse {
-    /// Whether there may be a line now; then how many were left out before it.
-    fn turn(&self, now: Instant) -> Option<u64> {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (last, left_out) = &mut *state;
-        if last.is_some_and(|last| now.duration_since(last) < LOG_PAUSE) {
-            *left_out += 1;
-            return None;
-        }
-        *last = Some(now);
-        Some(std::mem::take(left_out))
-    }
 }

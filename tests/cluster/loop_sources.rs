@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use testkit::plane::Plane;
 use testkit::servers::http::{Authority, Manner, Server};
 use testkit::servers::prometheus::{PASSWORD, Prometheus, USER};
-use testkit::servers::usage::{MetricsServer, uses};
+use testkit::servers::usage::{self, uses};
 use testkit::world::loops::{
     ACCOUNT, SCALES, account, grant, grant_more, loop_story, push, put, ready, replicas, until, with_loops,
 };
@@ -419,7 +419,7 @@ fn what_pods_use_is_read_off_a_real_metrics_server() {
         grant_more(world, "reads", &[("metrics.k8s.io", "pods", "list"), ("", "pods", "list")]).await?;
         unknown(world, "web", "load", "there is no API metrics.k8s.io").await?;
         uses(world, &pod, "250m", "64Mi").await?;
-        let server = MetricsServer::start(world).await?;
+        let server = usage::start(world).await?;
         if let Err(error) = known(world, "web").await {
             return Err(with_loops(world, error.context(server.log())).await);
         }

@@ -6,7 +6,7 @@ use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use serde_json::json;
 use testkit::block_on;
 use testkit::plane::Plane;
-use testkit::servers::adapter::Adapter;
+use testkit::servers::adapter;
 use testkit::servers::prometheus::Prometheus;
 use testkit::world::loops::until;
 use testkit::world::nodes::Size;
@@ -30,7 +30,7 @@ fn an_autoscaler_scales_by_the_inlet_temperature_of_a_node() {
         world.kubectl(&["apply", "-f", "-"], Some(&config.to_string())).await?;
         Workload::deployment("web", 1).create(world).await?;
         let prometheus = Prometheus::scraping(&world.operator.lock().await.address()).await?;
-        let adapter = Adapter::start(world, &prometheus.url(), RULES).await?;
+        let adapter = adapter::start(world, &prometheus.url(), RULES).await?;
         // 15.5 degrees are half as much again as 10.
         let selector = json!({"matchLabels": {"node": node}});
         let metric = json!({"name": "ganglion_node_inlet_temperature_celsius", "selector": selector});

@@ -53,14 +53,12 @@ impl NodeAccess {
         let name = object.spec.service_account_name.clone().unwrap_or_else(|| DEFAULT_ACCOUNT.to_owned());
         let id = (Key::new(own.clone(), name.clone()), namespace.to_owned());
         let known = self.all().get(&id).cloned();
-        if let Some(known) = known.filter(|(_, until)| ctx.now() < *until) {
-            return known;
+        if let Some(known) = known.as_ref().filter(|(_, until)| ctx.now() < *until) {
+            return known.clone();
         }
         let manager = marks::MONITORING_STATUS_MANAGER;
         let account = Account { writer: ctx.writer.clone(), namespace: own, name, manager };
-        let refused = ask(&account, namespace).await;
-        let lasts = if refused.is_none() { GRANTED } else { REFUSED };
-        let answer = (refused, ctx.now() + lasts);
+        let answer = answer(ask(&account, namespace).await, known, ctx.now());
         let mut all = self.all();
         if all.len() >= MOST {
             all.clear();
@@ -70,8 +68,21 @@ impl NodeAccess {
     }
 }
 
-/// Why this account may not list the NodeConfigs of this namespace.
-async fn ask(account: &Account, namespace: &str) -> Option<String> {
+/// The answer after this reply. What may pass by itself, such as a restart of the API server, takes no right back.
+fn answer(reply: Result<Option<String>, Error>, known: Option<Answer>, now: Timestamp) -> Answer {
+    match (reply, known) {
+        (Ok(None), _) => (None, now + GRANTED),
+        (Ok(refused), _) => (refused, now + REFUSED),
+        (Err(_), Some((known, _))) => (known, now + REFUSED),
+        (Err(error), None) => {
+            let words = format!("whether the loop may read NodeConfigs of that namespace is not known yet: {error}");
+            (Some(words), now + REFUSED)
+        }
+    }
+}
+
+/// Why this account may not list the NodeConfigs of this namespace, if it may not.
+async fn ask(account: &Account, namespace: &str) -> Result<Option<String>, Error> {
     let attributes = ResourceAttributes {
         verb: Some("list".to_owned()),
         group: Some(GROUP.to_owned()),
@@ -80,13 +91,13 @@ async fn ask(account: &Account, namespace: &str) -> Option<String> {
         ..ResourceAttributes::default()
     };
     match account.may(attributes).await {
-        Ok(true) => None,
-        Ok(false) => Some(format!(
+        Ok(true) => Ok(None),
+        Ok(false) => Ok(Some(format!(
             "service account {} of namespace {} may not list nodeconfigs in namespace {namespace}: grant it the role view there",
             account.name, account.namespace
-        )),
-        Err(Error::Forbidden(refused)) => Some(account.words(&refused)),
-        Err(error) => Some(format!("whether the loop may read namespace {namespace} is not known: {error}")),
+        ))),
+        Err(Error::Forbidden(refused)) => Ok(Some(account.words(&refused))),
+        Err(error) => Err(error),
     }
 }
 
@@ -133,4 +144,21 @@ fn read(world: &World, source: &NodeConfigField, namespace: &str, now: Timestamp
         KnownNode { name, labels: &node.labels, status }
     });
     amount(source, known, now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_pass_by_itself_takes_no_right_back() {
+        let now = Timestamp::UNIX_EPOCH;
+        let granted = answer(Ok(None), None, now);
+        assert_eq!(granted, (None, now + GRANTED));
+        assert_eq!(answer(Err(Error::Broken), Some(granted.clone()), now), (None, now + REFUSED));
+        let refused = answer(Ok(Some("no".to_owned())), Some(granted), now);
+        assert_eq!(refused, (Some("no".to_owned()), now + REFUSED));
+        assert_eq!(answer(Err(Error::Broken), Some(refused.clone()), now), refused);
+        assert!(answer(Err(Error::Broken), None, now).0.is_some_and(|words| words.contains("not known yet")));
+    }
 }

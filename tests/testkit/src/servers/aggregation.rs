@@ -1,12 +1,67 @@
-//! APIs that servers on loopback serve behind the API server.
+//! Servers on loopback whose API the API server serves as its own.
 
-use anyhow::Result;
+use std::fs;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
+use crate::process::free_port;
+use crate::servers::prometheus::peer;
 use crate::world::World;
 
+/// Such a server. Dropped, it ends.
+pub struct Aggregated {
+    home: TempDir,
+    server: Child,
+}
+
+impl Aggregated {
+    /// Starts a program of `hack/peers` as an administrator of the world's plane, whose API server then serves this API of it.
+    /// `kubeconfig` are the options that take a kubeconfig.
+    pub async fn start(
+        world: &World,
+        program: &str,
+        (group, version): (&str, &str),
+        kubeconfig: &[&str],
+        options: &[String],
+    ) -> Result<Self> {
+        let home = TempDir::new()?;
+        let file = home.path().join("kubeconfig");
+        fs::write(&file, world.administrator().await?)?;
+        let port = free_port()?;
+        aggregate(world, group, version, port).await?;
+        let server = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL"])
+            .arg(peer(program)?)
+            .args(kubeconfig.iter().map(|name| format!("--{name}={}", file.display())))
+            .args(options)
+            .args(["--bind-address=127.0.0.1".to_owned(), format!("--secure-port={port}")])
+            .arg(format!("--cert-dir={}", home.path().display()))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(fs::File::create(home.path().join("log"))?)
+            .spawn()
+            .with_context(|| format!("cannot start {program}"))?;
+        Ok(Self { home, server })
+    }
+
+    /// What it has to say.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.home.path().join("log")).unwrap_or_default()
+    }
+}
+
+impl Drop for Aggregated {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
 /// Lets the API server of the world's plane serve this API from this port.
-pub async fn aggregate(world: &World, group: &str, version: &str, port: u16) -> Result<()> {
+async fn aggregate(world: &World, group: &str, version: &str, port: u16) -> Result<()> {
     let apply =
         async |object: Value| world.kubectl(&["apply", "--server-side", "-f", "-"], Some(&object.to_string())).await;
     let service = group.split('.').next().unwrap_or(group);

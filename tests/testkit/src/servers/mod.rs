@@ -2,7 +2,7 @@
 //! real Prometheus, a real metrics-server, a real prometheus-adapter, a real MLServer, a real Redfish service.
 
 pub mod adapter;
-mod aggregation;
+pub mod aggregation;
 pub mod bmc;
 pub mod http;
 pub mod inference;
