@@ -282,7 +282,9 @@ impl Term<'_> {
     fn start_node_configs(&mut self) {
         let Parts { settings, outbound, .. } = self.parts;
         let nodes = &settings.node_configs;
-        let controller = self.start(nodes.concurrency, |ctx| NodeConfigController {
+        // Statuses leave room for specs: whoever changes a template waits for those.
+        let reports = nodes.concurrency.div_ceil(4);
+        let controller = self.start(reports, |ctx| NodeConfigController {
             ctx,
             namespaces: settings.namespaces(),
             outbound: Arc::clone(outbound),

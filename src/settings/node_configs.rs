@@ -6,8 +6,8 @@ use serde::Deserialize;
 #[derive(Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct NodeConfigs {
-    /// How many objects are reconciled, and how many NodeConfigs of one template are written, at the same time, 1 to 1000.
-    /// Default: 32.
+    /// How many NodeConfigs of one template are written, and how many templates are reconciled, at the same time, 1 to 1000; a
+    /// quarter as many NodeConfigs are reconciled. Default: 32.
     pub concurrency: usize,
     /// How many machines and servers are asked at the same time, 1 to 10000; those that did not answer the last time get at
     /// most half of it. Default: 512.

@@ -45,16 +45,14 @@ impl Bare {
                 "apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfig",
                 "metadata": {"name": format!("bare-{name}"), "ownerReferences": [reference]}, "spec": spec,
             }))?;
-            let made = self.api().create(&PostParams::default(), &object).await?;
-            let status = json!({
-                "apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfig",
-                "metadata": {"name": made.name_any(), "resourceVersion": made.resource_version()},
-                "status": {"observedGeneration": 1, "inletTemperature": {"value": "15.5", "source": "Fake"}, "conditions": [
+            let mut made = self.api().create(&PostParams::default(), &object).await?;
+            made.status = Some(serde_json::from_value(json!({
+                "observedGeneration": 1, "inletTemperature": {"value": "15.5", "source": "Fake"}, "conditions": [
                     {"type": "Ready", "status": "True", "reason": "Sampled", "message": "every value is known and fresh",
                         "observedGeneration": 1, "lastTransitionTime": "2026-01-01T00:00:00Z"},
-                ]},
-            });
-            self.api().replace_status(&made.name_any(), &PostParams::default(), &serde_json::from_value(status)?).await?;
+                ],
+            }))?);
+            self.api().replace_status(&made.name_any(), &PostParams::default(), &made).await?;
             Ok(())
         })
         .await

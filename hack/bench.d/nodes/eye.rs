@@ -18,7 +18,7 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// What is seen of one NodeConfig.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// A controller has written its status.
+    /// Its status is of its newest spec.
     pub reported: bool,
     /// The interval of its first source, which tells one version of the template from the other.
     pub interval: Option<String>,
@@ -79,7 +79,7 @@ impl Eye {
 fn look(one: &NodeConfig) -> Seen {
     let source = one.spec.metrics_collector.as_ref().and_then(|collector| collector.inlet_temp.as_ref());
     Seen {
-        reported: one.status.as_ref().is_some_and(|status| status.observed_generation.is_some_and(|seen| seen >= 0)),
+        reported: one.status.as_ref().is_some_and(|status| status.observed_generation == one.metadata.generation),
         interval: source.and_then(|source| Some(source.fetch_interval.as_ref()?.as_str().to_owned())),
     }
 }

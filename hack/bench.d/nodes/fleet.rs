@@ -45,6 +45,8 @@ const IDLE: Duration = Duration::from_secs(60);
 struct Phases {
     create: f64,
     change: f64,
+    /// From the change until every status is of the new spec.
+    reported: f64,
     delete: f64,
 }
 
@@ -104,7 +106,7 @@ async fn bare_round(bare: &Bare, eye: &Eye, count: usize) -> Result<Phases> {
     let began = Instant::now();
     bare.drop_owner().await?;
     eye.until("their end", 0, |_| true).await?;
-    Ok(phases(create, change, began.elapsed()))
+    Ok(phases([create, change, change, began.elapsed()]))
 }
 
 async fn our_round(client: &Client, eye: &Eye, count: usize) -> Result<Phases> {
@@ -124,15 +126,18 @@ async fn our_round(client: &Client, eye: &Eye, count: usize) -> Result<Phases> {
     templates.patch("all", &PatchParams::default(), &patch).await?;
     eye.until("their change", count, |seen| seen.interval.as_deref() == Some("59m")).await?;
     let change = began.elapsed();
+    // The bare program writes no status of the change.
+    eye.until("its statuses", count, |seen| seen.reported).await?;
+    let reported = began.elapsed();
     let began = Instant::now();
     templates.delete("all", &DeleteParams::background()).await?;
     eye.until("their end", 0, |_| true).await?;
-    Ok(phases(create, change, began.elapsed()))
+    Ok(phases([create, change, reported, began.elapsed()]))
 }
 
-fn phases(create: Duration, change: Duration, delete: Duration) -> Phases {
-    let [create, change, delete] = [create, change, delete].map(|time| time.as_secs_f64());
-    Phases { create, change, delete }
+fn phases(times: [Duration; 4]) -> Phases {
+    let [create, change, reported, delete] = times.map(|time| time.as_secs_f64());
+    Phases { create, change, reported, delete }
 }
 
 fn report(bench: &mut Bench, count: usize, ours: &[Phases], bare: &[Phases]) {
@@ -151,6 +156,7 @@ fn report(bench: &mut Bench, count: usize, ours: &[Phases], bare: &[Phases]) {
             bench.note("  of what the WAO operator takes (48.6, 49.1 s)", mine / wao, "times");
         }
     }
+    bench.note("  until every status is of the changed spec: operator", of(ours, |one| one.reported), "s");
 }
 
 /// How often each NodeConfig was written while all were made, changed and deleted.

@@ -9,7 +9,7 @@ use crate::api::node_config::{NodeConfig, NodeConfigStatus};
 use crate::logic::conditions::Stamp;
 use crate::logic::facts::{Identity, Key};
 use crate::logic::node_config::asked::Asked;
-use crate::logic::node_config::news::Worth;
+use crate::logic::node_config::news::{StatusTimes, Worth};
 use crate::logic::node_config::readings::{NodeSample, Problem};
 use crate::metrics::NodeMeasurement;
 use crate::runtime::error::Error;
@@ -59,7 +59,8 @@ impl NodeConfigController {
         let mut status = known.status(written, stamp)?;
         let longest = known.watched.asked.as_ref().ok().map(Asked::longest_interval).unwrap_or_default();
         status.valid_until = self.rule.valid_until(&status, longest, stamp.now);
-        let worth = self.rule.worth(written, &status, known.written_at, stamp.now);
+        let times = StatusTimes { written: known.written_at, asked: known.since };
+        let worth = self.rule.worth(written, &status, times, stamp.now);
         Some((status, worth))
     }
 

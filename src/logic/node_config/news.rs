@@ -5,11 +5,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::api::node_config::NodeConfigStatus;
 use crate::api::node_config::status::{NodeReading, NodeValue};
-use crate::logic::conditions;
 use crate::logic::node_config::readings::stale_at;
 
 /// Shortest time between two writes that change nothing but texts: a server whose error changes with each poll.
 const TEXTS: SignedDuration = SignedDuration::from_secs(30);
+
+/// How long a new generation that changes nothing else waits for what its polls say, to be in the same write; a changed template
+/// brings one for every node at once.
+const GENERATION: SignedDuration = SignedDuration::from_secs(5);
 
 /// When a change is worth a write.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,6 +24,15 @@ pub struct WriteRule {
     pub watts: f64,
     /// After which time newer samples are written though no value changed.
     pub heartbeat: SignedDuration,
+}
+
+/// What has happened to the written status.
+#[derive(Clone, Copy, Debug)]
+pub struct StatusTimes {
+    /// When it was written, if that is known.
+    pub written: Option<Timestamp>,
+    /// Since when the machines are asked as they are now.
+    pub asked: Timestamp,
 }
 
 /// Whether, and otherwise when, a status is written.
@@ -52,30 +64,31 @@ impl WriteRule {
         Some(Time(stale_at(until, longest)))
     }
 
-    /// Whether `new` is worth a write over `written`, which was written at this time, if that is known.
+    /// Whether `new` is worth a write over `written`.
     #[must_use]
     pub fn worth(
         &self,
         written: &NodeConfigStatus,
         new: &NodeConfigStatus,
-        written_at: Option<Timestamp>,
+        times: StatusTimes,
         now: Timestamp,
     ) -> Worth {
         let news =
             NodeValue::ALL.into_iter().any(|value| self.is_news(value, written.reading(value), new.reading(value)));
         if news
-            || written.observed_generation != new.observed_generation
-            || !conditions::alike(&written.conditions, &new.conditions)
+            || verdicts(written) != verdicts(new)
             || self.beats(written.sampled_at.as_ref(), new.sampled_at.as_ref())
         {
             return Worth::Now;
         }
-        if texts(written) == texts(new) {
-            return Worth::Nothing;
-        }
-        match written_at.and_then(|at| at.checked_add(TEXTS).ok()) {
+        let after = |at: Timestamp, pause| at.checked_add(pause).unwrap_or(now);
+        let is_older = written.observed_generation != new.observed_generation;
+        let by_generation = is_older.then(|| after(times.asked, GENERATION));
+        let by_texts = (texts(written) != texts(new)).then(|| times.written.map_or(now, |at| after(at, TEXTS)));
+        match by_generation.into_iter().chain(by_texts).min() {
+            None => Worth::Nothing,
             Some(due) if due > now => Worth::At(due),
-            _ => Worth::Now,
+            Some(_) => Worth::Now,
         }
     }
 
@@ -108,6 +121,11 @@ impl WriteRule {
             (_, None) => false,
         }
     }
+}
+
+/// What the conditions say, without their texts.
+fn verdicts(status: &NodeConfigStatus) -> Vec<[&str; 3]> {
+    status.conditions.iter().map(|one| [one.type_.as_str(), &one.status, &one.reason]).collect()
 }
 
 /// All texts for people.

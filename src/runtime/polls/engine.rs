@@ -13,11 +13,8 @@ use tracing::error;
 use super::places::{Places, Ticket, Turn, TurnClass};
 use super::{BrokenOff, Order, PollLimits, PollOutcome, PollTarget, Poller};
 
-/// Within which time a key that is alone has its first poll.
+/// Within which time a key has its first poll, if there is a place.
 const SOON: Duration = Duration::from_secs(2);
-
-/// By how much each further key that waits for its first poll lengthens that time.
-const APART: Duration = Duration::from_millis(20);
 
 /// Longest pause after failures, where the interval is not longer.
 const LONGEST: Duration = Duration::from_secs(300);
@@ -43,8 +40,6 @@ pub struct Engine<P: Poller> {
     turns: HashMap<Ticket, P::Key>,
     places: Places,
     next_ticket: Ticket,
-    /// The number of keys that wait for their first poll.
-    new: u32,
 }
 
 struct Entry {
@@ -79,10 +74,11 @@ impl Entry {
     fn next(&mut self, outcome: PollOutcome, now: Instant) -> Instant {
         let interval = self.target.interval.max(Duration::from_millis(1));
         let pause = match outcome {
-            PollOutcome::Ok => {
-                self.failures = Some(0);
-                interval
-            }
+            // Keys that came together, or whose servers came back together, are spread over the interval.
+            PollOutcome::Ok => match self.failures.replace(0) {
+                Some(0) => interval,
+                _ => interval.mul_f64(fastrand::f64()),
+            },
             PollOutcome::Failed => {
                 let before = self.failures.unwrap_or(0);
                 self.failures = Some(before.saturating_add(1));
@@ -115,7 +111,6 @@ impl<P: Poller> Engine<P> {
             turns: HashMap::new(),
             places: Places::new(limits.polls),
             next_ticket: 0,
-            new: 0,
         }
     }
 
@@ -148,9 +143,7 @@ impl<P: Poller> Engine<P> {
 
     /// A key without a poll.
     fn insert(&mut self, key: P::Key, target: PollTarget) {
-        let window = APART.saturating_mul(self.new).max(SOON).min(target.interval);
-        self.new += 1;
-        let base = Instant::now() + window.mul_f64(fastrand::f64());
+        let base = Instant::now() + SOON.min(target.interval).mul_f64(fastrand::f64());
         let state = State::Waits(self.wheel.insert_at(key.clone(), base));
         self.entries.insert(key, Entry { target, base, failures: None, wake: None, state });
     }
@@ -176,7 +169,6 @@ impl<P: Poller> Engine<P> {
                 return;
             }
         }
-        self.new -= u32::from(entry.failures.is_none());
         self.entries.remove(key);
     }
 
@@ -232,7 +224,6 @@ impl<P: Poller> Engine<P> {
         let Some(entry) = self.entries.get_mut(&key) else { return };
         if let State::Ends(then) = &mut entry.state {
             let then = then.take();
-            self.new -= u32::from(entry.failures.is_none());
             self.entries.remove(&key);
             if let Some(target) = then {
                 self.insert(key, target);
@@ -246,7 +237,6 @@ impl<P: Poller> Engine<P> {
             self.poller.broken_off(&key, how);
             PollOutcome::Failed
         });
-        self.new -= u32::from(entry.failures.is_none());
         let mut at = entry.next(outcome, Instant::now());
         if let Some(wake) = entry.wake.take().filter(|wake| *wake < at) {
             (at, entry.base) = (wake, wake);
@@ -258,6 +248,6 @@ impl<P: Poller> Engine<P> {
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         let none = self.entries.is_empty() && self.running.is_empty() && self.turns.is_empty();
-        none && self.wheel.is_empty() && self.tasks.is_empty() && self.places.is_empty() && self.new == 0
+        none && self.wheel.is_empty() && self.tasks.is_empty() && self.places.is_empty()
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! Owns when a poll begins, and how many run at the same time; what a poll does is up to its [`Poller`].
 //!
-//! - The first poll of a key is at a random moment: within two seconds for one that is alone, within its interval where
-//!   thousands come at once. Then one each interval, without drift and with a small jitter.
+//! - The first poll of a key is at a random moment within two seconds. After its first success, and the first one after a
+//!   failure, the next poll is at a random moment within the interval, so that polls that began together do not stay together.
+//!   Then one each interval, without drift and with a small jitter.
 //! - A key is never polled twice at the same time. A due time that passed during its poll is skipped.
 //! - A host has at most as many polls as its keys allow, in the order in which they became due; see [`PollTarget::at_once`].
 //! - At most [`PollLimits::polls`] run at the same time. Keys that had no poll yet, and after them those whose last poll did not

@@ -122,40 +122,46 @@ fn alone(key: u32) -> PollTarget {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_single_key_is_polled_soon_and_then_every_interval_without_drift() {
+async fn a_key_is_polled_soon_and_then_every_interval_without_drift() {
     let (machines, _stop, _task) = Machines::start(8);
     let begun = Instant::now();
     machines.turn(1, Manner::Answers(SECOND * 3));
     machines.orders.put(1, alone(1));
-    sleep(SECOND * 1002).await;
+    sleep(SECOND * 1020).await;
     let times = machines.times(1);
     assert!(times[0].duration_since(begun) <= SECOND * 2 + SECOND / 100, "{:?}", times[0].duration_since(begun));
-    assert_eq!(times.len(), 101, "every ten seconds, though each poll takes three");
-    let gaps = machines.gaps(1);
+    assert!((101..=103).contains(&times.len()), "every ten seconds, though each poll takes three: {}", times.len());
+    let gaps = machines.gaps(1).split_off(1);
     assert!(gaps.iter().all(|gap| (9_800..=10_202).contains(gap)), "{gaps:?}");
     assert!(gaps.iter().any(|gap| *gap != 10_000), "some jitter");
-    let total = times[100].duration_since(times[0]).as_millis();
-    assert!((999_800..=1_000_202).contains(&total), "{total}");
+    let total = times[100].duration_since(times[1]).as_millis();
+    assert!((989_800..=990_202).contains(&total), "{total}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_first_polls_of_thousands_are_spread_over_the_interval() {
+async fn polls_that_began_together_are_spread_over_the_interval() {
     let (machines, _stop, _task) = Machines::start(5000);
     let begun = Instant::now();
+    let spread = |from: Duration| {
+        let whole = |at: &Instant| at.checked_duration_since(begun + from).map(|late| late.as_secs());
+        let all: Vec<u64> = (0..5000).filter_map(|key| machines.times(key).iter().find_map(whole)).collect();
+        (0..10).map(|second| all.iter().filter(|at| **at == second).count()).collect::<Vec<_>>()
+    };
     for key in 0..5000 {
         machines.orders.put(key, alone(key));
     }
-    sleep(SECOND * 10 + SECOND / 50).await;
-    let first: Vec<u128> = (0..5000).map(|key| machines.times(key)[0].duration_since(begun).as_millis()).collect();
-    for second in 0..10 {
-        let within = first.iter().filter(|at| **at / 1000 == second).count();
-        assert!((350..=800).contains(&within), "{within} in second {second}");
-    }
-    // Keys that come one at a time never wait for long.
-    let late = Instant::now();
-    machines.orders.put(6000, alone(6000));
     sleep(SECOND * 2 + SECOND / 50).await;
-    assert!(machines.times(6000)[0] > late);
+    assert!((0..5000).all(|key| machines.count(key) > 0), "all are polled soon");
+    sleep(SECOND * 23).await;
+    let settled = spread(SECOND * 13);
+    assert!(settled.iter().all(|within| (350..=650).contains(within)), "{settled:?}");
+    // All servers fail, and come back in the same second.
+    (0..5000).for_each(|key| machines.turn(key, Manner::Refuses));
+    sleep(SECOND * 60).await;
+    (0..5000).for_each(|key| machines.turn(key, Manner::Answers(SECOND / 100)));
+    sleep(SECOND * 400).await;
+    let back = spread(SECOND * 460);
+    assert!(back.iter().all(|within| (350..=650).contains(within)), "{back:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -163,8 +169,8 @@ async fn a_due_time_that_passed_during_a_poll_is_skipped_and_the_phase_stays() {
     let (machines, _stop, _task) = Machines::start(8);
     machines.turn(1, Manner::Answers(SECOND * 15));
     machines.orders.put(1, PollTarget { timeout: SECOND * 60, ..alone(1) });
-    sleep(SECOND * 205).await;
-    let gaps = machines.gaps(1);
+    sleep(SECOND * 225).await;
+    let gaps = machines.gaps(1).split_off(1);
     assert!(gaps.len() >= 9 && gaps.iter().all(|gap| (19_800..=20_202).contains(gap)), "{gaps:?}");
     assert_eq!(*machines.most.lock().unwrap(), (1, 1));
 }

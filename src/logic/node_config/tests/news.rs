@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::api::node_config::status::NodeValue;
-use crate::logic::node_config::news::Worth;
+use crate::logic::node_config::news::{StatusTimes, Worth};
 
 fn one(value: f64, second: i64) -> NodeConfigStatus {
     let mut readings = all(second);
@@ -12,8 +12,13 @@ fn one(value: f64, second: i64) -> NodeConfigStatus {
     status(&readings, second)
 }
 
+/// Written at this second, and asked since long ago.
+fn times(written: i64) -> StatusTimes {
+    StatusTimes { written: Some(at(written)), asked: at(-1000) }
+}
+
 fn worth(written: &NodeConfigStatus, new: &NodeConfigStatus) -> Worth {
-    rule().worth(written, new, Some(at(0)), at(1))
+    rule().worth(written, new, times(0), at(1))
 }
 
 #[test]
@@ -29,8 +34,8 @@ fn a_value_within_its_deadband_is_written_with_the_heartbeat() {
 #[test]
 fn a_deadband_of_zero_writes_every_change_and_nothing_else() {
     let rule = WriteRule { celsius: 0.0, ..rule() };
-    assert_eq!(rule.worth(&one(20.0, 0), &one(20.1, 10), Some(at(0)), at(1)), Worth::Now);
-    assert_eq!(rule.worth(&one(20.0, 0), &one(20.01, 10), Some(at(0)), at(1)), Worth::Nothing, "the same when rounded");
+    assert_eq!(rule.worth(&one(20.0, 0), &one(20.1, 10), times(0), at(1)), Worth::Now);
+    assert_eq!(rule.worth(&one(20.0, 0), &one(20.01, 10), times(0), at(1)), Worth::Nothing, "the same when rounded");
 }
 
 #[test]
@@ -53,11 +58,29 @@ fn texts_alone_are_written_at_most_every_half_minute() {
     };
     let first = with(NodeReason::Unreachable, "no answer within 10 s");
     let second = with(NodeReason::Unreachable, "cannot connect");
-    assert_eq!(rule().worth(&first, &second, Some(at(60)), at(70)), Worth::At(at(90)));
-    assert_eq!(rule().worth(&first, &second, Some(at(60)), at(90)), Worth::Now);
-    assert_eq!(rule().worth(&first, &second, None, at(90)), Worth::Now);
+    assert_eq!(rule().worth(&first, &second, times(60), at(70)), Worth::At(at(90)));
+    assert_eq!(rule().worth(&first, &second, times(60), at(90)), Worth::Now);
+    assert_eq!(rule().worth(&first, &second, StatusTimes { written: None, ..times(0) }, at(90)), Worth::Now);
     let third = with(NodeReason::LoginRefused, "no");
-    assert_eq!(rule().worth(&first, &third, Some(at(60)), at(61)), Worth::Now, "another reason");
+    assert_eq!(rule().worth(&first, &third, times(60), at(61)), Worth::Now, "another reason");
+}
+
+#[test]
+fn a_new_generation_that_changes_nothing_waits_for_its_polls() {
+    let first = one(20.0, 0);
+    let next = |value: f64| {
+        let mut next = one(value, 0);
+        next.observed_generation = Some(first.observed_generation.unwrap() + 1);
+        next.conditions.iter_mut().for_each(|one| one.observed_generation = next.observed_generation);
+        next
+    };
+    let asked = StatusTimes { asked: at(10), ..times(0) };
+    assert_eq!(rule().worth(&first, &next(20.0), asked, at(11)), Worth::At(at(15)));
+    assert_eq!(rule().worth(&first, &next(20.0), asked, at(15)), Worth::Now);
+    assert_eq!(rule().worth(&first, &next(25.0), asked, at(11)), Worth::Now);
+    let mut suspended = next(20.0);
+    suspended.conditions[0].reason = "Suspended".to_owned();
+    assert_eq!(rule().worth(&first, &suspended, asked, at(11)), Worth::Now);
 }
 
 proptest! {
