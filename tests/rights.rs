@@ -21,10 +21,6 @@ const UNUSED: &[(&str, &str, &str, &str)] = &[
     ),
 ];
 
-/// Rights that only some runs use: an object is read after a conflict, which a story cannot always bring about.
-const SOMETIMES: &[(&str, &str, &str)] =
-    &[("ganglion.dev", "nodeconfigs", "get"), ("ganglion.dev", "nodeconfigtemplates", "get")];
-
 /// Requests that stories let be refused: in a namespace without its binding.
 const REFUSED: &[(&str, &str, &str)] = &[("", "secrets", "get")];
 
@@ -83,10 +79,7 @@ fn each_right_is_used_and_none_is_missing() {
     let expected: BTreeSet<Right> =
         REFUSED.iter().map(|(group, resource, verb)| right(group, resource, verb)).collect();
     let granted = granted();
-    let sometimes: BTreeSet<Right> =
-        SOMETIMES.iter().map(|(group, resource, verb)| right(group, resource, verb)).collect();
-    let is_unused =
-        |right: &&Right| !used.contains_key(*right) && !idle.contains(*right) && !sometimes.contains(*right);
+    let is_unused = |right: &&Right| !used.contains_key(*right) && !idle.contains(*right);
     let unused: Vec<&Right> = granted.iter().filter(is_unused).collect();
     let stale: Vec<&Right> =
         idle.iter().filter(|right| used.contains_key(*right) || !granted.contains(*right)).collect();

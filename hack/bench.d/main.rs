@@ -45,14 +45,16 @@ struct Options {
     #[arg(long, value_name = "DIR")]
     logs: Option<PathBuf>,
     #[command(flatten)]
-    watchers: Watchers,
+    process: ProcessOptions,
 }
 
-/// Options of the bare watchers.
+/// Options of the processes that a bench starts.
 #[derive(clap::Args, Debug)]
-struct Watchers {
+struct ProcessOptions {
     #[arg(long, hide = true)]
     kubeconfig: Option<PathBuf>,
+    #[arg(long, hide = true)]
+    targets: Option<PathBuf>,
     #[arg(long, hide = true)]
     bind: Option<SocketAddr>,
 }
@@ -63,13 +65,16 @@ enum Name {
     Actions,
     /// Closed loops: samples back to back and many with one a second, beside a bare program; loops that act; calm loops.
     Loops,
-    /// Node configs: one template over many nodes, beside a bare program.
+    /// Node configs: one template over many nodes, beside a bare program; polls of many machines, beside a bare loop.
     Nodes,
     /// The latency of the controllers' queue, beside that of kube's applier.
     Queue,
     /// A process that the actions bench starts.
     #[value(hide = true)]
     Watchers,
+    /// A process that the bench of node configs starts.
+    #[value(hide = true)]
+    BarePolls,
 }
 
 #[tokio::main]
@@ -93,6 +98,7 @@ async fn main() -> ExitCode {
 
 /// Whether all bounds hold.
 async fn measure(options: &Options) -> Result<bool> {
+    let process = &options.process;
     let mut bench = Bench::new(&options.only, options.logs.as_deref())?;
     let measured = match options.name {
         Name::Actions => actions::run(&mut bench).await,
@@ -100,9 +106,12 @@ async fn measure(options: &Options) -> Result<bool> {
         Name::Nodes => nodes::run(&mut bench).await,
         Name::Queue => queue::run(&mut bench).await,
         Name::Watchers => {
-            let Watchers { kubeconfig, bind } = &options.watchers;
-            let kubeconfig = kubeconfig.clone().context("--kubeconfig is missing")?;
-            return watchers::run(kubeconfig, bind.context("--bind is missing")?).await.map(|()| true);
+            let kubeconfig = process.kubeconfig.clone().context("--kubeconfig is missing")?;
+            return watchers::run(kubeconfig, process.bind.context("--bind is missing")?).await.map(|()| true);
+        }
+        Name::BarePolls => {
+            let targets = process.targets.as_deref().context("--targets is missing")?;
+            return nodes::bare_polls::run(targets, process.bind.context("--bind is missing")?).await.map(|()| true);
         }
     };
     bench.show();

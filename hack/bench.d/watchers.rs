@@ -21,6 +21,8 @@ use ganglion::api::decision::Decision;
 use ganglion::api::execution::Execution;
 use ganglion::api::foreign::{ScaledObject, VerticalPodAutoscaler};
 use ganglion::api::monitoring::Monitoring;
+use ganglion::api::node_config::NodeConfig;
+use ganglion::api::node_config::template::NodeConfigTemplate;
 use ganglion::api::receipt::WorkloadActionReceipt;
 use ganglion::api::workload_action::WorkloadAction;
 use ganglion::app::{self, Access};
@@ -84,6 +86,8 @@ impl Watchers {
         self.start::<Monitoring>();
         self.start::<Decision>();
         self.start::<Execution>();
+        self.start::<NodeConfig>();
+        self.start::<NodeConfigTemplate>();
     }
 
     fn start<K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + 'static>(&self) {

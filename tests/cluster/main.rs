@@ -25,6 +25,7 @@ mod loops;
 mod moves;
 mod node_configs;
 mod node_hpa;
+mod node_sources;
 mod node_templates;
 mod originals;
 mod owners;

@@ -4,35 +4,34 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use ganglion::api::node_config::status::NodeReading;
+use ganglion::api::node_config::template::NodeConfigTemplate;
 use ganglion::api::node_config::{NodeConfig, NodeConfigStatus};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};
-use testkit::servers::bmc::RedfishServer;
+use testkit::proxy::gate::When;
 use testkit::servers::http::{Authority, Manner, Server};
-use testkit::servers::inference::{Linear, ModelServer};
-use testkit::servers::prometheus::{PASSWORD, USER};
 use testkit::world::loops::{condition, until};
 use testkit::world::nodes::Size;
 use testkit::world::{World, story};
 
 const FAKE: &str = "Fake";
 
-fn fake() -> Value {
+pub(super) fn fake() -> Value {
     json!({"type": FAKE, "fetchInterval": "1s"})
 }
 
 /// A source of pressure that is asked each second.
-fn pressure(endpoint: &str) -> Value {
+pub(super) fn pressure(endpoint: &str) -> Value {
     json!({"type": "DifferentialPressureAPI", "endpoint": endpoint, "fetchInterval": "1s"})
 }
 
-fn pascals(pressure: f64) -> Manner {
+pub(super) fn pascals(pressure: f64) -> Manner {
     let sensor = json!({"sensorid": "101037B", "pressure": pressure, "temperature": 28.3});
     Manner::Says("200 OK", json!({"code": 200, "sensor": [sensor]}).to_string())
 }
 
-async fn put(world: &World, name: &str, node: &str, collector: Value) -> Result<NodeConfig> {
+pub(super) async fn put(world: &World, name: &str, node: &str, collector: Value) -> Result<NodeConfig> {
     world
         .create(json!({
             "apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfig", "metadata": {"name": name},
@@ -48,7 +47,7 @@ async fn patch(world: &World, name: &str, spec: Value) -> Result<()> {
 }
 
 /// Waits until Ready has this status and reason for the spec as it is; the status.
-async fn ready(world: &World, name: &str, status: &str, reason: &str) -> Result<NodeConfigStatus> {
+pub(super) async fn ready(world: &World, name: &str, status: &str, reason: &str) -> Result<NodeConfigStatus> {
     until::<NodeConfig, _>(world, name, &format!("NodeConfig {name} to be {status} {reason}"), |one| {
         let found = one.status?;
         let ready = condition(&found.conditions, "Ready")?;
@@ -58,7 +57,7 @@ async fn ready(world: &World, name: &str, status: &str, reason: &str) -> Result<
     .await
 }
 
-fn message(status: &NodeConfigStatus) -> String {
+pub(super) fn message(status: &NodeConfigStatus) -> String {
     condition(&status.conditions, "Ready").map(|ready| ready.message).unwrap_or_default()
 }
 
@@ -409,62 +408,49 @@ fn after_a_crash_values_go_on_from_the_status_and_are_not_fresh_before_they_are_
 }
 
 #[test]
-fn real_machines_and_a_real_model_give_the_power_of_a_node() {
-    story("ncfg-real", async |world| {
-        let authority = Authority::create();
-        let bmc = RedfishServer::emulator(&authority).await?;
-        let tree = RedfishServer::documents(&testkit::root().join("tests/peers/trees/thermal-metrics")).await?;
-        let linear = Linear { base: 100.0, cpu: 2.0, inlet: 3.0, pressure: 5.0 };
-        let model = ModelServer::start(&[("v0.1.0", linear)]).await?;
-        let sensors = Server::start(pascals(7.5)).await;
-        let nodes = world.nodes(3, Size::default()).await?;
-        let redfish = json!({"type": "Redfish", "endpoint": tree.url(), "fetchInterval": "1s"});
-        let endpoint = model.url("/v2/models/power/versions/v0.1.0/infer");
-        let power = json!({"type": "V2InferenceProtocol", "endpoint": endpoint, "fetchInterval": "1s"});
-        let object = |name: &str, node: &str, collector: Value| {
-            json!({
-                "apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfig", "metadata": {"name": name},
-                "spec": {"nodeName": node, "metricsCollector": collector, "predictor": {"powerConsumption": power}},
-            })
+fn a_status_that_comes_too_late_is_written_anew() {
+    story("ncfg-late", async |world| {
+        let nodes = world.nodes(1, Size::default()).await?;
+        world.kubectl(&["label", "node", &nodes.names[0], &format!("example.com/of={}", world.ns)], None).await?;
+        let late = |resource: &'static str| world.proxy.hold(1, When::Before, move |write| write.is_on(resource));
+        let annotate = async |kind: &str, name: &str| {
+            world.kubectl(&["annotate", kind, name, "example.com/note=mine"], None).await.map(drop)
         };
-        let all = json!({"inletTemp": redfish, "deltaP": pressure(&sensors.url("")), "usage": fake()});
-        world.create::<NodeConfig>(object("one", &nodes.names[0], all.clone())).await?;
-        let status = ready(world, "one", "True", "Sampled").await?;
-        let number = |reading: &Option<NodeReading>| {
-            reading.as_ref().and_then(|reading| reading.value.as_ref()?.parse::<f64>().ok()).context("no value")
-        };
-        let inlet = number(&status.inlet_temperature)?;
-        let sensor = status.inlet_temperature.as_ref().and_then(|inlet| inlet.source.clone()).unwrap_or_default();
-        ensure!(sensor.starts_with("/redfish/v1/"), "the sensor is {sensor}");
-        let (watts, expected) = (number(&status.power)?, linear.watts([50.0, inlet, 7.5]));
-        ensure!((watts - expected).abs() < 0.2, "{watts} W instead of {expected} W");
-        ensure!(status.power.and_then(|power| power.source).as_deref() == Some("power/v0.1.0"), "the model's name");
-
-        // What a prediction lacks is named.
-        let mut lacks = all;
-        lacks["deltaP"] = Value::Null;
-        world.create::<NodeConfig>(object("lacks", &nodes.names[1], lacks)).await?;
-        let lacks = ready(world, "lacks", "False", "InputMissing").await?;
-        ensure!(
-            message(&lacks).contains("the prediction needs fresh values of differentialPressure"),
-            "{}",
-            message(&lacks)
-        );
-        ensure!(lacks.inlet_temperature.is_some_and(|inlet| inlet.stale.is_none()), "the others are not measured");
-
-        // TLS with an authority of its own, and a password.
-        let login = json!({
-            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "bmc"},
-            "stringData": {"username": USER, "password": PASSWORD, "ca.crt": String::from_utf8(authority.pem())?},
-        });
-        world.kubectl(&["apply", "-f", "-"], Some(&login.to_string())).await?;
-        let secure = json!({
-            "type": "Redfish", "endpoint": bmc.url(), "fetchInterval": "1s", "basicAuthSecret": {"name": "bmc"},
-            "ca": {"secret": {"name": "bmc", "key": "ca.crt"}},
-        });
-        put(world, "bmc", &nodes.names[2], json!({"inletTemp": secure})).await?;
-        let found = ready(world, "bmc", "True", "Sampled").await?;
-        ensure!((number(&found.inlet_temperature)? - 25.0).abs() < f64::EPSILON, "{found:?}");
+        let mut held = late("nodeconfigtemplates/status");
+        let mut held_config = late("nodeconfigs/status");
+        world
+            .create::<NodeConfigTemplate>(json!({
+                "metadata": {"name": "all"},
+                "spec": {
+                    "nodeSelector": {"matchLabels": {"example.com/of": world.ns}},
+                    "template": {"metricsCollector": {"inletTemp": fake()}},
+                },
+            }))
+            .await?;
+        held.reached().await.context("the template has no status")?;
+        annotate("ncft", "all").await?;
+        held.release();
+        held_config.reached().await.context("the NodeConfig has no status")?;
+        let name = format!("all-{}", nodes.names[0]);
+        annotate("ncfg", &name).await?;
+        held_config.release();
+        ready(world, &name, "True", "Sampled").await?;
+        let template = until::<NodeConfigTemplate, _>(world, "all", "the template to be Ready", |one| {
+            let ready = condition(&one.status.as_ref()?.conditions, "Ready")?;
+            (ready.status == "True").then_some(one)
+        })
+        .await?;
+        let config = world.api::<NodeConfig>().get(&name).await?;
+        for annotations in [template.metadata.annotations, config.metadata.annotations] {
+            ensure!(annotations.is_some_and(|all| all.contains_key("example.com/note")), "the note is gone");
+        }
+        let refused = world
+            .proxy
+            .writes()
+            .iter()
+            .filter(|write| write.answer.is_some_and(|status| status.as_u16() == 409))
+            .count();
+        ensure!(refused == 2, "{refused} conflicts");
         Ok(())
     });
 }

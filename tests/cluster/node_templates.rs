@@ -32,7 +32,7 @@ async fn node(world: &World, name: &str, addresses: &[&str]) -> Result<()> {
 }
 
 /// Gives a node these internal addresses.
-async fn move_to(world: &World, name: &str, addresses: &[&str]) -> Result<()> {
+pub(super) async fn move_to(world: &World, name: &str, addresses: &[&str]) -> Result<()> {
     let addresses: Vec<Value> =
         addresses.iter().map(|address| json!({"type": "InternalIP", "address": address})).collect();
     patch_status(world, name, json!({"addresses": addresses})).await

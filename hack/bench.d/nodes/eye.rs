@@ -20,6 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(600);
 pub struct Seen {
     /// Its status is of its newest spec.
     pub reported: bool,
+    /// Its inlet temperature is known.
+    pub measured: bool,
     /// The interval of its first source, which tells one version of the template from the other.
     pub interval: Option<String>,
 }
@@ -80,6 +82,7 @@ fn look(one: &NodeConfig) -> Seen {
     let source = one.spec.metrics_collector.as_ref().and_then(|collector| collector.inlet_temp.as_ref());
     Seen {
         reported: one.status.as_ref().is_some_and(|status| status.observed_generation == one.metadata.generation),
+        measured: one.status.as_ref().is_some_and(|status| status.inlet_temperature.is_some()),
         interval: source.and_then(|source| Some(source.fetch_interval.as_ref()?.as_str().to_owned())),
     }
 }

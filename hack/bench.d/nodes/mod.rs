@@ -1,11 +1,15 @@
 //! `hack/bench nodes`: what NodeConfigs cost.
 //!
 //! `fleet` compares one template over many nodes with a bare program that makes as many NodeConfigs, writes a status of each,
-//! changes them, and has them collected by the same garbage collector; on one control plane, in turns.
+//! changes them, and has them collected by the same garbage collector; on one control plane, in turns. `polls` compares the polls
+//! of thousands of machines with a bare loop over the same HTTP client; of the same machines, at the same time.
 
 mod bare;
+pub mod bare_polls;
 mod eye;
 mod fleet;
+mod machines;
+mod polls;
 
 use anyhow::Result;
 
@@ -18,6 +22,9 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
         if bench.wants(&part) {
             fleet::run(bench, &part, nodes).await?;
         }
+    }
+    if bench.wants(polls::PART) {
+        polls::run(bench).await?;
     }
     Ok(())
 }

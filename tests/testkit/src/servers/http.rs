@@ -12,7 +12,7 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use tempfile::TempDir;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
+pub use tokio_rustls::TlsAcceptor;
 
 /// What it does with a request.
 #[derive(Clone)]
@@ -207,7 +207,8 @@ impl Authority {
         (self.0.path().join("cert"), self.0.path().join("key"))
     }
 
-    fn acceptor(&self) -> TlsAcceptor {
+    /// TLS of a server with its certificate.
+    pub fn acceptor(&self) -> TlsAcceptor {
         let (_, key) = self.files();
         self.with_key(PrivateKeyDer::from_pem_file(key).unwrap())
     }

@@ -1,0 +1,136 @@
+//! NodeConfigs of real machines, a real Prometheus and a real model server.
+
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use ganglion::api::node_config::NodeConfig;
+use ganglion::api::node_config::status::NodeReading;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use testkit::servers::bmc::RedfishServer;
+use testkit::servers::http::{Authority, Server};
+use testkit::servers::inference::{Linear, MODEL, ModelServer};
+use testkit::servers::prometheus::{PASSWORD, Prometheus, USER};
+use testkit::world::nodes::Size;
+use testkit::world::story;
+
+use super::node_configs::{fake, message, pascals, pressure, put, ready};
+use super::node_templates::move_to;
+
+const VERSION: &str = "v0.1.0";
+
+/// Where the documents of the machine are that has everything.
+const TREE: &str = "tests/peers/trees/thermal-metrics";
+
+fn number(reading: &Option<NodeReading>) -> Result<f64> {
+    reading.as_ref().and_then(|reading| reading.value.as_ref()?.parse::<f64>().ok()).context("no value")
+}
+
+#[test]
+fn real_machines_and_a_real_model_give_the_power_of_a_node() {
+    story("ncfg-real", async |world| {
+        let authority = Authority::create();
+        let bmc = RedfishServer::emulator(&authority).await?;
+        let tree = RedfishServer::documents(&testkit::root().join(TREE)).await?;
+        let linear = Linear { base: 100.0, cpu: 2.0, inlet: 3.0, pressure: 5.0 };
+        let model = ModelServer::start(&[("v0.1.0", linear)]).await?;
+        let sensors = Server::start(pascals(7.5)).await;
+        let nodes = world.nodes(3, Size::default()).await?;
+        let redfish = json!({"type": "Redfish", "endpoint": tree.url(), "fetchInterval": "1s"});
+        let endpoint = model.url("/v2/models/power/versions/v0.1.0/infer");
+        let power = json!({"type": "V2InferenceProtocol", "endpoint": endpoint, "fetchInterval": "1s"});
+        let object = |name: &str, node: &str, collector: Value| {
+            json!({
+                "apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfig", "metadata": {"name": name},
+                "spec": {"nodeName": node, "metricsCollector": collector, "predictor": {"powerConsumption": power}},
+            })
+        };
+        let all = json!({"inletTemp": redfish, "deltaP": pressure(&sensors.url("")), "usage": fake()});
+        world.create::<NodeConfig>(object("one", &nodes.names[0], all.clone())).await?;
+        let status = ready(world, "one", "True", "Sampled").await?;
+        let inlet = number(&status.inlet_temperature)?;
+        let sensor = status.inlet_temperature.as_ref().and_then(|inlet| inlet.source.clone()).unwrap_or_default();
+        ensure!(sensor.starts_with("/redfish/v1/"), "the sensor is {sensor}");
+        let (watts, expected) = (number(&status.power)?, linear.watts([50.0, inlet, 7.5]));
+        ensure!((watts - expected).abs() < 0.2, "{watts} W instead of {expected} W");
+        ensure!(status.power.and_then(|power| power.source).as_deref() == Some("power/v0.1.0"), "the model's name");
+
+        // What a prediction lacks is named.
+        let mut lacks = all;
+        lacks["deltaP"] = Value::Null;
+        world.create::<NodeConfig>(object("lacks", &nodes.names[1], lacks)).await?;
+        let lacks = ready(world, "lacks", "False", "InputMissing").await?;
+        ensure!(
+            message(&lacks).contains("the prediction needs fresh values of differentialPressure"),
+            "{}",
+            message(&lacks)
+        );
+        ensure!(lacks.inlet_temperature.is_some_and(|inlet| inlet.stale.is_none()), "the others are not measured");
+
+        // TLS with an authority of its own, and a password.
+        let login = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "bmc"},
+            "stringData": {"username": USER, "password": PASSWORD, "ca.crt": String::from_utf8(authority.pem())?},
+        });
+        world.kubectl(&["apply", "-f", "-"], Some(&login.to_string())).await?;
+        let secure = json!({
+            "type": "Redfish", "endpoint": bmc.url(), "fetchInterval": "1s", "basicAuthSecret": {"name": "bmc"},
+            "ca": {"secret": {"name": "bmc", "key": "ca.crt"}},
+        });
+        put(world, "bmc", &nodes.names[2], json!({"inletTemp": secure})).await?;
+        let found = ready(world, "bmc", "True", "Sampled").await?;
+        ensure!((number(&found.inlet_temperature)? - 25.0).abs() < f64::EPSILON, "{found:?}");
+        Ok(())
+    });
+}
+
+/// A machine that names this server as the one that predicts its power.
+async fn naming(models: &ModelServer, home: &TempDir) -> Result<RedfishServer> {
+    let tree = home.path().join("tree");
+    let copied = Command::new("cp").arg("-r").arg(testkit::root().join(TREE)).arg(&tree).status()?;
+    ensure!(copied.success(), "cp: {copied}");
+    let model = json!({"Name": MODEL, "Url": models.url(""), "Type": "V2InferenceProtocol", "Version": VERSION});
+    let document = json!({
+        "@odata.id": "/redfish/v1/Systems/1/MachineLearningModel", "Name": "Model", "PowerConsumptionModel": model,
+    });
+    std::fs::write(tree.join("Systems/1/MachineLearningModel/index.json"), document.to_string())?;
+    RedfishServer::documents(&tree).await
+}
+
+#[test]
+fn the_usage_is_prometheus_and_the_model_is_named_by_the_machine() {
+    story("ncfg-named", async |world| {
+        let linear = Linear { base: 100.0, cpu: 0.0, inlet: 3.0, pressure: 5.0 };
+        let home = TempDir::new()?;
+        let models = ModelServer::start(&[(VERSION, linear)]).await?;
+        let machine = naming(&models, &home).await?;
+        let prometheus = Prometheus::of_this_host().await?;
+        let nodes = world.nodes(1, Size::default()).await?;
+        // By this address Prometheus knows the node.
+        move_to(world, &nodes.names[0], &["127.0.0.1"]).await?;
+        let redfish = json!({"type": "Redfish", "endpoint": machine.url(), "fetchInterval": "1s"});
+        let usage = json!({"type": "Prometheus", "endpoint": prometheus.url(), "fetchInterval": "1s"});
+        // Used only where the machine names none.
+        let endpoint = models.url("/v2/models/missing/infer");
+        let power = json!({"type": "V2InferenceProtocol", "endpoint": endpoint, "fetchInterval": "1s"});
+        let object = json!({
+            "apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfig", "metadata": {"name": "one"},
+            "spec": {
+                "nodeName": nodes.names[0],
+                "metricsCollector": {"inletTemp": redfish, "deltaP": fake(), "usage": usage},
+                "predictor": {"powerConsumption": power, "powerConsumptionEndpointProvider": redfish},
+            },
+        });
+        world.create::<NodeConfig>(object).await?;
+        let status = ready(world, "one", "True", "Sampled").await?;
+        let (cpu, memory) = (number(&status.cpu)?, number(&status.memory)?);
+        ensure!(cpu > 0.0 && cpu <= 100.0, "{cpu} % of a host that runs these tests");
+        ensure!(memory > 0.0 && memory < 100.0, "{memory} %");
+        let expected = linear.watts([cpu, number(&status.inlet_temperature)?, number(&status.differential_pressure)?]);
+        let watts = number(&status.power)?;
+        ensure!((watts - expected).abs() < 0.2, "{watts} W instead of {expected} W");
+        let source = status.power.and_then(|power| power.source).unwrap_or_default();
+        ensure!(source == format!("{MODEL}/{VERSION}"), "predicted by {source}");
+        Ok(())
+    });
+}
