@@ -3,6 +3,7 @@
 
 use anyhow::{Context, Result, ensure};
 use ganglion::api::execution::ExecutionState;
+use ganglion::api::node_config::template::NodeConfigTemplate;
 use kube::api::DynamicObject;
 use serde_json::json;
 use tempfile::TempDir;
@@ -11,8 +12,11 @@ use testkit::plane::install::{LOOPS, token_of};
 use testkit::plane::kubeconfig;
 use testkit::root;
 use testkit::world::loops::{SCALES, account, demo, ended, loop_story, make, push, travelled};
+use testkit::world::nodes::Size;
 use testkit::world::workload::Workload;
 use testkit::world::{World, story};
+
+use super::node_configs::{fake, ready};
 
 /// Renders an overlay of kustomize/base.
 async fn render(world: &World, overlay: &str) -> Result<Vec<DynamicObject>> {
@@ -71,9 +75,29 @@ fn with_rights_in_one_namespace_only_the_operator_works_there() {
         let workload = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
         world.act("more", json!({"create": {"workload": workload, "to": to}})).await?;
         world.ends("more", ("True", "Succeeded")).await?;
+        measures(world).await?;
         // What is left of it is looked at while it runs.
         testkit::world::rest::rest_clean(world).await
     });
+}
+
+/// A template has its NodeConfigs, and they have their values.
+async fn measures(world: &World) -> Result<()> {
+    let nodes = world.nodes(1, Size::default()).await?;
+    world.kubectl(&["label", "node", &nodes.names[0], &format!("example.com/of={}", world.ns)], None).await?;
+    world
+        .create::<NodeConfigTemplate>(json!({
+            "metadata": {"name": "all"},
+            "spec": {
+                "nodeSelector": {"matchLabels": {"example.com/of": world.ns}},
+                "template": {"metricsCollector": {"inletTemp": fake()}},
+            },
+        }))
+        .await?;
+    let name = format!("all-{}", nodes.names[0]);
+    ready(world, &name, "True", "Sampled").await?;
+    world.kubectl(&["delete", "ncft", "all"], None).await?;
+    world.kubectl(&["wait", "--for=delete", &format!("nodeconfig/{name}"), "--timeout=60s"], None).await.map(drop)
 }
 
 #[test]
@@ -116,6 +140,8 @@ fn who_may_view_or_edit_a_namespace_may_view_or_edit_its_loops_and_actions() {
             ("edit", "create", "executions", false),
             ("admin", "delete", "decisions", true),
             ("admin", "update", "decisions", false),
+            ("view", "list", "nodeconfigs", true),
+            ("edit", "create", "nodeconfigtemplates", true),
             ("ganglion-sender", "patch", "monitorings", true),
             ("ganglion-sender", "get", "monitorings", false),
         ] {

@@ -82,7 +82,10 @@ fn look(one: &NodeConfig) -> Seen {
     let source = one.spec.metrics_collector.as_ref().and_then(|collector| collector.inlet_temp.as_ref());
     Seen {
         reported: one.status.as_ref().is_some_and(|status| status.observed_generation == one.metadata.generation),
-        measured: one.status.as_ref().is_some_and(|status| status.inlet_temperature.is_some()),
+        measured: one
+            .status
+            .as_ref()
+            .is_some_and(|status| status.inlet_temperature.as_ref().is_some_and(|reading| reading.value.is_some())),
         interval: source.and_then(|source| Some(source.fetch_interval.as_ref()?.as_str().to_owned())),
     }
 }

@@ -10,6 +10,7 @@ mod eye;
 mod fleet;
 mod machines;
 mod polls;
+mod still;
 
 use anyhow::Result;
 

@@ -7,18 +7,20 @@ use anyhow::{Context, Result, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
 use ganglion::api::node_config::NodeConfig;
 use k8s_openapi::api::core::v1::{Node, Secret};
+use k8s_openapi::api::rbac::v1::RoleBinding;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 use testkit::operator::Operator;
 use testkit::plane::audit::Audit;
-use testkit::plane::install::Installed;
+use testkit::plane::install::{self, ACCOUNT, Installed};
 use testkit::servers::http::Authority;
 
 use super::bare_polls::Targets;
 use super::eye::Eye;
 use super::machines::{Asked, Machines, Side, address};
+use super::still;
 use crate::fleet::namespace;
 use crate::frame::{Bench, Bound, Progress, default_garbage, number, operator, quantile};
 
@@ -67,8 +69,9 @@ struct Cost {
 pub async fn run(bench: &mut Bench) -> Result<()> {
     let audit = Audit::prepare(&bench.home(PART)?, false)?;
     let options: Vec<String> = audit.options().iter().cloned().chain(default_garbage()).collect();
-    let cluster = bench.plane(PART, MACHINES, &options).await?;
+    let cluster = bench.plane(PART, 0, &options).await?;
     Installed::default().install(&cluster).await?;
+    still::make(&cluster.client, MACHINES).await?;
     namespace(&cluster.client, NAMESPACE).await?;
     let authority = Authority::of_own_making(2);
     let machines = Machines::start(MACHINES, &authority).await?;
@@ -114,6 +117,13 @@ async fn make(client: &Client, machines: &Machines, authority: &Authority) -> Re
         },
     });
     secrets.create(&PostParams::default(), &serde_json::from_value(secret)?).await?;
+    let binding = json!({
+        "metadata": {"name": "ganglion"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "ganglion-namespace"},
+        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": install::NAMESPACE}],
+    });
+    let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), NAMESPACE);
+    bindings.create(&PostParams::default(), &serde_json::from_value(binding)?).await?;
     let nodes = Api::<Node>::all(client.clone()).list_metadata(&ListParams::default()).await?;
     ensure!(nodes.items.len() == MACHINES, "{} nodes", nodes.items.len());
     let names: Vec<String> = nodes.items.iter().map(ResourceExt::name_any).collect();
