@@ -157,7 +157,8 @@ fn report(bench: &mut Bench, count: usize, ours: &[Phases], bare: &[Phases]) {
     for (index, (name, phase)) in ["all made", "all changed", "all gone"].into_iter().zip(phases).enumerate() {
         let (mine, theirs) = (of(ours, phase), of(bare, phase));
         let rounds = ours.len();
-        let title = format!("{count} nodes, {WRITERS} writers, rounds: {rounds}: until {name}: operator by bare program");
+        let title =
+            format!("{count} nodes, {WRITERS} writers, rounds: {rounds}: until {name}: operator by bare program");
         bench.claim(&title, mine / theirs, "times", Bound::AtMost(TIME));
         bench.note("  operator", mine, "s");
         bench.note("  bare program", theirs, "s");

@@ -1,6 +1,6 @@
 //! The status of a NodeConfig: written when it is worth a write. The results of polls come here, too.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::{NodeConfigController, events};
 use crate::api::marks;
@@ -16,6 +16,10 @@ use crate::runtime::error::Error;
 
 /// Within which time a poll follows whose inputs have come; those of other nodes may come in the meantime.
 const SOON: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// How much later than it should a value shows as stale whose polls neither succeed nor fail. Looking in time would cost a pass
+/// every three intervals.
+const UNHEARD: SignedDuration = SignedDuration::from_secs(120);
 
 impl NodeConfigController {
     /// Takes in the result of a poll, and has the object reconciled if its status is worth a write now.
@@ -36,8 +40,11 @@ impl NodeConfigController {
                 self.polls.wake(poll, SOON);
             }
         }
-        if is_known {
-            self.consider(key);
+        match result {
+            // It must show in time, whatever the next polls do.
+            Err(_) if is_known => self.ctx.store.queue::<NodeConfig>().add([key.clone()]),
+            Ok(_) if is_known => self.consider(key),
+            _ => {}
         }
     }
 
@@ -84,7 +91,10 @@ impl NodeConfigController {
         let state = self.memory.state();
         let stale = state.objects.get(key).and_then(|known| {
             let asked = known.watched.asked.as_ref().ok()?;
-            known.readings.next_stale(asked, now)
+            let stale = known.readings.next_stale(asked, now)?;
+            // A failed poll brings a pass; while none fails, newer values come before that.
+            let unheard = if known.readings.has_problem(asked) { SignedDuration::ZERO } else { UNHEARD };
+            stale.checked_add(unheard).ok()
         });
         Ok(stale.into_iter().chain(later).min())
     }

@@ -133,6 +133,12 @@ impl Readings {
         asked.values().all(|value| self.get(value).is_some_and(answered))
     }
 
+    /// Whether the last poll of a value that is asked for gave none.
+    #[must_use]
+    pub fn has_problem(&self, asked: &Asked) -> bool {
+        asked.values().any(|value| self.get(value).is_some_and(|known| known.problem.is_some()))
+    }
+
     /// When the next of the fresh values becomes stale.
     #[must_use]
     pub fn next_stale(&self, asked: &Asked, now: Timestamp) -> Option<Timestamp> {

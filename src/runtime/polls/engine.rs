@@ -1,9 +1,11 @@
 //! Which poll begins when. Everything here happens in one task.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt;
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio::time::{Instant, timeout};
 use tokio_util::time::DelayQueue;
@@ -196,6 +198,16 @@ impl<P: Poller> Engine<P> {
         let PollTarget { host, at_once, tenant, .. } = entry.target.clone();
         self.turns.insert(ticket, key.clone());
         self.places.line_up(ticket, Turn { host, at_once, tenant, standing: entry.standing() });
+    }
+
+    /// Takes in the polls that have ended, and the keys whose time has come.
+    pub fn catch_up(&mut self) {
+        while let Some(done) = self.tasks.try_join_next_with_id() {
+            self.end(done);
+        }
+        while let Some(Some(due)) = poll_fn(|context| self.wheel.poll_expired(context)).now_or_never() {
+            self.due(&due.into_inner());
+        }
     }
 
     /// Begins the polls that may begin.

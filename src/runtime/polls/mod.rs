@@ -33,9 +33,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use engine::Engine;
+
+/// For how long polls that end or become due are gathered after one did: hundreds a second would wake the engine for each.
+const GATHER: Duration = Duration::from_millis(20);
 
 /// Where and how often a key is polled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,6 +161,12 @@ pub async fn run<P: Poller>(
                 engine.due(&due.into_inner());
             }
         }
+        engine.catch_up();
         engine.begin();
+        tokio::select! {
+            biased;
+            () = &mut until => return,
+            () = sleep(GATHER) => {}
+        }
     }
 }

@@ -3,7 +3,6 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 
-use futures::FutureExt;
 use proptest::prelude::*;
 use tokio::task::JoinHandle;
 use tokio::time::{advance, sleep};
@@ -234,7 +233,7 @@ async fn a_poll_that_waits_is_no_failure_and_is_woken_early() {
     machines.turn(1, Manner::Waits(Duration::ZERO));
     machines.orders.wake(1, Duration::ZERO);
     sleep(SECOND * 10).await;
-    assert!((90..=110).contains(&(machines.count(1) - 4)), "{} polls: never a hot loop", machines.count(1));
+    assert!((75..=110).contains(&(machines.count(1) - 4)), "{} polls: never a hot loop", machines.count(1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -311,13 +310,6 @@ fn engine(machines: &Arc<Machines>) -> Engine<Machines> {
     Engine::new(Arc::clone(machines), PollLimits { polls: 100 })
 }
 
-/// Lines up the keys whose time has come.
-fn take_due(engine: &mut Engine<Machines>) {
-    while let Some(Some(due)) = poll_fn(|context| engine.wheel.poll_expired(context)).now_or_never() {
-        engine.due(&due.into_inner());
-    }
-}
-
 async fn drain(engine: &mut Engine<Machines>) {
     while let Some(done) = engine.tasks.join_next_with_id().await {
         engine.end(done);
@@ -338,7 +330,7 @@ async fn nothing_is_left_of_ten_thousand_keys() {
         engine.take_in(machines.orders.take());
         // At different stages: waiting for their time, for a place, running.
         sleep(SECOND * 5).await;
-        take_due(&mut engine);
+        engine.catch_up();
         engine.begin();
         tokio::task::yield_now().await;
         assert!(machines.under() == 50 && engine.wheel.len() > 100);
@@ -364,7 +356,7 @@ async fn a_key_that_is_put_again_while_its_poll_is_cancelled_is_not_polled_twice
     machines.orders.put(1, alone(1));
     engine.take_in(machines.orders.take());
     sleep(SECOND * 3).await;
-    take_due(&mut engine);
+    engine.catch_up();
     engine.begin();
     tokio::task::yield_now().await;
     machines.orders.remove(1);
