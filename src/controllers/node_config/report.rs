@@ -93,7 +93,8 @@ impl NodeConfigController {
             let asked = known.watched.asked.as_ref().ok()?;
             let stale = known.readings.next_stale(asked, now)?;
             // A failed poll brings a pass; while none fails, newer values come before that.
-            let unheard = if known.readings.has_problem(asked) { SignedDuration::ZERO } else { UNHEARD };
+            let is_well = known.watched.measured().is_some() && !known.readings.has_problem(asked);
+            let unheard = if is_well { UNHEARD } else { SignedDuration::ZERO };
             stale.checked_add(unheard).ok()
         });
         Ok(stale.into_iter().chain(later).min())
