@@ -1,7 +1,10 @@
-//! The values in the status of a NodeConfig, for those who decide by them: what is stale is absent.
+//! The values in the status of a NodeConfig, for those who decide by them: what is stale is absent. And which nodes a source means.
+
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
+use crate::api::closed_loop::source::NodeConfigField;
 use crate::api::node_config::NodeConfigStatus;
 use crate::api::node_config::status::NodeValue;
 use crate::logic::quantity;
@@ -23,6 +26,16 @@ pub fn fresh(status: Option<&NodeConfigStatus>, value: NodeValue, now: Timestamp
         return Err("it is stale: no operator has confirmed it lately".to_owned());
     }
     quantity::number(text).map_err(|_| "it is no number".to_owned())
+}
+
+/// Whether the source means a node of this name with these labels.
+#[must_use]
+pub fn means(source: &NodeConfigField, name: &str, labels: &BTreeMap<String, String>) -> bool {
+    match (&source.node_name, &source.node_selector) {
+        (Some(wanted), _) => wanted == name,
+        (None, Some(wanted)) => wanted.iter().all(|(key, value)| labels.get(key) == Some(value)),
+        (None, None) => false,
+    }
 }
 
 #[cfg(test)]

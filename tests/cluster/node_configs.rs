@@ -386,7 +386,10 @@ fn after_a_crash_values_go_on_from_the_status_and_are_not_fresh_before_they_are_
     story("ncfg-crash", async |world| {
         let server = Server::start(pascals(7.6)).await;
         let nodes = world.nodes(1, Size::default()).await?;
-        put(world, "one", &nodes.names[0], json!({"deltaP": pressure(&server.url(""))})).await?;
+        // A value of it is fresh for a minute.
+        let mut source = pressure(&server.url(""));
+        source["fetchInterval"] = json!("20s");
+        put(world, "one", &nodes.names[0], json!({"deltaP": source})).await?;
         ready(world, "one", "True", "Sampled").await?;
         world.kill_and_restart().await?;
         world.operator.lock().await.ready().await?;
@@ -394,7 +397,9 @@ fn after_a_crash_values_go_on_from_the_status_and_are_not_fresh_before_they_are_
         ensure!(status_writes(world, "one") == 1, "a restart alone costs {} writes", status_writes(world, "one") - 1);
         server.turn(Manner::Says("500 Internal Server Error", String::new()));
         world.kill_and_restart().await?;
+        let begun = Instant::now();
         let after = ready(world, "one", "False", "Unreachable").await?;
+        ensure!(begun.elapsed() < Duration::from_secs(20), "stale after {:?}", begun.elapsed());
         let reading = after.differential_pressure.unwrap_or_default();
         ensure!((reading.value.as_deref(), reading.stale) == (Some("7.6"), Some(true)), "{reading:?}");
         ensure!(

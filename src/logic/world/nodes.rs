@@ -16,6 +16,7 @@ use crate::api::node_config::NodeConfig;
 use crate::api::node_config::status::NodeValue;
 use crate::api::node_config::template::NodeConfigTemplate;
 use crate::logic::facts::{Key, NodeFact, Owner, Selector};
+use crate::logic::node_values::means;
 
 /// Derived from nodes and NodeConfigs; updated by the calls that change them.
 #[derive(Debug, Default)]
@@ -101,8 +102,9 @@ fn is_status_only(old: Option<&NodeConfig>, new: Option<&NodeConfig>) -> bool {
 }
 
 impl Indexed for NodeConfig {
-    /// Requeues the NodeConfig, its template, and if a value of the node changed, the Monitorings that read it. Unless only the status changed, also the other NodeConfigs of its node; when it
-    /// goes or has other owners, the templates of its namespace, one of which may want its name.
+    /// Requeues the NodeConfig, its template, and if a value of the node changed, the Monitorings that read it. Unless only the
+    /// status changed, also the other NodeConfigs of its node; when it goes or has other owners, the templates of its namespace,
+    /// one of which may want its name.
     fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
         let Some(key) = new.or(old).map(|config| config.id().key) else { return Requeue::none() };
         let owners = [old, new].into_iter().flatten().filter_map(template_of);
@@ -147,7 +149,9 @@ impl World {
             [old, new].into_iter().flatten().any(|side| selector.matches(&side.labels))
         };
         let templates = self.tables.node_config_templates.values().filter(matches).map(|template| template.id().key);
-        let readers = self.node_readers(|_, _| true);
+        let readers = self.node_readers(|_, source| {
+            [old, new].into_iter().flatten().any(|side| means(source, &side.id.key.name, &side.labels))
+        });
         Requeue::all::<NodeConfig>(configs).and(Requeue::all::<NodeConfigTemplate>(templates)).and(readers)
     }
 
@@ -336,9 +340,21 @@ mod tests {
         config.metadata.resource_version = Some("7".into());
         config.status.get_or_insert_default().cpu = reading("2");
         assert_eq!(names::<Monitoring>(&world.apply(config.clone(), Origin::Watch)), ["elsewhere"]);
+        let zone = json!({"nodeConfig": {"nodeSelector": {"zone": "a"}, "field": "cpu"}});
+        world.apply(reader("zone", zone), Origin::Watch);
         let mut changed = node("n1", 8);
-        changed.labels.insert("zone".into(), "a".into());
-        assert_eq!(names::<Monitoring>(&world.apply(changed, Origin::Watch)), ["elsewhere", "here"]);
+        for (zone, version, expected) in [
+            ("b", "8", ["elsewhere", "here"].as_slice()),
+            ("a", "9", &["elsewhere", "here", "zone"]),
+            ("c", "10", &["elsewhere", "here", "zone"]),
+        ] {
+            changed.labels.insert("zone".into(), zone.into());
+            changed.id.version = version.into();
+            assert_eq!(names::<Monitoring>(&world.apply(changed.clone(), Origin::Watch)), expected, "{zone}");
+        }
+        let mut other = node("n2", 11);
+        other.labels.insert("zone".into(), "a".into());
+        assert_eq!(names::<Monitoring>(&world.apply(other, Origin::Watch)), ["zone"]);
     }
 
     #[test]

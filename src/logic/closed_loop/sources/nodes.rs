@@ -8,7 +8,7 @@ use crate::api::closed_loop::source::{NodeAggregate, NodeConfigField};
 use crate::api::node_config::NodeConfigStatus;
 use crate::logic::closed_loop::common::number_text;
 use crate::logic::closed_loop::monitoring::SourceResult;
-use crate::logic::node_values::fresh;
+use crate::logic::node_values::{fresh, means};
 
 /// A node that the source may mean.
 #[derive(Clone, Copy, Debug)]
@@ -17,16 +17,6 @@ pub struct KnownNode<'a> {
     pub labels: &'a BTreeMap<String, String>,
     /// The status of its NodeConfig in the namespace that the source names; none if it has none there.
     pub status: Option<&'a NodeConfigStatus>,
-}
-
-/// Whether the source means a node of this name with these labels.
-#[must_use]
-pub fn means(source: &NodeConfigField, name: &str, labels: &BTreeMap<String, String>) -> bool {
-    match (&source.node_name, &source.node_selector) {
-        (Some(wanted), _) => wanted == name,
-        (None, Some(wanted)) => wanted.iter().all(|(key, value)| labels.get(key) == Some(value)),
-        (None, None) => false,
-    }
 }
 
 /// The value. Nodes whose value is not known or not fresh do not count, but in a sum, which would be too low without them.
