@@ -3,7 +3,6 @@
 
 use anyhow::{Context, Result, ensure};
 use ganglion::api::execution::ExecutionState;
-use ganglion::api::node_config::template::NodeConfigTemplate;
 use kube::api::DynamicObject;
 use serde_json::json;
 use tempfile::TempDir;
@@ -16,7 +15,7 @@ use testkit::world::nodes::Size;
 use testkit::world::workload::Workload;
 use testkit::world::{World, story};
 
-use super::node_configs::{fake, ready};
+use super::node_configs::{ready, template};
 
 /// Renders an overlay of kustomize/base.
 async fn render(world: &World, overlay: &str) -> Result<Vec<DynamicObject>> {
@@ -84,16 +83,7 @@ fn with_rights_in_one_namespace_only_the_operator_works_there() {
 /// A template has its NodeConfigs, and they have their values.
 async fn measures(world: &World) -> Result<()> {
     let nodes = world.nodes(1, Size::default()).await?;
-    world.kubectl(&["label", "node", &nodes.names[0], &format!("example.com/of={}", world.ns)], None).await?;
-    world
-        .create::<NodeConfigTemplate>(json!({
-            "metadata": {"name": "all"},
-            "spec": {
-                "nodeSelector": {"matchLabels": {"example.com/of": world.ns}},
-                "template": {"metricsCollector": {"inletTemp": fake()}},
-            },
-        }))
-        .await?;
+    template(world, &nodes.names[0]).await?;
     let name = format!("all-{}", nodes.names[0]);
     ready(world, &name, "True", "Sampled").await?;
     world.kubectl(&["delete", "ncft", "all"], None).await?;

@@ -40,6 +40,19 @@ pub(super) async fn put(world: &World, name: &str, node: &str, collector: Value)
         .await
 }
 
+/// A template `all` of this node, which measures nothing real.
+pub(super) async fn template(world: &World, node: &str) -> Result<()> {
+    world.kubectl(&["label", "node", node, &format!("example.com/of={}", world.ns)], None).await?;
+    let manifest = json!({
+        "metadata": {"name": "all"},
+        "spec": {
+            "nodeSelector": {"matchLabels": {"example.com/of": world.ns}},
+            "template": {"metricsCollector": {"inletTemp": fake()}},
+        },
+    });
+    world.create::<NodeConfigTemplate>(manifest).await.map(drop)
+}
+
 async fn patch(world: &World, name: &str, spec: Value) -> Result<()> {
     let patch = Patch::Merge(json!({"spec": spec}));
     world.api::<NodeConfig>().patch(name, &PatchParams::default(), &patch).await?;
@@ -416,22 +429,13 @@ fn after_a_crash_values_go_on_from_the_status_and_are_not_fresh_before_they_are_
 fn a_status_that_comes_too_late_is_written_anew() {
     story("ncfg-late", async |world| {
         let nodes = world.nodes(1, Size::default()).await?;
-        world.kubectl(&["label", "node", &nodes.names[0], &format!("example.com/of={}", world.ns)], None).await?;
         let late = |resource: &'static str| world.proxy.hold(1, When::Before, move |write| write.is_on(resource));
         let annotate = async |kind: &str, name: &str| {
             world.kubectl(&["annotate", kind, name, "example.com/note=mine"], None).await.map(drop)
         };
         let mut held = late("nodeconfigtemplates/status");
         let mut held_config = late("nodeconfigs/status");
-        world
-            .create::<NodeConfigTemplate>(json!({
-                "metadata": {"name": "all"},
-                "spec": {
-                    "nodeSelector": {"matchLabels": {"example.com/of": world.ns}},
-                    "template": {"metricsCollector": {"inletTemp": fake()}},
-                },
-            }))
-            .await?;
+        template(world, &nodes.names[0]).await?;
         held.reached().await.context("the template has no status")?;
         annotate("ncft", "all").await?;
         held.release();
