@@ -1,4 +1,5 @@
-//! The values in the status of a NodeConfig, for those who decide by them: what is stale is absent. And which nodes a source means.
+//! The values in the status of a NodeConfig, for those who decide by them: what is stale is absent. Also which nodes a
+//! source `nodeConfig` selects.
 
 use std::collections::BTreeMap;
 

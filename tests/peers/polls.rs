@@ -35,7 +35,7 @@ fn refuses(machine: u32) -> bool {
 }
 
 fn address(machine: u32) -> String {
-    format!("127.1.{}.{}", machine / 250, machine % 250 + 1)
+    format!("127.2.{}.{}", machine / 250, machine % 250 + 1)
 }
 
 impl Poller for Machines {
@@ -53,6 +53,12 @@ impl Poller for Machines {
     }
 
     fn broken_off(&self, _: &u32, _: BrokenOff) {}
+}
+
+async fn listen(listener: TcpListener) {
+    while let Ok((stream, _)) = listener.accept().await {
+        tokio::spawn(serve(stream));
+    }
 }
 
 /// Answers each request, unless the machine of this address hangs.
@@ -76,14 +82,13 @@ async fn serve(mut stream: TcpStream) -> Result<()> {
 fn healthy_machines_are_polled_on_time_while_a_tenth_hangs_and_a_tenth_refuses() {
     block_on(async {
         let done: Result<()> = async {
-            let listener = TcpListener::bind("0.0.0.0:0").await?;
+            let first = TcpListener::bind((address(0).as_str(), 0)).await?;
             let closed = TcpListener::bind("127.0.0.1:0").await?.local_addr()?.port();
-            let ports = (listener.local_addr()?.port(), closed);
-            tokio::spawn(async move {
-                while let Ok((stream, _)) = listener.accept().await {
-                    tokio::spawn(serve(stream));
-                }
-            });
+            let ports = (first.local_addr()?.port(), closed);
+            tokio::spawn(listen(first));
+            for machine in 1..MACHINES {
+                tokio::spawn(listen(TcpListener::bind((address(machine).as_str(), ports.0)).await?));
+            }
             let machines = Arc::new(Machines { web: web(), ports, begun: Mutex::default() });
             let polls = Arc::new(PollSet::default());
             for machine in 0..MACHINES {

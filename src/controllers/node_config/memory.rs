@@ -166,6 +166,7 @@ impl NodeConfigMemory {
         let asked = known.watched.measured().filter(|asked| asked.values().any(|one| one == value))?;
         let (node, interval, needed) = (asked.node.clone(), asked.interval(value), asked.inputs().contains(&value));
         let sample = result.as_ref().ok().cloned();
+        let failed_before = known.readings.get(value).is_some_and(|known| known.problem.is_some());
         known.readings.take(value, result);
         let unpredicted = || {
             let power = known.readings.get(NodeValue::Power);
@@ -175,7 +176,8 @@ impl NodeConfigMemory {
             .then(|| known.inputs(sample.as_ref()?.at).ok())
             .flatten()
             .and_then(|_| known.polls.keys().find(|poll| poll.is_model()).cloned());
-        Some(Taken { node, interval, sample, wakes })
+        let begins_to_fail = sample.is_none() && !failed_before;
+        Some(Taken { node, interval, sample, begins_to_fail, wakes })
     }
 
     /// Forgets an object.
@@ -189,6 +191,8 @@ pub struct Taken {
     pub node: String,
     pub interval: SignedDuration,
     pub sample: Option<NodeSample>,
+    /// This is the first failure after a success.
+    pub begins_to_fail: bool,
     /// A poll that waited for it.
     pub wakes: Option<PollKey>,
 }

@@ -17,14 +17,14 @@ use crate::runtime::error::Error;
 /// Within which time a poll follows whose inputs have come; those of other nodes may come in the meantime.
 const SOON: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// How much later than it should a value shows as stale whose polls neither succeed nor fail. Looking in time would cost a pass
-/// every three intervals.
+/// Added to the time after which a value is looked at for staleness while its polls succeed: a pass every three intervals of each
+/// node would cost more than the polls. The first failed poll brings a pass at once.
 const UNHEARD: SignedDuration = SignedDuration::from_secs(120);
 
 impl NodeConfigController {
     /// Takes in the result of a poll, and has the object reconciled if its status is worth a write now.
     pub fn take(&self, key: &Key, values: &[NodeValue], result: &Result<Vec<NodeSample>, Problem>) {
-        let mut is_known = false;
+        let (mut is_known, mut begins_to_fail) = (false, false);
         for (at, value) in values.iter().enumerate() {
             let one = match result {
                 Ok(samples) => samples.get(at).cloned().map(Ok),
@@ -32,6 +32,7 @@ impl NodeConfigController {
             };
             let Some(taken) = one.and_then(|one| self.memory.take(key, *value, one)) else { continue };
             is_known = true;
+            begins_to_fail |= taken.begins_to_fail;
             if let Some(sample) = taken.sample {
                 let measured = NodeMeasurement { value: sample.value, at: sample.at, interval: taken.interval };
                 self.ctx.metrics.node_values.set(&key.to_string(), &taken.node, value.as_str(), measured);
@@ -40,11 +41,11 @@ impl NodeConfigController {
                 self.polls.wake(poll, SOON);
             }
         }
-        match result {
-            // It must show in time, whatever the next polls do.
-            Err(_) if is_known => self.ctx.store.queue::<NodeConfig>().add([key.clone()]),
-            Ok(_) if is_known => self.consider(key),
-            _ => {}
+        if begins_to_fail {
+            // The pass finds out when the value becomes stale, which may be before the next poll.
+            self.ctx.store.queue::<NodeConfig>().add([key.clone()]);
+        } else if is_known {
+            self.consider(key);
         }
     }
 
@@ -92,7 +93,6 @@ impl NodeConfigController {
         let stale = state.objects.get(key).and_then(|known| {
             let asked = known.watched.asked.as_ref().ok()?;
             let stale = known.readings.next_stale(asked, now)?;
-            // A failed poll brings a pass; while none fails, newer values come before that.
             let is_well = known.watched.measured().is_some() && !known.readings.has_problem(asked);
             let unheard = if is_well { UNHEARD } else { SignedDuration::ZERO };
             stale.checked_add(unheard).ok()

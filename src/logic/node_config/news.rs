@@ -26,12 +26,12 @@ pub struct WriteRule {
     pub heartbeat: SignedDuration,
 }
 
-/// What has happened to the written status.
+/// When the status was last written, and since when the present spec applies.
 #[derive(Clone, Copy, Debug)]
 pub struct StatusTimes {
     /// When it was written, if that is known.
     pub written: Option<Timestamp>,
-    /// Since when the machines are asked as they are now.
+    /// Since when machines and servers are polled by the present spec.
     pub asked: Timestamp,
 }
 
