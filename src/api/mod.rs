@@ -16,6 +16,7 @@ pub mod receipt;
 pub mod refs;
 pub mod sample;
 pub mod scalars;
+pub mod swarm_pool;
 pub mod targets;
 pub mod workload_action;
 

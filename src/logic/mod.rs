@@ -13,5 +13,6 @@ pub mod namespaces;
 pub mod node_config;
 pub mod node_values;
 pub mod quantity;
+pub mod swarm_pool;
 pub mod workload_action;
 pub mod world;
