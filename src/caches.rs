@@ -1,6 +1,6 @@
 //! The list of watched kinds, each with the fact that is stored for it. `logic::world` defines which objects a change requeues.
 
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -13,10 +13,11 @@ use crate::api::monitoring::Monitoring;
 use crate::api::node_config::NodeConfig;
 use crate::api::node_config::template::NodeConfigTemplate;
 use crate::api::receipt::WorkloadActionReceipt;
+use crate::api::swarm_pool::SwarmPool;
 use crate::api::workload_action::WorkloadAction;
 use crate::logic::facts::{
     BudgetFact, DeploymentFact, HpaFact, NodeFact, OutsidePodFact, PodFact, ReceiptFact, ReplicaSet, ScaledObjectFact,
-    ServiceFact, SetFact, VpaFact,
+    ServiceFact, SetFact, StatefulSetFact, VpaFact,
 };
 use crate::runtime::watch::Feeds;
 
@@ -28,6 +29,7 @@ pub fn feed(feeds: &mut Feeds) {
     feeds.outside::<Pod, OutsidePodFact>();
     feeds.namespaced::<ReplicaSet, SetFact>();
     feeds.namespaced::<Deployment, DeploymentFact>();
+    feeds.namespaced::<StatefulSet, StatefulSetFact>();
     feeds.namespaced::<PodDisruptionBudget, BudgetFact>();
     feeds.namespaced::<Service, ServiceFact>();
     feeds.namespaced::<HorizontalPodAutoscaler, HpaFact>();
@@ -41,4 +43,5 @@ pub fn feed(feeds: &mut Feeds) {
     feeds.namespaced::<Execution, Execution>();
     feeds.namespaced::<NodeConfig, NodeConfig>();
     feeds.namespaced::<NodeConfigTemplate, NodeConfigTemplate>();
+    feeds.namespaced::<SwarmPool, SwarmPool>();
 }

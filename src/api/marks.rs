@@ -82,3 +82,22 @@ pub const TEMPLATE_STATUS_MANAGER: &str = "ganglion/node-config-template/status"
 
 /// Field manager of the status of NodeConfigs.
 pub const NODE_CONFIG_STATUS_MANAGER: &str = "ganglion/node-config/status";
+
+/// Annotation on a pod of a Deployment that is a worker of a SwarmPool: the number of the worker, which survives the pod.
+pub const WORKER: &str = "ganglion.dev/worker";
+
+/// Annotation on a worker of a SwarmPool with `refresh.policy: HotReload`: the version of its jobs. A change has its kubelet update
+/// the volume.
+pub const JOB_VERSION: &str = "ganglion.dev/job-version";
+
+/// Annotation that a worker of a SwarmPool with `version.source: Annotation` writes on its own pod: the version that it works by.
+pub const OBSERVED_VERSION: &str = "ganglion.dev/observed-version";
+
+/// Label on the ConfigMaps that a SwarmPool writes: the pool's name, if it fits.
+pub const SWARM_POOL: &str = "ganglion.dev/swarm-pool";
+
+/// Field manager of what SwarmPools write, statuses aside.
+pub const SWARM_MANAGER: &str = "ganglion/swarm-pool";
+
+/// Field manager of the status of SwarmPools.
+pub const SWARM_STATUS_MANAGER: &str = "ganglion/swarm-pool/status";

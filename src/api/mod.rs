@@ -16,6 +16,7 @@ pub mod receipt;
 pub mod refs;
 pub mod sample;
 pub mod scalars;
+mod selector;
 pub mod swarm_pool;
 pub mod targets;
 pub mod workload_action;
@@ -43,5 +44,6 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         with_unseen_status(made_by_us(execution::Execution::crd())),
         with_unseen_status(with_whole_status(node_config::NodeConfig::crd())),
         with_unseen_status(with_whole_status(node_config::template::NodeConfigTemplate::crd())),
+        with_unseen_status(with_whole_status(swarm_pool::SwarmPool::crd())),
     ]
 }

@@ -2,11 +2,12 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector};
 use kube::{CustomResource, KubeSchema};
-use schemars::{Schema, SchemaGenerator, json_schema};
+use schemars::{Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
 use super::rules;
 use super::source::{MetricsCollector, Predictor};
+use crate::api::selector;
 
 /// Makes a NodeConfig, named `<template>-<node>`, for each node that the selector matches. A NodeConfig goes when its node
 /// leaves or no longer matches, and all of them with the template.
@@ -45,7 +46,7 @@ use super::source::{MetricsCollector, Predictor};
 )]
 pub struct NodeConfigTemplateSpec {
     /// The nodes. An empty selector matches all.
-    #[schemars(schema_with = "bounded_selector")]
+    #[schemars(schema_with = "node_selector")]
     pub node_selector: LabelSelector,
     /// The spec of each NodeConfig. `type`, `endpoint`, `sensor` and the names of Secrets and ConfigMaps may have expressions:
     /// `{{ hostname }}` (label kubernetes.io/hostname, else the node's name), `{{ node.name }}`,
@@ -56,41 +57,8 @@ pub struct NodeConfigTemplateSpec {
     pub template: NodeTemplate,
 }
 
-/// The schema of a label selector, bounded.
-fn bounded_selector(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "object",
-        "description": "The nodes. An empty selector matches all.",
-        "properties": {
-            "matchLabels": {
-                "type": "object", "maxProperties": 64, "additionalProperties": {"type": "string", "maxLength": 63},
-                "description": "Labels that the nodes have, all of them.",
-            },
-            "matchExpressions": {
-                "type": "array", "maxItems": 64,
-                "description": "Conditions on the labels of the nodes; all must hold.",
-                "items": {
-                    "type": "object",
-                    "required": ["key", "operator"],
-                    "properties": {
-                        "key": {"type": "string", "minLength": 1, "maxLength": 317, "description": "The label."},
-                        "operator": {
-                            "type": "string", "enum": ["In", "NotIn", "Exists", "DoesNotExist"],
-                            "description": "How the label is compared with the values.",
-                        },
-                        "values": {
-                            "type": "array", "maxItems": 64, "items": {"type": "string", "maxLength": 63},
-                            "description": "The values, for In and NotIn.",
-                        },
-                    },
-                    "x-kubernetes-validations": [{
-                        "rule": "(self.operator in ['In', 'NotIn']) == (has(self.values) && self.values.size() > 0)",
-                        "message": "In and NotIn need values; Exists and DoesNotExist have none",
-                    }],
-                },
-            },
-        },
-    })
+fn node_selector(_: &mut SchemaGenerator) -> Schema {
+    selector::schema("The nodes. An empty selector matches all.", "nodes")
 }
 
 /// The spec of the NodeConfigs.

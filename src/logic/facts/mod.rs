@@ -19,7 +19,10 @@ pub use ledger::Ledger;
 pub use node::NodeFact;
 pub use pod::{Marks, OutsidePodFact, PodFact, Requests, Trouble, requests};
 pub use replica_set::{ReplicaSet, ReplicaSetSpec, SetFact, TemplateFact};
-pub use workload::{BudgetFact, DeploymentFact, Owner, ReceiptFact, ScaleFact, ServiceFact, holder, replicas_owner};
+pub use workload::{
+    BudgetFact, ConfigMapFact, DeploymentFact, Owner, ReceiptFact, ScaleFact, ServiceFact, StatefulSetFact, holder,
+    replicas_owner,
+};
 
 /// Namespace and name; the namespace of a node is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -45,6 +45,12 @@ pub struct Marks {
     pub peers: Option<String>,
     /// The pod's deletion cost, whoever wrote it.
     pub cost: Option<String>,
+    /// The number of the worker of a SwarmPool that the pod is.
+    pub worker: Option<String>,
+    /// The version of its jobs, as it was last told.
+    pub job_version: Option<String>,
+    /// The version of its jobs, as the pod itself reports.
+    pub observed_version: Option<String>,
 }
 
 /// Why a pod's containers do not run.
@@ -67,6 +73,8 @@ pub struct PodFact {
     pub marks: Marks,
     pub controller: Option<Owner>,
     pub node: Option<String>,
+    /// Its address.
+    pub ip: Option<String>,
     /// When it became Ready; None if it is not.
     pub ready_since: Option<Timestamp>,
     pub terminating: bool,
@@ -147,9 +155,13 @@ impl From<Pod> for PodFact {
                 role: annotation(marks::ROLE),
                 peers: annotation(marks::PEERS),
                 cost: annotation(marks::DELETION_COST),
+                worker: annotation(marks::WORKER),
+                job_version: annotation(marks::JOB_VERSION),
+                observed_version: annotation(marks::OBSERVED_VERSION),
             },
             controller: Owner::controller_of(meta),
             node: spec.and_then(|spec| spec.node_name.clone()).filter(|name| !name.is_empty()),
+            ip: status.and_then(|status| status.pod_ip.clone()).filter(|ip| !ip.is_empty()),
             ready_since: condition("Ready")
                 .filter(|ready| ready.status == "True")
                 .map(|ready| ready.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)),

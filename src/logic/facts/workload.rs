@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ManagedFieldsEntry, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::core::PartialObjectMeta;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -60,6 +61,8 @@ pub struct DeploymentFact {
     pub status_replicas: i32,
     pub updated_replicas: i32,
     pub revision: Option<String>,
+    /// Its pods' selector, as text.
+    pub selector: String,
     pub terminating: bool,
 }
 
@@ -83,7 +86,60 @@ impl From<Deployment> for DeploymentFact {
             status_replicas: status.and_then(|status| status.replicas).unwrap_or(0),
             updated_replicas: status.and_then(|status| status.updated_replicas).unwrap_or(0),
             revision: meta.annotations.as_ref().and_then(|all| all.get(marks::REVISION)).cloned(),
+            selector: selector_text(deployment.spec.as_ref().map(|spec| &spec.selector)),
             terminating: meta.deletion_timestamp.is_some(),
+        }
+    }
+}
+
+/// A StatefulSet.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StatefulSetFact {
+    pub id: Identity,
+    pub scale: ScaleFact,
+    pub status_replicas: i32,
+    /// The ordinal of its first pod.
+    pub first_ordinal: i32,
+    /// Its pods' selector, as text.
+    pub selector: String,
+    pub terminating: bool,
+}
+
+impl From<StatefulSet> for StatefulSetFact {
+    fn from(set: StatefulSet) -> Self {
+        let (meta, spec) = (&set.metadata, set.spec.as_ref());
+        Self {
+            id: meta.into(),
+            scale: scale(meta, spec.and_then(|spec| spec.replicas)),
+            status_replicas: set.status.as_ref().map_or(0, |status| status.replicas),
+            first_ordinal: spec.and_then(|spec| spec.ordinals.as_ref()?.start).unwrap_or(0),
+            selector: selector_text(spec.map(|spec| &spec.selector)),
+            terminating: meta.deletion_timestamp.is_some(),
+        }
+    }
+}
+
+/// A label selector as `kubectl -l` takes it; empty if it cannot be read.
+fn selector_text(selector: Option<&LabelSelector>) -> String {
+    let parsed = selector.and_then(|selector| kube::core::Selector::try_from(selector.clone()).ok());
+    parsed.map(|selector| selector.to_string()).unwrap_or_default()
+}
+
+/// A ConfigMap, without its data.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ConfigMapFact {
+    pub id: Identity,
+    pub labels: BTreeMap<String, String>,
+    pub controller: Option<Owner>,
+}
+
+impl From<PartialObjectMeta<ConfigMap>> for ConfigMapFact {
+    fn from(object: PartialObjectMeta<ConfigMap>) -> Self {
+        let meta = &object.metadata;
+        Self {
+            id: meta.into(),
+            labels: meta.labels.clone().unwrap_or_default(),
+            controller: Owner::controller_of(meta),
         }
     }
 }

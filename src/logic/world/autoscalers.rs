@@ -2,6 +2,7 @@
 
 use super::{Indexed, Requeue, World};
 use crate::api::closed_loop::ClosedLoop;
+use crate::api::swarm_pool::SwarmPool;
 use crate::logic::facts::{AutoscalerFact, HpaFact, ScaledObjectFact, VpaFact};
 
 macro_rules! autoscalers {
@@ -16,15 +17,16 @@ macro_rules! autoscalers {
 autoscalers!(HpaFact, ScaledObjectFact, VpaFact);
 
 impl World {
-    /// Requeues the loops on its target, whose conflicts may have changed.
+    /// Requeues the loops and SwarmPools on its target, whose conflicts may have changed.
     fn autoscaler_changed(&self, old: Option<&AutoscalerFact>, new: Option<&AutoscalerFact>) -> Requeue {
         let essence = |fact: Option<&AutoscalerFact>| fact.map(|fact| (fact.target.clone(), fact.controls.clone()));
         if essence(old) == essence(new) {
             return Requeue::none();
         }
         let sides = [old, new].into_iter().flatten();
-        let loops = sides.flat_map(|fact| self.loops_on(&fact.id.key.namespace, &fact.target.name));
-        Requeue::all::<ClosedLoop>(loops)
+        let loops = sides.clone().flat_map(|fact| self.loops_on(&fact.id.key.namespace, &fact.target.name));
+        let pools = sides.flat_map(|fact| self.pools_scaled_by(fact));
+        Requeue::all::<ClosedLoop>(loops).and(Requeue::all::<SwarmPool>(pools))
     }
 
     /// All autoscalers in this namespace whose target has this name, whatever its kind.

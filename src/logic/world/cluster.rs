@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::{Indexed, Requeue, World};
+use crate::api::swarm_pool::PoolWorkloadKind;
 use crate::api::workload_action::WorkloadAction;
 use crate::logic::facts::{
     BudgetFact, DeploymentFact, Key, Ledger, NodeFact, OutsidePodFact, PodFact, Requests, ServiceFact, SetFact,
@@ -19,7 +20,9 @@ fn actions(keys: impl IntoIterator<Item = Key>) -> Requeue {
 impl Indexed for PodFact {
     fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
         world.index.pod(old, new);
-        actions([old, new].into_iter().flatten().flat_map(|pod| world.index.concerned_by_pod(pod)))
+        let sides = || [old, new].into_iter().flatten();
+        let requeue = actions(sides().flat_map(|pod| world.index.concerned_by_pod(pod)));
+        sides().fold(requeue, |requeue, pod| requeue.and(world.pools_with(pod)))
     }
 
     fn interrupted(world: &mut World, at: Timestamp) {
@@ -67,7 +70,8 @@ impl Indexed for DeploymentFact {
     fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
         let Some(deployment) = new.or(old) else { return Requeue::none() };
         let sets = world.sets_of(&deployment.id.uid).map(|set| &set.id.uid);
-        actions(sets.flat_map(|uid| world.index.actions_on(uid)).cloned())
+        let at_work = actions(sets.flat_map(|uid| world.index.actions_on(uid)).cloned());
+        at_work.and(world.pools_of(PoolWorkloadKind::Deployment, &deployment.id.key))
     }
 
     fn interrupted(world: &mut World, at: Timestamp) {

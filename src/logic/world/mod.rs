@@ -12,7 +12,7 @@
 //! | `table`, `list` | the facts of one kind, which of two versions wins, which objects a complete list removes |
 //! | `tables` | the list of kinds |
 //! | `requeue` | which objects are requeued |
-//! | `cluster`, `autoscalers`, `actions`, `loops`, `nodes` | which objects a change of each kind requeues, and the queries of planners |
+//! | `cluster`, `autoscalers`, `actions`, `loops`, `nodes`, `pools` | which objects a change of each kind requeues, and the queries of planners |
 //! | `unreadable` | what is known of an object that does not parse |
 //! | `index`, `slots`, `expressions` | data derived from WorkloadActions and pods |
 
@@ -24,6 +24,7 @@ mod index;
 mod list;
 pub mod loops;
 pub mod nodes;
+mod pools;
 mod requeue;
 mod slots;
 mod table;
@@ -42,6 +43,7 @@ pub use actions::{loop_of, loop_of_ended};
 use index::Index;
 pub use list::Listing;
 use nodes::NodeIndex;
+use pools::PoolIndex;
 pub use requeue::Requeue;
 use slots::Turns;
 pub use table::{Fact, Origin, Table};
@@ -60,6 +62,7 @@ pub struct World {
     broken: Option<Timestamp>,
     index: Index,
     nodes: NodeIndex,
+    pools: PoolIndex,
 }
 
 /// A fact whose changes concern somebody.

@@ -14,10 +14,11 @@ use crate::api::marks;
 use crate::api::monitoring::Monitoring;
 use crate::api::node_config::NodeConfig;
 use crate::api::node_config::template::NodeConfigTemplate;
+use crate::api::swarm_pool::SwarmPool;
 use crate::api::workload_action::WorkloadAction;
 use crate::logic::facts::{
-    BudgetFact, DeploymentFact, HpaFact, Identity, NodeFact, OutsidePodFact, PodFact, ReceiptFact, ScaledObjectFact,
-    ServiceFact, SetFact, VpaFact,
+    BudgetFact, ConfigMapFact, DeploymentFact, HpaFact, Identity, NodeFact, OutsidePodFact, PodFact, ReceiptFact,
+    ScaledObjectFact, ServiceFact, SetFact, StatefulSetFact, VpaFact,
 };
 
 /// A fact that the world holds.
@@ -100,6 +101,8 @@ tables! {
         nodes: NodeFact = "Node",
         sets: SetFact = "ReplicaSet",
         deployments: DeploymentFact = "Deployment",
+        stateful_sets: StatefulSetFact = "StatefulSet",
+        config_maps: ConfigMapFact = "ConfigMap",
         budgets: BudgetFact = "PodDisruptionBudget",
         services: ServiceFact = "Service",
         hpas: HpaFact = "HorizontalPodAutoscaler",
@@ -115,5 +118,6 @@ tables! {
         executions: Execution = "Execution",
         node_configs: NodeConfig = "NodeConfig",
         node_config_templates: NodeConfigTemplate = "NodeConfigTemplate",
+        swarm_pools: SwarmPool = "SwarmPool",
     }
 }
