@@ -3,12 +3,18 @@
 //! | file | what |
 //! |---|---|
 //! | `jobs` | the jobs of a pool, from its spec and from ConfigMaps |
+//! | `crew` | the workers: which pod has which slot |
 //! | `deal` | which worker gets which job |
 //! | `file` | the files that workers read, and what is recorded beside them |
+//! | `plan` | what is written next, so that no two workers have one job |
 
+pub mod crew;
 pub mod deal;
 pub mod file;
 pub mod jobs;
+pub mod plan;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 

@@ -5,6 +5,7 @@
 use std::marker::PhantomData;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -63,6 +64,8 @@ pub struct Feed<K, F> {
     list: Option<Listing<F>>,
     /// Wakes the look-up.
     list_complete: Arc<Notify>,
+    /// Whether the API server does not let the operator list and watch the objects.
+    refused: Arc<AtomicBool>,
 }
 
 /// Why a watcher is replaced by a new one.
@@ -97,12 +100,18 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
             unavailable,
             list: None,
             list_complete,
+            refused: Arc::default(),
         }
     }
 
     /// Watches only objects with these fields.
     pub fn with_fields(self, fields: String) -> Self {
         Self { fields: Some(fields), ..self }
+    }
+
+    /// Reports here whether the operator may watch the objects.
+    pub fn reporting_refusal(self, refused: Arc<AtomicBool>) -> Self {
+        Self { refused, ..self }
     }
 
     /// Watches until it is dropped.
@@ -136,6 +145,7 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
             let empty = self.store.read(|world| world.begin_list::<F>(self.namespace.as_deref()));
             self.store.end_list(empty);
             self.store.write(|world| world.unavailable::<F>());
+            self.refused.store(code == 403, Ordering::Release);
             self.synced();
             if code == 403 && !reported {
                 reported = true;
@@ -187,6 +197,7 @@ impl<K: Watched, F: Indexed + From<K>> Feed<K, F> {
             }
             Event::InitDone => {
                 (self.failures, self.listed, self.unavailable) = (0, true, None);
+                self.refused.store(false, Ordering::Release);
                 if let Some(list) = self.list.take() {
                     self.store.end_list(list);
                 }

@@ -5,6 +5,7 @@
 //! the list of kinds.
 
 mod feed;
+pub mod namespaces;
 mod pace;
 mod ready;
 

@@ -1,0 +1,100 @@
+//! Watches of a kind in the namespaces that need it, which come and go while the operator runs. A right that is missing in one
+//! namespace concerns that one only.
+
+use std::collections::{BTreeSet, HashMap};
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::NamespaceResourceScope;
+use kube::{Api, Client, Resource};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::feed::Feed;
+use super::{Watched, pace, ready::Readiness};
+use crate::logic::world::Indexed;
+use crate::metrics::Metrics;
+use crate::runtime::store::Store;
+
+/// How far the watch of a namespace is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamespaceWatch {
+    /// The objects of the namespace are in the store.
+    Ready,
+    /// The first list is on its way.
+    Waiting,
+    /// The operator may not list and watch the objects of the namespace.
+    Refused,
+}
+
+/// The watches. Dropping it ends them.
+pub struct NamespaceFeeds<K, F> {
+    client: Client,
+    timeout: Duration,
+    store: Store,
+    metrics: Metrics,
+    running: Mutex<HashMap<String, Running>>,
+    kind: PhantomData<fn() -> (K, F)>,
+}
+
+struct Running {
+    task: AbortOnDropHandle<()>,
+    ready: Readiness,
+    refused: Arc<AtomicBool>,
+}
+
+impl<K, F> NamespaceFeeds<K, F>
+where
+    K: Watched + Resource<Scope = NamespaceResourceScope>,
+    F: Indexed + From<K>,
+{
+    /// Without any watch. `timeout`: of one request.
+    #[must_use]
+    pub fn new(client: &Client, timeout: Duration, store: Store, metrics: Metrics) -> Self {
+        let client = pace::paced(client.clone());
+        Self { client, timeout, store, metrics, running: Mutex::default(), kind: PhantomData }
+    }
+
+    /// The state of the watch of this namespace, which is started if it does not run.
+    pub fn state(&self, namespace: &str) -> NamespaceWatch {
+        let mut running = self.running();
+        let one = match running.get(namespace) {
+            // One that ended has panicked.
+            Some(one) if !one.task.is_finished() => one,
+            _ => {
+                running.insert(namespace.to_owned(), self.start(namespace));
+                return NamespaceWatch::Waiting;
+            }
+        };
+        match (one.refused.load(Ordering::Acquire), one.ready.is_ready()) {
+            (true, _) => NamespaceWatch::Refused,
+            (false, true) => NamespaceWatch::Ready,
+            (false, false) => NamespaceWatch::Waiting,
+        }
+    }
+
+    /// Ends the watches of all other namespaces, and forgets their objects.
+    pub fn retain(&self, namespaces: &BTreeSet<String>) {
+        let ended: Vec<_> = self.running().extract_if(|namespace, _| !namespaces.contains(namespace)).collect();
+        for (namespace, one) in ended {
+            drop(one);
+            let empty = self.store.read(|world| world.begin_list::<F>(Some(&namespace)));
+            self.store.end_list(empty);
+        }
+    }
+
+    fn start(&self, namespace: &str) -> Running {
+        let api = Api::namespaced(self.client.clone(), namespace);
+        let (ready, refused) = (Readiness::default(), Arc::<AtomicBool>::default());
+        let (store, metrics) = (self.store.clone(), self.metrics.clone());
+        let feed = Feed::<K, F>::new(api, Some(namespace.to_owned()), self.timeout, store, metrics, ready.expect_one());
+        let feed = feed.reporting_refusal(Arc::clone(&refused));
+        let task = AbortOnDropHandle::new(tokio::spawn(feed.run_while_installed()));
+        Running { task, ready, refused }
+    }
+
+    fn running(&self) -> MutexGuard<'_, HashMap<String, Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
