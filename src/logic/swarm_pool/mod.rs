@@ -7,12 +7,14 @@
 //! | `deal` | which worker gets which job |
 //! | `file` | the files that workers read, and what is recorded beside them |
 //! | `plan` | what is written next, so that no two workers have one job |
+//! | `state` | how the pool is: its status |
 
 pub mod crew;
 pub mod deal;
 pub mod file;
 pub mod jobs;
 pub mod plan;
+pub mod state;
 #[cfg(test)]
 mod tests;
 
