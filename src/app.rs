@@ -30,6 +30,7 @@ use crate::controllers::monitoring::{MonitoringController, MonitoringMemory, Sou
 use crate::controllers::node_config::{self, NodeConfigController, NodeConfigMemory};
 use crate::controllers::node_config_template::{NodeConfigTemplateController, TemplateMemory};
 use crate::controllers::outbound::OutboundClient;
+use crate::controllers::swarm_pool::{self, PoolMemory, SwarmPoolController};
 use crate::controllers::target::Targets;
 use crate::controllers::workload_action::{self, WorkloadActionController};
 use crate::http::{self, Served};
@@ -44,6 +45,7 @@ use crate::runtime::polls;
 use crate::runtime::run::{Controller, Run, run as run_controller};
 use crate::runtime::store::Store;
 use crate::runtime::tasks;
+use crate::runtime::watch::namespaces::NamespaceFeeds;
 use crate::runtime::watch::{Feeds, Readiness, WatchOptions};
 use crate::runtime::writer::Writer;
 use crate::settings::Settings;
@@ -276,7 +278,23 @@ impl Term<'_> {
             memory: TemplateMemory::default(),
             ctx,
         });
+        self.start_swarm_pools();
         (self.tasks, self.senders)
+    }
+
+    fn start_swarm_pools(&mut self) {
+        let Parts { client, settings, outbound, store, metrics, .. } = self.parts;
+        let feeds = NamespaceFeeds::new(client, list_timeout(settings), store.clone(), metrics.clone());
+        let pools = &settings.swarm_pools;
+        let controller = self.start(pools.concurrency, |ctx| SwarmPoolController {
+            ctx,
+            namespaces: settings.namespaces(),
+            config_maps: feeds,
+            outbound: Arc::clone(outbound),
+            polls: Arc::default(),
+            memory: PoolMemory::default(),
+        });
+        self.tasks.spawn(swarm_pool::run_probes(controller, polls::PollLimits { polls: pools.probes }));
     }
 
     fn start_node_configs(&mut self) {
@@ -355,9 +373,12 @@ pub fn client(config: Config) -> Result<Client, Error> {
 }
 
 fn watch_options(options: &RunOptions, settings: &Settings) -> WatchOptions {
-    // A page of a list is the largest answer.
-    let timeout = settings.request_timeout().max(Duration::from_secs(30));
-    WatchOptions { namespaces: options.watch_namespaces.clone(), timeout }
+    WatchOptions { namespaces: options.watch_namespaces.clone(), timeout: list_timeout(settings) }
+}
+
+/// Timeout of the requests of watches: a page of a list is the largest answer.
+fn list_timeout(settings: &Settings) -> Duration {
+    settings.request_timeout().max(Duration::from_secs(30))
 }
 
 fn elector(client: &Client, settings: &Settings, identity: &str, namespace: &str) -> Elector<KubeLeases> {

@@ -4,6 +4,7 @@
 //! than the given one.
 
 mod node_configs;
+mod swarm_pools;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -16,6 +17,7 @@ use crate::logic::namespaces::Namespaces;
 use crate::logic::node_config::news::WriteRule;
 use crate::logic::workload_action::Limits;
 pub use node_configs::{Deadband, NodeConfigs};
+pub use swarm_pools::SwarmPools;
 
 /// All settings. A key that is left out has its default.
 #[derive(Deserialize, Clone, Debug, Default, PartialEq)]
@@ -24,6 +26,7 @@ pub struct Settings {
     pub workload_actions: WorkloadActions,
     pub closed_loops: ClosedLoops,
     pub node_configs: NodeConfigs,
+    pub swarm_pools: SwarmPools,
     pub namespaces: NamespaceSettings,
     pub outbound: Outbound,
     pub api: Api,
@@ -290,6 +293,8 @@ impl Settings {
             ("nodeConfigs.polls", many(self.node_configs.polls), 1..=10_000, "from 1 to 10000"),
             ("nodeConfigs.heartbeatSeconds", self.node_configs.heartbeat_seconds, 30..=86_400, "from 30 to 86400"),
             ("nodeConfigs.series", many(self.node_configs.series), 0..=100_000, "from 0 to 100000"),
+            ("swarmPools.concurrency", many(self.swarm_pools.concurrency), 1..=1000, "from 1 to 1000"),
+            ("swarmPools.probes", many(self.swarm_pools.probes), 1..=10_000, "from 1 to 10000"),
             ("workloadActions.resyncSeconds", actions.resync_seconds, 10..=86_400, "from 10 to 86400"),
             ("api.requestTimeoutSeconds", self.api.request_timeout_seconds, 1..=60, "from 1 to 60"),
             ("lease.durationSeconds", lease.duration_seconds, 3..=3600, "from 3 to 3600"),
@@ -452,6 +457,7 @@ mod tests {
             ("outbound: {maxBytes: {inFlight: 100000, object: 1, pods: 1}}", "outbound.maxBytes.sample"),
             ("outbound: {maxBytes: {nodes: 100000000}}", "outbound.maxBytes.nodes"),
             ("nodeConfigs: {polls: 0}", "nodeConfigs.polls"),
+            ("swarmPools: {probes: 0}", "swarmPools.probes"),
             ("nodeConfigs: {heartbeatSeconds: 29}", "nodeConfigs.heartbeatSeconds"),
             ("nodeConfigs: {deadband: {watts: -1}}", "nodeConfigs.deadband.watts"),
             ("nodeConfigs: {deadband: {celsius: .nan}}", "nodeConfigs.deadband.celsius"),

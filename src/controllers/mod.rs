@@ -10,5 +10,6 @@ pub mod node_config;
 pub mod node_config_template;
 pub mod outbound;
 mod status_cache;
+pub mod swarm_pool;
 pub mod target;
 pub mod workload_action;

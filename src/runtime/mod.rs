@@ -7,7 +7,7 @@
 //! | `watch`, `guard` | feeds of objects, converted to facts |
 //! | `store` | the shared state behind its lock, and the queues to which a change adds objects |
 //! | `context` | the dependencies that all controllers share |
-//! | `writer`, `error` | requests: timeout, leader fence, field managers, error classes |
+//! | `writer`, `error`, `eviction` | requests: timeout, leader fence, field managers, error classes, evictions |
 //! | `account`, `impersonation`, `discovery` | requests as a service account; whether they are allowed; discovery of kinds |
 //! | `api_server` | the API server's own addresses |
 //! | `events` | Kubernetes Events |
@@ -21,6 +21,7 @@ pub mod context;
 pub mod discovery;
 pub mod error;
 pub mod events;
+pub mod eviction;
 pub mod guard;
 pub mod impersonation;
 pub mod lease;

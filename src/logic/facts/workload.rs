@@ -133,14 +133,19 @@ pub struct ConfigMapFact {
     pub controller: Option<Owner>,
 }
 
-impl From<PartialObjectMeta<ConfigMap>> for ConfigMapFact {
-    fn from(object: PartialObjectMeta<ConfigMap>) -> Self {
-        let meta = &object.metadata;
+impl From<&ObjectMeta> for ConfigMapFact {
+    fn from(meta: &ObjectMeta) -> Self {
         Self {
             id: meta.into(),
             labels: meta.labels.clone().unwrap_or_default(),
             controller: Owner::controller_of(meta),
         }
+    }
+}
+
+impl From<PartialObjectMeta<ConfigMap>> for ConfigMapFact {
+    fn from(object: PartialObjectMeta<ConfigMap>) -> Self {
+        Self::from(&object.metadata)
     }
 }
 

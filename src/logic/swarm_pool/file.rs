@@ -28,3 +28,19 @@ pub struct Change {
     pub at: Timestamp,
     pub why: String,
 }
+pub fn render(_: &Published) -> (String, String) {
+    Default::default()
+}
+pub fn parse(_: Option<&str>, _: Option<&str>) -> Published {
+    Default::default()
+}
+pub fn split(_: &Published) -> BTreeMap<String, Published> {
+    Default::default()
+}
+pub fn join(parts: impl Iterator<Item = Published>) -> Published {
+    parts.last().unwrap_or_default()
+}
+pub fn fits(_: &str, _: &str) -> bool {
+    true
+}
+pub fn prune(_: &mut Published) {}

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::file::{HeldJob, Holding, Published};
+use super::file::{Change, HeldJob, Holding, Published};
 use crate::api::swarm_pool::handover::{HandoverPolicy, RefreshPolicy};
 
 /// What a worker reported of itself.
@@ -261,6 +261,28 @@ fn lost<'a>(old: &'a [HeldJob], new: &[HeldJob]) -> impl Iterator<Item = &'a Hel
         while new.next_if(|job| job.name < held.name).is_some() {}
         new.peek().is_none_or(|job| job.name != held.name)
     })
+}
+
+/// The lists for a pool whose workers may have read something that was not written here: every worker has to confirm its list
+/// anew, and a job that is in no list may be with any of them.
+#[must_use]
+pub fn distrusted(input: &HandoverInput<'_>, now: Timestamp) -> Published {
+    let mut lists = input.published.clone();
+    lists.version += 1;
+    lists.changes.insert(lists.version, Change { at: now, why: "lists were changed by somebody else".to_owned() });
+    let listed: HashSet<Arc<str>> =
+        lists.holdings.values().flat_map(|holding| &holding.jobs).map(|job| Arc::clone(&job.name)).collect();
+    let unlisted = || input.target.values().flatten().filter(|job| !listed.contains(*job)).cloned();
+    for name in input.pods.keys() {
+        lists.holdings.entry(name.clone()).or_default();
+    }
+    for (name, holding) in &mut lists.holdings {
+        holding.version = lists.version;
+        holding.releasing.extend(unlisted());
+        holding.pod = input.pods.get(name).map(|pod| pod.uid.clone());
+    }
+    lists.edited = false;
+    lists
 }
 
 /// Plans what has workers read their lists.

@@ -1,0 +1,188 @@
+//! The SwarmPool controller: deals jobs out to the pods of a workload.
+//!
+//! | beat | what |
+//! |---|---|
+//! | observe | the workload and its pods; the ConfigMaps with jobs (`sources`) and those that workers read (`output`) |
+//! | plan | `logic::swarm_pool`: who has which job in the end, and which step comes next |
+//! | act | replicas, ConfigMaps, and what has workers read them (`act`) |
+//! | beside the passes | workers are asked for the version that they work by (`probes`) |
+//! | report | the status, where it says something new (`report`) |
+//!
+//! Everything in memory may be lost in a crash: what a handover needs is in the ConfigMaps.
+
+mod act;
+mod memory;
+mod observe;
+mod output;
+mod probes;
+mod report;
+mod sources;
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::core::PartialObjectMeta;
+
+use crate::api::marks;
+use crate::api::swarm_pool::SwarmPool;
+use crate::api::swarm_pool::reasons::PoolReason;
+use crate::controllers::invalid::{self, StatusWrite};
+use crate::controllers::outbound::OutboundClient;
+use crate::logic::conditions::Health;
+use crate::logic::facts::{ConfigMapFact, Key};
+use crate::logic::namespaces::Namespaces;
+use crate::logic::swarm_pool::state::PoolProblem;
+use crate::runtime::account::binding_advice;
+use crate::runtime::context::Context;
+use crate::runtime::error::Error;
+use crate::runtime::polls::PollSet;
+use crate::runtime::run::{Controller, PassResult};
+use crate::runtime::watch::namespaces::{NamespaceFeeds, NamespaceWatch};
+use memory::Memory;
+pub use memory::PoolMemory;
+pub use probes::{ProbeKey, run_probes};
+
+/// How often a pool looks whether the ConfigMaps of its namespace can be watched now.
+const WATCH_PAUSE: SignedDuration = SignedDuration::from_millis(50);
+
+/// The same, where the operator lacks the right.
+const REFUSED_PAUSE: SignedDuration = SignedDuration::from_secs(15);
+
+/// The controller and its dependencies.
+pub struct SwarmPoolController {
+    pub ctx: Context,
+    pub namespaces: Namespaces,
+    /// The ConfigMaps of namespaces with pools, without their data.
+    pub config_maps: NamespaceFeeds<PartialObjectMeta<ConfigMap>, ConfigMapFact>,
+    pub outbound: Arc<OutboundClient>,
+    pub polls: Arc<PollSet<ProbeKey>>,
+    pub memory: PoolMemory,
+}
+
+impl Controller for SwarmPoolController {
+    type Kind = SwarmPool;
+    const NAME: &'static str = "swarm-pool";
+
+    async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
+        let (reason, by) = (PoolReason::InvalidObject.as_str(), (marks::SWARM_STATUS_MANAGER, StatusWrite::Update));
+        if let Some(done) = invalid::pass::<SwarmPool>(&self.ctx, &key, reason, by).await {
+            return done;
+        }
+        let known = self.memory.pools().remove(&key);
+        let found = self.ctx.store.read(|world| world.table::<SwarmPool>().get(&key).cloned());
+        let Some(pool) = found.filter(|pool| pool.metadata.deletion_timestamp.is_none()) else {
+            self.forget(&key);
+            return self.ctx.finish(Ok(None));
+        };
+        let mut memory = known.filter(|known| known.is_of(&pool)).unwrap_or_else(|| Memory::new(&pool));
+        let done = self.pass(&pool, &mut memory).await;
+        self.memory.pools().insert(key, memory);
+        self.ctx.finish(done)
+    }
+}
+
+impl SwarmPoolController {
+    /// One pass. Returns when the next is due.
+    async fn pass(&self, pool: &Arc<SwarmPool>, memory: &mut Memory) -> Result<Option<Timestamp>, Error> {
+        if let Some((problem, again)) = self.refusal(pool) {
+            self.refuse(pool, &problem.health()).await?;
+            return Ok(again.and_then(|pause| self.ctx.now().checked_add(pause).ok()));
+        }
+        if pool.spec.suspend == Some(true) {
+            let message = "spec.suspend is true: the workers go on with the jobs that they have".to_owned();
+            self.refuse(pool, &Health::Suspended(PoolReason::Suspended, message)).await?;
+            return Ok(None);
+        }
+        if self.config_maps.state(&namespace(pool)) == NamespaceWatch::Waiting {
+            return Ok(self.ctx.now().checked_add(WATCH_PAUSE).ok());
+        }
+        let done = match self.steps(pool, memory).await {
+            Ok(done) => Ok(done),
+            Err(Stop::Problem(problem)) => self.refuse(pool, &problem.health()).await.map(|()| None),
+            Err(Stop::Error(error)) => {
+                let message = format!("the API server did not take a request: {error}");
+                let health = PoolProblem::passing(PoolReason::WriteFailed, message).health();
+                // A conflict is resolved by the next pass; and the cause is what is returned.
+                if !matches!(error, Error::Conflict(_) | Error::NotLeader) {
+                    let _ = self.refuse(pool, &health).await;
+                }
+                Err(error)
+            }
+        };
+        // The workload or a pod may change without a change of the pool's own.
+        done
+    }
+
+    /// Observes, plans, acts and reports.
+    async fn steps(&self, pool: &Arc<SwarmPool>, memory: &mut Memory) -> Result<Option<Timestamp>, Stop> {
+        let workload = self.workload(pool)?;
+        let replicas = self.scale(pool, &workload, memory).await?;
+        let sources = self.read_sources(pool, memory).await?;
+        self.read_output(pool, memory).await?;
+        let mut seen = self.observe(pool, &workload, memory, sources);
+        seen.problems.extend(replicas);
+        let done = self.act(pool, memory, &seen).await;
+        self.keep_probes(pool, memory, &seen);
+        self.report(pool, memory, &seen, &workload, done).await
+    }
+
+    /// Why nothing is done for the pool, and when to look again.
+    fn refusal(&self, pool: &SwarmPool) -> Option<(PoolProblem, Option<SignedDuration>)> {
+        let namespace = namespace(pool);
+        if let Some(message) = self.namespaces.refusal(&namespace) {
+            return Some((PoolProblem::new(PoolReason::NamespaceRefused, message), None));
+        }
+        let first = self.ctx.store.read(|world| world.first_pool_on_workload_of(pool).cloned());
+        if let Some(first) = first.filter(|first| first.metadata.uid != pool.metadata.uid) {
+            let name = first.metadata.name.clone().unwrap_or_default();
+            let workload = &pool.spec.workload;
+            let message = format!(
+                "SwarmPool {name}, which is older, deals jobs out to {} {}: delete one of the two",
+                workload.kind.as_str(),
+                workload.name
+            );
+            return Some((PoolProblem::new(PoolReason::WorkloadTaken, message), None));
+        }
+        if self.config_maps.state(&namespace) == NamespaceWatch::Refused {
+            let message = format!("ConfigMaps cannot be listed and watched: {}", binding_advice("", &namespace));
+            return Some((PoolProblem::new(PoolReason::Forbidden, message), Some(REFUSED_PAUSE)));
+        }
+        None
+    }
+
+    /// Drops everything of a pool that is gone.
+    fn forget(&self, key: &Key) {
+        self.drop_probes(key);
+        let namespaces = self.ctx.store.read(crate::logic::world::World::namespaces_with_pools);
+        self.config_maps.retain(&namespaces);
+    }
+}
+
+/// Why a pass ends before its report.
+enum Stop {
+    /// Nothing can be done until somebody does something.
+    Problem(PoolProblem),
+    /// A request failed.
+    Error(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl From<PoolProblem> for Stop {
+    fn from(problem: PoolProblem) -> Self {
+        Self::Problem(problem)
+    }
+}
+
+fn own_key(pool: &SwarmPool) -> Key {
+    Key::new(namespace(pool), pool.metadata.name.clone().unwrap_or_default())
+}
+
+fn namespace(pool: &SwarmPool) -> String {
+    pool.metadata.namespace.clone().unwrap_or_default()
+}

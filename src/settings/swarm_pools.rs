@@ -1,0 +1,19 @@
+//! Settings of the SwarmPool controller.
+
+use serde::Deserialize;
+
+/// The controller of SwarmPools.
+#[derive(Deserialize, Clone, Debug, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct SwarmPools {
+    /// How many pools are reconciled at the same time, 1 to 1000. Default: 8.
+    pub concurrency: usize,
+    /// How many workers are asked for their version at the same time, 1 to 10000. Default: 256.
+    pub probes: usize,
+}
+
+impl Default for SwarmPools {
+    fn default() -> Self {
+        Self { concurrency: 8, probes: 256 }
+    }
+}
