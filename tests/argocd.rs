@@ -14,8 +14,16 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// The kinds whose objects have a status. A receipt has none: it is healthy as it is.
-const KINDS: [&str; 7] =
-    ["WorkloadAction", "ClosedLoop", "Monitoring", "Decision", "Execution", "NodeConfig", "NodeConfigTemplate"];
+const KINDS: [&str; 8] = [
+    "WorkloadAction",
+    "ClosedLoop",
+    "Monitoring",
+    "Decision",
+    "Execution",
+    "NodeConfig",
+    "NodeConfigTemplate",
+    "SwarmPool",
+];
 
 #[derive(Deserialize)]
 struct Settings {

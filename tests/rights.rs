@@ -19,10 +19,11 @@ const UNUSED: &[(&str, &str, &str, &str)] = &[
         "update",
         "asked for by OwnerReferencesPermissionEnforcement only",
     ),
+    ("ganglion.dev", "swarmpools/finalizers", "update", "asked for by OwnerReferencesPermissionEnforcement only"),
 ];
 
 /// Requests that stories let be refused: in a namespace without its binding.
-const REFUSED: &[(&str, &str, &str)] = &[("", "secrets", "get")];
+const REFUSED: &[(&str, &str, &str)] = &[("", "secrets", "get"), ("", "configmaps", "list")];
 
 fn right(group: &str, resource: &str, verb: &str) -> Right {
     (group.to_owned(), resource.to_owned(), verb.to_owned())

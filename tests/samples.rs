@@ -9,12 +9,14 @@ use ganglion::api::monitoring::Monitoring;
 use ganglion::api::node_config::NodeConfig;
 use ganglion::api::node_config::template::NodeConfigTemplate;
 use ganglion::api::receipt::WorkloadActionReceipt;
+use ganglion::api::swarm_pool::SwarmPool;
 use ganglion::api::workload_action::WorkloadAction;
 use ganglion::logic::facts::NodeFact;
 use ganglion::logic::node_config::template::{compile, render};
+use ganglion::logic::swarm_pool::jobs;
 use ganglion::logic::workload_action::identity;
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Service, ServiceAccount};
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
@@ -236,6 +238,31 @@ fn every_node_config_parses_whole_and_obeys_the_rules() {
 }
 
 #[test]
+fn every_pool_parses_whole_and_obeys_the_rules() {
+    let pools = samples("swarmpool").into_iter().filter(|(_, document)| document["kind"] == "SwarmPool");
+    for (file, document) in pools {
+        let pool: SwarmPool = read(&file, &document);
+        kube::core::cel::validate_cel(&pool).unwrap_or_else(|errors| panic!("{file}: {errors:?}"));
+        assert!(file.ends_with(&format!("/{}.yaml", pool.name_any())), "{file} is called {}", pool.name_any());
+    }
+}
+
+#[test]
+fn the_workers_and_jobs_beside_the_pools_parse_whole() {
+    let documents = samples("swarmpool/workers.yaml");
+    let [(file, workers), (_, jobs)] = documents.as_slice() else { panic!("too few, or too many") };
+    let workers: StatefulSet = read(file, workers);
+    assert_eq!(workers.name_any(), "swarm-worker");
+    let jobs: ConfigMap = read(file, jobs);
+    let texts = jobs.data.unwrap_or_default();
+    let names: Vec<_> = texts.values().flat_map(|text| jobs::parse(text).unwrap()).map(|job| job.name).collect();
+    assert_eq!(
+        names.iter().map(|name| &**name).collect::<Vec<_>>(),
+        ["stream:north-1", "stream:north-2", "stream:north-3"]
+    );
+}
+
+#[test]
 fn every_template_parses_whole_and_is_rendered_to_what_the_rules_allow() {
     let labels = [("example.com/bmc", "10.0.100.7"), ("example.com/vendor", "acme"), ("kubernetes.io/os", "linux")];
     let mut node = NodeFact { addresses: vec!["10.0.0.7".into()], ..NodeFact::default() };
@@ -307,7 +334,7 @@ fn of_source(path: &str) -> Option<&str> {
 #[test]
 fn together_they_show_every_field() {
     let shown_by_samples =
-        ["WorkloadAction", "WorkloadActionReceipt", "ClosedLoop", "NodeConfig", "NodeConfigTemplate"];
+        ["WorkloadAction", "WorkloadActionReceipt", "ClosedLoop", "NodeConfig", "NodeConfigTemplate", "SwarmPool"];
     for crd in ganglion::api::all() {
         let kind = crd.spec.names.kind.as_str();
         if !shown_by_samples.contains(&kind) {

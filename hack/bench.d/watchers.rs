@@ -24,9 +24,10 @@ use ganglion::api::monitoring::Monitoring;
 use ganglion::api::node_config::NodeConfig;
 use ganglion::api::node_config::template::NodeConfigTemplate;
 use ganglion::api::receipt::WorkloadActionReceipt;
+use ganglion::api::swarm_pool::SwarmPool;
 use ganglion::api::workload_action::WorkloadAction;
 use ganglion::app::{self, Access};
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -75,6 +76,7 @@ impl Watchers {
         self.start::<Pod>();
         self.start::<ReplicaSet>();
         self.start::<Deployment>();
+        self.start::<StatefulSet>();
         self.start::<PodDisruptionBudget>();
         self.start::<Service>();
         self.start::<HorizontalPodAutoscaler>();
@@ -88,6 +90,7 @@ impl Watchers {
         self.start::<Execution>();
         self.start::<NodeConfig>();
         self.start::<NodeConfigTemplate>();
+        self.start::<SwarmPool>();
     }
 
     fn start<K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + 'static>(&self) {

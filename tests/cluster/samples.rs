@@ -49,6 +49,7 @@ fn every_sample_is_accepted() {
             "monitoring",
             "nodeconfig",
             "nodeconfigtemplate",
+            "swarmpool",
         ] {
             for file in files(kind)? {
                 apply(world, &file, &["--dry-run=server", "--validate=strict"]).await?;
