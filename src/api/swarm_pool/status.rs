@@ -36,7 +36,7 @@ pub struct SwarmPoolStatus {
     /// When jobs were last dealt out differently, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_change: Option<PoolChange>,
-    /// How many workers work by their lists, of all, such as `3/4`.
+    /// How many workers work by their lists, of those that have jobs, such as `3/4`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub converged: Option<String>,
@@ -115,6 +115,8 @@ pub enum PoolWorkerState {
     Waiting,
     /// Its pod is not Ready, or not there.
     NotReady,
-    /// Is taken out: `spec.drain` names it, or it is more than the workload has replicas.
+    /// Is to have no jobs, and has not yet released those that it had: `spec.drain` names it, or the workload has fewer replicas.
     Leaving,
+    /// Is to have no jobs, and has none.
+    Drained,
 }

@@ -129,6 +129,8 @@ fn selector_text(selector: Option<&LabelSelector>) -> String {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ConfigMapFact {
     pub id: Identity,
+    /// The resourceVersion: the data, which are not here, may have changed with it.
+    pub edition: String,
     pub labels: BTreeMap<String, String>,
     pub controller: Option<Owner>,
 }
@@ -137,6 +139,7 @@ impl From<&ObjectMeta> for ConfigMapFact {
     fn from(meta: &ObjectMeta) -> Self {
         Self {
             id: meta.into(),
+            edition: meta.resource_version.clone().unwrap_or_default(),
             labels: meta.labels.clone().unwrap_or_default(),
             controller: Owner::controller_of(meta),
         }

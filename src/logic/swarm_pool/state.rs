@@ -101,8 +101,11 @@ impl PoolState<'_> {
 
     /// How far a worker is.
     fn worker(&self, name: &str) -> PoolWorkerState {
-        let Some(jobs) = self.input.target.get(name) else { return PoolWorkerState::Leaving };
         let Some(holding) = self.holding(name) else { return PoolWorkerState::Waiting };
+        let Some(jobs) = self.input.target.get(name) else {
+            let has_none = holding.jobs.is_empty() && !self.is_releasing(name, holding);
+            return if has_none { PoolWorkerState::Drained } else { PoolWorkerState::Leaving };
+        };
         if !self.input.pods.get(name).is_some_and(|pod| pod.ready && !pod.terminating) {
             return PoolWorkerState::NotReady;
         }
@@ -251,9 +254,14 @@ fn progress(state: &PoolState<'_>) -> Option<Health<PoolReason>> {
         );
         return working(PoolReason::Refreshing, message);
     }
-    let unsettled = workers.values().any(|how| *how != PoolWorkerState::Converged);
+    let unsettled = workers.values().any(|how| !is_settled(*how));
     (unsettled || !state.plan.lists.is_empty())
         .then(|| Health::working(PoolReason::Refreshing, "lists are being written".to_owned()))
+}
+
+/// Whether nothing is left to be done for a worker.
+fn is_settled(how: PoolWorkerState) -> bool {
+    matches!(how, PoolWorkerState::Converged | PoolWorkerState::Drained)
 }
 
 /// The status of a pool. `change`: the last change of who has what, and how many jobs it moved.
@@ -268,6 +276,7 @@ pub fn status(
     let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     let workers = state.workers();
     let converged = workers.values().filter(|how| **how == PoolWorkerState::Converged).count();
+    let taking_part = state.input.target.len();
     let unassigned = (!state.unassigned.is_empty()).then(|| Unassigned {
         count: number(state.unassigned.len()),
         names: state.unassigned.iter().take(MAX_NAMES).map(ToString::to_string).collect(),
@@ -279,7 +288,7 @@ pub fn status(
         jobs: Some(number(state.table.jobs.len())),
         moved: change.map_or(old.moved, |(_, moved)| Some(number(moved))),
         last_change: change.map_or_else(|| old.last_change.clone(), |(change, _)| Some(change.clone())),
-        converged: Some(format!("{converged}/{}", workers.len())),
+        converged: Some(format!("{converged}/{taking_part}")),
         unassigned,
         truncated: (workers.len() > MAX_WORKERS).then_some(true),
         workers: listed(state, workers),
@@ -292,7 +301,7 @@ pub fn status(
 fn listed(state: &PoolState<'_>, workers: BTreeMap<&str, PoolWorkerState>) -> Vec<PoolWorker> {
     let mut names: Vec<(&str, PoolWorkerState)> = workers.into_iter().collect();
     if names.len() > MAX_WORKERS {
-        names.sort_by_key(|(_, how)| *how == PoolWorkerState::Converged);
+        names.sort_by_key(|(_, how)| is_settled(*how));
         names.truncate(MAX_WORKERS);
     }
     let number = |text: &str| text.rsplit_once('-').and_then(|(_, number)| number.parse::<u32>().ok());

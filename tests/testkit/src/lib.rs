@@ -4,6 +4,7 @@
 //!   [`proxy`]: the way between the two, on which requests can be held, lost and answered in the server's place.
 //! - [`eye`]: an independent watch; [`verdict`] and [`kstatus`]: what it makes of what it saw.
 //! - [`world`]: one namespace with an operator of its own, for each test on a control plane.
+//! - [`kubelet`]: a kubelet for pods that are real processes.
 //! - [`servers`]: what the operator talks to beside the API server.
 //! - [`wrong_loops`]: loops that are refused, for kube's evaluator of rules and for the API server's.
 //! - [`scripts`]: stories that the model and the control plane have to end alike.
@@ -13,6 +14,7 @@
 pub mod action;
 pub mod eye;
 pub mod kstatus;
+pub mod kubelet;
 pub mod operator;
 pub mod plane;
 pub mod process;

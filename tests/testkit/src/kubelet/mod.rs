@@ -1,0 +1,196 @@
+//! A small kubelet, for pods that are real processes on this machine: each has an address of its own in 127.0.0.0/8.
+//!
+//! | as a real kubelet | otherwise |
+//! |---|---|
+//! | binds nothing: the scheduler places pods on its node | one program for every container, `hack/worker` |
+//! | a ConfigMap that has changed reaches a pod's volume after a delay, at once when the pod itself changes, and a pod that starts has the newest; files are swapped by a symlink | all keys of the first volume only |
+//! | Ready once the program answers `/internal/health` | asked every 10 ms |
+//! | a deletion sends SIGTERM, after the grace period SIGKILL, and removes the pod once the process has ended | |
+//! | a container that dies is started again | at once |
+//!
+//! Annotations of a pod have it misbehave: [`NO_SYNC`], [`NEVER_READY`].
+
+pub mod journal;
+mod pod;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use anyhow::Result;
+use futures::{StreamExt, TryStreamExt};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{Config, Event, watcher};
+use kube::{Api, Client, ResourceExt};
+use serde_json::json;
+use tempfile::TempDir;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::world::nodes::OWN;
+use pod::PodProcess;
+
+/// Annotation on a pod whose volumes are never updated.
+pub const NO_SYNC: &str = "test.ganglion.dev/no-sync";
+
+/// Annotation on a pod that never becomes Ready.
+pub const NEVER_READY: &str = "test.ganglion.dev/never-ready";
+
+/// The port of every worker.
+pub const PORT: u16 = 9090;
+
+static ADDRESSES: AtomicU16 = AtomicU16::new(0);
+
+/// What a kubelet of a test is like.
+#[derive(Clone, Debug)]
+pub struct KubeletOptions {
+    /// After which time a changed ConfigMap reaches the volumes.
+    pub sync: Duration,
+    /// Further arguments of the worker.
+    pub arguments: Vec<String>,
+}
+
+/// See the module. Dropped, it ends with all its processes.
+pub struct Kubelet {
+    pub node: String,
+    home: TempDir,
+    task: Option<AbortOnDropHandle<()>>,
+    api: Api<Node>,
+}
+
+/// What all pods of a kubelet share.
+struct Shared {
+    client: Client,
+    namespace: String,
+    home: PathBuf,
+    program: PathBuf,
+    options: KubeletOptions,
+    /// The ConfigMaps of the namespace, by name: what a volume has.
+    maps: watch::Receiver<HashMap<String, ConfigMap>>,
+}
+
+impl Kubelet {
+    /// A node for pods of this namespace that tolerate its taint, and the kubelet on it.
+    pub async fn start(client: &Client, namespace: &str, options: KubeletOptions) -> Result<Self> {
+        let node = format!("{namespace}-processes");
+        let home = tempfile::Builder::new().prefix("ganglion-kubelet-").tempdir()?;
+        let api: Api<Node> = Api::all(client.clone());
+        api.create(&PostParams::default(), &manifest(&node, namespace)?).await?;
+        let ready = json!({"status": {
+            "capacity": {"cpu": "64", "memory": "64Gi", "pods": "500"},
+            "allocatable": {"cpu": "64", "memory": "64Gi", "pods": "500"},
+            "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "",
+                "lastHeartbeatTime": jiff::Timestamp::now().to_string(), "lastTransitionTime": jiff::Timestamp::now().to_string()}],
+        }});
+        api.patch_status(&node, &PatchParams::default(), &Patch::Merge(&ready)).await?;
+        let (maps, followed) = watch::channel(HashMap::new());
+        let shared = Arc::new(Shared {
+            client: client.clone(),
+            namespace: namespace.to_owned(),
+            home: home.path().to_owned(),
+            program: program()?,
+            options,
+            maps: followed,
+        });
+        let task = tokio::spawn(run(shared, node.clone(), maps));
+        Ok(Self { node, home, task: Some(AbortOnDropHandle::new(task)), api })
+    }
+
+    /// Where the workers record what they do.
+    #[must_use]
+    pub fn journal(&self) -> PathBuf {
+        journal_in(self.home.path())
+    }
+
+    /// Ends everything: its processes, its node.
+    pub async fn stop(mut self) -> Result<()> {
+        drop(self.task.take());
+        self.api.delete(&self.node, &DeleteParams::default()).await?;
+        Ok(())
+    }
+}
+
+fn journal_in(home: &Path) -> PathBuf {
+    home.join("journal")
+}
+
+fn manifest(name: &str, namespace: &str) -> Result<Node> {
+    Ok(serde_json::from_value(json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": name, "labels": {OWN: namespace, "kubernetes.io/hostname": name}},
+        "spec": {"taints": [{"key": OWN, "value": namespace, "effect": "NoSchedule"}]},
+    }))?)
+}
+
+/// The worker, built beside this program or the operator.
+fn program() -> Result<PathBuf> {
+    let beside = crate::operator::program()?;
+    let program = beside.with_file_name("examples").join("worker");
+    anyhow::ensure!(program.exists(), "{} is not built: cargo build --example worker", program.display());
+    Ok(program)
+}
+
+/// An address that no other pod of this process has.
+fn address() -> String {
+    let number = ADDRESSES.fetch_add(1, Ordering::Relaxed);
+    let [high, low] = number.to_be_bytes();
+    format!("127.{}.{}.{}", 16 + std::process::id() % 200, high, low.max(1))
+}
+
+/// Follows pods, ConfigMaps and the heartbeat until it is dropped.
+async fn run(shared: Arc<Shared>, node: String, maps: watch::Sender<HashMap<String, ConfigMap>>) {
+    tokio::join!(heartbeat(&shared, &node), follow_maps(&shared, maps), follow_pods(&shared, &node));
+}
+
+/// The status of the node, as a kubelet writes it, often enough for the node controller.
+async fn heartbeat(shared: &Shared, node: &str) {
+    let api: Api<Node> = Api::all(shared.client.clone());
+    loop {
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let beat = json!({"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady",
+            "lastHeartbeatTime": jiff::Timestamp::now().to_string()}]}});
+        let _ = api.patch_status(node, &PatchParams::default(), &Patch::Strategic(&beat)).await;
+    }
+}
+
+async fn follow_maps(shared: &Shared, maps: watch::Sender<HashMap<String, ConfigMap>>) {
+    let api: Api<ConfigMap> = Api::namespaced(shared.client.clone(), &shared.namespace);
+    let mut events = pin!(watcher(api, Config::default()).default_backoff());
+    while let Ok(Some(event)) = events.try_next().await.map_err(drop).or(Ok::<_, ()>(None)) {
+        maps.send_modify(|maps| match event {
+            Event::Apply(map) | Event::InitApply(map) => drop(maps.insert(map.name_any(), map)),
+            Event::Delete(map) => drop(maps.remove(&map.name_any())),
+            Event::Init | Event::InitDone => {}
+        });
+    }
+}
+
+/// Hands each pod of the node to a task of its own.
+async fn follow_pods(shared: &Arc<Shared>, node: &str) {
+    let api: Api<Pod> = Api::namespaced(shared.client.clone(), &shared.namespace);
+    let mut events = pin!(watcher(api, Config::default().fields(&format!("spec.nodeName={node}"))).default_backoff());
+    let mut tasks = JoinSet::new();
+    let mut pods: HashMap<String, mpsc::UnboundedSender<Pod>> = HashMap::new();
+    while let Some(event) = events.next().await {
+        let Ok(Event::Apply(pod) | Event::InitApply(pod)) = event else { continue };
+        let uid = pod.uid().unwrap_or_default();
+        pods.retain(|_, line| !line.is_closed());
+        let line = pods.entry(uid).or_insert_with(|| {
+            let (line, changes) = mpsc::unbounded_channel();
+            tasks.spawn(PodProcess::run(Arc::clone(shared), changes));
+            line
+        });
+        let _ = line.send(pod);
+    }
+}
+
+/// Pods that this kubelet would still run.
+pub async fn pods(client: &Client, namespace: &str) -> Result<Vec<Pod>> {
+    Ok(Api::namespaced(client.clone(), namespace).list(&ListParams::default()).await?.items)
+}
