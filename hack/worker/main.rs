@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
+use axum::Router;
 use axum::routing::get;
-use axum::{Json, Router};
 use clap::Parser;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -87,7 +87,7 @@ async fn main() -> Result<()> {
     worker.follow(text.as_deref()).await;
     let router = Router::new()
         .route("/internal/health", get(|| async { "ok" }))
-        .route("/internal/version", get(move || async move { Json(answers.report()) }));
+        .route("/internal/version", get(move || async move { answers.report().to_string() }));
     let listener = tokio::net::TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
     tokio::spawn(async move { axum::serve(listener, router).await });
     tokio::select! {

@@ -8,6 +8,7 @@
 //! | `file` | the files that workers read, and what is recorded beside them |
 //! | `plan` | what is written next, so that no two workers have one job |
 //! | `state` | how the pool is: its status |
+//! | `yaml` | what YAML of others may cost |
 
 pub mod crew;
 pub mod deal;
@@ -17,6 +18,7 @@ pub mod plan;
 pub mod state;
 #[cfg(test)]
 mod tests;
+mod yaml;
 
 use std::sync::Arc;
 

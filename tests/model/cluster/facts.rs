@@ -57,6 +57,7 @@ impl AsFact for Pod {
                 role: meta.annotation(marks::ROLE),
                 peers: meta.annotation(marks::PEERS),
                 cost: meta.annotation(marks::DELETION_COST),
+                ..Marks::default()
             },
             controller: meta.owner(),
             generated: self.generated,
@@ -126,6 +127,7 @@ impl AsFact for Deployment {
             updated_replicas: self.status.updated,
             revision: self.meta.annotation(marks::REVISION),
             terminating: self.meta.deleted.is_some(),
+            ..DeploymentFact::default()
         }
     }
 }

@@ -1,0 +1,16 @@
+//! How YAML of others is read: what it may cost.
+
+use serde_saphyr::Options;
+use serde_saphyr::options::NonFiniteFloatPolicy;
+
+/// For texts of a ConfigMap: 1 MiB has at most half as many nodes as bytes, and aliases do not multiply them.
+pub fn options() -> Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! { max_nodes: 1_000_000, max_events: 2_000_000, max_aliases: 10_000 },
+        alias_limits: serde_saphyr::alias_limits! { max_total_replayed_events: 100_000 },
+        emit_comments: false,
+        strict_booleans: true,
+        non_finite_float_policy: NonFiniteFloatPolicy::PassThrough,
+        with_snippet: false,
+    }
+}
