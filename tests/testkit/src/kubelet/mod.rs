@@ -6,7 +6,7 @@
 //! | a ConfigMap that has changed reaches a pod's volume after a delay, at once when the pod itself changes, and a pod that starts has the newest; files are swapped by a symlink | all keys of the first volume only |
 //! | Ready once the program answers `/internal/health` | asked every 10 ms |
 //! | a deletion sends SIGTERM, after the grace period SIGKILL, and removes the pod once the process has ended | |
-//! | a container that dies is started again | at once |
+//! | a container that dies is started again | after 100 ms |
 //!
 //! Annotations of a pod have it misbehave: [`NO_SYNC`], [`NEVER_READY`].
 
@@ -45,7 +45,7 @@ pub const NEVER_READY: &str = "test.ganglion.dev/never-ready";
 /// The port of every worker.
 pub const PORT: u16 = 9090;
 
-static ADDRESSES: AtomicU16 = AtomicU16::new(0);
+static ADDRESSES: AtomicU16 = AtomicU16::new(1);
 
 /// What a kubelet of a test is like.
 #[derive(Clone, Debug)]
@@ -140,7 +140,7 @@ fn program() -> Result<PathBuf> {
 fn address() -> String {
     let number = ADDRESSES.fetch_add(1, Ordering::Relaxed);
     let [high, low] = number.to_be_bytes();
-    format!("127.{}.{}.{}", 16 + std::process::id() % 200, high, low.max(1))
+    format!("127.{}.{high}.{low}", 16 + std::process::id() % 200)
 }
 
 /// Follows pods, ConfigMaps and the heartbeat until it is dropped.

@@ -22,6 +22,9 @@ use super::{NEVER_READY, NO_SYNC, PORT, Shared, address, journal_in};
 /// How often a program that starts is asked.
 const LOOK: Duration = Duration::from_millis(10);
 
+/// Pause before a container that died is started again.
+const RESTART: Duration = Duration::from_millis(100);
+
 pub struct PodProcess {
     shared: Arc<Shared>,
     pod: Pod,
@@ -76,6 +79,7 @@ impl PodProcess {
                     ended?;
                     this.died()?;
                     this.restarts += 1;
+                    sleep(RESTART).await;
                     this.ready = false;
                     this.sync()?;
                     this.child = start(&this.shared, &this.pod, &this.address)?;

@@ -5,6 +5,7 @@
 pub mod dump;
 pub mod loops;
 pub mod nodes;
+pub mod pools;
 pub mod rest;
 pub mod workload;
 

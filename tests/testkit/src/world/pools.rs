@@ -1,0 +1,166 @@
+//! SwarmPools in a world: workloads of real processes, and what can be waited for.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, ensure};
+use ganglion::api::swarm_pool::{SwarmPool, SwarmPoolStatus};
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::ConfigMap;
+use serde_json::{Value, json};
+
+use crate::kubelet::journal::Journal;
+use crate::kubelet::{Kubelet, KubeletOptions, PORT};
+use crate::world::loops::{condition, until};
+use crate::world::nodes::OWN;
+use crate::world::{World, story};
+
+/// Name of the workload, the pool and the beginning of its pods' names.
+pub const WORKERS: &str = "swarm-worker";
+
+/// The ConfigMap that they read.
+pub const JOBS: &str = "swarm-worker-config";
+
+/// A story of pools: a failure prints their state.
+pub fn pool_story(name: &str, body: impl AsyncFnOnce(&World) -> Result<()>) {
+    story(name, async |world| match body(world).await {
+        Ok(()) => Ok(()),
+        Err(error) => Err(with_pools(world, error).await),
+    });
+}
+
+/// The error, with all pools, ConfigMaps and pods.
+pub async fn with_pools(world: &World, error: anyhow::Error) -> anyhow::Error {
+    let all = world.kubectl(&["get", "swp,cm,pods,sts", "-o", "yaml"], None).await;
+    anyhow!("{error:#}\n--- pools\n{}", all.unwrap_or_else(|error| error.to_string()))
+}
+
+/// The pod template of workers that read this ConfigMap.
+#[must_use]
+pub fn template(namespace: &str, map: &str) -> Value {
+    json!({
+        "metadata": {"labels": {"app": WORKERS}},
+        "spec": {
+            "nodeSelector": {OWN: namespace},
+            "tolerations": [{"key": OWN, "operator": "Exists"}],
+            "terminationGracePeriodSeconds": 10,
+            "containers": [{
+                "name": "worker", "image": "worker",
+                "volumeMounts": [{"name": "jobs", "mountPath": "/app/config"}],
+            }],
+            "volumes": [{"name": "jobs", "configMap": {"name": map, "optional": true}}],
+        },
+    })
+}
+
+/// Makes the StatefulSet of workers.
+pub async fn stateful_set(world: &World, replicas: u32) -> Result<()> {
+    let spec = json!({
+        "serviceName": WORKERS, "replicas": replicas, "podManagementPolicy": "Parallel",
+        "selector": {"matchLabels": {"app": WORKERS}}, "template": template(&world.ns, JOBS),
+    });
+    world.create::<StatefulSet>(json!({"metadata": {"name": WORKERS}, "spec": spec})).await.map(drop)
+}
+
+/// Makes the Deployment of workers.
+pub async fn deployment(world: &World, replicas: u32) -> Result<()> {
+    let spec = json!({
+        "replicas": replicas, "selector": {"matchLabels": {"app": WORKERS}}, "template": template(&world.ns, JOBS),
+    });
+    world.create::<Deployment>(json!({"metadata": {"name": WORKERS}, "spec": spec})).await.map(drop)
+}
+
+/// Starts the kubelet for processes that reload their file, or do not.
+pub async fn kubelet(world: &World, hot_reload: bool) -> Result<Kubelet> {
+    let arguments = if hot_reload { vec!["--hot-reload".to_owned()] } else { Vec::new() };
+    // A real kubelet takes up to a minute; only what it does at once is waited for here.
+    let options = KubeletOptions { sync: Duration::from_secs(60), arguments };
+    Kubelet::start(&world.client, &world.ns, options).await
+}
+
+/// So many jobs, as `jobs` of a spec.
+#[must_use]
+pub fn inline(jobs: usize) -> Value {
+    json!({"inline": (0..jobs).map(|nth| json!({"name": format!("stream:{nth:04}")})).collect::<Vec<_>>()})
+}
+
+/// The spec of a pool over the StatefulSet, with these members more, or others.
+#[must_use]
+pub fn spec(members: Value) -> Value {
+    let mut spec = json!({
+        "workload": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": WORKERS},
+        "output": {"configMap": JOBS},
+        "jobs": inline(30),
+    });
+    if let (Some(spec), Value::Object(members)) = (spec.as_object_mut(), members) {
+        spec.extend(members);
+    }
+    spec
+}
+
+/// The members of a spec for workers that reload their file and report over HTTP.
+#[must_use]
+pub fn reloading(members: Value) -> Value {
+    let mut all = json!({"refresh": {"policy": "HotReload"}, "version": {"probe": {"port": PORT}}});
+    if let (Some(all), Value::Object(members)) = (all.as_object_mut(), members) {
+        all.extend(members);
+    }
+    spec(all)
+}
+
+/// Makes a pool of this name.
+pub async fn pool(world: &World, name: &str, spec: Value) -> Result<SwarmPool> {
+    world.create(json!({"metadata": {"name": name}, "spec": spec})).await
+}
+
+/// Waits until the pool's Ready has this status and reason for its present generation; its status.
+pub async fn is(world: &World, name: &str, status: &str, reason: &str) -> Result<SwarmPoolStatus> {
+    until::<SwarmPool, _>(world, name, &format!("pool {name} to be {status} {reason}"), |pool| {
+        let generation = pool.metadata.generation;
+        let found = pool.status.filter(|found| found.observed_generation == generation)?;
+        let ready = condition(&found.conditions, "Ready")?;
+        (ready.status == status && ready.reason == reason).then_some(found)
+    })
+    .await
+}
+
+/// The message of Ready.
+#[must_use]
+pub fn message(status: &SwarmPoolStatus) -> String {
+    condition(&status.conditions, "Ready").map(|ready| ready.message).unwrap_or_default()
+}
+
+/// Waits until the pool has converged with so many workers and jobs.
+pub async fn converged(world: &World, name: &str, workers: usize, jobs: i64) -> Result<SwarmPoolStatus> {
+    until::<SwarmPool, _>(
+        world,
+        name,
+        &format!("pool {name} to converge with {workers} workers and {jobs} jobs"),
+        |pool| {
+            let generation = pool.metadata.generation;
+            let found = pool.status.filter(|found| found.observed_generation == generation)?;
+            let ready = condition(&found.conditions, "Ready")?;
+            let is_so = ready.reason == "Converged"
+                && found.jobs == Some(jobs)
+                && found.converged == Some(format!("{workers}/{workers}"));
+            is_so.then_some(found)
+        },
+    )
+    .await
+}
+
+/// The file that workers read.
+pub async fn file(world: &World) -> Result<String> {
+    let map = world.api::<ConfigMap>().get(JOBS).await?;
+    map.data.and_then(|mut data| data.remove("config.yml")).context("no file")
+}
+
+/// What the workers really run is what the file says; no job ran twice at any time.
+pub fn check(kubelet: &Kubelet, jobs: usize) -> Result<BTreeMap<String, BTreeSet<String>>> {
+    let journal = Journal::read(&kubelet.journal())?;
+    ensure!(journal.doubled().is_empty(), "jobs of two workers: {:?}", journal.doubled());
+    let running = journal.running();
+    let all: usize = running.values().map(BTreeSet::len).sum();
+    ensure!(all == jobs, "{all} of {jobs} jobs run: {running:?}");
+    Ok(running)
+}
