@@ -1,0 +1,43 @@
+//! Deals of all sizes: exact, balanced, and with few moves.
+
+mod chain;
+mod exact;
+mod fixed;
+mod moves;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::*;
+
+const STRATEGIES: [AssignmentStrategy; 2] = [AssignmentStrategy::Stable, AssignmentStrategy::Contiguous];
+
+fn rules(strategy: AssignmentStrategy) -> DealRules {
+    DealRules { strategy, max_jobs: None }
+}
+
+fn job(number: usize, weight: u32, dedicated: bool) -> Job {
+    Job { name: format!("stream:{number:05}:updated").into(), weight, dedicated }
+}
+
+/// Jobs of weight 1.
+fn plain(count: usize) -> Vec<Job> {
+    (0..count).map(|number| job(number, 1, false)).collect()
+}
+
+/// The slots from 0 on.
+fn slots(count: u32) -> Vec<u32> {
+    (0..count).collect()
+}
+
+/// The slot of each job, by its name.
+fn by_name(jobs: &[Job], workers: &[u32], rules: DealRules) -> BTreeMap<Arc<str>, u32> {
+    let owner = deal(jobs, workers, rules).owner;
+    let dealt = jobs.iter().zip(owner).filter_map(|(job, owner)| Some((job.name.clone(), workers[owner? as usize])));
+    dealt.collect()
+}
+
+/// How many jobs of both have another worker.
+fn moved(before: &BTreeMap<Arc<str>, u32>, after: &BTreeMap<Arc<str>, u32>) -> usize {
+    before.iter().filter(|(name, slot)| after.get(*name).is_some_and(|now| now != *slot)).count()
+}
