@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::Patch;
 use serde_json::json;
 
-use super::memory::{Dealt, Memory};
+use super::memory::{Dealt, Memory, Told};
 use super::observe::{Seen, Workload, is_strict};
 use super::{Stop, SwarmPoolController};
 use crate::api::marks;
@@ -162,13 +162,7 @@ impl SwarmPoolController {
             acted.retry = true;
         }
         memory.stopped.retain(|name, _| seen.published.holdings.contains_key(name));
-        let told = plan
-            .tell
-            .iter()
-            .map(|(name, version)| self.annotate(seen.pods.get(name), marks::JOB_VERSION, version.to_string()));
-        for done in join_all(told).await {
-            done?;
-        }
+        self.tell(memory, seen, plan).await?;
         for (name, _) in &plan.restart {
             let Some(pod) = seen.pods.get(name) else { continue };
             match self.ctx.writer.counted("RestartWorker", eviction::evict(&self.ctx, &pod.id)).await? {
@@ -184,6 +178,22 @@ impl SwarmPoolController {
             }
         }
         memory.again.retain(|name, _| seen.published.holdings.contains_key(name));
+        Ok(())
+    }
+
+    /// Annotates pods with the version of their lists: a change of the pod has its kubelet update the volume. A kubelet that has
+    /// not heard of the new file by then waits for up to a minute, so a pod that does not confirm is told again, by another text.
+    async fn tell(&self, memory: &mut Memory, seen: &Seen, plan: &HandoverPlan) -> Result<(), Stop> {
+        memory.told.retain(|name, _| seen.pods.contains_key(name));
+        let mut writes = Vec::new();
+        for (name, version) in &plan.tell {
+            let known = memory.told.get(name).filter(|told| told.version == *version);
+            let times = known.map_or(0, |told| told.times.saturating_add(1));
+            memory.told.insert(name.clone(), Told { version: *version, times, at: seen.now });
+            let text = if times == 0 { version.to_string() } else { format!("{version}.{times}") };
+            writes.push(self.annotate(seen.pods.get(name), marks::JOB_VERSION, text));
+        }
+        join_all(writes).await.into_iter().collect::<Result<(), Error>>()?;
         Ok(())
     }
 

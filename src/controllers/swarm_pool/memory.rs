@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::output::Part;
 use super::probes::Probed;
@@ -58,6 +58,8 @@ pub(super) struct Memory {
     pub stopped: BTreeMap<String, i64>,
     /// How often a pod was restarted because it goes on reporting an older version.
     pub again: BTreeMap<String, (i64, u32)>,
+    /// When each pod was last told of a version, and how often.
+    pub told: BTreeMap<String, Told>,
     /// When the replicas of the workload were written, and which number.
     pub scaled: Vec<(Timestamp, i32)>,
     /// When the status was last written.
@@ -65,6 +67,25 @@ pub(super) struct Memory {
     /// The last change of who has what, and how many jobs it moves.
     pub change: Option<(PoolChange, usize)>,
 }
+
+/// See [`Memory::told`].
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Told {
+    pub version: i64,
+    pub times: u32,
+    pub at: Timestamp,
+}
+
+impl Told {
+    /// When the pod is told again if it has not confirmed by then.
+    pub fn again_at(self) -> Option<Timestamp> {
+        let pause = FIRST_AGAIN.checked_mul(1 << self.times.min(6))?;
+        self.at.checked_add(pause).ok()
+    }
+}
+
+/// How long a pod that was told once may take to confirm before it is told again; then twice as long, and so on.
+const FIRST_AGAIN: SignedDuration = SignedDuration::from_secs(2);
 
 /// What a deal was for.
 #[derive(Clone)]
@@ -115,6 +136,7 @@ impl Memory {
             missing_since: status.and_then(|status| status.waiting_since.as_ref()).map(|time| time.0),
             stopped: BTreeMap::new(),
             again: BTreeMap::new(),
+            told: BTreeMap::new(),
             scaled: Vec::new(),
             reported_at: None,
             change: None,

@@ -23,7 +23,7 @@ use crate::logic::swarm_pool::state::PoolProblem;
 const TIMEOUT: i32 = 300;
 
 /// How long a worker is Ready before it counts as outdated.
-const OUTDATED: SignedDuration = SignedDuration::from_secs(10);
+pub const OUTDATED: SignedDuration = SignedDuration::from_secs(5);
 
 /// How often a worker that stays outdated is restarted for one version.
 const MAX_AGAIN: u32 = 3;
@@ -175,12 +175,19 @@ impl SwarmPoolController {
             let long = pod.ready_since.is_some_and(|since| now.duration_since(since) >= OUTDATED);
             let outdated = is_behind && long && may_again(memory.again.get(name), version);
             let runs = pod.node.is_some() && !pod.finished;
-            let told = pod.marks.job_version.as_deref().and_then(|text| text.parse().ok());
+            let told = pod.marks.job_version.as_deref().and_then(told_version);
+            let again = memory.told.get(name).filter(|told| told.version == version).and_then(|told| told.again_at());
+            let deaf = again.is_some_and(|again| again <= now);
             let (uid, ready, terminating) = (pod.id.uid.clone(), pod.is_ready(), pod.terminating);
-            (name.clone(), WorkerPod { uid, runs, ready, terminating, outdated, told, report })
+            (name.clone(), WorkerPod { uid, runs, ready, terminating, outdated, told, deaf, report })
         };
         pods.values().map(worker).collect()
     }
+}
+
+/// The version that a pod was told of; see [`super::act`].
+fn told_version(text: &str) -> Option<i64> {
+    text.split('.').next()?.parse().ok()
 }
 
 /// Whether a pod may be restarted once more for a version.

@@ -6,12 +6,13 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::act::Acted;
 use super::memory::Memory;
-use super::observe::{Seen, Workload};
+use super::observe::{OUTDATED, Seen, Workload};
 use super::{Stop, SwarmPoolController};
 use crate::api::marks;
 use crate::api::swarm_pool::reasons::PoolReason;
 use crate::api::swarm_pool::{SwarmPool, SwarmPoolStatus};
 use crate::logic::conditions::{self, Health, Stamp};
+use crate::logic::swarm_pool::plan::follows;
 use crate::logic::swarm_pool::state::{PoolState, health, refused, status};
 use crate::logic::world::Fact;
 use crate::runtime::error::Error;
@@ -64,7 +65,8 @@ impl SwarmPoolController {
         let reported = self.record(pool, memory, &status).await?;
         let retry = acted.retry || matches!(health, Health::Retrying(PoolReason::BudgetBlocked, _));
         let retry = retry.then(|| now.checked_add(RETRY).ok()).flatten();
-        Ok([dues, reported, retry, acted.plan.due, seen.waits_until].into_iter().flatten().min())
+        let again = behind(memory, seen);
+        Ok([dues, reported, retry, again, acted.plan.due, seen.waits_until].into_iter().flatten().min())
     }
 
     /// Reports why nothing is done for the pool.
@@ -115,6 +117,18 @@ impl SwarmPoolController {
         }
         Ok(())
     }
+}
+
+/// When something more is done for workers that do not follow their lists: they are told again, or restarted.
+fn behind(memory: &Memory, seen: &Seen) -> Option<Timestamp> {
+    let input = seen.input(&memory.stopped);
+    let behind = seen.published.holdings.iter().filter(|(name, holding)| !follows(name, holding, &input));
+    let dues = behind.flat_map(|(name, holding)| {
+        let told = memory.told.get(name).filter(|told| told.version == holding.version);
+        let ready = seen.pods.get(name).and_then(|pod| pod.ready_since?.checked_add(OUTDATED).ok());
+        [told.and_then(|told| told.again_at()), ready]
+    });
+    dues.flatten().filter(|due| *due > seen.now).min()
 }
 
 /// The events that a new status is worth: a deal that begins, a deal that all workers follow, and what somebody has to solve.

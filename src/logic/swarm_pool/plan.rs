@@ -37,6 +37,8 @@ pub struct WorkerPod {
     pub outdated: bool,
     /// The version that it was annotated with.
     pub told: Option<i64>,
+    /// It was told long ago, and has not confirmed: its kubelet may not have had the new file by then.
+    pub deaf: bool,
     pub report: Option<WorkerReport>,
 }
 
@@ -294,7 +296,7 @@ fn refresh(plan: &mut HandoverPlan, input: &HandoverInput<'_>) {
         RefreshPolicy::HotReload => {
             let due = settled().filter_map(|(name, holding)| {
                 let pod = input.pods.get(name).filter(|pod| !pod.terminating)?;
-                let is_due = pod.told != Some(holding.version) && !follows(name, holding, input);
+                let is_due = (pod.told != Some(holding.version) || pod.deaf) && !follows(name, holding, input);
                 is_due.then(|| (name.clone(), holding.version))
             });
             plan.tell = due.collect();

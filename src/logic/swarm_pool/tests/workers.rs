@@ -136,6 +136,7 @@ impl Pool {
             terminating: process.terminating,
             outdated: reports && process.version < version(name),
             told: None,
+            deaf: false,
             report: reports.then_some(WorkerReport { version: process.version, has_others: false }),
         };
         self.seen = self.processes.iter().map(|(name, process)| (name.clone(), pod(name, process))).collect();

@@ -3,7 +3,7 @@
 //! | as a real kubelet | otherwise |
 //! |---|---|
 //! | binds nothing: the scheduler places pods on its node | one program for every container, `hack/worker` |
-//! | a ConfigMap that has changed reaches a pod's volume after a delay, at once when the pod itself changes, and a pod that starts has the newest; files are swapped by a symlink | all keys of the first volume only |
+//! | a ConfigMap that has changed reaches a pod's volume after a delay, within 100 ms when the pod itself changes, and a pod that starts has the newest; files are swapped by a symlink | all keys of the first volume only |
 //! | Ready once the program answers `/internal/health` | asked every 10 ms |
 //! | a deletion sends SIGTERM, after the grace period SIGKILL, and removes the pod once the process has ended | |
 //! | a container that dies is started again | after 100 ms |

@@ -22,6 +22,9 @@ use super::{NEVER_READY, NO_SYNC, PORT, Shared, address, journal_in};
 /// How often a program that starts is asked.
 const LOOK: Duration = Duration::from_millis(10);
 
+/// Within which time a kubelet updates the volumes of a pod that has changed.
+const LOOP: Duration = Duration::from_millis(100);
+
 /// Pause before a container that died is started again.
 const RESTART: Duration = Duration::from_millis(100);
 
@@ -65,7 +68,8 @@ impl PodProcess {
                     if this.pod.metadata.deletion_timestamp.is_some() {
                         return this.end().await;
                     }
-                    this.sync()?;
+                    let soon = Instant::now() + LOOP;
+                    due = Some(due.map_or(soon, |due| due.min(soon)));
                 }
                 changed = maps.changed() => {
                     changed.context("the ConfigMaps are not followed any more")?;

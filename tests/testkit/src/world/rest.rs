@@ -12,6 +12,9 @@ use crate::eye::Seen;
 use crate::kstatus;
 use crate::world::World;
 
+/// Annotations of pods that are workers of a SwarmPool; they stay.
+const OF_POOLS: [&str; 3] = [marks::WORKER, marks::JOB_VERSION, marks::OBSERVED_VERSION];
+
 /// Label of pods that a test made without a controller on purpose.
 pub const BARE: &str = "test.ganglion.dev/bare";
 
@@ -83,7 +86,7 @@ fn of_pod(pod: &Pod) -> Vec<String> {
     }
     for (key, value) in pod.annotations() {
         let cost = key == marks::DELETION_COST && value == marks::LOWEST_COST;
-        if key.starts_with("ganglion.dev/") || cost {
+        if key.starts_with("ganglion.dev/") && !OF_POOLS.contains(&key.as_str()) || cost {
             left.push(format!("{key}={value}"));
         }
     }
