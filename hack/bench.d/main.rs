@@ -10,6 +10,7 @@ mod frame;
 mod loops;
 mod nodes;
 mod queue;
+mod swarm;
 mod unit;
 mod watchers;
 
@@ -69,6 +70,8 @@ enum Name {
     Nodes,
     /// The latency of the controllers' queue, beside that of kube's applier.
     Queue,
+    /// Swarm pools: the deal of a million jobs, beside a sort of their names.
+    Swarm,
     /// A process that the actions bench starts.
     #[value(hide = true)]
     Watchers,
@@ -105,6 +108,7 @@ async fn measure(options: &Options) -> Result<bool> {
         Name::Loops => loops::run(&mut bench).await,
         Name::Nodes => nodes::run(&mut bench).await,
         Name::Queue => queue::run(&mut bench).await,
+        Name::Swarm => swarm::run(&mut bench).await,
         Name::Watchers => {
             let kubeconfig = process.kubeconfig.clone().context("--kubeconfig is missing")?;
             return watchers::run(kubeconfig, process.bind.context("--bind is missing")?).await.map(|()| true);

@@ -1,0 +1,17 @@
+//! `hack/bench swarm`: what SwarmPools cost.
+//!
+//! `deal` compares the deal of a million jobs with a sort of their names, and counts moves; it needs no control plane.
+
+mod deal;
+
+use anyhow::Result;
+
+use super::frame::Bench;
+
+/// All parts.
+pub async fn run(bench: &mut Bench) -> Result<()> {
+    if bench.wants(deal::PART) {
+        deal::run(bench).await?;
+    }
+    Ok(())
+}
