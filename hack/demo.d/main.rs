@@ -11,6 +11,7 @@ mod nodes;
 mod scene;
 mod screen;
 mod stage;
+mod swarm;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -50,6 +51,8 @@ enum Play {
     Loops,
     /// Machines and servers are asked about nodes; one stops answering and comes back.
     Nodes,
+    /// Jobs are dealt out to workers, which come, go and get lost.
+    Swarm,
 }
 
 #[tokio::main]
@@ -90,6 +93,7 @@ async fn play(play: Play, screen: &Screen, stage: &mut Stage) -> Result<bool> {
         Play::Moves => moves(screen, stage).await,
         Play::Loops => loops::play(screen, stage).await,
         Play::Nodes => nodes::play(screen, stage).await,
+        Play::Swarm => swarm::play(screen, stage).await,
     }
 }
 
@@ -107,6 +111,8 @@ fn hints(play: Play) -> &'static [&'static str] {
         ],
         // The servers have ended: what was known is stale.
         Play::Nodes => &["kubectl -n NS get ncft,ncfg", "cargo run -- explain node node-0"],
+        // The workers have ended.
+        Play::Swarm => &["kubectl -n NS get swp -o wide", "kubectl -n NS get cm swarm-worker-config -o yaml"],
     }
 }
 

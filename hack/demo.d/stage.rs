@@ -14,7 +14,7 @@ use testkit::plane::cluster::{Cluster, Wanted, end};
 use testkit::plane::install::{ACCOUNT, Installed, NAMESPACE, running};
 
 use super::screen::Screen;
-use super::{Options, Play, nodes};
+use super::{Options, Play, nodes, swarm};
 
 /// Nodes of the demo's own plane.
 const NODES: usize = 6;
@@ -46,7 +46,11 @@ impl Stage {
         Self {
             kubeconfig: options.kubeconfig.clone(),
             keep: options.keep,
-            settings: (options.play == Play::Nodes).then_some(nodes::SETTINGS),
+            settings: match options.play {
+                Play::Moves | Play::Loops => None,
+                Play::Nodes => Some(nodes::SETTINGS),
+                Play::Swarm => Some(swarm::SETTINGS),
+            },
             plane: None,
             cluster: None,
             installed: Installed::default(),
@@ -110,6 +114,11 @@ impl Stage {
         let detail = format!("Kubernetes {version}, {NODES} simulated nodes, up after {} s", began.elapsed().as_secs());
         screen.done("control plane", &detail);
         Ok(cluster)
+    }
+
+    /// Whether the control plane is the demo's own.
+    pub fn is_local(&self) -> bool {
+        self.plane.is_some()
     }
 
     /// Where the demo plays.

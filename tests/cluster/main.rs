@@ -29,6 +29,7 @@ mod node_sources;
 mod node_templates;
 mod originals;
 mod owners;
+mod pool_faults;
 mod pools;
 mod receipts;
 mod refused;

@@ -1,0 +1,303 @@
+//! SwarmPools that get bad input, lose what they stand on, or whose objects somebody else changes. Simulated pods; workers are
+//! restarted and do not report.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use ganglion::api::swarm_pool::{SwarmPool, SwarmPoolStatus};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use serde_json::{Value, json};
+use testkit::world::World;
+use testkit::world::loops::until;
+use testkit::world::pools::{JOBS, WORKERS, converged, file, inline, is, message, pool, pool_story, spec};
+
+/// Makes the StatefulSet, of simulated pods with these annotations.
+async fn workers(world: &World, replicas: u32, annotations: Value) -> Result<()> {
+    let template = json!({
+        "metadata": {"labels": {"app": WORKERS}, "annotations": annotations},
+        "spec": {"containers": [{"name": "worker", "image": "worker"}], "terminationGracePeriodSeconds": 1},
+    });
+    let spec = json!({
+        "serviceName": WORKERS, "replicas": replicas, "podManagementPolicy": "Parallel",
+        "selector": {"matchLabels": {"app": WORKERS}}, "template": template,
+    });
+    world.create::<StatefulSet>(json!({"metadata": {"name": WORKERS}, "spec": spec})).await.map(drop)
+}
+
+async fn map(world: &World, name: &str, text: &str) -> Result<()> {
+    let map = json!({"metadata": {"name": name, "labels": {"jobs": "yes"}}, "data": {"jobs": text}});
+    world.create::<ConfigMap>(map).await.map(drop)
+}
+
+async fn change(world: &World, name: &str, key: &str, text: &str) -> Result<()> {
+    let patch = Patch::Merge(json!({"data": {key: text}}));
+    world.api::<ConfigMap>().patch(name, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+async fn patch(world: &World, name: &str, spec: Value) -> Result<()> {
+    let patch = Patch::Merge(json!({"spec": spec}));
+    world.api::<SwarmPool>().patch(name, &PatchParams::default(), &patch).await?;
+    Ok(())
+}
+
+fn says(status: &SwarmPoolStatus, parts: &[&str]) -> Result<()> {
+    let text = message(status);
+    for part in parts {
+        ensure!(text.contains(part), "{part:?} is not in {text:?}");
+    }
+    Ok(())
+}
+
+/// The number of jobs that the file has.
+async fn listed(world: &World) -> Result<usize> {
+    Ok(file(world).await?.matches("\n      - ").count())
+}
+
+#[test]
+fn one_source_that_cannot_be_read_stops_no_other_and_loses_no_job() {
+    pool_story("pool-sources", async |world| {
+        workers(world, 2, json!({})).await?;
+        map(world, "a", "a-1\na-2\n# none\n\na-2\n").await?;
+        map(world, "b", "- b-1\n- {name: b-2, weight: 3}\n- {name: b-3}\n").await?;
+        let sources = json!({"configMaps": {"names": ["a"], "selector": {"matchLabels": {"jobs": "yes"}}}});
+        pool(world, WORKERS, spec(json!({"jobs": sources}))).await?;
+        converged(world, WORKERS, 2, 5).await?;
+        for (text, words) in [
+            ("- b-1\n- {name: b-2, weight: 0}\n", "weight"),
+            ("- b-1\n- [", "ConfigMap b, key jobs"),
+            (&format!("- {}\n", "x".repeat(300)), "300 characters"),
+        ] {
+            change(world, "b", "jobs", text).await?;
+            until::<SwarmPool, _>(world, WORKERS, words, |pool| message(&pool.status?).contains(words).then_some(()))
+                .await?;
+            says(&is(world, WORKERS, "False", "SourceInvalid").await?, &["ConfigMap b", "stay"])?;
+            ensure!(listed(world).await? >= 5, "{}", file(world).await?);
+        }
+        // The others go on.
+        change(world, "a", "jobs", "a-1\na-2\na-3\n").await?;
+        until::<SwarmPool, _>(world, WORKERS, "six jobs", |pool| (pool.status?.jobs == Some(6)).then_some(())).await?;
+        change(world, "b", "jobs", "- b-1\n").await?;
+        converged(world, WORKERS, 2, 4).await?;
+        world.api::<ConfigMap>().delete("a", &DeleteParams::default()).await?;
+        says(&is(world, WORKERS, "False", "SourceNotFound").await?, &["ConfigMap a"])?;
+        ensure!(listed(world).await? == 4);
+        map(world, "a", "").await?;
+        converged(world, WORKERS, 2, 1).await.map(drop)
+    });
+}
+
+#[test]
+fn a_file_that_is_too_large_is_not_written_and_fits_where_each_worker_has_one() {
+    pool_story("pool-large", async |world| {
+        workers(world, 4, json!({})).await?;
+        let lines = |count: usize| (0..count).map(|nth| format!("{nth:08}-{}\n", "x".repeat(90))).collect::<String>();
+        map(world, "many", &lines(10_000)).await?;
+        pool(world, WORKERS, spec(json!({"jobs": {"configMaps": {"names": ["many"]}}}))).await?;
+        let status = is(world, WORKERS, "False", "OutputTooLarge").await?;
+        says(&status, &["PerWorker", "1 MiB"])?;
+        world.api::<SwarmPool>().delete(WORKERS, &DeleteParams::default()).await?;
+        let output = json!({"configMap": "each", "layout": "PerWorker"});
+        let handover = json!({"policy": "Immediate"});
+        let members = json!({"jobs": {"configMaps": {"names": ["many"]}}, "output": output, "handover": handover});
+        pool(world, "each", spec(members)).await?;
+        converged(world, "each", 4, 10_000).await?;
+        let maps = world.kubectl(&["get", "cm", "-l", "ganglion.dev/swarm-pool=each", "-o", "name"], None).await?;
+        ensure!(maps.lines().count() == 4, "{maps}");
+        world.kubectl(&["scale", "sts", WORKERS, "--replicas=3"], None).await?;
+        converged(world, "each", 3, 10_000).await?;
+        until::<SwarmPool, _>(world, "each", "the fourth ConfigMap to go", |pool| {
+            (pool.status?.workers.len() == 3).then_some(())
+        })
+        .await?;
+        let maps = world.kubectl(&["get", "cm", "-l", "ganglion.dev/swarm-pool=each", "-o", "name"], None).await?;
+        ensure!(maps.lines().count() == 3, "{maps}");
+        Ok(())
+    });
+}
+
+#[test]
+fn too_few_workers_of_each_kind_are_told() {
+    pool_story("pool-few", async |world| {
+        pool(world, WORKERS, spec(json!({}))).await?;
+        says(&is(world, WORKERS, "False", "WorkloadNotFound").await?, &["StatefulSet swarm-worker"])?;
+        workers(world, 0, json!({})).await?;
+        says(&is(world, WORKERS, "False", "NoWorkers").await?, &["30 jobs"])?;
+        patch(world, WORKERS, json!({"replicas": 2})).await?;
+        converged(world, WORKERS, 2, 30).await?;
+        patch(world, WORKERS, json!({"assignment": {"maxJobsPerWorker": 10}})).await?;
+        let status = is(world, WORKERS, "False", "JobsUnassigned").await?;
+        says(&status, &["10 of 30 jobs"])?;
+        ensure!(
+            status.unassigned.as_ref().is_some_and(|left| left.count == 10 && left.names.len() == 10),
+            "{status:?}"
+        );
+        patch(world, WORKERS, json!({"replicas": 3})).await?;
+        converged(world, WORKERS, 3, 30).await?;
+        let jobs: Vec<Value> = (0..5).map(|nth| json!({"name": format!("vip-{nth}"), "qos": "Dedicated"})).collect();
+        patch(world, WORKERS, json!({"jobs": {"inline": jobs}, "assignment": null})).await?;
+        says(&is(world, WORKERS, "False", "WorkersMissing").await?, &["dedicated"])?;
+        patch(world, WORKERS, json!({"replicas": 5})).await?;
+        let status = converged(world, WORKERS, 5, 5).await?;
+        ensure!(status.workers.iter().all(|one| one.jobs == 1), "{status:?}");
+        world.api::<StatefulSet>().delete(WORKERS, &DeleteParams::default()).await?;
+        is(world, WORKERS, "False", "WorkloadNotFound").await?;
+        ensure!(listed(world).await? == 5, "the lists stay");
+        Ok(())
+    });
+}
+
+#[test]
+fn what_somebody_else_writes_is_put_back_or_left_alone() {
+    pool_story("pool-foreign", async |world| {
+        workers(world, 2, json!({})).await?;
+        map(world, JOBS, "mine").await?;
+        pool(world, WORKERS, spec(json!({}))).await?;
+        says(&is(world, WORKERS, "False", "NotOwned").await?, &[JOBS, "delete it"])?;
+        ensure!(world.api::<ConfigMap>().get(JOBS).await?.data.is_some_and(|data| data["jobs"] == "mine"));
+        world.api::<ConfigMap>().delete(JOBS, &DeleteParams::default()).await?;
+        converged(world, WORKERS, 2, 30).await?;
+        let before = world.api::<ConfigMap>().get(JOBS).await?.data;
+        change(world, JOBS, "config.yml", "workloads: {}\n").await?;
+        same(world, &before).await?;
+        world.api::<ConfigMap>().delete(JOBS, &DeleteParams::default()).await?;
+        same(world, &before).await?;
+        // Also what was changed while the operator was away.
+        world.operator.lock().await.kill();
+        let text = file(world).await?.replacen("      - stream:0003\n", "", 1);
+        change(world, JOBS, "config.yml", &text).await?;
+        world.operator.lock().await.start()?;
+        until::<SwarmPool, _>(world, WORKERS, "a new version", |pool| (pool.status?.version > Some(1)).then_some(()))
+            .await?;
+        converged(world, WORKERS, 2, 30).await?;
+        ensure!(listed(world).await? == 30);
+        pool(world, "second", spec(json!({"output": {"configMap": "other"}}))).await?;
+        says(&is(world, "second", "False", "WorkloadTaken").await?, &["SwarmPool swarm-worker"])?;
+        world.api::<SwarmPool>().delete(WORKERS, &DeleteParams::default()).await?;
+        converged(world, "second", 2, 30).await.map(drop)
+    });
+}
+
+/// Waits until the ConfigMap has these bytes.
+async fn same(world: &World, before: &Option<std::collections::BTreeMap<String, String>>) -> Result<()> {
+    until::<ConfigMap, _>(world, JOBS, "the same bytes", |map| (map.data == *before).then_some(())).await
+}
+
+#[test]
+fn replicas_that_somebody_else_writes_are_followed() {
+    pool_story("pool-replicas", async |world| {
+        let applied = json!({
+            "apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": WORKERS},
+            "spec": {"replicas": 2, "serviceName": WORKERS, "podManagementPolicy": "Parallel",
+                "selector": {"matchLabels": {"app": WORKERS}},
+                "template": {"metadata": {"labels": {"app": WORKERS}},
+                    "spec": {"containers": [{"name": "worker", "image": "worker"}]}}},
+        });
+        let params = PatchParams::apply("flux").force();
+        world.api::<StatefulSet>().patch(WORKERS, &params, &Patch::Apply(&applied)).await?;
+        pool(world, WORKERS, spec(json!({"replicas": 3}))).await?;
+        says(&is(world, WORKERS, "False", "ReplicasOwnedElsewhere").await?, &["flux", "leave replicas out"])?;
+        let patched = Patch::Merge(json!({"spec": {"replicas": null}}));
+        world.api::<SwarmPool>().patch(WORKERS, &PatchParams::default(), &patched).await?;
+        converged(world, WORKERS, 2, 30).await?;
+        let target = json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": WORKERS});
+        let hpa = json!({"metadata": {"name": "web"}, "spec": {"scaleTargetRef": target, "maxReplicas": 5}});
+        world.create::<HorizontalPodAutoscaler>(hpa).await?;
+        let free = json!({"metadata": {"managedFields": [{}]}});
+        world.api::<StatefulSet>().patch(WORKERS, &PatchParams::default(), &Patch::Merge(&free)).await?;
+        patch(world, WORKERS, json!({"replicas": 4})).await?;
+        says(&is(world, WORKERS, "False", "ReplicasOwnedElsewhere").await?, &["autoscaler"])?;
+        // An autoscaler of the pool itself writes the pool's number.
+        world.api::<HorizontalPodAutoscaler>().delete("web", &DeleteParams::default()).await?;
+        world.kubectl(&["scale", "swp", WORKERS, "--replicas=3"], None).await?;
+        let status = converged(world, WORKERS, 3, 30).await?;
+        ensure!(status.replicas == Some(3), "{status:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn budgets_hold_and_workers_that_are_not_ready_are_told() {
+    pool_story("pool-budget", async |world| {
+        workers(world, 2, json!({})).await?;
+        let budget = json!({"minAvailable": 2, "selector": {"matchLabels": {"app": WORKERS}}});
+        world.create::<PodDisruptionBudget>(json!({"metadata": {"name": "all"}, "spec": budget})).await?;
+        // The disruption controller has to see the pods first.
+        until::<PodDisruptionBudget, _>(world, "all", "the budget to count", |budget| {
+            (budget.status?.current_healthy == 2).then_some(())
+        })
+        .await?;
+        let uids = uids(world).await?;
+        pool(world, WORKERS, spec(json!({}))).await?;
+        is(world, WORKERS, "Unknown", "BudgetBlocked").await?;
+        ensure!(self::uids(world).await? == uids, "a worker was restarted");
+        world.api::<PodDisruptionBudget>().delete("all", &DeleteParams::default()).await?;
+        converged(world, WORKERS, 2, 30).await?;
+        ensure!(self::uids(world).await? != uids);
+        patch(world, WORKERS, json!({"handover": {"timeoutSeconds": 2}})).await?;
+        let unready = json!({"metadata": {"annotations": {"kwok.ganglion.dev/behavior": "unready"}}});
+        world.patch_pod(&format!("{WORKERS}-1"), unready).await?;
+        says(&is(world, WORKERS, "False", "WorkerNotReady").await?, &["1 of 2 workers", "swarm-worker-1 in drain"])?;
+        patch(world, WORKERS, json!({"drain": [format!("{WORKERS}-1")]})).await?;
+        let status = converged(world, WORKERS, 1, 30).await?;
+        ensure!(status.workers.iter().any(|one| one.name.ends_with("-0") && one.jobs == 30), "{status:?}");
+        Ok(())
+    });
+}
+
+async fn uids(world: &World) -> Result<Vec<String>> {
+    let pods = testkit::kubelet::pods(&world.client, &world.ns).await?;
+    let mut uids: Vec<String> = pods.into_iter().filter_map(|pod| pod.metadata.uid).collect();
+    uids.sort();
+    Ok(uids)
+}
+
+#[test]
+fn scaling_back_and_forth_ends_in_one_consistent_deal() {
+    pool_story("pool-waver", async |world| {
+        workers(world, 2, json!({})).await?;
+        pool(world, WORKERS, spec(json!({"replicas": 2}))).await?;
+        converged(world, WORKERS, 2, 30).await?;
+        for replicas in [5, 1, 4, 2, 6, 3] {
+            world.kubectl(&["scale", "swp", WORKERS, &format!("--replicas={replicas}")], None).await?;
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        let status = converged(world, WORKERS, 3, 30).await?;
+        ensure!(status.workers.iter().all(|one| one.jobs == 10), "{status:?}");
+        ensure!(listed(world).await? == 30);
+        Ok(())
+    });
+}
+
+#[test]
+fn jobs_that_cannot_be_are_refused_at_apply() {
+    pool_story("pool-refused", async |world| {
+        let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": WORKERS});
+        for (members, words) in [
+            (json!({"workload": deployment}), "refresh.policy must be HotReload or None"),
+            (json!({"refresh": {"policy": "HotReload"}}), "set version"),
+            (json!({"jobs": {}}), "set inline, configMaps or both"),
+            (json!({"jobs": {"inline": [{"name": "a"}, {"name": "a"}]}}), "Duplicate"),
+            (json!({"jobs": {"inline": [{"name": ""}]}}), "name"),
+            (json!({"jobs": {"inline": [{"name": "x".repeat(300)}]}}), "name"),
+            (json!({"jobs": {"inline": [{"name": "a\nb"}]}}), "name"),
+            (json!({"jobs": {"inline": [{"name": "a", "weight": 0}]}}), "weight"),
+            (json!({"version": {"source": "Probe"}}), "source Probe needs probe"),
+            (json!({"replicas": -1}), "replicas"),
+        ] {
+            let refused = pool(world, "one", spec(members.clone())).await;
+            let error = refused.err().with_context(|| format!("{members} is accepted"))?;
+            ensure!(format!("{error:#}").contains(words), "{members}: {error:#}");
+        }
+        pool(world, "one", spec(json!({"jobs": inline(1)}))).await?;
+        let moved = world.api::<SwarmPool>();
+        let patch = Patch::Merge(json!({"spec": {"output": {"configMap": "elsewhere"}}}));
+        let refused = moved.patch("one", &PatchParams::default(), &patch).await;
+        ensure!(refused.is_err_and(|error| error.to_string().contains("output is immutable")));
+        Ok(())
+    });
+}
