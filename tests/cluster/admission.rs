@@ -15,12 +15,12 @@ use testkit::world::workload::Workload;
 use testkit::world::{World, story};
 
 /// API group, resource, verb, and the only name; empty for all.
-type Right = (&'static str, &'static str, &'static str, &'static str);
+pub type Right = (&'static str, &'static str, &'static str, &'static str);
 
 /// Everything with the operator's kinds.
-const KINDS: Right = ("ganglion.dev", "*", "*", "");
+pub const KINDS: Right = ("ganglion.dev", "*", "*", "");
 const PODS: Right = ("", "pods", "create", "");
-const EVICT: Right = ("", "pods/eviction", "create", "");
+pub const EVICT: Right = ("", "pods/eviction", "create", "");
 
 /// Gives a user these rights in the namespace, and nobody else.
 async fn user(world: &World, name: &str, rights: &[Right]) -> Result<()> {
@@ -49,12 +49,12 @@ async fn says(world: &World, user: &str, args: &[&str], input: Option<&str>) -> 
 }
 
 /// Would the user be allowed to create it? The policies are asked in a dry run, too.
-async fn creates(world: &World, user: &str, kind: &str, spec: &Value) -> Result<String, String> {
+pub async fn creates(world: &World, user: &str, kind: &str, spec: &Value) -> Result<String, String> {
     says(world, user, &["create", "--dry-run=server", "-f", "-"], Some(&manifest(kind, "try", spec))).await
 }
 
 #[track_caller]
-fn refused(answer: &Result<String, String>, right: &str, namespace: &str) -> Result<()> {
+pub fn refused(answer: &Result<String, String>, right: &str, namespace: &str) -> Result<()> {
     let Err(words) = answer else { bail!("it is allowed without {right}: {answer:?}") };
     let (at, because) = (format!("in the namespace \"{namespace}\""), "this right is needed because");
     for part in ["(Forbidden)", right, at.as_str(), because] {
@@ -64,13 +64,13 @@ fn refused(answer: &Result<String, String>, right: &str, namespace: &str) -> Res
 }
 
 #[track_caller]
-fn allowed(answer: &Result<String, String>) -> Result<()> {
+pub fn allowed(answer: &Result<String, String>) -> Result<()> {
     ensure!(answer.is_ok(), "{answer:?}");
     Ok(())
 }
 
 /// The users of a story. The policies of a new plane are in force after a second or two.
-async fn users(world: &World, all: &[(&str, &[Right])]) -> Result<()> {
+pub async fn users(world: &World, all: &[(&str, &[Right])]) -> Result<()> {
     for (name, rights) in all {
         user(world, name, rights).await?;
     }

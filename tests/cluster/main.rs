@@ -30,6 +30,7 @@ mod node_templates;
 mod originals;
 mod owners;
 mod pool_faults;
+mod pool_rights;
 mod pools;
 mod receipts;
 mod refused;

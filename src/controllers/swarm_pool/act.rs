@@ -18,7 +18,7 @@ use crate::api::swarm_pool::reasons::PoolReason;
 use crate::api::swarm_pool::status::PoolChange;
 use crate::api::swarm_pool::{PoolWorkloadKind, SwarmPool};
 use crate::logic::facts::{DeploymentFact, Identity, Key, PodFact, StatefulSetFact};
-use crate::logic::swarm_pool::file::{Change, prune};
+use crate::logic::swarm_pool::file::{ListChange, prune};
 use crate::logic::swarm_pool::plan::{HandoverPlan, distrusted, plan};
 use crate::logic::swarm_pool::state::PoolProblem;
 use crate::logic::world::Origin;
@@ -127,7 +127,7 @@ impl SwarmPoolController {
         if !plan.lists.is_empty() {
             let why = why(pool, memory, seen, plan.moving, now);
             lists.version += 1;
-            lists.changes.insert(lists.version, Change { at: now, why });
+            lists.changes.insert(lists.version, ListChange { at: now, why });
             for (name, list) in plan.lists.clone() {
                 match list {
                     Some(list) => drop(lists.holdings.insert(name, list)),

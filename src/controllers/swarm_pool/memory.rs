@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::output::Part;
+use super::output::OutputPart;
 use super::probes::Probed;
 use super::sources::{SourceCache, TableKey};
 use crate::api::swarm_pool::SwarmPool;
@@ -41,10 +41,9 @@ pub(super) struct Memory {
     pub sources: HashMap<String, SourceCache>,
     /// All jobs, and what they were made from.
     pub table: Option<(TableKey, Arc<JobTable>)>,
-    /// The last deal, and the jobs, slots and rules that it is for.
-    pub deal: Option<(Arc<JobTable>, Vec<u32>, DealRules, Arc<Deal>)>,
+    pub deal: Option<LastDeal>,
     /// What the ConfigMaps have, by name.
-    pub parts: BTreeMap<String, Part>,
+    pub parts: BTreeMap<String, OutputPart>,
     /// Whether the ConfigMaps were read in this process.
     pub has_read: bool,
     /// What workers read may not be what was written.
@@ -66,6 +65,14 @@ pub(super) struct Memory {
     pub reported_at: Option<Timestamp>,
     /// The last change of who has what, and how many jobs it moves.
     pub change: Option<(PoolChange, usize)>,
+}
+
+/// A deal, and what it is for.
+pub(super) struct LastDeal {
+    pub table: Arc<JobTable>,
+    pub slots: Vec<u32>,
+    pub rules: DealRules,
+    pub deal: Arc<Deal>,
 }
 
 /// See [`Memory::told`].

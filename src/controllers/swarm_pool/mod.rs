@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::ListParams;
 use kube::core::PartialObjectMeta;
 
 use crate::api::marks;
@@ -85,19 +86,23 @@ impl Controller for SwarmPoolController {
 impl SwarmPoolController {
     /// One pass. Returns when the next is due.
     async fn pass(&self, pool: &Arc<SwarmPool>, memory: &mut Memory) -> Result<Option<Timestamp>, Error> {
-        if let Some((problem, again)) = self.refusal(pool) {
-            self.refuse(pool, &problem.health()).await?;
-            return Ok(again.and_then(|pause| self.ctx.now().checked_add(pause).ok()));
+        if let Some(problem) = self.refusal(pool) {
+            return self.refuse(pool, &problem.health()).await.map(|()| None);
         }
         if pool.spec.suspend == Some(true) {
             let message = "spec.suspend is true: the workers go on with the jobs that they have".to_owned();
             self.refuse(pool, &Health::Suspended(PoolReason::Suspended, message)).await?;
             return Ok(None);
         }
-        if self.config_maps.state(&namespace(pool)) == NamespaceWatch::Waiting {
-            return Ok(self.ctx.now().checked_add(WATCH_PAUSE).ok());
+        match self.config_maps.state(&namespace(pool)) {
+            NamespaceWatch::Ready => {}
+            NamespaceWatch::Waiting => return Ok(self.ctx.now().checked_add(WATCH_PAUSE).ok()),
+            NamespaceWatch::Refused => {
+                self.refuse(pool, &self.not_bound(pool).await?.health()).await?;
+                return Ok(self.ctx.now().checked_add(REFUSED_PAUSE).ok());
+            }
         }
-        let done = match self.steps(pool, memory).await {
+        match self.steps(pool, memory).await {
             Ok(done) => Ok(done),
             Err(Stop::Problem(problem)) => self.refuse(pool, &problem.health()).await.map(|()| None),
             Err(Stop::Error(error)) => {
@@ -109,9 +114,7 @@ impl SwarmPoolController {
                 }
                 Err(error)
             }
-        };
-        // The workload or a pod may change without a change of the pool's own.
-        done
+        }
     }
 
     /// Observes, plans, acts and reports.
@@ -127,11 +130,10 @@ impl SwarmPoolController {
         self.report(pool, memory, &seen, &workload, done).await
     }
 
-    /// Why nothing is done for the pool, and when to look again.
-    fn refusal(&self, pool: &SwarmPool) -> Option<(PoolProblem, Option<SignedDuration>)> {
-        let namespace = namespace(pool);
-        if let Some(message) = self.namespaces.refusal(&namespace) {
-            return Some((PoolProblem::new(PoolReason::NamespaceRefused, message), None));
+    /// Why nothing is done for the pool.
+    fn refusal(&self, pool: &SwarmPool) -> Option<PoolProblem> {
+        if let Some(message) = self.namespaces.refusal(&namespace(pool)) {
+            return Some(PoolProblem::new(PoolReason::NamespaceRefused, message));
         }
         let first = self.ctx.store.read(|world| world.first_pool_on_workload_of(pool).cloned());
         if let Some(first) = first.filter(|first| first.metadata.uid != pool.metadata.uid) {
@@ -142,13 +144,23 @@ impl SwarmPoolController {
                 workload.kind.as_str(),
                 workload.name
             );
-            return Some((PoolProblem::new(PoolReason::WorkloadTaken, message), None));
-        }
-        if self.config_maps.state(&namespace) == NamespaceWatch::Refused {
-            let message = format!("ConfigMaps cannot be listed and watched: {}", binding_advice("", &namespace));
-            return Some((PoolProblem::new(PoolReason::Forbidden, message), Some(REFUSED_PAUSE)));
+            return Some(PoolProblem::new(PoolReason::WorkloadTaken, message));
         }
         None
+    }
+
+    /// The problem of a namespace that does not let the operator watch its ConfigMaps. The API server's own words name the
+    /// operator's user, which the advice needs.
+    async fn not_bound(&self, pool: &SwarmPool) -> Result<PoolProblem, Error> {
+        let namespace = namespace(pool);
+        let (api, one) = (self.ctx.writer.api::<ConfigMap>(&namespace), ListParams::default().limit(1));
+        let words = match self.ctx.writer.call(api.list(&one)).await {
+            Ok(_) => String::new(),
+            Err(Error::Forbidden(words)) => words,
+            Err(error) => return Err(error),
+        };
+        let message = format!("ConfigMaps cannot be listed and watched: {}", binding_advice(&words, &namespace));
+        Ok(PoolProblem::new(PoolReason::Forbidden, message))
     }
 
     /// Drops everything of a pool that is gone.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::memory::Memory;
-use super::sources::Sources;
+use super::memory::{LastDeal, Memory};
+use super::sources::JobSources;
 use super::{Stop, SwarmPoolController, namespace, output};
 use crate::api::swarm_pool::handover::{HandoverPolicy, RefreshPolicy, VersionSource};
 use crate::api::swarm_pool::reasons::PoolReason;
@@ -49,7 +49,7 @@ pub struct Seen {
     pub table: Arc<JobTable>,
     pub deal: Arc<Deal>,
     /// The jobs of each worker.
-    pub target: BTreeMap<String, Vec<Arc<str>>>,
+    pub target: Lists,
     /// Jobs that no worker may have.
     pub unassigned: Vec<Arc<str>>,
     pub published: Published,
@@ -101,7 +101,13 @@ impl SwarmPoolController {
     }
 
     /// Everything else.
-    pub(super) fn observe(&self, pool: &SwarmPool, workload: &Workload, memory: &mut Memory, sources: Sources) -> Seen {
+    pub(super) fn observe(
+        &self,
+        pool: &SwarmPool,
+        workload: &Workload,
+        memory: &mut Memory,
+        sources: JobSources,
+    ) -> Seen {
         let now = self.ctx.now();
         let pods = self.pods(workload);
         let published = self.with_known_version(pool, output::published(memory));
@@ -260,20 +266,23 @@ fn dealt(pool: &SwarmPool, memory: &mut Memory, table: &Arc<JobTable>, slots: Ve
     let assignment = pool.spec.assignment.clone().unwrap_or_default();
     let max_jobs = assignment.max_jobs_per_worker.and_then(|most| usize::try_from(most).ok());
     let rules = DealRules { strategy: assignment.strategy, max_jobs };
-    if let Some((of, known_slots, known_rules, deal)) = &memory.deal
-        && Arc::ptr_eq(of, table)
-        && *known_slots == slots
-        && *known_rules == rules
+    if let Some(last) = &memory.deal
+        && Arc::ptr_eq(&last.table, table)
+        && last.slots == slots
+        && last.rules == rules
     {
-        return Arc::clone(deal);
+        return Arc::clone(&last.deal);
     }
-    let made = Arc::new(deal(&table.jobs, &slots, rules));
-    memory.deal = Some((Arc::clone(table), slots, rules, Arc::clone(&made)));
-    made
+    let deal = Arc::new(deal(&table.jobs, &slots, rules));
+    memory.deal = Some(LastDeal { table: Arc::clone(table), slots, rules, deal: Arc::clone(&deal) });
+    deal
 }
 
+/// The jobs of each worker.
+type Lists = BTreeMap<String, Vec<Arc<str>>>;
+
 /// The jobs of each worker, and those that no worker may have. Jobs of a slot that waits for a pod are in neither.
-fn lists(crew: &Crew, table: &JobTable, deal: &Deal) -> (BTreeMap<String, Vec<Arc<str>>>, Vec<Arc<str>>) {
+fn lists(crew: &Crew, table: &JobTable, deal: &Deal) -> (Lists, Vec<Arc<str>>) {
     let names: Vec<Option<&String>> = crew.slots.values().map(Option::as_ref).collect();
     let mut lists: Vec<Vec<Arc<str>>> = names.iter().map(|_| Vec::new()).collect();
     let mut unassigned = Vec::new();

@@ -31,7 +31,7 @@ const AT_ONCE: usize = 8;
 
 /// What one ConfigMap has, as it was last read or written.
 #[derive(Clone, Debug)]
-pub struct Part {
+pub struct OutputPart {
     /// Its uid and version; both empty if it does not exist.
     id: Identity,
     /// It has no `data`, no labels.
@@ -74,7 +74,7 @@ impl SwarmPoolController {
             any_edited |= read.published.edited && !memory.has_read;
             memory.parts.insert(
                 read.id.key.name.clone(),
-                Part { published: Published { edited: false, ..published }, is_foreign_edit, ..read },
+                OutputPart { published: Published { edited: false, ..published }, is_foreign_edit, ..read },
             );
         }
         if !memory.has_read {
@@ -162,11 +162,11 @@ impl SwarmPoolController {
         &self,
         pool: &SwarmPool,
         name: String,
-        known: Option<&Part>,
+        known: Option<&OutputPart>,
         published: Published,
         text: String,
         record: String,
-    ) -> Result<Part, Stop> {
+    ) -> Result<OutputPart, Stop> {
         let key = Key::new(namespace(pool), name);
         let write = async {
             match known.filter(|part| !part.id.uid.is_empty()) {
@@ -183,7 +183,7 @@ impl SwarmPoolController {
         };
         match self.ctx.writer.counted("WriteJobs", write).await {
             Ok(map) => {
-                let part = Part { published, is_foreign_edit: false, ..part(pool, &map) };
+                let part = OutputPart { published, is_foreign_edit: false, ..part(pool, &map) };
                 self.ctx.store.apply_own::<SwarmPool, ConfigMapFact>(&own_key(pool), fact(&map));
                 Ok(part)
             }
@@ -253,9 +253,9 @@ fn is_own(pool: &SwarmPool, map: &ConfigMap) -> bool {
 }
 
 /// Reads a ConfigMap.
-fn part(pool: &SwarmPool, map: &ConfigMap) -> Part {
+fn part(pool: &SwarmPool, map: &ConfigMap) -> OutputPart {
     let text = |key: &str| map.data.as_ref().and_then(|data| data.get(key)).map(String::as_str);
-    Part {
+    OutputPart {
         id: (&map.metadata).into(),
         bare: (map.data.as_ref().is_none_or(BTreeMap::is_empty), map.labels().is_empty()),
         published: file::parse(text(&pool.spec.output.key), text(RECORD)),
@@ -284,7 +284,7 @@ fn label(pool: &SwarmPool) -> Option<String> {
 }
 
 /// The patch that gives a ConfigMap these texts.
-fn change(pool: &SwarmPool, part: &Part, text: &str, record: &str) -> Vec<Value> {
+fn change(pool: &SwarmPool, part: &OutputPart, text: &str, record: &str) -> Vec<Value> {
     let test = |path: &str, value: &str| json!({"op": "test", "path": path, "value": value});
     let mut patch = vec![test("/metadata/uid", &part.id.uid), test("/metadata/resourceVersion", &part.id.version)];
     let (bare_data, bare_labels) = part.bare;

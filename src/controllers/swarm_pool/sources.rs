@@ -35,14 +35,14 @@ pub struct SourceCache {
 pub type TableKey = (Option<i64>, Vec<(String, String)>, Option<i64>);
 
 /// The sources, as they are now.
-pub struct Sources {
+pub struct JobSources {
     pub key: TableKey,
     pub problems: Vec<PoolProblem>,
 }
 
 impl SwarmPoolController {
     /// Reads the ConfigMaps that have changed.
-    pub(super) async fn read_sources(&self, pool: &SwarmPool, memory: &mut Memory) -> Result<Sources, Stop> {
+    pub(super) async fn read_sources(&self, pool: &SwarmPool, memory: &mut Memory) -> Result<JobSources, Stop> {
         let (names, mut problems) = self.source_names(pool)?;
         memory.sources.retain(|name, _| names.contains(name));
         let mut versions = Vec::new();
@@ -69,7 +69,7 @@ impl SwarmPoolController {
                 problems.push(PoolProblem::new(PoolReason::SourceInvalid, message));
             }
         }
-        Ok(Sources { key: (pool.metadata.generation, versions, None), problems })
+        Ok(JobSources { key: (pool.metadata.generation, versions, None), problems })
     }
 
     /// The names of the ConfigMaps with jobs.
@@ -99,7 +99,7 @@ impl SwarmPoolController {
     pub(super) fn table(
         pool: &SwarmPool,
         memory: &mut Memory,
-        mut sources: Sources,
+        mut sources: JobSources,
     ) -> (Arc<JobTable>, Vec<PoolProblem>) {
         let published = (!sources.problems.is_empty()).then(|| super::output::published(memory));
         sources.key.2 = published.as_ref().map(|published| published.version);

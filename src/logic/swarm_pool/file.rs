@@ -40,14 +40,14 @@ pub struct Published {
     pub holdings: BTreeMap<String, Holding>,
     pub version: i64,
     /// When and why the versions were written that holdings and jobs name.
-    pub changes: BTreeMap<i64, Change>,
+    pub changes: BTreeMap<i64, ListChange>,
     /// The texts are not as they were written here.
     pub edited: bool,
 }
 
 /// A version of the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Change {
+pub struct ListChange {
     pub at: Timestamp,
     pub why: String,
 }
@@ -86,7 +86,7 @@ struct RecordText {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     workers: BTreeMap<String, WorkerText>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    changes: BTreeMap<i64, Change>,
+    changes: BTreeMap<i64, ListChange>,
 }
 
 #[derive(Serialize, Deserialize, Default)]
@@ -362,8 +362,8 @@ mod tests {
 
     fn published() -> impl Strategy<Value = Published> {
         let holdings = prop::collection::btree_map("[a-z]{1,3}-[0-9]{1,2}", holding(), 0..5);
-        let change =
-            (0..1000_i64, "\\PC{0,8}").prop_map(|(at, why)| Change { at: Timestamp::from_second(at).unwrap(), why });
+        let change = (0..1000_i64, "\\PC{0,8}")
+            .prop_map(|(at, why)| ListChange { at: Timestamp::from_second(at).unwrap(), why });
         let changes = prop::collection::btree_map(0..9_i64, change, 0..4);
         (holdings, 9..20_i64, changes).prop_map(|(holdings, version, changes)| Published {
             holdings,
@@ -400,7 +400,7 @@ mod tests {
         let job = |name: &str, since| HeldJob { name: name.into(), since };
         let jobs = vec![job("stream:a", 2), job("stream:b", 2), job("weird: #1", 3)];
         let first = Holding { version: 3, jobs, releasing: ["x".into()].into(), pod: Some("u".to_owned()) };
-        let change = Change { at: Timestamp::UNIX_EPOCH, why: "first deal".to_owned() };
+        let change = ListChange { at: Timestamp::UNIX_EPOCH, why: "first deal".to_owned() };
         Published {
             holdings: [("w-10".to_owned(), Holding::default()), ("w-2".to_owned(), first)].into(),
             version: 4,
@@ -435,7 +435,7 @@ mod tests {
     #[test]
     fn only_so_many_changes_are_kept() {
         let mut published = Published::default();
-        let change = |version| Change { at: Timestamp::UNIX_EPOCH, why: format!("{version}") };
+        let change = |version| ListChange { at: Timestamp::UNIX_EPOCH, why: format!("{version}") };
         let job = |since| HeldJob { name: format!("job-{since:03}").into(), since };
         published.changes = (1..=100).map(|version| (version, change(version))).collect();
         let holding = Holding { version: 100, jobs: (1..100).step_by(2).map(job).collect(), ..Holding::default() };

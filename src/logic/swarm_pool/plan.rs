@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::file::{Change, HeldJob, Holding, Published};
+use super::file::{HeldJob, Holding, ListChange, Published};
 use crate::api::swarm_pool::handover::{HandoverPolicy, RefreshPolicy};
 
 /// What a worker reported of itself.
@@ -271,7 +271,7 @@ fn lost<'a>(old: &'a [HeldJob], new: &[HeldJob]) -> impl Iterator<Item = &'a Hel
 pub fn distrusted(input: &HandoverInput<'_>, now: Timestamp) -> Published {
     let mut lists = input.published.clone();
     lists.version += 1;
-    lists.changes.insert(lists.version, Change { at: now, why: "lists were changed by somebody else".to_owned() });
+    lists.changes.insert(lists.version, ListChange { at: now, why: "lists were changed by somebody else".to_owned() });
     let listed: HashSet<Arc<str>> =
         lists.holdings.values().flat_map(|holding| &holding.jobs).map(|job| Arc::clone(&job.name)).collect();
     let unlisted = || input.target.values().flatten().filter(|job| !listed.contains(*job)).cloned();

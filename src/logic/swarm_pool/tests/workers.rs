@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::api::swarm_pool::handover::{HandoverPolicy, RefreshPolicy};
-use crate::logic::swarm_pool::file::{Change, Published};
+use crate::logic::swarm_pool::file::{ListChange, Published};
 use crate::logic::swarm_pool::plan::{
     HandoverInput, HandoverPlan, HandoverRules, WorkerPod, WorkerReport, follows, plan,
 };
@@ -159,7 +159,7 @@ impl Pool {
             self.writes += 1;
             let version = self.file.version + 1;
             self.file.version = version;
-            self.file.changes.insert(version, Change { at: self.now, why: String::new() });
+            self.file.changes.insert(version, ListChange { at: self.now, why: String::new() });
             for (name, list) in plan.lists {
                 match list {
                     Some(list) => drop(self.file.holdings.insert(name, list)),
