@@ -288,6 +288,7 @@ fn jobs_that_cannot_be_are_refused_at_apply() {
             (json!({"jobs": {"inline": [{"name": "a", "weight": 0}]}}), "weight"),
             (json!({"version": {"source": "Probe"}}), "source Probe needs probe"),
             (json!({"replicas": -1}), "replicas"),
+            (json!({"output": {"configMap": JOBS, "key": "handover.json"}}), "choose another"),
         ] {
             let refused = pool(world, "one", spec(members.clone())).await;
             let error = refused.err().with_context(|| format!("{members} is accepted"))?;

@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 /// The ConfigMap that workers read. The pool makes it, and owns it.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("self.key != 'handover.json'").message("key handover.json is the pool's own record; choose another"),
+)]
 pub struct Output {
     /// Name of the ConfigMap; with the layout PerWorker, the beginning of the names, before `-` and the name of the pod. An
     /// object of that name that the pool does not own is left alone.

@@ -44,11 +44,12 @@ pub struct Acted {
 }
 
 impl SwarmPoolController {
-    /// Gives the workload the pool's number of workers, unless somebody else writes it; why it does not have that number.
+    /// Gives the workload the pool's number of workers, unless somebody else writes it; why it does not have that number. The
+    /// workload is as it is then.
     pub(super) async fn scale(
         &self,
         pool: &SwarmPool,
-        workload: &Workload,
+        workload: &mut Workload,
         memory: &mut Memory,
     ) -> Result<Option<PoolProblem>, Stop> {
         let Some(replicas) = pool.spec.replicas.filter(|replicas| *replicas != workload.scale.replicas) else {
@@ -81,7 +82,8 @@ impl SwarmPoolController {
         let write = self.write_replicas(workload, replicas);
         self.ctx.writer.counted("ScaleWorkload", write).await?;
         memory.scaled.push((now, replicas));
-        Err(Error::Conflict("the workload has another number of replicas now".to_owned()).into())
+        *workload = self.workload(pool)?;
+        Ok(None)
     }
 
     async fn write_replicas(&self, workload: &Workload, replicas: i32) -> Result<(), Error> {

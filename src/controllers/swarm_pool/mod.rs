@@ -119,8 +119,8 @@ impl SwarmPoolController {
 
     /// Observes, plans, acts and reports.
     async fn steps(&self, pool: &Arc<SwarmPool>, memory: &mut Memory) -> Result<Option<Timestamp>, Stop> {
-        let workload = self.workload(pool)?;
-        let replicas = self.scale(pool, &workload, memory).await?;
+        let mut workload = self.workload(pool)?;
+        let replicas = self.scale(pool, &mut workload, memory).await?;
         let sources = self.read_sources(pool, memory).await?;
         self.read_output(pool, memory).await?;
         let mut seen = self.observe(pool, &workload, memory, sources);

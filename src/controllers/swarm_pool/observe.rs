@@ -28,6 +28,9 @@ pub const OUTDATED: SignedDuration = SignedDuration::from_secs(5);
 /// How often a worker that stays outdated is restarted for one version.
 const MAX_AGAIN: u32 = 3;
 
+/// From how many jobs on a deal takes long.
+const LARGE: usize = 20_000;
+
 /// The workload of a pool.
 pub struct Workload {
     pub key: Key,
@@ -273,7 +276,10 @@ fn dealt(pool: &SwarmPool, memory: &mut Memory, table: &Arc<JobTable>, slots: Ve
     {
         return Arc::clone(&last.deal);
     }
-    let deal = Arc::new(deal(&table.jobs, &slots, rules));
+    let make = || deal(&table.jobs, &slots, rules);
+    // Other passes go on beside a deal that takes a second.
+    let made = if table.jobs.len() > LARGE { tokio::task::block_in_place(make) } else { make() };
+    let deal = Arc::new(made);
     memory.deal = Some(LastDeal { table: Arc::clone(table), slots, rules, deal: Arc::clone(&deal) });
     deal
 }
