@@ -52,6 +52,11 @@ pub struct Deal {
 ///   it takes precedence. Workers of dedicated jobs have no other job.
 /// - The worker of the last slot can come or go with few moves: with the least number, where weights are 1 and the strategy is
 ///   Stable. When another slot's worker goes, only its jobs move, and what the change of the balance needs.
+/// - A job more or less moves others. Contiguous: at most as many as there are workers. Stable: some times as many, and nearly
+///   every worker has another job afterwards: 15 of 1,000 jobs over 10 workers, 400 of 100,000 over 100, 16,000 of a million
+///   over 1,000; a share of all jobs where workers have few: 370 of 1,000 over 100.
+///
+/// Slots beyond the 16,384th, and those of missing workers, get their share from jobs that move more often.
 #[must_use]
 pub fn deal(jobs: &[Job], workers: &[u32], rules: DealRules) -> Deal {
     let items: Vec<Item> = jobs.iter().map(Item::of).collect();
