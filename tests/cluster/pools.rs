@@ -46,7 +46,8 @@ fn jobs_move_between_workers_that_reload() {
             ensure!(status.moved.is_some_and(|count| count <= moved + 2), "{replicas}: {:?} moved", status.moved);
         }
         patch(world, WORKERS, json!({"jobs": inline(33)})).await?;
-        converged(world, WORKERS, 2, 33).await?;
+        let status = converged(world, WORKERS, 2, 33).await?;
+        ensure!(status.moved == Some(0), "jobs that come move no others: {status:?}");
         check(&kubelet, 33)?;
         let table = world.kubectl(&["get", "swp", WORKERS], None).await?;
         for part in ["WORKLOAD", "MOVED", "CONVERGED", "2/2", "Converged"] {

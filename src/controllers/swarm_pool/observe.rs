@@ -1,6 +1,6 @@
 //! What a pass sees: the workload, its pods, and what follows for the jobs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -13,7 +13,7 @@ use crate::api::swarm_pool::reasons::PoolReason;
 use crate::api::swarm_pool::{PoolWorkloadKind, SwarmPool};
 use crate::logic::facts::{Key, PodFact, ScaleFact};
 use crate::logic::swarm_pool::crew::{Admission, Crew, PoolWorkloadFact, crew};
-use crate::logic::swarm_pool::deal::{Deal, DealRules, deal};
+use crate::logic::swarm_pool::deal::{Deal, DealRules, deal_from};
 use crate::logic::swarm_pool::file::Published;
 use crate::logic::swarm_pool::jobs::JobTable;
 use crate::logic::swarm_pool::plan::{HandoverInput, HandoverRules, WorkerPod, WorkerReport};
@@ -117,8 +117,7 @@ impl SwarmPoolController {
         let rules = rules(pool);
         let (crew, waits_until) = crew_of(pool, workload, memory, &pods, &published, &rules, now);
         let (table, problems) = Self::table(pool, memory, sources);
-        let slots: Vec<u32> = crew.slots.keys().copied().collect();
-        let deal = dealt(pool, memory, &table, slots);
+        let deal = dealt(pool, memory, &table, &crew, &published);
         let (target, unassigned) = lists(&crew, &table, &deal);
         let workers = self.workers(pool, memory, &pods, &published, now);
         let timeout = timeout(pool);
@@ -264,11 +263,18 @@ fn crew_of(
     if until <= now { (look(true), None) } else { (first, Some(until)) }
 }
 
-/// The deal, made anew only for other jobs, slots or rules.
-fn dealt(pool: &SwarmPool, memory: &mut Memory, table: &Arc<JobTable>, slots: Vec<u32>) -> Arc<Deal> {
+/// The deal, made anew only for other jobs, slots or rules. Jobs stay where they are listed, as far as they can.
+fn dealt(
+    pool: &SwarmPool,
+    memory: &mut Memory,
+    table: &Arc<JobTable>,
+    crew: &Crew,
+    published: &Published,
+) -> Arc<Deal> {
     let assignment = pool.spec.assignment.clone().unwrap_or_default();
     let max_jobs = assignment.max_jobs_per_worker.and_then(|most| usize::try_from(most).ok());
     let rules = DealRules { strategy: assignment.strategy, max_jobs };
+    let slots: Vec<u32> = crew.slots.keys().copied().collect();
     if let Some(last) = &memory.deal
         && Arc::ptr_eq(&last.table, table)
         && last.slots == slots
@@ -276,12 +282,40 @@ fn dealt(pool: &SwarmPool, memory: &mut Memory, table: &Arc<JobTable>, slots: Ve
     {
         return Arc::clone(&last.deal);
     }
-    let make = || deal(&table.jobs, &slots, rules);
+    let previous = previous(memory, table, crew, published);
+    let make = || deal_from(&table.jobs, &slots, rules, &previous);
     // Other passes go on beside a deal that takes a second.
     let made = if table.jobs.len() > LARGE { tokio::task::block_in_place(make) } else { make() };
     let deal = Arc::new(made);
     memory.deal = Some(LastDeal { table: Arc::clone(table), slots, rules, deal: Arc::clone(&deal) });
     deal
+}
+
+/// The worker that each job has, as an index of the slots: by the last deal of this process, whose handover may not have ended,
+/// else by the lists. Lists that somebody else may have changed say nothing.
+fn previous(memory: &Memory, table: &JobTable, crew: &Crew, published: &Published) -> Vec<Option<u32>> {
+    let mut previous = vec![None; table.jobs.len()];
+    let indices: HashMap<u32, u32> = crew.slots.keys().copied().zip(0..).collect();
+    let mut set = |name: &str, slot: u32| {
+        let at = table.jobs.binary_search_by(|job| (*job.name).cmp(name)).ok();
+        if let Some(one) = at.and_then(|at| previous.get_mut(at)) {
+            *one = indices.get(&slot).copied();
+        }
+    };
+    if let Some(last) = &memory.deal {
+        for (job, owner) in last.table.jobs.iter().zip(&last.deal.owner) {
+            if let Some(slot) = owner.and_then(|owner| last.slots.get(usize::try_from(owner).ok()?)) {
+                set(&job.name, *slot);
+            }
+        }
+    } else if !memory.distrusts {
+        for (slot, name) in crew.slots.iter().filter_map(|(slot, name)| Some((*slot, name.as_ref()?))) {
+            for job in published.holdings.get(name).iter().flat_map(|holding| &holding.jobs) {
+                set(&job.name, slot);
+            }
+        }
+    }
+    previous
 }
 
 /// The jobs of each worker.

@@ -8,16 +8,18 @@
 //! | `chain` | jobs of equal weight over slots 0, 1, 2, … |
 //! | `present` | the jobs of slots that no worker has |
 //! | `even` | loads of jobs that differ in weight |
+//! | `keep` | the jobs that stay where they are |
 //! | `limit` | the most jobs of one worker |
 //!
-//! A deal depends on the names and weights of the jobs and on the slots of the workers, not on history. The same inputs give the
-//! same deal in every version of the operator.
+//! The first deal depends on the names and weights of the jobs and on the slots of the workers, and is the same in every version of
+//! the operator. A later one keeps what workers have, where it can.
 
 mod chain;
 mod contiguous;
 mod dedicated;
 mod even;
 mod item;
+mod keep;
 mod limit;
 mod present;
 mod stable;
@@ -45,7 +47,7 @@ pub struct Deal {
     pub sharing: usize,
 }
 
-/// Deals jobs, which are in the order of their names, to workers, given as slots in ascending order. Names and slots are unique.
+/// The deal without a history. Deals jobs, which are in the order of their names, to workers, given as slots in ascending order. Names and slots are unique.
 ///
 /// - Every job has one worker, unless all workers have as many jobs as they may.
 /// - Loads of workers differ by at most the largest weight: by one job where weights are equal. Where `max_jobs` forbids that,
@@ -59,6 +61,14 @@ pub struct Deal {
 /// Slots beyond the 16,384th, and those of missing workers, get their share from jobs that move more often.
 #[must_use]
 pub fn deal(jobs: &[Job], workers: &[u32], rules: DealRules) -> Deal {
+    deal_from(jobs, workers, rules, &vec![None; jobs.len()])
+}
+
+/// Deals jobs of which some have a worker already, given as its index in `workers`: with the strategy Stable they keep it, as far as
+/// the balance allows. Then the least possible number of jobs moves where weights are equal, whatever came or went; and as long
+/// as only workers came and went, the deal is that of [`deal`].
+#[must_use]
+pub fn deal_from(jobs: &[Job], workers: &[u32], rules: DealRules, previous: &[Option<u32>]) -> Deal {
     let items: Vec<Item> = jobs.iter().map(Item::of).collect();
     let (dedicated, shared): (Vec<u32>, Vec<u32>) =
         (0..index(jobs.len())).partition(|job| jobs[*job as usize].dedicated);
@@ -70,7 +80,7 @@ pub fn deal(jobs: &[Job], workers: &[u32], rules: DealRules) -> Deal {
     // What is not dedicated, or cannot be, needs a worker, too.
     let others = !shared.is_empty() || dedicated.len() > workers.len();
     let (dedicated, sharing) = limit::cut(&items, dedicated, workers.len() - usize::from(others));
-    let (chosen, free) = dedicated::choose(&items, dedicated, workers);
+    let (chosen, free) = dedicated::choose(&items, dedicated, workers, previous);
     for (job, worker) in chosen {
         owner[job as usize] = Some(worker);
     }
@@ -80,7 +90,10 @@ pub fn deal(jobs: &[Job], workers: &[u32], rules: DealRules) -> Deal {
         let items: Vec<Item> = shared.iter().map(|job| items[*job as usize]).collect();
         let slots: Vec<u32> = free.iter().map(|worker| workers[*worker as usize]).collect();
         let dealt = match rules.strategy {
-            AssignmentStrategy::Stable => stable::deal(&items, &slots, max_jobs),
+            AssignmentStrategy::Stable => {
+                let held: Vec<Option<u32>> = shared.iter().map(|job| held_in(&free, previous[*job as usize])).collect();
+                keep::keep(&items, &slots, stable::deal(&items, &slots, max_jobs), &held, max_jobs)
+            }
             AssignmentStrategy::Contiguous => contiguous::deal(&items, &slots, max_jobs),
         };
         for (job, worker) in shared.into_iter().zip(dealt) {
@@ -88,6 +101,11 @@ pub fn deal(jobs: &[Job], workers: &[u32], rules: DealRules) -> Deal {
         }
     }
     Deal { owner, sharing: sharing.len() }
+}
+
+/// Where a worker is among those that are free, in ascending order.
+fn held_in(free: &[u32], worker: Option<u32>) -> Option<u32> {
+    free.binary_search(&worker?).ok().map(index)
 }
 
 /// In order of name.

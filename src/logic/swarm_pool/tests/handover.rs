@@ -1,9 +1,14 @@
 //! Properties of the handover: no job twice, and an end.
 
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 
 use super::workers::{Event, Pool};
-use crate::api::swarm_pool::handover::RefreshPolicy;
+use crate::api::swarm_pool::handover::{HandoverPolicy, RefreshPolicy};
+use crate::logic::swarm_pool::file::{HeldJob, Holding, Published};
+use crate::logic::swarm_pool::plan::{HandoverInput, HandoverRules, WorkerPod, plan};
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
@@ -53,4 +58,48 @@ proptest! {
     fn no_two_workers_that_restart_without_a_report_run_one_job(events in prop::collection::vec(event(), 0..150)) {
         check(Pool::new(RefreshPolicy::Restart, false), &events, true)?;
     }
+}
+
+/// Three workers that have to be restarted, of which some are not Ready; how many restarts there are at once.
+fn restarts(ready: [bool; 3], max_unavailable: usize) -> Vec<String> {
+    let pod = |nth: usize| WorkerPod { uid: format!("u{nth}"), runs: true, ready: ready[nth], ..WorkerPod::default() };
+    let list = |nth: usize| Holding {
+        version: 1,
+        jobs: vec![HeldJob { name: format!("job-{nth}").into(), since: 1 }],
+        pod: Some(format!("u{nth}")),
+        ..Holding::default()
+    };
+    let (names, all) = (["w-0", "w-1", "w-2"].map(str::to_owned), [0, 1, 2]);
+    let published = Published {
+        holdings: names.clone().into_iter().zip(all.map(list)).collect(),
+        version: 1,
+        ..Published::default()
+    };
+    let target = names.clone().into_iter().zip(all.map(|nth| vec![format!("job-{nth}").into()])).collect();
+    let rules = HandoverRules {
+        handover: HandoverPolicy::Strict,
+        refresh: RefreshPolicy::Restart,
+        max_unavailable,
+        reports: false,
+        confirmed: BTreeMap::new(),
+        patience: SignedDuration::ZERO,
+    };
+    let input = HandoverInput {
+        published: &published,
+        target: &target,
+        pods: &names.into_iter().zip(all.map(pod)).collect(),
+        stopped: &BTreeMap::new(),
+        rules: &rules,
+        now: Timestamp::UNIX_EPOCH,
+    };
+    plan(&input).restart.into_iter().map(|(name, _)| name).collect()
+}
+
+#[test]
+fn no_more_are_restarted_at_once_than_may_be_unavailable() {
+    assert_eq!(restarts([true; 3], 1), ["w-0"]);
+    assert_eq!(restarts([true; 3], 2), ["w-0", "w-1"]);
+    assert_eq!(restarts([true, false, true], 1), ["w-1"], "one that is not Ready can be restarted");
+    assert_eq!(restarts([true, false, true], 2), ["w-0", "w-1"]);
+    assert_eq!(restarts([false, false, true], 1), ["w-0", "w-1"]);
 }

@@ -3,6 +3,7 @@
 mod chain;
 mod exact;
 mod fixed;
+mod keep;
 mod moves;
 
 use std::collections::BTreeMap;
