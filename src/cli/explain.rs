@@ -3,11 +3,12 @@
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 
-use super::objects::{self, Error, LoopFamily, Named, NamedNode};
+use super::objects::{self, Error, LoopFamily, Named, NamedNode, NamedPool};
 use crate::api::reasons::Reason;
 use crate::api::workload_action::WorkloadAction;
 use crate::logic::closed_loop::explain::explain as loop_text;
 use crate::logic::node_config::explain::{ExplainedNode, explain as node_text};
+use crate::logic::swarm_pool::explain::{ExplainedPool, explain as pool_text};
 
 /// Options of `explain`.
 #[derive(Args, Debug, Clone)]
@@ -23,6 +24,9 @@ enum What {
     Loop(Named),
     /// Explains a WorkloadAction: its state, and what to do.
     Action(Named),
+    /// Explains a SwarmPool: its workers, or where a job is, since when and why.
+    #[command(alias = "swarmpool")]
+    Swp(NamedPool),
     /// Explains a node: what is known of it, from where, how old that is, and what is wrong.
     Node(NamedNode),
 }
@@ -35,6 +39,11 @@ pub async fn explain(explain: ExplainArgs) -> Result<(), Error> {
     let text = match explain.what {
         What::Loop(named) => loop_text(&LoopFamily::read(named).await?.subject()),
         What::Action(named) => action_text(&objects::action(named).await?),
+        What::Swp(named) => {
+            let (pool, published) = objects::pool(&named).await?;
+            let job = named.job.as_deref();
+            pool_text(ExplainedPool { pool: &pool, published: &published, job, now: Timestamp::now() })
+        }
         What::Node(named) => {
             let configs = objects::node_configs(&named).await?;
             node_text(ExplainedNode { name: &named.name, configs: &configs, now: Timestamp::now() })

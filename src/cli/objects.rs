@@ -2,6 +2,7 @@
 
 use clap::Args;
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use serde::de::DeserializeOwned;
@@ -13,9 +14,12 @@ use crate::api::decision::Decision;
 use crate::api::execution::Execution;
 use crate::api::monitoring::Monitoring;
 use crate::api::node_config::NodeConfig;
+use crate::api::swarm_pool::SwarmPool;
+use crate::api::swarm_pool::output::OutputLayout;
 use crate::api::workload_action::WorkloadAction;
 use crate::app;
 use crate::logic::closed_loop::explain::ExplainedLoop;
+use crate::logic::swarm_pool::file::{self, Published};
 
 /// The options that name an object.
 #[derive(Args, Debug, Clone)]
@@ -43,6 +47,16 @@ pub struct NamedNode {
     cluster: Cluster,
 }
 
+/// The options that name a pool.
+#[derive(Args, Debug, Clone)]
+pub struct NamedPool {
+    #[command(flatten)]
+    named: Named,
+    /// Only where this job is.
+    #[arg(long, value_name = "JOB")]
+    pub job: Option<String>,
+}
+
 /// Why an object cannot be read or written.
 #[derive(Debug, Error)]
 pub enum Error {
@@ -50,6 +64,8 @@ pub enum Error {
     NoLoop { name: String, namespace: String },
     #[error("there is no WorkloadAction {name} in namespace {namespace}; `kubectl get wa -A` lists all actions")]
     NoAction { name: String, namespace: String },
+    #[error("there is no SwarmPool {name} in namespace {namespace}; `kubectl get swp -A` lists all pools")]
+    NoPool { name: String, namespace: String },
     #[error("access is denied; you need the verb and the resource that the API server names ({0})")]
     NotAllowed(String),
     #[error("the API server did not answer")]
@@ -113,6 +129,34 @@ pub async fn action(Named { name, namespace, cluster }: Named) -> Result<Workloa
     let (client, namespace) = cluster::open(cluster, namespace).await?;
     let found: Option<WorkloadAction> = Api::namespaced(client, &namespace).get_opt(&name).await?;
     found.ok_or(Error::NoAction { name, namespace })
+}
+
+/// Reads a pool, and the lists of its workers.
+///
+/// # Errors
+/// It does not exist, or it or its ConfigMaps cannot be read.
+pub async fn pool(named: &NamedPool) -> Result<(SwarmPool, Published), Error> {
+    let Named { name, namespace, cluster } = named.named.clone();
+    let (client, namespace) = cluster::open(cluster, namespace).await?;
+    let found: Option<SwarmPool> = Api::namespaced(client.clone(), &namespace).get_opt(&name).await?;
+    let Some(pool) = found else { return Err(Error::NoPool { name, namespace }) };
+    let maps: Api<ConfigMap> = Api::namespaced(client, &namespace);
+    let output = &pool.spec.output;
+    let maps = match output.layout {
+        OutputLayout::Shared => maps.get_opt(&output.config_map).await?.into_iter().collect(),
+        OutputLayout::PerWorker => maps.list(&ListParams::default()).await?.items,
+    };
+    let owned = maps.into_iter().filter(|map| {
+        let mut owners = map.metadata.owner_references.iter().flatten();
+        owners.any(|owner| Some(&owner.uid) == pool.metadata.uid.as_ref())
+    });
+    let texts = owned.map(|map| {
+        let data = map.data.unwrap_or_default();
+        let text = |key: &str| data.get(key).map(String::as_str);
+        file::parse(text(&output.key), text(file::RECORD_KEY))
+    });
+    let published = file::join(texts);
+    Ok((pool, published))
 }
 
 /// A child of the loop; none if it does not exist or the loop does not own it.

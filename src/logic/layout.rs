@@ -1,5 +1,7 @@
 //! Layout of text for a terminal: paragraphs and tables within a width.
 
+use jiff::Timestamp;
+
 /// The widest line.
 const WIDTH: usize = 120;
 
@@ -31,6 +33,17 @@ pub fn paragraph(beginning: &str, words: &str) -> String {
         empty = false;
     }
     lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+/// How long ago, as kubectl writes it.
+#[must_use]
+pub fn age(at: Timestamp, now: Timestamp) -> String {
+    match now.duration_since(at).as_secs().max(0) {
+        seconds @ 0..120 => format!("{seconds}s"),
+        seconds @ 120..7200 => format!("{}m", seconds / 60),
+        seconds @ 7200..172_800 => format!("{}h", seconds / 3600),
+        seconds => format!("{}d", seconds / 86_400),
+    }
 }
 
 /// A table with aligned columns. If it is too wide, its widest columns are cut.

@@ -38,6 +38,10 @@ fn jobs_move_between_workers_that_reload() {
         check(&kubelet, 30)?;
         ensure!(first.workers.iter().all(|one| one.jobs == 10 && one.state == PoolWorkerState::Converged), "{first:?}");
         ensure!(first.selector.as_deref() == Some("app=swarm-worker") && first.replicas == Some(3), "{first:?}");
+        let (good, text) = world.ganglion(&["explain", "swp", WORKERS, "--job", "stream:0001"]).await?;
+        ensure!(good && text.starts_with("stream:0001 is with swarm-worker-") && text.contains("first deal"), "{text}");
+        let (good, text) = world.ganglion(&["explain", "swp", WORKERS]).await?;
+        ensure!(good && text.contains("30 jobs with 3 workers") && text.contains("REPORTS"), "{text}");
         for (replicas, moved) in [(5, 12), (4, 6), (2, 15)] {
             scale(world, &format!("swp/{WORKERS}"), replicas).await?;
             let status = converged(world, WORKERS, usize::try_from(replicas)?, 30).await?;

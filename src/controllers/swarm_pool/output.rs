@@ -18,13 +18,10 @@ use crate::api::swarm_pool::SwarmPool;
 use crate::api::swarm_pool::output::{Output, OutputLayout};
 use crate::api::swarm_pool::reasons::PoolReason;
 use crate::logic::facts::{ConfigMapFact, Identity, Key};
-use crate::logic::swarm_pool::file::{self, Published};
+use crate::logic::swarm_pool::file::{self, Published, RECORD_KEY};
 use crate::logic::swarm_pool::state::PoolProblem;
 use crate::logic::world::Origin;
 use crate::runtime::error::Error;
-
-/// Key of the record of the handover.
-const RECORD: &str = "handover.json";
 
 /// ConfigMaps read or written at the same time.
 const AT_ONCE: usize = 8;
@@ -258,7 +255,7 @@ fn part(pool: &SwarmPool, map: &ConfigMap) -> OutputPart {
     OutputPart {
         id: (&map.metadata).into(),
         bare: (map.data.as_ref().is_none_or(BTreeMap::is_empty), map.labels().is_empty()),
-        published: file::parse(text(&pool.spec.output.key), text(RECORD)),
+        published: file::parse(text(&pool.spec.output.key), text(RECORD_KEY)),
         is_foreign_edit: false,
     }
 }
@@ -273,7 +270,7 @@ fn new(pool: &SwarmPool, name: &str, text: String, record: String) -> ConfigMap 
             owner_references: owner.map(|owner| vec![owner]),
             ..ObjectMeta::default()
         },
-        data: Some([(pool.spec.output.key.clone(), text), (RECORD.to_owned(), record)].into()),
+        data: Some([(pool.spec.output.key.clone(), text), (RECORD_KEY.to_owned(), record)].into()),
         ..ConfigMap::default()
     }
 }
@@ -292,7 +289,7 @@ fn change(pool: &SwarmPool, part: &OutputPart, text: &str, record: &str) -> Vec<
         patch.push(json!({"op": "add", "path": "/data", "value": {}}));
     }
     patch.push(json!({"op": "add", "path": format!("/data/{}", pool.spec.output.key), "value": text}));
-    patch.push(json!({"op": "add", "path": format!("/data/{RECORD}"), "value": record}));
+    patch.push(json!({"op": "add", "path": format!("/data/{RECORD_KEY}"), "value": record}));
     if let Some(label) = label(pool) {
         if bare_labels {
             patch.push(json!({"op": "add", "path": "/metadata/labels", "value": {}}));

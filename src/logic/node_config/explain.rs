@@ -4,12 +4,11 @@
 //! Reads the NodeConfigs of the node only.
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::ResourceExt;
 
 use crate::api::node_config::NodeConfig;
 use crate::api::node_config::status::{NodeReading, NodeValue};
-use crate::logic::layout::{paragraph, table};
+use crate::logic::layout::{age, paragraph, table};
 
 /// What is known of a node.
 #[derive(Clone, Copy, Debug)]
@@ -63,18 +62,8 @@ fn row(value: NodeValue, reading: &NodeReading, now: Timestamp) -> [String; 4] {
     let deviation = reading.deviation.as_ref().map(|deviation| format!(" ± {deviation}")).unwrap_or_default();
     let last = reading.value.as_ref().map_or_else(|| "-".to_owned(), |number| format!("{number}{deviation} {unit}"));
     let stale = if reading.stale == Some(true) { ", stale" } else { "" };
-    let age = reading.sampled_at.as_ref().map_or_else(|| "-".to_owned(), |at| format!("{} ago{stale}", age(at, now)));
+    let age = reading.sampled_at.as_ref().map_or_else(|| "-".to_owned(), |at| format!("{} ago{stale}", age(at.0, now)));
     [value.as_str().to_owned(), last, age, reading.source.clone().unwrap_or_else(|| "-".to_owned())]
-}
-
-/// How long ago, as kubectl writes it.
-fn age(at: &Time, now: Timestamp) -> String {
-    match now.duration_since(at.0).as_secs().max(0) {
-        seconds @ 0..120 => format!("{seconds}s"),
-        seconds @ 120..7200 => format!("{}m", seconds / 60),
-        seconds @ 7200..172_800 => format!("{}h", seconds / 3600),
-        seconds => format!("{}d", seconds / 86_400),
-    }
 }
 
 #[cfg(test)]

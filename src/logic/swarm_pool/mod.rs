@@ -8,10 +8,12 @@
 //! | `file` | the files that workers read, and what is recorded beside them |
 //! | `plan` | what is written next, so that no two workers have one job |
 //! | `state` | how the pool is: its status |
+//! | `explain` | the pool, for people |
 //! | `yaml` | what YAML of others may cost |
 
 pub mod crew;
 pub mod deal;
+pub mod explain;
 pub mod file;
 pub mod jobs;
 pub mod plan;
