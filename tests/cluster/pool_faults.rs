@@ -66,7 +66,7 @@ fn one_source_that_cannot_be_read_stops_no_other_and_loses_no_job() {
         map(world, "b", "- b-1\n- {name: b-2, weight: 3}\n- {name: b-3}\n").await?;
         let sources = json!({"configMaps": {"names": ["a"], "selector": {"matchLabels": {"jobs": "yes"}}}});
         pool(world, WORKERS, spec(json!({"jobs": sources}))).await?;
-        converged(world, WORKERS, 2, 5).await?;
+        says(&converged(world, WORKERS, 2, 5).await?, &["1 are listed more than once, such as a-2", "ConfigMap a"])?;
         for (text, words) in [
             ("- b-1\n- {name: b-2, weight: 0}\n", "weight"),
             ("- b-1\n- [", "ConfigMap b, key jobs"),

@@ -18,10 +18,6 @@ reasons! {
     Suspended,
 
     // In progress.
-    /// The jobs and workers are being read.
-    Starting,
-    /// The workload gets the number of workers that the pool asks for.
-    Scaling,
     /// New workers are not Ready yet.
     WaitingForWorkers,
     /// Jobs were taken from workers, which have not confirmed it yet.
@@ -36,8 +32,6 @@ reasons! {
     // Somebody has to do something.
     /// A field has a value that cannot be read; the message names the field.
     InvalidObject,
-    /// A field of the spec is invalid; the message names the field and what is valid.
-    SpecInvalid,
     /// The operator's settings exclude the namespace.
     NamespaceRefused,
     /// The workload does not exist.

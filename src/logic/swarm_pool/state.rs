@@ -170,7 +170,15 @@ pub fn health(state: &PoolState<'_>) -> Health<PoolReason> {
     if jobs == 0 {
         return Health::Good(PoolReason::NoJobs, "there are no jobs".to_owned());
     }
-    Health::Good(PoolReason::Converged, format!("{jobs} jobs with {} workers", state.input.target.len()))
+    let repeated = repeated(state.table);
+    Health::Good(PoolReason::Converged, format!("{jobs} jobs with {} workers{repeated}", state.input.target.len()))
+}
+
+/// Names the jobs that are listed more than once, which may be a mistake.
+fn repeated(table: &JobTable) -> String {
+    let Some(first) = &table.first_repeated else { return String::new() };
+    let [one, other] = &first.sources;
+    format!("; {} are listed more than once, such as {} (in {one} and {other})", table.repeated, first.name)
 }
 
 /// The health of a pool that has waited for somebody for too long.
