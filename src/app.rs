@@ -4,6 +4,7 @@
 
 pub mod check;
 mod outbound;
+mod signals;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,7 +17,6 @@ use kube::runtime::events::Reporter;
 use kube::{Client, Config};
 use thiserror::Error;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::{JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
@@ -102,7 +102,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// # Errors
 /// The operator cannot start, or the lease was lost; the process must then end at once.
 pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
-    let stop = stop_on_signals()?;
+    let stop = signals::stop().map_err(Error::Signals)?;
     let config = config(&options.access).await?;
     let namespace = options.lease_namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
     let names = Names::new(outbound::rules(&config, &settings)?, address::system);
@@ -391,21 +391,4 @@ fn elector(client: &Client, settings: &Settings, identity: &str, namespace: &str
     // A third of the deadline, so that a lost answer leaves time for further attempts.
     let leases = KubeLeases::new(client.clone(), namespace, &lease.name, timings.renew_deadline / 3);
     Elector::new(leases, timings, identity.to_owned(), namespace, &lease.name)
-}
-
-/// A token that SIGTERM and SIGINT cancel.
-fn stop_on_signals() -> Result<CancellationToken, Error> {
-    let stop = CancellationToken::new();
-    let mut terminate = signal(SignalKind::terminate()).map_err(Error::Signals)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Signals)?;
-    let token = stop.clone();
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        info!("stop requested");
-        token.cancel();
-    });
-    Ok(stop)
 }
