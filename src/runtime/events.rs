@@ -27,6 +27,9 @@ pub struct EventText {
     pub warning: bool,
     pub reason: String,
     pub note: String,
+    /// What tells it from earlier ones of the same reason, such as a version. Those that nothing tells apart are joined to a series
+    /// by the events API, under the note of the first.
+    pub about: Option<String>,
 }
 
 /// The sending half of the queue; cheap to clone.
@@ -87,7 +90,7 @@ impl Sender {
 fn event(text: EventText) -> Event {
     Event {
         type_: if text.warning { EventType::Warning } else { EventType::Normal },
-        action: text.reason.clone(),
+        action: text.about.map_or_else(|| text.reason.clone(), |about| format!("{} {about}", text.reason)),
         reason: text.reason,
         note: Some(cut(&text.note, NOTE)),
         secondary: None,
@@ -133,7 +136,7 @@ mod tests {
         for _ in 0..LINE + 3 {
             events.publish(
                 ObjectReference::default(),
-                EventText { warning: false, reason: "Done".into(), note: "x".into() },
+                EventText { warning: false, reason: "Done".into(), note: "x".into(), about: None },
             );
         }
         assert_eq!(metrics.events_dropped.get(), 3);

@@ -31,6 +31,7 @@ mod originals;
 mod owners;
 mod pool_faults;
 mod pool_rights;
+mod pool_workers;
 mod pools;
 mod receipts;
 mod refused;

@@ -5,24 +5,17 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use ganglion::api::swarm_pool::SwarmPool;
 use ganglion::api::swarm_pool::status::PoolWorkerState;
-use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use testkit::kubelet::{NO_SYNC, PORT};
 use testkit::proxy::gate::When;
 use testkit::world::loops::until;
 use testkit::world::pools::{
-    WORKERS, check, converged, deployment, inline, is, kubelet, message, pool, pool_story, reloading, spec,
+    WORKERS, check, converged, deployment, inline, is, kubelet, message, patch, pool, pool_story, reloading, spec,
     stateful_set,
 };
 use testkit::world::{World, stories};
 
 use crate::crash::kill_at;
-
-async fn patch(world: &World, name: &str, spec: serde_json::Value) -> Result<()> {
-    let patch = Patch::Merge(json!({"spec": spec}));
-    world.api::<SwarmPool>().patch(name, &PatchParams::default(), &patch).await?;
-    Ok(())
-}
 
 async fn scale(world: &World, what: &str, replicas: u32) -> Result<()> {
     world.kubectl(&["scale", what, &format!("--replicas={replicas}")], None).await.map(drop)
@@ -117,12 +110,17 @@ fn a_worker_that_does_not_confirm_keeps_its_jobs_until_somebody_says_otherwise()
 
 #[test]
 fn the_operator_is_killed_at_each_write_of_a_handover() {
-    let cases = [When::Before, When::After].into_iter().flat_map(|when| (1..=6).map(move |nth| (nth, when)));
-    let cases = cases.map(|(nth, when)| (format!("pool-crash-{nth}-{when:?}").to_lowercase(), (nth, when)));
-    stories(cases.collect(), async |world, (nth, when)| {
-        let kubelet = kubelet(world, true).await?;
+    let instants = || [When::Before, When::After].into_iter().flat_map(|when| (1..=6).map(move |nth| (nth, when)));
+    let cases = [true, false].into_iter().flat_map(|reload| instants().map(move |(nth, when)| (reload, nth, when)));
+    let cases = cases.map(|case @ (reload, nth, when)| {
+        let how = if reload { "reload" } else { "restart" };
+        (format!("pool-{how}-{nth}-{when:?}").to_lowercase(), case)
+    });
+    stories(cases.collect(), async |world, (reload, nth, when)| {
+        let kubelet = kubelet(world, *reload).await?;
         stateful_set(world, 3).await?;
-        pool(world, WORKERS, reloading(json!({}))).await?;
+        let restarting = || spec(json!({"version": {"probe": {"port": PORT}}, "refresh": {"maxUnavailable": 2}}));
+        pool(world, WORKERS, if *reload { reloading(json!({})) } else { restarting() }).await?;
         converged(world, WORKERS, 3, 30).await?;
         let mut held = world.proxy.hold(*nth, *when, |write| !write.is_on("leases") && !write.is_on("events"));
         scale(world, &format!("sts/{WORKERS}"), 4).await?;

@@ -15,7 +15,7 @@ use testkit::world::loops::{push, travelled, until};
 use testkit::world::workload::settled;
 use testkit::world::{World, stories, story};
 
-fn root() -> PathBuf {
+pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("samples")
 }
 
@@ -28,7 +28,8 @@ fn files(below: &str) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-async fn apply(world: &World, file: &Path, more: &[&str]) -> Result<String> {
+/// Applies a sample, in the namespace of the world.
+pub async fn apply(world: &World, file: &Path, more: &[&str]) -> Result<String> {
     // The sample's own namespace, if it names one, is the user's; here it is the world's.
     let text = std::fs::read_to_string(file)?;
     let text: Vec<&str> = text.lines().filter(|line| !line.starts_with("  namespace:")).collect();

@@ -25,5 +25,5 @@ pub fn transition_event(before: &ClosedLoopStatus, after: &ClosedLoopStatus) -> 
     };
     let new = found(after)?;
     let known = found(before).is_some_and(|old| (old.reason, old.message) == (new.reason.clone(), new.message.clone()));
-    (!known).then_some(EventText { warning: true, reason: new.reason, note: new.message })
+    (!known).then_some(EventText { warning: true, reason: new.reason, note: new.message, about: None })
 }

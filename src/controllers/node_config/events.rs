@@ -20,7 +20,7 @@ pub fn transition_event(before: &NodeConfigStatus, after: &NodeConfigStatus) -> 
         (Some("False"), _) | (_, "True" | "Unknown") => return None,
         _ => true,
     };
-    Some(EventText { warning, reason: new.reason, note: new.message })
+    Some(EventText { warning, reason: new.reason, note: new.message, about: None })
 }
 
 #[cfg(test)]

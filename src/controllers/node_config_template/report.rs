@@ -93,5 +93,5 @@ fn transition_event(before: &NodeConfigTemplateStatus, after: &NodeConfigTemplat
         found.map(|one| (one.reason.clone(), one.message.clone()))
     };
     let (reason, note) = stalled(after).filter(|new| stalled(before).as_ref() != Some(new))?;
-    Some(EventText { warning: true, reason, note })
+    Some(EventText { warning: true, reason, note, about: None })
 }

@@ -11,6 +11,7 @@ use super::sources::{SourceCache, TableKey};
 use crate::api::swarm_pool::SwarmPool;
 use crate::api::swarm_pool::status::PoolChange;
 use crate::logic::facts::Key;
+use crate::logic::swarm_pool::counted;
 use crate::logic::swarm_pool::deal::{Deal, DealRules};
 use crate::logic::swarm_pool::jobs::JobTable;
 
@@ -107,7 +108,7 @@ impl Dealt {
     pub fn difference(&self, old: &Self) -> Option<String> {
         let mut parts = Vec::new();
         if old.workers != self.workers {
-            parts.push(format!("{} to {} workers", old.workers, self.workers));
+            parts.push(format!("{} to {}", old.workers, counted(self.workers, "worker")));
         }
         let drained: Vec<&str> = self.drained.difference(&old.drained).map(String::as_str).collect();
         if !drained.is_empty() {
@@ -119,7 +120,7 @@ impl Dealt {
         }
         let (before, after) = (&old.table.jobs, &self.table.jobs);
         if before.len() != after.len() {
-            parts.push(format!("{} to {} jobs", before.len(), after.len()));
+            parts.push(format!("{} to {}", before.len(), counted(after.len(), "job")));
         } else if !Arc::ptr_eq(&old.table, &self.table) && before != after {
             parts.push("other jobs".to_owned());
         }

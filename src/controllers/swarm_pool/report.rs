@@ -12,6 +12,7 @@ use crate::api::marks;
 use crate::api::swarm_pool::reasons::PoolReason;
 use crate::api::swarm_pool::{SwarmPool, SwarmPoolStatus};
 use crate::logic::conditions::{self, Health, Stamp};
+use crate::logic::swarm_pool::counted;
 use crate::logic::swarm_pool::plan::follows;
 use crate::logic::swarm_pool::state::{PoolState, health, refused, status};
 use crate::logic::world::Fact;
@@ -137,15 +138,17 @@ fn events(old: &SwarmPoolStatus, new: &SwarmPoolStatus) -> Vec<EventText> {
         let found = status.conditions.iter().find(|one| one.type_ == kind && one.status == "True");
         found.map(|one| (one.reason.clone(), one.message.clone()))
     };
+    // Each deal has events of its own: the texts of two differ.
+    let about = new.version.map(|version| format!("version {version}"));
     let mut events = Vec::new();
     if let Some(change) = new.last_change.as_ref().filter(|_| old.last_change != new.last_change) {
-        let note = format!("{}: {} jobs change their worker", change.why, new.moved.unwrap_or(0));
-        events.push(EventText { warning: false, reason: "Dealt".to_owned(), note });
+        let note = format!("{}: {} to change worker", change.why, counted(new.moved.unwrap_or(0), "job"));
+        events.push(EventText { warning: false, reason: "Dealt".to_owned(), note, about: about.clone() });
     }
     for (kind, warning) in [("Stalled", true), ("Ready", false)] {
         let (before, after) = (found(old, kind), found(new, kind));
         if let Some((reason, note)) = after.filter(|after| before.as_ref().map(|one| &one.0) != Some(&after.0)) {
-            events.push(EventText { warning, reason, note });
+            events.push(EventText { warning, reason, note, about: about.clone() });
         }
     }
     events

@@ -23,6 +23,7 @@ pub fn transition_event(before: Option<&WorkloadActionStatus>, after: &WorkloadA
         warning: ended && ready.status != "True",
         reason: ready.reason.clone(),
         note: ready.message.clone(),
+        about: None,
     })
 }
 

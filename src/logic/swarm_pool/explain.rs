@@ -5,6 +5,7 @@
 use jiff::Timestamp;
 use kube::ResourceExt;
 
+use super::counted;
 use super::file::Published;
 use crate::api::swarm_pool::status::PoolWorker;
 use crate::api::swarm_pool::{SwarmPool, SwarmPoolStatus};
@@ -37,8 +38,8 @@ fn explain_pool(subject: ExplainedPool) -> String {
     };
     let mut text = paragraph(&format!("{}: ", ready.reason), &ready.message);
     if let Some(change) = &status.last_change {
-        let moved = status.moved.unwrap_or(0);
-        let words = format!("{}, {} ago; {moved} jobs changed their worker.", change.why, age(change.at.0, now));
+        let moved = counted(status.moved.unwrap_or(0), "job");
+        let words = format!("{}, {} ago; {moved} changed worker.", change.why, age(change.at.0, now));
         text.push_str(&paragraph("Last change: ", &words));
     }
     if !status.workers.is_empty() {
@@ -67,7 +68,7 @@ fn row(worker: &PoolWorker) -> [String; 6] {
 fn unassigned(status: &SwarmPoolStatus) -> String {
     let Some(left) = &status.unassigned else { return String::new() };
     let more = if i64::try_from(left.names.len()).is_ok_and(|shown| shown < left.count) { " …" } else { "" };
-    paragraph("", &format!("{} jobs have no worker: {}{more}", left.count, left.names.join(" ")))
+    paragraph("", &format!("{} without a worker: {}{more}", counted(left.count, "job"), left.names.join(" ")))
 }
 
 fn explain_job(subject: ExplainedPool, job: &str) -> String {
@@ -152,11 +153,11 @@ mod tests {
     #[test]
     fn a_pool_is_explained_by_its_workers() {
         let expected = "Releasing: 1 job moves\n\
-                        Last change: 1 to 2 workers, 60s ago; 1 jobs changed their worker.\n\
+                        Last change: 1 to 2 workers, 60s ago; 1 job changed worker.\n\
                         WORKER  JOBS  WEIGHT  VERSION  REPORTS  STATE\n\
                         w-0     1     3       2        1        Releasing\n\
                         w-1     0     0       -        -        Waiting\n\
-                        3 jobs have no worker: x y …\n";
+                        3 jobs without a worker: x y …\n";
         assert_eq!(text(None), expected);
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::counted;
 use super::crew::Crew;
 use super::file::{Holding, Published};
 use super::jobs::JobTable;
@@ -149,8 +150,10 @@ pub fn health(state: &PoolState<'_>) -> Health<PoolReason> {
     }
     let jobs = state.table.jobs.len();
     if jobs > 0 && state.crew.wanted == 0 {
-        let message =
-            format!("{jobs} jobs have no worker: scale the pool or its workload up, or take workers out of drain");
+        let message = format!(
+            "{} without a worker: scale the pool or its workload up, or take workers out of drain",
+            counted(jobs, "job")
+        );
         return Health::Stalled(PoolReason::NoWorkers, message);
     }
     if let Some(health) = progress(state) {
@@ -158,39 +161,47 @@ pub fn health(state: &PoolState<'_>) -> Health<PoolReason> {
     }
     if let Some(first) = state.unassigned.first() {
         let message = format!(
-            "{} of {jobs} jobs have no worker, such as {first}: add workers, or raise assignment.maxJobsPerWorker",
+            "{} of {jobs} jobs without a worker, such as {first}: add workers, or raise assignment.maxJobsPerWorker",
             state.unassigned.len()
         );
         return Health::Stalled(PoolReason::JobsUnassigned, message);
     }
     if state.sharing > 0 {
-        let message = format!("{0} dedicated jobs share workers with others: add {0} workers", state.sharing);
+        let message = format!(
+            "no worker of its own for {}: add {}",
+            counted(state.sharing, "dedicated job"),
+            counted(state.sharing, "worker")
+        );
         return Health::Stalled(PoolReason::WorkersMissing, message);
     }
     if jobs == 0 {
         return Health::Good(PoolReason::NoJobs, "there are no jobs".to_owned());
     }
-    let repeated = repeated(state.table);
-    Health::Good(PoolReason::Converged, format!("{jobs} jobs with {} workers{repeated}", state.input.target.len()))
+    let (jobs, workers) = (counted(jobs, "job"), counted(state.input.target.len(), "worker"));
+    Health::Good(PoolReason::Converged, format!("{jobs} with {workers}{}", repeated(state.table)))
 }
 
 /// Names the jobs that are listed more than once, which may be a mistake.
 fn repeated(table: &JobTable) -> String {
     let Some(first) = &table.first_repeated else { return String::new() };
     let [one, other] = &first.sources;
-    format!("; {} are listed more than once, such as {} (in {one} and {other})", table.repeated, first.name)
+    format!(
+        "; listed more than once: {}, such as {} (in {one} and {other})",
+        counted(table.repeated, "job"),
+        first.name
+    )
 }
 
 /// The health of a pool that has waited for somebody for too long.
 fn overdue(state: &PoolState<'_>) -> Option<Health<PoolReason>> {
     let holdings = || state.published().holdings.iter();
-    let minutes = state.timeout.as_secs();
+    let seconds = state.timeout.as_secs();
     let stuck = |(name, holding): &(&String, &Holding)| state.is_releasing(name, holding) && state.is_overdue(holding);
     if let Some((name, holding)) = holdings().find(stuck) {
-        let (version, jobs) = (holding.version, holding.releasing.len());
+        let (version, jobs) = (holding.version, counted(holding.releasing.len(), "job"));
         let message = format!(
-            "{name} has not confirmed version {version} within {minutes} s, and {jobs} jobs are not given to others before: delete \
-             its pod, or if it has stopped them for certain, set handover.confirmed: [{{worker: {name}, version: {version}}}]"
+            "{name} has not confirmed version {version} within {seconds} s, and {jobs} cannot move before: delete its pod, or if \
+             that worker has stopped for certain, set handover.confirmed: [{{worker: {name}, version: {version}}}]"
         );
         return Some(Health::Stalled(PoolReason::HandoverTimedOut, message));
     }
@@ -202,7 +213,7 @@ fn overdue(state: &PoolState<'_>) -> Option<Health<PoolReason>> {
         let advice = first.map_or_else(String::new, |name| {
             format!("; to have its jobs go to others until it is, list {name} in drain")
         });
-        let message = format!("{ready} of {wanted} workers are Ready, for {minutes} s{advice}");
+        let message = format!("{ready} of {wanted} workers are Ready, for {seconds} s{advice}");
         return Some(Health::Retrying(PoolReason::WorkerNotReady, message));
     }
     let outdated = |(name, holding): &(&String, &Holding)| {
@@ -221,7 +232,7 @@ fn overdue(state: &PoolState<'_>) -> Option<Health<PoolReason>> {
         }
         Some(report) => format!("reports version {}: see that it reads the file, or delete its pod", report.version),
     };
-    let message = format!("{name} should work by version {version} since {minutes} s, and {reports}");
+    let message = format!("{name} should work by version {version} since {seconds} s, and {reports}");
     Some(Health::Stalled(PoolReason::WorkerOutdated, message))
 }
 
@@ -239,10 +250,8 @@ fn progress(state: &PoolState<'_>) -> Option<Health<PoolReason>> {
     if let Some((name, holding)) = holdings.clone().find(|(name, holding)| state.is_releasing(name, holding)) {
         let jobs: usize =
             holdings.filter(|(name, one)| state.is_releasing(name, one)).map(|(_, one)| one.releasing.len()).sum();
-        let message = format!(
-            "{jobs} jobs move once their workers have stopped them; {name} has to confirm version {}",
-            holding.version
-        );
+        let message =
+            format!("moving {}: waiting for {name} to confirm version {}", counted(jobs, "job"), holding.version);
         return working(PoolReason::Releasing, message);
     }
     let Crew { ready, wanted, .. } = state.crew;
@@ -255,7 +264,7 @@ fn progress(state: &PoolState<'_>) -> Option<Health<PoolReason>> {
             RefreshPolicy::HotReload | RefreshPolicy::None => "read",
         };
         let message = format!(
-            "{} of {} workers have to {how} their lists, {name} version {}",
+            "{} of {} workers must {how} their lists, {name} version {}",
             count(PoolWorkerState::Refreshing),
             workers.len(),
             version(name)

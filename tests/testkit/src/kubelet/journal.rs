@@ -65,6 +65,12 @@ impl Journal {
         self.0.iter().filter(|line| line.event == "start").count()
     }
 
+    /// How many processes ended without stopping their jobs.
+    #[must_use]
+    pub fn deaths(&self) -> usize {
+        self.0.iter().filter(|line| line.event == "dead").count()
+    }
+
     /// The processes that run each job at the end; `starts` is told of each start: the job, who has it already, and who starts it.
     fn replay(&self, mut starts: impl FnMut(&str, &BTreeSet<u32>, u32)) -> BTreeMap<String, BTreeSet<u32>> {
         let mut running: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();

@@ -8,7 +8,8 @@
 //! | a deletion sends SIGTERM, after the grace period SIGKILL, and removes the pod once the process has ended | |
 //! | a container that dies is started again | after 100 ms |
 //!
-//! Annotations of a pod have it misbehave: [`NO_SYNC`], [`NEVER_READY`].
+//! Annotations of a pod have it misbehave: [`NO_SYNC`], [`NEVER_READY`]. A node can lose its network ([`Kubelet::silence`]) or its
+//! power (the kubelet is dropped), and a process can be killed ([`Kubelet::kill`]).
 
 pub mod journal;
 mod pod;
@@ -17,10 +18,10 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use futures::{StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
@@ -56,30 +57,48 @@ pub struct KubeletOptions {
     pub arguments: Vec<String>,
 }
 
-/// See the module. Dropped, it ends with all its processes.
+/// See the module. Dropped, it ends with all its processes, as a node that loses its power.
 pub struct Kubelet {
     pub node: String,
-    home: TempDir,
+    shared: Arc<Shared>,
     task: Option<AbortOnDropHandle<()>>,
-    api: Api<Node>,
 }
 
 /// What all pods of a kubelet share.
 struct Shared {
     client: Client,
     namespace: String,
-    home: PathBuf,
+    /// Nodes that joined have it, too.
+    home: Arc<TempDir>,
     program: PathBuf,
     options: KubeletOptions,
     /// The ConfigMaps of the namespace, by name: what a volume has.
     maps: watch::Receiver<HashMap<String, ConfigMap>>,
+    /// The node has no network any more.
+    silent: AtomicBool,
 }
 
 impl Kubelet {
     /// A node for pods of this namespace that tolerate its taint, and the kubelet on it.
     pub async fn start(client: &Client, namespace: &str, options: KubeletOptions) -> Result<Self> {
-        let node = format!("{namespace}-processes");
         let home = tempfile::Builder::new().prefix("ganglion-kubelet-").tempdir()?;
+        Self::start_in(Arc::new(home), client, namespace, "processes", options).await
+    }
+
+    /// Another node for the same pods. Its workers record what they do in the same journal.
+    pub async fn join(&self, name: &str) -> Result<Self> {
+        let Shared { home, client, namespace, options, .. } = &*self.shared;
+        Self::start_in(Arc::clone(home), client, namespace, name, options.clone()).await
+    }
+
+    async fn start_in(
+        home: Arc<TempDir>,
+        client: &Client,
+        namespace: &str,
+        name: &str,
+        options: KubeletOptions,
+    ) -> Result<Self> {
+        let node = format!("{namespace}-{name}");
         let api: Api<Node> = Api::all(client.clone());
         api.create(&PostParams::default(), &manifest(&node, namespace)?).await?;
         let ready = json!({"status": {
@@ -93,26 +112,49 @@ impl Kubelet {
         let shared = Arc::new(Shared {
             client: client.clone(),
             namespace: namespace.to_owned(),
-            home: home.path().to_owned(),
+            home,
             program: program()?,
             options,
             maps: followed,
+            silent: AtomicBool::new(false),
         });
-        let task = tokio::spawn(run(shared, node.clone(), maps));
-        Ok(Self { node, home, task: Some(AbortOnDropHandle::new(task)), api })
+        let task = tokio::spawn(run(Arc::clone(&shared), node.clone(), maps));
+        Ok(Self { node, shared, task: Some(AbortOnDropHandle::new(task)) })
     }
 
     /// Where the workers record what they do.
     #[must_use]
     pub fn journal(&self) -> PathBuf {
-        journal_in(self.home.path())
+        journal_in(self.shared.home.path())
+    }
+
+    /// SIGKILL to the process of this pod.
+    pub async fn kill(&self, pod: &str) -> Result<()> {
+        let api: Api<Pod> = Api::namespaced(self.shared.client.clone(), &self.shared.namespace);
+        let uid = api.get(pod).await?.uid().unwrap_or_default();
+        let pid = std::fs::read_to_string(self.shared.home.path().join(uid).join("pid"));
+        let pid = pid.with_context(|| format!("{pod} has no process"))?;
+        tokio::process::Command::new("kill").args(["-KILL", pid.trim()]).status().await?;
+        Ok(())
+    }
+
+    /// Cuts the node off: its processes go on, and nothing reaches it or is heard of it any more.
+    pub fn silence(&self) {
+        self.shared.silent.store(true, Ordering::SeqCst);
     }
 
     /// Ends everything: its processes, its node.
     pub async fn stop(mut self) -> Result<()> {
         drop(self.task.take());
-        self.api.delete(&self.node, &DeleteParams::default()).await?;
+        let api: Api<Node> = Api::all(self.shared.client.clone());
+        api.delete(&self.node, &DeleteParams::default()).await?;
         Ok(())
+    }
+}
+
+impl Shared {
+    fn is_silent(&self) -> bool {
+        self.silent.load(Ordering::SeqCst)
     }
 }
 
@@ -153,6 +195,9 @@ async fn heartbeat(shared: &Shared, node: &str) {
     let api: Api<Node> = Api::all(shared.client.clone());
     loop {
         tokio::time::sleep(Duration::from_secs(10)).await;
+        if shared.is_silent() {
+            return;
+        }
         let beat = json!({"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady",
             "lastHeartbeatTime": jiff::Timestamp::now().to_string()}]}});
         let _ = api.patch_status(node, &PatchParams::default(), &Patch::Strategic(&beat)).await;
@@ -179,6 +224,9 @@ async fn follow_pods(shared: &Arc<Shared>, node: &str) {
     let mut pods: HashMap<String, mpsc::UnboundedSender<Pod>> = HashMap::new();
     while let Some(event) = events.next().await {
         let Ok(Event::Apply(pod) | Event::InitApply(pod)) = event else { continue };
+        if shared.is_silent() {
+            continue;
+        }
         let uid = pod.uid().unwrap_or_default();
         pods.retain(|_, line| !line.is_closed());
         let line = pods.entry(uid).or_insert_with(|| {
@@ -190,7 +238,7 @@ async fn follow_pods(shared: &Arc<Shared>, node: &str) {
     }
 }
 
-/// Pods that this kubelet would still run.
+/// The pods of a namespace.
 pub async fn pods(client: &Client, namespace: &str) -> Result<Vec<Pod>> {
     Ok(Api::namespaced(client.clone(), namespace).list(&ListParams::default()).await?.items)
 }

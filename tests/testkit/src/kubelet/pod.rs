@@ -94,7 +94,7 @@ impl PodProcess {
     }
 
     fn sync(&mut self) -> Result<()> {
-        if !self.pod.annotations().contains_key(NO_SYNC) {
+        if !self.pod.annotations().contains_key(NO_SYNC) && !self.shared.is_silent() {
             self.volume = sync(&self.shared, &self.pod, self.volume.take())?;
         }
         Ok(())
@@ -102,7 +102,8 @@ impl PodProcess {
 
     /// Writes the status once the program answers.
     async fn look(&mut self) -> Result<()> {
-        if self.pod.annotations().contains_key(NEVER_READY) || !answers(&self.address).await {
+        let waits = self.shared.is_silent() || self.pod.annotations().contains_key(NEVER_READY);
+        if waits || !answers(&self.address).await {
             return Ok(());
         }
         self.ready = true;
@@ -146,18 +147,28 @@ impl PodProcess {
         let at = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos().to_string();
         let pid = fs::read_to_string(self.pid_file())?.trim().parse::<u32>()?;
         let line = json!({"at": at, "worker": self.pod.name_any(), "pid": pid, "event": "dead"});
-        let mut journal = fs::OpenOptions::new().append(true).create(true).open(journal_in(&self.shared.home))?;
+        let mut journal = fs::OpenOptions::new().append(true).create(true).open(journal_in(self.shared.home.path()))?;
         journal.write_all(format!("{line}\n").as_bytes())?;
         Ok(())
     }
 
+    /// Where the number of the process is.
     fn pid_file(&self) -> PathBuf {
         directory(&self.shared, &self.pod).join("pid")
     }
 }
 
+impl Drop for PodProcess {
+    /// The node has lost its power.
+    fn drop(&mut self) {
+        if self.child.id().is_some() && self.child.start_kill().is_ok() {
+            let _ = self.died();
+        }
+    }
+}
+
 fn directory(shared: &Shared, pod: &Pod) -> PathBuf {
-    shared.home.join(pod.uid().unwrap_or_default())
+    shared.home.path().join(pod.uid().unwrap_or_default())
 }
 
 fn start(shared: &Shared, pod: &Pod, address: &str) -> Result<Child> {
@@ -167,7 +178,7 @@ fn start(shared: &Shared, pod: &Pod, address: &str) -> Result<Child> {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL"]).arg(&shared.program).args(&shared.options.arguments);
     command.env_clear().env("HOSTNAME", pod.name_any()).env("CONFIG_PATH", home.join("config"));
-    command.env("LISTEN", format!("{address}:{PORT}")).env("JOURNAL", journal_in(&shared.home));
+    command.env("LISTEN", format!("{address}:{PORT}")).env("JOURNAL", journal_in(shared.home.path()));
     command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
     let child = command.stdin(Stdio::null()).kill_on_drop(true).spawn().context("the worker cannot be started")?;
     fs::write(home.join("pid"), child.id().unwrap_or(0).to_string())?;

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use ganglion::api::swarm_pool::{SwarmPool, SwarmPoolStatus};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
 use crate::kubelet::journal::Journal;
@@ -111,6 +112,13 @@ pub fn reloading(members: Value) -> Value {
 /// Makes a pool of this name.
 pub async fn pool(world: &World, name: &str, spec: Value) -> Result<SwarmPool> {
     world.create(json!({"metadata": {"name": name}, "spec": spec})).await
+}
+
+/// Changes members of a pool's spec.
+pub async fn patch(world: &World, name: &str, spec: Value) -> Result<()> {
+    let patch = Patch::Merge(json!({"spec": spec}));
+    world.api::<SwarmPool>().patch(name, &PatchParams::default(), &patch).await?;
+    Ok(())
 }
 
 /// Waits until the pool's Ready has this status and reason for its present generation; its status.
