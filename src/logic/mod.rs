@@ -12,6 +12,7 @@ pub mod layout;
 pub mod namespaces;
 pub mod node_config;
 pub mod node_values;
+pub mod placement;
 pub mod quantity;
 pub mod swarm_pool;
 pub mod workload_action;

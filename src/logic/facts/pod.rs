@@ -267,6 +267,37 @@ mod tests {
         assert_eq!(requests(&spec).cpu, millis);
     }
 
+    /// A container, or the pod as a whole, as the vectors of the agents write it.
+    fn from_vector(vector: &Value) -> Value {
+        json!({
+            "name": "c",
+            "resources": {"requests": vector},
+            "restartPolicy": vector.get("restart_policy"),
+        })
+    }
+
+    #[test]
+    fn requests_meet_the_vectors_of_the_agents() {
+        let vectors: Value =
+            serde_json::from_str(include_str!("../placement/tests/agents_vectors.json")).expect("JSON");
+        let vectors = vectors["public"]["safe"].as_array().expect("a list");
+        assert!(!vectors.is_empty());
+        for vector in vectors {
+            let (pod, expected) = (&vector["pod"], &vector["expected"]["pod_request"]);
+            let all =
+                |key: &str| -> Vec<Value> { pod[key].as_array().into_iter().flatten().map(from_vector).collect() };
+            let spec = json!({
+                "containers": all("containers"),
+                "initContainers": all("init_containers"),
+                "resources": pod.get("pod_level").map(|requests| json!({"requests": requests})),
+                "overhead": pod.get("overhead"),
+            });
+            let Requests { cpu, memory } = requests(&serde_json::from_value(spec).expect("a pod spec"));
+            let expected = (expected["cpu_millicores"].as_i64(), expected["memory_bytes"].as_i64());
+            assert_eq!((Some(cpu), Some(memory)), expected, "{}", vector["id"]);
+        }
+    }
+
     #[rstest]
     #[case("CrashLoopBackOff", Some(Reason::ReplacementCrashed))]
     #[case("ImagePullBackOff", Some(Reason::ImagePullFailed))]

@@ -1,0 +1,21 @@
+//! The agents of placement: filters and scores of nodes for a pod, as formulas of plain numbers.
+//!
+//! | file | what |
+//! |---|---|
+//! | `safe` | the risk of overload of a node, and its balance, from measured usage |
+//! | `risk` | the risk that a utilisation exceeds a threshold |
+//! | `beta` | the distribution of a utilisation |
+//! | `congestion` | a congestion factor that others publish |
+//! | `sample` | numbers that are published as text, and their age |
+//! | `wire` | scores as the scheduler takes them |
+//!
+//! Scores are real numbers up to 10, and are rounded in `wire` only. No agent knows another; who combines them is not here.
+
+mod beta;
+pub mod congestion;
+pub mod risk;
+pub mod safe;
+pub mod sample;
+#[cfg(test)]
+mod tests;
+pub mod wire;

@@ -1,0 +1,136 @@
+//! The risk that the utilisation of a resource exceeds a threshold.
+//!
+//! Utilisation is taken to have a Beta distribution with the mean and the deviation that were measured.
+
+use super::beta;
+
+/// Smaller deviations count as none.
+const NO_DEVIATION: f64 = 1e-5;
+
+/// The largest variance, as a part of that of a variable that is either 0 or 1, which no variance of a utilisation exceeds.
+const MAX_VARIANCE: f64 = 0.99;
+
+/// Beyond this exponent of the tail's bound, the risk is 0 or 1 to within 5e-18.
+const CERTAIN_FROM: f64 = 40.0;
+
+/// A Beta distribution.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct BetaFit {
+    pub alpha: f64,
+    pub beta: f64,
+}
+
+impl BetaFit {
+    /// With this mean, 0 < mean < 1, and this deviation. A deviation that no utilisation can have is lowered to one that it can.
+    pub fn of(mean: f64, deviation: f64) -> Self {
+        let largest = mean * (1.0 - mean);
+        let variance = (deviation * deviation).min(MAX_VARIANCE * largest);
+        let size = largest / variance - 1.0;
+        Self { alpha: mean * size, beta: (1.0 - mean) * size }
+    }
+
+    /// The probability that the utilisation exceeds this threshold.
+    fn exceeds(self, mean: f64, threshold: f64) -> f64 {
+        // A Beta distribution is sub-Gaussian with the variance proxy 1/(4(alpha + beta + 1)).
+        let distance = threshold - mean;
+        if 2.0 * (self.alpha + self.beta + 1.0) * distance * distance > CERTAIN_FROM {
+            return if distance > 0.0 { 0.0 } else { 1.0 };
+        }
+        // The lower tail of the idle part: one minus the other tail would lose the digits of small risks.
+        beta::cumulative(self.beta, self.alpha, 1.0 - threshold, mean - threshold)
+    }
+}
+
+/// The probability that the utilisation exceeds a threshold, given its mean and its deviation; all are parts of 1. NaN is a risk
+/// of 1: nothing is known to be safe then.
+#[must_use]
+pub fn risk(mean: f64, deviation: f64, threshold: f64) -> f64 {
+    certain(mean, deviation, threshold).unwrap_or_else(|| BetaFit::of(mean, deviation).exceeds(mean, threshold))
+}
+
+/// The risk where it does not depend on a distribution.
+pub(super) fn certain(mean: f64, deviation: f64, threshold: f64) -> Option<f64> {
+    if mean.is_nan() || deviation.is_nan() || threshold.is_nan() {
+        Some(1.0)
+    } else if mean <= 0.0 || threshold >= 1.0 {
+        Some(0.0)
+    } else if mean >= 1.0 {
+        Some(1.0)
+    } else if deviation < NO_DEVIATION {
+        Some(if mean <= threshold { 0.0 } else { 1.0 })
+    } else {
+        (threshold <= 0.0).then_some(1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::idle(0.0, 0.3, 0.9, 0.0)]
+    #[case::everything_is_allowed(0.95, 0.3, 1.0, 0.0)]
+    #[case::full(1.0, 0.1, 0.9, 1.0)]
+    #[case::steady_at_the_threshold(0.9, 0.0, 0.9, 0.0)]
+    #[case::steady_above_it(0.91, 9.9e-6, 0.9, 1.0)]
+    #[case::nothing_is_allowed(0.1, 0.1, 0.0, 1.0)]
+    #[case::unknown(f64::NAN, 0.1, 0.9, 1.0)]
+    #[case::far_below(0.5, 0.01, 0.9, 0.0)]
+    #[case::far_above(0.99, 0.01, 0.5, 1.0)]
+    fn some_risks_are_certain(
+        #[case] mean: f64,
+        #[case] deviation: f64,
+        #[case] threshold: f64,
+        #[case] expected: f64,
+    ) {
+        assert_eq!(risk(mean, deviation, threshold), expected);
+    }
+
+    #[test]
+    fn a_steady_node_near_the_threshold_is_no_step() {
+        // In linear space x^a (1-x)^b underflows here, and the distribution becomes a step.
+        let value = risk(0.899, 0.005, 0.9);
+        assert!((value - 0.426).abs() < 5e-4, "{value}");
+    }
+
+    /// Means and deviations of all sizes, and means within some deviations of the threshold.
+    fn measured() -> impl Strategy<Value = (f64, f64, f64)> {
+        let deviation = (-5.0..0.0_f64).prop_map(|exponent| 10_f64.powf(exponent));
+        let threshold = prop_oneof![0.0..1.0_f64, Just(0.9)];
+        (deviation, threshold, prop_oneof![(-5.0..5.0_f64).prop_map(Some), Just(None)], 0.0..1.0_f64).prop_map(
+            |(deviation, threshold, distance, mean)| {
+                let mean = distance.map_or(mean, |distance| (threshold + distance * deviation).clamp(0.0, 1.0));
+                (mean, deviation, threshold)
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn a_risk_is_a_probability(mean in any::<f64>(), deviation in any::<f64>(), threshold in any::<f64>()) {
+            let value = risk(mean, deviation.abs(), threshold);
+            prop_assert!((0.0..=1.0).contains(&value), "{value}");
+        }
+
+        #[test]
+        fn a_higher_threshold_is_no_more_exceeded(
+            (mean, deviation, threshold) in measured(),
+            other in prop_oneof![0.0..1.0_f64, Just(f64::NAN)],
+        ) {
+            // NaN stands for a threshold that is hardly higher.
+            let higher = if other.is_nan() { threshold + 0.01 * deviation } else { threshold.max(other) };
+            let (low, high) = (risk(mean, deviation, threshold), risk(mean, deviation, higher));
+            prop_assert!((0.0..=1.0).contains(&low));
+            prop_assert!(high <= low + 1e-11, "{high} at {higher}, {low} at {threshold}");
+        }
+
+        #[test]
+        fn the_two_sides_add_up(mean in 0.001..0.999_f64, deviation in 1e-5..0.5_f64, threshold in 0.001..0.999_f64) {
+            let sum = risk(mean, deviation, threshold) + risk(1.0 - mean, deviation, 1.0 - threshold);
+            prop_assert!((sum - 1.0).abs() < 1e-9, "{sum}");
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The agent `safe`: keeps the risk of overload low, judged by measured usage.
+//!
+//! A resource without valid statistics, or of which a node has none, is not judged; a node of which nothing is judged passes the
+//! filter and gets the worst score.
+
+pub mod statistics;
+
+use super::risk::risk;
+pub use statistics::{Basis, StatisticKeys, Statistics};
+
+/// Settings of the agent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SafeRules {
+    /// The part of a resource beyond which it is overloaded, 0 to 1.
+    pub threshold: f64,
+    /// The probability of overload that is accepted, 0 to 1.
+    pub accepted: f64,
+    /// The weight of the forecast beside the mean, 0 to 1.
+    pub forecast_weight: f64,
+    /// How much deviation counts for balance, 0 or more.
+    pub margin: f64,
+    /// The root of the deviation that counts for balance, more than 0.
+    pub sensitivity: f64,
+}
+
+impl Default for SafeRules {
+    fn default() -> Self {
+        Self { threshold: 0.9, accepted: 0.3, forecast_weight: 0.2, margin: 1.0, sensitivity: 2.0 }
+    }
+}
+
+/// A resource of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Usage {
+    /// What is allocatable.
+    pub capacity: f64,
+    pub statistics: Option<Statistics>,
+    /// The requests of the pods that came after the statistics were taken.
+    pub unmeasured: f64,
+}
+
+/// The utilisation that is expected once the pod runs, as a part of 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Moments {
+    pub mean: f64,
+    pub deviation: f64,
+}
+
+impl Usage {
+    /// The utilisation with a pod that requests this much; None without valid statistics.
+    #[must_use]
+    pub fn with(&self, request: f64, rules: &SafeRules) -> Option<Moments> {
+        let statistics = self.statistics.filter(|_| self.capacity > 0.0 && self.capacity.is_finite())?;
+        let used = statistics.used(self.capacity, rules.forecast_weight) + self.unmeasured;
+        Some(Moments {
+            mean: ((used + request) / self.capacity).clamp(0.0, 1.0),
+            deviation: (statistics.deviation().unwrap_or(0.0) / self.capacity).clamp(0.0, 1.0),
+        })
+    }
+}
+
+impl Moments {
+    /// The probability of overload.
+    #[must_use]
+    pub fn risk(&self, rules: &SafeRules) -> f64 {
+        risk(self.mean, self.deviation, rules.threshold)
+    }
+
+    /// The score by balance: low and steady utilisation is best.
+    #[must_use]
+    pub fn balance(&self, rules: &SafeRules) -> f64 {
+        let deviation = (rules.margin * self.deviation.powf(rules.sensitivity.recip())).clamp(0.0, 1.0);
+        10.0 * (1.0 - (self.mean + deviation) / 2.0)
+    }
+}
+
+/// What is known of one or all resources of a node, by resource.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PerResource<T> {
+    pub cpu: T,
+    pub memory: T,
+}
+
+impl<T> PerResource<T> {
+    fn each(&self) -> [(&'static str, &T); 2] {
+        [("cpu", &self.cpu), ("memory", &self.memory)]
+    }
+}
+
+impl PerResource<Usage> {
+    /// The utilisation of the node with a pod that requests this much: the first step of filter and scores.
+    #[must_use]
+    pub fn with(&self, request: &PerResource<f64>, rules: &SafeRules) -> PerResource<Option<Moments>> {
+        PerResource { cpu: self.cpu.with(request.cpu, rules), memory: self.memory.with(request.memory, rules) }
+    }
+}
+
+impl PerResource<Option<Moments>> {
+    /// The score by balance, 0 to 10: that of the worst resource.
+    #[must_use]
+    pub fn balance(&self, rules: &SafeRules) -> f64 {
+        worst(self.each().into_iter().filter_map(|(_, moments)| Some(moments.as_ref()?.balance(rules))))
+    }
+
+    /// The utilisation with its risk, which costs more than all the rest: calculate it once for filter and score.
+    #[must_use]
+    pub fn judge(&self, rules: &SafeRules) -> PerResource<Option<Judged>> {
+        let judge = |moments: Option<Moments>| moments.map(|moments| Judged { risk: moments.risk(rules), moments });
+        PerResource { cpu: judge(self.cpu), memory: judge(self.memory) }
+    }
+}
+
+/// A resource of a node, judged.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Judged {
+    pub moments: Moments,
+    pub risk: f64,
+}
+
+impl Judged {
+    /// Whether the risk is accepted.
+    #[must_use]
+    pub fn is_accepted(&self, rules: &SafeRules) -> bool {
+        self.risk <= rules.accepted
+    }
+
+    /// The score by the risk of overload.
+    #[must_use]
+    pub fn overload(&self, rules: &SafeRules) -> f64 {
+        10.0 * (1.0 - part(self.risk, rules.accepted).sqrt())
+    }
+}
+
+impl PerResource<Option<Judged>> {
+    /// Why the node is rejected, for people: `cpu risk 0.412 > 0.300 (mu 0.71, sigma 0.18)`; None if it is accepted.
+    #[must_use]
+    pub fn rejection(&self, rules: &SafeRules) -> Option<String> {
+        let rejected = self.each().into_iter().filter_map(|(name, judged)| {
+            let judged = judged.as_ref().filter(|judged| !judged.is_accepted(rules))?;
+            let Moments { mean, deviation } = judged.moments;
+            let (risk, accepted) = distinct(judged.risk, rules.accepted);
+            Some(format!("{name} risk {risk} > {accepted} (mu {mean:.2}, sigma {deviation:.2})"))
+        });
+        Some(rejected.collect::<Vec<_>>().join("; ")).filter(|reason| !reason.is_empty())
+    }
+
+    /// The score by the risk of overload, 0 to 10: that of the worst resource.
+    #[must_use]
+    pub fn overload(&self, rules: &SafeRules) -> f64 {
+        worst(self.each().into_iter().filter_map(|(_, judged)| Some(judged.as_ref()?.overload(rules))))
+    }
+}
+
+/// Which part of the accepted risk there is, at most 1.
+fn part(risk: f64, accepted: f64) -> f64 {
+    if accepted > 0.0 {
+        (risk / accepted).min(1.0)
+    } else if risk > 0.0 {
+        1.0
+    } else {
+        0.0
+    }
+}
+
+fn worst(scores: impl Iterator<Item = f64>) -> f64 {
+    scores.reduce(f64::min).unwrap_or(0.0)
+}
+
+/// Two different numbers in three digits after the point, or in as many as they need to differ.
+fn distinct(one: f64, other: f64) -> (String, String) {
+    let texts = |digits: usize| (format!("{one:.digits$}"), format!("{other:.digits$}"));
+    (3..18).map(texts).find(|(one, other)| one != other).unwrap_or_else(|| (one.to_string(), other.to_string()))
+}
