@@ -6,6 +6,7 @@
 //! | `risk` | the risk that a utilisation exceeds a threshold |
 //! | `beta` | the distribution of a utilisation |
 //! | `congestion` | a congestion factor that others publish |
+//! | `pigeon` | the distribution of requests over all nodes |
 //! | `sample` | numbers that are published as text, and their age |
 //! | `wire` | scores as the scheduler takes them |
 //!
@@ -13,6 +14,7 @@
 
 mod beta;
 pub mod congestion;
+pub mod pigeon;
 pub mod risk;
 pub mod safe;
 pub mod sample;

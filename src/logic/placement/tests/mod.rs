@@ -1,6 +1,7 @@
 //! The vectors of the agents' specification, and properties of each agent.
 
 mod congestion;
+mod pigeon;
 mod safe;
 
 use serde::de::DeserializeOwned;
