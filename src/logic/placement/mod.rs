@@ -7,6 +7,8 @@
 //! | `beta` | the distribution of a utilisation |
 //! | `congestion` | a congestion factor that others publish |
 //! | `pigeon` | the distribution of requests over all nodes |
+//! | `power` | the watts that a pod adds to a node |
+//! | `pod_spread` | the areas that a part of a ReplicaSet's pods is spread over |
 //! | `sample` | numbers that are published as text, and their age |
 //! | `wire` | scores as the scheduler takes them |
 //!
@@ -15,6 +17,8 @@
 mod beta;
 pub mod congestion;
 pub mod pigeon;
+pub mod pod_spread;
+pub mod power;
 pub mod risk;
 pub mod safe;
 pub mod sample;

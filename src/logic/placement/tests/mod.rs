@@ -2,6 +2,8 @@
 
 mod congestion;
 mod pigeon;
+mod pod_spread;
+mod power;
 mod safe;
 
 use serde::de::DeserializeOwned;
