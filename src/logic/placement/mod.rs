@@ -8,6 +8,7 @@
 //! | `congestion` | a congestion factor that others publish |
 //! | `pigeon` | the distribution of requests over all nodes |
 //! | `power` | the watts that a pod adds to a node |
+//! | `reward` | what is learned from pods that ran or failed on a node |
 //! | `pod_spread` | the areas that a part of a ReplicaSet's pods is spread over |
 //! | `sample` | numbers that are published as text, and their age |
 //! | `wire` | scores as the scheduler takes them |
@@ -19,6 +20,7 @@ pub mod congestion;
 pub mod pigeon;
 pub mod pod_spread;
 pub mod power;
+pub mod reward;
 pub mod risk;
 pub mod safe;
 pub mod sample;

@@ -4,6 +4,7 @@ mod congestion;
 mod pigeon;
 mod pod_spread;
 mod power;
+mod reward;
 mod safe;
 
 use serde::de::DeserializeOwned;

@@ -1,0 +1,106 @@
+//! A map of bounded size that forgets what was updated least recently.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Values by two names. Two, so that those of one group are looked up without copying names.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(from = "Vec<(String, String, V)>", into = "Vec<(String, String, V)>")]
+#[serde(bound(serialize = "V: Clone + Serialize", deserialize = "V: Deserialize<'de>"))]
+pub struct Recent<V> {
+    groups: BTreeMap<String, BTreeMap<String, Stamped<V>>>,
+    /// By the number of the update, what was updated.
+    order: BTreeMap<u64, (String, String)>,
+    updates: u64,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Stamped<V> {
+    update: u64,
+    value: V,
+}
+
+/// The values of a group; none, if the group is unknown.
+#[derive(Clone, Copy, Debug)]
+pub struct Group<'a, V>(Option<&'a BTreeMap<String, Stamped<V>>>);
+
+impl<'a, V> Group<'a, V> {
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&'a V> {
+        self.0?.get(name).map(|stamped| &stamped.value)
+    }
+}
+
+impl<V> Recent<V> {
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    #[must_use]
+    pub fn get(&self, group: &str, name: &str) -> Option<&V> {
+        self.group(group).get(name)
+    }
+
+    /// The values of a group, for the lookup of many names.
+    #[must_use]
+    pub fn group(&self, group: &str) -> Group<'_, V> {
+        Group(self.groups.get(group))
+    }
+
+    /// Sets a value, and forgets others until no more than `most` are left.
+    pub fn set(&mut self, group: &str, name: &str, value: V, most: usize) {
+        self.updates = self.updates.saturating_add(1);
+        let stamped = Stamped { update: self.updates, value };
+        let old = match self.groups.get_mut(group) {
+            Some(values) => values.insert(name.to_owned(), stamped),
+            None => {
+                self.groups.insert(group.to_owned(), BTreeMap::from([(name.to_owned(), stamped)]));
+                None
+            }
+        };
+        old.and_then(|old| self.order.remove(&old.update));
+        self.order.insert(self.updates, (group.to_owned(), name.to_owned()));
+        while self.order.len() > most && self.forget() {}
+    }
+
+    /// Forgets the value that was updated least recently; false if there is none.
+    fn forget(&mut self) -> bool {
+        let Some((_, (group, name))) = self.order.pop_first() else { return false };
+        if let Some(values) = self.groups.get_mut(&group) {
+            values.remove(&name);
+            if values.is_empty() {
+                self.groups.remove(&group);
+            }
+        }
+        true
+    }
+}
+
+/// In the order of updates, the oldest first.
+impl<V: Clone> From<Recent<V>> for Vec<(String, String, V)> {
+    fn from(mut recent: Recent<V>) -> Self {
+        let order = std::mem::take(&mut recent.order);
+        let value = |(group, name): (String, String)| {
+            let value = recent.get(&group, &name)?.clone();
+            Some((group, name, value))
+        };
+        order.into_values().filter_map(value).collect()
+    }
+}
+
+impl<V> From<Vec<(String, String, V)>> for Recent<V> {
+    fn from(values: Vec<(String, String, V)>) -> Self {
+        let mut recent = Self { groups: BTreeMap::new(), order: BTreeMap::new(), updates: 0 };
+        for (group, name, value) in values {
+            recent.set(&group, &name, value, usize::MAX);
+        }
+        recent
+    }
+}
