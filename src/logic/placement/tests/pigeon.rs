@@ -330,6 +330,15 @@ fn equal_demand_has_no_variability_at_all() {
 }
 
 #[test]
+fn small_differences_between_many_full_nodes_are_seen() {
+    let rules = PigeonRules { objective: Objective::LoadBalance, resources: 1, prime: 0 };
+    let nodes: Vec<_> = (0..3000).map(|i| counted(&[1e9], &[9e8 + f64::from(i % 3) * 10.0])).collect();
+    let value = objectives(rules, &nodes, &Row::default(), &LearnedDemand::default())[0].expect("it fits");
+    let expected = 1e-8 * (2.0_f64 / 3.0).sqrt();
+    assert!((value / expected - 1.0).abs() < 1e-5, "{value} is not {expected}");
+}
+
+#[test]
 fn what_is_no_number_is_not_learned() {
     let before = learned(&[[1.0; 5]], SMOOTHING);
     assert_eq!(learned(&[[1.0; 5], [f64::NAN; 5], [f64::INFINITY; 5]], SMOOTHING), before);
