@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -43,6 +44,9 @@ struct Options {
     /// How long a job takes to stop, in milliseconds.
     #[arg(long, default_value_t = 0)]
     stop_delay_ms: u64,
+    /// How long it takes until it answers, in milliseconds.
+    #[arg(long, default_value_t = 0)]
+    start_delay_ms: u64,
     /// Where starts and stops are recorded.
     #[arg(long, env = "JOURNAL")]
     journal: Option<PathBuf>,
@@ -88,6 +92,7 @@ async fn main() -> Result<()> {
     let router = Router::new()
         .route("/internal/health", get(|| async { "ok" }))
         .route("/internal/version", get(move || async move { answers.report().to_string() }));
+    tokio::time::sleep(Duration::from_millis(worker.options.start_delay_ms)).await;
     let listener = tokio::net::TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
     tokio::spawn(async move { axum::serve(listener, router).await });
     tokio::select! {
@@ -99,17 +104,32 @@ async fn main() -> Result<()> {
 }
 
 impl Worker {
+    fn file(&self) -> PathBuf {
+        self.options.config_path.join(&self.options.config)
+    }
+
     fn read(&self) -> Option<String> {
-        std::fs::read_to_string(self.options.config_path.join(&self.options.config)).ok()
+        std::fs::read_to_string(self.file()).ok()
+    }
+
+    /// What tells one state of the file from another: a kubelet puts another file in its place.
+    fn state(&self) -> Option<(u64, i64, i64)> {
+        std::fs::metadata(self.file()).ok().map(|file| (file.ino(), file.mtime(), file.mtime_nsec()))
     }
 
     /// Follows the file as it changes.
     async fn watch(&self, mut known: Option<String>) {
+        let mut state = None;
         loop {
             tokio::time::sleep(LOOK).await;
             if !self.options.hot_reload {
                 continue;
             }
+            let now = self.state();
+            if now == state {
+                continue;
+            }
+            state = now;
             let text = self.read();
             if text.is_some() && text != known {
                 self.follow(text.as_deref()).await;

@@ -84,12 +84,11 @@ pub fn condition(old: &[Condition], kind: &str, status: &str, reason: &str, mess
     }
 }
 
-/// Whether two lists of conditions are equal except for times and messages.
+/// Whether two lists of conditions have the same types, statuses and generations.
 #[must_use]
 pub fn alike(a: &[Condition], b: &[Condition]) -> bool {
     let same = |a: &Condition, b: &Condition| {
-        (&a.type_, &a.status, &a.reason, a.observed_generation)
-            == (&b.type_, &b.status, &b.reason, b.observed_generation)
+        (&a.type_, &a.status, a.observed_generation) == (&b.type_, &b.status, b.observed_generation)
     };
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
 }

@@ -79,7 +79,7 @@ fn deaths(kubelet: &Kubelet) -> Result<usize> {
 fn workers_that_are_killed_go_on_with_what_their_file_says_then() {
     pool_story("pool-killed", async |world| {
         let arguments = ["--hot-reload", "--stop-delay-ms", "1500"].map(String::from).to_vec();
-        let options = KubeletOptions { sync: Duration::from_secs(60), arguments };
+        let options = KubeletOptions { arguments, ..KubeletOptions::default() };
         let kubelet = Kubelet::start(&world.client, &world.ns, options).await?;
         stateful_set(world, 3).await?;
         pool(world, WORKERS, reloading(json!({"replicas": 3}))).await?;

@@ -5,8 +5,9 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use ganglion::api::swarm_pool::assignment::AssignmentStrategy;
 use ganglion::logic::swarm_pool::Job;
-use ganglion::logic::swarm_pool::deal::{DealRules, deal};
+use ganglion::logic::swarm_pool::deal::{DealRules, deal, deal_from};
 
+use super::settled::Settled;
 use crate::frame::{Bench, Bound, Progress, median, millis, number};
 
 pub const PART: &str = "deal";
@@ -35,10 +36,13 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     let times = tokio::task::spawn_blocking(compare).await??;
     progress.end();
     let title = format!("{JOBS} jobs, {WORKERS} workers");
-    let [deal, sort] = [&times.deal, &times.sort].map(|times| median(times));
+    let [deal, again, sort] = [&times.deal, &times.again, &times.sort].map(|times| median(times));
     bench.note(&format!("{title}: sort of the names"), sort, "ms");
     bench.note(&format!("{title}: sort and deal"), deal, "ms");
     bench.claim("  in times of the sort", deal / sort, "", Bound::AtMost(SORTS));
+    bench.note(&format!("{title}: sort and deal for one worker more"), again, "ms");
+    bench.claim("  in times of the sort", again / sort, "", Bound::AtMost(SORTS));
+    bench.note(&format!("{title}: plan of a pool that is as it should be"), median(&times.plan), "ms");
     bench.claim("  memory at its highest", times.memory, "MiB", Bound::Below(MEMORY));
     let progress = Progress::spin("counting moves");
     for (name, over_least) in tokio::task::spawn_blocking(moves).await? {
@@ -83,6 +87,9 @@ fn rules(strategy: AssignmentStrategy) -> DealRules {
 /// Milliseconds of each round, and the memory of the first one.
 struct Times {
     deal: Vec<f64>,
+    /// The deal for one worker more, from the lists of the one before.
+    again: Vec<f64>,
+    plan: Vec<f64>,
     sort: Vec<f64>,
     memory: f64,
 }
@@ -90,7 +97,7 @@ struct Times {
 fn compare() -> Result<Times> {
     let names = names(JOBS);
     let workers = slots(WORKERS);
-    let mut times = Times { deal: Vec::new(), sort: Vec::new(), memory: 0.0 };
+    let mut times = Times { deal: Vec::new(), again: Vec::new(), plan: Vec::new(), sort: Vec::new(), memory: 0.0 };
     for round in 0..ROUNDS {
         let jobs = jobs(&names);
         let began = Instant::now();
@@ -101,6 +108,13 @@ fn compare() -> Result<Times> {
             // Before the sort, which needs the names twice.
             times.memory = highest_memory()?;
         }
+        let unsorted = self::jobs(&names);
+        let began = Instant::now();
+        let jobs_again = sorted(unsorted);
+        let more = deal_from(&jobs_again, &slots(WORKERS + 1), DealRules::default(), &dealt.owner);
+        times.again.push(millis(began.elapsed()));
+        drop((jobs_again, more));
+        times.plan.push(Settled::of(&jobs, &dealt).plan());
         drop((jobs, dealt));
         let mut names = names.clone();
         let began = Instant::now();

@@ -57,7 +57,7 @@ pub async fn play(screen: &Screen, stage: &mut Stage) -> Result<bool> {
     let (client, namespace) = stage.place()?;
     ensure!(stage.is_local(), "this demo runs its workers as processes of this machine: leave --kubeconfig out");
     bind_loops(&client, &namespace).await?;
-    let options = KubeletOptions { sync: Duration::from_secs(60), arguments: vec!["--hot-reload".to_owned()] };
+    let options = KubeletOptions { arguments: vec!["--hot-reload".to_owned()], ..KubeletOptions::default() };
     let kubelet = Kubelet::start(&client, &namespace, options).await?;
     screen.done("workers", "real processes on 127.0.0.0/8, which read their file and report its version over HTTP");
     let set = json!({

@@ -94,7 +94,7 @@ pub struct PoolWorker {
     /// Version of the file at which its jobs last changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub desired_version: Option<i64>,
-    /// Version that it reports.
+    /// The newest version of its list that it reports to work by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_version: Option<i64>,
     /// How far it is.

@@ -142,7 +142,7 @@ impl SwarmPoolController {
         memory.slots = seen.crew.slots.keys().copied().collect();
         let mut acted = Acted { wrote, ..Acted::default() };
         if !wrote {
-            self.follow_up(memory, seen, &plan, &mut acted).await?;
+            self.follow_up(pool, memory, seen, &plan, &mut acted).await?;
         }
         acted.plan = plan;
         Ok(acted)
@@ -151,6 +151,7 @@ impl SwarmPoolController {
     /// Has workers read what was written, and asks whether those that seem gone are.
     async fn follow_up(
         &self,
+        pool: &SwarmPool,
         memory: &mut Memory,
         seen: &Seen,
         plan: &HandoverPlan,
@@ -164,7 +165,7 @@ impl SwarmPoolController {
             acted.retry = true;
         }
         memory.stopped.retain(|name, _| seen.published.holdings.contains_key(name));
-        self.tell(memory, seen, plan).await?;
+        self.tell(pool, memory, seen, plan).await?;
         for (name, _) in &plan.restart {
             let Some(pod) = seen.pods.get(name) else { continue };
             match self.ctx.writer.counted("RestartWorker", eviction::evict(&self.ctx, &pod.id)).await? {
@@ -185,7 +186,7 @@ impl SwarmPoolController {
 
     /// Annotates pods with the version of their lists: a change of the pod has its kubelet update the volume. A kubelet that has
     /// not heard of the new file by then waits for up to a minute, so a pod that does not confirm is told again, by another text.
-    async fn tell(&self, memory: &mut Memory, seen: &Seen, plan: &HandoverPlan) -> Result<(), Stop> {
+    async fn tell(&self, pool: &SwarmPool, memory: &mut Memory, seen: &Seen, plan: &HandoverPlan) -> Result<(), Stop> {
         memory.told.retain(|name, _| seen.pods.contains_key(name));
         let mut writes = Vec::new();
         for (name, version) in &plan.tell {
@@ -193,7 +194,11 @@ impl SwarmPoolController {
             let times = known.map_or(0, |told| told.times.saturating_add(1));
             memory.told.insert(name.clone(), Told { version: *version, times, at: seen.now });
             let text = if times == 0 { version.to_string() } else { format!("{version}.{times}") };
-            writes.push(self.annotate(seen.pods.get(name), marks::JOB_VERSION, text));
+            writes.push(async {
+                let done = self.annotate(seen.pods.get(name), marks::JOB_VERSION, text).await;
+                self.ask_soon(pool, name);
+                done
+            });
         }
         join_all(writes).await.into_iter().collect::<Result<(), Error>>()?;
         Ok(())

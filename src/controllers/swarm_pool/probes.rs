@@ -12,7 +12,7 @@ use super::SwarmPoolController;
 use super::memory::Memory;
 use super::observe::Seen;
 use crate::api::swarm_pool::SwarmPool;
-use crate::api::swarm_pool::handover::{HandoverPolicy, VersionProbe};
+use crate::api::swarm_pool::handover::{HandoverPolicy, RefreshPolicy, VersionProbe};
 use crate::clients::web::Call;
 use crate::logic::facts::{Key, PodFact};
 use crate::logic::swarm_pool::plan::{WorkerReport, follows, has_released};
@@ -21,16 +21,15 @@ use crate::runtime::polls::{BrokenOff, PollLimits, PollOutcome, PollTarget, Poll
 /// How often a worker is asked that nobody waits for.
 const CALM: Duration = Duration::from_secs(30);
 
-/// How often one is asked that somebody waits for: at least, for each worker that is asked so, and once it has taken long.
-const EAGER: Duration = Duration::from_millis(200);
+/// How often one is asked that somebody waits for, by how many seconds they have waited.
+const EAGER: [(i64, Duration); 3] =
+    [(0, Duration::from_millis(20)), (2, Duration::from_millis(200)), (20, Duration::from_secs(2))];
+
+/// For each worker that is asked so, it is asked less often by this.
 const EAGER_EACH: Duration = Duration::from_millis(2);
-const PATIENT: Duration = Duration::from_secs(2);
 
-/// After how many seconds of waiting a worker is asked less often.
-const PATIENT_AFTER: i64 = 20;
-
-/// Within which time a worker is asked that somebody has begun to wait for.
-const SOON: Duration = Duration::from_millis(20);
+/// Within which time a worker is asked that was told of a list, or that somebody has begun to wait for.
+const SOON: Duration = Duration::from_millis(10);
 
 /// Timeout of a request.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -80,7 +79,7 @@ impl SwarmPoolController {
             return;
         };
         let eager = eager(memory, seen);
-        let interval = EAGER.max(EAGER_EACH.saturating_mul(u32::try_from(eager.len()).unwrap_or(u32::MAX)));
+        let least = EAGER_EACH.saturating_mul(u32::try_from(eager.len()).unwrap_or(u32::MAX));
         let mut all = self.memory.probed();
         let known = all.entry(key.clone()).or_default();
         known.retain(|name, one| {
@@ -93,11 +92,7 @@ impl SwarmPoolController {
         for (name, pod) in &seen.pods {
             let Some(ip) = address(pod).filter(|_| !pod.finished) else { continue };
             let Some(holding) = seen.published.holdings.get(name) else { continue };
-            let interval = match eager.get(name) {
-                None => CALM,
-                Some(waited) if *waited > PATIENT_AFTER => interval.max(PATIENT),
-                Some(_) => interval,
-            };
+            let interval = eager.get(name).map_or(CALM, |waited| interval(*waited).max(least));
             let target = PollTarget {
                 host: format!("{ip}:{}", probe.port).into(),
                 at_once: 1,
@@ -122,6 +117,11 @@ impl SwarmPoolController {
             let (uid, probe) = (pod.id.uid.clone(), probe.clone());
             known.insert(name.clone(), Probed { uid, ip, probe, target, list, report });
         }
+    }
+
+    /// Asks a worker that was told of its list just now.
+    pub(super) fn ask_soon(&self, pool: &SwarmPool, name: &str) {
+        self.polls.wake(ProbeKey { pool: super::own_key(pool), pod: name.to_owned() }, SOON);
     }
 
     /// Takes away all workers of a pool.
@@ -162,13 +162,22 @@ impl SwarmPoolController {
     }
 }
 
+/// How often a worker is asked that somebody has waited for so many seconds.
+fn interval(waited: i64) -> Duration {
+    let [(_, first), ..] = EAGER;
+    EAGER.iter().rev().find(|(from, _)| waited >= *from).map_or(first, |(_, interval)| *interval)
+}
+
 /// The workers that somebody waits for, and for how many seconds.
 fn eager(memory: &Memory, seen: &Seen) -> BTreeMap<String, i64> {
     let input = seen.input(&memory.stopped);
     let strict = seen.rules.handover == HandoverPolicy::Strict;
+    let restarts = seen.rules.refresh == RefreshPolicy::Restart;
     let waits = seen.published.holdings.iter().filter(|(name, holding)| {
-        !follows(name, holding, &input)
-            || strict && !holding.releasing.is_empty() && !has_released(name, holding, &input)
+        // A pod that is yet to be restarted has read an older file.
+        let is_old = restarts && seen.pods.get(*name).is_some_and(|pod| holding.pod.as_ref() == Some(&pod.id.uid));
+        !is_old && !follows(name, holding, &input)
+            || strict && !is_old && !holding.releasing.is_empty() && !has_released(name, holding, &input)
     });
     let waited = |version: i64| {
         let change = seen.published.changes.get(&version);
@@ -199,6 +208,8 @@ fn read(body: &[u8], (version, list): &(i64, Arc<[Arc<str>]>)) -> Option<WorkerR
 
 impl Poller for SwarmPoolController {
     type Key = ProbeKey;
+    /// Somebody waits for most of them.
+    const GATHER: Duration = Duration::from_millis(2);
 
     async fn poll(self: Arc<Self>, key: ProbeKey) -> PollOutcome {
         self.ask(&key).await

@@ -19,7 +19,7 @@ use crate::logic::world::Fact;
 use crate::runtime::error::Error;
 use crate::runtime::events::{EventText, reference};
 
-/// Minimum time between two reports with the same conditions.
+/// Minimum time between two reports of a pool that stays as healthy as it is: reasons change many times in a handover.
 const PAUSE: SignedDuration = SignedDuration::from_secs(1);
 
 /// After which time something is asked or tried again.

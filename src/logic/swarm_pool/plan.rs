@@ -141,20 +141,39 @@ fn runs(name: &str, input: &HandoverInput<'_>) -> bool {
     input.pods.get(name).is_some_and(|pod| pod.runs)
 }
 
-/// The workers that may have each job.
+/// The workers that may have each of the jobs that some worker is to get.
 fn holders<'a>(input: &HandoverInput<'a>) -> HashMap<&'a str, Vec<&'a str>> {
-    let mut holders: HashMap<&str, Vec<&str>> = HashMap::new();
     if input.rules.handover == HandoverPolicy::Immediate {
+        return HashMap::new();
+    }
+    let gained = input.target.iter().flat_map(|(name, jobs)| {
+        let held = input.published.holdings.get(name).map_or(&[][..], |holding| &holding.jobs);
+        gained(jobs, held)
+    });
+    // Of a pool that is as it should be, with a million jobs, this is empty.
+    let mut holders: HashMap<&str, Vec<&str>> = gained.map(|job| (&**job, Vec::new())).collect();
+    if holders.is_empty() {
         return holders;
     }
     for (name, holding) in &input.published.holdings {
         let released = has_released(name, holding, input);
         let releasing = holding.releasing.iter().filter(|_| !released);
         for job in holding.jobs.iter().map(|job| &job.name).chain(releasing) {
-            holders.entry(job).or_default().push(name);
+            if let Some(of) = holders.get_mut(&**job) {
+                of.push(name);
+            }
         }
     }
     holders
+}
+
+/// The jobs of the first list that the second does not have; both are sorted.
+fn gained<'a>(jobs: &'a [Arc<str>], held: &'a [HeldJob]) -> impl Iterator<Item = &'a Arc<str>> {
+    let mut held = held.iter().peekable();
+    jobs.iter().filter(move |job| {
+        while held.next_if(|held| held.name < **job).is_some() {}
+        held.peek().is_none_or(|held| held.name != **job)
+    })
 }
 
 /// Plans lists.
@@ -296,7 +315,10 @@ fn refresh(plan: &mut HandoverPlan, input: &HandoverInput<'_>) {
         RefreshPolicy::HotReload => {
             let due = settled().filter_map(|(name, holding)| {
                 let pod = input.pods.get(name).filter(|pod| !pod.terminating)?;
-                let is_due = (pod.told != Some(holding.version) || pod.deaf) && !follows(name, holding, input);
+                // One that has had no list yet has nothing to read.
+                let is_due = holding.version > 0
+                    && (pod.told != Some(holding.version) || pod.deaf)
+                    && !follows(name, holding, input);
                 is_due.then(|| (name.clone(), holding.version))
             });
             plan.tell = due.collect();

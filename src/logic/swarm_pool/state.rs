@@ -304,14 +304,24 @@ pub fn status(
         version: Some(state.published().version),
         jobs: Some(number(state.table.jobs.len())),
         moved: change.map_or(old.moved, |(_, moved)| Some(number(moved))),
-        last_change: change.map_or_else(|| old.last_change.clone(), |(change, _)| Some(change.clone())),
+        last_change: change.map_or_else(|| old.last_change.clone(), |(change, _)| Some(written(change))),
         converged: Some(format!("{converged}/{taking_part}")),
         unassigned,
         truncated: (workers.len() > MAX_WORKERS).then_some(true),
         workers: listed(state, workers),
-        waiting_since: state.missing_since.map(Time),
+        waiting_since: state.missing_since.map(seconds),
         ..old.clone()
     }
+}
+
+/// A change, as a status has it.
+fn written(change: &PoolChange) -> PoolChange {
+    PoolChange { at: seconds(change.at.0), ..change.clone() }
+}
+
+/// A time, as a status has it: read again, it is the same.
+fn seconds(at: Timestamp) -> Time {
+    Time(Timestamp::from_second(at.as_second()).unwrap_or(at))
 }
 
 /// The workers of the status: those first that do not work by their lists.
@@ -328,6 +338,10 @@ fn listed(state: &PoolState<'_>, workers: BTreeMap<&str, PoolWorkerState>) -> Ve
 
 fn worker(state: &PoolState<'_>, name: &str, how: PoolWorkerState) -> PoolWorker {
     let holding = state.holding(name);
+    // The file has one version for all workers, and a list its own, at most that: a worker that reads the file again, though its
+    // list is the same, is no news.
+    let reported = state.input.pods.get(name).and_then(|pod| pod.report).map(|report| report.version);
+    let desired = holding.map(|holding| holding.version);
     let jobs = || holding.iter().flat_map(|holding| &holding.jobs);
     let weight = |job: &str| {
         let found = state.table.jobs.binary_search_by(|known| (*known.name).cmp(job));
@@ -337,8 +351,8 @@ fn worker(state: &PoolState<'_>, name: &str, how: PoolWorkerState) -> PoolWorker
         name: name.to_owned(),
         jobs: i64::try_from(jobs().count()).unwrap_or(i64::MAX),
         weight: jobs().map(|job| weight(&job.name)).sum(),
-        desired_version: holding.map(|holding| holding.version),
-        observed_version: state.input.pods.get(name).and_then(|pod| pod.report).map(|report| report.version),
+        desired_version: desired,
+        observed_version: reported.map(|reported| desired.map_or(reported, |desired| desired.min(reported))),
         state: how,
     }
 }

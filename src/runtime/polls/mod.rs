@@ -37,9 +37,6 @@ use tokio::time::{Instant, sleep};
 
 use engine::Engine;
 
-/// For how long polls that end or become due are gathered after one did: hundreds a second would wake the engine for each.
-const GATHER: Duration = Duration::from_millis(20);
-
 /// Where and how often a key is polled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PollTarget {
@@ -85,6 +82,8 @@ pub enum BrokenOff {
 pub trait Poller: Send + Sync + 'static {
     /// The name of a poll.
     type Key: Clone + Debug + Eq + Hash + Send + Sync + 'static;
+    /// For how long polls that end or become due are gathered after one did: hundreds a second would wake the engine for each.
+    const GATHER: Duration = Duration::from_millis(20);
     /// Polls once. Dropped where the key is removed.
     fn poll(self: Arc<Self>, key: Self::Key) -> impl Future<Output = PollOutcome> + Send;
     /// A poll of this key ended without a result.
@@ -166,7 +165,7 @@ pub async fn run<P: Poller>(
         tokio::select! {
             biased;
             () = &mut until => return,
-            () = sleep(GATHER) => {}
+            () = sleep(P::GATHER) => {}
         }
     }
 }

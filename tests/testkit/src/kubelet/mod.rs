@@ -3,7 +3,7 @@
 //! | as a real kubelet | otherwise |
 //! |---|---|
 //! | binds nothing: the scheduler places pods on its node | one program for every container, `hack/worker` |
-//! | a ConfigMap that has changed reaches a pod's volume after a delay, within 100 ms when the pod itself changes, and a pod that starts has the newest; files are swapped by a symlink | all keys of the first volume only |
+//! | a ConfigMap that has changed reaches a pod's volume after a delay, sooner when the pod itself changes, and a pod that starts has the newest; files are swapped by a symlink | all keys of the first volume only |
 //! | Ready once the program answers `/internal/health` | asked every 10 ms |
 //! | a deletion sends SIGTERM, after the grace period SIGKILL, and removes the pod once the process has ended | |
 //! | a container that dies is started again | after 100 ms |
@@ -53,8 +53,17 @@ static ADDRESSES: AtomicU16 = AtomicU16::new(1);
 pub struct KubeletOptions {
     /// After which time a changed ConfigMap reaches the volumes.
     pub sync: Duration,
+    /// After which time it reaches those of a pod that has changed, too.
+    pub react: Duration,
     /// Further arguments of the worker.
     pub arguments: Vec<String>,
+}
+
+impl Default for KubeletOptions {
+    /// As slow as a real kubelet, and no arguments.
+    fn default() -> Self {
+        Self { sync: Duration::from_secs(60), react: Duration::from_millis(100), arguments: Vec::new() }
+    }
 }
 
 /// See the module. Dropped, it ends with all its processes, as a node that loses its power.

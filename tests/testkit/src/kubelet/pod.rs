@@ -22,9 +22,6 @@ use super::{NEVER_READY, NO_SYNC, PORT, Shared, address, journal_in};
 /// How often a program that starts is asked.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Within which time a kubelet updates the volumes of a pod that has changed.
-const LOOP: Duration = Duration::from_millis(100);
-
 /// Pause before a container that died is started again.
 const RESTART: Duration = Duration::from_millis(100);
 
@@ -68,11 +65,14 @@ impl PodProcess {
                     if this.pod.metadata.deletion_timestamp.is_some() {
                         return this.end().await;
                     }
-                    let soon = Instant::now() + LOOP;
+                    let soon = Instant::now() + this.shared.options.react;
                     due = Some(due.map_or(soon, |due| due.min(soon)));
                 }
                 changed = maps.changed() => {
-                    changed.context("the ConfigMaps are not followed any more")?;
+                    if changed.is_err() {
+                        // The kubelet ends.
+                        return Ok(());
+                    }
                     due.get_or_insert(Instant::now() + this.shared.options.sync);
                 }
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {

@@ -1,7 +1,6 @@
 //! SwarmPools in a world: workloads of real processes, and what can be waited for.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
 use ganglion::api::swarm_pool::{SwarmPool, SwarmPoolStatus};
@@ -74,8 +73,7 @@ pub async fn deployment(world: &World, replicas: u32) -> Result<()> {
 /// Starts the kubelet for processes that reload their file, or do not.
 pub async fn kubelet(world: &World, hot_reload: bool) -> Result<Kubelet> {
     let arguments = if hot_reload { vec!["--hot-reload".to_owned()] } else { Vec::new() };
-    // A real kubelet takes up to a minute; only what it does at once is waited for here.
-    let options = KubeletOptions { sync: Duration::from_secs(60), arguments };
+    let options = KubeletOptions { arguments, ..KubeletOptions::default() };
     Kubelet::start(&world.client, &world.ns, options).await
 }
 

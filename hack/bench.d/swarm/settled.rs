@@ -1,0 +1,58 @@
+//! A pool whose workers have their jobs, and what planning its next step takes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ganglion::api::swarm_pool::handover::{HandoverPolicy, RefreshPolicy};
+use ganglion::logic::swarm_pool::Job;
+use ganglion::logic::swarm_pool::deal::Deal;
+use ganglion::logic::swarm_pool::file::{HeldJob, Holding, Published};
+use ganglion::logic::swarm_pool::plan::{HandoverInput, HandoverRules, WorkerPod, WorkerReport, plan};
+use jiff::{SignedDuration, Timestamp};
+
+use crate::frame::millis;
+
+/// See the module.
+pub struct Settled {
+    published: Published,
+    target: BTreeMap<String, Vec<Arc<str>>>,
+    pods: BTreeMap<String, WorkerPod>,
+}
+
+impl Settled {
+    /// Every worker has, and reports, what the deal gives it.
+    pub fn of(jobs: &[Job], deal: &Deal) -> Self {
+        let mut target: BTreeMap<String, Vec<Arc<str>>> = BTreeMap::new();
+        for (job, owner) in jobs.iter().zip(&deal.owner) {
+            let worker = format!("worker-{}", owner.unwrap_or_default());
+            target.entry(worker).or_default().push(Arc::clone(&job.name));
+        }
+        let held = |job: &Arc<str>| HeldJob { name: Arc::clone(job), since: 1 };
+        let holding =
+            |jobs: &Vec<Arc<str>>| Holding { version: 1, jobs: jobs.iter().map(held).collect(), ..Holding::default() };
+        let holdings = target.iter().map(|(name, jobs)| (name.clone(), holding(jobs))).collect();
+        let report = Some(WorkerReport { version: 1, has_others: false });
+        let pod = WorkerPod { runs: true, ready: true, told: Some(1), report, ..WorkerPod::default() };
+        let pods = target.keys().map(|name| (name.clone(), pod.clone())).collect();
+        Self { published: Published { holdings, version: 1, ..Published::default() }, target, pods }
+    }
+
+    /// Milliseconds of a plan, in which nothing is to be done.
+    pub fn plan(&self) -> f64 {
+        let rules = HandoverRules {
+            handover: HandoverPolicy::Strict,
+            refresh: RefreshPolicy::HotReload,
+            max_unavailable: 1,
+            reports: true,
+            confirmed: BTreeMap::new(),
+            patience: SignedDuration::from_secs(2),
+        };
+        let (published, target, pods, stopped) = (&self.published, &self.target, &self.pods, &BTreeMap::new());
+        let input = HandoverInput { published, target, pods, stopped, rules: &rules, now: Timestamp::UNIX_EPOCH };
+        let began = Instant::now();
+        let plan = std::hint::black_box(plan(&input));
+        assert!(plan.lists.is_empty() && plan.tell.is_empty(), "nothing is to be done");
+        millis(began.elapsed())
+    }
+}
