@@ -157,9 +157,15 @@ fn a_node_has_its_values_in_the_table_and_in_the_metrics() {
         ready(world, "absent", "True", "Sampled").await?;
 
         world.kubectl(&["delete", "ncfg", "one"], None).await?;
-        let gone = metrics(world).await?;
-        ensure!(!gone.contains(&format!("node=\"{node}\"")), "the series of a deleted NodeConfig are still there");
-        Ok(())
+        // The operator hears of it by its watch.
+        let gone = async {
+            while metrics(world).await?.contains(&format!("node=\"{node}\"")) {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            anyhow::Ok(())
+        };
+        let gone = tokio::time::timeout(Duration::from_secs(10), gone).await;
+        gone.context("the series of a deleted NodeConfig are still there")?
     });
 }
 

@@ -77,6 +77,8 @@ impl NodeConfigController {
     /// # Errors
     /// The write did not succeed.
     pub async fn report(&self, key: &Key, object: &NodeConfig) -> Result<Option<Timestamp>, Error> {
+        // Before the write: what becomes stale while it lasts is not in it.
+        let now = self.ctx.now();
         let Some((status, worth)) = self.news(key, object) else {
             return Ok(self.memory.state().objects.get(key).and_then(super::memory::Known::waits_until));
         };
@@ -88,7 +90,6 @@ impl NodeConfigController {
                 None
             }
         };
-        let now = self.ctx.now();
         let state = self.memory.state();
         let stale = state.objects.get(key).and_then(|known| {
             let asked = known.watched.asked.as_ref().ok()?;

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::act::Acted;
 use super::memory::Memory;
 use super::observe::{OUTDATED, Seen, Workload};
-use super::{Stop, SwarmPoolController};
+use super::{Stop, SwarmPoolController, own_key};
 use crate::api::marks;
 use crate::api::swarm_pool::reasons::PoolReason;
 use crate::api::swarm_pool::{SwarmPool, SwarmPoolStatus};
@@ -37,9 +37,10 @@ impl SwarmPoolController {
     ) -> Result<Option<Timestamp>, Stop> {
         let acted = acted?;
         let now = seen.now;
-        // The next step is planned on what was written now.
+        // The next step is planned on what was written now, at once: a due time is spread over some moments.
         if acted.wrote {
-            return Ok(Some(now));
+            self.ctx.store.queue::<SwarmPool>().add([own_key(pool)]);
+            return Ok(None);
         }
         let (dues, health, status) = {
             let input = seen.input(&memory.stopped);
