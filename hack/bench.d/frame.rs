@@ -7,10 +7,15 @@ use std::time::Duration;
 use anyhow::Result;
 use comfy_table::{Cell, CellAlignment, Color, Table, presets};
 use indicatif::{ProgressBar, ProgressStyle};
+use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 use tempfile::TempDir;
 use testkit::operator::Operator;
+use testkit::plane::audit::Audit;
 use testkit::plane::cluster::{Cluster, Wanted};
+
+/// How long an operator that has nothing to do is watched.
+const AT_REST: Duration = Duration::from_secs(60);
 
 /// What a figure must be.
 #[derive(Clone, Copy, Debug)]
@@ -208,6 +213,23 @@ pub async fn operator(bench: &Bench, part: &str, cluster: &Cluster, more: &[&str
     operator.start()?;
     operator.ready().await?;
     Ok(operator)
+}
+
+/// Watches an operator that has nothing to do: it must write nothing.
+pub async fn at_rest(bench: &mut Bench, audit: &Audit, operator: &Operator, title: &str) -> Result<()> {
+    let progress = Progress::spin(&format!("watching: {title}"));
+    // What came before has to settle.
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let (from, begun) = (Timestamp::now(), operator.processor_seconds()?);
+    tokio::time::sleep(AT_REST).await;
+    let used = operator.processor_seconds()? - begun;
+    let requests = audit.between(from, Timestamp::now()).await?;
+    let writes = requests.iter().filter(|one| one.by_operator && one.writes() && !one.is_upkeep()).count();
+    progress.end();
+    let title = format!("{title}, {} s: writes", AT_REST.as_secs());
+    bench.claim(&title, number(writes), "writes", Bound::AtMost(0.0));
+    bench.note("  operator's processor time", used / AT_REST.as_secs_f64(), "cores");
+    Ok(())
 }
 
 /// The value below which this share of the values lies; 0 if there are none.

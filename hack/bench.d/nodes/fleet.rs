@@ -18,7 +18,7 @@ use super::bare::{Bare, WRITERS};
 use super::eye::Eye;
 use super::still;
 use crate::fleet::namespace;
-use crate::frame::{Bench, Bound, Progress, default_garbage, median, number, operator};
+use crate::frame::{Bench, Bound, Progress, at_rest, default_garbage, median, number, operator};
 
 /// How many nodes there are.
 pub const SIZES: [usize; 4] = [1000, 2000, 4000, 5000];
@@ -42,9 +42,6 @@ const WRITES: f64 = 1.1;
 
 /// What the WAO operator takes for 1,000 nodes, on another day (shared design, baselines): create, change, in seconds.
 const WAO: [f64; 2] = [48.6, 49.1];
-
-/// How long a fleet in which nothing happens is watched.
-const IDLE: Duration = Duration::from_secs(60);
 
 /// The time of each phase, in seconds.
 #[derive(Clone, Copy, Debug)]
@@ -203,14 +200,5 @@ async fn idle(
     }))?;
     templates.create(&PostParams::default(), &template).await?;
     eye.until("the idle fleet", count, |seen| seen.reported).await?;
-    tokio::time::sleep(Duration::from_secs(10)).await;
-    let (from, begun) = (Timestamp::now(), operator.processor_seconds()?);
-    tokio::time::sleep(IDLE).await;
-    let used = operator.processor_seconds()? - begun;
-    let requests = audit.between(from, Timestamp::now()).await?;
-    let writes = requests.iter().filter(|one| one.by_operator && one.writes() && !one.is_upkeep()).count();
-    let title = format!("idle fleet of {count} nodes that report their health, {} s", IDLE.as_secs());
-    bench.claim(&format!("{title}: writes"), number(writes), "writes", Bound::AtMost(0.0));
-    bench.note("  operator's processor time", used / IDLE.as_secs_f64(), "cores");
-    Ok(())
+    at_rest(bench, audit, operator, &format!("idle fleet of {count} nodes that report their health")).await
 }

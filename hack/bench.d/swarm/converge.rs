@@ -16,7 +16,6 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use testkit::kubelet::{Kubelet, KubeletOptions, PORT};
-use testkit::operator::Operator;
 use testkit::plane::audit::Audit;
 use testkit::plane::install::{Installed, bind_loops};
 use testkit::world::loops::condition;
@@ -24,7 +23,7 @@ use testkit::world::pools::{JOBS, WORKERS, template};
 
 use crate::TIMEOUT;
 use crate::fleet::namespace;
-use crate::frame::{Bench, Bound, Progress, default_garbage, median, number, operator};
+use crate::frame::{Bench, Bound, Progress, at_rest, default_garbage, median, operator};
 
 pub const PART: &str = "converge";
 
@@ -41,9 +40,6 @@ const ORIGINAL: f64 = 12.8;
 
 /// Rounds of each, in turns.
 const ROUNDS: usize = 5;
-
-/// How long a pool at rest is watched.
-const IDLE: Duration = Duration::from_secs(60);
 
 /// How workers get to know of their jobs.
 #[derive(Clone, Copy)]
@@ -79,7 +75,7 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
             place.compare(bench, way, *from, *to).await?;
         }
         if nth == 0 {
-            idle(bench, &audit, &operator).await?;
+            at_rest(bench, &audit, &operator, &format!("a pool of {ALL_JOBS} jobs at rest")).await?;
         }
         place.end().await?;
     }
@@ -257,20 +253,4 @@ fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
     pod.metadata.deletion_timestamp.is_none()
         && conditions.is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status == "True"))
-}
-
-/// Nothing happens in the pool.
-async fn idle(bench: &mut Bench, audit: &Audit, operator: &Operator) -> Result<()> {
-    let progress = Progress::spin("watching a pool in which nothing happens");
-    tokio::time::sleep(Duration::from_secs(10)).await;
-    let (from, begun) = (Timestamp::now(), operator.processor_seconds()?);
-    tokio::time::sleep(IDLE).await;
-    let used = operator.processor_seconds()? - begun;
-    let requests = audit.between(from, Timestamp::now()).await?;
-    let writes = requests.iter().filter(|one| one.by_operator && one.writes() && !one.is_upkeep()).count();
-    progress.end();
-    let title = format!("a pool of {ALL_JOBS} jobs at rest, {} s: writes", IDLE.as_secs());
-    bench.claim(&title, number(writes), "writes", Bound::AtMost(0.0));
-    bench.note("  operator's processor time", used / IDLE.as_secs_f64(), "cores");
-    Ok(())
 }

@@ -176,8 +176,8 @@ fn eager(memory: &Memory, seen: &Seen) -> BTreeMap<String, i64> {
     let waits = seen.published.holdings.iter().filter(|(name, holding)| {
         // A pod that is yet to be restarted has read an older file.
         let is_old = restarts && seen.pods.get(*name).is_some_and(|pod| holding.pod.as_ref() == Some(&pod.id.uid));
-        !is_old && !follows(name, holding, &input)
-            || strict && !is_old && !holding.releasing.is_empty() && !has_released(name, holding, &input)
+        let releases = strict && !holding.releasing.is_empty() && !has_released(name, holding, &input);
+        !is_old && (releases || !follows(name, holding, &input))
     });
     let waited = |version: i64| {
         let change = seen.published.changes.get(&version);

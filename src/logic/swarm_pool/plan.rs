@@ -148,7 +148,7 @@ fn holders<'a>(input: &HandoverInput<'a>) -> HashMap<&'a str, Vec<&'a str>> {
     }
     let gained = input.target.iter().flat_map(|(name, jobs)| {
         let held = input.published.holdings.get(name).map_or(&[][..], |holding| &holding.jobs);
-        gained(jobs, held)
+        missing(jobs, held)
     });
     // Of a pool that is as it should be, with a million jobs, this is empty.
     let mut holders: HashMap<&str, Vec<&str>> = gained.map(|job| (&**job, Vec::new())).collect();
@@ -165,15 +165,6 @@ fn holders<'a>(input: &HandoverInput<'a>) -> HashMap<&'a str, Vec<&'a str>> {
         }
     }
     holders
-}
-
-/// The jobs of the first list that the second does not have; both are sorted.
-fn gained<'a>(jobs: &'a [Arc<str>], held: &'a [HeldJob]) -> impl Iterator<Item = &'a Arc<str>> {
-    let mut held = held.iter().peekable();
-    jobs.iter().filter(move |job| {
-        while held.next_if(|held| held.name < **job).is_some() {}
-        held.peek().is_none_or(|held| held.name != **job)
-    })
 }
 
 /// Plans lists.
@@ -235,7 +226,7 @@ impl Planner<'_> {
         }
         let mut releasing = if released { BTreeSet::new() } else { old.releasing.clone() };
         if input.rules.handover == HandoverPolicy::Strict {
-            releasing.extend(lost(&old.jobs, &list).map(|job| Arc::clone(&job.name)));
+            releasing.extend(missing(&old.jobs, &list).map(|job| Arc::clone(&job.name)));
         }
         for job in &list {
             releasing.remove(&job.name);
@@ -266,7 +257,7 @@ impl Planner<'_> {
             let new = list.as_ref().map_or(&[][..], |list| list.jobs.as_slice());
             Some((&holdings.get(name)?.jobs, new))
         });
-        let lost: Vec<&HeldJob> = changes.flat_map(|(old, new)| lost(old, new)).collect();
+        let lost: Vec<&HeldJob> = changes.flat_map(|(old, new)| missing(old, new)).collect();
         if lost.is_empty() {
             return 0;
         }
@@ -276,11 +267,12 @@ impl Planner<'_> {
 }
 
 /// The jobs of the first list that the second does not have; both are sorted.
-fn lost<'a>(old: &'a [HeldJob], new: &[HeldJob]) -> impl Iterator<Item = &'a HeldJob> {
-    let mut new = new.iter().peekable();
-    old.iter().filter(move |held| {
-        while new.next_if(|job| job.name < held.name).is_some() {}
-        new.peek().is_none_or(|job| job.name != held.name)
+fn missing<'a, A: AsRef<str>, B: AsRef<str>>(jobs: &'a [A], others: &'a [B]) -> impl Iterator<Item = &'a A> {
+    let mut others = others.iter().peekable();
+    jobs.iter().filter(move |job| {
+        let job = (*job).as_ref();
+        while others.next_if(|other| (*other).as_ref() < job).is_some() {}
+        others.peek().is_none_or(|other| (*other).as_ref() != job)
     })
 }
 

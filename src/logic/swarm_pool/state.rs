@@ -201,7 +201,7 @@ fn overdue(state: &PoolState<'_>) -> Option<Health<PoolReason>> {
         let (version, jobs) = (holding.version, counted(holding.releasing.len(), "job"));
         let message = format!(
             "{name} has not confirmed version {version} within {seconds} s, and {jobs} cannot move before: delete its pod, or if \
-             that worker has stopped for certain, set handover.confirmed: [{{worker: {name}, version: {version}}}]"
+             it has stopped them for certain, set handover.confirmed: [{{worker: {name}, version: {version}}}]"
         );
         return Some(Health::Stalled(PoolReason::HandoverTimedOut, message));
     }

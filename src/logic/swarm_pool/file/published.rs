@@ -27,6 +27,12 @@ pub struct HeldJob {
     pub since: i64,
 }
 
+impl AsRef<str> for HeldJob {
+    fn as_ref(&self) -> &str {
+        &self.name
+    }
+}
+
 /// What all workers of a pool have been told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Published {

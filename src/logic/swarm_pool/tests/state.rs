@@ -185,7 +185,7 @@ fn is_short(scene: &mut Scene) {
 #[case::not_released_in_time(
     |scene: &mut Scene| { releases(scene); is_short(scene); scene.problems = vec![PoolProblem::passing(PoolReason::WriteFailed, "no")]; },
     "stalled", PoolReason::HandoverTimedOut,
-    "w-0 has not confirmed version 2 within 20 s, and 1 job cannot move before: delete its pod, or if that worker has stopped for \
+    "w-0 has not confirmed version 2 within 20 s, and 1 job cannot move before: delete its pod, or if it has stopped them for \
      certain, set handover.confirmed: [{worker: w-0, version: 2}]"
 )]
 #[case::missing(
