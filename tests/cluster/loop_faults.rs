@@ -59,6 +59,19 @@ fn at_most(world: &World, before: usize, most: usize, what: &str) -> Result<()> 
     Ok(())
 }
 
+/// Waits until nothing is written any more; how many writes there were.
+async fn at_rest(world: &World) -> usize {
+    let mut before = world.proxy.writes().len();
+    loop {
+        tokio::time::sleep(CALM).await;
+        let now = world.proxy.writes().len();
+        if now == before {
+            return now;
+        }
+        before = now;
+    }
+}
+
 /// Each number had one effect, and each effect is a change of the target.
 async fn one_effect_each(world: &World, first: i64) -> Result<i64> {
     let decision = decision_status(world, "web").await?;
@@ -192,7 +205,8 @@ fn a_policy_that_changes_in_the_middle_of_a_settle_brings_no_second_effect() {
                 .then_some(())
         })
         .await?;
-        let before = world.proxy.writes().len();
+        // The other children have observed their new generation by then, too.
+        let before = at_rest(world).await;
         for _ in 0..5 {
             let time = push(world, "web", json!({"cpu": "2", "memory": "60"})).await?;
             let (_, said, _) = travelled_or_held(world, time).await?;
