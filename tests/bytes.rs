@@ -21,7 +21,7 @@ use ganglion::logic::closed_loop::monitoring::tag::{self, Delivery, MAX_SKEW};
 use ganglion::logic::closed_loop::sources::document::{self, Text, parsed};
 use ganglion::logic::closed_loop::sources::usage::{self, PodList, PodMetricsList};
 use ganglion::logic::duration;
-use ganglion::logic::expression::{Expression, MetricView, NodeView, PodsView, ResourceView, Score};
+use ganglion::logic::expression::{Expression, MeasuredView, MetricView, NodeView, PodsView, ResourceView, Score};
 use ganglion::logic::quantity;
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -337,8 +337,16 @@ fn expressions() {
     let labels = BTreeMap::from([("topology.kubernetes.io/zone".to_owned(), "a".to_owned())]);
     let amount = ResourceView { allocatable: 4000, requested: i64::MAX };
     let pods = PodsView { count: 3, capacity: 110 };
-    let node =
-        NodeView { name: "a", labels: &labels, ready: true, schedulable: true, pods, cpu: amount, memory: amount };
+    let node = NodeView {
+        name: "a",
+        labels: &labels,
+        ready: true,
+        schedulable: true,
+        pods,
+        cpu: amount,
+        memory: amount,
+        measured: MeasuredView::default(),
+    };
     let (value, excess) = (f64::MAX, f64::NAN);
     let metric = MetricView { name: "a", side: "Low", value, excess, rank: 0, wanted: i64::MAX, served: 0, limited: 1 };
     feed_texts(&seeds, |text| {

@@ -2,12 +2,14 @@
 //! source `nodeConfig` selects.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use crate::api::closed_loop::source::NodeConfigField;
-use crate::api::node_config::NodeConfigStatus;
 use crate::api::node_config::status::NodeValue;
+use crate::api::node_config::{NodeConfig, NodeConfigStatus};
+use crate::logic::expression::MeasuredView;
 use crate::logic::quantity;
 
 /// The value, if it is known and fresh.
@@ -27,6 +29,19 @@ pub fn fresh(status: Option<&NodeConfigStatus>, value: NodeValue, now: Timestamp
         return Err("it is stale: no operator has confirmed it lately".to_owned());
     }
     quantity::number(text).map_err(|_| "it is no number".to_owned())
+}
+
+/// The values of a node for expressions: of each the first of the node's NodeConfigs that has a fresh one.
+pub fn measured<'a>(configs: impl Iterator<Item = &'a Arc<NodeConfig>>, now: Timestamp) -> MeasuredView {
+    let configs: Vec<_> = configs.collect();
+    let value = |value| configs.iter().find_map(|config| fresh(config.status.as_ref(), value, now).ok());
+    MeasuredView {
+        cpu: value(NodeValue::Cpu).map(|percent| percent / 100.0),
+        memory: value(NodeValue::Memory).map(|percent| percent / 100.0),
+        power: value(NodeValue::Power),
+        inlet_temperature: value(NodeValue::InletTemperature),
+        differential_pressure: value(NodeValue::DifferentialPressure),
+    }
 }
 
 /// Whether the source means a node of this name with these labels.

@@ -7,7 +7,7 @@
 
 use super::error::ExpressionError;
 use super::kind::Kind;
-use super::names::{self, Leaf, Vocabulary};
+use super::names::{self, Field, Leaf, Vocabulary};
 use super::rules::{
     CheckResult, Part, alike, binary, comparable, conversion, expect, literal, operation, part, spelled, unary,
     unsupported,
@@ -23,18 +23,25 @@ pub(super) struct Checked {
     pub(super) leaves: Vec<Leaf>,
 }
 
-/// Checks a whole expression: a condition on a node, or a number for a metric.
-pub(super) fn check(vocabulary: Vocabulary, tree: &IdedExpr) -> Result<Checked, ExpressionError> {
+/// What an expression must give.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ResultKind {
+    Bool,
+    Number,
+}
+
+/// Checks a whole expression.
+pub(super) fn check(vocabulary: Vocabulary, wanted: ResultKind, tree: &IdedExpr) -> Result<Checked, ExpressionError> {
     let mut checker = Checker { vocabulary, leaves: Vec::new(), terms: 0 };
     let checked = checker.lower(tree, 1)?;
-    match vocabulary {
-        Vocabulary::Node if checked.kind != Kind::Bool => {
+    match wanted {
+        ResultKind::Bool if checked.kind != Kind::Bool => {
             return Err(ExpressionError::NotABool { found: checked.kind });
         }
-        Vocabulary::Metric if !checked.kind.is_number() => {
+        ResultKind::Number if !checked.kind.is_number() => {
             return Err(ExpressionError::NotANumber { found: checked.kind });
         }
-        Vocabulary::Node | Vocabulary::Metric => {}
+        ResultKind::Bool | ResultKind::Number => {}
     }
     Ok(Checked { tree: checked.tree, leaves: checker.leaves })
 }
@@ -89,7 +96,11 @@ impl Checker {
             return Ok(self.leaf(Leaf::HasLabel(key.to_owned())));
         }
         match Leaf::named(self.vocabulary, &path) {
-            Some(_) => unsupported("has(…) of this", "it is always there; only labels of nodes can be missing"),
+            Some(Leaf::Field(Field::Measured(measure))) => Ok(self.leaf(Leaf::HasValue(measure))),
+            Some(_) => unsupported(
+                "has(…) of this",
+                "it is always there; only labels and measured values of nodes can be missing",
+            ),
             None => Err(self.unknown_name(path)),
         }
     }

@@ -69,6 +69,9 @@ pub enum ExpressionError {
     /// The result depends on a label that the node does not have.
     #[error("node {node:?} has no label {label:?}: to allow for that, put {label:?} in node.labels && before it")]
     MissingLabel { node: String, label: String },
+    /// The result depends on a value that is not measured of the node, or is stale.
+    #[error("node {node:?} has no fresh value of {name}: to allow for that, put has({name}) && before it")]
+    MissingValue { node: String, name: &'static str },
     /// `/` or `%` by an int that is zero on this node.
     #[error("on node {node:?} the expression divides by zero: guard it with a comparison")]
     DivisionByZero { node: String },
@@ -81,6 +84,9 @@ pub enum ExpressionError {
     /// A comparison with 0.0 / 0.0.
     #[error("on node {node:?} a comparison has no result (NaN): guard its division")]
     NotComparable { node: String },
+    /// A number that is infinite or NaN.
+    #[error("on node {node:?} the result is not a finite number: guard its division")]
+    NotFinite { node: String },
     /// Anything else the evaluator reports.
     #[error("on node {node:?} the expression fails: {detail}")]
     Failed { node: String, detail: String },
@@ -120,10 +126,12 @@ impl ExpressionError {
             | Self::NotANumber { .. } => Concern::Text,
             Self::NoThread { .. } => Concern::Process,
             Self::MissingLabel { .. }
+            | Self::MissingValue { .. }
             | Self::DivisionByZero { .. }
             | Self::Overflow { .. }
             | Self::Conversion { .. }
             | Self::NotComparable { .. }
+            | Self::NotFinite { .. }
             | Self::Failed { .. } => Concern::Node,
         }
     }

@@ -14,6 +14,8 @@
 //! | `node.cpu.allocatable`, `node.cpu.requested` | int | millicores |
 //! | `node.memory.allocatable`, `node.memory.requested` | int | bytes |
 //! | `node.cpu.requestedShare`, `node.memory.requestedShare` | double | requested / allocatable, not what is in use; 1.0 when nothing is allocatable |
+//! | `node.cpu.utilization`, `node.memory.utilization` | double | measured by a NodeConfig, a part of 1; may be missing |
+//! | `node.power`, `node.inletTemperature`, `node.differentialPressure` | double | in W, °C and Pa, by a NodeConfig; may be missing |
 //!
 //! Operators: `&& || ! == != < <= > >= + - * / % ?: in [..]`; functions: `int`, `double`,
 //! `startsWith`, `endsWith`, `contains`, `has`. Types are checked when the text is parsed. Int and
@@ -21,7 +23,8 @@
 //!
 //! A missing label has no value: if the result depends on it, evaluation fails with [`ExpressionError::MissingLabel`], so that the
 //! node never matches by accident, neither with `==` nor with `!=`. If the result does not depend on it
-//! (`node.labels["a"] == "b" || node.pods < 3`), there is no error.
+//! (`node.labels["a"] == "b" || node.pods < 3`), there is no error. The same goes for a value that is not measured, or is stale;
+//! `has(node.power)` tests for it.
 
 mod check;
 mod error;
@@ -34,13 +37,13 @@ mod score;
 pub use error::{Concern, ExpressionError};
 pub use kind::Kind;
 pub use metric::MetricView;
-pub use names::{NodeView, PodsView, ResourceView, ZONE_LABEL};
-pub use score::Score;
+pub use names::{MeasuredView, NodeView, PodsView, ResourceView, ZONE_LABEL};
+pub use score::{NodeScore, Score};
 
 use cel::parser::{ParseErrors, Parser};
 use cel::{Context, Env, ExecutionError, IdedExpr, Value};
-use check::Checked;
-use names::{Bound, Leaf, Subject, Vocabulary};
+use check::{Checked, ResultKind};
+use names::{Bound, Field, Leaf, Subject, Vocabulary};
 use std::fmt;
 use std::sync::Arc;
 use std::thread;
@@ -89,7 +92,7 @@ impl Expression {
     /// `text` is not an expression, does not give a bool, uses unknown names, or loops. All errors except
     /// [`ExpressionError::NoThread`] are permanent.
     pub fn parse(text: &str) -> Result<Self, ExpressionError> {
-        Compiled::parse(Vocabulary::Node, text).map(|compiled| Self(Arc::new(compiled)))
+        Compiled::parse(Vocabulary::Node, ResultKind::Bool, text).map(|compiled| Self(Arc::new(compiled)))
     }
 
     /// Whether `node` meets the condition.
@@ -105,7 +108,7 @@ impl Expression {
                 node: node.name.to_owned(),
                 detail: shortened(&format!("it gives {other:?}, not a bool")),
             }),
-            Err(error) => Err(self.explain(&error, node.name)),
+            Err(error) => Err(self.0.explain(&error, node.name)),
         }
     }
 
@@ -115,12 +118,43 @@ impl Expression {
         &self.0.text
     }
 
+    /// Whether it reads what the pods of the node take of it, so that the eviction of a pod may change the answer.
+    #[must_use]
+    pub fn reads_pods(&self) -> bool {
+        self.0.leaves.iter().any(Leaf::is_of_pods)
+    }
+}
+
+impl Compiled {
+    fn parse(vocabulary: Vocabulary, wanted: ResultKind, text: &str) -> Result<Self, ExpressionError> {
+        if text.trim().is_empty() {
+            return Err(ExpressionError::Empty);
+        }
+        let chars = text.chars().count();
+        if chars > MAX_CHARS {
+            return Err(ExpressionError::TooLong { chars });
+        }
+        let source = text.to_owned();
+        let Checked { tree, leaves } = on_deep_stack(move || {
+            let tree =
+                Parser::new().max_recursion_depth(MAX_BRACKETS).parse(&source).map_err(|errors| syntax(&errors))?;
+            // Checked on this thread, too, since dropping a deep tree also needs the stack.
+            check::check(vocabulary, wanted, &tree)
+        })?;
+        Ok(Self { text: text.to_owned(), tree, leaves, env: Arc::new(Env::default().with_stdlib()) })
+    }
+}
+
+impl Compiled {
     fn explain(&self, error: &ExecutionError, node: &str) -> ExpressionError {
         let node = node.to_owned();
         match error {
             // The checks replaced names by numbers, so an undeclared reference is a leaf without a value.
-            ExecutionError::UndeclaredReference(variable) => match names::leaf(&self.0.leaves, variable) {
+            ExecutionError::UndeclaredReference(variable) => match names::leaf(&self.leaves, variable) {
                 Some(Leaf::Label(label)) => ExpressionError::MissingLabel { node, label: label.clone() },
+                Some(Leaf::Field(Field::Measured(measure))) => {
+                    ExpressionError::MissingValue { node, name: measure.name() }
+                }
                 _ => failed(node, error),
             },
             ExecutionError::DivisionByZero(_) | ExecutionError::RemainderByZero(_) => {
@@ -137,29 +171,7 @@ impl Expression {
             _ => failed(node, error),
         }
     }
-}
 
-impl Compiled {
-    fn parse(vocabulary: Vocabulary, text: &str) -> Result<Self, ExpressionError> {
-        if text.trim().is_empty() {
-            return Err(ExpressionError::Empty);
-        }
-        let chars = text.chars().count();
-        if chars > MAX_CHARS {
-            return Err(ExpressionError::TooLong { chars });
-        }
-        let source = text.to_owned();
-        let Checked { tree, leaves } = on_deep_stack(move || {
-            let tree =
-                Parser::new().max_recursion_depth(MAX_BRACKETS).parse(&source).map_err(|errors| syntax(&errors))?;
-            // Checked on this thread, too, since dropping a deep tree also needs the stack.
-            check::check(vocabulary, &tree)
-        })?;
-        Ok(Self { text: text.to_owned(), tree, leaves, env: Arc::new(Env::default().with_stdlib()) })
-    }
-}
-
-impl Compiled {
     fn evaluate(&self, subject: Subject<'_>) -> Result<Value, ExecutionError> {
         let bound = Bound { leaves: &self.leaves, subject };
         let mut context = Context::with_env(Arc::clone(&self.env));

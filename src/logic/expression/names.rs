@@ -41,6 +41,21 @@ pub struct NodeView<'a> {
     pub cpu: ResourceView,
     /// `node.memory`, in bytes.
     pub memory: ResourceView,
+    pub measured: MeasuredView,
+}
+
+/// What is measured of a node; a value may be missing.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct MeasuredView {
+    /// `node.cpu.utilization` and `node.memory.utilization`, parts of 1.
+    pub cpu: Option<f64>,
+    pub memory: Option<f64>,
+    /// `node.power`, in watts.
+    pub power: Option<f64>,
+    /// `node.inletTemperature`, in degrees Celsius.
+    pub inlet_temperature: Option<f64>,
+    /// `node.differentialPressure`, in pascals.
+    pub differential_pressure: Option<f64>,
 }
 
 /// The pods of a node and its capacity for pods.
@@ -72,7 +87,7 @@ impl ResourceView {
     }
 }
 
-/// A name that every node has a value for.
+/// A name that nodes have a value for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Field {
     Name,
@@ -86,6 +101,17 @@ pub(super) enum Field {
     MemoryAllocatable,
     MemoryRequested,
     MemoryRequestedShare,
+    Measured(Measure),
+}
+
+/// A name that only some nodes have a value for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Measure {
+    CpuUtilization,
+    MemoryUtilization,
+    Power,
+    InletTemperature,
+    DifferentialPressure,
 }
 
 /// A value an expression takes from the node.
@@ -96,6 +122,8 @@ pub(super) enum Leaf {
     Label(String),
     /// Whether the node has the label.
     HasLabel(String),
+    /// Whether the value of the node is known.
+    HasValue(Measure),
     /// A value of a metric.
     Metric(MetricField),
 }
@@ -114,7 +142,7 @@ pub(super) enum Subject<'a> {
     Metric(&'a MetricView<'a>),
 }
 
-const FIELDS: [(&str, Field); 11] = [
+const FIELDS: [(&str, Field); 16] = [
     ("node.name", Field::Name),
     ("node.ready", Field::Ready),
     ("node.schedulable", Field::Schedulable),
@@ -126,6 +154,11 @@ const FIELDS: [(&str, Field); 11] = [
     ("node.memory.allocatable", Field::MemoryAllocatable),
     ("node.memory.requested", Field::MemoryRequested),
     ("node.memory.requestedShare", Field::MemoryRequestedShare),
+    ("node.cpu.utilization", Field::Measured(Measure::CpuUtilization)),
+    ("node.memory.utilization", Field::Measured(Measure::MemoryUtilization)),
+    ("node.power", Field::Measured(Measure::Power)),
+    ("node.inletTemperature", Field::Measured(Measure::InletTemperature)),
+    ("node.differentialPressure", Field::Measured(Measure::DifferentialPressure)),
 ];
 
 /// The names that stand for labels or take a key.
@@ -149,9 +182,30 @@ impl Leaf {
     pub(super) fn kind(&self) -> Kind {
         match self {
             Self::Label(_) => Kind::Text,
-            Self::HasLabel(_) => Kind::Bool,
+            Self::HasLabel(_) | Self::HasValue(_) => Kind::Bool,
             Self::Field(field) => field.kind(),
             Self::Metric(field) => field.kind(),
+        }
+    }
+
+    /// Whether it changes when pods come or go.
+    pub(super) fn is_of_pods(&self) -> bool {
+        match self {
+            Self::Field(field) => match field {
+                Field::Pods
+                | Field::CpuRequested
+                | Field::CpuRequestedShare
+                | Field::MemoryRequested
+                | Field::MemoryRequestedShare => true,
+                Field::Name
+                | Field::Ready
+                | Field::Schedulable
+                | Field::PodCapacity
+                | Field::CpuAllocatable
+                | Field::MemoryAllocatable
+                | Field::Measured(_) => false,
+            },
+            Self::Label(_) | Self::HasLabel(_) | Self::HasValue(_) | Self::Metric(_) => false,
         }
     }
 
@@ -159,13 +213,17 @@ impl Leaf {
     fn read<'b>(&self, subject: Subject<'b>) -> Option<CowVal<'b, 'b>> {
         let node = match (self, subject) {
             (Self::Metric(field), Subject::Metric(metric)) => return Some(field.read(metric)),
-            (Self::Field(_) | Self::Label(_) | Self::HasLabel(_), Subject::Node(node)) => node,
+            (Self::Field(_) | Self::Label(_) | Self::HasLabel(_) | Self::HasValue(_), Subject::Node(node)) => node,
             (Self::Metric(_), Subject::Node(_))
-            | (Self::Field(_) | Self::Label(_) | Self::HasLabel(_), Subject::Metric(_)) => return None,
+            | (Self::Field(_) | Self::Label(_) | Self::HasLabel(_) | Self::HasValue(_), Subject::Metric(_)) => {
+                return None;
+            }
         };
         match self {
             Self::Metric(_) => None,
+            Self::Field(Field::Measured(measure)) => Some(CowVal::owned(CelDouble::from(measure.of(node)?))),
             Self::Field(field) => Some(field.read(node)),
+            Self::HasValue(measure) => Some(CowVal::owned(CelBool::from(measure.of(node).is_some()))),
             Self::Label(key) => {
                 let value = node.labels.get(key)?;
                 Some(CowVal::owned(CelString::from(value.as_str())))
@@ -186,7 +244,7 @@ impl Field {
             | Self::CpuRequested
             | Self::MemoryAllocatable
             | Self::MemoryRequested => Kind::Int,
-            Self::CpuRequestedShare | Self::MemoryRequestedShare => Kind::Double,
+            Self::CpuRequestedShare | Self::MemoryRequestedShare | Self::Measured(_) => Kind::Double,
         }
     }
 
@@ -205,7 +263,27 @@ impl Field {
             Self::MemoryAllocatable => int(node.memory.allocatable),
             Self::MemoryRequested => int(node.memory.requested),
             Self::MemoryRequestedShare => CowVal::owned(CelDouble::from(node.memory.requested_share())),
+            Self::Measured(measure) => CowVal::owned(CelDouble::from(measure.of(node).unwrap_or(f64::NAN))),
         }
+    }
+}
+
+impl Measure {
+    fn of(self, node: &NodeView<'_>) -> Option<f64> {
+        let measured = node.measured;
+        match self {
+            Self::CpuUtilization => measured.cpu,
+            Self::MemoryUtilization => measured.memory,
+            Self::Power => measured.power,
+            Self::InletTemperature => measured.inlet_temperature,
+            Self::DifferentialPressure => measured.differential_pressure,
+        }
+    }
+
+    /// The name, for messages.
+    pub(super) fn name(self) -> &'static str {
+        let mut named = FIELDS.iter().filter(|(_, field)| *field == Field::Measured(self));
+        named.next().map_or("", |(name, _)| name)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Scores: expressions in the same language as conditions, with the names of metrics and a number as the result.
+//! Scores: expressions in the same language as conditions, with a number as the result: of metrics, and of nodes.
 //!
 //! Owns nothing of the language. Must not know what a score is used for.
 
@@ -8,9 +8,10 @@ use std::sync::Arc;
 use cel::Value;
 
 use super::Compiled;
+use super::check::ResultKind;
 use super::error::ExpressionError;
 use super::metric::MetricView;
-use super::names::{Subject, Vocabulary};
+use super::names::{NodeView, Subject, Vocabulary};
 
 /// A number for a metric, parsed and checked once; clones share it.
 #[derive(Clone)]
@@ -25,18 +26,13 @@ impl Score {
     ///
     /// `text` is not an expression, does not give a number, uses unknown names, or loops.
     pub fn parse(text: &str) -> Result<Self, ExpressionError> {
-        Compiled::parse(Vocabulary::Metric, text).map(|compiled| Self(Arc::new(compiled)))
+        Compiled::parse(Vocabulary::Metric, ResultKind::Number, text).map(|compiled| Self(Arc::new(compiled)))
     }
 
     /// The number for this metric; none if there is no result, as after a division by zero.
     #[must_use]
     pub fn of(&self, metric: &MetricView<'_>) -> Option<f64> {
-        let number = match self.0.evaluate(Subject::Metric(metric)).ok()? {
-            Value::Float(number) => number,
-            Value::Int(number) => number as f64,
-            _ => return None,
-        };
-        number.is_finite().then_some(number)
+        number(&self.0.evaluate(Subject::Metric(metric)).ok()?)
     }
 
     /// The text it was parsed from.
@@ -60,6 +56,47 @@ impl PartialEq for Score {
 }
 
 impl Eq for Score {}
+
+/// A number for a node, parsed and checked once; clones share it.
+#[derive(Clone)]
+pub struct NodeScore(Arc<Compiled>);
+
+impl NodeScore {
+    /// As [`Score::parse`], with the names of nodes.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Score::parse`].
+    pub fn parse(text: &str) -> Result<Self, ExpressionError> {
+        Compiled::parse(Vocabulary::Node, ResultKind::Number, text).map(|compiled| Self(Arc::new(compiled)))
+    }
+
+    /// The number for this node.
+    ///
+    /// # Errors
+    ///
+    /// As for [`super::Expression::matches`]; also if the result is no finite number.
+    pub fn of(&self, node: &NodeView<'_>) -> Result<f64, ExpressionError> {
+        let found = self.0.evaluate(Subject::Node(node)).map_err(|error| self.0.explain(&error, node.name))?;
+        number(&found).ok_or_else(|| ExpressionError::NotFinite { node: node.name.to_owned() })
+    }
+}
+
+impl fmt::Debug for NodeScore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("NodeScore").field(&self.0.text).finish()
+    }
+}
+
+/// A finite number.
+fn number(value: &Value) -> Option<f64> {
+    let number = match value {
+        Value::Float(number) => *number,
+        Value::Int(number) => *number as f64,
+        _ => return None,
+    };
+    number.is_finite().then_some(number)
+}
 
 #[cfg(test)]
 mod tests {

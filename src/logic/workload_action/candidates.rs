@@ -6,6 +6,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
+use jiff::Timestamp;
+
 use crate::api::reasons::Reason;
 use crate::api::workload_action::status::NodeChoice;
 use crate::logic::facts::{NodeFact, Requests, TemplateFact};
@@ -30,10 +32,15 @@ pub struct Candidates<'a, 'f> {
 
 impl<'a, 'f> Candidates<'a, 'f> {
     /// The candidates for pods of this template, without the nodes that were tried before.
-    pub fn new(world: &'a World, filter: &'f Filter<'f>, template: Option<&'f TemplateFact>, tried: &[String]) -> Self {
+    pub fn new(
+        (world, now): (&'a World, Timestamp),
+        filter: &'f Filter<'f>,
+        template: Option<&'f TemplateFact>,
+        tried: &[String],
+    ) -> Self {
         let mut all = Self {
             world,
-            nodes: Nodes::new(world),
+            nodes: Nodes::new(world, now),
             filter,
             template,
             requests: template.map(|template| template.requests).unwrap_or_default(),

@@ -188,7 +188,7 @@ fn candidates<'a>(
 ) -> Result<(Vec<&'a PodFact>, usize), Stop> {
     let source = Filter::source(ctx.world, ctx.work.from)?;
     let target = Filter::target(ctx.world, if ctx.work.from.is_none() { ctx.work.to } else { None })?;
-    let nodes = Nodes::new(ctx.world);
+    let nodes = Nodes::new(ctx.world, ctx.now);
     // The answer for each node: several of the pods may be on it.
     let mut eligible: HashMap<&str, Result<(), String>> = HashMap::new();
     let (mut fit, mut busy) = (Vec::new(), 0);
@@ -253,7 +253,7 @@ fn pick_nodes(
         return Err(Stop::soon(Reason::NodeNotFound, message));
     }
     let filter = Filter::target(ctx.world, Some(to))?;
-    let mut candidates = Candidates::new(ctx.world, &filter, template, &[]);
+    let mut candidates = Candidates::new((ctx.world, ctx.now), &filter, template, &[]);
     let homes: Vec<Option<&str>> = victims.iter().map(|Victim(pod)| pod.and_then(|pod| pod.node.as_deref())).collect();
     let mut places = Vec::new();
     for home in &homes {
@@ -285,7 +285,7 @@ pub fn another_node(ctx: &PlanContext, slot: &Slot) -> Option<String> {
     let mut tried = slot.tried.clone();
     tried.extend(slot.replacement.as_ref().map(|replacement| replacement.node.clone()));
     let open = admission::OpenNodes::of(ctx);
-    let candidates = Candidates::new(ctx.world, &filter, template, &tried);
+    let candidates = Candidates::new((ctx.world, ctx.now), &filter, template, &tried);
     candidates.best(home).find(|name| open.takes_one_more(name)).map(str::to_owned)
 }
 

@@ -5,12 +5,14 @@
 
 use std::collections::HashMap;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration};
 
 use crate::api::reasons::Reason;
 use crate::api::workload_action::status::NodeChoice;
 use crate::logic::expression::{Expression, NodeView, PodsView, ResourceView};
 use crate::logic::facts::{Key, NodeFact, Requests, TemplateFact};
+use crate::logic::node_values::measured;
 use crate::logic::quantity;
 use crate::logic::world::World;
 
@@ -35,13 +37,14 @@ pub type NodeRefusal = (Reason, String);
 #[derive(Debug)]
 pub struct Nodes<'a> {
     world: &'a World,
+    now: Timestamp,
     /// What this decision has assigned to each node so far.
     sent: HashMap<String, Load>,
 }
 
 impl<'a> Nodes<'a> {
-    pub fn new(world: &'a World) -> Self {
-        Self { world, sent: HashMap::new() }
+    pub fn new(world: &'a World, now: Timestamp) -> Self {
+        Self { world, now, sent: HashMap::new() }
     }
 
     /// Counts one more replica for this node.
@@ -82,6 +85,7 @@ impl<'a> Nodes<'a> {
             pods: PodsView { count: load.pods, capacity: node.pod_capacity },
             cpu: resource(node.allocatable.cpu, load.requests.cpu),
             memory: resource(node.allocatable.memory, load.requests.memory),
+            measured: measured(self.world.node_configs_of(&node.id.key.name), self.now),
         };
         expression.matches(&view).map_err(|error| error.to_string())
     }
@@ -242,7 +246,7 @@ mod tests {
             id: Identity { key: Key::new("", "n1"), ..Identity::default() },
             labels: [("zone".to_owned(), "a".to_owned()), ("size".to_owned(), "7".to_owned())].into(),
             ready: true,
-            allocatable: Requests { cpu: 2000, memory: 1000 },
+            allocatable: Requests { cpu: 2000, memory: 1000, ..Requests::default() },
             pod_capacity: 2,
             ..NodeFact::default()
         }
@@ -254,7 +258,7 @@ mod tests {
 
     fn assess(node: &NodeFact, pod: Value) -> Result<i64, Reason> {
         let world = World::default();
-        Nodes::new(&world).assess(node, Some(&template(pod))).map_err(|(reason, _)| reason)
+        Nodes::new(&world, Timestamp::UNIX_EPOCH).assess(node, Some(&template(pod))).map_err(|(reason, _)| reason)
     }
 
     fn asking(cpu: &str, memory: &str) -> Value {
@@ -273,7 +277,7 @@ mod tests {
     #[test]
     fn replicas_that_ask_for_nothing_spread_all_the_same() {
         let world = World::default();
-        let mut nodes = Nodes::new(&world);
+        let mut nodes = Nodes::new(&world, Timestamp::UNIX_EPOCH);
         assert_eq!(nodes.assess(&node(), None), Ok(500));
         nodes.add("n1", Requests::default());
         assert_eq!(nodes.assess(&node(), None), Ok(0));
@@ -282,7 +286,7 @@ mod tests {
     #[test]
     fn what_is_on_its_way_takes_room() {
         let world = World::default();
-        let mut nodes = Nodes::new(&world);
+        let mut nodes = Nodes::new(&world, Timestamp::UNIX_EPOCH);
         let node = node();
         let pod = template(asking("1", "0"));
         for left in [500, 0] {

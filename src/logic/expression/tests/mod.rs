@@ -24,6 +24,7 @@ fn with_node<T>(test: impl FnOnce(NodeView<'_>) -> T) -> T {
         pods: PodsView { count: 3, capacity: 110 },
         cpu: ResourceView { allocatable: 4_000, requested: 2_000 },
         memory: ResourceView { allocatable: 16 * GIB, requested: 6 * GIB },
+        measured: MeasuredView { cpu: Some(0.25), power: Some(180.0), ..MeasuredView::default() },
     })
 }
 
@@ -145,7 +146,7 @@ fn a_node_without_an_answer_says_why(#[case] text: &str, #[case] expected: Expre
 #[case("node.pods < 99999999999999999999", "syntax error at line 1, column 13")]
 #[case("node.mem < 3", "unknown name \"node.mem\": known are node.name, node.ready,")]
 #[case("node.memory.requestedshare < 0.5", "(did you mean node.memory.requestedShare?): known are")]
-#[case("node.cpu.utilization < 0.5", "unknown name \"node.cpu.utilization\": known are")]
+#[case("node.cpu.used < 0.5", "unknown name \"node.cpu.used\": known are")]
 #[case("node.podcapacity < 3", "(did you mean node.podCapacity?)")]
 #[case("pods < 3", "unknown name \"pods\" (did you mean node.pods?)")]
 #[case(".node.pods < 3", "unknown name \".node.pods\" (did you mean node.pods?)")]
@@ -220,8 +221,9 @@ fn the_messages_read_well() {
         message("node.mem < 3"),
         "unknown name \"node.mem\": known are node.name, node.ready, node.schedulable, node.pods, \
          node.podCapacity, node.cpu.allocatable, node.cpu.requested, node.cpu.requestedShare, \
-         node.memory.allocatable, node.memory.requested, node.memory.requestedShare, node.zone, \
-         node.labels[\"key\"]"
+         node.memory.allocatable, node.memory.requested, node.memory.requestedShare, \
+         node.cpu.utilization, node.memory.utilization, node.power, node.inletTemperature, node.differentialPressure, \
+         node.zone, node.labels[\"key\"]"
     );
     assert_eq!(
         message("node.zone == node.labels['gpu']"),
@@ -345,5 +347,49 @@ fn survives_nesting(#[case] open: &str, #[case] close: &str) {
             let error = answer(&text).expect_err(&text);
             assert_ne!(error, ExpressionError::Unreadable, "{text}");
         }
+    }
+}
+
+#[rstest]
+#[case("node.cpu.utilization < 0.3", true)]
+#[case("node.power > 170.0 && node.power < 190", true)]
+#[case("has(node.power)", true)]
+#[case("has(node.inletTemperature) && node.inletTemperature > 20.0", false)]
+#[case("!has(node.memory.utilization)", true)]
+fn measured_values_can_be_asked_for(#[case] text: &str, #[case] expected: bool) {
+    assert_eq!(answer(text).expect(text), expected);
+}
+
+#[test]
+fn a_value_that_is_not_measured_matches_nothing() {
+    assert_eq!(
+        message("node.differentialPressure < 5.0"),
+        "node \"node-4\" has no fresh value of node.differentialPressure: to allow for that, put \
+         has(node.differentialPressure) && before it"
+    );
+    assert!(!answer("has(node.memory.utilization) && node.memory.utilization < 0.5").expect("an answer"));
+}
+
+#[rstest]
+#[case("node.pods < 3", true)]
+#[case("node.memory.requestedShare < 0.5 && node.ready", true)]
+#[case("node.zone == \"a\" || node.power < 3.0", false)]
+fn what_pods_take_is_known_from_the_expression(#[case] text: &str, #[case] expected: bool) {
+    assert_eq!(Expression::parse(text).expect(text).reads_pods(), expected);
+}
+
+#[rstest]
+#[case("10.0 * (1.0 - node.cpu.utilization)", Ok(7.5))]
+#[case("node.pods", Ok(3.0))]
+#[case("node.power / 0.0", Err("not a finite number"))]
+#[case("node.inletTemperature", Err("no fresh value of node.inletTemperature"))]
+#[case("node.ready", Err("not a number"))]
+#[case("metric.value", Err("known are node.name"))]
+fn nodes_are_scored(#[case] text: &str, #[case] expected: Result<f64, &str>) {
+    let found = NodeScore::parse(text).and_then(|score| with_node(|node| score.of(&node)));
+    match (found, expected) {
+        (Ok(found), Ok(expected)) => assert_eq!(found, expected),
+        (Err(error), Err(words)) => assert!(error.to_string().contains(words), "{error}"),
+        (found, expected) => panic!("{text}: {found:?}, not {expected:?}"),
     }
 }

@@ -94,7 +94,7 @@ impl Stage {
     fn put_node(&mut self, name: &str, change: impl FnOnce(&mut NodeFact)) {
         let mut id = self.id(name);
         id.key.namespace.clear();
-        let allocatable = Requests { cpu: 4000, memory: 8 << 30 };
+        let allocatable = Requests { cpu: 4000, memory: 8 << 30, ..Requests::default() };
         let mut node = NodeFact { id, ready: true, allocatable, pod_capacity: 3, ..NodeFact::default() };
         node.labels.insert("disk".into(), if name == "d" { "ssd" } else { "hdd" }.into());
         change(&mut node);
