@@ -10,6 +10,7 @@
 //! | `writer`, `error`, `eviction` | requests: timeout, leader fence, field managers, error classes, evictions |
 //! | `account`, `impersonation`, `discovery` | requests as a service account; whether they are allowed; discovery of kinds |
 //! | `api_server` | the API server's own addresses |
+//! | `certificate` | the certificate of the extender |
 //! | `events` | Kubernetes Events |
 //! | `lease` | leader election |
 //! | `tasks` | tasks that must not end unnoticed |
@@ -17,6 +18,7 @@
 pub mod account;
 pub mod api_server;
 pub mod backoff;
+pub mod certificate;
 pub mod context;
 pub mod discovery;
 pub mod error;

@@ -1,0 +1,265 @@
+//! The Secret with the server's certificate: whether it is used, made, renewed, or left to somebody else.
+//!
+//! Owns the layout of the Secret, and the rule that only a Secret of ours is ever written. Sends nothing: the caller writes what
+//! is planned here, and serves only what is stored, since another replica may have been faster.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use jiff::Timestamp;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use thiserror::Error;
+
+use super::issue::{self, CertificateError, CertificateState, Flaw, Issued, Pair};
+
+/// The label that makes a Secret ours, and its value.
+pub const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "ganglion");
+
+/// cert-manager leaves this annotation on what it writes, and labels of ours as they are.
+const CERT_MANAGER: &str = "cert-manager.io/certificate-name";
+
+const SECRET_TYPE: &str = "kubernetes.io/tls";
+const CA_CRT: &str = "ca.crt";
+const CA_KEY: &str = "ca.key";
+const TLS_CRT: &str = "tls.crt";
+const TLS_KEY: &str = "tls.key";
+
+/// The Secret by its name, and the names and addresses of the server that clients use.
+#[derive(Clone, Copy, Debug)]
+pub struct WantedSecret<'a> {
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub server_names: &'a [String],
+}
+
+/// What to do about the Secret.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SecretPlan {
+    /// Serve it.
+    Use(Usable),
+    /// Serve it until its replacement is stored.
+    UseAndReplace(Usable, SecretWrite),
+    /// There is none.
+    Create(SecretWrite),
+    /// Ours, and of no use.
+    Replace(SecretWrite),
+    /// Of somebody else, and of no use. Keep what is served, and look again when the Secret changes.
+    Wait(Blocked),
+}
+
+impl SecretPlan {
+    /// The stored certificate, if it is to be served.
+    #[must_use]
+    pub fn usable(&self) -> Option<&Usable> {
+        match self {
+            Self::Use(usable) | Self::UseAndReplace(usable, _) => Some(usable),
+            Self::Create(_) | Self::Replace(_) | Self::Wait(_) => None,
+        }
+    }
+
+    /// What is to be written.
+    #[must_use]
+    pub fn write(&self) -> Option<&SecretWrite> {
+        match self {
+            Self::UseAndReplace(_, write) | Self::Create(write) | Self::Replace(write) => Some(write),
+            Self::Use(_) | Self::Wait(_) => None,
+        }
+    }
+
+    /// When to plan again although the Secret has not changed; None: only a change can help.
+    #[must_use]
+    pub fn next_look(&self) -> Option<Timestamp> {
+        self.usable().map(|usable| usable.next_look)
+    }
+}
+
+/// A stored certificate that is served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Usable {
+    pub pair: Pair,
+    pub expires: Timestamp,
+    /// Why it should be another one, if so: [`Reason::Due`] or [`Reason::NotYetValid`].
+    pub warning: Option<Reason>,
+    /// The operator renews it; otherwise somebody else has to.
+    pub is_ours: bool,
+    /// When its state changes with time: renewal, begin of validity, expiry.
+    pub next_look: Timestamp,
+}
+
+impl Usable {
+    /// Whether whoever renews it should have done so: two thirds of its validity have passed.
+    #[must_use]
+    pub fn expires_soon(&self) -> bool {
+        self.warning == Some(Reason::Due)
+    }
+}
+
+/// A Secret to be written, with what is needed for a log line.
+#[derive(Clone, PartialEq)]
+pub struct SecretWrite {
+    /// With uid and resourceVersion of the one that it replaces, as a precondition.
+    pub secret: Box<Secret>,
+    pub reason: Reason,
+    /// The CA is another one: clients refuse the server until they are given `ca.crt`.
+    pub is_new_ca: bool,
+}
+
+impl fmt::Debug for SecretWrite {
+    /// Shows neither data nor annotations: both may contain the keys.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { secret, reason, is_new_ca } = self;
+        let mut shown = f.debug_struct("SecretWrite");
+        shown.field("name", &secret.metadata.name).field("reason", reason).field("is_new_ca", is_new_ca);
+        shown.finish_non_exhaustive()
+    }
+}
+
+/// Why a stored certificate is not good.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Reason {
+    #[error("the Secret does not exist")]
+    Missing,
+    #[error("two thirds of the validity have passed")]
+    Due,
+    #[error("the certificate is not valid yet")]
+    NotYetValid,
+    #[error("the certificate has expired")]
+    Expired,
+    #[error(transparent)]
+    Flawed(#[from] Flaw),
+}
+
+/// A Secret of somebody else that is of no use. Displayed with what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocked {
+    pub namespace: String,
+    pub name: String,
+    pub reason: Reason,
+}
+
+impl fmt::Display for Blocked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { namespace, name, reason } = self;
+        write!(
+            f,
+            "the Secret {namespace}/{name} is not usable and not the operator's to change: {reason}; \
+             replace its certificate, or delete the Secret: the operator then makes one itself"
+        )
+    }
+}
+
+/// Plans for the Secret as it is stored now.
+///
+/// # Errors
+/// A certificate is needed and could not be made.
+pub fn plan(secret: Option<&Secret>, wanted: WantedSecret<'_>, now: Timestamp) -> Result<SecretPlan, CertificateError> {
+    let Some(secret) = secret else { return Ok(SecretPlan::Create(created(wanted, now)?)) };
+    let pair = pair(secret, TLS_CRT, TLS_KEY);
+    if is_ours(secret) { of_ours(secret, pair, wanted, now) } else { Ok(of_others(pair, wanted, now)) }
+}
+
+/// Whether the operator may change it.
+fn is_ours(secret: &Secret) -> bool {
+    let (label, value) = MANAGED_BY;
+    let labelled = secret.metadata.labels.as_ref().and_then(|labels| labels.get(label));
+    let issued_into = secret.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(CERT_MANAGER));
+    labelled.is_some_and(|found| found == value) && !issued_into && secret.immutable != Some(true)
+}
+
+/// Ours: renewed in time, and replaced when it is of no use.
+fn of_ours(
+    secret: &Secret,
+    pair: Pair,
+    wanted: WantedSecret<'_>,
+    now: Timestamp,
+) -> Result<SecretPlan, CertificateError> {
+    // Clients read the CA here: without it, the certificate is of no use.
+    let ca = bytes(secret, CA_CRT);
+    let state = issue::state(&pair, Some(ca), wanted.server_names, now);
+    let replaced = |reason| replaced(secret, wanted, now, reason);
+    let usable = |expires, warning, next_look| Usable { pair, expires, warning, is_ours: true, next_look };
+    Ok(match state {
+        CertificateState::Good { renew, expires } => SecretPlan::Use(usable(expires, None, renew)),
+        CertificateState::RenewSoon { expires } => {
+            SecretPlan::UseAndReplace(usable(expires, Some(Reason::Due), expires), replaced(Reason::Due)?)
+        }
+        CertificateState::NotYetValid { from, expires } => {
+            let write = replaced(Reason::NotYetValid)?;
+            SecretPlan::UseAndReplace(usable(expires, Some(Reason::NotYetValid), from), write)
+        }
+        CertificateState::Expired => SecretPlan::Replace(replaced(Reason::Expired)?),
+        CertificateState::Invalid(flaw) => SecretPlan::Replace(replaced(flaw.into())?),
+    })
+}
+
+/// Of somebody else: used as long as it can be, never changed.
+fn of_others(pair: Pair, wanted: WantedSecret<'_>, now: Timestamp) -> SecretPlan {
+    // Their ca.crt is not looked at: it may be absent, and clients may trust it by another way.
+    let state = issue::state(&pair, None, wanted.server_names, now);
+    let usable =
+        |expires, warning, next_look| SecretPlan::Use(Usable { pair, expires, warning, is_ours: false, next_look });
+    let blocked = |reason| {
+        let (namespace, name) = (wanted.namespace.to_owned(), wanted.name.to_owned());
+        SecretPlan::Wait(Blocked { namespace, name, reason })
+    };
+    match state {
+        CertificateState::Good { renew, expires } => usable(expires, None, renew),
+        CertificateState::RenewSoon { expires } => usable(expires, Some(Reason::Due), expires),
+        // Clients with a faster clock than ours accept it already.
+        CertificateState::NotYetValid { from, expires } => usable(expires, Some(Reason::NotYetValid), from),
+        CertificateState::Expired => blocked(Reason::Expired),
+        CertificateState::Invalid(flaw) => blocked(flaw.into()),
+    }
+}
+
+/// A Secret where there is none.
+fn created(wanted: WantedSecret<'_>, now: Timestamp) -> Result<SecretWrite, CertificateError> {
+    let issued = issue::issue(wanted.server_names, now, None)?;
+    let (label, value) = MANAGED_BY;
+    let metadata = ObjectMeta {
+        namespace: Some(wanted.namespace.to_owned()),
+        name: Some(wanted.name.to_owned()),
+        labels: Some(BTreeMap::from([(label.to_owned(), value.to_owned())])),
+        ..ObjectMeta::default()
+    };
+    let secret = Secret { metadata, type_: Some(SECRET_TYPE.to_owned()), ..Secret::default() };
+    Ok(written(secret, issued, Reason::Missing))
+}
+
+/// The same Secret with a new certificate, of the same CA if possible.
+fn replaced(
+    secret: &Secret,
+    wanted: WantedSecret<'_>,
+    now: Timestamp,
+    reason: Reason,
+) -> Result<SecretWrite, CertificateError> {
+    let ca = pair(secret, CA_CRT, CA_KEY);
+    let issued = issue::issue(wanted.server_names, now, Some(&ca))?;
+    let mut secret = secret.clone();
+    // The API server keeps its own. The type stays as it is: it cannot be changed.
+    secret.metadata.managed_fields = None;
+    Ok(written(secret, issued, reason))
+}
+
+fn written(mut secret: Secret, issued: Issued, reason: Reason) -> SecretWrite {
+    let Issued { ca, tls, is_new_ca } = issued;
+    let data = secret.data.get_or_insert_default();
+    for (key, value) in [(CA_CRT, ca.certificate), (CA_KEY, ca.key), (TLS_CRT, tls.certificate), (TLS_KEY, tls.key)] {
+        data.insert(key.to_owned(), ByteString(value));
+    }
+    SecretWrite { secret: Box::new(secret), reason, is_new_ca }
+}
+
+/// A certificate and its key; what is missing is empty.
+fn pair(secret: &Secret, certificate: &str, key: &str) -> Pair {
+    Pair { certificate: bytes(secret, certificate).to_vec(), key: bytes(secret, key).to_vec() }
+}
+
+fn bytes<'a>(secret: &'a Secret, key: &str) -> &'a [u8] {
+    secret.data.as_ref().and_then(|data| data.get(key)).map_or(&[], |bytes| bytes.0.as_slice())
+}
+
+#[cfg(test)]
+mod tests;
