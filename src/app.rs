@@ -3,6 +3,7 @@
 //! The only place that sees every room. Decides nothing about workloads.
 
 pub mod check;
+mod extender;
 mod outbound;
 mod signals;
 
@@ -22,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
 use crate::caches;
+use crate::caches::placement::PlacementCache;
 use crate::clients::address::{self, Names};
 use crate::controllers::closed_loop::{ClosedLoopController, ClosedLoopMemory};
 use crate::controllers::decision::{DecisionController, DecisionMemory};
@@ -30,12 +32,15 @@ use crate::controllers::monitoring::{MonitoringController, MonitoringMemory, Sou
 use crate::controllers::node_config::{self, NodeConfigController, NodeConfigMemory};
 use crate::controllers::node_config_template::{NodeConfigTemplateController, TemplateMemory};
 use crate::controllers::outbound::OutboundClient;
+use crate::controllers::placement_policy::{PlacementPolicyController, PolicyMemory};
 use crate::controllers::swarm_pool::{self, PoolMemory, SwarmPoolController};
 use crate::controllers::target::Targets;
 use crate::controllers::workload_action::{self, WorkloadActionController};
+use crate::http::extender::Extender;
 use crate::http::{self, Served};
 use crate::logic::world::Stored;
 use crate::metrics::Metrics;
+use crate::runtime::certificate::CertificateKeeper;
 use crate::runtime::context::Context;
 use crate::runtime::discovery::Discovery;
 use crate::runtime::events;
@@ -64,6 +69,8 @@ pub struct Access {
 pub struct RunOptions {
     pub access: Access,
     pub bind: SocketAddr,
+    /// Where kube-scheduler asks. Default: it is not served.
+    pub extender_bind: Option<SocketAddr>,
     pub lease_namespace: Option<String>,
     pub watch_namespaces: Vec<String>,
     pub identity: String,
@@ -84,6 +91,8 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
+    #[error("TLS cannot be set up")]
+    Tls(#[from] rustls::Error),
     #[error("signals cannot be received")]
     Signals(#[source] std::io::Error),
     #[error("setting outbound.{setting}: {problem}")]
@@ -113,8 +122,7 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     let store = Store::default();
     // Watches and the HTTP server stop last, after the controllers have drained.
     let ended = CancellationToken::new();
-    let listener =
-        TcpListener::bind(options.bind).await.map_err(|source| Error::Bind { address: options.bind, source })?;
+    let listener = listen(options.bind).await?;
     let watched = watch_options(&options, &settings);
     let mut feeds = Feeds::new(&client, watched, store.clone(), metrics.clone(), ended.clone());
     caches::feed(&mut feeds);
@@ -129,17 +137,24 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
         node_series: settings.node_configs.series,
     };
     let mut server = tokio::spawn(http::serve(listener, served, ended.clone()));
+    let placement = PlacementCache::new(store.clone());
+    let extender = Extender::new(feeds.ready(), placement.clone(), metrics.clone(), settings.placement.max_body_bytes);
+    let keeper = extender::keeper(&settings, &namespace);
+    let mut extender = extender::serve(options.extender_bind, extender, &keeper, &client, &ended).await?;
     info!(identity = options.identity, address = %options.bind, version = env!("CARGO_PKG_VERSION"), "started");
 
     let mut elector = elector(&client, &settings, &options.identity, &namespace);
     let ready = feeds.ready();
-    let parts = Parts { client, outbound, settings, metrics, store, ready, stop, identity: options.identity };
+    let identity = options.identity;
+    let certificate = keeper.filter(|_| options.extender_bind.is_some());
+    let parts = Parts { client, outbound, placement, certificate, settings, metrics, store, ready, stop, identity };
     let result = tokio::select! {
         biased;
         // A kind that is not watched any more, probes that nobody answers, or an API server within reach of users: the process
         // must start anew.
         Err(panicked) = feeds.ended() => Err(panicked.into()),
         Err(panicked) = &mut server => Err(panicked.into()),
+        Err(panicked) = &mut extender => Err(panicked.into()),
         Err(panicked) = &mut upkeep => Err(panicked.into()),
         result = parts.lead(&mut elector) => result,
     };
@@ -148,8 +163,8 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     }
     ended.cancel();
     if result.is_ok() {
-        // The result of the server does not matter any more.
-        let _ = server.await;
+        // The results of the servers do not matter any more.
+        let _ = tokio::join!(server, extender);
     }
     match &result {
         Ok(()) => info!("ended"),
@@ -158,10 +173,18 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     result
 }
 
+/// Listens on this address.
+async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
+    TcpListener::bind(address).await.map_err(|source| Error::Bind { address, source })
+}
+
 /// Everything that a leader term needs.
 struct Parts {
     client: Client,
     outbound: Arc<OutboundClient>,
+    placement: PlacementCache,
+    /// The extender's, if it has one.
+    certificate: Option<CertificateKeeper>,
     settings: Settings,
     metrics: Metrics,
     store: Store,
@@ -279,7 +302,24 @@ impl Term<'_> {
             ctx,
         });
         self.start_swarm_pools();
+        self.start_placement();
         (self.tasks, self.senders)
+    }
+
+    fn start_placement(&mut self) {
+        let (placement, memory) = (self.parts.placement.clone(), PolicyMemory::default());
+        let concurrency = self.parts.settings.placement.concurrency;
+        self.start(concurrency, |ctx| PlacementPolicyController { ctx, placement, memory });
+        if let Some(keeper) = self.parts.certificate.clone() {
+            let writer = self.context("extender").writer;
+            let stop = self.parts.stop.clone();
+            self.tasks.spawn(async move {
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    () = keeper.renew(writer) => {}
+                }
+            });
+        }
     }
 
     fn start_swarm_pools(&mut self) {

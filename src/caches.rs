@@ -1,4 +1,7 @@
 //! The list of watched kinds, each with the fact that is stored for it. `logic::world` defines which objects a change requeues.
+//! `placement` is what requests about placement are answered from.
+
+pub mod placement;
 
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
@@ -12,6 +15,7 @@ use crate::api::foreign::{ScaledObject, VerticalPodAutoscaler};
 use crate::api::monitoring::Monitoring;
 use crate::api::node_config::NodeConfig;
 use crate::api::node_config::template::NodeConfigTemplate;
+use crate::api::placement_policy::PlacementPolicy;
 use crate::api::receipt::WorkloadActionReceipt;
 use crate::api::swarm_pool::SwarmPool;
 use crate::api::workload_action::WorkloadAction;
@@ -44,4 +48,5 @@ pub fn feed(feeds: &mut Feeds) {
     feeds.namespaced::<NodeConfig, NodeConfig>();
     feeds.namespaced::<NodeConfigTemplate, NodeConfigTemplate>();
     feeds.namespaced::<SwarmPool, SwarmPool>();
+    feeds.cluster::<PlacementPolicy, PlacementPolicy>();
 }

@@ -50,6 +50,9 @@ pub struct RunArgs {
     /// Address and port of the HTTP server for health and metrics.
     #[arg(long, env = "GANGLION_BIND", value_name = "ADDR", default_value = "0.0.0.0:8080")]
     pub bind: SocketAddr,
+    /// Address and port where kube-scheduler asks for filters and scores (scheduler extender). Default: it is not served.
+    #[arg(long, env = "GANGLION_EXTENDER_BIND", value_name = "ADDR")]
+    pub extender_bind: Option<SocketAddr>,
     /// Namespace of the lease. Default: the client's own namespace.
     #[arg(long, env = "GANGLION_LEASE_NAMESPACE", value_name = "NS")]
     pub lease_namespace: Option<String>,
@@ -122,6 +125,7 @@ pub async fn run(run: RunArgs) -> Result<(), Error> {
     let options = app::RunOptions {
         access: run.cluster.into(),
         bind: run.bind,
+        extender_bind: run.extender_bind,
         lease_namespace: run.lease_namespace,
         // A manifest may set the variable to the empty string.
         watch_namespaces: run.watch_namespaces.into_iter().filter(|name| !name.is_empty()).collect(),

@@ -5,8 +5,8 @@
 //! ```text
 //! main -> cli -> { app, logic, api }
 //! app         -> { controllers, http, clients, caches, runtime, settings }
-//! controllers -> { logic, api, clients, runtime, metrics, kube }
-//! http        -> { logic, api, runtime, metrics }
+//! controllers -> { logic, api, caches, clients, runtime, metrics, kube }
+//! http        -> { logic, api, caches, runtime, metrics }
 //! clients     -> { logic (plain facts), metrics }
 //! caches      -> { logic (facts and world), api, runtime }
 //! runtime     -> { logic (facts and world), metrics, kube }   no kind of ours

@@ -74,6 +74,19 @@ pub struct PollLabels {
     pub outcome: &'static str,
 }
 
+/// `{verb}`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct VerbLabel {
+    pub verb: &'static str,
+}
+
+/// `{verb, outcome}`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct ExtenderLabels {
+    pub verb: &'static str,
+    pub outcome: &'static str,
+}
+
 /// One measured or predicted value of a node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NodeMeasurement {
@@ -183,6 +196,8 @@ pub struct Metrics {
     pub memory: Gauge,
     pub loop_values: LoopValues,
     pub node_polls: Family<PollLabels, Counter>,
+    pub extender_requests: Family<ExtenderLabels, Counter>,
+    pub extender_seconds: Family<VerbLabel, Histogram, fn() -> Histogram>,
     pub node_values: NodeValues,
     registry: Arc<Registry>,
 }
@@ -224,6 +239,8 @@ impl Metrics {
             memory: Gauge::default(),
             loop_values: LoopValues::default(),
             node_polls: Family::default(),
+            extender_requests: Family::default(),
+            extender_seconds: Family::new_with_constructor(effect_histogram),
             node_values: NodeValues::default(),
             registry: Arc::default(),
         };
@@ -256,6 +273,16 @@ impl Metrics {
         registry.register("api_errors", "Failed requests to the API server, by reason", self.api_errors.clone());
         registry.register("sources_asked", "Queries of loop sources, by outcome", self.sources.clone());
         registry.register("node_polls", "Polls of machines and servers for NodeConfigs", self.node_polls.clone());
+        registry.register(
+            "extender_requests",
+            "Requests of schedulers for filters and scores, by outcome",
+            self.extender_requests.clone(),
+        );
+        registry.register(
+            "extender_request_seconds",
+            "Duration of such a request, its body included",
+            self.extender_seconds.clone(),
+        );
         registry.register(
             "outbound_full",
             "Requests of loops that waited or failed because a limit on all of them was used up, by limit",

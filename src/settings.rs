@@ -4,6 +4,7 @@
 //! than the given one.
 
 mod node_configs;
+mod placement;
 mod swarm_pools;
 
 use std::path::{Path, PathBuf};
@@ -17,6 +18,7 @@ use crate::logic::namespaces::Namespaces;
 use crate::logic::node_config::news::WriteRule;
 use crate::logic::workload_action::Limits;
 pub use node_configs::{Deadband, NodeConfigs};
+pub use placement::Placement;
 pub use swarm_pools::SwarmPools;
 
 /// All settings. A key that is left out has its default.
@@ -27,6 +29,7 @@ pub struct Settings {
     pub closed_loops: ClosedLoops,
     pub node_configs: NodeConfigs,
     pub swarm_pools: SwarmPools,
+    pub placement: Placement,
     pub namespaces: NamespaceSettings,
     pub outbound: Outbound,
     pub api: Api,
@@ -240,8 +243,8 @@ pub enum Error {
     PatchableKind(usize),
     #[error("setting nodeConfigs.deadband.{0} must be a number from 0 to 1000000")]
     Deadband(&'static str),
-    #[error("setting lease.name must not be empty")]
-    NoLeaseName,
+    #[error("setting {0} must not be empty")]
+    Empty(&'static str),
 }
 
 impl Settings {
@@ -295,6 +298,13 @@ impl Settings {
             ("nodeConfigs.series", many(self.node_configs.series), 0..=100_000, "from 0 to 100000"),
             ("swarmPools.concurrency", many(self.swarm_pools.concurrency), 1..=1000, "from 1 to 1000"),
             ("swarmPools.probes", many(self.swarm_pools.probes), 1..=10_000, "from 1 to 10000"),
+            ("placement.concurrency", many(self.placement.concurrency), 1..=1000, "from 1 to 1000"),
+            (
+                "placement.maxBodyBytes",
+                many(self.placement.max_body_bytes),
+                65_536..=1 << 28,
+                "from 65536 to 268435456",
+            ),
             ("workloadActions.resyncSeconds", actions.resync_seconds, 10..=86_400, "from 10 to 86400"),
             ("api.requestTimeoutSeconds", self.api.request_timeout_seconds, 1..=60, "from 1 to 60"),
             ("lease.durationSeconds", lease.duration_seconds, 3..=3600, "from 3 to 3600"),
@@ -323,7 +333,8 @@ impl Settings {
         if let Some(name) = self.node_configs.deadband.wrong() {
             return Err(Error::Deadband(name));
         }
-        if lease.name.is_empty() { Err(Error::NoLeaseName) } else { Ok(()) }
+        let names = [("lease.name", &lease.name), ("placement.tlsSecret", &self.placement.tls_secret)];
+        names.iter().find(|(_, name)| name.is_empty()).map_or(Ok(()), |(field, _)| Err(Error::Empty(field)))
     }
 
     /// The limits of the planner of workload actions.
@@ -413,6 +424,10 @@ mod tests {
             "percent",
             "watts",
             "allowApiServer",
+            "tls",
+            "tlsSecret",
+            "serverNames",
+            "maxBodyBytes",
             "timeoutSeconds",
             "patchableKinds",
             "requestTimeoutSeconds",
@@ -458,6 +473,7 @@ mod tests {
             ("outbound: {maxBytes: {nodes: 100000000}}", "outbound.maxBytes.nodes"),
             ("nodeConfigs: {polls: 0}", "nodeConfigs.polls"),
             ("swarmPools: {probes: 0}", "swarmPools.probes"),
+            ("placement: {maxBodyBytes: 1}", "placement.maxBodyBytes"),
             ("nodeConfigs: {heartbeatSeconds: 29}", "nodeConfigs.heartbeatSeconds"),
             ("nodeConfigs: {deadband: {watts: -1}}", "nodeConfigs.deadband.watts"),
             ("nodeConfigs: {deadband: {celsius: .nan}}", "nodeConfigs.deadband.celsius"),
@@ -467,6 +483,7 @@ mod tests {
             ("lease: {renewDeadlineSeconds: 15}", "lease.renewDeadlineSeconds"),
             ("lease: {retrySeconds: 10}", "lease.retrySeconds"),
             ("lease: {name: ''}", "lease.name"),
+            ("placement: {tlsSecret: ''}", "placement.tlsSecret"),
             ("closedLoops: {patchableKinds: [{group: apps/v1, kind: Deployment}]}", "closedLoops.patchableKinds[0]"),
         ] {
             let error = Settings::parse(yaml).unwrap_err().to_string();

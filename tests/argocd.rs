@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// The kinds whose objects have a status. A receipt has none: it is healthy as it is.
-const KINDS: [&str; 8] = [
+const KINDS: [&str; 9] = [
     "WorkloadAction",
     "ClosedLoop",
     "Monitoring",
@@ -23,6 +23,7 @@ const KINDS: [&str; 8] = [
     "NodeConfig",
     "NodeConfigTemplate",
     "SwarmPool",
+    "PlacementPolicy",
 ];
 
 #[derive(Deserialize)]

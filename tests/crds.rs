@@ -6,7 +6,9 @@ mod schema;
 use std::collections::BTreeSet;
 
 use ganglion::api::closed_loop::ClosedLoop;
-use ganglion::api::{closed_loop, decision, execution, monitoring, node_config, receipt, swarm_pool, workload_action};
+use ganglion::api::{
+    closed_loop, decision, execution, monitoring, node_config, placement_policy, receipt, swarm_pool, workload_action,
+};
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use serde::de::DeserializeOwned;
@@ -101,6 +103,7 @@ fn every_spec_that_the_schema_accepts_can_be_read() {
             "NodeConfig" => parse::<node_config::NodeConfig>,
             "NodeConfigTemplate" => parse::<node_config::template::NodeConfigTemplate>,
             "SwarmPool" => parse::<swarm_pool::SwarmPool>,
+            "PlacementPolicy" => parse::<placement_policy::PlacementPolicy>,
             other => panic!("kind {other} is missing here"),
         };
         let schema = json!(crd.spec.versions[0].schema.as_ref().unwrap().open_api_v3_schema);

@@ -71,12 +71,12 @@ const RULES: [Rule; 13] = [
     },
     Rule {
         room: "controllers",
-        may_use: &["logic", "api", "clients", "runtime", "metrics"],
+        may_use: &["logic", "api", "caches", "clients", "runtime", "metrics"],
         must_not_use: &["axum", "clap", "anyhow", "std::env", "std::fs", "Timestamp::now", "SystemTime::now"],
     },
     Rule {
         room: "http",
-        may_use: &["logic", "api", "runtime", "metrics"],
+        may_use: &["logic", "api", "caches", "runtime", "metrics"],
         must_not_use: &["kube::Client", "kube::Api", "kube::api", "clap", "anyhow"],
     },
     Rule { room: "metrics", may_use: &[], must_not_use: &["kube", "axum", "tokio", "clap", "anyhow"] },

@@ -8,11 +8,13 @@ use ganglion::api::closed_loop::ClosedLoop;
 use ganglion::api::monitoring::Monitoring;
 use ganglion::api::node_config::NodeConfig;
 use ganglion::api::node_config::template::NodeConfigTemplate;
+use ganglion::api::placement_policy::PlacementPolicy;
 use ganglion::api::receipt::WorkloadActionReceipt;
 use ganglion::api::swarm_pool::SwarmPool;
 use ganglion::api::workload_action::WorkloadAction;
 use ganglion::logic::facts::NodeFact;
 use ganglion::logic::node_config::template::{compile, render};
+use ganglion::logic::placement::policy::CompiledPolicy;
 use ganglion::logic::swarm_pool::jobs;
 use ganglion::logic::workload_action::identity;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
@@ -248,6 +250,15 @@ fn every_pool_parses_whole_and_obeys_the_rules() {
 }
 
 #[test]
+fn every_policy_parses_whole_obeys_the_rules_and_can_be_asked() {
+    for (file, document) in samples("placementpolicy") {
+        let policy: PlacementPolicy = read(&file, &document);
+        kube::core::cel::validate_cel(&policy).unwrap_or_else(|errors| panic!("{file}: {errors:?}"));
+        CompiledPolicy::of(&policy).unwrap_or_else(|error| panic!("{file}: {error:?}"));
+    }
+}
+
+#[test]
 fn the_workers_and_jobs_beside_the_pools_parse_whole() {
     let documents = samples("swarmpool/workers.yaml");
     let [(file, workers), (_, jobs)] = documents.as_slice() else { panic!("too few, or too many") };
@@ -333,8 +344,15 @@ fn of_source(path: &str) -> Option<&str> {
 
 #[test]
 fn together_they_show_every_field() {
-    let shown_by_samples =
-        ["WorkloadAction", "WorkloadActionReceipt", "ClosedLoop", "NodeConfig", "NodeConfigTemplate", "SwarmPool"];
+    let shown_by_samples = [
+        "WorkloadAction",
+        "WorkloadActionReceipt",
+        "ClosedLoop",
+        "NodeConfig",
+        "NodeConfigTemplate",
+        "SwarmPool",
+        "PlacementPolicy",
+    ];
     for crd in ganglion::api::all() {
         let kind = crd.spec.names.kind.as_str();
         if !shown_by_samples.contains(&kind) {

@@ -23,6 +23,7 @@ use ganglion::api::foreign::{ScaledObject, VerticalPodAutoscaler};
 use ganglion::api::monitoring::Monitoring;
 use ganglion::api::node_config::NodeConfig;
 use ganglion::api::node_config::template::NodeConfigTemplate;
+use ganglion::api::placement_policy::PlacementPolicy;
 use ganglion::api::receipt::WorkloadActionReceipt;
 use ganglion::api::swarm_pool::SwarmPool;
 use ganglion::api::workload_action::WorkloadAction;
@@ -91,6 +92,7 @@ impl Watchers {
         self.start::<NodeConfig>();
         self.start::<NodeConfigTemplate>();
         self.start::<SwarmPool>();
+        self.start::<PlacementPolicy>();
     }
 
     fn start<K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + 'static>(&self) {

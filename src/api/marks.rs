@@ -101,3 +101,6 @@ pub const SWARM_MANAGER: &str = "ganglion/swarm-pool";
 
 /// Field manager of the status of SwarmPools.
 pub const SWARM_STATUS_MANAGER: &str = "ganglion/swarm-pool/status";
+
+/// Field manager of the status of PlacementPolicies.
+pub const POLICY_STATUS_MANAGER: &str = "ganglion/placement-policy/status";

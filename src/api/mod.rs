@@ -11,6 +11,7 @@ pub mod foreign;
 pub mod marks;
 pub mod monitoring;
 pub mod node_config;
+pub mod placement_policy;
 pub mod reasons;
 pub mod receipt;
 pub mod refs;
@@ -45,5 +46,6 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         with_unseen_status(with_whole_status(node_config::NodeConfig::crd())),
         with_unseen_status(with_whole_status(node_config::template::NodeConfigTemplate::crd())),
         with_unseen_status(with_whole_status(swarm_pool::SwarmPool::crd())),
+        with_unseen_status(with_whole_status(placement_policy::PlacementPolicy::crd())),
     ]
 }

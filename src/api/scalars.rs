@@ -20,6 +20,16 @@ pub struct Number(pub String);
 #[serde(transparent)]
 pub struct DurationText(pub String);
 
+/// A number from 0 to 1, such as `0.35`, as a string.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[serde(transparent)]
+pub struct Fraction(pub String);
+
+/// A number that is not negative, such as `1.5`, as a string.
+#[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[serde(transparent)]
+pub struct Decimal(pub String);
+
 impl Number {
     /// The text, as it was written.
     #[must_use]
@@ -83,5 +93,35 @@ impl JsonSchema for DurationText {
             "maxLength": 24,
             "pattern": "^([0-9]{1,6}(\\.[0-9]{1,3})?(ms|s|m|h)){1,4}$",
         })
+    }
+}
+
+impl JsonSchema for Fraction {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Fraction".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "type": "string", "minLength": 1, "maxLength": 20, "pattern": "^(0(\\.[0-9]{1,18})?|1(\\.0{1,18})?)$",
+        })
+    }
+}
+
+impl JsonSchema for Decimal {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Decimal".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({"type": "string", "minLength": 1, "maxLength": 20, "pattern": "^[0-9]{1,9}(\\.[0-9]{1,9})?$"})
     }
 }

@@ -9,6 +9,7 @@ pub mod monitoring;
 pub mod node_config;
 pub mod node_config_template;
 pub mod outbound;
+pub mod placement_policy;
 mod status_cache;
 pub mod swarm_pool;
 pub mod target;

@@ -1,43 +1,25 @@
-//! The HTTP server: liveness, readiness, metrics.
+//! What is served: liveness, readiness and metrics here, the scheduler extender in `extender`.
 //!
-//! Owns the routes, and how long and how many connections are open. Never sends a request to the API server: it answers from the caches.
+//! Owns the routes; `server` owns the connections. Never sends a request to the API server: it answers from the caches.
 
+pub mod extender;
 mod figures;
-
-use std::collections::VecDeque;
-use std::pin::pin;
-use std::time::Duration;
+pub mod server;
 
 use axum::Router;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
 use jiff::Timestamp;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tracing::debug;
 
 use crate::logic::{self, world::World};
 use crate::metrics::{KindLabel, Metrics};
 use crate::runtime::store::Store;
 use crate::runtime::watch::Readiness;
-
-/// How long open connections may last after the stop.
-const GOODBYE: Duration = Duration::from_secs(2);
-
-/// How long a client may take for the head of a request, and how long an idle connection is kept.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The number of connections that are open at the same time.
-const MAX_CONNECTIONS: usize = 64;
-
-/// How long to wait after a connection could not be accepted.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+use server::ServerLimits;
 
 /// The data that requests are answered from.
 #[derive(Clone)]
@@ -51,49 +33,12 @@ pub struct Served {
     pub node_series: usize,
 }
 
+/// The number of connections that are open at the same time.
+const MAX_CONNECTIONS: usize = 64;
+
 /// Serves until `stop`, then lets running requests finish.
 pub async fn serve(listener: TcpListener, served: Served, stop: CancellationToken) {
-    let service = TowerToHyperService::new(router(served));
-    let mut connections = JoinSet::new();
-    let mut open: VecDeque<AbortHandle> = VecDeque::new();
-    loop {
-        let accepted = tokio::select! {
-            biased;
-            () = stop.cancelled() => break,
-            accepted = listener.accept() => accepted,
-        };
-        let Ok((stream, _)) = accepted else {
-            // No file descriptor is left, or the client has gone already.
-            tokio::time::sleep(ACCEPT_PAUSE).await;
-            continue;
-        };
-        while connections.try_join_next().is_some() {}
-        open.retain(|connection| !connection.is_finished());
-        if open.len() >= MAX_CONNECTIONS {
-            // The oldest, since a probe lasts milliseconds: whoever holds connections open cannot keep probes out.
-            open.pop_front().inspect(AbortHandle::abort);
-        }
-        open.push_back(connections.spawn(answer(stream, service.clone(), stop.clone())));
-    }
-    // A client that keeps its connection open must not keep the process running.
-    let _ = tokio::time::timeout(GOODBYE, async { while connections.join_next().await.is_some() {} }).await;
-}
-
-/// Serves one connection.
-async fn answer(stream: TcpStream, service: TowerToHyperService<Router>, stop: CancellationToken) {
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
-    let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
-    let done = tokio::select! {
-        done = connection.as_mut() => done,
-        () = stop.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    };
-    if let Err(error) = done {
-        debug!(%error, "http connection ended");
-    }
+    server::serve(listener, router(served), ServerLimits { connections: MAX_CONNECTIONS }, None, stop).await;
 }
 
 /// The routes.

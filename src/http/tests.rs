@@ -1,5 +1,7 @@
 //! The routes over a real socket, as a kubelet or Prometheus would ask.
 
+use std::time::Duration;
+
 use kube::Client;
 use kube::client::Body;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -57,7 +59,7 @@ async fn a_client_that_keeps_its_connection_open_does_not_keep_the_server() {
     let (address, stop, server, _caches) = started().await;
     let _open = TcpStream::connect(address).await.unwrap();
     stop.cancel();
-    tokio::time::timeout(GOODBYE * 2, server).await.unwrap().unwrap();
+    tokio::time::timeout(server::GOODBYE * 2, server).await.unwrap().unwrap();
 }
 
 /// Whether the server closes the connection within this time, without an answer.

@@ -15,5 +15,6 @@ pub mod node_values;
 pub mod placement;
 pub mod quantity;
 pub mod swarm_pool;
+pub mod words;
 pub mod workload_action;
 pub mod world;

@@ -103,7 +103,8 @@ pub fn reference<K: Resource<DynamicType = ()>>(object: &Identity) -> ObjectRefe
     ObjectReference {
         api_version: Some(K::api_version(&()).into_owned()),
         kind: Some(K::kind(&()).into_owned()),
-        namespace: Some(object.key.namespace.clone()),
+        // Events of cluster-scoped objects are in the namespace `default`.
+        namespace: Some(object.key.namespace.clone()).filter(|namespace| !namespace.is_empty()),
         name: Some(object.key.name.clone()),
         uid: Some(object.uid.clone()),
         ..ObjectReference::default()

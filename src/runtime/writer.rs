@@ -9,7 +9,7 @@ use std::fmt::Debug;
 use std::future::Future;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::client::Body;
 use kube::core::Request;
@@ -24,9 +24,27 @@ use super::error::Error;
 use crate::logic::facts::{Identity, Key};
 use crate::metrics::Metrics;
 
-/// A namespaced kind.
-pub trait Kube: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug {}
-impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug> Kube for K {}
+/// A kind of a cluster or of a namespace.
+pub trait Kube: Resource<DynamicType = (), Scope: ApiScope> + DeserializeOwned + Clone + Debug {}
+impl<K: Resource<DynamicType = (), Scope: ApiScope> + DeserializeOwned + Clone + Debug> Kube for K {}
+
+/// Where the objects of a kind are.
+pub trait ApiScope: Sized {
+    /// The API of a kind in this namespace, or of the cluster.
+    fn api<K: Resource<DynamicType = (), Scope = Self>>(client: Client, namespace: &str) -> Api<K>;
+}
+
+impl ApiScope for NamespaceResourceScope {
+    fn api<K: Resource<DynamicType = (), Scope = Self>>(client: Client, namespace: &str) -> Api<K> {
+        Api::namespaced(client, namespace)
+    }
+}
+
+impl ApiScope for ClusterResourceScope {
+    fn api<K: Resource<DynamicType = (), Scope = Self>>(client: Client, _: &str) -> Api<K> {
+        Api::all(client)
+    }
+}
 
 /// Sends requests while this replica holds the lease. Cheap to clone.
 #[derive(Clone)]
@@ -52,10 +70,10 @@ impl Writer {
         self.client.clone()
     }
 
-    /// The API of a kind in this namespace.
+    /// The API of a kind in this namespace, or of the cluster.
     #[must_use]
     pub fn api<K: Kube>(&self, namespace: &str) -> Api<K> {
-        Api::namespaced(self.client.clone(), namespace)
+        K::Scope::api(self.client.clone(), namespace)
     }
 
     /// Whether this replica must not act any more.
@@ -126,7 +144,7 @@ impl Writer {
         let params = PostParams { field_manager: Some(manager.to_owned()), ..PostParams::default() };
         let malformed = |error: &dyn std::error::Error| Error::Malformed(error.to_string());
         let body = serde_json::to_vec(object).map_err(|error| malformed(&error))?;
-        let request = Request::new(K::url_path(&(), Some(namespace))).create(&params, body);
+        let request = Request::new(path::<K>(namespace)).create(&params, body);
         self.call(self.client.request(request.map_err(|error| malformed(&error))?)).await
     }
 
@@ -187,7 +205,7 @@ impl Writer {
         let body = StatusBody::of::<K>(object, Some(&object.version), status);
         let body = serde_json::to_vec(&body).map_err(|error| Error::Malformed(error.to_string()))?;
         let manager = manager.replace('/', "%2F");
-        let path = K::url_path(&(), Some(namespace));
+        let path = path::<K>(namespace);
         let uri = format!("{path}/{name}/status?fieldManager={manager}&fieldValidation=Ignore");
         let request = http::Request::put(uri).header(http::header::CONTENT_TYPE, "application/json").body(body);
         let request = request.map_err(|error| Error::Malformed(error.to_string()))?;
@@ -219,6 +237,7 @@ struct StatusBody<'a, S> {
 #[derive(Serialize, Debug)]
 #[serde(rename_all = "camelCase")]
 struct Head<'a> {
+    #[serde(skip_serializing_if = "str::is_empty")]
     namespace: &'a str,
     name: &'a str,
     /// Precondition: this object.
@@ -236,6 +255,11 @@ impl<'a, S> StatusBody<'a, S> {
         let metadata = Head { namespace, name, uid, resource_version: version };
         Self { api_version: K::api_version(&()), kind: K::kind(&()), metadata, status }
     }
+}
+
+/// The path of the objects of a kind; the namespace of a cluster-scoped one is empty.
+fn path<K: Kube>(namespace: &str) -> String {
+    K::url_path(&(), Some(namespace).filter(|namespace| !namespace.is_empty()))
 }
 
 /// Parameters of the deletion of only the object with this uid.

@@ -29,6 +29,7 @@ mod node_sources;
 mod node_templates;
 mod originals;
 mod owners;
+mod placement;
 mod pool_faults;
 mod pool_rights;
 mod pool_workers;

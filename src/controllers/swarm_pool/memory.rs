@@ -11,9 +11,9 @@ use super::sources::{SourceCache, TableKey};
 use crate::api::swarm_pool::SwarmPool;
 use crate::api::swarm_pool::status::PoolChange;
 use crate::logic::facts::Key;
-use crate::logic::swarm_pool::counted;
 use crate::logic::swarm_pool::deal::{Deal, DealRules};
 use crate::logic::swarm_pool::jobs::JobTable;
+use crate::logic::words::counted;
 
 /// Longest text on a change, in characters.
 const MAX_WHY: usize = 200;

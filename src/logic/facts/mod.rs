@@ -8,6 +8,7 @@ mod ledger;
 mod node;
 mod pod;
 mod replica_set;
+mod requests;
 mod workload;
 
 use std::collections::BTreeMap;
@@ -16,9 +17,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
 pub use autoscaler::{AutoscalerFact, AutoscalerKind, Controls, HpaFact, ScaledObjectFact, VpaFact};
 pub use ledger::Ledger;
-pub use node::NodeFact;
-pub use pod::{Marks, OutsidePodFact, PodFact, Requests, Trouble, requests};
+pub use node::{CONGESTION, NodeFact, PUBLISHED, USAGE_SAMPLED_AT};
+pub use pod::{Marks, OutsidePodFact, PodFact, PodHold, Trouble};
 pub use replica_set::{ReplicaSet, ReplicaSetSpec, SetFact, TemplateFact};
+pub use requests::{GPU, Requests, cores, requests};
 pub use workload::{
     BudgetFact, ConfigMapFact, DeploymentFact, Owner, ReceiptFact, ScaleFact, ServiceFact, StatefulSetFact, holder,
     replicas_owner,

@@ -7,6 +7,38 @@ use k8s_openapi::api::core::v1::{Node, Taint};
 use super::{Identity, Requests};
 use crate::logic::quantity;
 
+/// The annotations about usage that others write on nodes, and that placement reads.
+pub const PUBLISHED: [&str; 16] = [
+    "mean-used-cpu",
+    "std-used-cpu",
+    "forecasted-used-cpu",
+    "mean-free-cpu",
+    "std-free-cpu",
+    "forcasted-free-cpu",
+    "forecasted-free-cpu",
+    "mean-used-memory",
+    "std-used-memory",
+    "forecasted-used-memory",
+    "mean-free-memory",
+    "std-free-memory",
+    "forcasted-free-memory",
+    "forecasted-free-memory",
+    CONGESTION,
+    USAGE_SAMPLED_AT,
+];
+
+/// The annotation with a factor of congestion.
+pub const CONGESTION: &str = "congestion-factor";
+
+/// The annotation with the time at which the usage was measured that the others tell.
+pub const USAGE_SAMPLED_AT: &str = "ganglion.dev/usage-sampled-at";
+
+/// Taints of the control plane begin with this.
+const NODE_ROLE: &str = "node-role.kubernetes.io/";
+
+/// How much of such an annotation is kept: no number and no time is longer.
+const MAX_PUBLISHED: usize = 64;
+
 /// A node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeFact {
@@ -19,16 +51,36 @@ pub struct NodeFact {
     pub cordoned: bool,
     pub taints: Vec<Taint>,
     pub allocatable: Requests,
+    /// What the machine has: more than what is allocatable.
+    pub capacity: Requests,
     /// Maximum number of pods.
     pub pod_capacity: i64,
     pub terminating: bool,
+    /// Its annotations among [`PUBLISHED`].
+    pub published: BTreeMap<&'static str, String>,
+}
+
+impl NodeFact {
+    /// Whether pods may come to it, some of which may have to tolerate a taint; not a node of the control plane that keeps pods off.
+    #[must_use]
+    pub fn takes_pods(&self) -> bool {
+        let of_role = |taint: &Taint| taint.effect != "PreferNoSchedule" && taint.key.starts_with(NODE_ROLE);
+        self.ready && !self.cordoned && !self.terminating && !self.taints.iter().any(of_role)
+    }
+}
+
+fn published(annotations: Option<&BTreeMap<String, String>>) -> BTreeMap<&'static str, String> {
+    let cut = |text: &String| text.chars().take(MAX_PUBLISHED).collect();
+    let found = |key: &'static str| Some((key, cut(annotations?.get(key)?)));
+    PUBLISHED.into_iter().filter_map(found).collect()
 }
 
 impl From<Node> for NodeFact {
     fn from(node: Node) -> Self {
         let spec = node.spec.as_ref();
         let status = node.status.as_ref();
-        let size = |name: &str| status.and_then(|status| status.allocatable.as_ref()).and_then(|map| map.get(name));
+        let allocatable = status.and_then(|status| status.allocatable.as_ref());
+        let capacity = status.and_then(|status| status.capacity.as_ref());
         Self {
             id: (&node.metadata).into(),
             labels: node.metadata.labels.clone().unwrap_or_default(),
@@ -41,11 +93,13 @@ impl From<Node> for NodeFact {
                 .is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status == "True")),
             cordoned: spec.and_then(|spec| spec.unschedulable).unwrap_or(false),
             taints: spec.and_then(|spec| spec.taints.clone()).unwrap_or_default(),
-            allocatable: Requests {
-                cpu: size("cpu").and_then(|text| quantity::cpu_millis(&text.0).ok()).unwrap_or(0),
-                memory: size("memory").and_then(|text| quantity::bytes(&text.0).ok()).unwrap_or(0),
-            },
-            pod_capacity: size("pods").and_then(|text| quantity::bytes(&text.0).ok()).unwrap_or(0),
+            allocatable: Requests::of(allocatable, Requests::default()),
+            capacity: Requests::of(capacity, Requests::default()),
+            pod_capacity: allocatable
+                .and_then(|map| map.get("pods"))
+                .and_then(|text| quantity::bytes(&text.0).ok())
+                .unwrap_or(0),
+            published: published(node.metadata.annotations.as_ref()),
             terminating: node.metadata.deletion_timestamp.is_some(),
         }
     }

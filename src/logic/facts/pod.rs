@@ -3,39 +3,12 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
+use super::requests::{Requests, cores, requests};
 use super::{Identity, Owner};
 use crate::api::marks;
 use crate::api::reasons::Reason;
-use crate::logic::quantity;
-
-/// Requested resources: CPU in millicores, memory in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Requests {
-    pub cpu: i64,
-    pub memory: i64,
-}
-
-impl std::ops::Add for Requests {
-    type Output = Self;
-    fn add(self, other: Self) -> Self {
-        Self { cpu: self.cpu.saturating_add(other.cpu), memory: self.memory.saturating_add(other.memory) }
-    }
-}
-
-impl std::ops::Sub for Requests {
-    type Output = Self;
-    fn sub(self, other: Self) -> Self {
-        Self { cpu: self.cpu.saturating_sub(other.cpu), memory: self.memory.saturating_sub(other.memory) }
-    }
-}
-
-impl Requests {
-    fn max(self, other: Self) -> Self {
-        Self { cpu: self.cpu.max(other.cpu), memory: self.memory.max(other.memory) }
-    }
-}
 
 /// The labels and annotations that this operator wrote on a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -87,10 +60,30 @@ pub struct PodFact {
     /// The scheduler's message while it finds no node.
     pub unschedulable: Option<String>,
     pub trouble: Option<Trouble>,
+    pub hold: PodHold,
+    /// `spec.schedulerName`.
+    pub scheduler: String,
+}
+
+/// What a pod holds of its node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PodHold {
     pub requests: Requests,
+    /// CPU in millicores as the agent `power` counts it: of each container the request, or else the limit.
+    pub cores: i64,
+    /// When it was bound to its node.
+    pub bound: Timestamp,
+    /// None of its containers has run yet.
+    pub pending: bool,
 }
 
 impl PodFact {
+    /// The node on which it holds something, and what; none once it has finished.
+    #[must_use]
+    pub fn held(&self) -> Option<(&str, PodHold)> {
+        Some((self.node.as_deref().filter(|_| !self.finished)?, self.hold))
+    }
+
     /// Whether it counts for its ReplicaSet: neither terminated nor being deleted.
     #[must_use]
     pub fn is_active(&self) -> bool {
@@ -123,13 +116,21 @@ pub struct OutsidePodFact {
     pub node: Option<String>,
     /// Its containers have terminated (phase Succeeded or Failed).
     pub finished: bool,
-    pub requests: Requests,
+    pub hold: PodHold,
+}
+
+impl OutsidePodFact {
+    /// As for [`PodFact::held`].
+    #[must_use]
+    pub fn held(&self) -> Option<(&str, PodHold)> {
+        Some((self.node.as_deref().filter(|_| !self.finished)?, self.hold))
+    }
 }
 
 impl From<Pod> for OutsidePodFact {
     fn from(pod: Pod) -> Self {
-        let PodFact { id, node, finished, requests, .. } = pod.into();
-        Self { id, node, finished, requests }
+        let PodFact { id, node, finished, hold, .. } = pod.into();
+        Self { id, node, finished, hold }
     }
 }
 
@@ -176,7 +177,19 @@ impl From<Pod> for PodFact {
                 let inits = status.init_container_statuses.iter().flatten();
                 inits.chain(status.container_statuses.iter().flatten()).find_map(trouble)
             }),
-            requests: spec.map(requests).unwrap_or_default(),
+            hold: spec
+                .map(|spec| PodHold {
+                    requests: requests(spec),
+                    cores: cores(spec),
+                    bound: condition("PodScheduled")
+                        .filter(|scheduled| scheduled.status == "True")
+                        .and_then(|scheduled| scheduled.last_transition_time.as_ref())
+                        .or(meta.creation_timestamp.as_ref())
+                        .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+                    pending: matches!(status.and_then(|status| status.phase.as_deref()), None | Some("Pending")),
+                })
+                .unwrap_or_default(),
+            scheduler: spec.and_then(|spec| spec.scheduler_name.clone()).unwrap_or_default(),
         }
     }
 }
@@ -199,104 +212,12 @@ fn trouble(status: &ContainerStatus) -> Option<Trouble> {
     Some(Trouble { reason, message })
 }
 
-/// The effective request of a pod, as the scheduler computes it: the larger of containers plus sidecars and the largest init
-/// container plus the sidecars started before it; the pod-level request overrides it, if set; plus the overhead.
-#[must_use]
-pub fn requests(spec: &PodSpec) -> Requests {
-    let (mut side, mut peak) = (Requests::default(), Requests::default());
-    for init in spec.init_containers.iter().flatten() {
-        if init.restart_policy.as_deref() == Some("Always") {
-            side = side + container(init);
-            peak = peak.max(side);
-        } else {
-            peak = peak.max(side + container(init));
-        }
-    }
-    let all = spec.containers.iter().map(container).fold(side, std::ops::Add::add).max(peak);
-    let pod = spec.resources.as_ref();
-    let overhead = spec.overhead.as_ref();
-    Requests {
-        cpu: named(pod, "cpu", quantity::cpu_millis).unwrap_or(all.cpu),
-        memory: named(pod, "memory", quantity::bytes).unwrap_or(all.memory),
-    } + Requests {
-        cpu: overhead.and_then(|map| map.get("cpu")).and_then(|text| quantity::cpu_millis(&text.0).ok()).unwrap_or(0),
-        memory: overhead.and_then(|map| map.get("memory")).and_then(|text| quantity::bytes(&text.0).ok()).unwrap_or(0),
-    }
-}
-
-fn container(container: &Container) -> Requests {
-    let resources = container.resources.as_ref();
-    Requests {
-        cpu: named(resources, "cpu", quantity::cpu_millis).unwrap_or(0),
-        memory: named(resources, "memory", quantity::bytes).unwrap_or(0),
-    }
-}
-
-/// One request by name. The API server has validated it, so text that does not parse counts as no request.
-fn named<E>(resources: Option<&ResourceRequirements>, name: &str, parse: fn(&str) -> Result<i64, E>) -> Option<i64> {
-    let text = resources?.requests.as_ref()?.get(name)?;
-    parse(&text.0).ok()
-}
-
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
-
-    fn asking(cpu: &str) -> Value {
-        json!({"name": "c", "resources": {"requests": {"cpu": cpu}}})
-    }
-
-    fn sidecar(cpu: &str) -> Value {
-        json!({"name": "s", "restartPolicy": "Always", "resources": {"requests": {"cpu": cpu}}})
-    }
-
-    #[rstest]
-    #[case::sum(json!({"containers": [asking("1"), asking("500m")]}), 1500)]
-    #[case::nothing(json!({"containers": [{"name": "c"}]}), 0)]
-    #[case::large_init(json!({"containers": [asking("1")], "initContainers": [asking("3")]}), 3000)]
-    #[case::sidecar_beside_init(json!({"containers": [asking("1")], "initContainers": [sidecar("1"), asking("3")]}), 4000)]
-    #[case::init_before_sidecar(json!({"containers": [asking("1")], "initContainers": [asking("3"), sidecar("1")]}), 3000)]
-    #[case::sidecar_beside_containers(json!({"containers": [asking("2")], "initContainers": [sidecar("1")]}), 3000)]
-    #[case::overhead(json!({"containers": [asking("1")], "overhead": {"cpu": "250m"}}), 1250)]
-    #[case::whole_pod(json!({"containers": [asking("1")], "resources": {"requests": {"cpu": "4"}}, "overhead": {"cpu": "1"}}), 5000)]
-    fn requests_are_counted_as_the_scheduler_does(#[case] spec: Value, #[case] millis: i64) {
-        let spec: PodSpec = serde_json::from_value(spec).expect("a pod spec");
-        assert_eq!(requests(&spec).cpu, millis);
-    }
-
-    /// A container, or the pod as a whole, as the vectors of the agents write it.
-    fn from_vector(vector: &Value) -> Value {
-        json!({
-            "name": "c",
-            "resources": {"requests": vector},
-            "restartPolicy": vector.get("restart_policy"),
-        })
-    }
-
-    #[test]
-    fn requests_meet_the_vectors_of_the_agents() {
-        let vectors: Value =
-            serde_json::from_str(include_str!("../placement/tests/agents_vectors.json")).expect("JSON");
-        let vectors = vectors["public"]["safe"].as_array().expect("a list");
-        assert!(!vectors.is_empty());
-        for vector in vectors {
-            let (pod, expected) = (&vector["pod"], &vector["expected"]["pod_request"]);
-            let all =
-                |key: &str| -> Vec<Value> { pod[key].as_array().into_iter().flatten().map(from_vector).collect() };
-            let spec = json!({
-                "containers": all("containers"),
-                "initContainers": all("init_containers"),
-                "resources": pod.get("pod_level").map(|requests| json!({"requests": requests})),
-                "overhead": pod.get("overhead"),
-            });
-            let Requests { cpu, memory } = requests(&serde_json::from_value(spec).expect("a pod spec"));
-            let expected = (expected["cpu_millicores"].as_i64(), expected["memory_bytes"].as_i64());
-            assert_eq!((Some(cpu), Some(memory)), expected, "{}", vector["id"]);
-        }
-    }
 
     #[rstest]
     #[case("CrashLoopBackOff", Some(Reason::ReplacementCrashed))]

@@ -20,10 +20,21 @@ impl Default for CongestionRules {
 /// What a node's annotation says.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Congestion {
-    /// 0 to the maximum.
+    /// 0: none. Scores cut it to 0 to the maximum.
     Factor(f64),
     /// The text is no number. The node gets the worst score: an error must not attract pods.
     Malformed,
+}
+
+impl Congestion {
+    /// The factor that an annotation has. Without one, or with a blank one, there is no congestion.
+    #[must_use]
+    pub fn read(text: Option<&str>) -> Self {
+        match text.map(str::trim) {
+            None | Some("") => Self::Factor(0.0),
+            Some(text) => number(text).map_or(Self::Malformed, Self::Factor),
+        }
+    }
 }
 
 impl CongestionRules {
@@ -33,14 +44,12 @@ impl CongestionRules {
         if max.is_finite() && max > 0.0 { Self { max } } else { Self::default() }
     }
 
-    /// The congestion of a node, by its annotation. Without one, or with a blank one, there is none.
+    /// The congestion of a node, by its annotation, cut to the maximum.
     #[must_use]
     pub fn read(&self, text: Option<&str>) -> Congestion {
-        match text.map(str::trim) {
-            None | Some("") => Congestion::Factor(0.0),
-            Some(text) => {
-                number(text).map_or(Congestion::Malformed, |factor| Congestion::Factor(factor.clamp(0.0, self.max)))
-            }
+        match Congestion::read(text) {
+            Congestion::Factor(factor) => Congestion::Factor(factor.clamp(0.0, self.max)),
+            Congestion::Malformed => Congestion::Malformed,
         }
     }
 

@@ -1,4 +1,14 @@
-//! The agents of placement: filters and scores of nodes for a pod, as formulas of plain numbers.
+//! Placement: filters and scores of nodes for a pod.
+//!
+//! | file | what |
+//! |---|---|
+//! | `policy` | a policy: its agents, and how their filters and scores are combined |
+//! | `agents` | the agents as policies have them, a file each |
+//! | `question` | the pod, the candidates, and all else that agents read |
+//! | `inventory`, `record` | the nodes, as agents know them |
+//! | `state` | the status of a policy |
+//!
+//! The formulas, of plain numbers:
 //!
 //! | file | what |
 //! |---|---|
@@ -13,17 +23,23 @@
 //! | `sample` | numbers that are published as text, and their age |
 //! | `wire` | scores as the scheduler takes them |
 //!
-//! Scores are real numbers up to 10, and are rounded in `wire` only. No agent knows another; who combines them is not here.
+//! Scores are real numbers up to 10, and are rounded by `wire` only. No agent knows another.
 
+pub mod agents;
 mod beta;
 pub mod congestion;
+pub mod inventory;
 pub mod pigeon;
 pub mod pod_spread;
+pub mod policy;
 pub mod power;
+pub mod question;
+pub mod record;
 pub mod reward;
 pub mod risk;
 pub mod safe;
 pub mod sample;
+pub mod state;
 #[cfg(test)]
 mod tests;
 pub mod wire;

@@ -3,6 +3,9 @@
 //! Predictions come from outside, so that they can be asked for many nodes at once: first [`PowerUsage`] for each node, then the watts
 //! for the inputs of all of them, then [`scores`].
 
+use jiff::Timestamp;
+
+use super::record::NodeRecord;
 use super::wire::{TOP, extremes, span};
 
 /// Scores in percent, as WAO has them.
@@ -39,6 +42,15 @@ pub enum UsageScale {
 pub struct PowerUsage {
     pub before: f64,
     pub after: f64,
+}
+
+/// Predictions that were fetched before.
+pub trait Predictions: Sync {
+    /// The watts of a node at this usage of CPU.
+    ///
+    /// # Errors
+    /// There is no prediction; the text says why.
+    fn watts(&self, record: &NodeRecord, usage: f64, scale: UsageScale, now: Timestamp) -> Result<f64, String>;
 }
 
 /// What the pod adds to a node.

@@ -5,11 +5,11 @@
 use jiff::Timestamp;
 use kube::ResourceExt;
 
-use super::counted;
 use super::file::Published;
 use crate::api::swarm_pool::status::PoolWorker;
 use crate::api::swarm_pool::{SwarmPool, SwarmPoolStatus};
 use crate::logic::layout::{age, paragraph, table};
+use crate::logic::words::counted;
 
 /// What is explained.
 #[derive(Clone, Copy, Debug)]

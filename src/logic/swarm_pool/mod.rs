@@ -22,7 +22,6 @@ pub mod state;
 mod tests;
 mod yaml;
 
-use std::fmt::Display;
 use std::sync::Arc;
 
 /// One piece of work, as its source describes it.
@@ -33,11 +32,4 @@ pub struct Job {
     pub weight: u32,
     /// Has a worker of its own, as long as there are enough.
     pub dedicated: bool,
-}
-
-/// So many things, as in `1 job` and `3 jobs`.
-#[must_use]
-pub fn counted<N: Display + PartialEq + From<u8>>(count: N, thing: &str) -> String {
-    let plural = if count == N::from(1) { "" } else { "s" };
-    format!("{count} {thing}{plural}")
 }

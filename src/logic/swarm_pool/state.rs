@@ -6,7 +6,6 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::counted;
 use super::crew::Crew;
 use super::file::{Holding, Published};
 use super::jobs::JobTable;
@@ -15,6 +14,7 @@ use crate::api::swarm_pool::handover::{HandoverPolicy, RefreshPolicy};
 use crate::api::swarm_pool::reasons::PoolReason;
 use crate::api::swarm_pool::status::{PoolChange, PoolWorker, PoolWorkerState, SwarmPoolStatus, Unassigned};
 use crate::logic::conditions::{self, Health, Stamp};
+use crate::logic::words::counted;
 
 /// Workers in the status.
 const MAX_WORKERS: usize = 100;

@@ -20,6 +20,7 @@ fn actions(keys: impl IntoIterator<Item = Key>) -> Requeue {
 impl Indexed for PodFact {
     fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
         world.index.pod(old, new);
+        world.note_pod(old, new);
         let sides = || [old, new].into_iter().flatten();
         let requeue = actions(sides().flat_map(|pod| world.index.concerned_by_pod(pod)));
         sides().fold(requeue, |requeue, pod| requeue.and(world.pools_with(pod)))
@@ -33,12 +34,14 @@ impl Indexed for PodFact {
 impl Indexed for OutsidePodFact {
     fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
         world.index.outside_pod(old, new);
+        world.note_outside_pod(old, new);
         Requeue::none()
     }
 }
 
 impl Indexed for NodeFact {
     fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
+        world.note_node(old, new);
         let Some(node) = new.or(old) else { return Requeue::none() };
         let slots = actions(world.slots_to(&node.id.key.name).map(|(action, _)| action.clone()));
         slots.and(world.node_changed(old, new))

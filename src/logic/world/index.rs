@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use crate::api::targets::WorkloadRef;
 use crate::api::workload_action::WorkloadAction;
 use crate::api::workload_action::status::Step;
-use crate::logic::facts::{Key, OutsidePodFact, PodFact, Requests, SetFact};
+use crate::logic::facts::{Key, OutsidePodFact, PodFact, PodHold, Requests, SetFact};
 
 use super::Fact;
 use super::expressions::Expressions;
@@ -22,7 +22,7 @@ pub struct Index {
     pods_of_set: Many,
     sets_of_deployment: Many,
     marked: Many,
-    usage: HashMap<String, (i64, Requests)>,
+    loads: HashMap<String, NodeLoad>,
     /// Unfinished actions with active slots.
     working: BTreeSet<Key>,
     /// Unfinished actions without active slots, which wait.
@@ -32,6 +32,14 @@ pub struct Index {
     actions_on_workload: Many,
     action_of_slot: HashMap<String, Key>,
     pub expressions: Expressions,
+}
+
+/// What the pods of a node hold of it.
+#[derive(Debug, Default)]
+struct NodeLoad {
+    requests: Requests,
+    /// One for each pod, in no order.
+    holds: Vec<PodHold>,
 }
 
 pub fn add(map: &mut Many, id: &str, key: &Key) {
@@ -92,8 +100,16 @@ impl Index {
         self.action_of_slot.get(slot)
     }
 
+    /// How many pods a node has, and what they request.
     pub fn usage(&self, node: &str) -> (i64, Requests) {
-        self.usage.get(node).copied().unwrap_or_default()
+        self.loads.get(node).map_or((0, Requests::default()), |load| {
+            (i64::try_from(load.holds.len()).unwrap_or(i64::MAX), load.requests)
+        })
+    }
+
+    /// What each pod of a node holds of it.
+    pub fn holds(&self, node: &str) -> &[PodHold] {
+        self.loads.get(node).map_or(&[], |load| &load.holds)
     }
 
     /// The actions to requeue when this pod changes: the one that marked it, and those that work on its ReplicaSet.
@@ -111,7 +127,7 @@ impl Index {
             if let Some(slot) = &pod.marks.slot {
                 drop_from(&mut self.marked, slot, &pod.id.key);
             }
-            self.load(pod.node.as_deref().filter(|_| !pod.finished), pod.requests, -1);
+            self.unload(pod.held());
         }
         if let Some(pod) = new {
             if let Some(owner) = &pod.controller {
@@ -120,23 +136,35 @@ impl Index {
             if let Some(slot) = &pod.marks.slot {
                 add(&mut self.marked, slot, &pod.id.key);
             }
-            self.load(pod.node.as_deref().filter(|_| !pod.finished), pod.requests, 1);
+            self.load(pod.held());
         }
     }
 
     pub fn outside_pod(&mut self, old: Option<&OutsidePodFact>, new: Option<&OutsidePodFact>) {
-        for (pod, sign) in old.map(|pod| (pod, -1)).into_iter().chain(new.map(|pod| (pod, 1))) {
-            self.load(pod.node.as_deref().filter(|_| !pod.finished), pod.requests, sign);
+        if let Some(pod) = old {
+            self.unload(pod.held());
+        }
+        if let Some(pod) = new {
+            self.load(pod.held());
         }
     }
 
-    fn load(&mut self, node: Option<&str>, asked: Requests, sign: i64) {
-        let Some(node) = node else { return };
-        let (count, requests) = self.usage.entry(node.to_owned()).or_default();
-        *count += sign;
-        *requests = if sign > 0 { *requests + asked } else { *requests - asked };
-        if *count == 0 {
-            self.usage.remove(node);
+    fn load(&mut self, held: Option<(&str, PodHold)>) {
+        let Some((node, hold)) = held else { return };
+        let load = self.loads.entry(node.to_owned()).or_default();
+        load.requests = load.requests + hold.requests;
+        load.holds.push(hold);
+    }
+
+    fn unload(&mut self, held: Option<(&str, PodHold)>) {
+        let Some((node, hold)) = held else { return };
+        let Some(load) = self.loads.get_mut(node) else { return };
+        load.requests = load.requests - hold.requests;
+        if let Some(at) = load.holds.iter().position(|one| *one == hold) {
+            load.holds.swap_remove(at);
+        }
+        if load.holds.is_empty() {
+            self.loads.remove(node);
         }
     }
 

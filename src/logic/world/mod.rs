@@ -12,7 +12,7 @@
 //! | `table`, `list` | the facts of one kind, which of two versions wins, which objects a complete list removes |
 //! | `tables` | the list of kinds |
 //! | `requeue` | which objects are requeued |
-//! | `cluster`, `autoscalers`, `actions`, `loops`, `nodes`, `pools` | which objects a change of each kind requeues, and the queries of planners |
+//! | `cluster`, `autoscalers`, `actions`, `loops`, `nodes`, `pools`, `placement` | which objects a change of each kind requeues, and the queries of planners |
 //! | `unreadable` | what is known of an object that does not parse |
 //! | `index`, `slots`, `expressions` | data derived from WorkloadActions and pods |
 
@@ -24,6 +24,7 @@ mod index;
 mod list;
 pub mod loops;
 pub mod nodes;
+mod placement;
 mod pools;
 mod requeue;
 mod slots;
@@ -43,6 +44,8 @@ pub use actions::{loop_of, loop_of_ended};
 use index::Index;
 pub use list::Listing;
 use nodes::NodeIndex;
+use placement::PlacementIndex;
+pub use placement::{Arrival, wants_place};
 use pools::PoolIndex;
 pub use requeue::Requeue;
 use slots::Turns;
@@ -63,6 +66,7 @@ pub struct World {
     index: Index,
     nodes: NodeIndex,
     pools: PoolIndex,
+    placement: PlacementIndex,
 }
 
 /// A fact whose changes concern somebody.

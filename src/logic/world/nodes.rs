@@ -107,6 +107,7 @@ impl Indexed for NodeConfig {
     /// one of which may want its name.
     fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
         let Some(key) = new.or(old).map(|config| config.id().key) else { return Requeue::none() };
+        world.note_node_config(old, new);
         let owners = [old, new].into_iter().flatten().filter_map(template_of);
         let templates = owners.map(|owner| Key::new(key.namespace.clone(), owner.name));
         let requeue = Requeue::one::<Self>(key.clone()).and(Requeue::all::<NodeConfigTemplate>(templates));

@@ -14,6 +14,7 @@ use crate::api::marks;
 use crate::api::monitoring::Monitoring;
 use crate::api::node_config::NodeConfig;
 use crate::api::node_config::template::NodeConfigTemplate;
+use crate::api::placement_policy::PlacementPolicy;
 use crate::api::swarm_pool::SwarmPool;
 use crate::api::workload_action::WorkloadAction;
 use crate::logic::facts::{
@@ -119,5 +120,6 @@ tables! {
         node_configs: NodeConfig = "NodeConfig",
         node_config_templates: NodeConfigTemplate = "NodeConfigTemplate",
         swarm_pools: SwarmPool = "SwarmPool",
+        placement_policies: PlacementPolicy = "PlacementPolicy",
     }
 }

@@ -46,7 +46,7 @@ pub fn template(app: &str, shape: &PodShape, extra: &Labels) -> Arc<Template> {
     if let Some(cost) = &shape.cost {
         annotations.insert(marks::DELETION_COST.to_owned(), cost.clone());
     }
-    let requests = Requests { cpu: shape.cpu, memory: 1 << 20 };
+    let requests = Requests { cpu: shape.cpu, memory: 1 << 20, ..Requests::default() };
     let asks = json!({"cpu": format!("{}m", requests.cpu), "memory": "1Mi"});
     let template = json!({
         "metadata": {"labels": labels, "annotations": annotations},
@@ -69,7 +69,7 @@ impl Api {
     pub fn add_node(&mut self, name: &str, zone: &str, cpu: i64, pods: i64, fate: Fate) {
         let mut meta = Meta::named("", name);
         meta.labels = labels(&[("zone", zone), ("kubernetes.io/hostname", name)]);
-        let capacity = Requests { cpu, memory: 1 << 40 };
+        let capacity = Requests { cpu, memory: 1 << 40, ..Requests::default() };
         let _ = self.create(Node { meta, ready: true, cordoned: false, capacity, pods, fate });
     }
 

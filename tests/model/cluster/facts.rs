@@ -7,7 +7,7 @@ use ganglion::api::marks;
 use ganglion::api::workload_action::WorkloadAction;
 use ganglion::logic::facts::{
     AutoscalerFact, AutoscalerKind, BudgetFact, Controls, DeploymentFact, HpaFact, Identity, Key, Marks, NodeFact,
-    Owner, PodFact, ReceiptFact, ScaleFact, Selector, ServiceFact, SetFact,
+    Owner, PodFact, PodHold, ReceiptFact, ScaleFact, Selector, ServiceFact, SetFact,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -68,7 +68,7 @@ impl AsFact for Pod {
             grace_seconds: self.template.grace,
             unschedulable: self.unschedulable.clone(),
             trouble: self.trouble.clone(),
-            requests: self.template.requests,
+            hold: PodHold { requests: self.template.requests, ..PodHold::default() },
             ..PodFact::default()
         }
     }

@@ -128,7 +128,7 @@ fn measured_usage(
         let value = value.map_err(|error| none(error.to_string()))?;
         Ok(NodeSample { value, deviation: None, at: now, source: "metrics.k8s.io".to_owned() })
     };
-    let Requests { cpu, memory } = machine.allocatable;
+    let Requests { cpu, memory, .. } = machine.allocatable;
     Ok(vec![sample(measured.cpu_percent(cpu))?, sample(measured.memory_percent(memory))?])
 }
 

@@ -1,8 +1,10 @@
 //! The vectors of the agents' specification, and properties of each agent.
 
 mod congestion;
+mod inventory;
 mod pigeon;
 mod pod_spread;
+mod policy;
 mod power;
 mod reward;
 mod safe;

@@ -12,7 +12,7 @@ use super::*;
 use crate::api::targets::WorkloadRef;
 use crate::api::workload_action::WorkloadAction;
 use crate::api::workload_action::status::Step;
-use crate::logic::facts::{Marks, Owner, PodFact, Requests};
+use crate::logic::facts::{Marks, Owner, PodFact, PodHold, Requests};
 
 /// One thing that happens to one of a few pods.
 #[derive(Clone, Debug)]
@@ -68,7 +68,10 @@ fn play(events: Vec<Event>) -> World {
                         uid: format!("s{set}"),
                     }),
                     marks: Marks { slot: slot.map(|slot| format!("slot{slot}")), ..Marks::default() },
-                    requests: Requests { cpu, memory: cpu * 7 },
+                    hold: PodHold {
+                        requests: Requests { cpu, memory: cpu * 7, ..Requests::default() },
+                        ..PodHold::default()
+                    },
                     finished,
                     ..pod(number, version)
                 };
@@ -104,7 +107,7 @@ proptest! {
             let there = all.iter().filter(|pod| pod.node.as_ref() == Some(&node) && !pod.finished);
             let (count, requests) = world.usage(&node);
             prop_assert_eq!(count, i64::try_from(there.clone().count()).unwrap_or(-1));
-            prop_assert_eq!(requests.cpu, there.map(|pod| pod.requests.cpu).sum::<i64>());
+            prop_assert_eq!(requests.cpu, there.map(|pod| pod.hold.requests.cpu).sum::<i64>());
             let set = format!("s{number}");
             let mut scanned: Vec<&Key> = all.iter().filter(|pod| pod.is_of(&set)).map(|pod| &pod.id.key).collect();
             scanned.sort();

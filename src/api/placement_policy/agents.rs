@@ -1,0 +1,216 @@
+//! The agents of a policy and their options. Defaults are those of the originals: kube-safe-scheduler (safe, congestion, pigeon,
+//! reward), WAO (power, podSpread).
+
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::api::scalars::{Decimal, Fraction};
+
+/// An agent. Exactly one of safe, congestion, pigeon, power, podSpread, expression is set.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("[has(self.safe), has(self.congestion), has(self.pigeon), has(self.power), has(self.podSpread), has(self.expression)].filter(set, set).size() == 1").message("set exactly one of safe, congestion, pigeon, power, podSpread, expression"),
+)]
+pub struct PolicyAgent {
+    /// Name of the agent, in reasons of rejections and in explanations.
+    #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub name: String,
+    /// How much its score counts beside those of the others, 0 to 1000. 0: it only filters. Default: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 1000))]
+    pub weight: Option<i32>,
+    /// Keeps the risk of overload low, by measured usage of CPU and memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub safe: Option<SafeAgent>,
+    /// Avoids nodes with a high congestion factor, which others write into the annotation `congestion-factor`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub congestion: Option<CongestionAgent>,
+    /// Spreads or packs pods by their requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pigeon: Option<PigeonAgent>,
+    /// Prefers nodes whose predicted power rises least. Needs NodeConfigs with a predictor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power: Option<PowerAgent>,
+    /// Spreads a part of each ReplicaSet's pods over regions, zones or nodes. A filter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_spread: Option<PodSpreadAgent>,
+    /// Filters and scores by expressions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expression: Option<ExpressionAgent>,
+}
+
+/// Options of `safe`. Usage is that of annotations (`mean-used-cpu`, `std-used-cpu`, `mean-used-memory`, `std-used-memory`, or
+/// `mean-free-…` and `std-free-…`), or else that of the node's NodeConfig. Without usage of a resource, it is not judged; a node
+/// without any is not rejected, and has the score 0.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct SafeAgent {
+    /// A node is overloaded above this share of a resource, 0 to 1. Default: "0.9".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub utilization: Option<Fraction>,
+    /// Probability of overload that is accepted, 0 to 1. Default: "0.3".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub risk: Option<Fraction>,
+    /// Weight of a forecast beside the mean, 0 to 1. Default: "0.2".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub forecast_weight: Option<Fraction>,
+    /// true: nodes with a higher risk than `risk` are rejected. Default: true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub filter: Option<bool>,
+    /// Overload: the lower the risk, the better. Balance: the lower and the steadier the usage, the better. Default: Overload.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub score: Option<SafeScore>,
+    /// Options of `score: Balance`. Default: those of its members.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub balance: Option<SafeBalance>,
+}
+
+/// See [`SafeAgent::score`].
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SafeScore {
+    #[default]
+    Overload,
+    Balance,
+}
+
+/// How the deviation of usage counts.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("!has(self.sensitivity) || double(self.sensitivity) > 0.0").message("sensitivity must be above 0").field_path(".sensitivity"),
+)]
+pub struct SafeBalance {
+    /// Factor of the deviation. Default: "1".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub margin: Option<Decimal>,
+    /// Which root of the deviation counts: 1 the deviation itself, 2 its square root. Default: "2".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sensitivity: Option<Decimal>,
+}
+
+/// Options of `congestion`. A node without the annotation is not congested; one whose annotation is no number has the score 0.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("!has(self.max) || double(self.max) > 0.0").message("max must be above 0").field_path(".max"),
+)]
+pub struct CongestionAgent {
+    /// The factor of a fully congested node. Default: "100".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max: Option<Decimal>,
+}
+
+/// Options of `pigeon`. The best node scores 10, the worst 1, one without room for the pod 0: the scores show the order of nodes,
+/// not how different they are.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("!has(self.prime) || (has(self.resources) ? self.resources.exists(one, one == self.prime) : self.prime in ['cpu', 'memory'])").message("prime must be one of resources").field_path(".prime"),
+)]
+pub struct PigeonAgent {
+    /// AdaptiveBinPacking: nodes get as different as pods are; equal pods are spread, pods of mixed sizes are packed. LoadBalance:
+    /// equal allocation of the prime resource. Consolidate: full nodes and empty nodes. Default: AdaptiveBinPacking.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub objective: Option<PigeonObjective>,
+    /// The resources that count for AdaptiveBinPacking, and that a node needs enough of. Default: cpu, memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 5))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub resources: Option<Vec<PigeonResourceName>>,
+    /// The resource that counts for LoadBalance and Consolidate. Default: the first of resources.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prime: Option<PigeonResourceName>,
+    /// How Consolidate measures. Scaled: how close each node is to full or empty, beside the mean. Deviation: the standard
+    /// deviation. Default: Scaled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub consolidate_by: Option<ConsolidateBy>,
+}
+
+/// See [`PigeonAgent::objective`].
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PigeonObjective {
+    #[default]
+    AdaptiveBinPacking,
+    LoadBalance,
+    Consolidate,
+}
+
+/// A resource of nodes.
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PigeonResourceName {
+    #[default]
+    #[serde(rename = "cpu")]
+    Cpu,
+    #[serde(rename = "memory")]
+    Memory,
+    #[serde(rename = "pods")]
+    Pods,
+    #[serde(rename = "nvidia.com/gpu")]
+    Gpu,
+    #[serde(rename = "ephemeral-storage")]
+    EphemeralStorage,
+}
+
+/// See [`PigeonAgent::consolidate_by`].
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ConsolidateBy {
+    #[default]
+    Scaled,
+    Deviation,
+}
+
+/// Options of `power`. The node whose power rises least scores 10, the one where it rises most `base`; one without enough CPU
+/// scores 1, one whose prediction is missing 0.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct PowerAgent {
+    /// Share of the requested CPU that a pod is taken to use that is bound and does not run yet, 0 to 1. Default: "0.5".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_usage_assumption: Option<Fraction>,
+    /// What predictors take as usage of the processors: Percent of all of them, or Raw, cores. Default: Percent, as NodeConfigs
+    /// send it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_usage_format: Option<CpuUsageFormat>,
+    /// Score of the node whose power rises most, in percent, 10 to 90. Default: 20.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 10, max = 90))]
+    pub base: Option<i32>,
+}
+
+/// See [`PowerAgent::cpu_usage_format`].
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CpuUsageFormat {
+    #[default]
+    Percent,
+    Raw,
+}
+
+/// Options of `podSpread`. Regions where nodes are in at least two, else zones where they are in at least two, else nodes.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct PodSpreadAgent {
+    /// Share of the replicas that is spread, 0 to 1; the annotation `wao.bitmedia.co.jp/podspread-rate` of a pod comes first.
+    /// Default: only pods with the annotation are spread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Fraction>,
+}
+
+/// Options of `expression`, in CEL, such as `node.pods < 3`. Names: those of `where` in WorkloadActions.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.filter) || has(self.score)").message("set filter, score or both"),
+)]
+pub struct ExpressionAgent {
+    /// A node is rejected if this is false, or has no value for the node. At most 512 characters. Default: no node is rejected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512))]
+    pub filter: Option<String>,
+    /// The score, cut to 0 to 10, such as `10.0 * (1.0 - node.memory.requestedShare)`; without a value for a node, its score is 0.
+    /// At most 512 characters. Default: no score.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512))]
+    pub score: Option<String>,
+}

@@ -1,0 +1,67 @@
+//! The wire format of the scheduler extender, version 1: requests from bytes, answers to bytes.
+//!
+//! The same as Go's `encoding/json` for structs without tags: keys in any letter case are read, `PascalCase` is written, and `null`
+//! stands for what is nil. Must not decide about a node, and knows neither HTTP nor the caches.
+
+mod reply;
+mod request;
+
+#[cfg(test)]
+mod tests;
+
+use thiserror::Error;
+
+pub use reply::{MAX_SCORE, RejectedNode, error_reply, filter_reply, prioritize_reply};
+pub use request::{CandidateNodes, ExtenderRequest, FullNode, MAX_NODES};
+
+/// The greatest length of an error's detail, in characters.
+const MAX_DETAIL: usize = 200;
+
+/// How a message of serde begins that ends with the expected form.
+const INVALID: &str = "invalid ";
+
+/// What precedes the expected form in a message of serde.
+const EXPECTED: &str = ", expected ";
+
+/// Why a request cannot be answered.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum WireError {
+    #[error("the request is not UTF-8 text: the byte at offset {0} is wrong")]
+    NotUtf8(usize),
+    #[error("the request is not JSON: {0}")]
+    NotJson(String),
+    #[error("the request does not have the form of ExtenderArgs: {0}")]
+    WrongForm(String),
+    #[error("the request has no Pod")]
+    NoPod,
+    #[error("the request has both Nodes and NodeNames: one of them must be null")]
+    BothNodesAndNames,
+    #[error("the request has neither Nodes nor NodeNames")]
+    NeitherNodesNorNames,
+    /// Carries the place of the node in the list; the first one is 1.
+    #[error("node {0} of the request has no metadata.name")]
+    NoNodeName(usize),
+    #[error("the request has {count} nodes, more than {max}")]
+    TooManyNodes { count: usize, max: usize },
+}
+
+impl WireError {
+    /// The error of the JSON parser. Where the body is JSON but has another form, the parser's text may quote it, and a pod may hold
+    /// secrets: only the description of the expected form is kept.
+    fn of_parser(error: &serde_json::Error) -> Self {
+        let (line, column) = (error.line(), error.column());
+        let place = format!(" at line {line}, column {column}");
+        let text = error.to_string();
+        let text = text.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&text);
+        let what = if error.is_data() {
+            // `invalid type: string "…", expected a list`. Other messages have no end that is surely not a quotation.
+            let form = text.rsplit_once(EXPECTED).filter(|_| text.starts_with(INVALID));
+            form.map_or_else(|| "unexpected value".to_owned(), |(_, form)| format!("expected {form}"))
+        } else {
+            text.to_owned()
+        };
+        let what = what.chars().take(MAX_DETAIL.saturating_sub(place.len()));
+        let detail = what.chain(place.chars()).collect();
+        if error.is_data() { Self::WrongForm(detail) } else { Self::NotJson(detail) }
+    }
+}

@@ -1,0 +1,174 @@
+//! The answers of the extender, as the scheduler's Go structs print them.
+//!
+//! A filter answers in the form of the request: names with names, full nodes with their own text. Each name occurs once in an answer,
+//! even if the request repeats it: an object must not have a key twice, and the scheduler adds up the scores of a repeated host.
+//! Must not decide about a node.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use super::request::{CandidateNodes, ExtenderRequest};
+
+/// The greatest score that an extender may give. The scheduler does not check it.
+pub const MAX_SCORE: u8 = 10;
+
+/// What a reply has beside names, nodes and reasons, in bytes, rounded up.
+const FRAME: usize = 256;
+
+/// What a name or a reason has around it, in bytes: quotes, a comma, or key and value of a score.
+const AROUND: usize = 24;
+
+/// Why a node does not fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RejectedNode {
+    /// The reason, for users: it appears in the pod's events.
+    pub reason: String,
+    /// The eviction of pods would not help, so that the scheduler does not try preemption on this node.
+    pub unresolvable: bool,
+}
+
+/// `ExtenderFilterResult`, without JSON tags in Go: all keys are always present.
+#[derive(Default, Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct FilterResult<'r> {
+    nodes: Option<NodeList<'r>>,
+    node_names: Option<Vec<&'r str>>,
+    failed_nodes: Option<Reasons<'r>>,
+    failed_and_unresolvable_nodes: Option<Reasons<'r>>,
+    error: &'r str,
+}
+
+/// A `NodeList`, which has tags.
+#[derive(Serialize)]
+struct NodeList<'r> {
+    metadata: ListMeta,
+    items: Vec<&'r RawValue>,
+}
+
+/// Always empty.
+#[derive(Serialize)]
+struct ListMeta {}
+
+/// Reasons by name; the names are distinct.
+#[derive(Default)]
+struct Reasons<'r>(Vec<(&'r str, &'r str)>);
+
+impl Serialize for Reasons<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().copied())
+    }
+}
+
+/// An entry of `HostPriorityList`.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct HostPriority<'r> {
+    host: &'r str,
+    score: u8,
+}
+
+/// The answer to a filter: `rejections` has an element for each candidate, in their order, None for a node that fits. A candidate
+/// without an element fits. If a name occurs more than once, its strictest element counts.
+#[must_use]
+pub fn filter_reply(request: &ExtenderRequest<'_>, rejections: &[Option<RejectedNode>]) -> Vec<u8> {
+    let outcomes = outcomes(&request.candidates, rejections);
+    let mut capacity = FRAME;
+    let mut result = FilterResult::default();
+    let mut failed = Reasons::default();
+    let mut unresolvable = Reasons::default();
+    for outcome in &outcomes {
+        if let Some(rejected) = outcome.rejected {
+            let reasons = if rejected.unresolvable { &mut unresolvable } else { &mut failed };
+            reasons.0.push((outcome.name, &rejected.reason));
+            capacity = capacity.saturating_add(outcome.name.len() + rejected.reason.len() + AROUND);
+        }
+    }
+    let fitting = outcomes.iter().filter(|outcome| outcome.rejected.is_none());
+    match &request.candidates {
+        CandidateNodes::Names(_) => {
+            let names: Vec<_> = fitting.map(|outcome| outcome.name).collect();
+            capacity = names.iter().fold(capacity, |sum, name| sum.saturating_add(name.len() + AROUND));
+            result.node_names = Some(names);
+        }
+        CandidateNodes::Nodes(nodes) => {
+            let items: Vec<_> = fitting.filter_map(|outcome| Some(nodes.get(outcome.at)?.raw)).collect();
+            capacity = items.iter().fold(capacity, |sum, raw| sum.saturating_add(raw.get().len() + 1));
+            result.nodes = Some(NodeList { metadata: ListMeta {}, items });
+        }
+    }
+    result.failed_nodes = Some(failed);
+    result.failed_and_unresolvable_nodes = Some(unresolvable);
+    written(&result, capacity)
+}
+
+/// The answer to a filter whose request cannot be answered: the scheduler takes it as a failed call.
+#[must_use]
+pub fn error_reply(message: &str) -> Vec<u8> {
+    // An empty text would stand for success.
+    let error = if message.is_empty() { "unknown error" } else { message };
+    written(&FilterResult { error, ..FilterResult::default() }, FRAME.saturating_add(error.len()))
+}
+
+/// The answer to a prioritize request: `scores` has an element for each candidate, in their order. A greater score than
+/// [`MAX_SCORE`] counts as that, a missing one as 0. If a name occurs more than once, its first score counts.
+#[must_use]
+pub fn prioritize_reply(request: &ExtenderRequest<'_>, scores: &[u8]) -> Vec<u8> {
+    let mut capacity = FRAME;
+    let outcomes = outcomes(&request.candidates, &[]);
+    let hosts = outcomes.iter().map(|outcome| {
+        capacity = capacity.saturating_add(outcome.name.len() + AROUND);
+        let score = scores.get(outcome.at).copied().unwrap_or_default();
+        HostPriority { host: outcome.name, score: score.min(MAX_SCORE) }
+    });
+    let hosts: Vec<_> = hosts.collect();
+    written(&hosts, capacity)
+}
+
+/// What becomes of a name.
+struct Outcome<'r> {
+    name: &'r str,
+    /// The first candidate with this name.
+    at: usize,
+    /// None: it fits.
+    rejected: Option<&'r RejectedNode>,
+}
+
+/// The distinct names with the strictest rejection of each, in the order of the request.
+fn outcomes<'r>(candidates: &'r CandidateNodes<'_>, rejections: &'r [Option<RejectedNode>]) -> Vec<Outcome<'r>> {
+    let mut outcomes: Vec<Outcome<'r>> = Vec::with_capacity(candidates.len());
+    let mut known: HashMap<&str, usize> = HashMap::with_capacity(candidates.len());
+    for (at, name) in candidates.names().enumerate() {
+        let rejected = rejections.get(at).and_then(Option::as_ref);
+        match known.entry(name) {
+            Entry::Vacant(entry) => {
+                entry.insert(outcomes.len());
+                outcomes.push(Outcome { name, at, rejected });
+            }
+            Entry::Occupied(entry) => {
+                if let Some(earlier) = outcomes.get_mut(*entry.get())
+                    && strictness(rejected) > strictness(earlier.rejected)
+                {
+                    earlier.rejected = rejected;
+                }
+            }
+        }
+    }
+    outcomes
+}
+
+fn strictness(rejected: Option<&RejectedNode>) -> u8 {
+    rejected.map_or(0, |rejected| if rejected.unresolvable { 2 } else { 1 })
+}
+
+/// The JSON text. Names, reasons and JSON texts can always be written; if they could not, the answer would be empty, which the
+/// scheduler takes as a failed call.
+fn written(answer: &impl Serialize, capacity: usize) -> Vec<u8> {
+    let mut text = Vec::with_capacity(capacity);
+    if serde_json::to_writer(&mut text, answer).is_err() {
+        text.clear();
+    }
+    text
+}

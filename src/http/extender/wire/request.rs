@@ -1,0 +1,358 @@
+//! A request of kube-scheduler: the pod and the candidate nodes.
+//!
+//! Reads the body once and borrows from it. A full node stays as its JSON text, since a typed parse of 5,000 nodes costs more than
+//! any decision about them; only its name is looked up. Must not read anything else of a node.
+//!
+//! Where a key occurs twice, the last one counts, as in Go; but of a full node the first `metadata.name` counts, since the search
+//! ends there. Letter case is that of ASCII.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use k8s_openapi::api::core::v1::Pod;
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::WireError;
+
+/// The greatest number of candidates that a request may have.
+pub const MAX_NODES: usize = 100_000;
+
+/// The request for a verb, `ExtenderArgs`.
+#[derive(Debug)]
+pub struct ExtenderRequest<'a> {
+    pub pod: Box<Pod>,
+    pub candidates: CandidateNodes<'a>,
+}
+
+/// The nodes that the pod may go to. Their names are not necessarily distinct.
+#[derive(Clone, Debug)]
+pub enum CandidateNodes<'a> {
+    /// The extender is configured with `nodeCacheCapable: true`.
+    Names(Vec<Cow<'a, str>>),
+    /// The extender is configured with `nodeCacheCapable: false`.
+    Nodes(Vec<FullNode<'a>>),
+}
+
+/// A node as the scheduler sent it.
+#[derive(Clone, Debug)]
+pub struct FullNode<'a> {
+    pub name: Cow<'a, str>,
+    /// The JSON text, which a filter's answer repeats.
+    pub raw: &'a RawValue,
+}
+
+impl<'a> ExtenderRequest<'a> {
+    /// Reads a body with up to `max_nodes` candidates, usually [`MAX_NODES`].
+    ///
+    /// # Errors
+    /// The body is not JSON text in UTF-8, has another form, has no pod, has not exactly one of `Nodes` and `NodeNames`, has a full
+    /// node without a name, or has too many nodes.
+    pub fn parse(body: &'a [u8], max_nodes: usize) -> Result<Self, WireError> {
+        // The whole text at once: the parser would check only what it reads, and raw nodes one by one.
+        let text = str::from_utf8(body).map_err(|error| WireError::NotUtf8(error.valid_up_to()))?;
+        let mut parser = serde_json::Deserializer::from_str(text);
+        let args = parser.deserialize_map(ArgsVisitor { max_nodes }).and_then(|args| parser.end().map(|()| args));
+        let Args { pod, nodes, names } = args.map_err(|error| WireError::of_parser(&error))?;
+        let pod = pod.ok_or(WireError::NoPod)?;
+        let candidates = match (nodes, names) {
+            (Some(_), Some(_)) => return Err(WireError::BothNodesAndNames),
+            (None, None) => return Err(WireError::NeitherNodesNorNames),
+            (None, Some(names)) => {
+                CandidateNodes::Names(names.within(max_nodes)?.into_iter().map(|Name(name)| name).collect())
+            }
+            (Some(nodes), None) => CandidateNodes::Nodes(named(nodes.within(max_nodes)?)?),
+        };
+        Ok(Self { pod, candidates })
+    }
+}
+
+impl CandidateNodes<'_> {
+    /// The number of candidates.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Names(names) => names.len(),
+            Self::Nodes(nodes) => nodes.len(),
+        }
+    }
+
+    /// Whether there are no candidates.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The names, in the order of the request.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        // One of both lists is empty.
+        let (names, nodes): (&[Cow<'_, str>], &[FullNode<'_>]) = match self {
+            Self::Names(names) => (names, &[]),
+            Self::Nodes(nodes) => (&[], nodes),
+        };
+        names.iter().map(AsRef::as_ref).chain(nodes.iter().map(|node| node.name.as_ref()))
+    }
+}
+
+/// The nodes with their names.
+fn named(nodes: Vec<&RawValue>) -> Result<Vec<FullNode<'_>>, WireError> {
+    let named = nodes.into_iter().enumerate().map(|(at, raw)| {
+        let name = node_name(raw).filter(|name| !name.is_empty());
+        let name = name.ok_or(WireError::NoNodeName(at.saturating_add(1)))?;
+        Ok(FullNode { name, raw })
+    });
+    named.collect()
+}
+
+/// The first `metadata.name` of a node.
+fn node_name(raw: &RawValue) -> Option<Cow<'_, str>> {
+    let mut name = None;
+    let mut parser = serde_json::Deserializer::from_str(raw.get());
+    // An error is also how the search ends early: the text of the node is known to be JSON, and its rest costs most of the time.
+    let _ = FindName { name: &mut name, path: &[Key::Metadata, Key::Name] }.deserialize(&mut parser);
+    name
+}
+
+/// A key of the protocol, in any letter case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Key {
+    Pod,
+    Nodes,
+    NodeNames,
+    Items,
+    Metadata,
+    Name,
+    Other,
+}
+
+impl<'de> Deserialize<'de> for Key {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_identifier(KeyVisitor)
+    }
+}
+
+struct KeyVisitor;
+
+impl Visitor<'_> for KeyVisitor {
+    type Value = Key;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E>(self, key: &str) -> Result<Key, E> {
+        let keys = [
+            ("Pod", Key::Pod),
+            ("Nodes", Key::Nodes),
+            ("NodeNames", Key::NodeNames),
+            ("items", Key::Items),
+            ("metadata", Key::Metadata),
+            ("name", Key::Name),
+        ];
+        let found = keys.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(key));
+        Ok(found.map_or(Key::Other, |(_, key)| key))
+    }
+}
+
+/// What `ExtenderArgs` has; None for what is missing or null.
+#[derive(Default)]
+struct Args<'a> {
+    pod: Option<Box<Pod>>,
+    nodes: Option<Bounded<&'a RawValue>>,
+    names: Option<Bounded<Name<'a>>>,
+}
+
+struct ArgsVisitor {
+    max_nodes: usize,
+}
+
+impl<'de> Visitor<'de> for ArgsVisitor {
+    type Value = Args<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with Pod and either Nodes or NodeNames")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Args<'de>, A::Error> {
+        let mut args = Args::default();
+        while let Some(key) = members.next_key::<Key>()? {
+            match key {
+                Key::Pod => args.pod = members.next_value()?,
+                Key::Nodes => args.nodes = members.next_value_seed(NodeList { max: self.max_nodes })?,
+                Key::NodeNames => args.names = members.next_value_seed(List::new(self.max_nodes))?,
+                // Skipped without recursion, whatever the depth.
+                Key::Items | Key::Metadata | Key::Name | Key::Other => _ = members.next_value::<IgnoredAny>()?,
+            }
+        }
+        Ok(args)
+    }
+}
+
+/// The `items` of a `NodeList`. Go writes an empty list as null, so that a list without items is one without nodes.
+struct NodeList {
+    max: usize,
+}
+
+impl<'de> DeserializeSeed<'de> for NodeList {
+    type Value = Option<Bounded<&'de RawValue>>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for NodeList {
+    type Value = Option<Bounded<&'de RawValue>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a NodeList or null")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
+        let mut items = None;
+        while let Some(key) = members.next_key::<Key>()? {
+            if key == Key::Items {
+                items = members.next_value_seed(List::new(self.max))?;
+            } else {
+                members.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(Some(items.unwrap_or_default()))
+    }
+}
+
+/// The first elements of a list, and how many it has: a short body can hold millions of them.
+struct Bounded<T> {
+    kept: Vec<T>,
+    count: usize,
+}
+
+impl<T> Default for Bounded<T> {
+    fn default() -> Self {
+        Self { kept: Vec::new(), count: 0 }
+    }
+}
+
+impl<T> Bounded<T> {
+    fn within(self, max: usize) -> Result<Vec<T>, WireError> {
+        if self.count > max { Err(WireError::TooManyNodes { count: self.count, max }) } else { Ok(self.kept) }
+    }
+}
+
+/// Reads a list or null, and keeps up to `max` elements.
+struct List<T> {
+    max: usize,
+    elements: PhantomData<T>,
+}
+
+impl<T> List<T> {
+    fn new(max: usize) -> Self {
+        Self { max, elements: PhantomData }
+    }
+}
+
+impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for List<T> {
+    type Value = Option<Bounded<T>>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for List<T> {
+    type Value = Option<Bounded<T>>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list or null")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut elements: A) -> Result<Self::Value, A::Error> {
+        let mut list = Bounded::default();
+        loop {
+            if list.count < self.max {
+                let Some(element) = elements.next_element()? else { break };
+                list.kept.push(element);
+            } else if elements.next_element::<IgnoredAny>()?.is_none() {
+                break;
+            }
+            list.count = list.count.saturating_add(1);
+        }
+        Ok(Some(list))
+    }
+}
+
+/// The name of a node; borrowed unless the text has escapes. (`Cow` alone is never borrowed in a list.)
+struct Name<'a>(Cow<'a, str>);
+
+impl<'de> Deserialize<'de> for Name<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_str(NameVisitor)
+    }
+}
+
+struct NameVisitor;
+
+impl<'de> Visitor<'de> for NameVisitor {
+    type Value = Name<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the name of a node")
+    }
+
+    fn visit_borrowed_str<E>(self, name: &'de str) -> Result<Name<'de>, E> {
+        Ok(Name(Cow::Borrowed(name)))
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Name<'de>, E> {
+        Ok(Name(Cow::Owned(name.to_owned())))
+    }
+}
+
+/// Stores the text at a path of keys, and then fails, so that the rest is not read.
+struct FindName<'s, 'de> {
+    name: &'s mut Option<Cow<'de, str>>,
+    path: &'static [Key],
+}
+
+impl<'de> DeserializeSeed<'de> for FindName<'_, 'de> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        if self.path.is_empty() {
+            let Name(name) = Name::deserialize(deserializer)?;
+            *self.name = Some(name);
+            return Err(D::Error::custom("found"));
+        }
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for FindName<'_, 'de> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        let Some((wanted, rest)) = self.path.split_first() else { return Ok(()) };
+        while let Some(key) = members.next_key::<Key>()? {
+            if key == *wanted {
+                members.next_value_seed(FindName { name: &mut *self.name, path: rest })?;
+            } else {
+                members.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(())
+    }
+}

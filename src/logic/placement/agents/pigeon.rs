@@ -1,0 +1,93 @@
+//! `pigeon` as an agent of a policy. The formulas are in `placement::pigeon`.
+
+use super::{Agent, AgentError, words_of};
+use crate::api::placement_policy::agents::{ConsolidateBy, PigeonAgent, PigeonObjective, PigeonResourceName};
+use crate::api::placement_policy::reasons::PolicyReason;
+use crate::logic::placement::inventory::demand;
+use crate::logic::placement::pigeon::{
+    LearnedDemand, Objective, PigeonCluster, PigeonNode, PigeonRules, Row, priorities,
+};
+use crate::logic::placement::question::{Opinion, PlacementQuestion};
+use crate::logic::placement::record::NodeRecord;
+
+#[derive(Debug)]
+struct Pigeon {
+    rules: PigeonRules,
+    /// The columns of the policy's resources among those of all.
+    columns: Vec<usize>,
+}
+
+pub fn compile(options: &PigeonAgent) -> Result<Box<dyn Agent>, AgentError> {
+    let default = [PigeonResourceName::Cpu, PigeonResourceName::Memory];
+    let resources = options.resources.as_deref().unwrap_or(&default);
+    let prime = options.prime.map_or(Some(0), |prime| resources.iter().position(|one| *one == prime));
+    let Some(prime) = prime.filter(|_| !resources.is_empty()) else {
+        return Err((PolicyReason::SpecInvalid, "prime must be one of resources".to_owned()));
+    };
+    let objective = match (options.objective.unwrap_or_default(), options.consolidate_by.unwrap_or_default()) {
+        (PigeonObjective::AdaptiveBinPacking, _) => Objective::AdaptiveBinPacking,
+        (PigeonObjective::LoadBalance, _) => Objective::LoadBalance,
+        (PigeonObjective::Consolidate, ConsolidateBy::Scaled) => Objective::Consolidate,
+        (PigeonObjective::Consolidate, ConsolidateBy::Deviation) => Objective::ConsolidateByDeviation,
+    };
+    let rules = PigeonRules { objective, resources: resources.len(), prime };
+    Ok(Box::new(Pigeon { rules, columns: resources.iter().map(|resource| column(*resource)).collect() }))
+}
+
+/// The column in `record::RESOURCES`.
+fn column(resource: PigeonResourceName) -> usize {
+    match resource {
+        PigeonResourceName::Cpu => 0,
+        PigeonResourceName::Memory => 1,
+        PigeonResourceName::Pods => 2,
+        PigeonResourceName::Gpu => 3,
+        PigeonResourceName::EphemeralStorage => 4,
+    }
+}
+
+impl Pigeon {
+    /// The columns of the policy's resources.
+    fn columns(&self, all: &Row) -> Row {
+        let mut some = Row::default();
+        some.iter_mut().zip(&self.columns).for_each(|(amount, column)| *amount = all[*column]);
+        some
+    }
+
+    fn node(&self, record: &NodeRecord) -> PigeonNode {
+        let (capacity, requested) = (self.columns(&record.capacity), self.columns(&record.requested));
+        PigeonNode { capacity, requested, counted: record.counted }
+    }
+
+    fn learned(&self, all: &LearnedDemand) -> LearnedDemand {
+        let mut some =
+            LearnedDemand { arrivals: all.arrivals, mean: self.columns(&all.mean), ..LearnedDemand::default() };
+        for (row, column) in some.covariance.iter_mut().zip(&self.columns) {
+            *row = self.columns(&all.covariance[*column]);
+        }
+        some
+    }
+
+    /// The objective with the pod on each of these, lower is better.
+    fn objectives(&self, question: &PlacementQuestion<'_>, candidates: &[Option<&NodeRecord>]) -> Vec<Option<f64>> {
+        let all: Vec<PigeonNode> = question.inventory.nodes().map(|record| self.node(record)).collect();
+        let cluster = PigeonCluster::of(self.rules, &all);
+        let placement = cluster.place(self.columns(&demand(question.pod.requests)), &self.learned(question.learned));
+        candidates.iter().map(|record| placement.objective(&self.node((*record)?))).collect()
+    }
+}
+
+impl Agent for Pigeon {
+    fn score(&self, question: &PlacementQuestion<'_>) -> Opinion {
+        if question.candidates.iter().all(Option::is_none) {
+            return Opinion::Abstains("no node is known yet".to_owned());
+        }
+        Opinion::Scores(priorities(&self.objectives(question, question.candidates)))
+    }
+
+    fn words(&self, question: &PlacementQuestion<'_>, at: usize) -> String {
+        words_of(question, at, |record| match self.objectives(question, &[Some(record)])[..] {
+            [Some(objective)] => format!("objective {objective:.6}, lower is better"),
+            _ => "no room for the pod".to_owned(),
+        })
+    }
+}

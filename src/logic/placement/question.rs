@@ -1,0 +1,122 @@
+//! A pod that is to be placed, the nodes that may take it, and everything that agents read to judge them.
+
+use std::collections::{BTreeMap, HashMap};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, Toleration};
+
+use super::inventory::Inventory;
+use super::pigeon::LearnedDemand;
+use super::power::Predictions;
+use super::record::{NodeRecord, SampleRules};
+use crate::logic::facts::{Key, Owner, Requests, cores, requests};
+use crate::logic::world::World;
+
+/// The annotation of WAO with the share of a ReplicaSet's pods that is spread.
+const SPREAD_RATE: &str = "wao.bitmedia.co.jp/podspread-rate";
+
+/// The taint of nodes of the control plane, and the label that they have.
+pub const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+
+/// A pod that is to be placed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PlacedPod {
+    pub key: Key,
+    pub uid: String,
+    pub labels: BTreeMap<String, String>,
+    pub requests: Requests,
+    /// CPU in millicores, as the agent `power` counts it.
+    pub cores: i64,
+    pub controller: Option<Owner>,
+    pub scheduler: String,
+    pub tolerates_control_plane: bool,
+    /// The annotation [`SPREAD_RATE`].
+    pub spread_rate: Option<String>,
+}
+
+impl From<&Pod> for PlacedPod {
+    fn from(pod: &Pod) -> Self {
+        let meta = &pod.metadata;
+        let spec = pod.spec.as_ref();
+        let tolerations = spec.and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
+        Self {
+            key: Key::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default()),
+            uid: meta.uid.clone().unwrap_or_default(),
+            labels: meta.labels.clone().unwrap_or_default(),
+            requests: spec.map(requests).unwrap_or_default(),
+            cores: spec.map(cores).unwrap_or_default(),
+            controller: Owner::controller_of(meta),
+            scheduler: spec.and_then(|spec| spec.scheduler_name.clone()).unwrap_or_default(),
+            tolerates_control_plane: tolerations.iter().any(tolerates_control_plane),
+            spread_rate: meta.annotations.as_ref().and_then(|all| all.get(SPREAD_RATE)).cloned(),
+        }
+    }
+}
+
+/// As WAO has it: exactly this toleration.
+fn tolerates_control_plane(toleration: &Toleration) -> bool {
+    toleration.key.as_deref() == Some(CONTROL_PLANE)
+        && toleration.operator.as_deref() == Some("Exists")
+        && toleration.effect.as_deref() == Some("NoSchedule")
+}
+
+/// The other pods of a pod's ReplicaSet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Siblings {
+    pub replicas: u32,
+    /// How many of its pods are on a node, being deleted aside.
+    pub on_nodes: HashMap<String, u32>,
+}
+
+impl Siblings {
+    /// Of the ReplicaSet that controls the pod; None if none does.
+    #[must_use]
+    pub fn of(world: &World, pod: &PlacedPod) -> Option<Self> {
+        let owner = pod.controller.as_ref().filter(|owner| owner.kind == "ReplicaSet")?;
+        let set = world.set(&Key::new(&pod.key.namespace, &owner.name)).filter(|set| set.id.uid == owner.uid)?;
+        let mut on_nodes = HashMap::new();
+        let others = world.pods_of(&owner.uid).filter(|other| other.is_active() && other.id.uid != pod.uid);
+        for node in others.filter_map(|other| other.node.as_deref()) {
+            match on_nodes.get_mut(node) {
+                Some(count) => *count += 1,
+                None => drop(on_nodes.insert(node.to_owned(), 1)),
+            }
+        }
+        Some(Self { replicas: u32::try_from(set.scale.replicas).unwrap_or(0), on_nodes })
+    }
+}
+
+/// What a policy is asked.
+#[derive(Clone, Copy)]
+pub struct PlacementQuestion<'a> {
+    pub pod: &'a PlacedPod,
+    pub inventory: &'a Inventory,
+    /// In the order of the answer; None for nodes that are not known (yet).
+    pub candidates: &'a [Option<&'a NodeRecord>],
+    pub now: Timestamp,
+    pub rules: SampleRules,
+    /// With the pod itself.
+    pub learned: &'a LearnedDemand,
+    pub siblings: Option<&'a Siblings>,
+    pub predictions: &'a dyn Predictions,
+}
+
+/// Why a node is rejected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeRejection {
+    /// For people, with the name of the agent.
+    pub reason: String,
+    /// The eviction of other pods may help.
+    pub resolvable: bool,
+}
+
+/// What an agent says of all candidates.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Opinion {
+    /// It does not score.
+    FilterOnly,
+    /// It knows nothing of any candidate; why.
+    Abstains(String),
+    /// From 0 to 10, in the order of the candidates.
+    Scores(Vec<f64>),
+}

@@ -1,0 +1,286 @@
+//! How agents are combined, and what each does with what it is asked.
+
+use jiff::Timestamp;
+use proptest::prelude::*;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::inventory::{at, hold, node, pod, policy};
+use crate::api::placement_policy::reasons::PolicyReason;
+use crate::logic::facts::{CONGESTION, Identity, Key, NodeFact, Owner, PUBLISHED, Requests, ScaleFact, SetFact};
+use crate::logic::placement::inventory::{Inventory, demand};
+use crate::logic::placement::pigeon::demand::SMOOTHING;
+use crate::logic::placement::policy::CompiledPolicy;
+use crate::logic::placement::power::{Predictions, UsageScale};
+use crate::logic::placement::question::{Opinion, PlacedPod, PlacementQuestion, Siblings};
+use crate::logic::placement::record::NodeRecord;
+use crate::logic::placement::wire::score;
+use crate::logic::world::{Origin, World};
+
+/// Predicts a watt for each percent, and three for each on nodes whose label says so.
+struct Linear;
+
+impl Predictions for Linear {
+    fn watts(&self, record: &NodeRecord, usage: f64, _: UsageScale, _: Timestamp) -> Result<f64, String> {
+        Ok(usage * if record.node.labels.contains_key("thirsty") { 3.0 } else { 1.0 })
+    }
+}
+
+fn asked<R>(
+    world: &World,
+    policy: &CompiledPolicy,
+    pod: &PlacedPod,
+    ask: impl FnOnce(&PlacementQuestion<'_>) -> R,
+) -> R {
+    let mut inventory = Inventory::default();
+    inventory.refresh(world);
+    let mut learned = inventory.learned(&pod.scheduler);
+    learned.learn(&demand(pod.requests), SMOOTHING);
+    let candidates: Vec<_> = ["a", "b", "c", "unknown"].iter().map(|name| inventory.node(name)).collect();
+    let siblings = Siblings::of(world, pod);
+    ask(&PlacementQuestion {
+        pod,
+        inventory: &inventory,
+        candidates: &candidates,
+        now: at(1000),
+        rules: policy.rules,
+        learned: &learned,
+        siblings: siblings.as_ref(),
+        predictions: &Linear,
+    })
+}
+
+fn placed(cpu: i64) -> PlacedPod {
+    PlacedPod {
+        key: Key::new("n", "new"),
+        uid: "new".into(),
+        requests: Requests { cpu, ..Requests::default() },
+        cores: cpu,
+        scheduler: "default-scheduler".into(),
+        ..PlacedPod::default()
+    }
+}
+
+fn compiled(agents: &Value) -> CompiledPolicy {
+    CompiledPolicy::of(&policy(agents)).expect("a policy")
+}
+
+/// Nodes a, b and c, of which b is congested, and c a little.
+fn world() -> World {
+    let mut world = World::default();
+    for (name, factor) in [("a", "0"), ("b", "80"), ("c", "40")] {
+        world.apply(node(name, 1, &[(CONGESTION, factor)]), Origin::Watch);
+    }
+    world
+}
+
+/// The scores of a, b, c and a node that is not known, as they are sent.
+fn sent(world: &World, agents: &Value) -> Vec<u8> {
+    let totals = asked(world, &compiled(agents), &placed(100), |question| compiled(agents).score(question).totals);
+    totals.into_iter().map(score).collect()
+}
+
+/// The reasons of rejections, of the same nodes.
+fn rejected(world: &World, agents: &Value, pod: &PlacedPod) -> Vec<Option<String>> {
+    let found = asked(world, &compiled(agents), pod, |question| compiled(agents).filter(question));
+    found.into_iter().map(|one| one.map(|rejection| rejection.reason)).collect()
+}
+
+fn constant(name: &str, weight: i32, score: &str) -> Value {
+    json!({"name": name, "weight": weight, "expression": {"score": score}})
+}
+
+#[rstest]
+#[case::one(json!([constant("x", 1, "7")]), [7, 7, 7, 0])]
+#[case::the_weighted_mean(json!([constant("x", 1, "8"), constant("y", 3, "4")]), [5, 5, 5, 0])]
+#[case::rounded_once(json!([constant("x", 1, "4.6"), constant("y", 1, "4.3")]), [4, 4, 4, 0])]
+#[case::halves_up(json!([constant("x", 1, "4.6"), constant("y", 1, "4.4")]), [5, 5, 5, 0])]
+#[case::out_of_bounds(json!([constant("x", 1, "-3"), constant("y", 1, "99")]), [5, 5, 5, 0])]
+#[case::beside_another(json!([{"name": "c", "congestion": {}}, constant("y", 1, "10")]), [10, 6, 8, 0])]
+#[case::abstainers_are_left_out(json!([{"name": "s", "weight": 9, "safe": {}}, constant("y", 1, "6")]), [6, 6, 6, 0])]
+#[case::so_are_filters(json!([{"name": "s", "podSpread": {"rate": "1"}}, constant("y", 1, "6")]), [6, 6, 6, 0])]
+#[case::weight_0_only_filters(json!([constant("x", 0, "10"), constant("y", 1, "6")]), [6, 6, 6, 0])]
+#[case::nobody_knows(json!([{"name": "s", "safe": {}}, constant("x", 1, "node.power")]), [0, 0, 0, 0])]
+#[case::a_node_without_a_value_is_worst(
+    json!([constant("x", 1, "node.name == 'a' ? 10.0 : node.power"), constant("y", 1, "4")]), [7, 2, 2, 0])]
+fn scores_are_combined(#[case] agents: Value, #[case] expected: [u8; 4]) {
+    assert_eq!(sent(&world(), &agents), expected);
+}
+
+#[test]
+fn the_first_agent_that_rejects_a_node_gives_the_reason() {
+    let filter = |name: &str, filter: &str| json!({"name": name, "expression": {"filter": filter}});
+    let agents =
+        json!([filter("one", "node.name != 'a'"), filter("two", "node.name == 'c'"), constant("score", 1, "5"),]);
+    let found = rejected(&world(), &agents, &placed(100));
+    let reason = |text: &str| Some(text.to_owned());
+    let expected = [reason("one: node.name != 'a' is false"), reason("two: node.name == 'c' is false"), None, None];
+    assert_eq!(found, expected);
+}
+
+#[rstest]
+#[case("node.pods < 0", true)]
+#[case("node.cpu.requestedShare > 2.0", true)]
+#[case("node.name == ''", false)]
+fn only_what_eviction_can_change_is_resolvable(#[case] filter: &str, #[case] resolvable: bool) {
+    let agents = json!([{"name": "x", "expression": {"filter": filter}}]);
+    let found = asked(&world(), &compiled(&agents), &placed(1), |question| compiled(&agents).filter(question));
+    assert_eq!(found[0].as_ref().map(|rejection| rejection.resolvable), Some(resolvable));
+}
+
+#[test]
+fn safe_rejects_risk_and_leaves_alone_what_it_does_not_know() {
+    let mut world = World::default();
+    world.apply(node("a", 1, &[("mean-used-cpu", "7600"), ("std-used-cpu", "400")]), Origin::Watch);
+    world.apply(node("b", 1, &[("mean-free-cpu", "6000"), ("std-free-cpu", "400")]), Origin::Watch);
+    world.apply(node("c", 1, &[("mean-used-cpu", "NaN")]), Origin::Watch);
+    let agents = json!([{"name": "safe", "safe": {}}]);
+    let found = rejected(&world, &agents, &placed(200));
+    let reason = found[0].as_deref().unwrap_or_default();
+    assert!(reason.starts_with("safe: cpu risk ") && reason.contains("mu 0.97"), "{reason}");
+    assert_eq!(found[1..], [None, None, None]);
+    assert_eq!(sent(&world, &agents), [0, 10, 0, 0]);
+    let lenient = json!([{"name": "safe", "safe": {"filter": false}}]);
+    assert_eq!(rejected(&world, &lenient, &placed(200)), vec![None; 4]);
+}
+
+#[test]
+fn pigeon_packs_or_spreads_over_all_nodes() {
+    let mut world = world();
+    world.apply(pod("big", 2, Some("b"), hold(4000, 1)), Origin::Watch);
+    world.apply(pod("full", 2, Some("c"), hold(8000, 1)), Origin::Watch);
+    let agents = |objective: &str| json!([{"name": "p", "pigeon": {"objective": objective}}]);
+    assert_eq!(sent(&world, &agents("LoadBalance")), [10, 1, 0, 0]);
+    assert_eq!(sent(&world, &agents("Consolidate")), [1, 10, 0, 0]);
+}
+
+#[test]
+fn power_prefers_the_node_whose_power_rises_least() {
+    let mut world = world();
+    let status = |node: &str| -> Value {
+        json!({
+            "apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfig",
+            "metadata": {"namespace": "n", "name": node, "uid": node, "resourceVersion": "5"}, "spec": {"nodeName": node},
+            "status": {"validUntil": at(2000).to_string(), "cpu": {"value": "50"}},
+        })
+    };
+    for name in ["a", "b"] {
+        let config: crate::api::node_config::NodeConfig = serde_json::from_value(status(name)).unwrap();
+        world.apply(config, Origin::Watch);
+    }
+    let mut thirsty = node("a", 9, &[]);
+    thirsty.labels.insert("thirsty".into(), "yes".into());
+    world.apply(thirsty, Origin::Watch);
+    let agents = json!([{"name": "p", "power": {}}]);
+    assert_eq!(sent(&world, &agents), [2, 10, 0, 0]);
+    let policy = compiled(&agents);
+    let opinion = |cpu: i64| asked(&world, &policy, &placed(cpu), |question| policy.score(question).opinions);
+    assert_eq!(opinion(0), [Opinion::Abstains("the pod neither requests nor limits CPU".into())]);
+    assert_eq!(opinion(5000), [Opinion::Scores(vec![1.0, 1.0, 0.0, 0.0])], "more than is left");
+}
+
+#[test]
+fn a_part_of_the_replicas_is_spread() {
+    let mut world = World::default();
+    for (name, zone) in [("a", "x"), ("b", "x"), ("c", "y")] {
+        let mut fact = node(name, 1, &[]);
+        fact.labels.insert("topology.kubernetes.io/zone".into(), zone.into());
+        world.apply(fact, Origin::Watch);
+    }
+    let id = Identity { key: Key::new("n", "set"), uid: "set".into(), version: "1".into() };
+    let scale = ScaleFact { replicas: 4, ..ScaleFact::default() };
+    world.apply(SetFact { id, scale, ..SetFact::default() }, Origin::Watch);
+    let owner = || Some(Owner { kind: "ReplicaSet".into(), name: "set".into(), uid: "set".into() });
+    let mut first = pod("first", 2, Some("a"), hold(1, 1));
+    first.controller = owner();
+    world.apply(first.clone(), Origin::Watch);
+    let agents = |rate: &str| json!([{"name": "s", "podSpread": {"rate": rate}}, constant("x", 1, "1")]);
+    let ours = PlacedPod { controller: owner(), ..placed(1) };
+    let found = rejected(&world, &agents("0.5"), &ours);
+    assert!(found[0].is_some() && found[1].is_some() && found[2].is_none(), "{found:?}");
+    assert_eq!(rejected(&world, &agents("0.25"), &ours), vec![None; 4], "one of four is spread already");
+    assert_eq!(rejected(&world, &agents("0.5"), &placed(1)), vec![None; 4], "a pod of nobody");
+    let ours = PlacedPod { spread_rate: Some("0".into()), ..ours };
+    assert_eq!(rejected(&world, &agents("1"), &ours), vec![None; 4], "its annotation comes first");
+    (first.terminating, first.id.version) = (true, "3".into());
+    world.apply(first, Origin::Watch);
+    let ours = PlacedPod { spread_rate: None, ..ours };
+    assert_eq!(rejected(&world, &agents("0.5"), &ours), vec![None; 4], "a pod that goes does not count");
+}
+
+#[rstest]
+#[case(json!([{"name": "x"}]), PolicyReason::SpecInvalid, "agent x: it has no member")]
+#[case(json!([{"name": "x", "safe": {"risk": "2"}}]), PolicyReason::SpecInvalid, "agent x: \"2\" is no number from 0 to 1")]
+#[case(json!([{"name": "x", "congestion": {"max": "-1"}}]), PolicyReason::SpecInvalid, "agent x: \"-1\" is no number")]
+#[case(json!([{"name": "x", "pigeon": {"resources": ["cpu"], "prime": "memory"}}]), PolicyReason::SpecInvalid, "prime must be")]
+#[case(json!([{"name": "x", "expression": {"score": "node.name"}}]), PolicyReason::ExpressionInvalid, "agent x: score: ")]
+#[case(json!([{"name": "x", "expression": {"filter": "node.pod < 3"}}]), PolicyReason::ExpressionInvalid, "did you mean")]
+fn what_the_schema_lets_through_is_refused_with_words(
+    #[case] agents: Value,
+    #[case] reason: PolicyReason,
+    #[case] words: &str,
+) {
+    let error = CompiledPolicy::of(&policy(&agents)).expect_err("a refusal");
+    assert_eq!(error.0, reason);
+    assert!(error.1.contains(words), "{}", error.1);
+}
+
+#[test]
+fn a_policy_is_for_the_pods_of_its_schedulers_daemon_sets_aside() {
+    let mut object = policy(&json!([constant("x", 1, "1")]));
+    let mut daemon = placed(1);
+    daemon.controller = Some(Owner { kind: "DaemonSet".into(), name: "d".into(), uid: "d".into() });
+    let policy = CompiledPolicy::of(&object).unwrap();
+    assert!(policy.concerns(&placed(1)) && !policy.concerns(&daemon));
+    object.spec.scheduler_names = Some(vec!["green".into()]);
+    let policy = CompiledPolicy::of(&object).unwrap();
+    assert!(!policy.concerns(&placed(1)) && policy.concerns(&PlacedPod { scheduler: "green".into(), ..placed(1) }));
+}
+
+/// Every agent, with other weights.
+fn every_agent() -> Value {
+    json!([
+        {"name": "safe", "weight": 5, "safe": {}},
+        {"name": "calm", "safe": {"score": "Balance", "filter": false}},
+        {"name": "congestion", "congestion": {"max": "7"}},
+        {"name": "pack", "pigeon": {"resources": ["cpu", "memory", "pods", "nvidia.com/gpu", "ephemeral-storage"]}},
+        {"name": "deviation", "pigeon": {"objective": "Consolidate", "consolidateBy": "Deviation"}},
+        {"name": "power", "weight": 20, "power": {}},
+        {"name": "mine", "expression": {"score": "double(node.cpu.requested) / double(node.cpu.allocatable)"}},
+    ])
+}
+
+fn amount() -> impl Strategy<Value = i64> {
+    prop_oneof![Just(0), Just(-1), Just(i64::MAX), Just(i64::MIN), 0..100_000_i64]
+}
+
+proptest! {
+    /// Whatever nodes, pods and annotations are like: scores are whole and from 0 to 10, and there is one for each.
+    #[test]
+    fn no_text_and_no_number_breaks_a_score(
+        texts in proptest::collection::vec(proptest::option::of(".{0,12}|-?[0-9]{1,6}(e[0-9]{1,3})?"), PUBLISHED.len()),
+        sizes in proptest::collection::vec(amount(), 9),
+        asks in proptest::collection::vec(amount(), 4),
+    ) {
+        let mut world = world();
+        let published = PUBLISHED.into_iter().zip(texts).filter_map(|(key, text)| Some((key, text?))).collect();
+        let [cpu, memory, gpu, storage] = [sizes[0], sizes[1], sizes[2], sizes[3]];
+        let size = Requests { cpu, memory, gpu, storage };
+        let odd = NodeFact { published, allocatable: size, capacity: size, pod_capacity: sizes[4], ..node("b", 9, &[]) };
+        world.apply(odd, Origin::Watch);
+        let mut held = hold(1, 1);
+        held.requests = Requests { cpu: sizes[5], memory: sizes[6], gpu: sizes[7], storage: sizes[8] };
+        world.apply(pod("odd", 2, Some("b"), held), Origin::Watch);
+        let policy = compiled(&every_agent());
+        let requests = Requests { cpu: asks[0], memory: asks[1], gpu: asks[2], storage: asks[3] };
+        let pod = PlacedPod { requests, ..placed(asks[0]) };
+        let (scored, rejections) =
+            asked(&world, &policy, &pod, |question| (policy.score(question), policy.filter(question)));
+        prop_assert_eq!((scored.totals.len(), rejections.len()), (4, 4));
+        for total in scored.totals {
+            prop_assert!(score(total) <= 10);
+            prop_assert!((0.0..=10.000_001).contains(&total), "{}", total);
+        }
+        prop_assert!(rejections[3].is_none(), "a node that is not known passes");
+    }
+}

@@ -1,0 +1,366 @@
+//! The stock kube-scheduler asks policies, by the configuration in config/.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use ganglion::api::placement_policy::PlacementPolicy;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{Event, Node, Pod, Secret};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use testkit::plane::Plane;
+use testkit::process::free_port;
+use testkit::world::loops::{condition, until};
+use testkit::world::{Road, World, story_on};
+use testkit::{TIMEOUT, block_on};
+
+/// The policy that the configuration names.
+const POLICY: &str = "default";
+
+/// A scheduler beside the one that the policy is for.
+const OTHER: &str = "plain";
+
+/// Usage of a node, as others publish it: this share of its cores.
+fn usage(share: f64) -> Value {
+    json!({"mean-used-cpu": format!("{}", share * CORES * 1000.0), "std-used-cpu": format!("{}", 0.05 * CORES * 1000.0)})
+}
+
+/// What each node of a plane has.
+const CORES: f64 = 32.0;
+
+/// A cluster whose scheduler asks the operator of the world.
+struct Scene<'a> {
+    world: &'a World,
+    nodes: Vec<String>,
+    port: u16,
+    pods: std::cell::Cell<usize>,
+}
+
+impl<'a> Scene<'a> {
+    async fn open(world: &'a World) -> Result<Self> {
+        let port = free_port()?;
+        world.settings("placement:\n  serverNames: [127.0.0.1]")?;
+        world.operator.lock().await.add_options(&["--extender-bind", &format!("127.0.0.1:{port}")]);
+        world.kill_and_restart().await?;
+        let nodes: Vec<String> = Api::<Node>::all(world.client.clone())
+            .list(&ListParams::default())
+            .await?
+            .iter()
+            .map(Node::name_any)
+            .collect();
+        let scene = Self { world, nodes, port, pods: Default::default() };
+        scene.ask().await?;
+        Ok(scene)
+    }
+
+    /// Has the scheduler ask the operator, with the certificate authority that the Secret has now.
+    async fn ask(&self) -> Result<()> {
+        let authority = until::<Secret, _>(self.world, "ganglion-extender-tls", "the certificate", |secret| {
+            secret.data?.remove("ca.crt")
+        })
+        .await?;
+        let authority = serde_json::to_value(ByteString(authority.0))?;
+        let shipped = std::fs::read_to_string(testkit::root().join("config/kube-scheduler.yaml"))?;
+        let mut config = shipped;
+        for (from, to) in [
+            ("https://ganglion-extender.ganglion-system.svc/policies/default", self.url()),
+            ("caData: \"\"", format!("caData: {authority}")),
+            ("serverName: ganglion-extender.ganglion-system.svc", "serverName: 127.0.0.1".to_owned()),
+            (
+                "- schedulerName: default-scheduler",
+                format!("- schedulerName: default-scheduler\n  - schedulerName: {OTHER}"),
+            ),
+        ] {
+            ensure!(config.contains(from), "config/kube-scheduler.yaml has no {from}");
+            config = config.replace(from, &to);
+        }
+        let home = tempfile::tempdir()?;
+        let file = home.path().join("scheduler.yaml");
+        std::fs::write(&file, config)?;
+        let file = file.display().to_string();
+        self.world.plane.cluster.fault(&["restart", "scheduler", "--scheduler-config", &file]).await
+    }
+
+    /// Where the scheduler asks.
+    fn url(&self) -> String {
+        format!("https://127.0.0.1:{}/policies/{POLICY}", self.port)
+    }
+
+    fn policies(&self) -> Api<PlacementPolicy> {
+        Api::all(self.world.client.clone())
+    }
+
+    /// Makes this the policy, and waits until it says that it is served in this state.
+    async fn policy(&self, spec: Value, ready: (&str, &str)) -> Result<String> {
+        let policy = json!({
+            "apiVersion": "ganglion.dev/v1alpha1", "kind": "PlacementPolicy", "metadata": {"name": POLICY}, "spec": spec,
+        });
+        let params = PatchParams::apply("test").force();
+        self.policies().patch(POLICY, &params, &Patch::Apply(policy)).await?;
+        let told = async {
+            loop {
+                let found = self.policies().get(POLICY).await?;
+                let status = found.status.unwrap_or_default();
+                let state = condition(&status.conditions, "Ready");
+                if status.observed_generation == found.metadata.generation
+                    && let Some(state) = state.filter(|state| (state.status.as_str(), state.reason.as_str()) == ready)
+                {
+                    return Ok(state.message);
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        tokio::time::timeout(TIMEOUT, told).await.with_context(|| format!("the policy is not {ready:?}"))?
+    }
+
+    async fn agent(&self, agent: Value) -> Result<String> {
+        self.policy(json!({"agents": [agent]}), ("True", "Serving")).await
+    }
+
+    /// Sets annotations or labels of a node; null removes.
+    async fn node(&self, at: usize, metadata: Value) -> Result<()> {
+        let patch = Patch::Merge(json!({ "metadata": metadata }));
+        Api::<Node>::all(self.world.client.clone()).patch(&self.nodes[at], &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
+    /// Annotates all nodes, each by its number.
+    async fn annotate(&self, annotations: impl Fn(usize) -> Value) -> Result<()> {
+        for at in 0..self.nodes.len() {
+            self.node(at, json!({"annotations": annotations(at)})).await?;
+        }
+        // The operator's watch needs a moment.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Ok(())
+    }
+
+    async fn pod(&self, spec: Value) -> Result<String> {
+        let name = format!("pod-{}", self.pods.replace(self.pods.get() + 1));
+        let mut whole = json!({
+            "containers": [{"name": "c", "image": "none", "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}],
+        });
+        whole.as_object_mut().context("an object")?.extend(spec.as_object().cloned().unwrap_or_default());
+        self.world.create::<Pod>(json!({"metadata": {"name": name}, "spec": whole})).await?;
+        Ok(name)
+    }
+
+    /// Where a new pod lands, as the number of the node.
+    async fn lands(&self, spec: Value) -> Result<usize> {
+        let name = self.pod(spec).await?;
+        let node = until::<Pod, _>(self.world, &name, "the pod to be bound", |pod| pod.spec?.node_name).await?;
+        self.nodes.iter().position(|one| *one == node).context("a node of the cluster")
+    }
+
+    /// What an event of the pod says about why it does not fit.
+    async fn unschedulable(&self, name: &str) -> Result<String> {
+        let events: Api<Event> = self.world.api();
+        let told = async {
+            loop {
+                let found = events.list(&ListParams::default()).await?.into_iter().find(|event| {
+                    event.involved_object.name.as_deref() == Some(name)
+                        && event.reason.as_deref() == Some("FailedScheduling")
+                });
+                if let Some(event) = found {
+                    return anyhow::Ok(event.message.unwrap_or_default());
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        tokio::time::timeout(TIMEOUT, told).await.context("no event says that the pod does not fit")?
+    }
+
+    async fn clear(&self) -> Result<()> {
+        let now = DeleteParams::default().grace_period(0);
+        self.world.api::<Pod>().delete_collection(&now, &ListParams::default()).await?;
+        let gone = async {
+            while !self.world.api::<Pod>().list(&ListParams::default()).await?.items.is_empty() {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            anyhow::Ok(())
+        };
+        tokio::time::timeout(TIMEOUT, gone).await.context("pods stay")?
+    }
+}
+
+#[test]
+fn the_stock_scheduler_places_by_each_agent() {
+    let plane = block_on(Plane::own("placement", 4)).expect("a plane of its own");
+    story_on(&plane.0, Road::Direct, "placement", async |world| {
+        let scene = Scene::open(world).await?;
+        safe(&scene).await?;
+        others(&scene).await?;
+        congestion(&scene).await?;
+        pigeon(&scene).await?;
+        expression(&scene).await?;
+        spread(&scene).await?;
+        certificate(&scene).await
+    });
+}
+
+/// Risky nodes are rejected, with a reason; without usage the agent has no opinion.
+async fn safe(scene: &Scene<'_>) -> Result<()> {
+    let said = scene.policy(json!({"agents": [{"name": "safe", "safe": {}}]}), ("False", "AgentsWithoutData")).await?;
+    ensure!(said.contains("agent safe") && said.contains("no fresh usage"), "{said}");
+    scene.lands(json!({})).await?;
+    scene.annotate(|at| usage(if at == 2 { 0.1 } else { 0.95 })).await?;
+    scene.agent(json!({"name": "safe", "safe": {}})).await?;
+    for _ in 0..6 {
+        let at = scene.lands(json!({})).await?;
+        ensure!(at == 2, "a pod went to the risky node {at}");
+    }
+    scene.annotate(|_| usage(0.95)).await?;
+    let name = scene.pod(json!({})).await?;
+    let said = scene.unschedulable(&name).await?;
+    ensure!(said.contains("safe: cpu risk") && said.contains("mu 0.95"), "{said}");
+    scene.clear().await
+}
+
+/// While the policy rejects all nodes, pods of another scheduler and of a DaemonSet are placed as ever, and all pods are in
+/// shadow mode and without the policy.
+async fn others(scene: &Scene<'_>) -> Result<()> {
+    scene.lands(json!({"schedulerName": OTHER})).await?;
+    let daemon = json!({
+        "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "each"},
+        "spec": {"selector": {"matchLabels": {"app": "each"}}, "template": {
+            "metadata": {"labels": {"app": "each"}}, "spec": {"containers": [{"name": "c", "image": "none"}]}}},
+    });
+    scene.world.kubectl(&["apply", "-f", "-"], Some(&daemon.to_string())).await?;
+    let all = scene.nodes.len();
+    let bound = async {
+        loop {
+            let pods = scene.world.api::<Pod>().list(&ListParams::default().labels("app=each")).await?;
+            if pods.iter().filter(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())).count() == all {
+                return anyhow::Ok(());
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    tokio::time::timeout(TIMEOUT, bound).await.context("the pods of a DaemonSet are not placed")??;
+    scene.world.kubectl(&["delete", "daemonset", "each"], None).await?;
+    let safe = json!([{"name": "safe", "safe": {}}]);
+    scene.policy(json!({"agents": safe, "mode": "Shadow"}), ("True", "Shadowing")).await?;
+    scene.lands(json!({})).await?;
+    scene.policies().delete(POLICY, &DeleteParams::default()).await?;
+    scene.lands(json!({})).await?;
+    let said = std::fs::read_to_string(scene.world.operator.lock().await.log())?;
+    ensure!(said.contains("shadow filter"), "no record of what the policy would have said");
+    ensure!(said.contains("a scheduler asks for a policy without an opinion"), "no word about the missing policy");
+    scene.annotate(|_| json!({"mean-used-cpu": null, "std-used-cpu": null})).await?;
+    scene.clear().await
+}
+
+async fn congestion(scene: &Scene<'_>) -> Result<()> {
+    let agent = || json!({"name": "congestion", "congestion": {}});
+    scene.agent(agent()).await?;
+    scene.lands(json!({})).await?;
+    scene.annotate(|at| json!({"congestion-factor": if at == 1 { "3.5" } else { "97" }})).await?;
+    for _ in 0..6 {
+        let at = scene.lands(json!({})).await?;
+        ensure!(at == 1, "a pod went to the congested node {at}");
+    }
+    scene.annotate(|_| json!({"congestion-factor": null})).await?;
+    scene.clear().await
+}
+
+/// Packs, where the scheduler by itself spreads.
+async fn pigeon(scene: &Scene<'_>) -> Result<()> {
+    scene.agent(json!({"name": "pack", "pigeon": {"objective": "Consolidate"}})).await?;
+    let first = scene.nodes[3].clone();
+    let big = json!([{"name": "c", "image": "none", "resources": {"requests": {"cpu": "1"}}}]);
+    scene.lands(json!({"nodeName": first, "containers": big})).await?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    for _ in 0..6 {
+        let at = scene.lands(json!({})).await?;
+        ensure!(at == 3, "a pod went to node {at}, not to the full one");
+    }
+    // A pod that fits nowhere gets no better by an opinion.
+    let huge = json!([{"name": "c", "image": "none", "resources": {"requests": {"cpu": "1000"}}}]);
+    let name = scene.pod(json!({ "containers": huge })).await?;
+    let said = scene.unschedulable(&name).await?;
+    ensure!(said.contains("Insufficient cpu"), "{said}");
+    scene.clear().await
+}
+
+async fn expression(scene: &Scene<'_>) -> Result<()> {
+    scene.node(0, json!({"labels": {"rank": "best"}})).await?;
+    // The operator's own Deployment has pods, too.
+    let there = ListParams::default().fields(&format!("spec.nodeName={}", scene.nodes[0]));
+    let there = Api::<Pod>::all(scene.world.client.clone()).list(&there).await?.items.len();
+    let (filter, score) = (format!("node.pods < {}", there + 3), "\"rank\" in node.labels ? 10 : 0");
+    scene.agent(json!({"name": "mine", "expression": {"filter": filter, "score": score}})).await?;
+    let mut landed = Vec::new();
+    for _ in 0..4 {
+        landed.push(scene.lands(json!({})).await?);
+    }
+    ensure!(landed[..3] == [0, 0, 0] && landed[3] != 0, "{landed:?}");
+    scene.agent(json!({"name": "mine", "expression": {"filter": "node.pods < 0"}})).await?;
+    let name = scene.pod(json!({})).await?;
+    let said = scene.unschedulable(&name).await?;
+    ensure!(said.contains("mine: node.pods < 0 is false"), "{said}");
+    // It abstains where no node has what it reads.
+    scene.clear().await?;
+    scene.agent(json!({"name": "mine", "expression": {"score": "10.0 - node.power / 100.0"}})).await?;
+    scene.lands(json!({})).await?;
+    scene.clear().await
+}
+
+/// Two zones get as many pods, though one has three nodes and the other one.
+async fn spread(scene: &Scene<'_>) -> Result<()> {
+    for at in 0..scene.nodes.len() {
+        let zone = if at == 0 { "a" } else { "b" };
+        let labels = json!({"topology.kubernetes.io/zone": zone, "topology.kubernetes.io/region": null});
+        scene.node(at, json!({ "labels": labels })).await?;
+    }
+    scene.agent(json!({"name": "spread", "podSpread": {"rate": "1"}})).await?;
+    let resources = json!({"requests": {"cpu": "100m"}});
+    let template = json!({
+        "metadata": {"labels": {"app": "spread"}},
+        "spec": {"containers": [{"name": "c", "image": "none", "resources": resources}]},
+    });
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "spread"},
+        "spec": {"replicas": 8, "selector": {"matchLabels": {"app": "spread"}}, "template": template},
+    });
+    scene.world.kubectl(&["apply", "-f", "-"], Some(&deployment.to_string())).await?;
+    let bound = async {
+        loop {
+            let pods = scene.world.api::<Pod>().list(&ListParams::default().labels("app=spread")).await?;
+            let nodes: Vec<String> = pods.into_iter().filter_map(|pod| pod.spec?.node_name).collect();
+            if nodes.len() == 8 {
+                return anyhow::Ok(nodes);
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let nodes = tokio::time::timeout(TIMEOUT, bound).await.context("pods are not placed")??;
+    let in_a = nodes.iter().filter(|node| **node == scene.nodes[0]).count();
+    ensure!((3..=5).contains(&in_a), "{in_a} of 8 pods are in the zone with one of four nodes");
+    scene.world.kubectl(&["delete", "deployment", "spread"], None).await?;
+    scene.clear().await
+}
+
+/// A certificate that is gone is made again and served without a restart; until the scheduler trusts the new authority, pods
+/// are placed without an opinion.
+async fn certificate(scene: &Scene<'_>) -> Result<()> {
+    scene.agent(json!({"name": "none", "expression": {"filter": "node.pods < 0"}})).await?;
+    let secrets = scene.world.api::<Secret>();
+    let before = secrets.get("ganglion-extender-tls").await?.data;
+    secrets.delete("ganglion-extender-tls", &DeleteParams::default()).await?;
+    until::<Secret, _>(scene.world, "ganglion-extender-tls", "another certificate", |secret| {
+        (secret.data != before).then_some(())
+    })
+    .await?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    scene.ask().await?;
+    let name = scene.pod(json!({})).await?;
+    let said = scene.unschedulable(&name).await?;
+    ensure!(said.contains("none: node.pods < 0 is false"), "{said}");
+    scene.policies().delete(POLICY, &DeleteParams::default()).await?;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    // The scheduler tries a rejected pod again when something in the cluster changes, else after five minutes.
+    scene.node(0, json!({"labels": {"rank": null}})).await?;
+    until::<Pod, _>(scene.world, &name, "the pod to be bound without the policy", |pod| pod.spec?.node_name)
+        .await
+        .map(drop)
+}
