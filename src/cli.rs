@@ -4,6 +4,7 @@ pub mod approve;
 pub mod check;
 mod cluster;
 pub mod explain;
+mod explain_placement;
 mod objects;
 pub mod push;
 

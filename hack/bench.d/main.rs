@@ -9,6 +9,7 @@ mod fleet;
 mod frame;
 mod loops;
 mod nodes;
+mod placement;
 mod queue;
 mod swarm;
 mod unit;
@@ -70,6 +71,8 @@ enum Name {
     Nodes,
     /// The latency of the controllers' queue, beside that of kube's applier.
     Queue,
+    /// Placement: requests of kube-scheduler for filters and scores, beside a handler that only reads them.
+    Placement,
     /// Swarm pools: the deal of a million jobs, beside a sort of their names.
     Swarm,
     /// A process that the actions bench starts.
@@ -78,6 +81,9 @@ enum Name {
     /// A process that the bench of node configs starts.
     #[value(hide = true)]
     BarePolls,
+    /// A process that the bench of placement starts.
+    #[value(hide = true)]
+    PlacementServer,
 }
 
 #[tokio::main]
@@ -108,10 +114,14 @@ async fn measure(options: &Options) -> Result<bool> {
         Name::Loops => loops::run(&mut bench).await,
         Name::Nodes => nodes::run(&mut bench).await,
         Name::Queue => queue::run(&mut bench).await,
+        Name::Placement => placement::run(&mut bench).await,
         Name::Swarm => swarm::run(&mut bench).await,
         Name::Watchers => {
             let kubeconfig = process.kubeconfig.clone().context("--kubeconfig is missing")?;
             return watchers::run(kubeconfig, process.bind.context("--bind is missing")?).await.map(|()| true);
+        }
+        Name::PlacementServer => {
+            return placement::requests::server(process.bind.context("--bind is missing")?).await.map(|()| true);
         }
         Name::BarePolls => {
             let targets = process.targets.as_deref().context("--targets is missing")?;

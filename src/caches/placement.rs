@@ -12,7 +12,7 @@ use crate::logic::placement::agents::AgentError;
 use crate::logic::placement::inventory::{Inventory, demand};
 use crate::logic::placement::pigeon::demand::SMOOTHING;
 use crate::logic::placement::policy::CompiledPolicy;
-use crate::logic::placement::power::{Predictions, UsageScale};
+use crate::logic::placement::power::NoPredictions;
 use crate::logic::placement::question::{PlacedPod, PlacementQuestion, Siblings};
 use crate::logic::placement::record::NodeRecord;
 use crate::logic::world::World;
@@ -118,14 +118,5 @@ impl Compiled {
 
     fn is_of(&self, object: &PlacementPolicy) -> bool {
         (&self.uid, self.generation) == (&object.metadata.uid, object.metadata.generation)
-    }
-}
-
-/// No predictions are fetched yet.
-struct NoPredictions;
-
-impl Predictions for NoPredictions {
-    fn watts(&self, _: &NodeRecord, _: f64, _: UsageScale, _: Timestamp) -> Result<f64, String> {
-        Err("no prediction was fetched yet".to_owned())
     }
 }

@@ -27,6 +27,8 @@ enum What {
     /// Explains a SwarmPool: its workers, or where a job is, since when and why.
     #[command(alias = "swarmpool")]
     Swp(NamedPool),
+    /// Explains what a PlacementPolicy says about a pod: each node, each agent's score, and why.
+    Placement(super::explain_placement::PlacementArgs),
     /// Explains a node: what is known of it, from where, how old that is, and what is wrong.
     Node(NamedNode),
 }
@@ -44,6 +46,7 @@ pub async fn explain(explain: ExplainArgs) -> Result<(), Error> {
             let job = named.job.as_deref();
             pool_text(ExplainedPool { pool: &pool, published: &published, job, now: Timestamp::now() })
         }
+        What::Placement(asked) => super::explain_placement::explain(asked).await?,
         What::Node(named) => {
             let configs = objects::node_configs(&named).await?;
             node_text(ExplainedNode { name: &named.name, configs: &configs, now: Timestamp::now() })

@@ -1,5 +1,7 @@
 //! The objects that commands are about, as they read them.
 
+use std::path::PathBuf;
+
 use clap::Args;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -66,6 +68,22 @@ pub enum Error {
     NoAction { name: String, namespace: String },
     #[error("there is no SwarmPool {name} in namespace {namespace}; `kubectl get swp -A` lists all pools")]
     NoPool { name: String, namespace: String },
+    #[error("there is no PlacementPolicy {name}; `kubectl get plpol` lists all policies")]
+    NoPolicy { name: String },
+    #[error("the policy cannot be asked: {0}")]
+    BadPolicy(String),
+    #[error("there is no pod {name} in namespace {namespace}")]
+    NoPod { name: String, namespace: String },
+    #[error("cannot read {path}")]
+    File {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("the file has no pod: {0}")]
+    NotAPod(String),
+    #[error("the explanation cannot be written as JSON")]
+    Json(#[source] serde_json::Error),
     #[error("access is denied; you need the verb and the resource that the API server names ({0})")]
     NotAllowed(String),
     #[error("the API server did not answer")]

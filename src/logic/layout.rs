@@ -48,23 +48,25 @@ pub fn age(at: Timestamp, now: Timestamp) -> String {
 
 /// A table with aligned columns. If it is too wide, its widest columns are cut.
 #[must_use]
-pub fn table<const N: usize>(header: [&str; N], rows: Vec<[String; N]>) -> String {
-    let mut widths = header.map(|name| name.chars().count());
-    for (width, index) in widths.iter_mut().zip(0..) {
-        let cells = rows.iter().filter_map(|row: &[String; N]| row.get::<usize>(index));
-        *width = cells.map(|cell| cell.chars().count()).fold(*width, usize::max);
+pub fn table<R: AsRef<[String]>>(header: impl IntoIterator<Item = impl Into<String>>, rows: Vec<R>) -> String {
+    let header: Vec<String> = header.into_iter().map(Into::into).collect();
+    let mut widths: Vec<usize> = header.iter().map(|name| name.chars().count()).collect();
+    for row in &rows {
+        for (width, cell) in widths.iter_mut().zip(row.as_ref()) {
+            *width = cell.chars().count().max(*width);
+        }
     }
-    while widths.iter().sum::<usize>() + GAP * (N.saturating_sub(1)) > WIDTH {
+    while widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1) > WIDTH {
         match widths.iter_mut().max() {
             Some(widest) if *widest > LEAST => *widest -= 1,
             _ => break,
         }
     }
-    let line = |cells: &[String; N]| {
-        let cells = cells.iter().zip(widths).map(|(cell, width)| format!("{:<width$}", cut(cell, width)));
+    let line = |cells: &[String]| {
+        let cells = cells.iter().zip(&widths).map(|(cell, width)| format!("{:<width$}", cut(cell, *width)));
         format!("{}\n", cells.collect::<Vec<_>>().join(&" ".repeat(GAP)).trim_end())
     };
-    std::iter::once(line(&header.map(str::to_owned))).chain(rows.iter().map(line)).collect()
+    std::iter::once(line(&header)).chain(rows.iter().map(|row| line(row.as_ref()))).collect()
 }
 
 fn cut(cell: &str, width: usize) -> String {
@@ -90,7 +92,7 @@ mod tests {
 
     #[test]
     fn a_table_is_aligned_and_cut_where_it_is_too_wide() {
-        let rows = vec![["1".into(), "short".into()], ["22".into(), "y".repeat(200)]];
+        let rows: Vec<[String; 2]> = vec![["1".into(), "short".into()], ["22".into(), "y".repeat(200)]];
         let text = table(["N", "WORDS"], rows);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[..2], ["N   WORDS", "1   short"]);

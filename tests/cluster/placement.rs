@@ -209,11 +209,33 @@ async fn safe(scene: &Scene<'_>) -> Result<()> {
         let at = scene.lands(json!({})).await?;
         ensure!(at == 2, "a pod went to the risky node {at}");
     }
+    explanation(scene, 2).await?;
     scene.annotate(|_| usage(0.95)).await?;
     let name = scene.pod(json!({})).await?;
     let said = scene.unschedulable(&name).await?;
     ensure!(said.contains("safe: cpu risk") && said.contains("mu 0.95"), "{said}");
     scene.clear().await
+}
+
+/// The command says the same as the scheduler got, of a pod that is there and of one in a file.
+async fn explanation(scene: &Scene<'_>, safe: usize) -> Result<()> {
+    let asked = ["explain", "placement", "--policy", POLICY, "--pod", "pod-0"];
+    let (done, said) = scene.world.ganglion(&asked).await?;
+    let best = format!("{}, in detail:\n  safe: cpu risk 0.000 (mu 0.1", scene.nodes[safe]);
+    ensure!(done && said.contains("1 of 4 nodes pass") && said.contains(&best), "{said}");
+    let home = tempfile::tempdir()?;
+    let file = home.path().join("pod.yaml");
+    std::fs::write(&file, "metadata: {name: new}\nspec: {containers: [{name: c}], schedulerName: plain}\n")?;
+    let file = file.display().to_string();
+    let (done, said) =
+        scene.world.ganglion(&["explain", "placement", "--policy", POLICY, "-f", &file, "-o", "json"]).await?;
+    ensure!(done, "{said}");
+    let said: Value = serde_json::from_str(&said)?;
+    ensure!(said["noOpinion"].as_str().is_some_and(|why| why.contains("\"plain\"")), "{said}");
+    ensure!(said["nodes"][0]["name"] == json!(scene.nodes[safe]) && said["nodes"][0]["score"] == 10, "{said}");
+    let rejected = said["nodes"][3]["rejected"].as_str().unwrap_or_default();
+    ensure!(rejected.contains("safe: cpu risk"), "{said}");
+    Ok(())
 }
 
 /// While the policy rejects all nodes, pods of another scheduler and of a DaemonSet are placed as ever, and all pods are in
@@ -360,7 +382,6 @@ async fn certificate(scene: &Scene<'_>) -> Result<()> {
     tokio::time::sleep(Duration::from_secs(1)).await;
     // The scheduler tries a rejected pod again when something in the cluster changes, else after five minutes.
     scene.node(0, json!({"labels": {"rank": null}})).await?;
-    until::<Pod, _>(scene.world, &name, "the pod to be bound without the policy", |pod| pod.spec?.node_name)
-        .await
-        .map(drop)
+    until::<Pod, _>(scene.world, &name, "the pod to be bound without the policy", |pod| pod.spec?.node_name).await?;
+    scene.clear().await
 }

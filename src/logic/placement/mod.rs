@@ -6,7 +6,7 @@
 //! | `agents` | the agents as policies have them, a file each |
 //! | `question` | the pod, the candidates, and all else that agents read |
 //! | `inventory`, `record` | the nodes, as agents know them |
-//! | `state` | the status of a policy |
+//! | `state`, `explain` | the status of a policy, and what it says about one pod, for people |
 //!
 //! The formulas, of plain numbers:
 //!
@@ -28,6 +28,7 @@
 pub mod agents;
 mod beta;
 pub mod congestion;
+pub mod explain;
 pub mod inventory;
 pub mod pigeon;
 pub mod pod_spread;

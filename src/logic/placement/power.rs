@@ -53,6 +53,19 @@ pub trait Predictions: Sync {
     fn watts(&self, record: &NodeRecord, usage: f64, scale: UsageScale, now: Timestamp) -> Result<f64, String>;
 }
 
+/// Predictions are not fetched yet.
+#[derive(Clone, Copy, Debug)]
+pub struct NoPredictions;
+
+impl Predictions for NoPredictions {
+    fn watts(&self, _: &NodeRecord, _: f64, _: UsageScale, _: Timestamp) -> Result<f64, String> {
+        Err(NOT_FETCHED.to_owned())
+    }
+}
+
+/// Why there is none.
+pub const NOT_FETCHED: &str = "this version does not fetch predictions yet";
+
 /// What the pod adds to a node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Increment {

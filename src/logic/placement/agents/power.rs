@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::{Agent, AgentError, fraction, words_of};
 use crate::api::node_config::status::NodeValue;
 use crate::api::placement_policy::agents::{CpuUsageFormat, PowerAgent};
-use crate::logic::placement::power::{Increment, PowerNode, PowerScale, PowerUsage, UsageScale, scores};
+use crate::logic::placement::power::{Increment, NOT_FETCHED, PowerNode, PowerScale, PowerUsage, UsageScale, scores};
 use crate::logic::placement::question::{Opinion, PlacementQuestion};
 use crate::logic::placement::record::{NodeRecord, SampleRules};
 
@@ -87,7 +87,7 @@ impl Agent for Power {
         })
     }
 
-    fn lacks(&self, record: &NodeRecord, now: Timestamp, _: &SampleRules) -> Option<String> {
-        record.value(NodeValue::Cpu, now).is_none().then(|| NO_USAGE.to_owned())
+    fn lacks(&self, _: &NodeRecord, _: Timestamp, _: &SampleRules) -> Option<String> {
+        Some(NOT_FETCHED.to_owned())
     }
 }

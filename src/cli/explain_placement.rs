@@ -1,0 +1,122 @@
+//! `ganglion explain placement`: what a policy says about a pod. Asks the cluster for everything that the operator would read, and
+//! calculates here.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::ListParams;
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+
+use super::cluster::{self, Cluster};
+use super::objects::Error;
+use crate::api::node_config::NodeConfig;
+use crate::api::placement_policy::PlacementPolicy;
+use crate::logic::facts::{NodeFact, PodFact, ReplicaSet, SetFact};
+use crate::logic::placement::explain::explain as explained;
+use crate::logic::placement::policy::CompiledPolicy;
+use crate::logic::placement::power::NoPredictions;
+use crate::logic::placement::question::PlacedPod;
+use crate::logic::world::{Indexed, Origin, World};
+
+/// Objects in one page of a list.
+const PAGE: u32 = 500;
+
+/// Options of `explain placement`.
+#[derive(Args, Debug, Clone)]
+#[group(id = "asked", required = true, multiple = false, args = ["pod", "file"])]
+pub struct PlacementArgs {
+    /// Name of the PlacementPolicy.
+    #[arg(long, value_name = "NAME")]
+    policy: String,
+    /// Name of a pod; one that is on a node already is asked about as if it came anew.
+    #[arg(long, value_name = "POD")]
+    pod: Option<String>,
+    /// File with a pod, YAML or JSON.
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Namespace of the pod. Default: the namespace of the context.
+    #[arg(short, long, value_name = "NS")]
+    namespace: Option<String>,
+    /// Output format.
+    #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+    output: Output,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// How the explanation is written.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+enum Output {
+    Text,
+    Json,
+}
+
+/// The explanation.
+///
+/// # Errors
+/// The policy or the pod does not exist, or an object cannot be read.
+pub async fn explain(asked: PlacementArgs) -> Result<String, Error> {
+    let (client, namespace) = cluster::open(asked.cluster.clone(), asked.namespace.clone()).await?;
+    let name = asked.policy.clone();
+    let found: Option<PlacementPolicy> = Api::all(client.clone()).get_opt(&name).await?;
+    let policy = found.ok_or(Error::NoPolicy { name })?;
+    let compiled =
+        CompiledPolicy::of(&policy).map_err(|(reason, words)| Error::BadPolicy(format!("{reason:?}: {words}")))?;
+    let pod = the_pod(&asked, &client, &namespace).await?;
+    let placed = PlacedPod::from(&pod);
+    let mut world = World::default();
+    world.apply(policy, Origin::Watch);
+    load::<Node, NodeFact>(&mut world, Api::all(client.clone()), |_| true).await?;
+    let is_another = |one: &PodFact| one.id.uid != placed.uid;
+    load::<Pod, PodFact>(&mut world, Api::all(client.clone()), is_another).await?;
+    load::<NodeConfig, NodeConfig>(&mut world, Api::all(client.clone()), |_| true).await?;
+    let sets = Api::<ReplicaSet>::namespaced(client, &placed.key.namespace);
+    load::<ReplicaSet, SetFact>(&mut world, sets, |_| true).await?;
+    let explanation = explained(&world, &compiled, &placed, &NoPredictions, Timestamp::now());
+    match asked.output {
+        Output::Text => Ok(explanation.text()),
+        Output::Json => serde_json::to_string_pretty(&explanation).map(|text| text + "\n").map_err(Error::Json),
+    }
+}
+
+async fn the_pod(asked: &PlacementArgs, client: &Client, namespace: &str) -> Result<Pod, Error> {
+    let mut pod = match (&asked.file, &asked.pod) {
+        (Some(path), _) => {
+            let text = std::fs::read_to_string(path).map_err(|source| Error::File { path: path.clone(), source })?;
+            serde_saphyr::from_str(&text).map_err(|error| Error::NotAPod(error.to_string()))?
+        }
+        (None, name) => {
+            let name = name.clone().unwrap_or_default();
+            let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+            pods.get_opt(&name).await?.ok_or(Error::NoPod { name, namespace: namespace.to_owned() })?
+        }
+    };
+    // As the API server does for new pods.
+    pod.metadata.namespace.get_or_insert_with(|| namespace.to_owned());
+    if let Some(spec) = &mut pod.spec {
+        spec.scheduler_name.get_or_insert_with(|| "default-scheduler".to_owned());
+    }
+    Ok(pod)
+}
+
+/// Loads all objects of a kind, page by page.
+async fn load<K, F>(world: &mut World, api: Api<K>, wanted: impl Fn(&F) -> bool) -> Result<(), Error>
+where
+    K: Resource + Clone + DeserializeOwned + std::fmt::Debug,
+    F: Indexed + From<K>,
+{
+    let mut params = ListParams::default().limit(PAGE);
+    loop {
+        let page = api.list(&params).await?;
+        for fact in page.items.into_iter().map(F::from).filter(&wanted) {
+            world.apply(fact, Origin::Watch);
+        }
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(()),
+        }
+    }
+}
