@@ -59,6 +59,8 @@ struct ProcessOptions {
     targets: Option<PathBuf>,
     #[arg(long, hide = true)]
     bind: Option<SocketAddr>,
+    #[arg(long, hide = true)]
+    nodes: Option<usize>,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,7 +123,8 @@ async fn measure(options: &Options) -> Result<bool> {
             return watchers::run(kubeconfig, process.bind.context("--bind is missing")?).await.map(|()| true);
         }
         Name::PlacementServer => {
-            return placement::requests::server(process.bind.context("--bind is missing")?).await.map(|()| true);
+            let bind = process.bind.context("--bind is missing")?;
+            return placement::requests::server(bind, process.nodes.unwrap_or(0)).await.map(|()| true);
         }
         Name::BarePolls => {
             let targets = process.targets.as_deref().context("--targets is missing")?;

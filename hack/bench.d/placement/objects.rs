@@ -11,7 +11,9 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 pub const NODES: usize = 5000;
-pub const PODS: usize = 100_000;
+
+/// Pods of each node.
+const PODS: usize = 20;
 
 /// The name of the policy.
 pub const POLICY: &str = "green";
@@ -102,14 +104,14 @@ pub fn policy() -> Result<PlacementPolicy> {
     }))?)
 }
 
-/// Takes in everything.
-pub fn fill(store: &Store) -> Result<()> {
+/// Takes in so many nodes, and their pods.
+pub fn fill(store: &Store, nodes: usize) -> Result<()> {
     let until = Timestamp::now() + SignedDuration::from_hours(24);
-    for at in 0..NODES {
+    for at in 0..nodes {
         store.apply(NodeFact::from(serde_json::from_value::<Node>(node(at))?), Origin::Watch);
         store.apply(serde_json::from_value::<NodeConfig>(config(at, until))?, Origin::Watch);
     }
-    for at in 0..PODS {
+    for at in 0..nodes * PODS {
         store.apply(PodFact::from(serde_json::from_value::<Pod>(pod(at))?), Origin::Watch);
     }
     store.apply(policy()?, Origin::Watch);

@@ -68,17 +68,17 @@ struct Latency {
     p99: f64,
 }
 
-fn parts() -> Result<(Store, Extender)> {
+fn parts(nodes: usize) -> Result<(Store, Extender)> {
     let store = Store::default();
-    fill(&store)?;
+    fill(&store, nodes)?;
     let placement = PlacementCache::new(store.clone());
     // No watch is awaited.
     Ok((store, Extender::new(Readiness::default(), placement, Metrics::new(), MAX_BODY)))
 }
 
 /// The process that is measured.
-pub async fn server(bind: SocketAddr) -> Result<()> {
-    let (_store, extender) = parts()?;
+pub async fn server(bind: SocketAddr, nodes: usize) -> Result<()> {
+    let (_store, extender) = parts(nodes)?;
     let null = Router::new()
         .route("/null/filter", post(null_filter))
         .route("/null/prioritize", post(null_prioritize))
@@ -118,7 +118,7 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     let script = home.join("post.lua");
     std::fs::write(&script, SCRIPT)?;
     let address: SocketAddr = format!("127.0.0.1:{}", free_port()?).parse()?;
-    let mut server = started(address).await?;
+    let mut server = started(address, NODES).await?;
     for (count, bound) in BOUNDS {
         let body = home.join(format!("{count}.json"));
         let names: Vec<String> = (0..count).map(|at| node_name(at * (NODES / count))).collect();
@@ -135,11 +135,14 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     full(bench).await
 }
 
-/// Starts the process with its cache filled.
-async fn started(address: SocketAddr) -> Result<Child> {
-    let progress = Progress::spin(&format!("making {NODES} nodes and their pods"));
+/// Starts the process with this many nodes in its cache.
+pub async fn started(address: SocketAddr, nodes: usize) -> Result<Child> {
+    let progress = Progress::spin(&format!("starting a server with {nodes} nodes"));
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["placement-server", "--bind", &address.to_string()]).kill_on_drop(true).env("MALLOC_ARENA_MAX", "1");
+    command
+        .args(["placement-server", "--bind", &address.to_string(), "--nodes", &nodes.to_string()])
+        .kill_on_drop(true)
+        .env("MALLOC_ARENA_MAX", "1");
     let child = command.spawn()?;
     let deadline = Instant::now() + TIMEOUT;
     while tokio::net::TcpStream::connect(address).await.is_err() {
@@ -205,7 +208,7 @@ async fn full(bench: &mut Bench) -> Result<()> {
     let items: Vec<_> = (0..NODES).map(node).collect();
     let body: Bytes = json!({"Pod": pod(), "Nodes": {"items": items}, "NodeNames": null}).to_string().into();
     drop(items);
-    let (_store, extender) = parts()?;
+    let (_store, extender) = parts(NODES)?;
     let router = extender.router();
     let (mut parsing, mut filtering, mut scoring) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..7 {
