@@ -261,6 +261,7 @@ impl Term<'_> {
         let actions = self.start(settings.workload_actions.concurrency, |ctx| WorkloadActionController {
             ctx,
             limits,
+            ranker: Arc::new(self.parts.placement.clone()),
             resync,
             memory: workload_action::ActionMemory::default(),
         });

@@ -1,7 +1,9 @@
 //! The list of watched kinds, each with the fact that is stored for it. `logic::world` defines which objects a change requeues.
-//! `placement` is what requests about placement are answered from.
+//! `placement` is what requests about placement are answered from, `ranker` what the planner
+//! of WorkloadActions asks.
 
 pub mod placement;
+mod ranker;
 
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;

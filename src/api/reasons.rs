@@ -121,6 +121,12 @@ reasons! {
     NodeNotFound,
     /// No node that the target allows can take the replica.
     NoCandidateNode,
+    /// The PlacementPolicy that the target names does not exist.
+    PolicyNotFound,
+    /// The spec of the PlacementPolicy that the target names is invalid.
+    PolicyInvalid,
+    /// The PlacementPolicy rejects the node.
+    PolicyRejected,
     /// The replica is on the target already.
     AlreadyOnTarget,
     /// The node is not Ready.
@@ -230,6 +236,11 @@ impl Reason {
             }
             Self::NodeNotFound => "Apply a new action that names a node of kubectl get nodes.",
             Self::NoCandidateNode => "See status.plan.nodes for each node; apply a new action with another target.",
+            Self::PolicyNotFound => "Apply a new action that names a policy of kubectl get plpol.",
+            Self::PolicyInvalid => "Correct the policy, then apply a new action.",
+            Self::PolicyRejected => {
+                "See ganglion explain placement for the policy's reasons, or apply a new action with another target."
+            }
             Self::AlreadyOnTarget => "Nothing to do, or apply a new action with another target.",
             Self::NodeNotReady | Self::NodeGone => "Repair the node, or apply a new action with another target.",
             Self::NodeCordoned => "Uncordon the node, or apply a new action with another target.",

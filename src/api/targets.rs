@@ -72,8 +72,8 @@ pub struct Target {
     #[serde(default, rename = "where", skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     pub condition: Option<String>,
-    /// Name of a PlacementPolicy that filters and ranks the nodes. Not supported yet: such an action is Stalled with
-    /// reason NotSupported. Default: none.
+    /// Name of a PlacementPolicy that filters the matching nodes and ranks them, anew for each replica. Default: the node with the
+    /// largest free share of cpu and memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub policy: Option<String>,

@@ -45,7 +45,12 @@ impl PlacementCache {
     /// The policy of this name; None if there is none, an error if its spec is invalid.
     #[must_use]
     pub fn policy(&self, name: &str) -> Option<Result<Arc<CompiledPolicy>, AgentError>> {
-        let found = self.0.store.read(|world| world.policy(name).cloned());
+        self.0.store.read(|world| self.policy_of(world, name))
+    }
+
+    /// The same, for whoever reads the world already.
+    pub(super) fn policy_of(&self, world: &World, name: &str) -> Option<Result<Arc<CompiledPolicy>, AgentError>> {
+        let found = world.policy(name).cloned();
         let mut known = self.0.policies.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(object) = found else {
             known.remove(name);
@@ -97,6 +102,12 @@ impl PlacementCache {
     pub fn inventory<R>(&self, look: impl FnOnce(&Inventory) -> R) -> R {
         self.0.store.read(|world| self.refresh(world));
         look(&self.0.inventory.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The nodes as agents know them, to be changed.
+    pub(super) fn copy(&self, world: &World) -> Inventory {
+        self.refresh(world);
+        self.0.inventory.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn refresh(&self, world: &World) {

@@ -170,6 +170,21 @@ impl<'a> Scene<'a> {
         tokio::time::timeout(TIMEOUT, told).await.context("no event says that the pod does not fit")?
     }
 
+    /// The nodes of the pods with this label, once so many are bound.
+    async fn bound(&self, label: &str, count: usize) -> Result<Vec<String>> {
+        let bound = async {
+            loop {
+                let pods = self.world.api::<Pod>().list(&ListParams::default().labels(label)).await?;
+                let nodes: Vec<String> = pods.into_iter().filter_map(|pod| pod.spec?.node_name).collect();
+                if nodes.len() == count {
+                    return anyhow::Ok(nodes);
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        tokio::time::timeout(TIMEOUT, bound).await.with_context(|| format!("{count} pods {label} are not placed"))?
+    }
+
     async fn clear(&self) -> Result<()> {
         let now = DeleteParams::default().grace_period(0);
         self.world.api::<Pod>().delete_collection(&now, &ListParams::default()).await?;
@@ -194,6 +209,7 @@ fn the_stock_scheduler_places_by_each_agent() {
         pigeon(&scene).await?;
         expression(&scene).await?;
         spread(&scene).await?;
+        action(&scene).await?;
         certificate(&scene).await
     });
 }
@@ -248,17 +264,7 @@ async fn others(scene: &Scene<'_>) -> Result<()> {
             "metadata": {"labels": {"app": "each"}}, "spec": {"containers": [{"name": "c", "image": "none"}]}}},
     });
     scene.world.kubectl(&["apply", "-f", "-"], Some(&daemon.to_string())).await?;
-    let all = scene.nodes.len();
-    let bound = async {
-        loop {
-            let pods = scene.world.api::<Pod>().list(&ListParams::default().labels("app=each")).await?;
-            if pods.iter().filter(|pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some())).count() == all {
-                return anyhow::Ok(());
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    };
-    tokio::time::timeout(TIMEOUT, bound).await.context("the pods of a DaemonSet are not placed")??;
+    scene.bound("app=each", scene.nodes.len()).await?;
     scene.world.kubectl(&["delete", "daemonset", "each"], None).await?;
     let safe = json!([{"name": "safe", "safe": {}}]);
     scene.policy(json!({"agents": safe, "mode": "Shadow"}), ("True", "Shadowing")).await?;
@@ -345,20 +351,40 @@ async fn spread(scene: &Scene<'_>) -> Result<()> {
         "spec": {"replicas": 8, "selector": {"matchLabels": {"app": "spread"}}, "template": template},
     });
     scene.world.kubectl(&["apply", "-f", "-"], Some(&deployment.to_string())).await?;
-    let bound = async {
-        loop {
-            let pods = scene.world.api::<Pod>().list(&ListParams::default().labels("app=spread")).await?;
-            let nodes: Vec<String> = pods.into_iter().filter_map(|pod| pod.spec?.node_name).collect();
-            if nodes.len() == 8 {
-                return anyhow::Ok(nodes);
-            }
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    };
-    let nodes = tokio::time::timeout(TIMEOUT, bound).await.context("pods are not placed")??;
+    let nodes = scene.bound("app=spread", 8).await?;
     let in_a = nodes.iter().filter(|node| **node == scene.nodes[0]).count();
     ensure!((3..=5).contains(&in_a), "{in_a} of 8 pods are in the zone with one of four nodes");
     scene.world.kubectl(&["delete", "deployment", "spread"], None).await?;
+    scene.clear().await
+}
+
+/// An action moves a replica to the node that the policy likes best, though the scheduler of its pods does not ask the policy.
+async fn action(scene: &Scene<'_>) -> Result<()> {
+    let template = json!({
+        "metadata": {"labels": {"app": "web"}},
+        "spec": {"schedulerName": OTHER, "containers": [{"name": "c", "image": "none"}]},
+    });
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"},
+        "spec": {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": template},
+    });
+    scene.world.kubectl(&["apply", "-f", "-"], Some(&deployment.to_string())).await?;
+    let before = scene.bound("app=web", 2).await?;
+    let free = scene.nodes.iter().position(|node| !before.contains(node)).context("a node without a replica")?;
+    for at in 0..scene.nodes.len() {
+        scene.node(at, json!({"labels": {"rank": if at == free { json!("best") } else { json!(null) }}})).await?;
+    }
+    let score = "\"rank\" in node.labels ? 10 : 0";
+    scene.agent(json!({"name": "mine", "expression": {"score": score}})).await?;
+    let workload = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    scene.world.act("go", json!({"move": {"workload": workload, "to": {"policy": POLICY}}})).await?;
+    let done = scene.world.ends("go", ("True", "Succeeded")).await?;
+    let plan = done.status.as_ref().and_then(|status| status.plan.clone()).context("a plan")?;
+    let first = plan.nodes.first().context("a node")?;
+    ensure!(first.name == scene.nodes[free] && first.message.starts_with("mine: the expression gives 10"), "{plan:?}");
+    let after = scene.bound("app=web", 2).await?;
+    ensure!(after.contains(&scene.nodes[free]), "{before:?} {after:?}");
+    scene.world.kubectl(&["delete", "deployment", "web"], None).await?;
     scene.clear().await
 }
 

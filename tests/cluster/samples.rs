@@ -51,6 +51,7 @@ fn every_sample_is_accepted() {
             "nodeconfig",
             "nodeconfigtemplate",
             "swarmpool",
+            "placementpolicy",
         ] {
             for file in files(kind)? {
                 apply(world, &file, &["--dry-run=server", "--validate=strict"]).await?;

@@ -311,7 +311,7 @@ fn what_a_later_version_will_do() {
             vec![
                 Wrong("swap", swap, "NotSupported", words(&["swap"])),
                 Wrong("application", app, "NotSupported", words(&["moveApplication"])),
-                Wrong("policy", policy, "NotSupported", words(&["policy"])),
+                Wrong("policy", policy, "PolicyNotFound", words(&["there is no PlacementPolicy cool"])),
                 Wrong("notify", notify, "NotSupported", words(&["notify"])),
             ],
         )

@@ -24,6 +24,7 @@ use crate::api::workload_action::{WorkloadAction, WorkloadActionStatus};
 use crate::controllers::invalid::{self, StatusWrite};
 use crate::logic::facts::Key;
 use crate::logic::workload_action::effect::{Effect, Next, Refusal, RefusalKind};
+use crate::logic::workload_action::rank::NodeRanker;
 use crate::logic::workload_action::{Limits, next, refused};
 use crate::logic::world::World;
 use crate::metrics::ReasonLabel;
@@ -49,6 +50,8 @@ const DOUBT: SignedDuration = SignedDuration::from_secs(10);
 pub struct WorkloadActionController {
     pub ctx: Context,
     pub limits: Limits,
+    /// Asks PlacementPolicies.
+    pub ranker: Arc<dyn NodeRanker + Send + Sync>,
     /// Requeue interval of an action that has not ended, if nothing changes.
     pub resync: Duration,
     pub memory: ActionMemory,
@@ -140,7 +143,7 @@ enum Rest {
 impl WorkloadActionController {
     /// The planner's next step.
     fn plan(&self, key: &Key) -> Next {
-        self.ctx.store.read(|world| next(key, world, self.ctx.now(), &self.limits))
+        self.ctx.store.read(|world| next(key, world, self.ctx.now(), &self.limits, &*self.ranker))
     }
 
     /// Plans an admission again while no other one is planned, and reserves what it takes, so that no two admissions take

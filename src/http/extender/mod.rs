@@ -76,7 +76,6 @@ impl Extender {
     }
 
     /// The routes.
-    #[must_use]
     pub fn router(self) -> Router {
         Router::new()
             .route("/policies/{policy}/filter", post(filter))

@@ -3,6 +3,8 @@
 
 use std::collections::HashMap;
 
+use jiff::Timestamp;
+
 use super::pigeon::demand::SMOOTHING;
 use super::pigeon::{LearnedDemand, Row};
 use super::record::{NodeRecord, RESOURCES};
@@ -110,6 +112,14 @@ impl Inventory {
     #[must_use]
     pub fn node(&self, name: &str) -> Option<&NodeRecord> {
         self.records.get(*self.places.get(name)?)?.as_ref()
+    }
+
+    /// Counts pods for a node that are on their way to it since this time.
+    pub fn add(&mut self, name: &str, pods: i64, requests: Requests, since: Timestamp) {
+        let place = self.places.get(name).and_then(|place| self.records.get_mut(*place));
+        if let Some(record) = place.and_then(Option::as_mut) {
+            record.add(pods, requests, since);
+        }
     }
 
     /// The demand of the pods of a scheduler.

@@ -124,6 +124,15 @@ impl NodeRecord {
         }
     }
 
+    /// Counts pods that are on their way since this time.
+    pub fn add(&mut self, pods: i64, requests: Requests, since: Timestamp) {
+        self.pods = self.pods.saturating_add(pods);
+        self.requests = self.requests + requests;
+        self.pending = self.pending.saturating_add(requests.cpu);
+        self.requested = sizes(self.requests, self.pods);
+        self.recent.insert(0, PodHold { requests, cores: requests.cpu, bound: since, pending: true });
+    }
+
     #[must_use]
     pub fn name(&self) -> &str {
         &self.node.id.key.name

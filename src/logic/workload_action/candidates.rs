@@ -1,20 +1,25 @@
 //! The nodes that may take the replicas of one plan, best first.
 //!
 //! Each node is evaluated once, and again when a replica was assigned to it: with thousands of nodes and a `where`, this is most
-//! of a plan's work.
+//! of a plan's work. A policy is asked about all of them after each assignment, since one replica may change what it says of
+//! every node.
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
-
-use jiff::Timestamp;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::api::reasons::Reason;
-use crate::api::workload_action::status::NodeChoice;
+use crate::api::workload_action::status::{LIST_LIMIT, NodeChoice};
 use crate::logic::facts::{NodeFact, Requests, TemplateFact};
 use crate::logic::world::World;
 
-use super::nodes::{NodeRefusal, Nodes, possible};
+use super::context::PlanContext;
+use super::nodes::{Load, NodeRefusal, Nodes, possible};
 use super::place::Filter;
+use super::rank::{NodeRanking, RankedPod};
+use super::scope::{Scope, Stop};
+
+/// The order of the nodes: by the score of the policy in millionths, then by the share that stays free in thousandths, then by name.
+type Rank<'a> = (Reverse<i64>, Reverse<i64>, &'a str);
 
 /// See the module. `'a`: the world; `'f`: the filter and the template.
 pub struct Candidates<'a, 'f> {
@@ -23,60 +28,112 @@ pub struct Candidates<'a, 'f> {
     filter: &'f Filter<'f>,
     template: Option<&'f TemplateFact>,
     requests: Requests,
-    /// The nodes that can take one more replica, best first: by the share that stays free, in thousandths, then by name.
-    open: BTreeSet<(Reverse<i64>, &'a str)>,
+    /// The share that stays free with one more replica, of the nodes that can take it.
+    fit: BTreeMap<&'a str, i64>,
+    /// These nodes, best first.
+    open: BTreeSet<Rank<'a>>,
     refused: Vec<NodeChoice>,
+    /// Those that the policy rejects as things are now.
+    rejected: Vec<NodeChoice>,
     /// The nodes that replicas were assigned to.
     chosen: Vec<NodeChoice>,
+    policy: Option<Box<dyn NodeRanking>>,
 }
 
 impl<'a, 'f> Candidates<'a, 'f> {
-    /// The candidates for pods of this template, without the nodes that were tried before.
+    /// The candidates for pods of this ReplicaSet, without the nodes that were tried before.
+    ///
+    /// # Errors
+    /// The policy that the action names cannot be asked.
     pub fn new(
-        (world, now): (&'a World, Timestamp),
+        ctx: &PlanContext<'a>,
         filter: &'f Filter<'f>,
-        template: Option<&'f TemplateFact>,
+        scope: &Scope<'f>,
         tried: &[String],
-    ) -> Self {
+    ) -> Result<Self, Stop> {
+        let template = scope.set.template.as_deref();
+        let policy = ctx.work.to.and_then(|to| to.policy.as_deref());
+        let policy = policy.zip(template).map(|(policy, template)| {
+            let pod = RankedPod { set: scope.set, template };
+            ctx.ranker.begin(ctx.world, policy, pod, ctx.now).map_err(|error| error.stop(policy))
+        });
         let mut all = Self {
-            world,
-            nodes: Nodes::new(world, now),
+            world: ctx.world,
+            nodes: Nodes::new(ctx.world, ctx.now),
             filter,
             template,
             requests: template.map(|template| template.requests).unwrap_or_default(),
+            fit: BTreeMap::new(),
             open: BTreeSet::new(),
             refused: Vec::new(),
+            rejected: Vec::new(),
             chosen: Vec::new(),
+            policy: policy.transpose()?,
         };
         // A node that the user's node name excludes is no candidate: the plan does not list it.
-        for node in world.nodes().filter(|node| !filter.names_another(node)) {
+        for node in ctx.world.nodes().filter(|node| !filter.names_another(node)) {
             if tried.contains(&node.id.key.name) {
                 all.refuse(&node.id.key.name, (Reason::NodeExcluded, "tried before and failed".to_owned()));
             } else {
                 all.evaluate(node);
             }
         }
-        all
+        all.count_arrivals();
+        all.order();
+        Ok(all)
+    }
+
+    /// Has the policy count the replicas of other actions that are on their way.
+    fn count_arrivals(&mut self) {
+        let Some(policy) = &mut self.policy else { return };
+        for name in self.fit.keys() {
+            let (pods, requests) = self.world.usage(name);
+            let load = self.nodes.load(name);
+            if load.pods > pods {
+                policy.add(name, Load { pods: load.pods - pods, requests: load.requests - requests });
+            }
+        }
     }
 
     fn evaluate(&mut self, node: &'a NodeFact) {
         let name = &node.id.key.name;
         let admitted = self.filter.admits(&self.nodes, node).map_err(|why| (Reason::NodeExcluded, why));
         match admitted.and_then(|()| self.nodes.assess(node, self.template)) {
-            Ok(share) => drop(self.open.insert((Reverse(share), name))),
-            Err(refusal) => self.refuse(name, refusal),
+            Ok(share) => drop(self.fit.insert(name, share)),
+            Err(refusal) => {
+                self.fit.remove(name.as_str());
+                self.refuse(name, refusal);
+            }
         }
     }
 
-    fn refuse(&mut self, name: &str, (reason, message): NodeRefusal) {
-        self.refused.push(NodeChoice { name: name.to_owned(), replicas: 0, message, refused: Some(reason) });
+    /// Puts the nodes that fit in order.
+    fn order(&mut self) {
+        let Some(policy) = &self.policy else {
+            self.open = self.fit.iter().map(|(name, share)| (Reverse(0), Reverse(*share), *name)).collect();
+            return;
+        };
+        let names: Vec<&str> = self.fit.keys().copied().collect();
+        self.open.clear();
+        self.rejected.clear();
+        for ((name, share), rank) in self.fit.iter().zip(policy.rank(&names)) {
+            match rank {
+                Ok(score) => drop(self.open.insert((Reverse(millionths(score)), Reverse(*share), name))),
+                Err(why) => self.rejected.push(refusal(name, (Reason::PolicyRejected, why))),
+            }
+        }
+    }
+
+    fn refuse(&mut self, name: &str, why: NodeRefusal) {
+        self.refused.push(refusal(name, why));
     }
 
     /// Refuses the node that the replicas leave. That they are there says more than that it is full.
     fn refuse_home(&mut self, home: Option<&str>) {
+        self.refused.append(&mut self.rejected);
         let Some(home) = home else { return };
         let known = self.refused.len();
-        self.open.retain(|(_, name)| *name != home);
+        self.open.retain(|(_, _, name)| *name != home);
         self.refused.retain(|node| node.name != home || node.refused == Some(Reason::NodeExcluded));
         let is_candidate = self.refused.len() < known || self.refused.iter().all(|node| node.name != home);
         if is_candidate && self.world.node(home).is_some_and(|node| !self.filter.names_another(node)) {
@@ -86,22 +143,42 @@ impl<'a, 'f> Candidates<'a, 'f> {
 
     /// The open nodes but the replica's own, best first.
     pub fn best(&self, home: Option<&str>) -> impl Iterator<Item = &'a str> {
-        self.open.iter().map(|(_, name)| *name).filter(move |name| home != Some(*name))
+        self.open.iter().map(|(_, _, name)| *name).filter(move |name| home != Some(*name))
     }
 
     /// Assigns a replica from this node to the best other one. None: no node can take it.
     pub fn take(&mut self, home: Option<&str>) -> Option<&'a str> {
-        let (share, name) = *self.open.iter().find(|(_, name)| home != Some(*name))?;
-        self.open.remove(&(share, name));
-        match self.chosen.iter_mut().find(|node| node.name == name) {
-            Some(node) => node.replicas += 1,
-            None => self.chosen.push(possible(name, share.0, 1)),
+        let (_, share, name) = *self.open.iter().find(|(_, _, name)| home != Some(*name))?;
+        match self.chosen.iter().position(|node| node.name == name) {
+            Some(at) => self.chosen[at].replicas += 1,
+            None => self.chosen.push(self.possible(name, share.0, 1)),
         }
         self.nodes.add(name, self.requests);
         if let Some(node) = self.world.node(name) {
             self.evaluate(node);
         }
+        match &mut self.policy {
+            Some(policy) => {
+                policy.assign(name);
+                self.order();
+            }
+            // Only this node has changed.
+            None => {
+                self.open.remove(&(Reverse(0), share, name));
+                let left = self.fit.get(name).map(|share| (Reverse(0), Reverse(*share), name));
+                self.open.extend(left);
+            }
+        }
         Some(name)
+    }
+
+    /// The plan's entry for a node that can take replicas.
+    fn possible(&self, name: &str, share: i64, replicas: i32) -> NodeChoice {
+        let mut choice = possible(name, share, replicas);
+        if let Some(policy) = &self.policy {
+            choice.message = format!("{}; {}", policy.words(name), choice.message);
+        }
+        choice
     }
 
     /// The refused nodes, when no node can take the replica from this one.
@@ -114,10 +191,24 @@ impl<'a, 'f> Candidates<'a, 'f> {
     /// all replicas leave.
     pub fn listed(mut self, home: Option<&str>) -> Vec<NodeChoice> {
         self.refuse_home(home);
-        let Self { open, refused, mut chosen, .. } = self;
-        let open = open.into_iter().map(|(Reverse(share), name)| possible(name, share, 0));
-        let taken: BTreeSet<String> = chosen.iter().map(|node| node.name.clone()).collect();
-        chosen.extend(open.chain(refused).filter(|node| !taken.contains(&node.name)));
-        chosen
+        let mut listed = std::mem::take(&mut self.chosen);
+        let taken: BTreeSet<String> = listed.iter().map(|node| node.name.clone()).collect();
+        let open = self.open.iter().filter(|(_, _, name)| !taken.contains(*name)).enumerate();
+        // The words of a policy take time, and a plan has room for some only.
+        listed.extend(open.map(|(at, (_, Reverse(share), name))| {
+            if at < LIST_LIMIT { self.possible(name, *share, 0) } else { possible(name, *share, 0) }
+        }));
+        let Self { refused, .. } = self;
+        listed.extend(refused.into_iter().filter(|node| !taken.contains(&node.name)));
+        listed
     }
+}
+
+fn refusal(name: &str, (reason, message): NodeRefusal) -> NodeChoice {
+    NodeChoice { name: name.to_owned(), replicas: 0, message, refused: Some(reason) }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "scores are small, and casts of floats saturate")]
+fn millionths(score: f64) -> i64 {
+    (score * 1e6).round() as i64
 }

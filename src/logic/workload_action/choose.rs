@@ -245,7 +245,6 @@ fn pick_nodes(
     victims: &[Victim],
     plan: &mut Plan,
 ) -> Result<Vec<String>, Stop> {
-    let template = scope.set.template.as_deref();
     if let Some(name) = &to.node_name
         && ctx.world.node(name).is_none()
     {
@@ -253,7 +252,7 @@ fn pick_nodes(
         return Err(Stop::soon(Reason::NodeNotFound, message));
     }
     let filter = Filter::target(ctx.world, Some(to))?;
-    let mut candidates = Candidates::new((ctx.world, ctx.now), &filter, template, &[]);
+    let mut candidates = Candidates::new(ctx, &filter, scope, &[])?;
     let homes: Vec<Option<&str>> = victims.iter().map(|Victim(pod)| pod.and_then(|pod| pod.node.as_deref())).collect();
     let mut places = Vec::new();
     for home in &homes {
@@ -279,13 +278,12 @@ fn count_and_cut(plan: &mut Plan) {
 /// Another node for a slot whose node failed, within the limits; None if none is left.
 pub fn another_node(ctx: &PlanContext, slot: &Slot) -> Option<String> {
     let scope = Scope::of_slot(ctx.world, ctx.namespace(), &slot.replica_set)?;
-    let template = scope.set.template.as_deref();
     let filter = Filter::target(ctx.world, ctx.work.to).ok()?;
     let home = slot.victim.as_ref().map(|victim| victim.node.as_str());
     let mut tried = slot.tried.clone();
     tried.extend(slot.replacement.as_ref().map(|replacement| replacement.node.clone()));
     let open = admission::OpenNodes::of(ctx);
-    let candidates = Candidates::new((ctx.world, ctx.now), &filter, template, &tried);
+    let candidates = Candidates::new(ctx, &filter, &scope, &tried).ok()?;
     candidates.best(home).find(|name| open.takes_one_more(name)).map(str::to_owned)
 }
 

@@ -9,6 +9,7 @@ use crate::logic::facts::{Identity, Key};
 use crate::logic::world::World;
 
 use super::Limits;
+use super::rank::NodeRanker;
 use super::scope::Stop;
 use crate::api::reasons::Reason;
 
@@ -23,6 +24,7 @@ pub struct PlanContext<'a> {
     pub action: &'a WorkloadAction,
     pub status: &'a WorkloadActionStatus,
     pub work: Work<'a>,
+    pub ranker: &'a dyn NodeRanker,
 }
 
 /// What an action does, in the members that all verbs share.
@@ -73,9 +75,6 @@ impl<'a> Work<'a> {
         } else {
             return Err(unsupported("moveApplication"));
         };
-        if work.to.is_some_and(|to| to.policy.is_some()) {
-            return Err(unsupported("a target by policy"));
-        }
         if spec.notify.as_ref().is_some_and(|receivers| !receivers.is_empty()) {
             return Err(unsupported("notify"));
         }

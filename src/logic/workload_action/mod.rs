@@ -15,9 +15,10 @@ mod context;
 mod ending;
 mod eviction;
 mod forward;
-mod nodes;
+pub mod nodes;
 mod origin;
 mod place;
+pub mod rank;
 mod refusal;
 mod replacement;
 mod report;
@@ -44,6 +45,7 @@ use choose::Choice;
 use context::{PlanContext, Verb, Work};
 use effect::{Effect, NewReceipt, Next};
 use ending::{after, conclude, finish, give_up};
+use rank::NodeRanker;
 pub use refusal::refused;
 use scope::{Outlook, Stop};
 use slot::SlotNext;
@@ -87,7 +89,7 @@ const NOTHING: Next = Next::Wait { until: None, report: None };
 
 /// The next step for this action.
 #[must_use]
-pub fn next(key: &Key, world: &World, now: Timestamp, limits: &Limits) -> Next {
+pub fn next(key: &Key, world: &World, now: Timestamp, limits: &Limits, ranker: &dyn NodeRanker) -> Next {
     let Some(action) = world.action(key) else { return NOTHING };
     let fresh = WorkloadActionStatus::default();
     let status = action.status.as_ref().unwrap_or(&fresh);
@@ -95,7 +97,7 @@ pub fn next(key: &Key, world: &World, now: Timestamp, limits: &Limits) -> Next {
     let clock = status.suspended_at.as_ref().map_or(now, |time| time.0);
     let shown =
         work.clone().unwrap_or(Work { verb: Verb::Move, workload: None, pod: None, from: None, to: None, count: 1 });
-    let ctx = PlanContext { world, now, clock, limits, action, status, work: shown };
+    let ctx = PlanContext { world, now, clock, limits, action, status, work: shown, ranker };
     if status.finished_at.is_some() {
         return after(&ctx);
     }

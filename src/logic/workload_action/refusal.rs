@@ -8,6 +8,7 @@ use crate::logic::world::World;
 
 use super::context::{PlanContext, Work};
 use super::effect::{Effect, Next, PodChange, Refusal, RefusalKind};
+use super::rank::NoRanker;
 use super::slot::{self, SlotNext};
 use super::{Limits, NOTHING, QUEUE_PACE, already_executed, record, wait, with_slots};
 use crate::logic::facts::Ledger;
@@ -22,7 +23,7 @@ pub fn refused(key: &Key, world: &World, now: Timestamp, effect: &Effect, refusa
     let Some(action) = world.action(key) else { return NOTHING };
     let (Some(status), Ok(work)) = (&action.status, Work::of(&action.spec)) else { return later(REFUSED_PACE) };
     let limits = Limits::default();
-    let ctx = PlanContext { world, now, clock: now, limits: &limits, action, status, work };
+    let ctx = PlanContext { world, now, clock: now, limits: &limits, action, status, work, ranker: &NoRanker };
     let slot = touched(&ctx, effect);
     let back = |slot: &Slot| {
         let view = slot::View::new(&ctx, slot);

@@ -147,11 +147,11 @@ impl CertificateKeeper {
                 return longest;
             }
         };
-        if let Some(write) = plan.write() {
-            if let Err(error) = self.write(writer, known.is_none(), write).await {
-                warn!(%error, name = self.wanted.name, "the certificate's Secret cannot be written");
-                return RETRY;
-            }
+        if let Some(write) = plan.write()
+            && let Err(error) = self.write(writer, known.is_none(), write).await
+        {
+            warn!(%error, name = self.wanted.name, "the certificate's Secret cannot be written");
+            return RETRY;
         }
         let due = plan.next_look().map(|due| due.duration_since(now).clamp(SignedDuration::from_secs(1), MAX_PAUSE));
         due.map_or(longest, |due| due.unsigned_abs())

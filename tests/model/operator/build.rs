@@ -7,6 +7,7 @@ use std::time::Duration;
 use ganglion::api::workload_action::WorkloadAction;
 use ganglion::controllers::workload_action::{ActionMemory, WorkloadActionController};
 use ganglion::logic::workload_action::Limits;
+use ganglion::logic::workload_action::rank::NoRanker;
 use ganglion::metrics::Metrics;
 use ganglion::runtime::context::Context;
 use ganglion::runtime::events;
@@ -49,5 +50,11 @@ pub fn controller(client: Client, limits: Limits) -> Arc<WorkloadActionControlle
         term: "term".into(),
         stop: CancellationToken::new(),
     };
-    Arc::new(WorkloadActionController { ctx, limits, resync: NEVER, memory: ActionMemory::default() })
+    Arc::new(WorkloadActionController {
+        ctx,
+        limits,
+        ranker: Arc::new(NoRanker),
+        resync: NEVER,
+        memory: ActionMemory::default(),
+    })
 }

@@ -14,6 +14,7 @@ use tower_test::mock;
 use super::super::*;
 use crate::logic::facts::{Identity, PodFact};
 use crate::logic::workload_action::effect::NewPod;
+use crate::logic::workload_action::rank::NoRanker;
 use crate::logic::world::{Indexed, Origin};
 use crate::metrics::Metrics;
 use crate::runtime::events;
@@ -72,7 +73,13 @@ fn controller(client: Client, leader: CancellationToken) -> Arc<WorkloadActionCo
         stop: CancellationToken::new(),
     };
     let resync = Duration::from_secs(300);
-    Arc::new(WorkloadActionController { ctx, limits: Limits::default(), resync, memory: ActionMemory::default() })
+    Arc::new(WorkloadActionController {
+        ctx,
+        limits: Limits::default(),
+        ranker: Arc::new(NoRanker),
+        resync,
+        memory: ActionMemory::default(),
+    })
 }
 
 pub fn key() -> Key {

@@ -3,6 +3,7 @@
 //! What only shows over time and under faults is the model's (`tests/model`).
 
 mod protocol;
+mod ranked;
 mod refused;
 mod turns;
 
@@ -15,6 +16,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::effect::{NewReceipt, PodChange};
+use super::rank::NoRanker;
 use super::*;
 use crate::api::workload_action::{Disruption, RunPolicy, WorkloadActionSpec};
 use crate::logic::facts::{
@@ -33,6 +35,7 @@ struct Stage {
     version: u64,
     now: Timestamp,
     limits: Limits,
+    ranker: &'static dyn NodeRanker,
 }
 
 fn labels(hash: bool) -> BTreeMap<String, String> {
@@ -59,7 +62,7 @@ fn budget(allowed: i32, healthy: i32) -> impl FnOnce(Identity) -> BudgetFact {
 impl Stage {
     fn new() -> Self {
         let now = NOW + SignedDuration::from_hours(1000);
-        let mut stage = Self { world: World::default(), version: 0, now, limits: Limits::default() };
+        let mut stage = Self { world: World::default(), version: 0, now, limits: Limits::default(), ranker: &NoRanker };
         for node in ["a", "b", "c", "d"] {
             stage.put_node(node, |_| {});
         }
@@ -162,7 +165,7 @@ impl Stage {
     }
 
     fn next(&self, name: &str) -> Next {
-        next(&Key::new(NAMESPACE, name), &self.world, self.now, &self.limits)
+        next(&Key::new(NAMESPACE, name), &self.world, self.now, &self.limits, self.ranker)
     }
 
     fn effect(&self, name: &str) -> Effect {

@@ -21,7 +21,7 @@ use crate::logic::facts::{AutoscalerFact, AutoscalerKind, Controls, HpaFact, Out
 #[case::expression(move_web(json!({"where": "node.pods <"})), Reason::ExpressionInvalid, "where")]
 #[case::unknown_name(move_web(json!({"where": "node.podz < 3"})), Reason::ExpressionInvalid, "node.podz")]
 #[case::nowhere(move_web(json!({"where": "node.pods > 90"})), Reason::NoCandidateNode, "none of")]
-#[case::policy(move_web(json!({"policy": "green"})), Reason::NotSupported, "policy")]
+#[case::policy(move_web(json!({"policy": "green"})), Reason::PolicyNotFound, "there is no PlacementPolicy green")]
 fn what_cannot_be_done_is_refused_with_advice(
     #[case] spec: serde_json::Value,
     #[case] reason: Reason,
@@ -90,6 +90,7 @@ fn an_expression_that_finds_no_thread_waits() {
         action: &action,
         status: &status,
         work: Work::of(&action.spec).unwrap(),
+        ranker: &NoRanker,
     };
     let error = ExpressionError::NoThread { kind: std::io::ErrorKind::WouldBlock };
     let Next::Wait { until: Some(until), report: Some(shown) } =
@@ -231,7 +232,7 @@ fn an_action_in_a_namespace_of_kubernetes_is_refused_unless_the_settings_allow_i
         action.metadata.namespace = Some("kube-system".into());
         stage.put_action(action);
         let Next::Do(Effect::Record { status, .. }) =
-            next(&Key::new("kube-system", "bad"), &stage.world, stage.now, &stage.limits)
+            next(&Key::new("kube-system", "bad"), &stage.world, stage.now, &stage.limits, &NoRanker)
         else {
             panic!("nothing is recorded");
         };
