@@ -407,7 +407,7 @@ async fn certificate(scene: &Scene<'_>) -> Result<()> {
     scene.policies().delete(POLICY, &DeleteParams::default()).await?;
     tokio::time::sleep(Duration::from_secs(1)).await;
     // The scheduler tries a rejected pod again when something in the cluster changes, else after five minutes.
-    scene.node(0, json!({"labels": {"rank": null}})).await?;
+    scene.node(0, json!({"labels": {"something": "new"}})).await?;
     until::<Pod, _>(scene.world, &name, "the pod to be bound without the policy", |pod| pod.spec?.node_name).await?;
     scene.clear().await
 }
