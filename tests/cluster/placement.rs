@@ -394,6 +394,15 @@ async fn certificate(scene: &Scene<'_>) -> Result<()> {
     scene.agent(json!({"name": "none", "expression": {"filter": "node.pods < 0"}})).await?;
     let secrets = scene.world.api::<Secret>();
     let before = secrets.get("ganglion-extender-tls").await?.data;
+    // One that is broken is renewed, by the same authority.
+    let broken = Patch::Merge(json!({"data": {"tls.crt": "bm8="}}));
+    secrets.patch("ganglion-extender-tls", &PatchParams::default(), &broken).await?;
+    let mended = until::<Secret, _>(scene.world, "ganglion-extender-tls", "a mended certificate", |secret| {
+        secret.data.filter(|data| data.get("tls.crt").is_some_and(|one| one.0.starts_with(b"-----BEGIN")))
+    })
+    .await?;
+    ensure!(before.as_ref().and_then(|data| data.get("ca.crt")) == mended.get("ca.crt"), "another authority");
+    let before = Some(mended);
     secrets.delete("ganglion-extender-tls", &DeleteParams::default()).await?;
     until::<Secret, _>(scene.world, "ganglion-extender-tls", "another certificate", |secret| {
         (secret.data != before).then_some(())

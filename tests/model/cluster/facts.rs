@@ -68,7 +68,12 @@ impl AsFact for Pod {
             grace_seconds: self.template.grace,
             unschedulable: self.unschedulable.clone(),
             trouble: self.trouble.clone(),
-            hold: PodHold { requests: self.template.requests, ..PodHold::default() },
+            hold: PodHold {
+                requests: self.template.requests,
+                cores: self.template.requests.cpu,
+                bound: time(meta.created),
+                pending: self.phase == Phase::Pending,
+            },
             ..PodFact::default()
         }
     }
