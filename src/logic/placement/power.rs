@@ -3,6 +3,8 @@
 //! Predictions come from outside, so that they can be asked for many nodes at once: first [`PowerUsage`] for each node, then the watts
 //! for the inputs of all of them, then [`scores`].
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 
 use super::record::NodeRecord;
@@ -50,7 +52,13 @@ pub trait Predictions: Sync {
     ///
     /// # Errors
     /// There is no prediction; the text says why.
-    fn watts(&self, record: &NodeRecord, usage: f64, scale: UsageScale, now: Timestamp) -> Result<f64, String>;
+    fn watts(
+        &self,
+        record: &NodeRecord,
+        usage: f64,
+        scale: UsageScale,
+        now: Timestamp,
+    ) -> Result<f64, Cow<'static, str>>;
 }
 
 /// Predictions are not fetched yet.
@@ -58,8 +66,8 @@ pub trait Predictions: Sync {
 pub struct NoPredictions;
 
 impl Predictions for NoPredictions {
-    fn watts(&self, _: &NodeRecord, _: f64, _: UsageScale, _: Timestamp) -> Result<f64, String> {
-        Err(NOT_FETCHED.to_owned())
+    fn watts(&self, _: &NodeRecord, _: f64, _: UsageScale, _: Timestamp) -> Result<f64, Cow<'static, str>> {
+        Err(NOT_FETCHED.into())
     }
 }
 

@@ -74,6 +74,10 @@ impl Fresh {
 #[derive(Clone, Debug)]
 pub struct NodeRecord {
     pub node: Arc<NodeFact>,
+    /// Of the fact, since a request that reads thousands of nodes spends most of its time on waiting for memory.
+    allocatable: Requests,
+    /// CPU of the machine in millicores, of the fact.
+    pub cpu_capacity: i64,
     /// It counts in the statistics over all nodes.
     pub counted: bool,
     pub pods: i64,
@@ -109,6 +113,8 @@ impl NodeRecord {
         recent.sort_unstable_by_key(|hold| std::cmp::Reverse(hold.bound));
         let value = |value| configs.iter().find_map(|config| fresh(config.status.as_ref()?, value));
         Self {
+            allocatable: node.allocatable,
+            cpu_capacity: node.capacity.cpu,
             counted: node.takes_pods(),
             pods,
             requests,
@@ -166,8 +172,8 @@ impl NodeRecord {
             unmeasured: unmeasured as f64,
         };
         PerResource {
-            cpu: usage(self.node.allocatable.cpu, |sample| sample.cpu, unmeasured.cpu),
-            memory: usage(self.node.allocatable.memory, |sample| sample.memory, unmeasured.memory),
+            cpu: usage(self.allocatable.cpu, |sample| sample.cpu, unmeasured.cpu),
+            memory: usage(self.allocatable.memory, |sample| sample.memory, unmeasured.memory),
         }
     }
 

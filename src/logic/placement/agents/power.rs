@@ -1,5 +1,7 @@
 //! `power` as an agent of a policy. The formulas are in `placement::power`; predictions come from memory.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 
 use super::{Agent, AgentError, fraction, words_of};
@@ -32,17 +34,17 @@ pub fn compile(options: &PowerAgent) -> Result<Box<dyn Agent>, AgentError> {
 }
 
 /// Predicted watts before and after the pod.
-type Prediction = Result<(f64, f64), (Increment, String)>;
+type Prediction = Result<(f64, f64), (Increment, Cow<'static, str>)>;
 
 impl Power {
     fn prediction(&self, question: &PlacementQuestion<'_>, record: &NodeRecord) -> Prediction {
-        let unknown = |words: &str| (Increment::Unknown, words.to_owned());
+        let unknown = |words: &'static str| (Increment::Unknown, Cow::Borrowed(words));
         let cores = |millis: i64| millis as f64 / 1000.0;
         let pod = cores(question.pod.cores);
         if pod <= 0.0 {
             return Err(unknown("the pod neither requests nor limits CPU"));
         }
-        let capacity = cores(record.node.capacity.cpu);
+        let capacity = cores(record.cpu_capacity);
         let usage = record.value(NodeValue::Cpu, question.now).map(|percent| percent / 100.0 * capacity);
         if usage.is_none() {
             return Err(unknown(NO_USAGE));
@@ -53,7 +55,7 @@ impl Power {
                 Increment::Overcommit => "the pod needs more CPU than the node has left",
                 Increment::Unknown | Increment::Watts(_) => "the node has no CPU",
             };
-            (increment, words.to_owned())
+            (increment, Cow::Borrowed(words))
         })?;
         let watts = |usage| question.predictions.watts(record, usage, self.usage, question.now);
         let (before, after) = (watts(before), watts(after));
@@ -74,7 +76,7 @@ impl Agent for Power {
         };
         let increments: Vec<Increment> = predictions.iter().map(increment).collect();
         if increments.iter().all(|increment| *increment == Increment::Unknown) {
-            let why = predictions.into_iter().flatten().find_map(|one| one.err().map(|(_, words)| words));
+            let why = predictions.into_iter().flatten().find_map(|one| one.err().map(|(_, words)| words.into_owned()));
             return Opinion::Abstains(why.unwrap_or_else(|| "no node is known yet".to_owned()));
         }
         Opinion::Scores(scores(&increments, self.scale))
@@ -83,7 +85,7 @@ impl Agent for Power {
     fn words(&self, question: &PlacementQuestion<'_>, at: usize) -> String {
         words_of(question, at, |record| match self.prediction(question, record) {
             Ok((before, after)) => format!("{:+.2} W ({before:.1} to {after:.1})", after - before),
-            Err((_, words)) => words,
+            Err((_, words)) => words.into_owned(),
         })
     }
 

@@ -46,7 +46,11 @@ impl Agent for Safe {
         }
         for (node, rejection) in question.candidates.iter().zip(rejections) {
             if let (Some(node), None) = (node, &rejection) {
-                let reason = self.moments(question, node).judge(&self.rules).rejection(&self.rules);
+                let moments = self.moments(question, node);
+                if moments.is_surely_accepted(&self.rules) {
+                    continue;
+                }
+                let reason = moments.judge(&self.rules).rejection(&self.rules);
                 // Measured usage is the same in the scheduler's simulation of evictions.
                 *rejection = reason.map(|reason| NodeRejection { reason, resolvable: false });
             }

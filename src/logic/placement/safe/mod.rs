@@ -5,7 +5,7 @@
 
 pub mod statistics;
 
-use super::risk::risk;
+use super::risk::{risk, risk_at_most};
 pub use statistics::{Basis, StatisticKeys, Statistics};
 
 /// Settings of the agent.
@@ -96,6 +96,14 @@ impl PerResource<Usage> {
 }
 
 impl PerResource<Option<Moments>> {
+    /// Whether no risk can be more than what is accepted. If not, [`Self::judge`] says whether one is.
+    #[must_use]
+    pub fn is_surely_accepted(&self, rules: &SafeRules) -> bool {
+        let accepted =
+            |moments: &Moments| risk_at_most(moments.mean, moments.deviation, rules.threshold) <= rules.accepted;
+        self.each().into_iter().filter_map(|(_, moments)| moments.as_ref()).all(accepted)
+    }
+
     /// The score by balance, 0 to 10: that of the worst resource.
     #[must_use]
     pub fn balance(&self, rules: &SafeRules) -> f64 {

@@ -21,7 +21,13 @@ use crate::logic::world::{Origin, World};
 struct Linear;
 
 impl Predictions for Linear {
-    fn watts(&self, record: &NodeRecord, usage: f64, _: UsageScale, _: Timestamp) -> Result<f64, String> {
+    fn watts(
+        &self,
+        record: &NodeRecord,
+        usage: f64,
+        _: UsageScale,
+        _: Timestamp,
+    ) -> Result<f64, std::borrow::Cow<'static, str>> {
         Ok(usage * if record.node.labels.contains_key("thirsty") { 3.0 } else { 1.0 })
     }
 }
