@@ -17,7 +17,8 @@
 //! | `beta` | the distribution of a utilisation |
 //! | `congestion` | a congestion factor that others publish |
 //! | `pigeon` | the distribution of requests over all nodes |
-//! | `power` | the watts that a pod adds to a node |
+//! | `power` | the watts that a pod adds to a node; the curves of predictions, and which to fetch next |
+//! | `publish` | usage from Prometheus, as annotations of nodes |
 //! | `reward` | what is learned from pods that ran or failed on a node |
 //! | `pod_spread` | the areas that a part of a ReplicaSet's pods is spread over |
 //! | `sample` | numbers that are published as text, and their age |
@@ -34,6 +35,7 @@ pub mod pigeon;
 pub mod pod_spread;
 pub mod policy;
 pub mod power;
+pub mod publish;
 pub mod question;
 pub mod record;
 pub mod reward;

@@ -3,6 +3,9 @@
 //! Predictions come from outside, so that they can be asked for many nodes at once: first [`PowerUsage`] for each node, then the watts
 //! for the inputs of all of them, then [`scores`].
 
+pub mod cache;
+pub mod curve;
+
 use std::borrow::Cow;
 
 use jiff::Timestamp;

@@ -24,13 +24,13 @@ pub struct Statistics {
 /// The annotations with the statistics of one resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatisticKeys {
-    mean_used: &'static str,
-    deviation_used: &'static str,
-    forecast_used: &'static str,
-    mean_free: &'static str,
-    deviation_free: &'static str,
+    pub(in crate::logic::placement) mean_used: &'static str,
+    pub(in crate::logic::placement) deviation_used: &'static str,
+    pub(in crate::logic::placement) forecast_used: &'static str,
+    pub(in crate::logic::placement) mean_free: &'static str,
+    pub(in crate::logic::placement) deviation_free: &'static str,
     /// The first valid one counts.
-    forecast_free: [&'static str; 2],
+    pub(in crate::logic::placement) forecast_free: [&'static str; 2],
 }
 
 /// CPU, in millicores. `forcasted` is the spelling of those who write the annotation.
