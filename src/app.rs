@@ -6,15 +6,14 @@ pub mod check;
 mod extender;
 mod outbound;
 mod signals;
+mod term;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::runtime::events::Reporter;
 use kube::{Client, Config};
 use thiserror::Error;
 use tokio::net::TcpListener;
@@ -25,35 +24,17 @@ use tracing::{error, info};
 use crate::caches;
 use crate::caches::placement::PlacementCache;
 use crate::clients::address::{self, Names};
-use crate::controllers::closed_loop::{ClosedLoopController, ClosedLoopMemory};
-use crate::controllers::decision::{DecisionController, DecisionMemory};
-use crate::controllers::execution::{ExecutionController, ExecutionMemory};
-use crate::controllers::monitoring::{MonitoringController, MonitoringMemory, Sources};
-use crate::controllers::node_config::{self, NodeConfigController, NodeConfigMemory};
-use crate::controllers::node_config_template::{NodeConfigTemplateController, TemplateMemory};
 use crate::controllers::outbound::OutboundClient;
-use crate::controllers::placement_policy::{PlacementPolicyController, PolicyMemory};
-use crate::controllers::swarm_pool::{self, PoolMemory, SwarmPoolController};
-use crate::controllers::target::Targets;
-use crate::controllers::workload_action::{self, WorkloadActionController};
 use crate::http::extender::Extender;
 use crate::http::{self, Served};
-use crate::logic::world::Stored;
 use crate::metrics::Metrics;
 use crate::runtime::certificate::CertificateKeeper;
-use crate::runtime::context::Context;
-use crate::runtime::discovery::Discovery;
-use crate::runtime::events;
-use crate::runtime::impersonation::Impersonation;
 use crate::runtime::lease::{Elector, KubeLeases, Lost, Timings};
-use crate::runtime::polls;
-use crate::runtime::run::{Controller, Run, run as run_controller};
 use crate::runtime::store::Store;
 use crate::runtime::tasks;
-use crate::runtime::watch::namespaces::NamespaceFeeds;
 use crate::runtime::watch::{Feeds, Readiness, WatchOptions};
-use crate::runtime::writer::Writer;
 use crate::settings::Settings;
+use term::Term;
 
 /// How to access the cluster.
 #[derive(Clone, Debug, Default)]
@@ -239,153 +220,6 @@ impl Parts {
 /// A random name for a leader term.
 fn term_name() -> Arc<str> {
     (0..8).map(|_| fastrand::alphanumeric().to_ascii_lowercase()).collect::<String>().into()
-}
-
-/// The controllers of one leader term.
-struct Term<'a> {
-    parts: &'a Parts,
-    leader: CancellationToken,
-    tasks: JoinSet<()>,
-    /// Tasks that send events.
-    senders: JoinSet<()>,
-    /// Name of the term, as written in statuses.
-    name: Arc<str>,
-}
-
-impl Term<'_> {
-    /// Starts every controller. Returns the tasks of the controllers and the tasks that send their events.
-    fn start_all(mut self) -> (JoinSet<()>, JoinSet<()>) {
-        let Parts { settings, outbound, .. } = self.parts;
-        let resync = Duration::from_secs(settings.workload_actions.resync_seconds);
-        let limits = settings.limits();
-        let actions = self.start(settings.workload_actions.concurrency, |ctx| WorkloadActionController {
-            ctx,
-            limits,
-            ranker: Arc::new(self.parts.placement.clone()),
-            resync,
-            memory: workload_action::ActionMemory::default(),
-        });
-        self.tasks.spawn(workload_action::run_janitor(actions));
-        let loops = settings.closed_loops.concurrency;
-        let discovery = Arc::new(Discovery::default());
-        let namespaces = settings.namespaces();
-        let targets = |ctx: &Context| Targets {
-            ctx: ctx.clone(),
-            discovery: Arc::clone(&discovery),
-            patchable: settings.patchable_kinds().into(),
-        };
-        self.start(loops, |ctx| ClosedLoopController {
-            namespaces,
-            targets: targets(&ctx),
-            impersonation: Impersonation::default(),
-            outbound: Arc::clone(outbound),
-            memory: ClosedLoopMemory::default(),
-            ctx,
-        });
-        self.start(loops, |ctx| MonitoringController {
-            sources: Sources { ctx: ctx.clone(), outbound: Arc::clone(outbound), discovery: Arc::clone(&discovery) },
-            memory: MonitoringMemory::default(),
-            ctx,
-        });
-        self.start(loops, |ctx| DecisionController { ctx, memory: DecisionMemory::default() });
-        self.start(loops, |ctx| ExecutionController {
-            outbound: Arc::clone(outbound),
-            targets: targets(&ctx),
-            memory: ExecutionMemory::default(),
-            ctx,
-        });
-        self.start_node_configs();
-        let writes = settings.node_configs.concurrency;
-        self.start(writes, |ctx| NodeConfigTemplateController {
-            namespaces,
-            concurrency: writes,
-            memory: TemplateMemory::default(),
-            ctx,
-        });
-        self.start_swarm_pools();
-        self.start_placement();
-        (self.tasks, self.senders)
-    }
-
-    fn start_placement(&mut self) {
-        let (placement, memory) = (self.parts.placement.clone(), PolicyMemory::default());
-        let concurrency = self.parts.settings.placement.concurrency;
-        self.start(concurrency, |ctx| PlacementPolicyController { ctx, placement, memory });
-        if let Some(keeper) = self.parts.certificate.clone() {
-            let writer = self.context("extender").writer;
-            let stop = self.parts.stop.clone();
-            self.tasks.spawn(async move {
-                tokio::select! {
-                    () = stop.cancelled() => {}
-                    () = keeper.renew(writer) => {}
-                }
-            });
-        }
-    }
-
-    fn start_swarm_pools(&mut self) {
-        let Parts { client, settings, outbound, store, metrics, .. } = self.parts;
-        let feeds = NamespaceFeeds::new(client, list_timeout(settings), store.clone(), metrics.clone());
-        let pools = &settings.swarm_pools;
-        let controller = self.start(pools.concurrency, |ctx| SwarmPoolController {
-            ctx,
-            namespaces: settings.namespaces(),
-            config_maps: feeds,
-            outbound: Arc::clone(outbound),
-            polls: Arc::default(),
-            memory: PoolMemory::default(),
-        });
-        self.tasks.spawn(swarm_pool::run_probes(controller, polls::PollLimits { polls: pools.probes }));
-    }
-
-    fn start_node_configs(&mut self) {
-        let Parts { settings, outbound, .. } = self.parts;
-        let nodes = &settings.node_configs;
-        // Statuses leave room for specs: whoever changes a template waits for those.
-        let reports = nodes.concurrency.div_ceil(4);
-        let controller = self.start(reports, |ctx| NodeConfigController {
-            ctx,
-            namespaces: settings.namespaces(),
-            outbound: Arc::clone(outbound),
-            rule: settings.node_write_rule(),
-            polls: Arc::default(),
-            memory: NodeConfigMemory::default(),
-        });
-        self.tasks.spawn(node_config::run_polls(controller, polls::PollLimits { polls: nodes.polls }));
-    }
-
-    /// Starts one controller and queues every object of its kind.
-    fn start<C: Controller>(&mut self, concurrency: usize, make: impl FnOnce(Context) -> C) -> Arc<C> {
-        let parts = self.parts;
-        let controller = Arc::new(make(self.context(C::NAME)));
-        // Open before queueing all objects, so that none in between is missed.
-        let queue = parts.store.queue::<C::Kind>();
-        queue.open();
-        queue.add(parts.store.read(|world| {
-            let table = C::Kind::table(world);
-            table.keys().chain(table.unreadable().keys()).cloned().collect::<Vec<_>>()
-        }));
-        let run = Run { concurrency, metrics: parts.metrics.clone(), stop: parts.stop.clone() };
-        self.tasks.spawn(run_controller(Arc::clone(&controller), queue, run));
-        controller
-    }
-
-    fn context(&mut self, controller: &str) -> Context {
-        let Parts { client, settings, metrics, store, stop, identity, .. } = self.parts;
-        let (events, sender) = events::line(metrics);
-        let from = Reporter { controller: format!("ganglion/{controller}"), instance: Some(identity.clone()) };
-        let timeout = settings.request_timeout();
-        self.senders.spawn(sender.run(client.clone(), from, timeout, self.leader.clone()));
-        Context {
-            store: store.clone(),
-            writer: Writer::new(client.clone(), timeout, self.leader.clone(), metrics.clone()),
-            events,
-            metrics: metrics.clone(),
-            clock: Timestamp::now,
-            term: Arc::clone(&self.name),
-            stop: stop.clone(),
-        }
-    }
 }
 
 /// The client configuration, from the given file or the usual places.

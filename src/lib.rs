@@ -8,7 +8,7 @@
 //! controllers -> { logic, api, caches, clients, runtime, metrics, kube }
 //! http        -> { logic, api, caches, runtime, metrics }
 //! clients     -> { logic (plain facts), metrics }
-//! caches      -> { logic (facts and world), api, runtime }
+//! caches      -> { logic, api, runtime }
 //! runtime     -> { logic (facts and world), metrics, kube }   no kind of ours
 //! logic       -> { api, API types }              no client, tokio, http, tracing, env, clock
 //! api         -> serde, schemars, kube derive    nothing of ours

@@ -9,8 +9,7 @@ use jiff::Timestamp;
 
 use crate::api::placement_policy::PlacementPolicy;
 use crate::logic::placement::agents::AgentError;
-use crate::logic::placement::inventory::{Inventory, demand};
-use crate::logic::placement::pigeon::demand::SMOOTHING;
+use crate::logic::placement::inventory::Inventory;
 use crate::logic::placement::policy::CompiledPolicy;
 use crate::logic::placement::power::NoPredictions;
 use crate::logic::placement::question::{PlacedPod, PlacementQuestion, Siblings};
@@ -80,11 +79,10 @@ impl PlacementCache {
             (siblings, world.pod(&pod.key).is_some_and(|known| known.id.uid == pod.uid))
         });
         let inventory = self.0.inventory.read().unwrap_or_else(PoisonError::into_inner);
-        let mut learned = inventory.learned(&pod.scheduler);
-        if !known {
-            // The scheduler's watch is ahead of ours. Ours will bring the pod, and count it for the pods after it.
-            learned.learn(&demand(pod.requests), SMOOTHING);
-        }
+        let scheduler = &pod.scheduler;
+        // Where the scheduler's watch is ahead of ours, ours will bring the pod, and count it for the pods after it.
+        let learned =
+            if known { inventory.learned(scheduler) } else { inventory.learned_with(scheduler, pod.requests) };
         let candidates: Vec<Option<&NodeRecord>> = nodes.iter().map(|name| inventory.node(name.as_ref())).collect();
         answer(&PlacementQuestion {
             pod,

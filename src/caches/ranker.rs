@@ -8,9 +8,8 @@ use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 
 use super::placement::PlacementCache;
 use crate::logic::facts::Owner;
-use crate::logic::placement::inventory::{Inventory, demand};
+use crate::logic::placement::inventory::Inventory;
 use crate::logic::placement::pigeon::LearnedDemand;
-use crate::logic::placement::pigeon::demand::SMOOTHING;
 use crate::logic::placement::policy::{CompiledPolicy, PolicyMember};
 use crate::logic::placement::power::NoPredictions;
 use crate::logic::placement::question::{NodeRejection, PlacedPod, PlacementQuestion, Siblings};
@@ -41,8 +40,7 @@ impl NodeRanker for PlacementCache {
         let policy = policy.map_err(|(_, words)| RankError::Invalid(words))?;
         let pod = placed(pod);
         let inventory = self.copy(world);
-        let mut learned = inventory.learned(&pod.scheduler);
-        learned.learn(&demand(pod.requests), SMOOTHING);
+        let learned = inventory.learned_with(&pod.scheduler, pod.requests);
         let siblings = Siblings::of(world, &pod);
         Ok(Box::new(PolicyRanking { policy, pod, inventory, learned, siblings, now }))
     }

@@ -348,12 +348,19 @@ async fn spread(scene: &Scene<'_>) -> Result<()> {
     });
     let deployment = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "spread"},
-        "spec": {"replicas": 8, "selector": {"matchLabels": {"app": "spread"}}, "template": template},
+        "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "spread"}}, "template": template},
     });
     scene.world.kubectl(&["apply", "-f", "-"], Some(&deployment.to_string())).await?;
+    // One after the other: the agent counts the pods that the operator's watch has brought, and the first may come before their
+    // ReplicaSet.
+    for count in 2..=8 {
+        scene.bound("app=spread", count - 1).await?;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        scene.world.kubectl(&["scale", "deployment", "spread", &format!("--replicas={count}")], None).await?;
+    }
     let nodes = scene.bound("app=spread", 8).await?;
     let in_a = nodes.iter().filter(|node| **node == scene.nodes[0]).count();
-    ensure!((3..=5).contains(&in_a), "{in_a} of 8 pods are in the zone with one of four nodes");
+    ensure!(in_a == 4, "{in_a} of 8 pods are in the zone with one of four nodes");
     scene.world.kubectl(&["delete", "deployment", "spread"], None).await?;
     scene.clear().await
 }

@@ -3,8 +3,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::inventory::{Inventory, demand};
-use super::pigeon::demand::SMOOTHING;
+use super::inventory::Inventory;
 use super::policy::{CompiledPolicy, PolicyMember};
 use super::power::Predictions;
 use super::question::{NodeRejection, Opinion, PlacedPod, PlacementQuestion, Siblings};
@@ -81,8 +80,7 @@ pub fn explain(
 ) -> PlacementExplanation {
     let mut inventory = Inventory::default();
     inventory.refresh(world);
-    let mut learned = inventory.learned(&pod.scheduler);
-    learned.learn(&demand(pod.requests), SMOOTHING);
+    let learned = inventory.learned_with(&pod.scheduler, pod.requests);
     let siblings = Siblings::of(world, pod);
     let mut records: Vec<&NodeRecord> = inventory.nodes().collect();
     records.sort_unstable_by_key(|record| record.name());

@@ -1,7 +1,7 @@
 //! All nodes as agents know them, kept up to date by the changes since it was last refreshed; and the demand of pods that was
 //! learned from those that arrived.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use jiff::Timestamp;
 
@@ -15,7 +15,7 @@ use crate::logic::world::{World, wants_place};
 /// demand's weight is a hundredth when it arrives, and falls.
 const REPLAYED: usize = 1000;
 
-/// For how many schedulers demand is learned.
+/// For how many schedulers demand is learned. For the pods of others, every pod is the first.
 const MAX_SCHEDULERS: usize = 256;
 
 /// See the module.
@@ -57,19 +57,17 @@ impl Inventory {
             }
         }
         self.clock = world.placement_clock();
-        let new: Vec<String> = self.unlearned(world).map(str::to_owned).collect();
-        for scheduler in new {
-            if self.learned.len() >= MAX_SCHEDULERS {
-                self.learned.clear();
-            }
+        let new: BTreeSet<String> = self.unlearned(world).map(str::to_owned).collect();
+        for scheduler in new.into_iter().take(MAX_SCHEDULERS.saturating_sub(self.learned.len())) {
             let learned = replay(world, &scheduler);
             self.learned.insert(scheduler, learned);
         }
     }
 
-    /// The schedulers of policies of which no demand was learned yet.
+    /// The schedulers of policies of which no demand was learned yet; none once there is no room for more.
     fn unlearned<'w>(&'w self, world: &'w World) -> impl Iterator<Item = &'w str> {
-        let named = world.policies().flat_map(|policy| policy.spec.schedulers());
+        let policies = world.policies().filter(|_| self.learned.len() < MAX_SCHEDULERS);
+        let named = policies.flat_map(|policy| policy.spec.schedulers());
         named.filter(|scheduler| !self.learned.contains_key(*scheduler))
     }
 
@@ -120,6 +118,14 @@ impl Inventory {
         if let Some(record) = place.and_then(Option::as_mut) {
             record.add(pods, requests, since);
         }
+    }
+
+    /// The demand of the pods of a scheduler, with one more that requests this.
+    #[must_use]
+    pub fn learned_with(&self, scheduler: &str, requests: Requests) -> LearnedDemand {
+        let mut learned = self.learned(scheduler);
+        learned.learn(&demand(requests), SMOOTHING);
+        learned
     }
 
     /// The demand of the pods of a scheduler.

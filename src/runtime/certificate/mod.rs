@@ -103,7 +103,6 @@ impl CertificateKeeper {
     }
 
     fn take(&self, secret: Option<Secret>) {
-        // The key of the CA is not needed to make a plan about what is served.
         match self.wanted.plan(secret.as_ref(), Timestamp::now()) {
             Ok(plan) => {
                 if let SecretPlan::Wait(blocked) = &plan {

@@ -158,6 +158,20 @@ fn demand_is_learned_once_from_each_pod_of_the_scheduler() {
     assert_eq!(anew.learned("default-scheduler"), expected, "after a restart");
 }
 
+#[test]
+fn policies_for_very_many_schedulers_do_not_make_each_refresh_learn_anew() {
+    let mut world = World::default();
+    for nth in 0..20 {
+        let mut object = policy(&json!([{"name": "a", "pigeon": {}}]));
+        object.metadata.name = Some(format!("p{nth}"));
+        object.spec.scheduler_names = Some((0..16).map(|scheduler| format!("s{nth}-{scheduler}")).collect());
+        world.apply(object, Origin::Watch);
+    }
+    let mut inventory = Inventory::default();
+    inventory.refresh(&world);
+    assert!(!inventory.is_behind(&world));
+}
+
 /// A change of the cluster.
 #[derive(Clone, Debug)]
 enum Change {
