@@ -4,6 +4,7 @@
 
 pub mod check;
 mod extender;
+mod memory;
 mod outbound;
 mod signals;
 mod term;
@@ -120,6 +121,10 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     let mut server = tokio::spawn(http::serve(listener, served, ended.clone()));
     let placement = PlacementCache::new(store.clone());
     let extender = Extender::new(feeds.ready(), placement.clone(), metrics.clone(), settings.placement.max_body_bytes);
+    let list = list_timeout(&settings);
+    let learning =
+        memory::learn(client.clone(), namespace.clone(), placement.clone(), list, &feeds.ready(), ended.clone());
+    let mut learning = tokio::spawn(learning);
     let keeper = extender::keeper(&settings, &namespace);
     let mut extender = extender::serve(options.extender_bind, extender, &keeper, &client, &ended).await?;
     info!(identity = options.identity, address = %options.bind, version = env!("CARGO_PKG_VERSION"), "started");
@@ -128,7 +133,8 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
     let ready = feeds.ready();
     let identity = options.identity;
     let certificate = keeper.filter(|_| options.extender_bind.is_some());
-    let parts = Parts { client, outbound, placement, certificate, settings, metrics, store, ready, stop, identity };
+    let parts =
+        Parts { client, outbound, placement, namespace, certificate, settings, metrics, store, ready, stop, identity };
     let result = tokio::select! {
         biased;
         // A kind that is not watched any more, probes that nobody answers, or an API server within reach of users: the process
@@ -137,6 +143,7 @@ pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
         Err(panicked) = &mut server => Err(panicked.into()),
         Err(panicked) = &mut extender => Err(panicked.into()),
         Err(panicked) = &mut upkeep => Err(panicked.into()),
+        Err(panicked) = &mut learning => Err(panicked.into()),
         result = parts.lead(&mut elector) => result,
     };
     if result.is_ok() {
@@ -164,6 +171,8 @@ struct Parts {
     client: Client,
     outbound: Arc<OutboundClient>,
     placement: PlacementCache,
+    /// The operator's own.
+    namespace: String,
     /// The extender's, if it has one.
     certificate: Option<CertificateKeeper>,
     settings: Settings,

@@ -1,7 +1,8 @@
 //! The list of watched kinds, each with the fact that is stored for it. `logic::world` defines which objects a change requeues.
-//! `placement` is what requests about placement are answered from, `ranker` what the planner
-//! of WorkloadActions asks.
+//! `placement` is what requests about placement are answered from, `learning` what policies learn from pods, `ranker` what the
+//! planner of WorkloadActions asks.
 
+mod learning;
 pub mod placement;
 mod ranker;
 

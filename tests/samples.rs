@@ -259,6 +259,41 @@ fn every_policy_parses_whole_obeys_the_rules_and_can_be_asked() {
 }
 
 #[test]
+fn what_a_policy_could_not_publish_is_refused() {
+    use serde_json::json;
+    let refused = |edit: &dyn Fn(&mut Value), expected: &str| {
+        let (file, mut document) = samples("placementpolicy/full.yaml").remove(0);
+        edit(&mut document["spec"]["publishUsage"]);
+        let object: PlacementPolicy =
+            serde_json::from_value(document).unwrap_or_else(|error| panic!("{file}: {error}"));
+        let said =
+            kube::core::cel::validate_cel(&object).map_or_else(|errors| format!("{errors:?}"), |()| String::new());
+        assert!(if expected.is_empty() { said.is_empty() } else { said.contains(expected) }, "{expected:?}: {said:?}");
+    };
+    let set = |member: &'static str, value: Value| move |publish: &mut Value| publish[member] = value.clone();
+    for (window, step, expected) in [
+        ("10m", "1m", ""),
+        ("9m59s", "1m", "at least 10 steps"),
+        ("24h", "1m", ""),
+        ("24h1s", "1m", "at most 1440 steps"),
+        ("150s", "15s", ""),
+        ("150s", "14s", "step must be whole seconds, and at least 15s"),
+        ("1h", "15.5s", "step must be whole seconds"),
+        ("1h", "60000ms", "step must be whole seconds"),
+        ("1.5h", "1m", "window must be whole seconds"),
+    ] {
+        refused(&|publish| (publish["window"], publish["step"]) = (json!(window), json!(step)), expected);
+    }
+    refused(&set("interval", json!("999ms")), "interval must be 1s to 1h");
+    refused(&set("interval", json!("1m40s")), "");
+    refused(&set("interval", json!("1m41s")), "at most a third of maxAge");
+    refused(&|publish| publish["prometheus"]["namespace"] = Value::Null, "set namespace");
+    refused(&|publish| publish["prometheus"]["insecureSkipVerify"] = json!(true), "ca has no effect");
+    refused(&set("prometheus", json!({"url": "http://a"})), "");
+    refused(&|publish| *publish = json!({"prometheus": {"url": "http://a"}, "step": "10m"}), "at least 10 steps");
+}
+
+#[test]
 fn the_workers_and_jobs_beside_the_pools_parse_whole() {
     let documents = samples("swarmpool/workers.yaml");
     let [(file, workers), (_, jobs)] = documents.as_slice() else { panic!("too few, or too many") };

@@ -8,6 +8,7 @@ mod judge;
 mod loops;
 mod narrator;
 mod nodes;
+mod placement;
 mod scene;
 mod screen;
 mod stage;
@@ -53,6 +54,8 @@ enum Play {
     Nodes,
     /// Jobs are dealt out to workers, which come, go and get lost.
     Swarm,
+    /// The stock kube-scheduler asks a policy: risky nodes are avoided, green ones preferred.
+    Placement,
 }
 
 #[tokio::main]
@@ -94,6 +97,7 @@ async fn play(play: Play, screen: &Screen, stage: &mut Stage) -> Result<bool> {
         Play::Loops => loops::play(screen, stage).await,
         Play::Nodes => nodes::play(screen, stage).await,
         Play::Swarm => swarm::play(screen, stage).await,
+        Play::Placement => placement::play(screen, stage).await,
     }
 }
 
@@ -113,6 +117,13 @@ fn hints(play: Play) -> &'static [&'static str] {
         Play::Nodes => &["kubectl -n NS get ncft,ncfg", "cargo run -- explain node node-0"],
         // The workers have ended.
         Play::Swarm => &["kubectl -n NS get swp -o wide", "kubectl -n NS get cm swarm-worker-config -o yaml"],
+        Play::Placement => &[
+            "kubectl -n NS get plpol,ncfg",
+            "kubectl annotate node -l example.com/model=green mean-used-cpu=30400 --overwrite   # risky, too",
+            "kubectl -n NS scale deployment batch --replicas=9",
+            "kubectl -n NS get pods -o wide --sort-by=.spec.nodeName",
+            "cargo run -- explain placement -n NS --policy default --pod $(kubectl -n NS get pods -o name | head -n 1 | cut -d / -f 2)",
+        ],
     }
 }
 

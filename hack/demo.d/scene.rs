@@ -78,10 +78,7 @@ pub async fn make(client: &Client, namespace: &str, eye: &Eye, screen: &Screen) 
         bail!("the demo needs two nodes that take pods, and this cluster has {}", nodes.len());
     }
     screen.doing("making Deployment web and its budget");
-    // Until it is there, pods are refused, and the ReplicaSet controller takes its time to try again.
-    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
-    let there = await_condition(accounts, "default", |account: Option<&ServiceAccount>| account.is_some());
-    tokio::time::timeout(TIMEOUT, there).await.context("no default service account in the namespace")??;
+    account(client, namespace).await?;
     let create = PostParams::default();
     let deployment: Deployment = serde_saphyr::from_str(WORKLOAD)?;
     let service: Service = serde_saphyr::from_str(SERVICE)?;
@@ -93,6 +90,14 @@ pub async fn make(client: &Client, namespace: &str, eye: &Eye, screen: &Screen) 
     let detail = format!("Deployment {APP}, {REPLICAS} replicas, PodDisruptionBudget minAvailable: {REPLICAS}");
     screen.done("workload", &detail);
     Ok(Scene { nodes })
+}
+
+/// Waits for the account of pods: until it is there, they are refused, and the ReplicaSet controller takes its time to try again.
+pub async fn account(client: &Client, namespace: &str) -> Result<()> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), namespace);
+    let there = await_condition(accounts, "default", |account: Option<&ServiceAccount>| account.is_some());
+    tokio::time::timeout(TIMEOUT, there).await.context("no default service account in the namespace")??;
+    Ok(())
 }
 
 /// Waits until the workload has exactly so many pods, all Ready, and none on its way out.

@@ -1,6 +1,6 @@
 //! The stage: the cluster, the operator in it, and how all of it goes away again.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -12,9 +12,10 @@ use serde_json::json;
 use testkit::operator::Operator;
 use testkit::plane::cluster::{Cluster, Wanted, end};
 use testkit::plane::install::{ACCOUNT, Installed, NAMESPACE, running};
+use testkit::process::free_port;
 
 use super::screen::Screen;
-use super::{Options, Play, nodes, swarm};
+use super::{Options, Play, nodes, placement, swarm};
 
 /// Nodes of the demo's own plane.
 const NODES: usize = 6;
@@ -28,6 +29,8 @@ pub struct Stage {
     keep: bool,
     /// The operator's settings, where it needs some.
     settings: Option<&'static str>,
+    /// Where the operator serves schedulers, if it does.
+    extender: Option<u16>,
     /// The plane, once it may be there.
     plane: Option<String>,
     cluster: Option<Cluster>,
@@ -50,7 +53,9 @@ impl Stage {
                 Play::Moves | Play::Loops => None,
                 Play::Nodes => Some(nodes::SETTINGS),
                 Play::Swarm => Some(swarm::SETTINGS),
+                Play::Placement => Some(placement::SETTINGS),
             },
+            extender: None,
             plane: None,
             cluster: None,
             installed: Installed::default(),
@@ -58,6 +63,11 @@ impl Stage {
             namespace: None,
             home,
         }
+    }
+
+    /// Has the operator serve schedulers, once it is built; the port.
+    pub fn serve_schedulers(&mut self) -> Result<u16> {
+        Ok(*self.extender.insert(free_port()?))
     }
 
     /// Cluster, CRDs, rights, operator, namespace.
@@ -85,6 +95,9 @@ impl Stage {
             let file = self.home.join("settings.yaml");
             std::fs::write(&file, settings)?;
             operator.add_options(&["--settings", &file.display().to_string()]);
+        }
+        if let Some(port) = self.extender {
+            operator.add_options(&["--extender-bind", &format!("127.0.0.1:{port}")]);
         }
         if self.keep {
             operator.keep();
@@ -118,12 +131,21 @@ impl Stage {
 
     /// Whether the control plane is the demo's own.
     pub fn is_local(&self) -> bool {
-        self.plane.is_some()
+        self.kubeconfig.is_none()
+    }
+
+    /// Where what is kept has its files, if anything is.
+    pub fn kept(&self) -> Option<&Path> {
+        self.keep.then_some(self.home.as_path())
+    }
+
+    pub fn cluster(&self) -> Result<&Cluster> {
+        self.cluster.as_ref().context("there is no cluster")
     }
 
     /// Where the demo plays.
     pub fn place(&self) -> Result<(Client, String)> {
-        let cluster = self.cluster.as_ref().context("there is no cluster")?;
+        let cluster = self.cluster()?;
         Ok((cluster.client.clone(), self.namespace.clone().context("there is no namespace")?))
     }
 
@@ -164,12 +186,12 @@ impl Stage {
 
     /// The administrator's kubeconfig.
     pub fn kubeconfig(&self) -> Result<PathBuf> {
-        Ok(self.cluster.as_ref().context("there is no cluster")?.kubeconfig.clone())
+        Ok(self.cluster()?.kubeconfig.clone())
     }
 
     /// What kubectl prints in the demo's namespace.
     pub async fn kubectl(&self, args: &[&str]) -> Result<String> {
-        let cluster = self.cluster.as_ref().context("there is no cluster")?;
+        let cluster = self.cluster()?;
         let namespace = self.namespace.as_deref().context("there is no namespace")?;
         cluster.kubectl(&[&["-n", namespace], args].concat(), None).await
     }

@@ -104,3 +104,12 @@ pub const SWARM_STATUS_MANAGER: &str = "ganglion/swarm-pool/status";
 
 /// Field manager of the status of PlacementPolicies.
 pub const POLICY_STATUS_MANAGER: &str = "ganglion/placement-policy/status";
+
+/// Label on the ConfigMaps with what PlacementPolicies have learned, and its value.
+pub const MEMORY: (&str, &str) = ("ganglion.dev/memory", "placement-policy");
+
+/// Field manager of those ConfigMaps.
+pub const MEMORY_MANAGER: &str = "ganglion/placement-policy/memory";
+
+/// Field manager of the annotations about the usage of nodes.
+pub const USAGE_MANAGER: &str = "ganglion/placement-policy/usage";

@@ -1,8 +1,10 @@
-//! PlacementPolicy: agents that filter and score nodes for a pod. The agents, the status and the reasons have a file each below.
+//! PlacementPolicy: agents that filter and score nodes for a pod, and the publishing of the nodes' usage. The agents, the
+//! publishing, the status and the reasons have a file each below.
 
 pub mod agents;
 pub mod reasons;
 pub mod status;
+pub mod usage;
 
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -11,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::scalars::DurationText;
 use agents::PolicyAgent;
 pub use status::PlacementPolicyStatus;
+use usage::PublishUsage;
 
 /// The scheduler whose pods a policy is for by default.
 pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
@@ -45,8 +48,10 @@ pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("self.agents.exists(agent, !has(agent.weight) || agent.weight > 0)").message("give at least one agent a weight above 0; weight: 0 is for agents that only filter").field_path(".agents"),
+    validation = Rule::new("self.agents.filter(agent, has(agent.reward)).size() <= 1").message("at most one agent can be reward").field_path(".agents"),
     validation = Rule::new("!has(self.maxAge) || duration(self.maxAge) >= duration('10s') && duration(self.maxAge) <= duration('24h')").message("maxAge must be 10s to 24h").field_path(".maxAge"),
     validation = Rule::new("!has(self.sampleWindow) || duration(self.sampleWindow) <= duration('1h')").message("sampleWindow must be at most 1h").field_path(".sampleWindow"),
+    validation = Rule::new("!has(self.publishUsage) || duration(has(self.publishUsage.interval) ? self.publishUsage.interval : '1m') + duration(has(self.publishUsage.interval) ? self.publishUsage.interval : '1m') + duration(has(self.publishUsage.interval) ? self.publishUsage.interval : '1m') <= duration(has(self.maxAge) ? self.maxAge : '5m')").message("publishUsage.interval (default 1m) must be at most a third of maxAge (default 5m)").field_path(".publishUsage"),
 )]
 pub struct PlacementPolicySpec {
     /// Agents, at most 16: each filters nodes, scores them from 0 to 10, or both. A node that one of them rejects is rejected. The
@@ -73,6 +78,13 @@ pub struct PlacementPolicySpec {
     /// before the measurement are added to the usage, which does not show those pods yet. Default: 60s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample_window: Option<DurationText>,
+    /// Publishes the usage of all nodes, from Prometheus, as annotations of the nodes: for this operator's policies, and for other
+    /// tools that read them (`mean-used-cpu`, `std-used-cpu`, `mean-free-cpu`, …, `ganglion.dev/usage-sampled-at`). A node is
+    /// written where a number changes by more than 1 %, and at least every half of maxAge. Usage that is not known any more is
+    /// taken away after maxAge; 5 minutes after the last sample if no policy publishes any more. Of several policies the oldest
+    /// publishes. Default: nothing is published.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub publish_usage: Option<PublishUsage>,
 }
 
 /// See [`PlacementPolicySpec::mode`].

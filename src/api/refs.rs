@@ -1,4 +1,5 @@
-//! References to Secrets and ConfigMaps of the object's own namespace, which several kinds share.
+//! References to Secrets and ConfigMaps of the object's own namespace, which several kinds share. A kind without a namespace has a
+//! field beside them that names one.
 
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
@@ -22,7 +23,7 @@ pub struct Auth {
     /// A token that is sent as `Authorization: Bearer`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bearer: Option<KeyRef>,
-    /// A Secret of this namespace whose keys `username` and `password` are sent as basic authentication.
+    /// A Secret whose keys `username` and `password` are sent as basic authentication.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub basic: Option<SecretRef>,
 }

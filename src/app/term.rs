@@ -15,7 +15,7 @@ use crate::controllers::execution::{ExecutionController, ExecutionMemory};
 use crate::controllers::monitoring::{MonitoringController, MonitoringMemory, Sources};
 use crate::controllers::node_config::{self, NodeConfigController, NodeConfigMemory};
 use crate::controllers::node_config_template::{NodeConfigTemplateController, TemplateMemory};
-use crate::controllers::placement_policy::{PlacementPolicyController, PolicyMemory};
+use crate::controllers::placement_policy::{PlacementPolicyController, PolicyMemory, UsagePublisher, run_usage};
 use crate::controllers::swarm_pool::{self, PoolMemory, SwarmPoolController};
 use crate::controllers::target::Targets;
 use crate::controllers::workload_action::{self, WorkloadActionController};
@@ -97,8 +97,15 @@ impl Term<'_> {
 
     fn start_placement(&mut self) {
         let (placement, memory) = (self.parts.placement.clone(), PolicyMemory::default());
-        let concurrency = self.parts.settings.placement.concurrency;
-        self.start(concurrency, |ctx| PlacementPolicyController { ctx, placement, memory });
+        let Parts { settings, outbound, namespace, .. } = self.parts;
+        let controller = self.start(settings.placement.concurrency, |ctx| PlacementPolicyController {
+            usage: Arc::new(UsagePublisher::new(ctx.clone(), Arc::clone(outbound), settings.namespaces())),
+            ctx,
+            placement,
+            namespace: namespace.clone(),
+            memory,
+        });
+        self.tasks.spawn(run_usage(Arc::clone(&controller.usage)));
         if let Some(keeper) = self.parts.certificate.clone() {
             let writer = self.context("extender").writer;
             let stop = self.parts.stop.clone();

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use jiff::Timestamp;
 
+use super::learning::Learning;
 use crate::api::placement_policy::PlacementPolicy;
 use crate::logic::placement::agents::AgentError;
 use crate::logic::placement::inventory::Inventory;
 use crate::logic::placement::policy::CompiledPolicy;
-use crate::logic::placement::power::NoPredictions;
 use crate::logic::placement::question::{PlacedPod, PlacementQuestion, Siblings};
 use crate::logic::placement::record::NodeRecord;
 use crate::logic::world::World;
@@ -26,6 +26,7 @@ struct Inner {
     inventory: RwLock<Inventory>,
     /// By name.
     policies: Mutex<HashMap<String, Compiled>>,
+    learning: Learning,
 }
 
 /// A policy, and the version of the object that it was made from.
@@ -38,7 +39,8 @@ struct Compiled {
 impl PlacementCache {
     #[must_use]
     pub fn new(store: Store) -> Self {
-        Self(Arc::new(Inner { store, inventory: RwLock::default(), policies: Mutex::default() }))
+        let (inventory, policies, learning) = Default::default();
+        Self(Arc::new(Inner { store, inventory, policies, learning }))
     }
 
     /// The policy of this name; None if there is none, an error if its spec is invalid.
@@ -92,7 +94,7 @@ impl PlacementCache {
             rules: policy.rules,
             learned: &learned,
             siblings: siblings.as_ref(),
-            predictions: &NoPredictions,
+            rewards: &self.rewards(&policy.name),
         })
     }
 
@@ -108,7 +110,19 @@ impl PlacementCache {
         self.0.inventory.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn refresh(&self, world: &World) {
+    pub(super) fn change_inventory(&self, change: impl FnOnce(&mut Inventory)) {
+        change(&mut self.0.inventory.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    pub(super) fn learning(&self) -> &Learning {
+        &self.0.learning
+    }
+
+    pub(super) fn store(&self) -> &Store {
+        &self.0.store
+    }
+
+    pub(super) fn refresh(&self, world: &World) {
         let behind = self.0.inventory.read().unwrap_or_else(PoisonError::into_inner).is_behind(world);
         if behind {
             self.0.inventory.write().unwrap_or_else(PoisonError::into_inner).refresh(world);

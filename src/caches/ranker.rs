@@ -11,8 +11,8 @@ use crate::logic::facts::Owner;
 use crate::logic::placement::inventory::Inventory;
 use crate::logic::placement::pigeon::LearnedDemand;
 use crate::logic::placement::policy::{CompiledPolicy, PolicyMember};
-use crate::logic::placement::power::NoPredictions;
 use crate::logic::placement::question::{NodeRejection, PlacedPod, PlacementQuestion, Siblings};
+use crate::logic::placement::reward::RewardMemory;
 use crate::logic::workload_action::nodes::Load;
 use crate::logic::workload_action::rank::{NodeRanker, NodeRanking, RankError, RankedPod};
 use crate::logic::world::World;
@@ -25,6 +25,7 @@ struct PolicyRanking {
     inventory: Inventory,
     learned: LearnedDemand,
     siblings: Option<Siblings>,
+    rewards: Arc<RewardMemory>,
     now: Timestamp,
 }
 
@@ -42,7 +43,8 @@ impl NodeRanker for PlacementCache {
         let inventory = self.copy(world);
         let learned = inventory.learned_with(&pod.scheduler, pod.requests);
         let siblings = Siblings::of(world, &pod);
-        Ok(Box::new(PolicyRanking { policy, pod, inventory, learned, siblings, now }))
+        let rewards = self.rewards(&policy.name);
+        Ok(Box::new(PolicyRanking { policy, pod, inventory, learned, siblings, rewards, now }))
     }
 }
 
@@ -69,7 +71,7 @@ impl PolicyRanking {
             rules: self.policy.rules,
             learned: &self.learned,
             siblings: self.siblings.as_ref(),
-            predictions: &NoPredictions,
+            rewards: &self.rewards,
         })
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use kube::api::ListParams;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
@@ -16,8 +16,8 @@ use crate::api::node_config::NodeConfig;
 use crate::api::placement_policy::PlacementPolicy;
 use crate::logic::facts::{NodeFact, PodFact, ReplicaSet, SetFact};
 use crate::logic::placement::explain::explain as explained;
+use crate::logic::placement::memory::SavedMemory;
 use crate::logic::placement::policy::CompiledPolicy;
-use crate::logic::placement::power::NoPredictions;
 use crate::logic::placement::question::PlacedPod;
 use crate::logic::world::{Indexed, Origin, World};
 
@@ -67,6 +67,7 @@ pub async fn explain(asked: PlacementArgs) -> Result<String, Error> {
         CompiledPolicy::of(&policy).map_err(|(reason, words)| Error::BadPolicy(format!("{reason:?}: {words}")))?;
     let pod = the_pod(&asked, &client, &namespace).await?;
     let placed = PlacedPod::from(&pod);
+    let saved = saved(&client, &policy).await;
     let mut world = World::default();
     world.apply(policy, Origin::Watch);
     load::<Node, NodeFact>(&mut world, Api::all(client.clone()), |_| true).await?;
@@ -75,11 +76,18 @@ pub async fn explain(asked: PlacementArgs) -> Result<String, Error> {
     load::<NodeConfig, NodeConfig>(&mut world, Api::all(client.clone()), |_| true).await?;
     let sets = Api::<ReplicaSet>::namespaced(client, &placed.key.namespace);
     load::<ReplicaSet, SetFact>(&mut world, sets, |_| true).await?;
-    let explanation = explained(&world, &compiled, &placed, &NoPredictions, Timestamp::now());
+    let explanation = explained(&world, &compiled, &placed, saved.as_ref(), Timestamp::now());
     match asked.output {
         Output::Text => Ok(explanation.text()),
         Output::Json => serde_json::to_string_pretty(&explanation).map(|text| text + "\n").map_err(Error::Json),
     }
+}
+
+/// What the policy has learned, as far as it may be read: else it is learned anew from the pods.
+async fn saved(client: &Client, policy: &PlacementPolicy) -> Option<SavedMemory> {
+    let (namespace, name) = policy.status.as_ref()?.memory.as_ref()?.split_once('/')?;
+    let found = Api::<ConfigMap>::namespaced(client.clone(), namespace).get_opt(name).await.ok()??;
+    SavedMemory::read(&found, Timestamp::now()).ok()
 }
 
 async fn the_pod(asked: &PlacementArgs, client: &Client, namespace: &str) -> Result<Pod, Error> {

@@ -12,6 +12,7 @@ use super::value::ValueError;
 use super::web::{good, parse};
 use crate::logic::amounts::or_default;
 use crate::logic::closed_loop::sources::document::parsed;
+use crate::logic::power_curve::PowerInput;
 
 /// Content type of a request.
 pub const CONTENT_TYPE: &str = "application/json";
@@ -80,17 +81,6 @@ impl InferenceModel {
     }
 }
 
-/// What the power of a node is predicted from.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PowerInput {
-    /// Usage of the processors, in percent of all of them.
-    pub cpu_percent: f64,
-    /// Temperature of the air that the node takes in, in degrees Celsius.
-    pub inlet_celsius: f64,
-    /// Differential pressure before and behind the node, in pascals.
-    pub pascals: f64,
-}
-
 #[derive(Serialize)]
 struct Request {
     inputs: [Input; 1],
@@ -113,11 +103,8 @@ pub fn request(rows: &[PowerInput]) -> Result<Vec<u8>, ValueError> {
     if rows.is_empty() || rows.len() > MAX_ROWS {
         return Err(ValueError::Unfit(format!("a prediction is for 1 to {MAX_ROWS} nodes, not for {}", rows.len())));
     }
-    let data: Vec<f32> = rows
-        .iter()
-        .flat_map(|row| [row.cpu_percent, row.inlet_celsius, row.pascals])
-        .map(|input| input as f32)
-        .collect();
+    let data: Vec<f32> =
+        rows.iter().flat_map(|row| [row.usage, row.inlet_celsius, row.pascals]).map(|input| input as f32).collect();
     if let Some(at) = data.iter().position(|input| !input.is_finite()) {
         let [row, column] = [at / 3 + 1, at % 3];
         let name = ["processor usage", "inlet temperature", "differential pressure"][column];
@@ -323,12 +310,11 @@ mod tests {
         assert!(matches!(InferenceModel::parse("grpc://s/v2/models/m"), Err(ValueError::Client(Error::Refused(_)))));
     }
 
-    const ROW: PowerInput = PowerInput { cpu_percent: 10.0, inlet_celsius: 22.0, pascals: 0.2 };
+    const ROW: PowerInput = PowerInput { usage: 10.0, inlet_celsius: 22.0, pascals: 0.2 };
 
     #[test]
     fn a_request_has_a_row_for_each_node() {
-        let body: Value =
-            serde_json::from_slice(&request(&[ROW, PowerInput { cpu_percent: 50.5, ..ROW }]).unwrap()).unwrap();
+        let body: Value = serde_json::from_slice(&request(&[ROW, PowerInput { usage: 50.5, ..ROW }]).unwrap()).unwrap();
         let input = json!({"name": "predict-prob", "shape": [2, 3], "datatype": "FP32", "data": [10.0, 22.0, 0.2, 50.5, 22.0, 0.2]});
         let expected = json!({"inputs": [input]});
         // The numbers have the precision of FP32, and are written with as few digits as that needs.

@@ -140,7 +140,7 @@ pub struct NodeStatistic {
 }
 
 impl NodeStatistic {
-    /// Reads the answer to [`UsageStatistic::query`] with this label.
+    /// Reads the answer to a query for all nodes, such as [`UsageStatistic::query`], with this label.
     ///
     /// # Errors
     /// The answer is not a list of numbers, or no series has the label.
@@ -163,8 +163,16 @@ impl NodeStatistic {
     /// The number of the node with this name and these addresses, in percent.
     ///
     /// # Errors
-    /// There is none, or two series are of the node.
+    /// There is none, or it is no percentage, or two series are of the node.
     pub fn of(&self, node: &str, addresses: &[IpAddr]) -> Result<f64, ValueError> {
+        percent(self.number(node, addresses)?)
+    }
+
+    /// The number of the node with this name and these addresses, as the server has it.
+    ///
+    /// # Errors
+    /// There is none, or two series are of the node.
+    pub fn number(&self, node: &str, addresses: &[IpAddr]) -> Result<f64, ValueError> {
         let addresses = addresses.iter().copied().map(Host::address);
         let hosts = Host::parse(node).into_iter().chain(addresses);
         let mut found: Vec<usize> = hosts.filter_map(|host| self.by_host.get(&host)).flatten().copied().collect();
@@ -176,7 +184,7 @@ impl NodeStatistic {
                  or address"
             ))),
             [at] => match self.series.get(*at).and_then(|one| one.number) {
-                Some(number) => percent(number),
+                Some(number) => Ok(number),
                 None => Err(ValueError::NoReading("the server has no number for the node at the moment".to_owned())),
             },
             more => Err(ValueError::Ambiguous(format!("{} series of node-exporter are of node {node}", more.len()))),

@@ -13,6 +13,7 @@ pub mod namespaces;
 pub mod node_config;
 pub mod node_values;
 pub mod placement;
+pub mod power_curve;
 pub mod quantity;
 pub mod swarm_pool;
 pub mod words;

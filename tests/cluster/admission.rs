@@ -380,10 +380,82 @@ fn the_author_of_a_node_config_may_patch_nodes_and_get_its_secrets() {
     });
 }
 
+/// A policy that has usage published, with these Secrets.
+fn publishes(secrets: &[&str], namespace: &str, basic: bool) -> Value {
+    let mut server = json!({"url": "https://127.0.0.1:1"});
+    if let Some(login) = secrets.first() {
+        let auth =
+            if basic { json!({"basic": {"name": login}}) } else { json!({"bearer": {"name": login, "key": "token"}}) };
+        server["namespace"] = json!(namespace);
+        server["auth"] = auth;
+    }
+    if let Some(ca) = secrets.get(1) {
+        server["ca"] = json!({"secret": {"name": ca, "key": "ca.crt"}});
+    }
+    json!({"agents": [{"name": "safe", "safe": {}}], "publishUsage": {"prometheus": server}})
+}
+
+#[test]
+fn the_author_of_a_policy_may_patch_nodes_and_get_its_secrets() {
+    story("admission-policies", async |world| {
+        let get = |name: &'static str| ("", "secrets", "get", name);
+        let all: &[(&str, &[Right])] =
+            &[("pl-named", &[get("a"), get("b")]), ("pl-reader", &[get("")]), ("pl-blind", &[]), ("pl-other", &[])];
+        users(world, all).await?;
+        for user in ["pl-named", "pl-reader", "pl-blind"] {
+            patches_nodes(world, user).await?;
+        }
+        let kinds = json!([{"apiGroups": ["ganglion.dev"], "resources": ["*"], "verbs": ["*"]}]);
+        for user in ["pl-named", "pl-reader", "pl-blind", "pl-other"] {
+            everywhere(world, user, &format!("{}-{user}-kinds", world.ns), &kinds).await?;
+        }
+        let ns = world.ns.as_str();
+        let makes = async |user: &str, secrets: &[&str], basic: bool| {
+            creates(world, user, "PlacementPolicy", &publishes(secrets, ns, basic)).await
+        };
+        let plain = json!({"agents": [{"name": "safe", "safe": {}}]});
+        for answer in [creates(world, "pl-other", "PlacementPolicy", &plain).await, makes("pl-other", &[], true).await]
+        {
+            let Err(words) = answer else { bail!("a policy is allowed to who may not patch nodes") };
+            for part in ["(Forbidden)", "\"pl-other\" cannot patch resource \"nodes\"", "at the cluster scope"] {
+                ensure!(words.contains(part), "{part} is not in {words}");
+            }
+        }
+        allowed(&creates(world, "pl-blind", "PlacementPolicy", &plain).await)?;
+        allowed(&makes("pl-blind", &[], true).await)?;
+        for basic in [true, false] {
+            refused(&makes("pl-blind", &["a"], basic).await, "\"pl-blind\" cannot get resource \"secrets\"", ns)?;
+            allowed(&makes("pl-named", &["a", "b"], basic).await)?;
+            refused(&makes("pl-named", &["e", "b"], basic).await, "missing for Secret e", ns)?;
+            refused(&makes("pl-named", &["a", "e"], basic).await, "missing for Secret e", ns)?;
+            allowed(&makes("pl-reader", &["e", "f"], basic).await)?;
+        }
+        // A right in one namespace is none in another.
+        let elsewhere = publishes(&["a"], "default", true);
+        let answer = creates(world, "pl-reader", "PlacementPolicy", &elsewhere).await;
+        refused(&answer, "\"pl-reader\" cannot get resource \"secrets\"", "default")?;
+
+        // Only what is written of the spec needs rights.
+        let policy = json!({"apiVersion": "ganglion.dev/v1alpha1", "kind": "PlacementPolicy", "metadata": {"name": ns}, "spec": plain});
+        world.kubectl(&["create", "-f", "-"], Some(&policy.to_string())).await?;
+        allowed(&says(world, "pl-other", &["label", "placementpolicy", ns, "a=b"], None).await)?;
+        let patch = ["patch", "placementpolicy", ns, "--type=merge", "-p", "{\"spec\":{\"mode\":\"Shadow\"}}"];
+        ensure!(
+            says(world, "pl-other", &patch, None).await.is_err_and(|words| words.contains("cannot patch resource"))
+        );
+        allowed(&says(world, "pl-blind", &patch, None).await)?;
+        allowed(&says(world, "pl-other", &["delete", "placementpolicy", ns], None).await)
+    });
+}
+
 /// Lets a user of the story patch nodes.
 async fn patches_nodes(world: &World, user: &str) -> Result<()> {
-    let name = format!("{}-{user}", world.ns);
     let rules = json!([{"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]}]);
+    everywhere(world, user, &format!("{}-{user}", world.ns), &rules).await
+}
+
+/// Gives a user these rights in the whole cluster, by a role of this name.
+async fn everywhere(world: &World, user: &str, name: &str, rules: &Value) -> Result<()> {
     let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules});
     let binding = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": name},

@@ -3,8 +3,10 @@
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use ganglion::api::node_config::NodeConfig;
 use ganglion::api::node_config::status::NodeReading;
+use ganglion::api::node_config::{NodeConfig, NodeConfigStatus};
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::servers::bmc::RedfishServer;
@@ -24,6 +26,17 @@ const TREE: &str = "tests/peers/trees/thermal-metrics";
 
 fn number(reading: &Option<NodeReading>) -> Result<f64> {
     reading.as_ref().and_then(|reading| reading.value.as_ref()?.parse::<f64>().ok()).context("no value")
+}
+
+/// Checks the predicted power over the usage in percent. The inputs are rounded: half a degree, and a twentieth of the pressure.
+fn curve(status: &NodeConfigStatus, watts: impl Fn(f64) -> f64) -> Result<()> {
+    let curve = status.power_curve.as_ref().context("no curve")?;
+    ensure!(curve.watts.len() == 21 && curve.problem.is_none(), "{curve:?}");
+    for (at, found) in curve.watts.iter().enumerate() {
+        let (found, expected) = (found.parse::<f64>()?, watts(at as f64 * 5.0));
+        ensure!((found - expected).abs() < 0.25 * 3.0 + 0.03 * 7.5 * 5.0 + 0.1, "{found} W instead of {expected} W");
+    }
+    Ok(())
 }
 
 #[test]
@@ -53,7 +66,21 @@ fn real_machines_and_a_real_model_give_the_power_of_a_node() {
         ensure!(sensor.starts_with("/redfish/v1/"), "the sensor is {sensor}");
         let (watts, expected) = (number(&status.power)?, linear.watts([50.0, inlet, 7.5]));
         ensure!((watts - expected).abs() < 0.2, "{watts} W instead of {expected} W");
+        curve(&status, |percent| linear.watts([percent, inlet, 7.5]))?;
         ensure!(status.power.and_then(|power| power.source).as_deref() == Some("power/v0.1.0"), "the model's name");
+
+        // A model that takes cores.
+        let mut raw = power.clone();
+        raw["cpuUsageFormat"] = json!("Raw");
+        let mut cores = object("cores", &nodes.names[2], all.clone());
+        cores["spec"]["predictor"]["powerConsumption"] = raw;
+        world.create::<NodeConfig>(cores).await?;
+        let found = ready(world, "cores", "True", "Sampled").await?;
+        let node = Api::<Node>::all(world.client.clone()).get(&nodes.names[2]).await?;
+        let size = node.status.and_then(|status| status.capacity?.remove("cpu")).context("a capacity")?.0;
+        let size: f64 = size.parse().context("whole cores")?;
+        curve(&found, |percent| linear.watts([percent / 100.0 * size, inlet, 7.5]))?;
+        world.kubectl(&["delete", "nodeconfig", "cores"], None).await?;
 
         // What a prediction lacks is named.
         let mut lacks = all;

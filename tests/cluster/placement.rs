@@ -3,20 +3,26 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use ganglion::api::node_config::NodeConfig;
 use ganglion::api::placement_policy::PlacementPolicy;
-use k8s_openapi::ByteString;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, Node, Pod, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use testkit::plane::Plane;
+use testkit::plane::scheduler::{self, Asked};
 use testkit::process::free_port;
+use testkit::servers::inference::{Linear, MODEL, ModelServer};
 use testkit::world::loops::{condition, until};
 use testkit::world::{Road, World, story_on};
 use testkit::{TIMEOUT, block_on};
 
+use super::node_configs::{fake, ready};
+use super::placement_certificates;
+
 /// The policy that the configuration names.
-const POLICY: &str = "default";
+pub const POLICY: &str = "default";
 
 /// A scheduler beside the one that the policy is for.
 const OTHER: &str = "plain";
@@ -30,8 +36,8 @@ fn usage(share: f64) -> Value {
 const CORES: f64 = 32.0;
 
 /// A cluster whose scheduler asks the operator of the world.
-struct Scene<'a> {
-    world: &'a World,
+pub struct Scene<'a> {
+    pub world: &'a World,
     nodes: Vec<String>,
     port: u16,
     pods: std::cell::Cell<usize>,
@@ -55,39 +61,16 @@ impl<'a> Scene<'a> {
     }
 
     /// Has the scheduler ask the operator, with the certificate authority that the Secret has now.
-    async fn ask(&self) -> Result<()> {
+    pub async fn ask(&self) -> Result<()> {
         let authority = until::<Secret, _>(self.world, "ganglion-extender-tls", "the certificate", |secret| {
             secret.data?.remove("ca.crt")
         })
         .await?;
-        let authority = serde_json::to_value(ByteString(authority.0))?;
-        let shipped = std::fs::read_to_string(testkit::root().join("config/kube-scheduler.yaml"))?;
-        let mut config = shipped;
-        for (from, to) in [
-            ("https://ganglion-extender.ganglion-system.svc/policies/default", self.url()),
-            ("caData: \"\"", format!("caData: {authority}")),
-            ("serverName: ganglion-extender.ganglion-system.svc", "serverName: 127.0.0.1".to_owned()),
-            (
-                "- schedulerName: default-scheduler",
-                format!("- schedulerName: default-scheduler\n  - schedulerName: {OTHER}"),
-            ),
-        ] {
-            ensure!(config.contains(from), "config/kube-scheduler.yaml has no {from}");
-            config = config.replace(from, &to);
-        }
-        let home = tempfile::tempdir()?;
-        let file = home.path().join("scheduler.yaml");
-        std::fs::write(&file, config)?;
-        let file = file.display().to_string();
-        self.world.plane.cluster.fault(&["restart", "scheduler", "--scheduler-config", &file]).await
+        let asked = Asked { port: self.port, policy: POLICY, authority: &authority, more: &[OTHER] };
+        scheduler::restart(&self.world.plane.cluster, &asked).await
     }
 
-    /// Where the scheduler asks.
-    fn url(&self) -> String {
-        format!("https://127.0.0.1:{}/policies/{POLICY}", self.port)
-    }
-
-    fn policies(&self) -> Api<PlacementPolicy> {
+    pub fn policies(&self) -> Api<PlacementPolicy> {
         Api::all(self.world.client.clone())
     }
 
@@ -114,12 +97,12 @@ impl<'a> Scene<'a> {
         tokio::time::timeout(TIMEOUT, told).await.with_context(|| format!("the policy is not {ready:?}"))?
     }
 
-    async fn agent(&self, agent: Value) -> Result<String> {
+    pub async fn agent(&self, agent: Value) -> Result<String> {
         self.policy(json!({"agents": [agent]}), ("True", "Serving")).await
     }
 
     /// Sets annotations or labels of a node; null removes.
-    async fn node(&self, at: usize, metadata: Value) -> Result<()> {
+    pub async fn node(&self, at: usize, metadata: Value) -> Result<()> {
         let patch = Patch::Merge(json!({ "metadata": metadata }));
         Api::<Node>::all(self.world.client.clone()).patch(&self.nodes[at], &PatchParams::default(), &patch).await?;
         Ok(())
@@ -135,25 +118,34 @@ impl<'a> Scene<'a> {
         Ok(())
     }
 
-    async fn pod(&self, spec: Value) -> Result<String> {
+    pub async fn pod(&self, spec: Value) -> Result<String> {
+        self.pod_of("", spec).await
+    }
+
+    /// A pod of this type; without one, of a type of its own.
+    async fn pod_of(&self, app: &str, spec: Value) -> Result<String> {
         let name = format!("pod-{}", self.pods.replace(self.pods.get() + 1));
         let mut whole = json!({
             "containers": [{"name": "c", "image": "none", "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}],
         });
         whole.as_object_mut().context("an object")?.extend(spec.as_object().cloned().unwrap_or_default());
-        self.world.create::<Pod>(json!({"metadata": {"name": name}, "spec": whole})).await?;
+        self.world.create::<Pod>(json!({"metadata": {"name": name, "labels": {"app": app}}, "spec": whole})).await?;
         Ok(name)
     }
 
     /// Where a new pod lands, as the number of the node.
     async fn lands(&self, spec: Value) -> Result<usize> {
         let name = self.pod(spec).await?;
-        let node = until::<Pod, _>(self.world, &name, "the pod to be bound", |pod| pod.spec?.node_name).await?;
+        self.node_of(&name).await
+    }
+
+    async fn node_of(&self, name: &str) -> Result<usize> {
+        let node = until::<Pod, _>(self.world, name, "the pod to be bound", |pod| pod.spec?.node_name).await?;
         self.nodes.iter().position(|one| *one == node).context("a node of the cluster")
     }
 
     /// What an event of the pod says about why it does not fit.
-    async fn unschedulable(&self, name: &str) -> Result<String> {
+    pub async fn unschedulable(&self, name: &str) -> Result<String> {
         let events: Api<Event> = self.world.api();
         let told = async {
             loop {
@@ -185,7 +177,7 @@ impl<'a> Scene<'a> {
         tokio::time::timeout(TIMEOUT, bound).await.with_context(|| format!("{count} pods {label} are not placed"))?
     }
 
-    async fn clear(&self) -> Result<()> {
+    pub async fn clear(&self) -> Result<()> {
         let now = DeleteParams::default().grace_period(0);
         self.world.api::<Pod>().delete_collection(&now, &ListParams::default()).await?;
         let gone = async {
@@ -208,9 +200,12 @@ fn the_stock_scheduler_places_by_each_agent() {
         congestion(&scene).await?;
         pigeon(&scene).await?;
         expression(&scene).await?;
+        power(&scene).await?;
+        reward(&scene).await?;
         spread(&scene).await?;
         action(&scene).await?;
-        certificate(&scene).await
+        placement_certificates::made(&scene).await?;
+        placement_certificates::given(&scene).await
     });
 }
 
@@ -333,6 +328,75 @@ async fn expression(scene: &Scene<'_>) -> Result<()> {
     scene.clear().await
 }
 
+/// Nodes are half used, and one takes less for each percent more, as a real model server predicts.
+async fn power(scene: &Scene<'_>) -> Result<()> {
+    let agent = || json!({"name": "power", "power": {}});
+    let said = scene.policy(json!({"agents": [agent()]}), ("False", "AgentsWithoutData")).await?;
+    ensure!(said.contains("no NodeConfig has predicted power"), "{said}");
+    scene.lands(json!({})).await?;
+    let linear = |cpu| Linear { base: 100.0, cpu, inlet: 3.0, pressure: 5.0 };
+    let models = ModelServer::start(&[("thirsty", linear(4.0)), ("green", linear(1.5))]).await?;
+    let green = 1;
+    for (at, node) in scene.nodes.iter().enumerate() {
+        let version = if at == green { "green" } else { "thirsty" };
+        let endpoint = models.url(&format!("/v2/models/{MODEL}/versions/{version}/infer"));
+        let config = json!({
+            "apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfig", "metadata": {"name": node},
+            "spec": {
+                "nodeName": node,
+                "metricsCollector": {"inletTemp": fake(), "deltaP": fake(), "usage": fake()},
+                "predictor": {"powerConsumption": {"type": "V2InferenceProtocol", "endpoint": endpoint, "fetchInterval": "1s"}},
+            },
+        });
+        scene.world.create::<NodeConfig>(config).await?;
+    }
+    for node in &scene.nodes {
+        ready(scene.world, node, "True", "Sampled").await?;
+    }
+    scene.agent(agent()).await?;
+    for _ in 0..6 {
+        let at = scene.lands(json!({})).await?;
+        ensure!(at == green, "a pod went to node {at}, whose power rises more");
+    }
+    let last = format!("pod-{}", scene.pods.get() - 1);
+    let (done, said) = scene.world.ganglion(&["explain", "placement", "--policy", POLICY, "--pod", &last]).await?;
+    ensure!(done && said.contains("W ("), "{said}");
+    // It abstains for a pod without CPU.
+    scene.lands(json!({"containers": [{"name": "c", "image": "none"}]})).await?;
+    for node in &scene.nodes {
+        scene.world.kubectl(&["delete", "nodeconfig", node], None).await?;
+    }
+    scene.clear().await
+}
+
+/// Pods of one type have failed on all nodes but one.
+async fn reward(scene: &Scene<'_>) -> Result<()> {
+    scene.agent(json!({"name": "learn", "reward": {"learningRate": "1"}})).await?;
+    // Of this type nothing is known.
+    scene.lands(json!({})).await?;
+    let good = 3;
+    for at in 0..good {
+        let name = scene.pod_of("db", json!({"nodeName": scene.nodes[at]})).await?;
+        until::<Pod, _>(scene.world, &name, "the pod to run", |pod| {
+            (pod.status?.phase.as_deref() == Some("Running")).then_some(())
+        })
+        .await?;
+        let now = Timestamp::now();
+        let ended = json!({"terminated": {"exitCode": 1, "startedAt": now, "finishedAt": now}});
+        let container =
+            json!({"name": "c", "image": "none", "imageID": "", "ready": false, "restartCount": 0, "state": ended});
+        let patch = Patch::Merge(json!({"status": {"containerStatuses": [container]}}));
+        scene.world.api::<Pod>().patch_status(&name, &PatchParams::default(), &patch).await?;
+    }
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    for _ in 0..6 {
+        let name = scene.pod_of("db", json!({})).await?;
+        let at = scene.node_of(&name).await?;
+        ensure!(at == good, "a pod went to node {at}, on which pods of its type failed");
+    }
+    scene.clear().await
+}
+
 /// Two zones get as many pods, though one has three nodes and the other one.
 async fn spread(scene: &Scene<'_>) -> Result<()> {
     for at in 0..scene.nodes.len() {
@@ -392,38 +456,5 @@ async fn action(scene: &Scene<'_>) -> Result<()> {
     let after = scene.bound("app=web", 2).await?;
     ensure!(after.contains(&scene.nodes[free]), "{before:?} {after:?}");
     scene.world.kubectl(&["delete", "deployment", "web"], None).await?;
-    scene.clear().await
-}
-
-/// A certificate that is gone is made again and served without a restart; until the scheduler trusts the new authority, pods
-/// are placed without an opinion.
-async fn certificate(scene: &Scene<'_>) -> Result<()> {
-    scene.agent(json!({"name": "none", "expression": {"filter": "node.pods < 0"}})).await?;
-    let secrets = scene.world.api::<Secret>();
-    let before = secrets.get("ganglion-extender-tls").await?.data;
-    // One that is broken is renewed, by the same authority.
-    let broken = Patch::Merge(json!({"data": {"tls.crt": "bm8="}}));
-    secrets.patch("ganglion-extender-tls", &PatchParams::default(), &broken).await?;
-    let mended = until::<Secret, _>(scene.world, "ganglion-extender-tls", "a mended certificate", |secret| {
-        secret.data.filter(|data| data.get("tls.crt").is_some_and(|one| one.0.starts_with(b"-----BEGIN")))
-    })
-    .await?;
-    ensure!(before.as_ref().and_then(|data| data.get("ca.crt")) == mended.get("ca.crt"), "another authority");
-    let before = Some(mended);
-    secrets.delete("ganglion-extender-tls", &DeleteParams::default()).await?;
-    until::<Secret, _>(scene.world, "ganglion-extender-tls", "another certificate", |secret| {
-        (secret.data != before).then_some(())
-    })
-    .await?;
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    scene.ask().await?;
-    let name = scene.pod(json!({})).await?;
-    let said = scene.unschedulable(&name).await?;
-    ensure!(said.contains("none: node.pods < 0 is false"), "{said}");
-    scene.policies().delete(POLICY, &DeleteParams::default()).await?;
-    tokio::time::sleep(Duration::from_secs(1)).await;
-    // The scheduler tries a rejected pod again when something in the cluster changes, else after five minutes.
-    scene.node(0, json!({"labels": {"something": "new"}})).await?;
-    until::<Pod, _>(scene.world, &name, "the pod to be bound without the policy", |pod| pod.spec?.node_name).await?;
     scene.clear().await
 }

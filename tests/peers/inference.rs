@@ -1,8 +1,9 @@
 //! Predictions of MLServer, of a model whose answers can be computed.
 
 use anyhow::Result;
-use ganglion::clients::inference::{CONTENT_TYPE, InferenceModel, PowerInput, request, watts};
+use ganglion::clients::inference::{CONTENT_TYPE, InferenceModel, request, watts};
 use ganglion::clients::value::ValueError;
+use ganglion::logic::power_curve::PowerInput;
 use testkit::block_on;
 use testkit::servers::inference::{Linear, MODEL, ModelServer};
 
@@ -20,7 +21,7 @@ async fn predicted(model: &InferenceModel, rows: &[PowerInput]) -> Result<Vec<Re
 fn rows(count: u32) -> Vec<PowerInput> {
     let row = |nth: u32| {
         let nth = f64::from(nth);
-        PowerInput { cpu_percent: nth / 10.0, inlet_celsius: 15.0 + nth % 20.0, pascals: nth % 7.0 - 3.0 }
+        PowerInput { usage: nth / 10.0, inlet_celsius: 15.0 + nth % 20.0, pascals: nth % 7.0 - 3.0 }
     };
     (0..count).map(row).collect()
 }
@@ -31,7 +32,7 @@ async fn check(model: &InferenceModel, linear: Linear, count: u32) {
     let found = predicted(model, &rows).await.unwrap();
     assert_eq!(found.len(), rows.len());
     for (row, found) in rows.iter().zip(found) {
-        let expected = linear.watts([row.cpu_percent, row.inlet_celsius, row.pascals]);
+        let expected = linear.watts([row.usage, row.inlet_celsius, row.pascals]);
         let found = found.unwrap();
         assert!((found - expected).abs() < 0.01, "{row:?}: {found} instead of {expected}");
     }

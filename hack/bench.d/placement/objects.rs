@@ -81,6 +81,7 @@ fn pod(at: usize) -> Value {
 
 fn config(at: usize, until: Timestamp) -> Value {
     let reading = |value: String| json!({"value": value, "sampledAt": "2026-11-01T00:00:00Z"});
+    let watts: Vec<String> = (0..21).map(|point| (80 + point * (4 + at % 11)).to_string()).collect();
     json!({
         "apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfig",
         "metadata": {"namespace": "nodes", "name": node_name(at), "uid": format!("config-{at}"), "resourceVersion": "1"},
@@ -88,6 +89,10 @@ fn config(at: usize, until: Timestamp) -> Value {
         "status": {
             "validUntil": until.to_string(), "cpu": reading((at % 90).to_string()),
             "inletTemperature": reading(format!("{}", 18 + at % 9)), "differentialPressure": reading("7.5".to_owned()),
+            "power": reading("200".to_owned()),
+            "powerCurve": {
+                "watts": watts, "inletTemperature": "22", "differentialPressure": "7.4", "predictedAt": "2026-11-01T00:00:00Z",
+            },
         },
     })
 }

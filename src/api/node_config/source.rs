@@ -1,6 +1,7 @@
 //! Where the values of a node come from.
 
 use kube::KubeSchema;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::api::refs::{CaRef, SecretRef};
@@ -97,4 +98,27 @@ pub struct EndpointTerm {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 128), regex(pattern = "^[a-zA-Z_][a-zA-Z0-9_]*$"))]
     pub node_label: Option<String>,
+    /// V2InferenceProtocol: how the model takes the usage of the processors: Percent of all of them, or Raw, in cores. Default:
+    /// Percent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu_usage_format: Option<CpuUsageFormat>,
+}
+
+/// See [`EndpointTerm::cpu_usage_format`].
+#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum CpuUsageFormat {
+    #[default]
+    Percent,
+    Raw,
+}
+
+impl CpuUsageFormat {
+    /// The name in the spec.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Percent => "Percent",
+            Self::Raw => "Raw",
+        }
+    }
 }

@@ -40,6 +40,34 @@ pub struct NodeConfigStatus {
     /// Predicted power of the node, in watts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub power: Option<NodeReading>,
+    /// Predicted power at other usages of the processors, by which placement policies know what a pod would add.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub power_curve: Option<PowerCurve>,
+}
+
+/// The predicted power of a node over the usage of its processors. It is predicted every half hour, and when inlet temperature or
+/// differential pressure change; and written when it differs noticeably, or with another change.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct PowerCurve {
+    /// Watts of the idle node, and with each 5 % more of its processors in use, up to all of them: 21 decimal numbers. Unset: the
+    /// model gave no valid prediction yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 21), inner(length(max = 32)))]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub watts: Vec<String>,
+    /// The inlet temperature that it was predicted for, in degrees Celsius.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inlet_temperature: Option<String>,
+    /// The differential pressure that it was predicted for, in pascals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub differential_pressure: Option<String>,
+    /// When it was predicted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predicted_at: Option<Time>,
+    /// Why there is no newer one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
 }
 
 /// A value of a node, and where it is from.

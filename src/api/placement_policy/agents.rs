@@ -5,13 +5,14 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::scalars::{Decimal, Fraction};
+use crate::api::node_config::source::CpuUsageFormat;
+use crate::api::scalars::{Decimal, DurationText, Fraction};
 
-/// An agent. Exactly one of safe, congestion, pigeon, power, podSpread, expression is set.
+/// An agent. Exactly one of safe, congestion, pigeon, power, podSpread, reward, expression is set.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("[has(self.safe), has(self.congestion), has(self.pigeon), has(self.power), has(self.podSpread), has(self.expression)].filter(set, set).size() == 1").message("set exactly one of safe, congestion, pigeon, power, podSpread, expression"),
+    validation = Rule::new("[has(self.safe), has(self.congestion), has(self.pigeon), has(self.power), has(self.podSpread), has(self.reward), has(self.expression)].filter(set, set).size() == 1").message("set exactly one of safe, congestion, pigeon, power, podSpread, reward, expression"),
 )]
 pub struct PolicyAgent {
     /// Name of the agent, in reasons of rejections and in explanations.
@@ -36,6 +37,9 @@ pub struct PolicyAgent {
     /// Spreads a part of each ReplicaSet's pods over regions, zones or nodes. A filter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_spread: Option<PodSpreadAgent>,
+    /// Prefers nodes on which pods of the same type ran well before, and avoids those on which they failed. One for each policy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reward: Option<RewardAgent>,
     /// Filters and scores by expressions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expression: Option<ExpressionAgent>,
@@ -169,22 +173,14 @@ pub struct PowerAgent {
     /// Share of the requested CPU that a pod is taken to use that is bound and does not run yet, 0 to 1. Default: "0.5".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_usage_assumption: Option<Fraction>,
-    /// What predictors take as usage of the processors: Percent of all of them, or Raw, cores. Default: Percent, as NodeConfigs
-    /// send it.
+    /// The agent uses only predictions of models that take the usage of processors like this, as their NodeConfigs say
+    /// (`predictor.powerConsumption.cpuUsageFormat`): Percent or Raw. Default: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_usage_format: Option<CpuUsageFormat>,
     /// Score of the node whose power rises most, in percent, 10 to 90. Default: 20.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 10, max = 90))]
     pub base: Option<i32>,
-}
-
-/// See [`PowerAgent::cpu_usage_format`].
-#[derive(JsonSchema, Serialize, Deserialize, Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CpuUsageFormat {
-    #[default]
-    Percent,
-    Raw,
 }
 
 /// Options of `podSpread`. Regions where nodes are in at least two, else zones where they are in at least two, else nodes.
@@ -195,6 +191,33 @@ pub struct PodSpreadAgent {
     /// Default: only pods with the annotation are spread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Fraction>,
+}
+
+/// Options of `reward`. Each type of pods has a value from 0 to 1 on each node, and the score is ten times the value. A pod that
+/// runs raises it; a container that ends with an error, or a failed pod, lowers it. The type is the label `podtype`, else `app`,
+/// else `name`, else the name of the pod. Pods of DaemonSets and of other schedulers do not count. The values are kept over
+/// restarts, in the ConfigMap that `status.memory` names.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("!has(self.learningRate) || double(self.learningRate) > 0.0").message("learningRate must be above 0").field_path(".learningRate"),
+    validation = Rule::new("!has(self.meanTimeToFailure) || duration(self.meanTimeToFailure) >= duration('1s') && duration(self.meanTimeToFailure) <= duration('720h')").message("meanTimeToFailure must be 1s to 720h").field_path(".meanTimeToFailure"),
+    validation = Rule::new("!has(self.period) || duration(self.period) >= duration('1m') && duration(self.period) <= duration('24h')").message("period must be 1m to 24h").field_path(".period"),
+)]
+pub struct RewardAgent {
+    /// How much the last pod counts beside all before it, above 0, at most 1. Default: "0.1".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub learning_rate: Option<Fraction>,
+    /// Value of a node on which no pod of the type was, 0 to 1: the higher, the sooner a pod tries it. Default: "1.0".
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initial: Option<Fraction>,
+    /// A container that ran for longer than this until it failed, or since it failed before, pulls the value to 0.5, any other to
+    /// 0. 1s to 720h. Default: 10m.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean_time_to_failure: Option<DurationText>,
+    /// A pod whose containers run and never failed pulls the value to 1 once in this time, 1m to 24h. Default: 10m.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub period: Option<DurationText>,
 }
 
 /// Options of `expression`, in CEL, such as `node.pods < 3`. Names: those of `where` in WorkloadActions.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 
+use crate::api::node_config::source::CpuUsageFormat;
 use crate::logic::facts::Key;
 use crate::logic::node_config::asked::{Question, Server};
 
@@ -21,7 +22,7 @@ pub enum PollKey {
 pub enum SharedSource {
     Prometheus { namespace: String, server: Server, window: SignedDuration, label: String },
     MetricsServer,
-    Model { namespace: String, server: Server },
+    Model { namespace: String, server: Server, format: CpuUsageFormat },
 }
 
 impl PollKey {

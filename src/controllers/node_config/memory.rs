@@ -6,16 +6,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use jiff::{SignedDuration, Timestamp};
 
 use super::keys::{PollKey, SharedSource};
-use super::login::Logins;
 use crate::api::node_config::status::NodeValue;
 use crate::api::node_config::{NodeConfig, NodeConfigStatus};
 use crate::clients::redfish::SensorPath;
+use crate::controllers::outbound::login::Logins;
 use crate::logic::conditions::Stamp;
 use crate::logic::facts::Key;
 use crate::logic::node_config::asked::{Asked, Server, SpecProblem};
 use crate::logic::node_config::readings::{NodeSample, Problem, Readings};
 use crate::logic::node_config::report::Situation;
 use crate::logic::node_config::standing::Standing;
+use crate::logic::power_curve::KnownCurve;
 
 /// How long the first values of a NodeConfig are waited for before a status is written without them, beside the longest interval:
 /// so that a new NodeConfig costs one write, and a restart none.
@@ -58,6 +59,8 @@ pub struct Known {
     pub uid: String,
     pub watched: SeenConfig,
     pub readings: Readings,
+    /// The predicted power over the usage.
+    pub curve: KnownCurve,
     /// The model that the provider names.
     pub model: Option<Server>,
     /// Why the provider names no model.
@@ -81,6 +84,7 @@ impl Known {
             uid: object.metadata.uid.clone().unwrap_or_default(),
             watched,
             readings: of_this.map(Readings::restored).unwrap_or_default(),
+            curve: of_this.and_then(|status| status.power_curve.as_ref()).map(KnownCurve::restored).unwrap_or_default(),
             model: None,
             model_problem: None,
             // That it is still the one shows at the first poll.
@@ -96,8 +100,8 @@ impl Known {
         if self.waits_until().is_some_and(|until| stamp.now < until) {
             return None;
         }
-        let Self { watched: SeenConfig { asked, standing }, readings, .. } = self;
-        Some(Situation { asked: asked.as_ref(), standing, readings, old: &old.conditions, stamp }.status())
+        let Self { watched: SeenConfig { asked, standing }, readings, curve, .. } = self;
+        Some(Situation { asked: asked.as_ref(), standing, readings, curve, old: &old.conditions, stamp }.status())
     }
 
     /// Until when the first values are waited for, if one is missing.
@@ -154,6 +158,7 @@ impl NodeConfigMemory {
         known.readings.keep(&before, &after);
         if before.sources != after.sources || before.node != after.node {
             (known.model, known.model_problem, known.sensor) = (None, None, None);
+            known.curve = KnownCurve::default();
         }
         known.since = now;
         known.watched = watched;

@@ -12,7 +12,6 @@
 
 mod events;
 mod keys;
-mod login;
 mod memory;
 mod polls;
 mod report;

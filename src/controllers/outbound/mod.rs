@@ -5,11 +5,15 @@
 //!
 //! | file | what |
 //! |---|---|
+//! | `attempt` | requests as the operator itself to a server that may ask for a login |
 //! | `behalf` | for whom something is read: a loop's account, or an object without one |
+//! | `login` | the logins that servers refused |
 //! | `objects` | answers of the API server, bounded, and why there is none |
 //! | `secrets` | the Secrets that requests name, cached; and the ConfigMaps of objects without an account |
 
+pub mod attempt;
 mod behalf;
+pub mod login;
 pub mod objects;
 mod secrets;
 

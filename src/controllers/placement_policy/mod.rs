@@ -6,13 +6,18 @@
 //! | observe | the policy, and the nodes as agents know them |
 //! | plan | `logic::placement::state`: of how many nodes each agent has what it needs |
 //! | report | the status, where it says something new |
+//! | act | `memory`: saves what the agents have learned |
 //!
-//! Nothing is done to anything else. Everything in memory may be lost in a crash.
+//! The usage of nodes is published beside the passes (`usage`). Everything in memory may be lost in a crash.
+
+mod memory;
+mod usage;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::api::marks;
 use crate::api::placement_policy::PlacementPolicy;
@@ -23,12 +28,15 @@ use crate::controllers::invalid::{self, StatusWrite};
 use crate::logic::conditions::Stamp;
 use crate::logic::facts::Key;
 use crate::logic::placement::policy::CompiledPolicy;
+use crate::logic::placement::publish::report::USAGE_PUBLISHED;
 use crate::logic::placement::state::{self, Coverage};
 use crate::logic::world::Fact;
 use crate::runtime::context::Context;
 use crate::runtime::error::Error;
 use crate::runtime::events::{EventText, reference};
 use crate::runtime::run::{Controller, PassResult};
+use memory::Save;
+pub use usage::{UsagePublisher, run_usage};
 
 /// How often a policy is looked at whose spec does not change: values get old without an event.
 const PAUSE: SignedDuration = SignedDuration::from_secs(10);
@@ -40,16 +48,32 @@ const COUNT_PAUSE: SignedDuration = SignedDuration::from_mins(1);
 pub struct PlacementPolicyController {
     pub ctx: Context,
     pub placement: PlacementCache,
+    /// The operator's namespace.
+    pub namespace: String,
     pub memory: PolicyMemory,
+    pub usage: Arc<UsagePublisher>,
 }
 
-/// What was last counted for the status, and when, by policy.
+/// By policy.
 #[derive(Default)]
-pub struct PolicyMemory(Mutex<HashMap<Key, (Coverage, Timestamp)>>);
+pub struct PolicyMemory {
+    /// What was last counted for the status, and when.
+    counted: Mutex<HashMap<Key, (Coverage, Timestamp)>>,
+    saves: Mutex<HashMap<Key, Save>>,
+}
 
 impl PolicyMemory {
     fn counts(&self) -> MutexGuard<'_, HashMap<Key, (Coverage, Timestamp)>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn saves(&self) -> MutexGuard<'_, HashMap<Key, Save>> {
+        self.saves.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forget(&self, key: &Key) {
+        self.counts().remove(key);
+        self.saves().remove(key);
     }
 }
 
@@ -58,13 +82,14 @@ impl Controller for PlacementPolicyController {
     const NAME: &'static str = "placement-policy";
 
     async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
+        self.usage.elect();
         let (reason, by) = (PolicyReason::InvalidObject.as_str(), (marks::POLICY_STATUS_MANAGER, StatusWrite::Update));
         if let Some(done) = invalid::pass::<PlacementPolicy>(&self.ctx, &key, reason, by).await {
             return done;
         }
         let found = self.ctx.store.read(|world| world.policy(&key.name).cloned());
         let Some(object) = found.filter(|object| object.metadata.deletion_timestamp.is_none()) else {
-            self.memory.counts().remove(&key);
+            self.memory.forget(&key);
             return self.ctx.finish(Ok(None));
         };
         let done = match self.placement.policy(&key.name) {
@@ -72,7 +97,7 @@ impl Controller for PlacementPolicyController {
             Some(Err(error)) => {
                 let old = object.status.clone().unwrap_or_default();
                 let status = state::refused(&old.conditions, &error, self.stamp(&object));
-                self.record(&object, &old, &status).await.map(|()| None)
+                self.record(&object, &old, status).await.map(|()| None)
             }
             None => Ok(None),
         };
@@ -81,7 +106,7 @@ impl Controller for PlacementPolicyController {
 }
 
 impl PlacementPolicyController {
-    /// Reports what the agents know; when the next look is due.
+    /// Reports what the agents know, and saves what they have learned; when the next look is due.
     async fn keep(
         &self,
         key: &Key,
@@ -92,8 +117,10 @@ impl PlacementPolicyController {
         let coverage = self.coverage(key, self.placement.inventory(|nodes| Coverage::of(policy, nodes, now)), now);
         let health = state::health(policy, &coverage);
         let old = object.status.clone().unwrap_or_default();
-        let status = state::status(&old.conditions, &object.spec, &health, &coverage, self.stamp(object));
-        self.record(object, &old, &status).await?;
+        let memory = policy.learns().then(|| self.map_key(object).to_string());
+        let status = state::status(&old.conditions, &object.spec, &health, &coverage, memory, self.stamp(object));
+        self.record(object, &old, status).await?;
+        self.save(key, object, policy, now).await?;
         Ok(now.checked_add(PAUSE).ok())
     }
 
@@ -118,31 +145,40 @@ impl PlacementPolicyController {
         &self,
         object: &Arc<PlacementPolicy>,
         old: &PlacementPolicyStatus,
-        status: &PlacementPolicyStatus,
+        mut status: PlacementPolicyStatus,
     ) -> Result<(), Error> {
-        if old == status {
+        let usage = self.usage.report(object);
+        status.conditions.extend(usage.map(|usage| usage.condition(&old.conditions, self.stamp(object))));
+        if *old == status {
             return Ok(());
         }
         let id = object.id();
-        let write = self.ctx.writer.replace_status::<PlacementPolicy>(marks::POLICY_STATUS_MANAGER, &id, status);
+        let write = self.ctx.writer.replace_status::<PlacementPolicy>(marks::POLICY_STATUS_MANAGER, &id, &status);
         self.ctx.write_own::<PlacementPolicy, PlacementPolicy>("RecordPolicy", object, write).await?;
-        if let Some(event) = news(old, status) {
+        for event in news(old, &status) {
             self.ctx.events.publish(reference::<PlacementPolicy>(&id), event);
         }
         Ok(())
     }
 }
 
-/// The event for a policy whose Ready has another reason.
-fn news(before: &PlacementPolicyStatus, after: &PlacementPolicyStatus) -> Option<EventText> {
-    let ready = |status: &PlacementPolicyStatus| status.conditions.iter().find(|one| one.type_ == "Ready").cloned();
-    let (before, after) = (ready(before), ready(after)?);
-    let is_new =
-        before.is_none_or(|before| (before.status, before.reason) != (after.status.clone(), after.reason.clone()));
-    is_new.then(|| EventText {
+/// The conditions whose changes are events.
+const TOLD: [&str; 2] = ["Ready", USAGE_PUBLISHED];
+
+/// The events for a policy of which one of these conditions has another reason. What is not known yet is no news.
+fn news<'a>(
+    before: &'a PlacementPolicyStatus,
+    after: &'a PlacementPolicyStatus,
+) -> impl Iterator<Item = EventText> + 'a {
+    let told = after.conditions.iter().filter(|one| TOLD.contains(&one.type_.as_str()) && one.status != "Unknown");
+    let is_new = |after: &&Condition| {
+        let before = before.conditions.iter().find(|before| before.type_ == after.type_);
+        before.is_none_or(|before| (&before.status, &before.reason) != (&after.status, &after.reason))
+    };
+    told.filter(is_new).map(|after| EventText {
         warning: after.status != "True",
-        reason: after.reason,
-        note: after.message,
+        reason: after.reason.clone(),
+        note: after.message.clone(),
         about: None,
     })
 }

@@ -9,6 +9,7 @@ mod node;
 mod pod;
 mod replica_set;
 mod requests;
+mod run;
 mod workload;
 
 use std::collections::BTreeMap;
@@ -17,10 +18,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
 pub use autoscaler::{AutoscalerFact, AutoscalerKind, Controls, HpaFact, ScaledObjectFact, VpaFact};
 pub use ledger::Ledger;
-pub use node::{CONGESTION, NodeFact, PUBLISHED, USAGE_SAMPLED_AT};
+pub use node::{CONGESTION, NodeFact, PUBLISHED, USAGE_SAMPLED_AT, USAGE_SAMPLES};
 pub use pod::{Marks, OutsidePodFact, PodFact, PodHold, Trouble};
 pub use replica_set::{ReplicaSet, ReplicaSetSpec, SetFact, TemplateFact};
 pub use requests::{GPU, Requests, cores, requests};
+pub use run::{PodRun, RunFailure, pod_type};
 pub use workload::{
     BudgetFact, ConfigMapFact, DeploymentFact, Owner, ReceiptFact, ScaleFact, ServiceFact, StatefulSetFact, holder,
     replicas_owner,

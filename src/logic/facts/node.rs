@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::{Node, Taint};
 use super::{Identity, Requests};
 use crate::logic::quantity;
 
-/// The annotations about usage that others write on nodes, and that placement reads.
-pub const PUBLISHED: [&str; 16] = [
+/// The annotations about usage that others write on nodes, or a PlacementPolicy, and that placement reads.
+pub const PUBLISHED: [&str; 17] = [
     "mean-used-cpu",
     "std-used-cpu",
     "forecasted-used-cpu",
@@ -25,6 +25,7 @@ pub const PUBLISHED: [&str; 16] = [
     "forecasted-free-memory",
     CONGESTION,
     USAGE_SAMPLED_AT,
+    USAGE_SAMPLES,
 ];
 
 /// The annotation with a factor of congestion.
@@ -32,6 +33,9 @@ pub const CONGESTION: &str = "congestion-factor";
 
 /// The annotation with the time at which the usage was measured that the others tell.
 pub const USAGE_SAMPLED_AT: &str = "ganglion.dev/usage-sampled-at";
+
+/// The annotation with the number of samples of which the others are made.
+pub const USAGE_SAMPLES: &str = "ganglion.dev/usage-samples";
 
 /// Taints of the control plane begin with this.
 const NODE_ROLE: &str = "node-role.kubernetes.io/";

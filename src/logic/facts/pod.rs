@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
 use super::requests::{Requests, cores, requests};
-use super::{Identity, Owner};
+use super::{Identity, Owner, PodRun, pod_type};
 use crate::api::marks;
 use crate::api::reasons::Reason;
 
@@ -63,6 +63,7 @@ pub struct PodFact {
     pub hold: PodHold,
     /// `spec.schedulerName`.
     pub scheduler: String,
+    pub run: PodRun,
 }
 
 /// What a pod holds of its node.
@@ -100,6 +101,24 @@ impl PodFact {
     #[must_use]
     pub fn is_of(&self, set_uid: &str) -> bool {
         self.controller.as_ref().is_some_and(|owner| owner.uid == set_uid)
+    }
+
+    /// The type of pods that it is of: see [`pod_type`].
+    #[must_use]
+    pub fn pod_type(&self) -> &str {
+        pod_type(&self.labels, &self.id.key.name)
+    }
+
+    /// Whether they differ in how their containers run, and in nothing else.
+    #[must_use]
+    pub fn differs_in_run_only(&self, other: &Self) -> bool {
+        let as_other = || {
+            let mut one = Self { run: other.run.clone(), ..self.clone() };
+            one.id.version.clone_from(&other.id.version);
+            one
+        };
+        // Few differ in it at all.
+        self.run != other.run && as_other() == *other
     }
 
     /// Whether it has the mark of this slot.
@@ -190,6 +209,7 @@ impl From<Pod> for PodFact {
                 })
                 .unwrap_or_default(),
             scheduler: spec.and_then(|spec| spec.scheduler_name.clone()).unwrap_or_default(),
+            run: PodRun::from(&pod),
         }
     }
 }

@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use thiserror::Error;
 
 use crate::api::node_config::NodeConfigSpec;
-use crate::api::node_config::source::{EndpointTerm, MetricsCollector, Predictor};
+use crate::api::node_config::source::{CpuUsageFormat, EndpointTerm, MetricsCollector, Predictor};
 use crate::api::node_config::status::NodeValue;
 use crate::api::refs::CaRef;
 use crate::api::scalars::DurationText;
@@ -111,7 +111,10 @@ pub enum ValueSource {
         label: String,
     },
     MetricsServer,
-    V2Inference(Server),
+    V2Inference {
+        server: Server,
+        format: CpuUsageFormat,
+    },
     /// A model that another source names.
     NamedModel,
 }
@@ -233,7 +236,9 @@ fn asked(question: Question, term: &EndpointTerm) -> Result<AskedSource, SpecPro
             label: term.node_label.clone().unwrap_or_else(|| LABEL.to_owned()),
         },
         (Q::Usage, "MetricsServer") => ValueSource::MetricsServer,
-        (Q::Power, "V2InferenceProtocol") => ValueSource::V2Inference(server()?),
+        (Q::Power, "V2InferenceProtocol") => {
+            ValueSource::V2Inference { server: server()?, format: term.cpu_usage_format.unwrap_or_default() }
+        }
         _ => return Err(wrong(".type", format!("it must be one of {}", types(question)))),
     };
     let interval = span(&term.fetch_interval, INTERVAL, ".fetchInterval", 1, 3600, "it must be 1s to 1h")?;

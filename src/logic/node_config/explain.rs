@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 
 use crate::api::node_config::NodeConfig;
-use crate::api::node_config::status::{NodeReading, NodeValue};
+use crate::api::node_config::status::{NodeReading, NodeValue, PowerCurve};
 use crate::logic::layout::{age, paragraph, table};
 
 /// What is known of a node.
@@ -43,6 +43,12 @@ fn one(config: &NodeConfig, now: Timestamp) -> String {
     let rows: Vec<[String; 4]> = known.clone().map(|(value, reading)| row(value, reading, now)).collect();
     if !rows.is_empty() {
         text.push_str(&table(["VALUE", "LAST", "SAMPLED", "FROM"], rows));
+    }
+    if let Some(PowerCurve { watts, problem, .. }) = &status.power_curve {
+        if let [idle, .., full] = watts.as_slice() {
+            text.push_str(&paragraph("", &format!("Predicted power: {idle} W when idle, {full} W when fully used.")));
+        }
+        text.extend(problem.as_ref().map(|problem| paragraph("powerCurve: ", problem)));
     }
     let problems: Vec<String> = known
         .filter_map(|(value, reading)| Some(paragraph(&format!("{}: ", value.as_str()), reading.problem.as_ref()?)))
@@ -84,6 +90,7 @@ mod tests {
                 "inletTemperature": {"value": "23.5", "sampledAt": "2026-11-21T10:00:00Z", "source": "/redfish/v1/Chassis/1/Sensors/Inlet"},
                 "cpu": {"value": "40", "deviation": "5.2", "sampledAt": "2026-11-21T09:00:00Z", "stale": true, "problem": "no answer within 5 s"},
                 "power": {"problem": "cpu is not known"},
+                "powerCurve": {"watts": ["100.5", "150", "300"], "problem": "no number"},
                 "conditions": [{"type": "Ready", "status": "False", "reason": "Unreachable", "message": "cpu: no answer within 5 s", "lastTransitionTime": "2026-11-21T10:00:00Z"}],
             },
         }))
@@ -95,6 +102,8 @@ mod tests {
                         inletTemperature  23.5 °C     12s ago         /redfish/v1/Chassis/1/Sensors/Inlet\n\
                         cpu               40 ± 5.2 %  60m ago, stale  -\n\
                         power             -           -               -\n\
+                        Predicted power: 100.5 W when idle, 300 W when fully used.\n\
+                        powerCurve: no number\n\
                         cpu: no answer within 5 s\n\
                         power: cpu is not known\n";
         assert_eq!(text, expected);

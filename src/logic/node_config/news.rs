@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::api::node_config::NodeConfigStatus;
-use crate::api::node_config::status::{NodeReading, NodeValue};
+use crate::api::node_config::status::{NodeReading, NodeValue, PowerCurve};
 use crate::logic::node_config::readings::stale_at;
 
 /// Shortest time between two writes that change nothing but texts: a server whose error changes with each poll.
@@ -76,6 +76,7 @@ impl WriteRule {
         let news =
             NodeValue::ALL.into_iter().any(|value| self.is_news(value, written.reading(value), new.reading(value)));
         if news
+            || self.is_new_curve(written.power_curve.as_ref(), new.power_curve.as_ref())
             || verdicts(written) != verdicts(new)
             || self.beats(written.sampled_at.as_ref(), new.sampled_at.as_ref())
         {
@@ -114,6 +115,19 @@ impl WriteRule {
             || written.problem.is_some() != new.problem.is_some()
     }
 
+    /// Whether a curve differs at a point by as much as the power itself must.
+    fn is_new_curve(&self, written: Option<&PowerCurve>, new: Option<&PowerCurve>) -> bool {
+        let nothing = PowerCurve::default();
+        let (written, new) = (written.unwrap_or(&nothing), new.unwrap_or(&nothing));
+        let differs = |(written, new): (&String, &String)| match (written.parse::<f64>(), new.parse::<f64>()) {
+            (Ok(written), Ok(new)) => written != new && (written - new).abs() + 1e-9 >= self.watts,
+            _ => written != new,
+        };
+        written.watts.len() != new.watts.len()
+            || written.problem.is_some() != new.problem.is_some()
+            || written.watts.iter().zip(&new.watts).any(differs)
+    }
+
     fn beats(&self, written: Option<&Time>, new: Option<&Time>) -> bool {
         match (written, new) {
             (Some(written), Some(new)) => new.0.duration_since(written.0) >= self.heartbeat,
@@ -132,5 +146,6 @@ fn verdicts(status: &NodeConfigStatus) -> Vec<[&str; 3]> {
 fn texts(status: &NodeConfigStatus) -> Vec<&str> {
     let messages = status.conditions.iter().map(|one| one.message.as_str());
     let problem = |value: &NodeValue| status.reading(*value)?.problem.as_deref();
-    messages.chain(NodeValue::ALL.iter().filter_map(problem)).collect()
+    let curve = status.power_curve.as_ref().and_then(|curve| curve.problem.as_deref());
+    messages.chain(NodeValue::ALL.iter().filter_map(problem)).chain(curve).collect()
 }

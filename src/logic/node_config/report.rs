@@ -11,6 +11,7 @@ use crate::api::node_config::NodeConfigStatus;
 use crate::api::node_config::reasons::NodeReason;
 use crate::api::node_config::status::{NodeReading, NodeValue};
 use crate::logic::conditions::{self, Health, Stamp};
+use crate::logic::power_curve::KnownCurve;
 
 /// The type of the condition that is true while a value is stale; it is removed when none is.
 pub const STALE: &str = "Stale";
@@ -21,6 +22,7 @@ pub struct Situation<'a> {
     pub asked: Result<&'a Asked, &'a SpecProblem>,
     pub standing: &'a Standing,
     pub readings: &'a Readings,
+    pub curve: &'a KnownCurve,
     /// The conditions so far.
     pub old: &'a [Condition],
     pub stamp: Stamp,
@@ -44,6 +46,7 @@ impl Situation<'_> {
                 let reading = self.reading(asked, value, &mut problems);
                 *status.reading_mut(value) = reading;
             }
+            status.power_curve = status.power.as_ref().and_then(|_| self.curve.shown());
         }
         status.sampled_at = NodeValue::ALL
             .iter()

@@ -4,10 +4,11 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::inventory::Inventory;
+use super::memory::SavedMemory;
 use super::policy::{CompiledPolicy, PolicyMember};
-use super::power::Predictions;
 use super::question::{NodeRejection, Opinion, PlacedPod, PlacementQuestion, Siblings};
 use super::record::NodeRecord;
+use super::reward::RewardLearner;
 use super::wire;
 use crate::api::placement_policy::PolicyMode;
 use crate::logic::layout::{paragraph, table};
@@ -69,17 +70,28 @@ pub struct AgentReason {
     pub reason: String,
 }
 
-/// Asks the policy about the pod and all nodes of the world.
+/// Asks the policy about the pod and all nodes of the world, with what it had learned when it was saved.
 #[must_use]
 pub fn explain(
     world: &World,
     policy: &CompiledPolicy,
     pod: &PlacedPod,
-    predictions: &dyn Predictions,
+    saved: Option<&SavedMemory>,
     now: Timestamp,
 ) -> PlacementExplanation {
     let mut inventory = Inventory::default();
+    saved.into_iter().for_each(|saved| inventory.restore(saved));
     inventory.refresh(world);
+    let is_ours = |scheduler: &str| policy.is_for(scheduler);
+    let begin = |rules| {
+        let mut learner = RewardLearner::begin(world, &is_ours, saved, &rules);
+        // What was saved has the pods that run.
+        if saved.is_none() {
+            learner.follow(world, &is_ours, &rules, now);
+        }
+        learner
+    };
+    let rewards = policy.rewards().map(begin).unwrap_or_default();
     let learned = inventory.learned_with(&pod.scheduler, pod.requests);
     let siblings = Siblings::of(world, pod);
     let mut records: Vec<&NodeRecord> = inventory.nodes().collect();
@@ -93,7 +105,7 @@ pub fn explain(
         rules: policy.rules,
         learned: &learned,
         siblings: siblings.as_ref(),
-        predictions,
+        rewards: rewards.memory(),
     };
     answered(policy, &question, &records)
 }

@@ -3,10 +3,12 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use foldhash::fast::RandomState;
 use jiff::Timestamp;
 
+use super::memory::SavedMemory;
 use super::pigeon::demand::SMOOTHING;
-use super::pigeon::{LearnedDemand, Row};
+use super::pigeon::{LearnedDemand, PigeonNode, Row};
 use super::record::{NodeRecord, RESOURCES};
 use crate::logic::facts::{PodFact, Requests};
 use crate::logic::world::{World, wants_place};
@@ -23,10 +25,14 @@ const MAX_SCHEDULERS: usize = 256;
 pub struct Inventory {
     clock: u64,
     records: Vec<Option<NodeRecord>>,
-    places: HashMap<String, usize>,
+    /// What `pigeon` reads of every node for every pod, in the places of the records; of no node, none that counts.
+    rows: Vec<PigeonNode>,
+    places: HashMap<String, usize, RandomState>,
     free: Vec<usize>,
     /// By the name of the scheduler; columns by [`RESOURCES`].
     learned: HashMap<String, LearnedDemand>,
+    /// What was learned before this process began, and when it was saved.
+    saved: HashMap<String, (Timestamp, LearnedDemand)>,
 }
 
 /// The demand of a pod, by [`RESOURCES`].
@@ -39,6 +45,16 @@ pub fn demand(requests: Requests) -> Row {
 }
 
 impl Inventory {
+    /// Begins with the demand that was saved, for schedulers of which none was learned yet. Where several were saved for one
+    /// scheduler, the last counts.
+    pub fn restore(&mut self, saved: &SavedMemory) {
+        for (scheduler, demand) in &saved.demand {
+            if self.saved.get(scheduler).is_none_or(|(at, _)| *at < saved.saved_at) {
+                self.saved.insert(scheduler.clone(), (saved.saved_at, *demand));
+            }
+        }
+    }
+
     /// Whether the world has changed since the last refresh.
     #[must_use]
     pub fn is_behind(&self, world: &World) -> bool {
@@ -59,7 +75,7 @@ impl Inventory {
         self.clock = world.placement_clock();
         let new: BTreeSet<String> = self.unlearned(world).map(str::to_owned).collect();
         for scheduler in new.into_iter().take(MAX_SCHEDULERS.saturating_sub(self.learned.len())) {
-            let learned = replay(world, &scheduler);
+            let learned = replay(world, &scheduler, self.saved.remove(&scheduler));
             self.learned.insert(scheduler, learned);
         }
     }
@@ -73,6 +89,7 @@ impl Inventory {
 
     fn rebuild(&mut self, world: &World) {
         self.records.clear();
+        self.rows.clear();
         self.places.clear();
         self.free.clear();
         for node in world.nodes() {
@@ -82,28 +99,34 @@ impl Inventory {
 
     fn update(&mut self, world: &World, name: &str) {
         let record = world.shared_node(name).map(|node| NodeRecord::of(world, node));
-        match (record, self.places.get(name).copied()) {
-            (Some(record), Some(place)) => self.records[place] = Some(record),
-            (Some(record), None) => {
-                let place = self.free.pop().unwrap_or(self.records.len());
-                if place == self.records.len() {
-                    self.records.push(None);
-                }
-                self.records[place] = Some(record);
-                self.places.insert(name.to_owned(), place);
-            }
-            (None, Some(place)) => {
-                self.records[place] = None;
-                self.places.remove(name);
-                self.free.push(place);
-            }
-            (None, None) => {}
+        let known = self.places.get(name).copied();
+        if record.is_none() && known.is_none() {
+            return;
         }
+        let place = known.or_else(|| self.free.pop()).unwrap_or(self.records.len());
+        if place == self.records.len() {
+            self.records.push(None);
+            self.rows.push(PigeonNode::default());
+        }
+        if record.is_none() {
+            self.places.remove(name);
+            self.free.push(place);
+        } else if known.is_none() {
+            self.places.insert(name.to_owned(), place);
+        }
+        self.rows[place] = record.as_ref().map(|record| record.row).unwrap_or_default();
+        self.records[place] = record;
     }
 
     /// Every node, in no order.
     pub fn nodes(&self) -> impl Iterator<Item = &NodeRecord> {
         self.records.iter().flatten()
+    }
+
+    /// What nodes have and what of it is requested, in no order. Those of no node do not count.
+    #[must_use]
+    pub fn rows(&self) -> &[PigeonNode] {
+        &self.rows
     }
 
     /// A node; None if it is not known (yet).
@@ -114,9 +137,10 @@ impl Inventory {
 
     /// Counts pods for a node that are on their way to it since this time.
     pub fn add(&mut self, name: &str, pods: i64, requests: Requests, since: Timestamp) {
-        let place = self.places.get(name).and_then(|place| self.records.get_mut(*place));
-        if let Some(record) = place.and_then(Option::as_mut) {
+        let Some(place) = self.places.get(name).copied() else { return };
+        if let (Some(Some(record)), Some(row)) = (self.records.get_mut(place), self.rows.get_mut(place)) {
             record.add(pods, requests, since);
+            *row = record.row;
         }
     }
 
@@ -135,12 +159,12 @@ impl Inventory {
     }
 }
 
-/// The demand of the pods of a scheduler that there are.
-fn replay(world: &World, scheduler: &str) -> LearnedDemand {
-    let ours = world.pods().filter(|pod| pod.scheduler == scheduler && wants_place(pod));
+/// The demand of the pods of a scheduler that there are; where it was saved, with those that were made later.
+fn replay(world: &World, scheduler: &str, saved: Option<(Timestamp, LearnedDemand)>) -> LearnedDemand {
+    let (since, mut learned) = saved.unwrap_or((Timestamp::MIN, LearnedDemand::default()));
+    let ours = world.pods().filter(|pod| pod.scheduler == scheduler && wants_place(pod) && pod.created > since);
     let mut pods: Vec<&PodFact> = ours.collect();
     pods.sort_by(|one, other| (one.created, &one.id.uid).cmp(&(other.created, &other.id.uid)));
-    let mut learned = LearnedDemand::default();
     let first = pods.len().saturating_sub(REPLAYED);
     for pod in pods.iter().skip(first) {
         learned.learn(&demand(pod.hold.requests), SMOOTHING);

@@ -6,6 +6,7 @@
 //! | `agents` | the agents as policies have them, a file each |
 //! | `question` | the pod, the candidates, and all else that agents read |
 //! | `inventory`, `record` | the nodes, as agents know them |
+//! | `memory` | what policies have learned, as it is kept over restarts |
 //! | `state`, `explain` | the status of a policy, and what it says about one pod, for people |
 //!
 //! The formulas, of plain numbers:
@@ -31,6 +32,7 @@ mod beta;
 pub mod congestion;
 pub mod explain;
 pub mod inventory;
+pub mod memory;
 pub mod pigeon;
 pub mod pod_spread;
 pub mod policy;

@@ -10,6 +10,7 @@ use jiff::SignedDuration;
 use super::agents::{Agent, compile};
 use super::question::{NodeRejection, Opinion, PlacedPod, PlacementQuestion};
 use super::record::SampleRules;
+use super::reward::RewardRules;
 use crate::api::placement_policy::reasons::PolicyReason;
 use crate::api::placement_policy::{PlacementPolicy, PolicyMode};
 use crate::api::scalars::DurationText;
@@ -59,6 +60,10 @@ impl CompiledPolicy {
             let weight = one.weight.map_or(1, |weight| u32::try_from(weight).unwrap_or(0));
             Ok(PolicyMember { name: one.name.clone(), weight, agent })
         };
+        let rewards = spec.agents.iter().filter(|agent| agent.reward.is_some()).count();
+        if rewards > 1 {
+            return Err((PolicyReason::SpecInvalid, "at most one agent can be reward".to_owned()));
+        }
         Ok(Self {
             name: policy.metadata.name.clone().unwrap_or_default(),
             mode: spec.mode,
@@ -73,13 +78,37 @@ impl CompiledPolicy {
     #[must_use]
     pub fn concerns(&self, pod: &PlacedPod) -> bool {
         let daemon = pod.controller.as_ref().is_some_and(|owner| owner.kind == "DaemonSet");
-        !daemon && self.schedulers.contains(&pod.scheduler)
+        !daemon && self.is_for(&pod.scheduler)
     }
 
     /// Whether an agent reads the other pods of the pod's ReplicaSet.
     #[must_use]
     pub fn reads_siblings(&self) -> bool {
         self.agents.iter().any(|member| member.agent.reads_siblings())
+    }
+
+    /// Whether the policy is for the pods of this scheduler.
+    #[must_use]
+    pub fn is_for(&self, scheduler: &str) -> bool {
+        self.schedulers.iter().any(|one| one == scheduler)
+    }
+
+    /// By which rules it learns from pods that run or fail, if it does.
+    #[must_use]
+    pub fn rewards(&self) -> Option<RewardRules> {
+        self.agents.iter().find_map(|member| member.agent.rewards())
+    }
+
+    /// Whether it has something to remember.
+    #[must_use]
+    pub fn learns(&self) -> bool {
+        self.rewards().is_some() || self.reads_demand().next().is_some()
+    }
+
+    /// The schedulers whose pods' demand it reads.
+    pub fn reads_demand(&self) -> impl Iterator<Item = &str> {
+        let reads = self.agents.iter().any(|member| member.agent.reads_demand());
+        self.schedulers.iter().filter(move |_| reads).map(String::as_str)
     }
 
     /// Why each candidate is rejected, in their order.

@@ -1,16 +1,7 @@
 //! The agent `power`: scores nodes by the watts that the pod adds to them.
 //!
-//! Predictions come from outside, so that they can be asked for many nodes at once: first [`PowerUsage`] for each node, then the watts
-//! for the inputs of all of them, then [`scores`].
+//! First [`PowerUsage`] of each node, then the watts at these usages, which NodeConfigs have predicted, then [`scores`].
 
-pub mod cache;
-pub mod curve;
-
-use std::borrow::Cow;
-
-use jiff::Timestamp;
-
-use super::record::NodeRecord;
 use super::wire::{TOP, extremes, span};
 
 /// Scores in percent, as WAO has them.
@@ -33,49 +24,12 @@ pub fn pod_cores(containers: impl IntoIterator<Item = (f64, f64)>) -> f64 {
     containers.into_iter().map(|(request, limit)| if request > 0.0 { request } else { limit }).sum()
 }
 
-/// In what the predictor takes the usage of CPU.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum UsageScale {
-    #[default]
-    Cores,
-    /// 100 is the whole node.
-    Percent,
-}
-
 /// The usage of a node before and after the pod, in cores.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PowerUsage {
     pub before: f64,
     pub after: f64,
 }
-
-/// Predictions that were fetched before.
-pub trait Predictions: Sync {
-    /// The watts of a node at this usage of CPU.
-    ///
-    /// # Errors
-    /// There is no prediction; the text says why.
-    fn watts(
-        &self,
-        record: &NodeRecord,
-        usage: f64,
-        scale: UsageScale,
-        now: Timestamp,
-    ) -> Result<f64, Cow<'static, str>>;
-}
-
-/// Predictions are not fetched yet.
-#[derive(Clone, Copy, Debug)]
-pub struct NoPredictions;
-
-impl Predictions for NoPredictions {
-    fn watts(&self, _: &NodeRecord, _: f64, _: UsageScale, _: Timestamp) -> Result<f64, Cow<'static, str>> {
-        Err(NOT_FETCHED.into())
-    }
-}
-
-/// Why there is none.
-pub const NOT_FETCHED: &str = "this version does not fetch predictions yet";
 
 /// What the pod adds to a node.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -97,22 +51,14 @@ impl PowerNode {
         Some(PowerUsage { before, after: before + cores })
     }
 
-    /// The predictor's inputs before and after the pod, or the increment where it takes no prediction.
+    /// The same where a prediction is of use, else the increment without one.
     ///
     /// # Errors
     /// The increment, if it takes no prediction.
-    pub fn inputs(&self, cores: f64, assumption: f64, scale: UsageScale) -> Result<PowerUsage, Increment> {
+    pub fn predicted(&self, cores: f64, assumption: f64) -> Result<PowerUsage, Increment> {
         let usage = self.usage(cores, assumption).filter(|_| cores > 0.0 && self.capacity > 0.0);
-        let PowerUsage { before, after } = usage.ok_or(Increment::Unknown)?;
-        let scaled = |cores: f64| match scale {
-            UsageScale::Cores => cores,
-            UsageScale::Percent => 100.0 * cores / self.capacity,
-        };
-        if after > self.capacity {
-            Err(Increment::Overcommit)
-        } else {
-            Ok(PowerUsage { before: scaled(before), after: scaled(after) })
-        }
+        let usage = usage.ok_or(Increment::Unknown)?;
+        if usage.after > self.capacity { Err(Increment::Overcommit) } else { Ok(usage) }
     }
 }
 

@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::{Pod, Toleration};
 
 use super::inventory::Inventory;
 use super::pigeon::LearnedDemand;
-use super::power::Predictions;
 use super::record::{NodeRecord, SampleRules};
+use super::reward::RewardMemory;
 use crate::logic::facts::{Key, Owner, Requests, cores, requests};
 use crate::logic::world::World;
 
@@ -98,7 +98,8 @@ pub struct PlacementQuestion<'a> {
     /// With the pod itself.
     pub learned: &'a LearnedDemand,
     pub siblings: Option<&'a Siblings>,
-    pub predictions: &'a dyn Predictions,
+    /// What the policy learned from pods that ran or failed.
+    pub rewards: &'a RewardMemory,
 }
 
 /// Why a node is rejected.

@@ -7,13 +7,15 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 
 use super::congestion::Congestion;
-use super::pigeon::{PigeonResource, Row};
+use super::pigeon::{PigeonNode, PigeonResource, Row};
 use super::safe::statistics::{self, Basis, Statistics};
 use super::safe::{PerResource, Usage};
 use super::sample::{is_expired, is_unmeasured};
+use crate::api::node_config::source::CpuUsageFormat;
 use crate::api::node_config::status::{NodeReading, NodeValue};
 use crate::api::node_config::{NodeConfig, NodeConfigStatus};
 use crate::logic::facts::{CONGESTION, NodeFact, PodHold, Requests, USAGE_SAMPLED_AT};
+use crate::logic::power_curve::Curve;
 use crate::logic::quantity;
 use crate::logic::world::World;
 
@@ -70,6 +72,18 @@ impl Fresh {
     }
 }
 
+/// The power that a NodeConfig predicts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PredictedPower {
+    /// Usage of the processors in percent, by whichever NodeConfig of the node.
+    pub cpu: Option<Fresh>,
+    pub curve: Curve,
+    /// Until when it holds.
+    pub until: Timestamp,
+    /// How the model takes the usage of processors.
+    pub format: CpuUsageFormat,
+}
+
 /// A node.
 #[derive(Clone, Debug)]
 pub struct NodeRecord {
@@ -78,22 +92,24 @@ pub struct NodeRecord {
     allocatable: Requests,
     /// CPU of the machine in millicores, of the fact.
     pub cpu_capacity: i64,
-    /// It counts in the statistics over all nodes.
-    pub counted: bool,
     pub pods: i64,
     pub requests: Requests,
     /// CPU of its pods that do not run yet, in millicores.
     pub pending: i64,
     /// In the units of `pigeon`, by [`RESOURCES`].
-    pub capacity: Row,
-    pub requested: Row,
+    pub row: PigeonNode,
     pub congestion: Congestion,
-    published: Option<UsageSample>,
-    measured: Option<UsageSample>,
+    /// That of the annotations, else that of the NodeConfig.
+    usage: Option<UsageSample>,
+    /// That of the NodeConfig, where there is one of the annotations.
+    other_usage: Option<Box<UsageSample>>,
     /// By the NodeConfig of the node, in the order of [`NodeValue::ALL`].
-    values: [Option<Fresh>; NodeValue::ALL.len()],
+    values: Box<[Option<Fresh>; NodeValue::ALL.len()]>,
+    pub power: Option<Box<PredictedPower>>,
     /// The pods that a sample may not contain, the last bound first.
     recent: Vec<PodHold>,
+    /// When the first of these was bound, to spare the others a look.
+    last_bound: Option<Timestamp>,
 }
 
 impl NodeRecord {
@@ -112,19 +128,28 @@ impl NodeRecord {
             holds.iter().filter(|hold| oldest.is_some_and(|oldest| hold.bound > oldest)).copied().collect();
         recent.sort_unstable_by_key(|hold| std::cmp::Reverse(hold.bound));
         let value = |value| configs.iter().find_map(|config| fresh(config.status.as_ref()?, value));
+        let power = configs.iter().find_map(|config| predicted(config, value(NodeValue::Cpu)));
+        let (usage, other_usage) = match (published, measured) {
+            (Some(published), measured) => (Some(published), measured.map(Box::new)),
+            (None, measured) => (measured, None),
+        };
         Self {
             allocatable: node.allocatable,
             cpu_capacity: node.capacity.cpu,
-            counted: node.takes_pods(),
             pods,
             requests,
             pending: holds.iter().filter(|hold| hold.pending).fold(0, |sum, hold| sum.saturating_add(hold.cores)),
-            capacity: sizes(node.allocatable, node.pod_capacity),
-            requested: sizes(requests, pods),
+            row: PigeonNode {
+                capacity: sizes(node.allocatable, node.pod_capacity),
+                requested: sizes(requests, pods),
+                counted: node.takes_pods(),
+            },
             congestion: Congestion::read(node.published.get(CONGESTION).map(String::as_str)),
-            published,
-            measured,
-            values: NodeValue::ALL.map(value),
+            usage,
+            other_usage,
+            values: Box::new(NodeValue::ALL.map(value)),
+            power: power.map(Box::new),
+            last_bound: recent.first().map(|hold| hold.bound),
             recent,
             node: Arc::clone(node),
         }
@@ -135,8 +160,9 @@ impl NodeRecord {
         self.pods = self.pods.saturating_add(pods);
         self.requests = self.requests + requests;
         self.pending = self.pending.saturating_add(requests.cpu);
-        self.requested = sizes(self.requests, self.pods);
+        self.row.requested = sizes(self.requests, self.pods);
         self.recent.insert(0, PodHold { requests, cores: requests.cpu, bound: since, pending: true });
+        self.last_bound = Some(since);
     }
 
     #[must_use]
@@ -151,14 +177,14 @@ impl NodeRecord {
         self.values.get(at).copied().flatten()?.at(now)
     }
 
-    /// The measured usage that holds: that of the annotations, else that of the NodeConfig.
+    /// The measured usage that holds.
     #[must_use]
     pub fn sample(&self, now: Timestamp, rules: &SampleRules) -> Option<&UsageSample> {
         let holds = |sample: &&UsageSample| match sample.until {
             Some(until) => now <= until,
             None => !is_expired(sample.at, now, rules.max_age),
         };
-        [&self.published, &self.measured].into_iter().flatten().find(holds)
+        self.usage.iter().chain(self.other_usage.as_deref()).find(holds)
     }
 
     /// The usage of CPU and memory, as `safe` takes it.
@@ -179,6 +205,9 @@ impl NodeRecord {
 
     /// The requests of the pods that a sample of this time does not contain.
     fn unmeasured(&self, at: Timestamp, rules: &SampleRules) -> Requests {
+        if !self.last_bound.is_some_and(|bound| is_unmeasured(bound, at, rules.window)) {
+            return Requests::default();
+        }
         let late = self.recent.iter().take_while(|hold| is_unmeasured(hold.bound, at, rules.window));
         late.fold(Requests::default(), |sum, hold| sum + hold.requests)
     }
@@ -233,4 +262,17 @@ fn known(status: &NodeConfigStatus, value: NodeValue) -> Option<&NodeReading> {
 fn fresh(status: &NodeConfigStatus, value: NodeValue) -> Option<Fresh> {
     let number = quantity::number(known(status, value)?.value.as_deref()?).ok()?;
     Some(Fresh { value: number, until: status.valid_until.as_ref()?.0 })
+}
+
+/// None while the prediction is stale: its inputs may be others now.
+fn predicted(config: &NodeConfig, cpu: Option<Fresh>) -> Option<PredictedPower> {
+    let status = config.status.as_ref()?;
+    known(status, NodeValue::Power)?;
+    let term = config.spec.predictor.as_ref().and_then(|predictor| predictor.power_consumption.as_ref());
+    Some(PredictedPower {
+        cpu,
+        curve: Curve::read(status.power_curve.as_ref()?)?,
+        until: status.valid_until.as_ref()?.0,
+        format: term.and_then(|term| term.cpu_usage_format).unwrap_or_default(),
+    })
 }

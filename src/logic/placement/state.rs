@@ -24,7 +24,7 @@ impl Coverage {
     /// Of the nodes that take pods.
     #[must_use]
     pub fn of(policy: &CompiledPolicy, inventory: &Inventory, now: Timestamp) -> Self {
-        let nodes: Vec<_> = inventory.nodes().filter(|node| node.counted).collect();
+        let nodes: Vec<_> = inventory.nodes().filter(|node| node.row.counted).collect();
         let agents = policy.agents.iter().map(|member| {
             let lacking: Vec<String> =
                 nodes.iter().filter_map(|node| member.agent.lacks(node, now, &policy.rules)).collect();
@@ -71,13 +71,14 @@ pub fn health(policy: &CompiledPolicy, coverage: &Coverage) -> Health<PolicyReas
     }
 }
 
-/// The status of a policy that can be asked.
+/// The status of a policy that can be asked; `memory` is where it keeps what it has learned.
 #[must_use]
 pub fn status(
     old: &[Condition],
     spec: &PlacementPolicySpec,
     health: &Health<PolicyReason>,
     coverage: &Coverage,
+    memory: Option<String>,
     stamp: Stamp,
 ) -> PlacementPolicyStatus {
     PlacementPolicyStatus {
@@ -86,6 +87,7 @@ pub fn status(
         summary: Some(short(spec)),
         nodes: Some(coverage.nodes),
         agents: coverage.agents.clone(),
+        memory,
     }
 }
 

@@ -21,6 +21,10 @@ impl Indexed for PodFact {
     fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
         world.index.pod(old, new);
         world.note_pod(old, new);
+        if old.zip(new).is_some_and(|(old, new)| old.differs_in_run_only(new)) {
+            // Only learned from.
+            return Requeue::none();
+        }
         let sides = || [old, new].into_iter().flatten();
         let requeue = actions(sides().flat_map(|pod| world.index.concerned_by_pod(pod)));
         sides().fold(requeue, |requeue, pod| requeue.and(world.pools_with(pod)))

@@ -45,7 +45,7 @@ use index::Index;
 pub use list::Listing;
 use nodes::NodeIndex;
 use placement::PlacementIndex;
-pub use placement::{Arrival, wants_place};
+pub use placement::{Arrival, PodFailure, is_placed, wants_place};
 use pools::PoolIndex;
 pub use requeue::Requeue;
 use slots::Turns;

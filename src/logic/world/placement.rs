@@ -1,17 +1,20 @@
-//! What placement reads: the policies, what pods hold of nodes, and which nodes changed and which pods arrived since it last looked.
+//! What placement reads: the policies, what pods hold of nodes, and which nodes changed, and which pods arrived or failed since it
+//! last looked.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use super::{Fact, Indexed, Requeue, World};
 use crate::api::node_config::NodeConfig;
 use crate::api::placement_policy::PlacementPolicy;
-use crate::logic::facts::{Key, NodeFact, OutsidePodFact, PodFact, PodHold, Requests};
+use crate::logic::facts::{Key, NodeFact, OutsidePodFact, PodFact, PodHold, PodRun, Requests, RunFailure};
 
 /// How many changed nodes are remembered, the last change of each.
 const MAX_CHANGES: usize = 20_000;
 
-/// How many arrived pods are remembered.
+/// How many arrived pods are remembered, and how many failures.
 const MAX_ARRIVALS: usize = 4096;
 
 /// Changes by a clock of their own, so that any number of readers can ask what they have not seen.
@@ -24,6 +27,7 @@ pub struct PlacementIndex {
     /// Of changes up to this one, some are forgotten.
     forgotten: u64,
     arrivals: VecDeque<Arrival>,
+    failures: VecDeque<PodFailure>,
 }
 
 /// A pod that was made.
@@ -33,6 +37,37 @@ pub struct Arrival {
     pub clock: u64,
     pub scheduler: String,
     pub requests: Requests,
+}
+
+/// Containers of a pod that failed, or the pod as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodFailure {
+    /// When it was noted, by the clock of [`World::placement_clock`].
+    pub clock: u64,
+    pub scheduler: String,
+    pub uid: String,
+    pub pod_type: String,
+    pub node: String,
+    pub failures: Box<[RunFailure]>,
+    pub created: Timestamp,
+}
+
+impl PodFailure {
+    /// What failed of a pod; None if nothing did, or if that says nothing about its node: containers fail when they are stopped.
+    #[must_use]
+    pub fn of(pod: &PodFact) -> Option<Self> {
+        let PodRun::Failing(failures) = &pod.run else { return None };
+        let node = pod.node.clone().filter(|_| !pod.terminating && is_placed(pod))?;
+        Some(Self {
+            clock: 0,
+            scheduler: pod.scheduler.clone(),
+            uid: pod.id.uid.clone(),
+            pod_type: pod.pod_type().to_owned(),
+            node,
+            failures: failures.clone(),
+            created: pod.created,
+        })
+    }
 }
 
 impl PlacementIndex {
@@ -58,13 +93,26 @@ impl PlacementIndex {
             self.arrivals.pop_front();
         }
     }
+
+    fn failure(&mut self, failure: PodFailure) {
+        self.clock += 1;
+        self.failures.push_back(PodFailure { clock: self.clock, ..failure });
+        if self.failures.len() > MAX_ARRIVALS {
+            self.failures.pop_front();
+        }
+    }
 }
 
-/// Whether a pod counts as one that somebody wants placed: those of DaemonSets and static pods have their nodes.
+/// Whether a pod counts as one that somebody wants placed.
 #[must_use]
 pub fn wants_place(pod: &PodFact) -> bool {
-    let of_daemon_set = pod.controller.as_ref().is_some_and(|owner| owner.kind == "DaemonSet");
-    !pod.mirror && !of_daemon_set && !pod.finished
+    is_placed(pod) && !pod.finished
+}
+
+/// Whether a scheduler chooses among nodes for a pod: those of DaemonSets and static pods have their nodes.
+#[must_use]
+pub fn is_placed(pod: &PodFact) -> bool {
+    !pod.mirror && pod.controller.as_ref().is_none_or(|owner| owner.kind != "DaemonSet")
 }
 
 impl Indexed for PlacementPolicy {
@@ -79,6 +127,10 @@ impl World {
         self.note_holds(old.and_then(PodFact::held), new.and_then(PodFact::held));
         if let Some(pod) = new.filter(|new| old.is_none_or(|old| old.id.uid != new.id.uid) && wants_place(new)) {
             self.placement.arrival(pod);
+        }
+        let is_news = |new: &&PodFact| old.is_none_or(|old| old.run != new.run);
+        if let Some(failure) = new.filter(is_news).and_then(PodFailure::of) {
+            self.placement.failure(failure);
         }
     }
 
@@ -131,6 +183,12 @@ impl World {
     pub fn arrivals_since(&self, clock: u64) -> impl Iterator<Item = &Arrival> {
         let index = self.placement.arrivals.partition_point(|arrival| arrival.clock <= clock);
         self.placement.arrivals.range(index..)
+    }
+
+    /// The last failures that were noted after this time of the clock.
+    pub fn failures_since(&self, clock: u64) -> impl Iterator<Item = &PodFailure> {
+        let index = self.placement.failures.partition_point(|failure| failure.clock <= clock);
+        self.placement.failures.range(index..)
     }
 
     /// What each pod of a node holds of it.

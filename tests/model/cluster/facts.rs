@@ -7,7 +7,7 @@ use ganglion::api::marks;
 use ganglion::api::workload_action::WorkloadAction;
 use ganglion::logic::facts::{
     AutoscalerFact, AutoscalerKind, BudgetFact, Controls, DeploymentFact, HpaFact, Identity, Key, Marks, NodeFact,
-    Owner, PodFact, PodHold, ReceiptFact, ScaleFact, Selector, ServiceFact, SetFact,
+    Owner, PodFact, PodHold, PodRun, ReceiptFact, RunFailure, ScaleFact, Selector, ServiceFact, SetFact,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -73,6 +73,10 @@ impl AsFact for Pod {
                 cores: self.template.requests.cpu,
                 bound: time(meta.created),
                 pending: self.phase == Phase::Pending,
+            },
+            run: match self.phase {
+                Phase::Failed | Phase::Unknown => PodRun::Failing([RunFailure::default()].into()),
+                Phase::Pending | Phase::Running => PodRun::Neutral,
             },
             ..PodFact::default()
         }

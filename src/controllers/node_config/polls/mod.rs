@@ -9,7 +9,7 @@
 //! | `redfish`, `pressure`, `usage`, `power` | what each kind of source is asked |
 //! | `shared` | polls of many nodes: whom the answer concerns |
 //! | `register` | the polls that a NodeConfig takes part in |
-//! | `request` | the credentials of a request, and what follows where they are refused |
+//! | `request` | the requests of a poll, and their troubles in the words of NodeConfigs |
 //! | `problem` | why there is no value, from the errors of the clients |
 
 mod power;
@@ -32,8 +32,15 @@ use crate::api::node_config::reasons::NodeReason;
 use crate::logic::facts::Key;
 use crate::logic::node_config::asked::{Question, ValueSource};
 use crate::logic::node_config::readings::{NodeSample, Problem};
+use crate::logic::power_curve::{Curve, POINTS};
 use crate::metrics::PollLabels;
 use crate::runtime::polls::{BrokenOff, PollOutcome, Poller};
+
+/// WAO's fake values: degrees Celsius, pascals and watts.
+const FAKE_INLET: f64 = 15.5;
+const FAKE_PRESSURE: f64 = 7.5;
+#[expect(clippy::approx_constant, reason = "it is 3.14 W, whatever the circle is like")]
+const FAKE_POWER: f64 = 3.14;
 
 /// Why a poll gave no values, and when it is tried again where that is not left to the engine.
 pub struct PollTrouble {
@@ -112,7 +119,12 @@ impl NodeConfigController {
     async fn poll_own(self: &Arc<Self>, question: Question, key: &Key) -> PollOutcome {
         let Some((source, node)) = self.source(question, key) else { return PollOutcome::Ok };
         let result = match &source {
-            ValueSource::Fake => Ok(self.fake(question)),
+            ValueSource::Fake => {
+                if question == Question::Power {
+                    self.take_fake_curve(key);
+                }
+                Ok(self.fake(question))
+            }
             ValueSource::DifferentialPressureApi { server, sensor } => {
                 pressure::poll(self, key, server, (&node, sensor.as_deref())).await
             }
@@ -123,7 +135,7 @@ impl NodeConfigController {
             // They are polled for many nodes at once.
             ValueSource::Prometheus { .. }
             | ValueSource::MetricsServer
-            | ValueSource::V2Inference(_)
+            | ValueSource::V2Inference { .. }
             | ValueSource::NamedModel => {
                 return PollOutcome::Ok;
             }
@@ -138,14 +150,24 @@ impl NodeConfigController {
         outcome
     }
 
+    /// The same power at any usage.
+    fn take_fake_curve(&self, key: &Key) {
+        let now = self.ctx.now();
+        if let Some(known) = self.memory.state().objects.get_mut(key)
+            && let (None, Some(curve)) =
+                (&known.curve.last, Curve::at(FAKE_INLET, FAKE_PRESSURE, &[FAKE_POWER; POINTS], now))
+        {
+            known.curve.take(Ok(Arc::new(curve)), now);
+        }
+    }
+
     /// The fixed values of the type Fake.
-    #[expect(clippy::approx_constant, reason = "WAO's fake power is 3.14 W, whatever the circle is like")]
     fn fake(&self, question: Question) -> Vec<NodeSample> {
         let values: &[f64] = match question {
-            Question::InletTemperature => &[15.5],
-            Question::DifferentialPressure => &[7.5],
+            Question::InletTemperature => &[FAKE_INLET],
+            Question::DifferentialPressure => &[FAKE_PRESSURE],
             Question::Usage => &[50.0, 50.0],
-            Question::Power => &[3.14],
+            Question::Power => &[FAKE_POWER],
             Question::Model => &[],
         };
         let at = self.ctx.now();

@@ -5,15 +5,16 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::PollTrouble;
-use super::register::host;
 use super::request::Request;
 use crate::api::node_config::reasons::NodeReason;
 use crate::api::node_config::status::NodeValue;
 use crate::clients::redfish::{self, Bmc, Inlet, ModelEndpoint};
 use crate::controllers::node_config::NodeConfigController;
+use crate::controllers::outbound::attempt::host;
 use crate::logic::facts::Key;
 use crate::logic::node_config::asked::{Question, Server, ValueSource};
 use crate::logic::node_config::readings::{NodeSample, Problem};
+use crate::logic::power_curve::KnownCurve;
 use crate::runtime::polls::PollOutcome;
 
 /// The type of a model that can be asked.
@@ -70,7 +71,12 @@ pub async fn poll_model(controller: &NodeConfigController, key: &Key, server: &S
         let mut state = controller.memory.state();
         let Some(known) = state.objects.get_mut(key) else { return outcome };
         match asked {
-            Ok(model) => (known.model, known.model_problem) = (Some(model), None),
+            Ok(model) => {
+                if known.model.as_ref().is_some_and(|before| *before != model) {
+                    known.curve = KnownCurve::default();
+                }
+                (known.model, known.model_problem) = (Some(model), None);
+            }
             Err(trouble) => known.model_problem = Some(trouble.problem),
         }
         let sources = known.watched.measured().map(|asked| &asked.sources);
@@ -113,7 +119,7 @@ fn named(controller: &NodeConfigController, key: &Key, url: &str) -> Server {
     let power = asked.and_then(|asked| asked.sources.get(&Question::Power)).map(|power| &power.source);
     let (url, bare) = (url.to_owned(), Server { url: String::new(), secret: None, ca: None, insecure: false });
     match power {
-        Some(ValueSource::V2Inference(known)) => {
+        Some(ValueSource::V2Inference { server: known, .. }) => {
             let is_same = host(&known.url) == host(&url) && scheme(&known.url) == scheme(&url);
             let secret = known.secret.clone().filter(|_| is_same);
             Server { url, secret, ca: known.ca.clone(), insecure: known.insecure }

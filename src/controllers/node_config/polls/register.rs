@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 
-use crate::clients::web;
+use crate::api::node_config::source::CpuUsageFormat;
 use crate::controllers::node_config::NodeConfigController;
 use crate::controllers::node_config::keys::{PollKey, SharedSource};
 use crate::controllers::node_config::memory::{Known, State};
+use crate::controllers::outbound::attempt::host;
 use crate::logic::facts::Key;
 use crate::logic::node_config::asked::{Question, Server, ValueSource};
 use crate::runtime::polls::PollTarget;
@@ -107,7 +108,7 @@ impl NodeConfigController {
             SharedSource::Prometheus { namespace, server, .. } => {
                 self.target(host(&server.url), SERVER, namespace, interval, REQUESTS)
             }
-            SharedSource::Model { namespace, server } => {
+            SharedSource::Model { namespace, server, .. } => {
                 self.target(host(&server.url), SERVER, namespace, interval, MANY_REQUESTS)
             }
             SharedSource::MetricsServer => self.target("metrics.k8s.io".to_owned(), 1, "", interval, REQUESTS),
@@ -133,7 +134,9 @@ fn wanted(key: &Key, known: &Known) -> HashMap<PollKey, SignedDuration> {
     let Some(asked) = known.watched.measured() else { return HashMap::new() };
     let namespace = || key.namespace.clone();
     let shared = |source| Some(PollKey::Shared(Arc::new(source)));
-    let model = |server: &Server| shared(SharedSource::Model { namespace: namespace(), server: server.clone() });
+    let model = |server: &Server, format| {
+        shared(SharedSource::Model { namespace: namespace(), server: server.clone(), format })
+    };
     let poll = |question: Question, source: &ValueSource| match source {
         ValueSource::Fake if question == Question::Model => None,
         ValueSource::Fake | ValueSource::Redfish { .. } | ValueSource::DifferentialPressureApi { .. } => {
@@ -145,33 +148,9 @@ fn wanted(key: &Key, known: &Known) -> HashMap<PollKey, SignedDuration> {
         }
         ValueSource::MetricsServer => shared(SharedSource::MetricsServer),
         // The model that the provider names goes before the one of the spec.
-        ValueSource::V2Inference(server) => model(known.model.as_ref().unwrap_or(server)),
-        ValueSource::NamedModel => known.model.as_ref().and_then(model),
+        ValueSource::V2Inference { server, format } => model(known.model.as_ref().unwrap_or(server), *format),
+        ValueSource::NamedModel => known.model.as_ref().and_then(|server| model(server, CpuUsageFormat::Percent)),
     };
     let all = asked.sources.iter();
     all.filter_map(|(question, one)| Some((poll(*question, &one.source)?, one.interval))).collect()
-}
-
-/// Host and port of a server: one machine, however its paths are written.
-pub fn host(url: &str) -> String {
-    let parsed = web::parse(url).ok();
-    let named = parsed.as_ref().and_then(|url| Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?)));
-    named.unwrap_or_else(|| url.to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    #[rstest]
-    #[case("https://10.0.0.1", "10.0.0.1:443")]
-    #[case("https://10.0.0.1:443/redfish/v1", "10.0.0.1:443")]
-    #[case("http://BMC.example:8000/", "bmc.example:8000")]
-    #[case("https://[fd00::1]", "[fd00::1]:443")]
-    #[case("no address", "no address")]
-    fn a_machine_has_one_name(#[case] url: &str, #[case] name: &str) {
-        assert_eq!(host(url), name);
-    }
 }

@@ -1,24 +1,15 @@
 //! Polls of many nodes at once: whom the answer concerns, and who gets which part of it.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::time::Instant;
-
-use super::{PollTrouble, power, usage};
-use crate::api::node_config::reasons::NodeReason;
-use crate::api::node_config::status::NodeValue;
-use crate::clients::inference::PowerInput;
+use super::{PollTrouble, usage};
 use crate::controllers::node_config::NodeConfigController;
 use crate::controllers::node_config::keys::SharedSource;
 use crate::logic::facts::{Key, Requests};
-use crate::logic::node_config::asked::{Question, Server};
+use crate::logic::node_config::asked::Question;
 use crate::logic::node_config::readings::{NodeSample, Problem};
 use crate::runtime::polls::PollOutcome;
 use usage::Machine;
-
-/// When a model is asked again that could be asked about no node.
-const IDLE: Duration = Duration::from_secs(15);
 
 /// After how many results the others of the process have their turn.
 const TURN: usize = 64;
@@ -43,40 +34,14 @@ impl NodeConfigController {
                 let results = usage::metrics_server(self, &machines).await;
                 self.hand_out(&members, Question::Usage, results).await
             }
-            SharedSource::Model { namespace, server } => self.predict(members, namespace, server).await,
-        }
-    }
-
-    /// Predicts the power of those whose inputs are fresh.
-    async fn predict(&self, members: Vec<Key>, namespace: &str, server: &Server) -> PollOutcome {
-        let now = self.ctx.now();
-        let mut rows = (Vec::new(), Vec::new());
-        for key in members {
-            let inputs = self.memory.state().objects.get(&key).map(|known| known.inputs(now));
-            match inputs {
-                Some(Ok([cpu_percent, inlet_celsius, pascals])) => {
-                    rows.0.push(key);
-                    rows.1.push(PowerInput { cpu_percent, inlet_celsius, pascals });
-                }
-                // Whoever takes the last of them wakes this poll.
-                None | Some(Err((_, true))) => {}
-                Some(Err((missing, false))) => {
-                    let words = format!("the prediction needs fresh values of {}", missing.join(", "));
-                    let problem = Problem::new(NodeReason::InputMissing, words);
-                    self.take(&key, &[NodeValue::Power], &Err(problem));
-                }
+            SharedSource::Model { namespace, server, format } => {
+                self.predict(members, namespace, server, *format).await
             }
         }
-        let (members, inputs) = rows;
-        if members.is_empty() {
-            return PollOutcome::WaitUntil(Instant::now() + IDLE);
-        }
-        let results = power::poll(self, namespace, server, &inputs).await;
-        self.hand_out(&members, Question::Power, results).await
     }
 
     /// Gives each its result.
-    async fn hand_out(
+    pub async fn hand_out(
         &self,
         members: &[Key],
         question: Question,

@@ -16,6 +16,7 @@ use super::standing::Standing;
 use crate::api::node_config::reasons::NodeReason;
 use crate::api::node_config::{NodeConfigSpec, NodeConfigStatus};
 use crate::logic::conditions::Stamp;
+use crate::logic::power_curve::KnownCurve;
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + second).unwrap()
@@ -67,7 +68,8 @@ fn status_of(
     now: i64,
 ) -> NodeConfigStatus {
     let stamp = Stamp { generation: 1, now: at(now) };
-    Situation { asked: Ok(asked), standing, readings, old: &old.conditions, stamp }.status()
+    let curve = &KnownCurve::default();
+    Situation { asked: Ok(asked), standing, readings, curve, old: &old.conditions, stamp }.status()
 }
 
 fn status(readings: &Readings, now: i64) -> NodeConfigStatus {

@@ -105,7 +105,8 @@ fn nothing_to_measure_and_a_wrong_spec() {
         Asked::parse(&spec(json!({"nodeName": "n", "metricsCollector": {"usage": {"type": "X"}}}))).unwrap_err();
     let stamp = Stamp { generation: 1, now: at(0) };
     let (standing, readings) = (Standing::Clear, Readings::default());
-    let situation = Situation { asked: Err(&wrong), standing: &standing, readings: &readings, old: &[], stamp };
+    let curve = &KnownCurve::default();
+    let situation = Situation { asked: Err(&wrong), standing: &standing, readings: &readings, curve, old: &[], stamp };
     assert_eq!(ready(&situation.status()), ("False".into(), "SpecInvalid".into()));
     assert!(condition(&situation.status(), "Stalled").unwrap().2.contains("Prometheus, MetricsServer, Fake"));
 }

@@ -7,17 +7,20 @@ mod expression;
 mod pigeon;
 mod pod_spread;
 mod power;
+mod reward;
 mod safe;
 
 use std::fmt::Debug;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::question::{NodeRejection, Opinion, PlacementQuestion};
 use super::record::{NodeRecord, SampleRules};
+use super::reward::RewardRules;
 use crate::api::placement_policy::agents::PolicyAgent;
 use crate::api::placement_policy::reasons::PolicyReason;
-use crate::api::scalars::{Decimal, Fraction};
+use crate::api::scalars::{Decimal, DurationText, Fraction};
+use crate::logic::duration;
 
 /// A filter of nodes, a score of nodes, or both.
 pub trait Agent: Debug + Send + Sync {
@@ -39,6 +42,16 @@ pub trait Agent: Debug + Send + Sync {
     fn reads_siblings(&self) -> bool {
         false
     }
+
+    /// Whether it reads the demand that was learned from pods.
+    fn reads_demand(&self) -> bool {
+        false
+    }
+
+    /// By which rules it learns from pods that run or fail, if it does.
+    fn rewards(&self) -> Option<RewardRules> {
+        None
+    }
 }
 
 /// Why an agent cannot be used.
@@ -49,7 +62,7 @@ pub type AgentError = (PolicyReason, String);
 /// # Errors
 /// An option is invalid.
 pub fn compile(spec: &PolicyAgent) -> Result<Box<dyn Agent>, AgentError> {
-    let PolicyAgent { name: _, weight: _, safe, congestion, pigeon, power, pod_spread, expression } = spec;
+    let PolicyAgent { name: _, weight: _, safe, congestion, pigeon, power, pod_spread, reward, expression } = spec;
     if let Some(options) = safe {
         safe::compile(options)
     } else if let Some(options) = congestion {
@@ -60,6 +73,8 @@ pub fn compile(spec: &PolicyAgent) -> Result<Box<dyn Agent>, AgentError> {
         power::compile(options)
     } else if let Some(options) = pod_spread {
         pod_spread::compile(options)
+    } else if let Some(options) = reward {
+        reward::compile(options)
     } else if let Some(options) = expression {
         expression::compile(options)
     } else {
@@ -79,6 +94,12 @@ fn decimal(option: Option<&Decimal>, default: f64) -> Result<f64, AgentError> {
     let Some(Decimal(text)) = option else { return Ok(default) };
     let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
     number.ok_or_else(|| (PolicyReason::SpecInvalid, format!("{text:?} is no number")))
+}
+
+/// The time of an option, or its default.
+fn time(option: Option<&DurationText>, default: SignedDuration) -> Result<SignedDuration, AgentError> {
+    let Some(text) = option else { return Ok(default) };
+    duration::parse(text.as_str()).map_err(|error| (PolicyReason::SpecInvalid, error.to_string()))
 }
 
 /// Scores for the known candidates; the others get 0.

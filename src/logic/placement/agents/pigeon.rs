@@ -15,6 +15,8 @@ struct Pigeon {
     rules: PigeonRules,
     /// The columns of the policy's resources among those of all.
     columns: Vec<usize>,
+    /// They are the first, in their order: what is beyond them is not read.
+    first: bool,
 }
 
 pub fn compile(options: &PigeonAgent) -> Result<Box<dyn Agent>, AgentError> {
@@ -31,7 +33,9 @@ pub fn compile(options: &PigeonAgent) -> Result<Box<dyn Agent>, AgentError> {
         (PigeonObjective::Consolidate, ConsolidateBy::Deviation) => Objective::ConsolidateByDeviation,
     };
     let rules = PigeonRules { objective, resources: resources.len(), prime };
-    Ok(Box::new(Pigeon { rules, columns: resources.iter().map(|resource| column(*resource)).collect() }))
+    let columns: Vec<usize> = resources.iter().map(|resource| column(*resource)).collect();
+    let first = columns.iter().copied().eq(0..columns.len());
+    Ok(Box::new(Pigeon { rules, columns, first }))
 }
 
 /// The column in `record::RESOURCES`.
@@ -53,9 +57,12 @@ impl Pigeon {
         some
     }
 
-    fn node(&self, record: &NodeRecord) -> PigeonNode {
-        let (capacity, requested) = (self.columns(&record.capacity), self.columns(&record.requested));
-        PigeonNode { capacity, requested, counted: record.counted }
+    fn node(&self, all: &PigeonNode) -> PigeonNode {
+        if self.first {
+            return *all;
+        }
+        let (capacity, requested) = (self.columns(&all.capacity), self.columns(&all.requested));
+        PigeonNode { capacity, requested, counted: all.counted }
     }
 
     fn learned(&self, all: &LearnedDemand) -> LearnedDemand {
@@ -69,10 +76,9 @@ impl Pigeon {
 
     /// The objective with the pod on each of these, lower is better.
     fn objectives(&self, question: &PlacementQuestion<'_>, candidates: &[Option<&NodeRecord>]) -> Vec<Option<f64>> {
-        let all: Vec<PigeonNode> = question.inventory.nodes().map(|record| self.node(record)).collect();
-        let cluster = PigeonCluster::of(self.rules, &all);
+        let cluster = PigeonCluster::of(self.rules, question.inventory.rows().iter().map(|row| self.node(row)));
         let placement = cluster.place(self.columns(&demand(question.pod.requests)), &self.learned(question.learned));
-        candidates.iter().map(|record| placement.objective(&self.node((*record)?))).collect()
+        candidates.iter().map(|record| placement.objective(&self.node(&(*record)?.row))).collect()
     }
 }
 
@@ -89,5 +95,9 @@ impl Agent for Pigeon {
             [Some(objective)] => format!("objective {objective:.6}, lower is better"),
             _ => "no room for the pod".to_owned(),
         })
+    }
+
+    fn reads_demand(&self) -> bool {
+        true
     }
 }

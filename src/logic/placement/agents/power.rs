@@ -1,15 +1,15 @@
-//! `power` as an agent of a policy. The formulas are in `placement::power`; predictions come from memory.
+//! `power` as an agent of a policy. The formulas are in `placement::power`; the watts are those of the nodes' NodeConfigs.
 
 use std::borrow::Cow;
 
 use jiff::Timestamp;
 
 use super::{Agent, AgentError, fraction, words_of};
-use crate::api::node_config::status::NodeValue;
-use crate::api::placement_policy::agents::{CpuUsageFormat, PowerAgent};
-use crate::logic::placement::power::{Increment, NOT_FETCHED, PowerNode, PowerScale, PowerUsage, UsageScale, scores};
+use crate::api::node_config::source::CpuUsageFormat;
+use crate::api::placement_policy::agents::PowerAgent;
+use crate::logic::placement::power::{Increment, PowerNode, PowerScale, PowerUsage, scores};
 use crate::logic::placement::question::{Opinion, PlacementQuestion};
-use crate::logic::placement::record::{NodeRecord, SampleRules};
+use crate::logic::placement::record::{NodeRecord, PredictedPower, SampleRules};
 
 /// WAO's base, in percent.
 const DEFAULT_BASE: i32 = 20;
@@ -17,23 +17,20 @@ const DEFAULT_BASE: i32 = 20;
 #[derive(Debug)]
 struct Power {
     assumption: f64,
-    usage: UsageScale,
+    /// Only models that take usage like this.
+    format: Option<CpuUsageFormat>,
     scale: PowerScale,
 }
 
 pub fn compile(options: &PowerAgent) -> Result<Box<dyn Agent>, AgentError> {
-    let usage = match options.cpu_usage_format.unwrap_or_default() {
-        CpuUsageFormat::Percent => UsageScale::Percent,
-        CpuUsageFormat::Raw => UsageScale::Cores,
-    };
     Ok(Box::new(Power {
         assumption: fraction(options.pod_usage_assumption.as_ref(), 0.5)?,
-        usage,
+        format: options.cpu_usage_format,
         scale: PowerScale::of_extender(f64::from(options.base.unwrap_or(DEFAULT_BASE))),
     }))
 }
 
-/// Predicted watts before and after the pod.
+/// Predicted watts before and after the pod; or the increment without a prediction, and why.
 type Prediction = Result<(f64, f64), (Increment, Cow<'static, str>)>;
 
 impl Power {
@@ -44,40 +41,61 @@ impl Power {
         if pod <= 0.0 {
             return Err(unknown("the pod neither requests nor limits CPU"));
         }
+        let power = self.predicted(record, question.now).map_err(|words| (Increment::Unknown, words))?;
         let capacity = cores(record.cpu_capacity);
-        let usage = record.value(NodeValue::Cpu, question.now).map(|percent| percent / 100.0 * capacity);
+        let usage = power.cpu.and_then(|cpu| cpu.at(question.now)).map(|percent| percent / 100.0 * capacity);
         if usage.is_none() {
             return Err(unknown(NO_USAGE));
         }
         let node = PowerNode { capacity, usage, pending: cores(record.pending) };
-        let PowerUsage { before, after } = node.inputs(pod, self.assumption, self.usage).map_err(|increment| {
+        let PowerUsage { before, after } = node.predicted(pod, self.assumption).map_err(|increment| {
             let words = match increment {
                 Increment::Overcommit => "the pod needs more CPU than the node has left",
                 Increment::Unknown | Increment::Watts(_) => "the node has no CPU",
             };
             (increment, Cow::Borrowed(words))
         })?;
-        let watts = |usage| question.predictions.watts(record, usage, self.usage, question.now);
-        let (before, after) = (watts(before), watts(after));
-        Ok((before.map_err(|words| (Increment::Unknown, words))?, after.map_err(|words| (Increment::Unknown, words))?))
+        let watts =
+            |cores: f64| power.curve.watts(cores / capacity).ok_or_else(|| unknown("the usage is no part of the node"));
+        Ok((watts(before)?, watts(after)?))
+    }
+
+    fn predicted<'r>(&self, record: &'r NodeRecord, now: Timestamp) -> Result<&'r PredictedPower, Cow<'static, str>> {
+        let power = record.power.as_deref().ok_or(NO_CURVE)?;
+        if now > power.until {
+            return Err(OLD_CURVE.into());
+        }
+        match self.format.filter(|format| *format != power.format) {
+            Some(format) => Err(format!(
+                "the model of the node takes usage as {}, by its NodeConfig, and the policy has cpuUsageFormat: {}",
+                power.format.as_str(),
+                format.as_str()
+            )
+            .into()),
+            None => Ok(power),
+        }
     }
 }
 
+const NO_CURVE: &str =
+    "no NodeConfig has predicted power (status.powerCurve); one with predictor.powerConsumption is needed";
+const OLD_CURVE: &str = "the predicted power of its NodeConfig is stale";
 const NO_USAGE: &str = "no NodeConfig with fresh usage of CPU";
 
 impl Agent for Power {
     fn score(&self, question: &PlacementQuestion<'_>) -> Opinion {
-        let predictions: Vec<Option<Prediction>> =
-            question.candidates.iter().map(|record| record.map(|record| self.prediction(question, record))).collect();
-        let increment = |one: &Option<Prediction>| match one {
-            Some(Ok((before, after))) => Increment::between(*before, *after),
-            Some(Err((increment, _))) => *increment,
+        let predict = |record: &NodeRecord| self.prediction(question, record);
+        let increment = |record: &Option<&NodeRecord>| match record.map(predict) {
+            Some(Ok((before, after))) => Increment::between(before, after),
+            Some(Err((increment, _))) => increment,
             None => Increment::Unknown,
         };
-        let increments: Vec<Increment> = predictions.iter().map(increment).collect();
+        let increments: Vec<Increment> = question.candidates.iter().map(increment).collect();
         if increments.iter().all(|increment| *increment == Increment::Unknown) {
-            let why = predictions.into_iter().flatten().find_map(|one| one.err().map(|(_, words)| words.into_owned()));
-            return Opinion::Abstains(why.unwrap_or_else(|| "no node is known yet".to_owned()));
+            let why = question.candidates.iter().flatten().find_map(|record| predict(record).err());
+            return Opinion::Abstains(
+                why.map_or_else(|| "no node is known yet".to_owned(), |(_, why)| why.into_owned()),
+            );
         }
         Opinion::Scores(scores(&increments, self.scale))
     }
@@ -89,7 +107,10 @@ impl Agent for Power {
         })
     }
 
-    fn lacks(&self, _: &NodeRecord, _: Timestamp, _: &SampleRules) -> Option<String> {
-        Some(NOT_FETCHED.to_owned())
+    fn lacks(&self, node: &NodeRecord, now: Timestamp, _: &SampleRules) -> Option<String> {
+        match self.predicted(node, now) {
+            Err(words) => Some(words.into_owned()),
+            Ok(power) => power.cpu.and_then(|cpu| cpu.at(now)).is_none().then(|| NO_USAGE.to_owned()),
+        }
     }
 }

@@ -65,7 +65,7 @@ impl Agent for Safe {
         scores(question, |node| {
             let moments = self.moments(question, node);
             match self.score {
-                SafeScore::Overload => moments.judge(&self.rules).overload(&self.rules),
+                SafeScore::Overload => moments.overload(&self.rules),
                 SafeScore::Balance => moments.balance(&self.rules),
             }
         })

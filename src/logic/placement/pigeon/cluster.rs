@@ -26,22 +26,19 @@ enum Allocation {
 impl PigeonCluster {
     /// Of these nodes, those aside that do not count. Costs some microseconds for a thousand nodes.
     #[must_use]
-    pub fn of(rules: PigeonRules, nodes: &[PigeonNode]) -> Self {
+    pub fn of(rules: PigeonRules, nodes: impl Iterator<Item = PigeonNode> + Clone) -> Self {
         let resources = rules.resources.clamp(1, MAX_RESOURCES);
         let rules = PigeonRules { resources, prime: rules.prime.min(resources - 1), ..rules };
-        let counted = || nodes.iter().filter(|node| node.counted);
-        let prime = || counted().filter_map(|node| utilisation(node, rules.prime, 0.0));
-        let deviation = |sign| {
-            let rows: Vec<Row> = prime().map(alone).collect();
-            Allocation::Deviation { sums: Sums::of(1, &rows), sign }
-        };
+        let counted = nodes.filter(|node| node.counted);
+        let prime = || counted.clone().filter_map(|node| utilisation(&node, rules.prime, 0.0));
+        let deviation = |sign| Allocation::Deviation { sums: Sums::of(1, prime().map(alone)), sign };
         let allocation = match rules.objective {
             Objective::LoadBalance => deviation(1.0),
             Objective::ConsolidateByDeviation => deviation(-1.0),
             Objective::Consolidate => Allocation::Unbalance(Ranks::of(prime().map(bounded).collect())),
             Objective::AdaptiveBinPacking => {
-                let rows: Vec<Row> = counted().map(|node| utilisations(node, &Row::default(), resources)).collect();
-                Allocation::Variation { sums: Sums::of(resources, &rows), mean_capacity: mean_capacity(counted()) }
+                let rows = counted.clone().map(|node| utilisations(&node, &Row::default(), resources));
+                Allocation::Variation { sums: Sums::of(resources, rows), mean_capacity: mean_capacity(counted) }
             }
         };
         Self { rules, allocation }
@@ -53,7 +50,7 @@ impl PigeonCluster {
         let target = match &self.allocation {
             Allocation::Variation { mean_capacity, .. } => {
                 let (mean, covariance) = learned.relative_to(mean_capacity, self.rules.resources);
-                variation(&mean, &covariance)
+                variation(&mean, &covariance, self.rules.resources)
             }
             Allocation::Deviation { .. } | Allocation::Unbalance(_) => 0.0,
         };
@@ -105,7 +102,7 @@ impl PigeonPlacement<'_> {
         let old = node.counted.then(|| utilisations(node, &Row::default(), resources));
         let new = utilisations(node, &self.demand, resources);
         let Distribution { mean, covariance } = sums.replaced(old.as_ref(), Some(&new));
-        variation(&mean, &covariance)
+        variation(&mean, &covariance, resources)
     }
 }
 
@@ -137,7 +134,7 @@ fn utilisations(node: &PigeonNode, demand: &Row, resources: usize) -> Row {
 }
 
 /// The mean capacity of the nodes that have a resource.
-fn mean_capacity<'a>(nodes: impl Iterator<Item = &'a PigeonNode>) -> Row {
+fn mean_capacity(nodes: impl Iterator<Item = PigeonNode>) -> Row {
     let (mut sums, mut counts) = (Row::default(), Row::default());
     for node in nodes {
         for ((sum, count), capacity) in sums.iter_mut().zip(&mut counts).zip(&node.capacity) {

@@ -43,6 +43,21 @@ impl LearnedDemand {
         }
     }
 
+    /// Whether it can be one that was learned.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.covariance.iter().flatten().all(|number| number.is_finite())
+            && self.mean.iter().all(|mean| mean.is_finite() && *mean >= 0.0)
+    }
+
+    /// Whether both are the same, but for the last digits, which may differ once they were written and read.
+    #[must_use]
+    pub fn is_like(&self, other: &Self) -> bool {
+        let numbers = |one: &Self| one.covariance.into_iter().flatten().chain(one.mean).collect::<Vec<f64>>();
+        let is_near = |(is, was): (f64, f64)| (is - was).abs() <= 1e-12 * is.abs().max(was.abs());
+        self.arrivals == other.arrivals && numbers(self).into_iter().zip(numbers(other)).all(is_near)
+    }
+
     /// Mean and covariance as parts of a mean node; 0 for resources that no node has.
     #[must_use]
     pub fn relative_to(&self, mean_capacity: &Row, resources: usize) -> (Row, Matrix) {

@@ -20,19 +20,24 @@ pub(super) struct Distribution {
 }
 
 impl Sums {
-    pub fn of(columns: usize, rows: &[Row]) -> Self {
+    /// In one pass, by Welford's method: the rows are read for every pod.
+    pub fn of(columns: usize, rows: impl Iterator<Item = Row>) -> Self {
         let columns = columns.clamp(1, MAX_RESOURCES);
         let mut sums =
             Self { columns, count: 0.0, center: Row::default(), first: Row::default(), second: Matrix::default() };
         for row in rows {
             sums.count += 1.0;
-            for (center, value) in sums.center.iter_mut().zip(row).take(columns) {
-                *center += (value - *center) / sums.count;
+            let (mut before, mut after) = (row, row);
+            for ((center, before), after) in sums.center.iter_mut().zip(&mut before).zip(&mut after).take(columns) {
+                *before -= *center;
+                *center += *before / sums.count;
+                *after -= *center;
             }
-        }
-        sums.count = 0.0;
-        for row in rows {
-            sums.add(row, 1.0);
+            for (second, before) in sums.second.iter_mut().zip(before).take(columns) {
+                for (second, after) in second.iter_mut().zip(after).take(columns) {
+                    *second += before * after;
+                }
+            }
         }
         sums
     }

@@ -3,8 +3,9 @@
 use super::{Matrix, Row};
 
 /// The multivariate coefficient of variation of Albert and Zhang; of one resource, the deviation divided by the mean. 0 if the mean
-/// is 0. Rows and columns of resources that do not count are zero.
-pub(super) fn variation(mean: &Row, covariance: &Matrix) -> f64 {
+/// is 0. Of the first so many resources: it is calculated for each node and pod.
+pub(super) fn variation(mean: &Row, covariance: &Matrix, resources: usize) -> f64 {
+    let mean = mean.get(..resources).unwrap_or(mean);
     let square: f64 = mean.iter().map(|value| value * value).sum();
     if square <= 0.0 {
         return 0.0;

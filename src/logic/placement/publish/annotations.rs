@@ -10,12 +10,11 @@ use jiff::{SignedDuration, Timestamp};
 use super::{MOST, NodeSize, NodeUsage, ResourceUsage};
 /// When the usage was measured: RFC 3339, whole seconds.
 pub use crate::logic::facts::USAGE_SAMPLED_AT as SAMPLED_AT;
+/// The number of samples.
+pub use crate::logic::facts::USAGE_SAMPLES as SAMPLES;
 use crate::logic::placement::safe::PerResource;
 use crate::logic::placement::safe::statistics::{CPU, MEMORY, StatisticKeys};
 use crate::logic::placement::sample::{is_expired, number};
-
-/// The number of samples.
-pub const SAMPLES: &str = "ganglion.dev/usage-samples";
 
 /// By which part of the published number a new one must differ to be written.
 const NEWS: f64 = 0.01;

@@ -5,12 +5,18 @@
 //! |---|---|
 //! | `queries` | what Prometheus is asked |
 //! | `annotations` | what is written on a node, and when |
+//! | `publication` | which policy publishes, and its options |
+//! | `plan` | which nodes are annotated now |
+//! | `report` | the condition of the policy |
 //!
 //! This file owns what is between them: the usage of one node. Which series is of which node is not decided here; see
 //! `clients::node_usage`. Nothing is fetched or written here.
 
 pub mod annotations;
+pub mod plan;
+pub mod publication;
 pub mod queries;
+pub mod report;
 
 use jiff::Timestamp;
 

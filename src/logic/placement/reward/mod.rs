@@ -2,20 +2,20 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `run` | what a pod's containers are worth |
-//! | `memory` | what was learned, and which runs were counted |
+//! | `memory` | what was learned, and which failures were counted |
 //! | `recent` | a map of bounded size |
+//! | `learner` | learns from the pods of a world |
 //!
 //! A failed container that has been restarted and waits or runs again has no reward: its failure was counted when it ended.
 
+mod learner;
 pub mod memory;
 pub mod recent;
-pub mod run;
 
-use std::collections::BTreeMap;
+pub use learner::RewardLearner;
+pub use memory::{NodeRewards, RewardMemory};
 
-pub use memory::{NodeRewards, PodReport, RewardMemory};
-pub use run::{ContainerRun, PodRun, RunEnd};
+use crate::logic::facts::RunFailure;
 
 /// Settings of the agent.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -27,25 +27,23 @@ pub struct RewardRules {
     /// A container that runs for longer until it fails is worth [`RARE_FAILURE`], in seconds.
     pub lasting: f64,
     /// A running pod is rewarded once in this time, in seconds; more than 0.
-    pub period: f64,
+    pub period: i64,
     pub sizes: RewardSizes,
 }
 
 /// How much is remembered. Then what was updated least recently is forgotten.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RewardSizes {
-    pub nodes: usize,
-    pub types: usize,
     /// Pairs of type and node.
     pub pairs: usize,
-    /// Containers whose last run was counted, and pods.
+    /// Containers whose last failure was counted.
     pub counted: usize,
 }
 
 impl Default for RewardRules {
     fn default() -> Self {
-        let sizes = RewardSizes { nodes: 10_000, types: 1_000, pairs: 20_000, counted: 200_000 };
-        Self { weight: 0.1, initial: 1.0, lasting: 600.0, period: 600.0, sizes }
+        let sizes = RewardSizes { pairs: 20_000, counted: 20_000 };
+        Self { weight: 0.1, initial: 1.0, lasting: 600.0, period: 600, sizes }
     }
 }
 
@@ -56,15 +54,19 @@ pub const RARE_FAILURE: f64 = 0.5;
 /// The reward of a container that failed soon, or of a failed pod.
 pub const FAILURE: f64 = 0.0;
 
-/// The value after a reward.
+/// The value after so many equal rewards.
 #[must_use]
-pub fn updated(value: f64, reward: f64, weight: f64) -> f64 {
-    ((1.0 - weight) * value + weight * reward).clamp(0.0, 1.0)
+pub fn updated(value: f64, reward: f64, weight: f64, times: i32) -> f64 {
+    (reward + (value - reward) * (1.0 - weight).powi(times)).clamp(0.0, 1.0)
 }
 
-/// The type of a pod: the label `podtype`, else `app`, else `name`, else its name.
-#[must_use]
-pub fn pod_type<'a>(labels: &'a BTreeMap<String, String>, name: &'a str) -> &'a str {
-    let label = |key: &str| labels.get(key).map(String::as_str).filter(|value| !value.is_empty());
-    ["podtype", "app", "name"].into_iter().find_map(label).unwrap_or(name)
+impl RewardRules {
+    /// The reward of a failure. Times are those of the kubelet. A run without times is judged as one that failed soon.
+    #[must_use]
+    pub fn judge(&self, failure: &RunFailure) -> f64 {
+        // The time since the failure before; without one, since the start.
+        let since = failure.failed_before.or(failure.started);
+        let lasted = since.zip(failure.finished).map(|(since, end)| end.duration_since(since).as_secs_f64());
+        if lasted.is_some_and(|lasted| lasted > self.lasting) { RARE_FAILURE } else { FAILURE }
+    }
 }

@@ -2,17 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
-
 /// Values by two names. Two, so that those of one group are looked up without copying names.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(from = "Vec<(String, String, V)>", into = "Vec<(String, String, V)>")]
-#[serde(bound(serialize = "V: Clone + Serialize", deserialize = "V: Deserialize<'de>"))]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Recent<V> {
     groups: BTreeMap<String, BTreeMap<String, Stamped<V>>>,
     /// By the number of the update, what was updated.
     order: BTreeMap<u64, (String, String)>,
     updates: u64,
+}
+
+impl<V> Default for Recent<V> {
+    fn default() -> Self {
+        Self { groups: BTreeMap::new(), order: BTreeMap::new(), updates: 0 }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -26,6 +28,11 @@ struct Stamped<V> {
 pub struct Group<'a, V>(Option<&'a BTreeMap<String, Stamped<V>>>);
 
 impl<'a, V> Group<'a, V> {
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        self.0.is_some()
+    }
+
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&'a V> {
         self.0?.get(name).map(|stamped| &stamped.value)
@@ -73,34 +80,28 @@ impl<V> Recent<V> {
     /// Forgets the value that was updated least recently; false if there is none.
     fn forget(&mut self) -> bool {
         let Some((_, (group, name))) = self.order.pop_first() else { return false };
-        if let Some(values) = self.groups.get_mut(&group) {
-            values.remove(&name);
-            if values.is_empty() {
-                self.groups.remove(&group);
-            }
-        }
+        self.drop_value(&group, &name);
         true
     }
-}
 
-/// In the order of updates, the oldest first.
-impl<V: Clone> From<Recent<V>> for Vec<(String, String, V)> {
-    fn from(mut recent: Recent<V>) -> Self {
-        let order = std::mem::take(&mut recent.order);
-        let value = |(group, name): (String, String)| {
-            let value = recent.get(&group, &name)?.clone();
-            Some((group, name, value))
-        };
-        order.into_values().filter_map(value).collect()
-    }
-}
-
-impl<V> From<Vec<(String, String, V)>> for Recent<V> {
-    fn from(values: Vec<(String, String, V)>) -> Self {
-        let mut recent = Self { groups: BTreeMap::new(), order: BTreeMap::new(), updates: 0 };
-        for (group, name, value) in values {
-            recent.set(&group, &name, value, usize::MAX);
+    /// Forgets a value.
+    pub fn remove(&mut self, group: &str, name: &str) {
+        if let Some(stamped) = self.drop_value(group, name) {
+            self.order.remove(&stamped.update);
         }
-        recent
+    }
+
+    fn drop_value(&mut self, group: &str, name: &str) -> Option<Stamped<V>> {
+        let values = self.groups.get_mut(group)?;
+        let dropped = values.remove(name);
+        if values.is_empty() {
+            self.groups.remove(group);
+        }
+        dropped
+    }
+
+    /// In the order of updates, the oldest first.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&str, &str, &V)> {
+        self.order.values().filter_map(|(group, name)| Some((group.as_str(), name.as_str(), self.get(group, name)?)))
     }
 }

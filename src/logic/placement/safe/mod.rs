@@ -104,6 +104,25 @@ impl PerResource<Option<Moments>> {
         self.each().into_iter().filter_map(|(_, moments)| moments.as_ref()).all(accepted)
     }
 
+    /// The score by the risk of overload, 0 to 10: that of the worst resource, as [`PerResource::judge`] has it. The risk of the
+    /// other is not calculated where a bound says that it is no higher.
+    #[must_use]
+    pub fn overload(&self, rules: &SafeRules) -> f64 {
+        let bound = |moments: &Moments| risk_at_most(moments.mean, moments.deviation, rules.threshold);
+        let bounds = self.each().map(|(_, moments)| moments.as_ref().map(|moments| (bound(moments), moments)));
+        let [first, second] = bounds;
+        let (first, second) = match (first, second) {
+            (Some(first), Some(second)) if first.0 < second.0 => (second, Some(first)),
+            (Some(first), second) => (first, second),
+            (None, Some(second)) => (second, None),
+            (None, None) => return 0.0,
+        };
+        let risk = first.1.risk(rules);
+        let higher =
+            second.filter(|(bound, _)| *bound > risk).map_or(risk, |(_, moments)| moments.risk(rules).max(risk));
+        overload(higher, rules)
+    }
+
     /// The score by balance, 0 to 10: that of the worst resource.
     #[must_use]
     pub fn balance(&self, rules: &SafeRules) -> f64 {
@@ -135,7 +154,7 @@ impl Judged {
     /// The score by the risk of overload.
     #[must_use]
     pub fn overload(&self, rules: &SafeRules) -> f64 {
-        10.0 * (1.0 - part(self.risk, rules.accepted).sqrt())
+        overload(self.risk, rules)
     }
 }
 
@@ -157,6 +176,10 @@ impl PerResource<Option<Judged>> {
     pub fn overload(&self, rules: &SafeRules) -> f64 {
         worst(self.each().into_iter().filter_map(|(_, judged)| Some(judged.as_ref()?.overload(rules))))
     }
+}
+
+fn overload(risk: f64, rules: &SafeRules) -> f64 {
+    10.0 * (1.0 - part(risk, rules.accepted).sqrt())
 }
 
 /// Which part of the accepted risk there is, at most 1.

@@ -11,6 +11,7 @@ use crate::api::node_config::NodeConfig;
 use crate::api::placement_policy::PlacementPolicy;
 use crate::logic::facts::{CONGESTION, Identity, Key, NodeFact, Owner, PodFact, PodHold, Requests, USAGE_SAMPLED_AT};
 use crate::logic::placement::inventory::{Inventory, demand};
+use crate::logic::placement::memory::SavedMemory;
 use crate::logic::placement::pigeon::LearnedDemand;
 use crate::logic::placement::pigeon::demand::SMOOTHING;
 use crate::logic::placement::record::{NodeRecord, SampleRules};
@@ -20,7 +21,7 @@ pub fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(seconds).expect("a time")
 }
 
-fn identity(namespace: &str, name: &str, version: u64) -> Identity {
+pub fn identity(namespace: &str, name: &str, version: u64) -> Identity {
     Identity { key: Key::new(namespace, name), uid: name.to_owned(), version: version.to_string() }
 }
 
@@ -156,6 +157,32 @@ fn demand_is_learned_once_from_each_pod_of_the_scheduler() {
     let mut anew = Inventory::default();
     anew.refresh(&world);
     assert_eq!(anew.learned("default-scheduler"), expected, "after a restart");
+}
+
+#[test]
+fn saved_demand_goes_on_with_the_pods_that_were_made_later() {
+    let mut world = World::default();
+    world.apply(policy(&json!([{"name": "a", "pigeon": {}}])), Origin::Watch);
+    let made =
+        |name: &str, cpu: i64, created: i64| PodFact { created: at(created), ..pod(name, 3, None, hold(cpu, 5)) };
+    world.apply(made("p1", 100, 10), Origin::Watch);
+    world.apply(made("p2", 900, 20), Origin::Watch);
+    let mut before = Inventory::default();
+    before.refresh(&world);
+    let learned = before.learned("default-scheduler");
+    let save = |now: i64, learned| SavedMemory::of(at(now), [("default-scheduler".to_owned(), learned)].into());
+    // One of two pods has gone, and one has come.
+    world.remove::<PodFact>(&identity("n", "p1", 4));
+    world.apply(made("p3", 400, 21), Origin::Watch);
+    let mut expected = learned;
+    expected.learn(&demand(hold(400, 5).requests), SMOOTHING);
+    let mut after = Inventory::default();
+    after.restore(&save(20, learned));
+    after.restore(&save(19, LearnedDemand::default()));
+    after.refresh(&world);
+    assert_eq!(after.learned("default-scheduler"), expected);
+    after.refresh(&world);
+    assert_eq!(after.learned("default-scheduler"), expected);
 }
 
 #[test]

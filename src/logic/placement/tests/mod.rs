@@ -2,6 +2,7 @@
 
 mod congestion;
 mod inventory;
+mod memory;
 mod pigeon;
 mod pod_spread;
 mod policy;

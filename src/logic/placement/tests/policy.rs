@@ -1,36 +1,20 @@
 //! How agents are combined, and what each does with what it is asked.
 
-use jiff::Timestamp;
 use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::inventory::{at, hold, node, pod, policy};
+use crate::api::node_config::NodeConfig;
 use crate::api::placement_policy::reasons::PolicyReason;
 use crate::logic::facts::{CONGESTION, Identity, Key, NodeFact, Owner, PUBLISHED, Requests, ScaleFact, SetFact};
 use crate::logic::placement::inventory::{Inventory, demand};
 use crate::logic::placement::pigeon::demand::SMOOTHING;
 use crate::logic::placement::policy::CompiledPolicy;
-use crate::logic::placement::power::{Predictions, UsageScale};
 use crate::logic::placement::question::{Opinion, PlacedPod, PlacementQuestion, Siblings};
-use crate::logic::placement::record::NodeRecord;
+use crate::logic::placement::reward::{FAILURE, RewardMemory, RewardRules};
 use crate::logic::placement::wire::score;
 use crate::logic::world::{Origin, World};
-
-/// Predicts a watt for each percent, and three for each on nodes whose label says so.
-struct Linear;
-
-impl Predictions for Linear {
-    fn watts(
-        &self,
-        record: &NodeRecord,
-        usage: f64,
-        _: UsageScale,
-        _: Timestamp,
-    ) -> Result<f64, std::borrow::Cow<'static, str>> {
-        Ok(usage * if record.node.labels.contains_key("thirsty") { 3.0 } else { 1.0 })
-    }
-}
 
 fn asked<R>(
     world: &World,
@@ -52,8 +36,15 @@ fn asked<R>(
         rules: policy.rules,
         learned: &learned,
         siblings: siblings.as_ref(),
-        predictions: &Linear,
+        rewards: &rewards(),
     })
+}
+
+/// Pods of type web have failed on b.
+fn rewards() -> RewardMemory {
+    let mut memory = RewardMemory::default();
+    memory.learn(("web", "b"), FAILURE, 5, &RewardRules::default());
+    memory
 }
 
 fn placed(cpu: i64) -> PlacedPod {
@@ -161,28 +152,76 @@ fn pigeon_packs_or_spreads_over_all_nodes() {
 }
 
 #[test]
-fn power_prefers_the_node_whose_power_rises_least() {
+fn reward_avoids_the_node_where_pods_of_the_type_failed() {
+    let agents = json!([{"name": "learn", "reward": {"initial": "0.9"}}]);
+    let policy = compiled(&agents);
+    let web = PlacedPod { labels: [("app".to_owned(), "web".to_owned())].into(), ..placed(1) };
+    let words = |at| asked(&world(), &policy, &web, |question| policy.agents[0].agent.words(question, at));
+    let opinion = |pod: &PlacedPod| asked(&world(), &policy, pod, |question| policy.score(question).opinions);
+    let Opinion::Scores(scores) = &opinion(&web)[0] else { panic!("no scores") };
+    assert_eq!([scores[0], scores[2], scores[3]], [9.0, 9.0, 0.0]);
+    assert!((scores[1] - 5.9049).abs() < 1e-9, "{scores:?}");
+    assert_eq!(words(1), "value 0.59 of type web on this node");
+    assert_eq!(words(0), "initial value 0.90 of type web on this node");
+    let unknown = opinion(&placed(1));
+    assert_eq!(unknown, [Opinion::Abstains("no pod of type new has made a difference between nodes".into())]);
+}
+
+/// The NodeConfig of a node that is half used and takes so many watts more for each percent.
+fn predicted(node: &str, slope: u32) -> Value {
+    let watts: Vec<String> = (0..21).map(|point| (100 + 5 * point * slope).to_string()).collect();
+    json!({
+        "apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfig",
+        "metadata": {"namespace": "n", "name": node, "uid": node, "resourceVersion": "5"}, "spec": {"nodeName": node},
+        "status": {
+            "validUntil": at(2000).to_string(), "cpu": {"value": "50"}, "power": {"value": "150"},
+            "powerCurve": {
+                "watts": watts, "inletTemperature": "22", "differentialPressure": "10", "predictedAt": at(900).to_string(),
+            },
+        },
+    })
+}
+
+/// Nodes a and b with predictions, of which a takes more; this is changed in the NodeConfig of a.
+fn predicting(path: &str, value: Value) -> World {
     let mut world = world();
-    let status = |node: &str| -> Value {
-        json!({
-            "apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfig",
-            "metadata": {"namespace": "n", "name": node, "uid": node, "resourceVersion": "5"}, "spec": {"nodeName": node},
-            "status": {"validUntil": at(2000).to_string(), "cpu": {"value": "50"}},
-        })
-    };
-    for name in ["a", "b"] {
-        let config: crate::api::node_config::NodeConfig = serde_json::from_value(status(name)).unwrap();
+    for (name, slope) in [("a", 3), ("b", 1)] {
+        let mut config = predicted(name, slope);
+        if name == "a" && !path.is_empty() {
+            *config.pointer_mut(path).unwrap() = value.clone();
+        }
+        let config: NodeConfig = serde_json::from_value(config).unwrap();
         world.apply(config, Origin::Watch);
     }
-    let mut thirsty = node("a", 9, &[]);
-    thirsty.labels.insert("thirsty".into(), "yes".into());
-    world.apply(thirsty, Origin::Watch);
-    let agents = json!([{"name": "p", "power": {}}]);
-    assert_eq!(sent(&world, &agents), [2, 10, 0, 0]);
+    world
+}
+
+#[rstest]
+#[case::the_node_whose_power_rises_least("", json!(null), json!({}), [2, 10, 0, 0])]
+#[case::without_a_curve("/status/powerCurve", json!(null), json!({}), [0, 2, 0, 0])]
+#[case::no_curve("/status/powerCurve/watts", json!(["1"]), json!({}), [0, 2, 0, 0])]
+#[case::without_usage("/status/cpu", json!(null), json!({}), [0, 2, 0, 0])]
+#[case::stale_inputs("/status/power", json!({"value": "1", "stale": true}), json!({}), [0, 2, 0, 0])]
+#[case::no_longer_valid("/status/validUntil", json!(at(999).to_string()), json!({}), [0, 2, 0, 0])]
+#[case::another_format(
+    "/spec", json!({"nodeName": "a", "predictor": {"powerConsumption": {"type": "Fake", "cpuUsageFormat": "Raw"}}}),
+    json!({"cpuUsageFormat": "Percent"}), [0, 2, 0, 0])]
+#[case::any_format(
+    "/spec", json!({"nodeName": "a", "predictor": {"powerConsumption": {"type": "Fake", "cpuUsageFormat": "Raw"}}}),
+    json!({}), [2, 10, 0, 0])]
+fn power_prefers(#[case] path: &str, #[case] value: Value, #[case] options: Value, #[case] expected: [u8; 4]) {
+    assert_eq!(sent(&predicting(path, value), &json!([{"name": "p", "power": options}])), expected);
+}
+
+#[test]
+fn power_needs_cpu() {
+    let (world, agents) = (predicting("", json!(null)), json!([{"name": "p", "power": {}}]));
     let policy = compiled(&agents);
     let opinion = |cpu: i64| asked(&world, &policy, &placed(cpu), |question| policy.score(question).opinions);
     assert_eq!(opinion(0), [Opinion::Abstains("the pod neither requests nor limits CPU".into())]);
     assert_eq!(opinion(5000), [Opinion::Scores(vec![1.0, 1.0, 0.0, 0.0])], "more than is left");
+    let words = asked(&world, &policy, &placed(500), |question| policy.agents[0].agent.words(question, 0));
+    assert!(words.starts_with('+') && words.contains(" W ("), "{words}");
 }
 
 #[test]
@@ -219,6 +258,9 @@ fn a_part_of_the_replicas_is_spread() {
 #[case(json!([{"name": "x", "safe": {"risk": "2"}}]), PolicyReason::SpecInvalid, "agent x: \"2\" is no number from 0 to 1")]
 #[case(json!([{"name": "x", "congestion": {"max": "-1"}}]), PolicyReason::SpecInvalid, "agent x: \"-1\" is no number")]
 #[case(json!([{"name": "x", "pigeon": {"resources": ["cpu"], "prime": "memory"}}]), PolicyReason::SpecInvalid, "prime must be")]
+#[case(json!([{"name": "x", "reward": {"learningRate": "0"}}]), PolicyReason::SpecInvalid, "agent x: learningRate must be above 0")]
+#[case(json!([{"name": "x", "reward": {"period": "1"}}]), PolicyReason::SpecInvalid, "agent x: \"1\" is not a duration")]
+#[case(json!([{"name": "x", "reward": {}}, {"name": "y", "reward": {}}]), PolicyReason::SpecInvalid, "at most one agent")]
 #[case(json!([{"name": "x", "expression": {"score": "node.name"}}]), PolicyReason::ExpressionInvalid, "agent x: score: ")]
 #[case(json!([{"name": "x", "expression": {"filter": "node.pod < 3"}}]), PolicyReason::ExpressionInvalid, "did you mean")]
 fn what_the_schema_lets_through_is_refused_with_words(
@@ -252,6 +294,7 @@ fn every_agent() -> Value {
         {"name": "pack", "pigeon": {"resources": ["cpu", "memory", "pods", "nvidia.com/gpu", "ephemeral-storage"]}},
         {"name": "deviation", "pigeon": {"objective": "Consolidate", "consolidateBy": "Deviation"}},
         {"name": "power", "weight": 20, "power": {}},
+        {"name": "learn", "reward": {}},
         {"name": "mine", "expression": {"score": "double(node.cpu.requested) / double(node.cpu.allocatable)"}},
     ])
 }

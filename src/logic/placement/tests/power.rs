@@ -4,9 +4,7 @@ use proptest::prelude::*;
 use serde::Deserialize;
 
 use super::{assert_real, vectors};
-use crate::logic::placement::power::{
-    Increment, PERCENT, PowerNode, PowerScale, PowerUsage, UsageScale, pod_cores, scores,
-};
+use crate::logic::placement::power::{Increment, PERCENT, PowerNode, PowerScale, PowerUsage, pod_cores, scores};
 use crate::logic::placement::wire;
 
 #[derive(Deserialize)]
@@ -99,7 +97,7 @@ fn vectors_are_met() {
                 assert_real(&id, usage.after, expected.after_cores);
                 assert_eq!(cpu_usage_format, "Raw", "{id}");
                 let watts = |x: f64| a + b * x + c * x * x;
-                let increment = match node.inputs(pod_cpu_cores, pod_usage_assumption, UsageScale::Cores) {
+                let increment = match node.predicted(pod_cpu_cores, pod_usage_assumption) {
                     Err(increment) => increment,
                     Ok(PowerUsage { before, after }) => {
                         let real = |value, expected: Option<f64>| assert_real(&id, value, expected.expect("a value"));
@@ -130,21 +128,15 @@ fn a_limit_counts_where_nothing_is_requested() {
 }
 
 #[test]
-fn percent_is_of_the_capacity() {
-    let inputs = NODE.inputs(1.5, 0.5, UsageScale::Percent);
-    assert_eq!(inputs, Ok(PowerUsage { before: 31.25, after: 50.0 }));
-}
-
-#[test]
 fn a_node_takes_as_much_as_it_has() {
-    assert!(NODE.inputs(5.5, 0.5, UsageScale::Cores).is_ok());
-    assert_eq!(NODE.inputs(5.6, 0.5, UsageScale::Cores), Err(Increment::Overcommit));
+    assert!(NODE.predicted(5.5, 0.5).is_ok());
+    assert_eq!(NODE.predicted(5.6, 0.5), Err(Increment::Overcommit));
 }
 
 #[test]
 fn what_is_missing_is_unknown() {
     for node in [PowerNode { usage: None, ..NODE }, PowerNode { capacity: 0.0, ..NODE }] {
-        assert_eq!(node.inputs(1.0, 0.5, UsageScale::Percent), Err(Increment::Unknown));
+        assert_eq!(node.predicted(1.0, 0.5), Err(Increment::Unknown));
     }
     assert_eq!(Increment::between(100.0, f64::NAN), Increment::Unknown);
     assert_eq!(Increment::between(100.0, 99.0), Increment::Watts(0.0));

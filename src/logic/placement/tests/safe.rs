@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::congestion::text;
 use super::{assert_real, vectors};
+use crate::logic::facts::PUBLISHED;
 use crate::logic::placement::risk::{BetaFit, certain};
 use crate::logic::placement::safe::statistics::{CPU, MEMORY};
 use crate::logic::placement::safe::{Basis, Judged, Moments, PerResource, SafeRules, StatisticKeys, Statistics, Usage};
@@ -210,6 +211,18 @@ fn rejections_have_a_reason() {
     assert_eq!(reason(None, judged(0.5, f64::NAN)).as_deref(), Some("memory risk NaN > 0.300 (mu 0.50, sigma 0.18)"));
 }
 
+/// Facts of nodes keep the annotations that are listed, and no others.
+#[test]
+fn every_annotation_is_kept() {
+    for keys in [CPU, MEMORY] {
+        let StatisticKeys { mean_used, deviation_used, forecast_used, mean_free, deviation_free, forecast_free } = keys;
+        let [first, second] = forecast_free;
+        for key in [mean_used, deviation_used, forecast_used, mean_free, deviation_free, first, second] {
+            assert!(PUBLISHED.contains(&key), "{key}");
+        }
+    }
+}
+
 fn rules() -> impl Strategy<Value = SafeRules> {
     let part = || prop_oneof![0.0..=1.0_f64, Just(0.0), Just(1.0)];
     (part(), part(), part(), 0.0..10.0_f64, 0.01..10.0_f64).prop_map(
@@ -247,6 +260,16 @@ proptest! {
         for judged in [judged.cpu, judged.memory].into_iter().flatten() {
             prop_assert!((0.0..=1.0).contains(&judged.risk), "{}", judged.risk);
         }
+    }
+
+    #[test]
+    fn the_worse_resource_scores_without_the_other(
+        rules in rules(), means in [0.0..=1.0_f64, 0.0..=1.0_f64], deviations in [0.0..0.4_f64, 0.0..0.4_f64], known in any::<[bool; 2]>(),
+    ) {
+        let of = |at: usize| known[at].then_some(Moments { mean: means[at], deviation: deviations[at] });
+        let moments = PerResource { cpu: of(0), memory: of(1) };
+        let (found, expected) = (moments.overload(&rules), moments.judge(&rules).overload(&rules));
+        prop_assert!((found - expected).abs() < 1e-4, "{found} {expected}");
     }
 
     #[test]

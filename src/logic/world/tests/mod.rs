@@ -12,7 +12,7 @@ use super::*;
 use crate::api::targets::WorkloadRef;
 use crate::api::workload_action::WorkloadAction;
 use crate::api::workload_action::status::Step;
-use crate::logic::facts::{Marks, Owner, PodFact, PodHold, Requests};
+use crate::logic::facts::{Marks, Owner, PodFact, PodHold, PodRun, Requests, RunFailure};
 
 /// One thing that happens to one of a few pods.
 #[derive(Clone, Debug)]
@@ -148,6 +148,23 @@ fn news() -> impl Strategy<Value = Vec<News>> {
     let step = prop::sample::select(vec![Step::Queued, Step::Readying, Step::Evicting, Step::Succeeded]);
     let slots = prop::collection::vec((0..3_u8, 0..3_u8, step), 0..3);
     prop::collection::vec((0..4_u8, prop::option::weighted(0.8, (slots, any::<bool>()))), 0..40)
+}
+
+#[test]
+fn how_containers_run_wakes_no_action_and_what_else_is_new_does() {
+    let mut world = World::default();
+    world.apply(action(0, 1, &[(0, 0, Step::Queued)], false), Origin::Watch);
+    let of_set = |version, run| {
+        let owner = Owner { kind: "ReplicaSet".into(), name: "r0".into(), uid: "r0".into() };
+        PodFact { controller: Some(owner), run, ..pod(0, version) }
+    };
+    let failing = || PodRun::Failing([RunFailure::default()].into());
+    let mut woken = |pod: PodFact| world.apply(pod, Origin::Watch).into_iter().count();
+    assert_eq!(woken(of_set(1, PodRun::Neutral)), 1);
+    assert_eq!(woken(of_set(2, PodRun::Steady)), 0);
+    assert_eq!(woken(PodFact { ready_since: Some(Timestamp::UNIX_EPOCH), ..of_set(3, failing()) }), 1);
+    assert_eq!(woken(PodFact { ready_since: Some(Timestamp::UNIX_EPOCH), ..of_set(4, PodRun::Steady) }), 0);
+    assert_eq!(world.pod(&Key::new("n", "p0")).expect("a pod").run, PodRun::Steady);
 }
 
 fn action(number: u8, version: usize, slots: &[(u8, u8, Step)], ended: bool) -> WorkloadAction {

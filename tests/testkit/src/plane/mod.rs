@@ -5,6 +5,7 @@ pub mod audit;
 pub mod cluster;
 pub mod install;
 pub mod kubeconfig;
+pub mod scheduler;
 
 use std::process::Stdio;
 use std::sync::Arc;

@@ -1,15 +1,15 @@
 //! A real MLServer on loopback, with linear models of power that it was given as files.
 
 use std::fs;
-use std::path::Path;
-use std::process::{Child, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::process::{free_port, run};
+use crate::process::{self, free_port, run};
 use crate::servers::prometheus::peer;
 use crate::servers::serves;
 use crate::{TIMEOUT, root};
@@ -33,44 +33,65 @@ impl Linear {
     }
 }
 
-/// The server. Dropped, it ends.
+/// The server. Dropped, it ends, unless it was told to stay.
 pub struct ModelServer {
-    home: TempDir,
+    home: PathBuf,
+    /// Where nobody named a directory.
+    _own: Option<TempDir>,
     port: u16,
     server: Child,
+    stays: bool,
 }
 
 impl ModelServer {
-    /// Trains these versions of the model, and serves them.
+    /// Trains these versions of the model, and serves them, no longer than this process is there.
     pub async fn start(versions: &[(&str, Linear)]) -> Result<Self> {
-        let home = TempDir::new()?;
+        let own = TempDir::new()?;
+        let mut this = Self::serve(versions, own.path(), Command::new("setpriv").args(["--pdeathsig", "KILL"])).await?;
+        this._own = Some(own);
+        Ok(this)
+    }
+
+    /// The same with its files in this directory, and a record of the process (`models.pid`), by which a later command can end it
+    /// if it is told to stay.
+    pub async fn start_recorded(versions: &[(&str, Linear)], home: &Path) -> Result<Self> {
+        let this = Self::serve(versions, home, &mut Command::new("setsid")).await?;
+        process::record(this.server.id(), &home.join("models.pid"))?;
+        Ok(this)
+    }
+
+    async fn serve(versions: &[(&str, Linear)], home: &Path, launcher: &mut Command) -> Result<Self> {
         let (port, grpc, metrics) = (free_port()?, free_port()?, free_port()?);
         // Without workers of its own the server is one process, which ends when it is told to.
         let settings = json!({"host": "127.0.0.1", "http_port": port, "grpc_port": grpc, "metrics_port": metrics,
             "parallel_workers": 0, "debug": false});
-        fs::write(home.path().join("settings.json"), settings.to_string())?;
+        fs::write(home.join("settings.json"), settings.to_string())?;
         let programs = peer("mlserver")?;
         for (version, model) in versions {
-            train(&programs.join("python"), &home.path().join(version), version, *model).await?;
+            train(&programs.join("python"), &home.join(version), version, *model).await?;
         }
-        let log = fs::File::create(home.path().join("log"))?;
-        let server = std::process::Command::new("setpriv")
-            .args(["--pdeathsig", "KILL"])
+        let log = fs::File::create(home.join("log"))?;
+        let server = launcher
             .arg(programs.join("mlserver"))
             .args(["start", "."])
-            .current_dir(home.path())
+            .current_dir(home)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
             .spawn()
             .context("cannot start mlserver")?;
-        let this = Self { home, port, server };
+        let this = Self { home: home.to_owned(), _own: None, port, server, stays: false };
         for (version, _) in versions {
             tokio::time::timeout(TIMEOUT, this.ready(version))
                 .await
                 .with_context(|| format!("mlserver does not serve {version}:\n{}", this.log()))?;
         }
         Ok(this)
+    }
+
+    /// It outlives this process.
+    pub fn stay(&mut self) {
+        self.stays = true;
     }
 
     /// Where this path is served.
@@ -80,7 +101,7 @@ impl ModelServer {
 
     /// What it has to say.
     pub fn log(&self) -> String {
-        fs::read_to_string(self.home.path().join("log")).unwrap_or_default()
+        fs::read_to_string(self.home.join("log")).unwrap_or_default()
     }
 
     /// Waits until a version of the model is loaded.
@@ -94,8 +115,10 @@ impl ModelServer {
 
 impl Drop for ModelServer {
     fn drop(&mut self) {
-        let _ = self.server.kill();
-        let _ = self.server.wait();
+        if !self.stays {
+            let _ = self.server.kill();
+            let _ = self.server.wait();
+        }
     }
 }
 
