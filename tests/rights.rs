@@ -22,8 +22,8 @@ const UNUSED: &[(&str, &str, &str, &str)] = &[
     ("ganglion.dev", "swarmpools/finalizers", "update", "asked for by OwnerReferencesPermissionEnforcement only"),
 ];
 
-/// Requests that stories let be refused: in a namespace without its binding.
-const REFUSED: &[(&str, &str, &str)] = &[("", "secrets", "get"), ("", "configmaps", "list")];
+/// Requests that stories let be refused: in a namespace without its binding, and without the component publish-usage.
+const REFUSED: &[(&str, &str, &str)] = &[("", "secrets", "get"), ("", "configmaps", "list"), ("", "nodes", "patch")];
 
 fn right(group: &str, resource: &str, verb: &str) -> Right {
     (group.to_owned(), resource.to_owned(), verb.to_owned())

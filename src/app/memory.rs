@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
+use futures::{StreamExt, TryStreamExt, stream};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
@@ -10,15 +11,18 @@ use kube::{Api, Client, ResourceExt};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::api::marks;
+use crate::api::placement_policy::PlacementPolicy;
 use crate::caches::placement::PlacementCache;
-use crate::logic::placement::memory::SavedMemory;
+use crate::logic::placement::memory::{SavedMemory, map_name};
 use crate::runtime::watch::Readiness;
 
 /// How often what happened to pods is learned.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// How long to wait after a list that failed.
+/// ConfigMaps read at the same time.
+const READERS: usize = 8;
+
+/// How long to wait after a read that failed.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// After how many refusals the operator goes on without: an API server that has just started refuses until it has read the roles.
@@ -62,17 +66,14 @@ pub fn learn(
 
 /// What was saved, by the uid of the policy; nothing, if the operator may not read it.
 async fn saved(client: &Client, namespace: &str, timeout: Duration) -> Vec<(String, SavedMemory)> {
-    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let (label, value) = marks::MEMORY;
-    let ours = ListParams::default().labels(&format!("{label}={value}"));
     let mut refusals = 0;
     loop {
-        match tokio::time::timeout(timeout, api.list(&ours)).await {
+        match tokio::time::timeout(timeout, maps(client, namespace)).await {
             Ok(Ok(maps)) => return maps.iter().flat_map(read).collect(),
             Ok(Err(kube::Error::Api(status))) if status.code == 403 => {
                 refusals += 1;
                 if refusals == REFUSALS {
-                    warn!(namespace, "what policies learned before is not read: the list of ConfigMaps is not granted");
+                    warn!(namespace, refused = status.message, "what policies learned before is not read");
                     return Vec::new();
                 }
             }
@@ -81,6 +82,18 @@ async fn saved(client: &Client, namespace: &str, timeout: Duration) -> Vec<(Stri
         }
         tokio::time::sleep(RETRY).await;
     }
+}
+
+/// The ConfigMaps of the policies that there are. By name, so that the operator needs no right to list others in its namespace.
+async fn maps(client: &Client, namespace: &str) -> kube::Result<Vec<ConfigMap>> {
+    let policies = Api::<PlacementPolicy>::all(client.clone()).list_metadata(&ListParams::default()).await?;
+    let api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
+    let names: Vec<String> = policies.iter().filter_map(|policy| policy.uid()).map(|uid| map_name(&uid)).collect();
+    let found = stream::iter(names).map(|name| {
+        let api = api.clone();
+        async move { api.get_opt(&name).await }
+    });
+    found.buffer_unordered(READERS).try_filter_map(async |map| Ok(map)).try_collect().await
 }
 
 /// What a ConfigMap has, for each of its owners; nothing, if it cannot be read.
