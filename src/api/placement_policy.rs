@@ -61,7 +61,7 @@ pub struct PlacementPolicySpec {
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub agents: Vec<PolicyAgent>,
     /// Active: kube-scheduler gets the policy's filters and scores. Shadow: kube-scheduler gets no opinion, and what it would have
-    /// got is in the operator's log and metrics. WorkloadActions are served either way. Default: Active.
+    /// got is in the operator's log; a metric counts the answers. WorkloadActions are served either way. Default: Active.
     #[serde(default)]
     pub mode: PolicyMode,
     /// The policy is for the pods of these schedulers (`spec.schedulerName` of a pod), at most 16; others get no opinion, and
@@ -74,14 +74,17 @@ pub struct PlacementPolicySpec {
     /// Default: 5m.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_age: Option<DurationText>,
-    /// The time over which measured usage is averaged, at most 1h. The requests of pods that were bound to a node later than this
-    /// before the measurement are added to the usage, which does not show those pods yet. Default: 60s.
+    /// The time over which measured usage is averaged, at most 1h: for usage that a policy publishes, the window of its
+    /// publishUsage (default: 1h). The requests of pods that were bound to a node later than this before the measurement are added
+    /// to the usage, which does not show those pods yet, or only in part. If it is shorter than the time of the average, pods that
+    /// come in quick succession fill a node too far; if it is longer, fewer pods fit than could. Default: 60s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample_window: Option<DurationText>,
     /// Publishes the usage of all nodes, from Prometheus, as annotations of the nodes: for this operator's policies, and for other
     /// tools that read them (`mean-used-cpu`, `std-used-cpu`, `mean-free-cpu`, …, `ganglion.dev/usage-sampled-at`). A node is
-    /// written where a number changes by more than 1 %, and at least every half of maxAge. Usage that is not known any more is
-    /// taken away after maxAge; 5 minutes after the last sample if no policy publishes any more. Of several policies the oldest
+    /// written where a number changes by more than 1 % of itself and by more than 0.1 % of what is allocatable, and at least every
+    /// half of maxAge, by the policy with the shortest maxAge of all. Usage that is not known any more is taken away after maxAge;
+    /// 5 minutes after the last sample if no policy publishes any more. Of several policies with valid options the oldest
     /// publishes. Default: nothing is published.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub publish_usage: Option<PublishUsage>,

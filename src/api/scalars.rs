@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
@@ -25,9 +26,9 @@ pub struct DurationText(pub String);
 #[serde(transparent)]
 pub struct Fraction(pub String);
 
-/// A number that is not negative, such as `1.5`, as a string.
+/// A number that is not negative, such as `1.5`, as a string; a whole number may be written as it is.
 #[derive(Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash)]
-#[serde(transparent)]
+#[serde(from = "IntOrString")]
 pub struct Decimal(pub String);
 
 impl Number {
@@ -49,6 +50,15 @@ impl DurationText {
 impl From<&str> for Number {
     fn from(text: &str) -> Self {
         Self(text.to_owned())
+    }
+}
+
+impl From<IntOrString> for Decimal {
+    fn from(number: IntOrString) -> Self {
+        match number {
+            IntOrString::Int(whole) => Self(whole.to_string()),
+            IntOrString::String(text) => Self(text),
+        }
     }
 }
 
@@ -122,6 +132,9 @@ impl JsonSchema for Decimal {
     }
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({"type": "string", "minLength": 1, "maxLength": 20, "pattern": "^[0-9]{1,9}(\\.[0-9]{1,9})?$"})
+        json_schema!({
+            "x-kubernetes-int-or-string": true, "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "minimum": 0, "maximum": 999_999_999, "minLength": 1, "maxLength": 20, "pattern": "^[0-9]{1,9}(\\.[0-9]{1,9})?$",
+        })
     }
 }

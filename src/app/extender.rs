@@ -10,7 +10,7 @@ use tracing::info;
 
 use super::{Error, listen};
 use crate::http::extender::Extender;
-use crate::http::server::{self, ServerLimits};
+use crate::http::server::{self, ServerLimits, UNREAD};
 use crate::runtime::certificate::{CertificateKeeper, CertificateSecret, tls};
 use crate::settings::Settings;
 
@@ -41,7 +41,7 @@ pub async fn serve(
 ) -> Result<JoinHandle<()>, Error> {
     let Some(bind) = bind else { return Ok(tokio::spawn(stop.clone().cancelled_owned())) };
     let listener = listen(bind).await?;
-    let limits = ServerLimits { connections: CONNECTIONS };
+    let limits = ServerLimits { connections: CONNECTIONS, unread: UNREAD };
     let acceptor = match keeper {
         Some(keeper) => Some(TlsAcceptor::from(tls::server_config(keeper.served())?)),
         None => None,

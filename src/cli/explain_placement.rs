@@ -14,7 +14,7 @@ use super::cluster::{self, Cluster};
 use super::objects::Error;
 use crate::api::node_config::NodeConfig;
 use crate::api::placement_policy::PlacementPolicy;
-use crate::logic::facts::{NodeFact, PodFact, ReplicaSet, SetFact};
+use crate::logic::facts::{NodeFact, PodFact, ReplicaSet, SetFact, default_requests};
 use crate::logic::placement::explain::explain as explained;
 use crate::logic::placement::memory::SavedMemory;
 use crate::logic::placement::policy::CompiledPolicy;
@@ -105,7 +105,7 @@ async fn the_pod(asked: &PlacementArgs, client: &Client, namespace: &str) -> Res
     // As the API server does for new pods.
     pod.metadata.namespace.get_or_insert_with(|| namespace.to_owned());
     if let Some(spec) = &mut pod.spec {
-        spec.scheduler_name.get_or_insert_with(|| "default-scheduler".to_owned());
+        default_requests(spec);
     }
     Ok(pod)
 }

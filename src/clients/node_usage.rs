@@ -16,6 +16,7 @@ use super::prometheus::{LabelledNumber, MAX_SERIES, by_label};
 use super::value::ValueError;
 use crate::logic::amounts::{Amounts, or_default};
 use crate::logic::closed_loop::sources::document::parsed;
+use crate::logic::placement::publish::queries::is_label;
 use crate::logic::quantity;
 
 /// The shortest time over which rates are taken. A rate needs two samples, and Prometheus takes one a minute unless it is told
@@ -90,11 +91,6 @@ impl UsageStatistic {
 fn idle(label: &str, cores: &str, range: u64) -> String {
     let rate = |of: &str| format!("sum by ({label}) (rate(node_cpu_seconds_total{{{of}}}[{range}s]))");
     format!("{} / ({} * {cores})", rate("mode=~\"idle|iowait\""), rate("cpu=\"0\""))
-}
-
-fn is_label(text: &str) -> bool {
-    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    text.bytes().all(is_word) && text.bytes().next().is_some_and(|first| !first.is_ascii_digit())
 }
 
 /// A host that a label names.

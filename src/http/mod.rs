@@ -19,7 +19,7 @@ use crate::logic::{self, world::World};
 use crate::metrics::{KindLabel, Metrics};
 use crate::runtime::store::Store;
 use crate::runtime::watch::Readiness;
-use server::ServerLimits;
+use server::{ServerLimits, UNREAD};
 
 /// The data that requests are answered from.
 #[derive(Clone)]
@@ -38,7 +38,8 @@ const MAX_CONNECTIONS: usize = 64;
 
 /// Serves until `stop`, then lets running requests finish.
 pub async fn serve(listener: TcpListener, served: Served, stop: CancellationToken) {
-    server::serve(listener, router(served), ServerLimits { connections: MAX_CONNECTIONS }, None, stop).await;
+    server::serve(listener, router(served), ServerLimits { connections: MAX_CONNECTIONS, unread: UNREAD }, None, stop)
+        .await;
 }
 
 /// The routes.

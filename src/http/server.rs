@@ -5,12 +5,13 @@ use std::pin::pin;
 use std::time::Duration;
 
 use axum::Router;
-use hyper::rt::{Read, Write};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, JoinSet};
+use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
@@ -31,7 +32,12 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct ServerLimits {
     /// The number of connections that are open at the same time.
     pub connections: usize,
+    /// How long a client may read nothing of a reply.
+    pub unread: Duration,
 }
+
+/// How long a client may read nothing of a reply. A reply that nobody reads takes memory.
+pub const UNREAD: Duration = Duration::from_secs(10);
 
 /// Serves until `stop`, then lets running requests finish.
 pub async fn serve(
@@ -61,37 +67,46 @@ pub async fn serve(
             // The oldest, since a request lasts milliseconds: whoever holds connections open cannot keep others out.
             open.pop_front().inspect(AbortHandle::abort);
         }
-        open.push_back(connections.spawn(connection(stream, tls.clone(), service.clone(), stop.clone())));
+        let connection = Connection { unread: limits.unread, service: service.clone(), stop: stop.clone() };
+        open.push_back(connections.spawn(connection.accept(stream, tls.clone())));
     }
     // A client that keeps its connection open must not keep the process running.
     let _ = tokio::time::timeout(GOODBYE, async { while connections.join_next().await.is_some() {} }).await;
 }
 
-type Service = TowerToHyperService<Router>;
-
-async fn connection(stream: TcpStream, tls: Option<TlsAcceptor>, service: Service, stop: CancellationToken) {
-    // Answers are short, and a scheduler waits for each.
-    let _ = stream.set_nodelay(true);
-    let Some(tls) = tls else { return answer(TokioIo::new(stream), service, stop).await };
-    match handshake(&tls, stream, HANDSHAKE_TIMEOUT).await {
-        Ok(stream) => answer(TokioIo::new(stream), service, stop).await,
-        Err(error) => debug!(%error, "no tls connection"),
-    }
+/// What serves one connection.
+struct Connection {
+    unread: Duration,
+    service: TowerToHyperService<Router>,
+    stop: CancellationToken,
 }
 
-/// Serves one connection.
-async fn answer(stream: impl Read + Write + Unpin + 'static, service: Service, stop: CancellationToken) {
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
-    let mut connection = pin!(http.serve_connection(stream, service));
-    let done = tokio::select! {
-        done = connection.as_mut() => done,
-        () = stop.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+impl Connection {
+    async fn accept(self, stream: TcpStream, tls: Option<TlsAcceptor>) {
+        // Answers are short, and a scheduler waits for each.
+        let _ = stream.set_nodelay(true);
+        let Some(tls) = tls else { return self.serve(stream).await };
+        match handshake(&tls, stream, HANDSHAKE_TIMEOUT).await {
+            Ok(stream) => self.serve(stream).await,
+            Err(error) => debug!(%error, "no tls connection"),
         }
-    };
-    if let Err(error) = done {
-        debug!(%error, "http connection ended");
+    }
+
+    async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + 'static) {
+        let mut http = http1::Builder::new();
+        http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(Some(self.unread));
+        let mut connection = pin!(http.serve_connection(TokioIo::new(Box::pin(stream)), self.service));
+        let done = tokio::select! {
+            done = connection.as_mut() => done,
+            () = self.stop.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = done {
+            debug!(%error, "http connection ended");
+        }
     }
 }

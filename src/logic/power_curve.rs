@@ -282,11 +282,6 @@ impl Curves {
         missing.into_iter().take(most).collect()
     }
 
-    /// Takes in a curve that the model predicted.
-    pub fn add(&mut self, key: CurveKey, curve: Curve) {
-        self.0.insert(key, Arc::new(curve));
-    }
-
     /// The curve for a node of this key.
     #[must_use]
     pub fn get(&self, key: &CurveKey) -> Option<&Arc<Curve>> {

@@ -10,7 +10,7 @@ use kube::Api;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use testkit::servers::bmc::RedfishServer;
-use testkit::servers::http::{Authority, Server};
+use testkit::servers::http::{Authority, Manner, Server};
 use testkit::servers::inference::{Linear, MODEL, ModelServer};
 use testkit::servers::prometheus::{PASSWORD, Prometheus, USER};
 use testkit::world::nodes::Size;
@@ -158,6 +158,37 @@ fn the_usage_is_prometheus_and_the_model_is_named_by_the_machine() {
         ensure!((watts - expected).abs() < 0.2, "{watts} W instead of {expected} W");
         let source = status.power.and_then(|power| power.source).unwrap_or_default();
         ensure!(source == format!("{MODEL}/{VERSION}"), "predicted by {source}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_model_that_takes_few_rows_predicts_the_power_and_pauses_with_curves() {
+    story("ncfg-rows", async |world| {
+        // It predicts one row of however many.
+        let answer = json!({"outputs": [{"name": "power", "shape": [1], "datatype": "FP32", "data": [250.0]}]});
+        let model = Server::start(Manner::Says("200 OK", answer.to_string())).await;
+        let sensors = Server::start(pascals(7.5)).await;
+        let nodes = world.nodes(1, Size::default()).await?;
+        let endpoint = model.url("/v2/models/power/infer");
+        let power = json!({"type": "V2InferenceProtocol", "endpoint": endpoint, "fetchInterval": "1s"});
+        let collector = json!({"inletTemp": fake(), "deltaP": pressure(&sensors.url("")), "usage": fake()});
+        world
+            .create::<NodeConfig>(json!({
+                "apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfig", "metadata": {"name": "one"},
+                "spec": {
+                    "nodeName": nodes.names[0], "metricsCollector": collector, "predictor": {"powerConsumption": power},
+                },
+            }))
+            .await?;
+        let status = ready(world, "one", "True", "Sampled").await?;
+        ensure!((number(&status.power)? - 250.0).abs() < 0.1, "{:?}", status.power);
+        let curve = status.power_curve.context("no word about the curve")?;
+        ensure!(curve.watts.is_empty() && curve.problem.is_some(), "{curve:?}");
+        tokio::time::sleep(std::time::Duration::from_secs(5)).await;
+        let heard = model.heard();
+        let (now, curves) = (heard.matches("[1,3]").count(), heard.matches("[21,3]").count());
+        ensure!(now >= 3 && curves == 1, "{now} predictions of the power and {curves} of curves");
         Ok(())
     });
 }

@@ -179,12 +179,12 @@ fn what_was_learned_outlives_the_operator() {
 async fn learned(scene: &Scene<'_>) -> Result<String> {
     scene.runs("web-0", "web", 0).await?;
     scene.runs("web-1", "web", 1).await?;
-    let map = scene.map().await?;
     ensure!(scene.scores("web").await?.is_none(), "an opinion before anything failed");
     scene.fails("web-0").await?;
     let scores = scene.opinion("web").await?;
     ensure!(scores == [5, 10], "{scores:?}");
     ensure!(scene.scores("db").await?.is_none(), "an opinion about pods of another type");
+    let map = scene.map().await?;
     scene.saved(&map, "\"web\"").await?;
     let said = scene.explained("web").await?;
     let reason = |at: usize| said["nodes"][at]["agents"][0]["reason"].as_str().unwrap_or_default();

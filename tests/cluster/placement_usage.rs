@@ -147,6 +147,7 @@ fn a_policy_publishes_the_usage_of_nodes() {
         let mut prometheus = Prometheus::with_history(&history(&scene.nodes, now)).await?;
         published(&scene, &prometheus).await?;
         steady(&scene).await?;
+        refused(&scene, &prometheus).await?;
         lost(&scene, &mut prometheus).await?;
         login(&scene).await?;
         swept(&scene).await
@@ -197,6 +198,47 @@ async fn steady(scene: &Scene<'_>) -> Result<()> {
     let wrong = Patch::Merge(json!({"metadata": {"annotations": {"mean-used-cpu": "1"}}}));
     scene.api().patch(&scene.nodes[0], &PatchParams::default(), &wrong).await?;
     scene.nodes("the right number", |node| number(node, "mean-used-cpu").is_some_and(|cpu| cpu > 7000.0)).await
+}
+
+/// One node whose annotations are refused leaves those of the others as they are.
+async fn refused(scene: &Scene<'_>, prometheus: &Prometheus) -> Result<()> {
+    let [first, second] = [&scene.nodes[0], &scene.nodes[1]];
+    scene.put(FIRST, publishing("10s", json!({"url": prometheus.url()}))).await?;
+    scene.says(FIRST, "UsagePublished", ("True", "Published")).await?;
+    let guard = "usage-refused";
+    let same = "has(object.metadata.annotations) == has(oldObject.metadata.annotations) && \
+                (!has(object.metadata.annotations) || object.metadata.annotations == oldObject.metadata.annotations)";
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy", "metadata": {"name": guard},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": [""], "apiVersions": ["v1"], "resources": ["nodes"], "operations": ["UPDATE"],
+                "resourceNames": [first],
+            }]},
+            "validations": [{"expression": same, "message": "annotations are not for you"}],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": guard}, "spec": {"policyName": guard, "validationActions": ["Deny"]},
+    });
+    for object in [policy, binding] {
+        scene.world.kubectl(&["apply", "-f", "-"], Some(&object.to_string())).await?;
+    }
+    let said = scene.says(FIRST, "UsagePublished", ("False", "NodeNotWritten")).await?;
+    ensure!(said.contains(first), "{said}");
+    // Pauses that double would be longer than the age by then.
+    for _ in 0..350 {
+        let node = scene.api().get(second).await?;
+        ensure!(is_annotated(&node), "the annotations of {second} were taken away");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    for kind in ["validatingadmissionpolicybinding", "validatingadmissionpolicy"] {
+        scene.world.kubectl(&["delete", kind, guard], None).await?;
+    }
+    scene.says(FIRST, "UsagePublished", ("True", "Published")).await?;
+    Ok(())
 }
 
 /// Without Prometheus the annotations go when they are too old; the next policy takes over from one that is deleted.

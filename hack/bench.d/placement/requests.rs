@@ -14,7 +14,7 @@ use axum::routing::{get, post};
 use ganglion::caches::placement::PlacementCache;
 use ganglion::http::extender::Extender;
 use ganglion::http::extender::wire::{ExtenderRequest, MAX_NODES, filter_reply, prioritize_reply};
-use ganglion::http::server::{ServerLimits, serve};
+use ganglion::http::server::{ServerLimits, UNREAD, serve};
 use ganglion::metrics::Metrics;
 use ganglion::runtime::store::Store;
 use ganglion::runtime::watch::Readiness;
@@ -84,7 +84,7 @@ pub async fn server(bind: SocketAddr, nodes: usize) -> Result<()> {
         .route("/null/prioritize", post(null_prioritize))
         .route("/readyz", get(async || "ok\n"));
     let listener = TcpListener::bind(bind).await?;
-    let limits = ServerLimits { connections: 100 };
+    let limits = ServerLimits { connections: 100, unread: UNREAD };
     serve(listener, extender.router().merge(null), limits, None, CancellationToken::new()).await;
     Ok(())
 }

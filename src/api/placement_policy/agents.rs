@@ -94,7 +94,10 @@ pub struct SafeBalance {
     pub sensitivity: Option<Decimal>,
 }
 
-/// Options of `congestion`. A node without the annotation is not congested; one whose annotation is no number has the score 0.
+/// Options of `congestion`. A node without the annotation `congestion-factor` is not congested; one whose annotation is no number
+/// has the score 0. The annotation `ganglion.dev/congestion-sampled-at` is the time at which the factor was measured, such as
+/// `2026-01-31T12:00:00Z`: a factor that is older than maxAge counts as missing. Without that annotation, a factor does not get
+/// old.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -177,18 +180,22 @@ pub struct PowerAgent {
     /// (`predictor.powerConsumption.cpuUsageFormat`): Percent or Raw. Default: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_usage_format: Option<CpuUsageFormat>,
-    /// Score of the node whose power rises most, in percent, 10 to 90. Default: 20.
+    /// Score of the node whose power rises most, in percent, 15 to 90: always more than that of a node without enough CPU.
+    /// Default: 20.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 10, max = 90))]
+    #[schemars(range(min = 15, max = 90))]
     pub base: Option<i32>,
 }
 
-/// Options of `podSpread`. Regions where nodes are in at least two, else zones where they are in at least two, else nodes.
+/// Options of `podSpread`. Regions where nodes are in at least two, else zones where they are in at least two, else nodes. A pod
+/// may go to the areas with the fewest pods of its ReplicaSet, among the areas with a node that no other agent rejects; the order
+/// of the agents does not matter. Pods count once the operator's watch has brought them: of replicas that are made within
+/// milliseconds, some are placed before the others are known.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct PodSpreadAgent {
-    /// Share of the replicas that is spread, 0 to 1; the annotation `wao.bitmedia.co.jp/podspread-rate` of a pod comes first.
-    /// Default: only pods with the annotation are spread.
+    /// Share of the replicas that is spread, 0 to 1. The annotation `wao.bitmedia.co.jp/podspread-rate` of the pod comes first,
+    /// then that of its ReplicaSet. Default: only pods with one of these annotations are spread.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Fraction>,
 }

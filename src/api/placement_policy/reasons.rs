@@ -49,4 +49,12 @@ reasons! {
     UsageUnknown,
     /// A node could not be annotated; the message says why.
     NodeNotWritten,
+
+    // Of the condition MemorySaved.
+    /// What the agents have learned is in the ConfigMap that `status.memory` names.
+    Saved,
+    /// What the agents have learned is not saved, as the operator lacks a right; the message says which.
+    Forbidden,
+    /// What the agents have learned is not saved; the message says why.
+    NotSaved,
 }

@@ -13,7 +13,8 @@ pub struct PlacementPolicyStatus {
     pub observed_generation: Option<i64>,
     /// Ready: each agent has what it needs of at least one node. Reconciling: some agents know nothing of any node, and have no
     /// opinion until they do. Stalled: the policy has no opinion until somebody changes it. UsagePublished: the usage of nodes is
-    /// written on them, or why not; only with `publishUsage`.
+    /// written on them, or why not; only with `publishUsage`. MemorySaved: what the agents `reward` and `pigeon` have learned
+    /// outlives the operator, or why not; only once they have learned something.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
@@ -29,8 +30,9 @@ pub struct PlacementPolicyStatus {
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub agents: Vec<AgentStatus>,
-    /// Namespace and name of the ConfigMap with what the agents `reward` and `pigeon` have learned. The operator reads it when it
-    /// starts, and writes it at most once a minute. A policy that is deleted and made anew begins without it.
+    /// Namespace and name of the ConfigMap with what the agents `reward` and `pigeon` have learned; unset until it is saved there.
+    /// The operator reads it when it starts, and writes it at most once a minute. A policy that is deleted and made anew begins
+    /// without it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 320))]
     pub memory: Option<String>,

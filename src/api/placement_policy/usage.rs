@@ -24,14 +24,16 @@ pub struct PublishUsage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 128), regex(pattern = "^[a-zA-Z_][a-zA-Z0-9_]*$"))]
     pub node_label: Option<String>,
-    /// Time over which mean and deviation are taken, whole seconds. A node with fewer than 10 samples in it is not annotated.
-    /// Default: 1h.
+    /// Time over which mean and deviation are taken, whole seconds. A node with fewer than 10 samples in it is not annotated. A pod
+    /// that was bound within this time shows in the mean only in part, so that nodes would be filled too far: set sampleWindow of
+    /// this policy, and of all others that read the annotations, to the same time, up to its maximum of 1h. Default: 1h.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<DurationText>,
     /// Time between two samples of the window, whole seconds, at least 15s; and how far a forecast looks ahead. Default: 1m.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<DurationText>,
-    /// How often the server is asked, 1s to 1h, and at most a third of the policy's maxAge. Default: 1m.
+    /// How often the server is asked, 1s to 1h, and at most a third of the policy's maxAge. A policy whose maxAge is shorter than
+    /// this knows the usage only a part of the time. Default: 1m.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval: Option<DurationText>,
     /// true: forecasts are published, too: what a line through the window gives for one step ahead. Default: false.

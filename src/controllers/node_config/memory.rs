@@ -13,7 +13,7 @@ use crate::controllers::outbound::login::Logins;
 use crate::logic::conditions::Stamp;
 use crate::logic::facts::Key;
 use crate::logic::node_config::asked::{Asked, Server, SpecProblem};
-use crate::logic::node_config::readings::{NodeSample, Problem, Readings};
+use crate::logic::node_config::readings::{KnownValue, NodeSample, Problem, Readings};
 use crate::logic::node_config::report::Situation;
 use crate::logic::node_config::standing::Standing;
 use crate::logic::power_curve::KnownCurve;
@@ -106,9 +106,18 @@ impl Known {
 
     /// Until when the first values are waited for, if one is missing.
     pub fn waits_until(&self) -> Option<Timestamp> {
-        let asked = self.watched.measured().filter(|asked| !self.readings.is_complete(asked))?;
+        let is_missing = |asked: &&Asked| !self.readings.is_complete(asked) || self.awaits_curve();
+        let asked = self.watched.measured().filter(is_missing)?;
         let longest = asked.sources.values().map(|one| one.interval).max().unwrap_or_default();
         self.since.checked_add(longest.min(LONGEST) + GRACE).ok()
+    }
+
+    /// Whether the first curve is on its way: a model is asked for it once it has predicted the power.
+    fn awaits_curve(&self) -> bool {
+        let power = self.readings.get(NodeValue::Power);
+        let is_predicted = |power: &KnownValue| power.problem.is_none() && power.last.is_some() && !power.restored;
+        let asks = || self.polls.keys().any(PollKey::is_model);
+        self.curve == KnownCurve::default() && power.is_some_and(is_predicted) && asks()
     }
 
     /// The fresh values that the prediction needs; else the names of those that are missing, and whether one of them is only
@@ -200,4 +209,55 @@ pub struct Taken {
     pub begins_to_fail: bool,
     /// A poll that waited for it.
     pub wakes: Option<PollKey>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::node_config::reasons::NodeReason;
+    use crate::api::node_config::source::CpuUsageFormat;
+    use crate::logic::node_config::asked::{Question, ValueSource};
+
+    /// A NodeConfig that has just got the first value of everything, the power from a model.
+    fn predicted(now: Timestamp) -> Known {
+        let term = |kind: &str, url: &str| json!({"type": kind, "endpoint": url, "fetchInterval": "10s"});
+        let power = term("V2InferenceProtocol", "http://10.0.0.1:8080/v2/models/m/infer");
+        let pressure = term("DifferentialPressureAPI", "http://10.0.0.2:5000");
+        let object: NodeConfig = serde_json::from_value(json!({
+            "metadata": {"name": "a", "namespace": "b", "uid": "c"},
+            "spec": {
+                "nodeName": "n", "metricsCollector": {"deltaP": pressure},
+                "predictor": {"powerConsumption": power},
+            },
+        }))
+        .expect("a NodeConfig");
+        let asked = Asked::parse(&object.spec).expect("a valid spec");
+        let server = match asked.sources.get(&Question::Power).map(|one| one.source.clone()) {
+            Some(ValueSource::V2Inference { server, .. }) => server,
+            other => panic!("{other:?}"),
+        };
+        let values: Vec<NodeValue> = asked.values().collect();
+        let mut known = Known::new(&object, SeenConfig { asked: Ok(asked), standing: Standing::Clear }, now);
+        for value in values {
+            known.readings.take(value, Ok(NodeSample { value: 1.0, deviation: None, at: now, source: String::new() }));
+        }
+        let format = CpuUsageFormat::Percent;
+        let model = SharedSource::Model { namespace: "b".to_owned(), server, format };
+        known.polls.insert(PollKey::Shared(Arc::new(model)), SignedDuration::from_secs(10));
+        known
+    }
+
+    #[test]
+    fn the_first_status_waits_for_the_first_curve_and_for_none_that_fails() {
+        let now = Timestamp::UNIX_EPOCH;
+        let mut known = predicted(now);
+        assert_eq!(known.waits_until(), Some(now + SignedDuration::from_secs(15)));
+        known.curve.take(Err("the model takes one row".to_owned()), now);
+        assert_eq!(known.waits_until(), None);
+        let mut known = predicted(now);
+        known.readings.take(NodeValue::Power, Err(Problem::new(NodeReason::Unreachable, "gone")));
+        assert_eq!(known.waits_until(), None, "no curve is asked for without power");
+    }
 }

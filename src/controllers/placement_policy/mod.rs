@@ -5,8 +5,8 @@
 //! |---|---|
 //! | observe | the policy, and the nodes as agents know them |
 //! | plan | `logic::placement::state`: of how many nodes each agent has what it needs |
-//! | report | the status, where it says something new |
 //! | act | `memory`: saves what the agents have learned |
+//! | report | the status, where it says something new; also after a save that failed |
 //!
 //! The usage of nodes is published beside the passes (`usage`). Everything in memory may be lost in a crash.
 
@@ -35,7 +35,7 @@ use crate::runtime::context::Context;
 use crate::runtime::error::Error;
 use crate::runtime::events::{EventText, reference};
 use crate::runtime::run::{Controller, PassResult};
-use memory::Save;
+use memory::{MEMORY_SAVED, MemoryReport, Save};
 pub use usage::{UsagePublisher, run_usage};
 
 /// How often a policy is looked at whose spec does not change: values get old without an event.
@@ -106,7 +106,7 @@ impl Controller for PlacementPolicyController {
 }
 
 impl PlacementPolicyController {
-    /// Reports what the agents know, and saves what they have learned; when the next look is due.
+    /// Saves what the agents have learned, and reports that and what they know; when the next look is due.
     async fn keep(
         &self,
         key: &Key,
@@ -117,10 +117,14 @@ impl PlacementPolicyController {
         let coverage = self.coverage(key, self.placement.inventory(|nodes| Coverage::of(policy, nodes, now)), now);
         let health = state::health(policy, &coverage);
         let old = object.status.clone().unwrap_or_default();
-        let memory = policy.learns().then(|| self.map_key(object).to_string());
-        let status = state::status(&old.conditions, &object.spec, &health, &coverage, memory, self.stamp(object));
-        self.record(object, &old, status).await?;
-        self.save(key, object, policy, now).await?;
+        let saved = self.save(key, object, policy, now).await;
+        let stamp = self.stamp(object);
+        let report = || MemoryReport::of(&saved, &self.map_key(object), &old, stamp);
+        let MemoryReport { condition, map } = policy.learns().then(report).unwrap_or_default();
+        let mut status = state::status(&old.conditions, &object.spec, &health, &coverage, map, stamp);
+        status.conditions.extend(condition);
+        let told = self.record(object, &old, status).await;
+        saved.and(told)?;
         Ok(now.checked_add(PAUSE).ok())
     }
 
@@ -163,7 +167,7 @@ impl PlacementPolicyController {
 }
 
 /// The conditions whose changes are events.
-const TOLD: [&str; 2] = ["Ready", USAGE_PUBLISHED];
+const TOLD: [&str; 3] = ["Ready", USAGE_PUBLISHED, MEMORY_SAVED];
 
 /// The events for a policy of which one of these conditions has another reason. What is not known yet is no news.
 fn news<'a>(

@@ -1,14 +1,18 @@
-//! The bodies of requests: how large one may be, how long it may take, and how many bytes are read at the same time.
+//! The bodies of requests: how large one may be, how long it may take, and how many bytes are in flight at the same time.
 //!
-//! Requests with full nodes are large, and must not hold up those with names: each kind has room of its own. Who finds no room
-//! is refused at once, since a scheduler that waits does not schedule.
+//! A request keeps its place until its reply is sent, which has about its size. Requests with full nodes are large, and must not
+//! hold up those with names: each kind has room of its own. Who finds no room is refused at once, since a scheduler that waits
+//! does not schedule.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::{Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -24,6 +28,9 @@ const SMALL_IN_FLIGHT: usize = 64 << 20;
 /// How many of the largest bodies are read or answered at the same time.
 const LARGE_IN_FLIGHT: usize = 2;
 
+/// A reply is handed to the connection in parts of so many bytes, as the client reads them: the connection would take all of it.
+const PART: usize = 64 << 10;
+
 /// The unit of the semaphores, in bytes: they count no more than 32 bits.
 const UNIT: usize = 1 << 10;
 
@@ -37,12 +44,53 @@ pub struct Bodies {
 /// A body, and its place among those in flight.
 pub struct ReadBody {
     bytes: Bytes,
-    _place: OwnedSemaphorePermit,
+    place: OwnedSemaphorePermit,
 }
 
 impl ReadBody {
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
+    }
+
+    /// Has the reply keep the place of its request.
+    pub fn answered(self, reply: Response) -> Response {
+        reply.map(|reply| Body::new(PlacedReply { reply, part: Bytes::new(), _place: self.place }))
+    }
+}
+
+/// The body of a reply, with the place of its request.
+struct PlacedReply {
+    reply: Body,
+    /// What the connection has not taken yet of what the reply gave.
+    part: Bytes,
+    _place: OwnedSemaphorePermit,
+}
+
+impl http_body::Body for PlacedReply {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if self.part.is_empty() {
+            match ready!(Pin::new(&mut self.reply).poll_frame(cx)).map(|frame| frame.map(Frame::into_data)) {
+                Some(Ok(Ok(data))) => self.part = data,
+                Some(Ok(Err(other))) => return Poll::Ready(Some(Ok(other))),
+                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
+                None => return Poll::Ready(None),
+            }
+        }
+        let size = self.part.len().min(PART);
+        Poll::Ready(Some(Ok(Frame::data(self.part.split_to(size)))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.part.is_empty() && self.reply.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let part = self.part.len() as u64;
+        let rest = self.reply.size_hint();
+        rest.exact().map_or_else(SizeHint::default, |rest| SizeHint::with_exact(rest + part))
     }
 }
 
@@ -80,7 +128,7 @@ impl Bodies {
             ));
         };
         match tokio::time::timeout(TIMEOUT, gather(request.into_body(), length)).await {
-            Ok(Ok(bytes)) => Ok(ReadBody { bytes, _place: place }),
+            Ok(Ok(bytes)) => Ok(ReadBody { bytes, place }),
             Ok(Err(words)) => Err(refusal(StatusCode::BAD_REQUEST, words)),
             Err(_) => {
                 let words = format!("the request did not come within {} s", TIMEOUT.as_secs());

@@ -88,7 +88,10 @@ impl Extender {
         let begun = Instant::now();
         let (outcome, response) = match self.0.bodies.read(request).await {
             Err(refused) => ("refused", refused),
-            Ok(body) => self.clone().answer_apart(verb, policy, body.bytes().clone()).await,
+            Ok(body) => {
+                let (outcome, reply) = self.clone().answer_apart(verb, policy, body.bytes().clone()).await;
+                (outcome, body.answered(reply))
+            }
         };
         let metrics = &self.0.metrics;
         metrics.extender_requests.get_or_create(&ExtenderLabels { verb: verb.as_str(), outcome }).inc();

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use super::*;
-use crate::http::server::{self, ServerLimits};
+use crate::http::server::{self, ServerLimits, UNREAD};
 use crate::logic::facts::{Identity, Key, NodeFact};
 use crate::logic::world::Origin;
 use crate::runtime::store::Store;
@@ -204,8 +204,8 @@ async fn two_hundred_connections_keep_nobody_out() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let stop = CancellationToken::new();
-    let server =
-        tokio::spawn(server::serve(listener, extender.router(), ServerLimits { connections: 100 }, None, stop.clone()));
+    let limits = ServerLimits { connections: 100, unread: UNREAD };
+    let server = tokio::spawn(server::serve(listener, extender.router(), limits, None, stop.clone()));
     let mut idle = Vec::new();
     for _ in 0..200 {
         idle.push(TcpStream::connect(address).await.unwrap());
@@ -242,4 +242,45 @@ async fn annotations_of_any_text_do_no_harm(#[case] name: &str, #[case] text: &s
     assert_eq!(found["NodeNames"], json!([name]));
     let found = asked(&extender, "/policies/all/prioritize", &names(&[name])).await;
     assert!((0..=10).contains(&found[0]["Score"].as_i64().unwrap()), "{found}");
+}
+
+#[tokio::test]
+async fn a_request_keeps_its_place_until_its_reply_is_read() {
+    let bodies = Bodies::new(4 << 20);
+    let large = async || {
+        let body = vec![b' '; 3 << 20];
+        let request = Request::post("/").header(header::CONTENT_LENGTH, body.len()).body(Body::from(body)).unwrap();
+        bodies.read(request).await
+    };
+    let reply = large().await.unwrap().answered(json(vec![b' '; 200 << 10]));
+    let _second = large().await.unwrap();
+    let third = async || large().await.err().map(|refused| refused.status());
+    assert_eq!(third().await, Some(StatusCode::SERVICE_UNAVAILABLE));
+    assert_eq!(http_body::Body::size_hint(reply.body()).exact(), Some(200 << 10));
+    let mut body = reply.into_body();
+    let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    assert!(first.len() < 100 << 10, "{} bytes at once", first.len());
+    assert_eq!(third().await, Some(StatusCode::SERVICE_UNAVAILABLE), "a part of the reply is read");
+    let rest = body.collect().await.unwrap().to_bytes();
+    assert_eq!(first.len() + rest.len(), 200 << 10);
+    assert_eq!(third().await, None);
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_its_reply_is_cut_off() {
+    // More than the sockets keep.
+    let router = Router::new().route("/", get(async || vec![b'x'; 64 << 20]));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let stop = CancellationToken::new();
+    let limits = ServerLimits { connections: 10, unread: Duration::from_millis(100) };
+    let server = tokio::spawn(server::serve(listener, router, limits, None, stop.clone()));
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mut answer = Vec::new();
+    let read = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await.unwrap();
+    assert!(read.is_err() || answer.len() < 64 << 20, "{} bytes were sent to nobody", answer.len());
+    stop.cancel();
+    server.await.unwrap();
 }

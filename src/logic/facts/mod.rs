@@ -18,10 +18,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
 pub use autoscaler::{AutoscalerFact, AutoscalerKind, Controls, HpaFact, ScaledObjectFact, VpaFact};
 pub use ledger::Ledger;
-pub use node::{CONGESTION, NodeFact, PUBLISHED, USAGE_SAMPLED_AT, USAGE_SAMPLES};
+pub use node::{CONGESTION, CONGESTION_SAMPLED_AT, NodeFact, PUBLISHED, USAGE_SAMPLED_AT, USAGE_SAMPLES};
 pub use pod::{Marks, OutsidePodFact, PodFact, PodHold, Trouble};
-pub use replica_set::{ReplicaSet, ReplicaSetSpec, SetFact, TemplateFact};
-pub use requests::{GPU, Requests, cores, requests};
+pub use replica_set::{ReplicaSet, ReplicaSetSpec, SPREAD_RATE, SetFact, TemplateFact};
+pub use requests::{GPU, Requests, cores, default_requests, requests};
 pub use run::{PodRun, RunFailure, pod_type};
 pub use workload::{
     BudgetFact, ConfigMapFact, DeploymentFact, Owner, ReceiptFact, ScaleFact, ServiceFact, StatefulSetFact, holder,

@@ -8,7 +8,7 @@ use super::{Identity, Requests};
 use crate::logic::quantity;
 
 /// The annotations about usage that others write on nodes, or a PlacementPolicy, and that placement reads.
-pub const PUBLISHED: [&str; 17] = [
+pub const PUBLISHED: [&str; 18] = [
     "mean-used-cpu",
     "std-used-cpu",
     "forecasted-used-cpu",
@@ -24,12 +24,16 @@ pub const PUBLISHED: [&str; 17] = [
     "forcasted-free-memory",
     "forecasted-free-memory",
     CONGESTION,
+    CONGESTION_SAMPLED_AT,
     USAGE_SAMPLED_AT,
     USAGE_SAMPLES,
 ];
 
 /// The annotation with a factor of congestion.
 pub const CONGESTION: &str = "congestion-factor";
+
+/// The annotation with the time at which the factor of congestion was measured.
+pub const CONGESTION_SAMPLED_AT: &str = "ganglion.dev/congestion-sampled-at";
 
 /// The annotation with the time at which the usage was measured that the others tell.
 pub const USAGE_SAMPLED_AT: &str = "ganglion.dev/usage-sampled-at";
@@ -40,8 +44,12 @@ pub const USAGE_SAMPLES: &str = "ganglion.dev/usage-samples";
 /// Taints of the control plane begin with this.
 const NODE_ROLE: &str = "node-role.kubernetes.io/";
 
-/// How much of such an annotation is kept: no number and no time is longer.
+/// The longest such annotation that is kept, in characters, without surrounding blanks.
 const MAX_PUBLISHED: usize = 64;
+
+/// What is kept of a longer one: neither a number nor a time, so that readers take it for malformed. Its first characters could
+/// be another number.
+const TOO_LONG: &str = "longer than 64 characters";
 
 /// A node.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -74,9 +82,15 @@ impl NodeFact {
 }
 
 fn published(annotations: Option<&BTreeMap<String, String>>) -> BTreeMap<&'static str, String> {
-    let cut = |text: &String| text.chars().take(MAX_PUBLISHED).collect();
-    let found = |key: &'static str| Some((key, cut(annotations?.get(key)?)));
+    let found = |key: &'static str| Some((key, kept(annotations?.get(key)?)));
     PUBLISHED.into_iter().filter_map(found).collect()
+}
+
+fn kept(text: &str) -> String {
+    let text = text.trim();
+    let is_long = text.chars().nth(MAX_PUBLISHED).is_some();
+    let kept = if is_long { TOO_LONG } else { text };
+    kept.to_owned()
 }
 
 impl From<Node> for NodeFact {
@@ -137,6 +151,24 @@ mod tests {
         ]);
         let fact = NodeFact::from(node("1", "2026-11-23T00:00:00Z", addresses));
         assert_eq!(fact.addresses, ["fd00::1", "10.0.0.1"]);
+    }
+
+    #[test]
+    fn annotations_are_kept_whole_or_not_at_all() {
+        let digits = |count: usize| "5".repeat(count);
+        let blanks = " ".repeat(2 * MAX_PUBLISHED);
+        let texts = [
+            (" 12.5\n".to_owned(), "12.5".to_owned()),
+            (format!("{blanks}5{blanks}"), "5".to_owned()),
+            (digits(MAX_PUBLISHED), digits(MAX_PUBLISHED)),
+            (digits(MAX_PUBLISHED + 1), TOO_LONG.to_owned()),
+        ];
+        for (text, kept) in texts {
+            let keys = [CONGESTION, CONGESTION_SAMPLED_AT, "another"];
+            let annotations = BTreeMap::from(keys.map(|key| (key.to_owned(), text.clone())));
+            let expected = BTreeMap::from([(CONGESTION, kept.clone()), (CONGESTION_SAMPLED_AT, kept)]);
+            assert_eq!(published(Some(&annotations)), expected);
+        }
     }
 
     #[test]

@@ -12,8 +12,11 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::workload::scale;
-use super::{Identity, Owner, Requests, ScaleFact, Selector, requests};
+use super::{Identity, Owner, Requests, ScaleFact, Selector, cores, default_requests, requests};
 use crate::api::marks;
+
+/// The annotation of WAO with the share of a ReplicaSet's pods that is spread: on pods and on ReplicaSets.
+pub const SPREAD_RATE: &str = "wao.bitmedia.co.jp/podspread-rate";
 
 /// A ReplicaSet as the API server sends it. The type of k8s-openapi would drop the fields of the template that are newer than
 /// that type.
@@ -40,7 +43,10 @@ pub struct TemplateFact {
     pub labels: BTreeMap<String, String>,
     /// The pod deletion cost.
     pub cost: Option<String>,
+    /// Those that its pods will have.
     pub requests: Requests,
+    /// CPU in millicores, as the agent `power` counts it.
+    pub cores: i64,
     pub node_selector: BTreeMap<String, String>,
     /// The required node affinity.
     pub node_affinity: Option<NodeSelector>,
@@ -52,14 +58,17 @@ impl<'de> Deserialize<'de> for TemplateFact {
         let json = Box::<RawValue>::deserialize(deserializer)?;
         let template: PodTemplateSpec = serde_json::from_str(json.get()).map_err(D::Error::custom)?;
         let meta = template.metadata.unwrap_or_default();
-        let spec = template.spec.unwrap_or_default();
+        let mut spec = template.spec.unwrap_or_default();
+        default_requests(&mut spec);
         let requests = requests(&spec);
+        let cores = cores(&spec);
         let affinity = spec.affinity.and_then(|affinity| affinity.node_affinity);
         Ok(Self {
             json: json.into(),
             cost: meta.annotations.and_then(|mut all| all.remove(marks::DELETION_COST)),
             labels: meta.labels.unwrap_or_default(),
             requests,
+            cores,
             node_selector: spec.node_selector.unwrap_or_default(),
             node_affinity: affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution),
             tolerations: spec.tolerations.unwrap_or_default(),
@@ -75,6 +84,8 @@ pub struct SetFact {
     pub controller: Option<Owner>,
     pub selector: Selector,
     pub revision: Option<String>,
+    /// The annotation [`SPREAD_RATE`].
+    pub spread_rate: Option<String>,
     /// The ReplicaSet controller has not observed the latest spec.
     pub behind: bool,
     /// The ReplicaSet controller's message while it cannot create pods.
@@ -88,13 +99,15 @@ impl From<ReplicaSet> for SetFact {
     fn from(ReplicaSet { metadata: meta, spec, status }: ReplicaSet) -> Self {
         let scale = scale(&meta, spec.as_ref().and_then(|spec| spec.replicas));
         let observed = status.as_ref().and_then(|status| status.observed_generation).unwrap_or(0);
+        let annotation = |key: &str| meta.annotations.as_ref().and_then(|all| all.get(key)).cloned();
         let conditions = status.iter().flat_map(|status| status.conditions.iter().flatten());
         Self {
             id: (&meta).into(),
             controller: Owner::controller_of(&meta),
             behind: observed < meta.generation.unwrap_or(0),
             selector: spec.as_ref().map(|spec| Selector::from(&spec.selector)).unwrap_or_default(),
-            revision: meta.annotations.as_ref().and_then(|all| all.get(marks::REVISION)).cloned(),
+            revision: annotation(marks::REVISION),
+            spread_rate: annotation(SPREAD_RATE),
             create_failure: conditions
                 .filter(|one| one.type_ == "ReplicaFailure" && one.status == "True")
                 .find(|failure| failure.reason.as_deref() == Some("FailedCreate"))
@@ -119,5 +132,20 @@ mod tests {
         let set: ReplicaSet = serde_json::from_str(&set.to_string()).unwrap();
         let fact = SetFact::from(set);
         assert_eq!(&*fact.template.unwrap().json, template.to_string());
+    }
+
+    #[test]
+    fn the_pods_of_a_template_request_what_they_limit() {
+        let resources = json!({"limits": {"cpu": "2", "memory": "1Ki"}, "requests": {"cpu": "1"}});
+        let template = json!({"spec": {"containers": [{"name": "c", "resources": resources}]}});
+        let template: TemplateFact = serde_json::from_str(&template.to_string()).unwrap();
+        assert_eq!((template.requests.cpu, template.requests.memory), (1000, 1024));
+    }
+
+    #[test]
+    fn the_rate_that_its_pods_are_spread_by_is_kept() {
+        let set = json!({"metadata": {"name": "web", "annotations": {SPREAD_RATE: "0.5"}}});
+        let set: ReplicaSet = serde_json::from_str(&set.to_string()).unwrap();
+        assert_eq!(SetFact::from(set).spread_rate.as_deref(), Some("0.5"));
     }
 }

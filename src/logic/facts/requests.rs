@@ -81,6 +81,19 @@ pub fn requests(spec: &PodSpec) -> Requests {
     Requests::of(pod, all) + Requests::of(spec.overhead.as_ref(), Requests::default())
 }
 
+/// Adds the requests that the API server adds to pods, but not to the templates of controllers: of each container, for a resource
+/// that it limits and does not request, the limit.
+pub fn default_requests(spec: &mut PodSpec) {
+    let inits = spec.init_containers.iter_mut().flatten();
+    for container in inits.chain(spec.containers.iter_mut()) {
+        let Some(resources) = &mut container.resources else { continue };
+        for (resource, limit) in resources.limits.iter().flatten() {
+            let requests = resources.requests.get_or_insert_with(Amounts::new);
+            requests.entry(resource.clone()).or_insert_with(|| limit.clone());
+        }
+    }
+}
+
 /// The CPU of a pod in millicores as WAO counts it: of each container the request, or else the limit.
 #[must_use]
 pub fn cores(spec: &PodSpec) -> i64 {
@@ -168,6 +181,23 @@ mod tests {
     fn cores_are_counted_as_wao_does(#[case] spec: Value, #[case] millis: i64) {
         let spec: PodSpec = serde_json::from_value(spec).expect("a pod spec");
         assert_eq!(cores(&spec), millis);
+    }
+
+    #[rstest]
+    #[case::a_limit(json!({"containers": [limited(json!({}))]}), 2000)]
+    #[case::a_request_comes_first(json!({"containers": [limited(json!({"cpu": "1"}))]}), 1000)]
+    #[case::even_one_for_nothing(json!({"containers": [limited(json!({"cpu": "0"}))]}), 0)]
+    #[case::by_resource(json!({"containers": [limited(json!({"memory": "1"}))]}), 2000)]
+    #[case::init_containers(json!({"containers": [asking("1")], "initContainers": [limited(json!({}))]}), 2000)]
+    #[case::without_limits(json!({"containers": [{"name": "c"}]}), 0)]
+    fn what_is_limited_is_requested(#[case] spec: Value, #[case] millis: i64) {
+        let mut spec: PodSpec = serde_json::from_value(spec).expect("a pod spec");
+        default_requests(&mut spec);
+        assert_eq!(requests(&spec).cpu, millis);
+    }
+
+    fn limited(requests: Value) -> Value {
+        json!({"name": "c", "resources": {"limits": {"cpu": "2"}, "requests": requests}})
     }
 
     #[test]

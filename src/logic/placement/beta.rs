@@ -34,8 +34,8 @@ fn tail(a: f64, b: f64, x: f64, excess: f64) -> f64 {
     let partial = |step: f64| {
         let (before, after) = (a + 2.0 * step - 1.0, a + 2.0 * step + 1.0);
         let odd = step * (b - step) * x / before;
-        // The numerator and the denominator of one step.
-        let above = (a + step - 1.0) * (sum + step - 1.0) * x * odd / before;
+        // The numerator and the denominator of one step. In the first step, a tiny shape must not lose its digits to 1 - 1.
+        let above = (a + (step - 1.0)) * (sum + (step - 1.0)) * x * odd / before;
         (above, step + odd + (a + step) * (1.0 - sum * excess + step * (2.0 - x)) / after)
     };
     let not_zero = |value: f64| if value == 0.0 { TINY } else { value };

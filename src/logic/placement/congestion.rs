@@ -27,11 +27,13 @@ pub enum Congestion {
 }
 
 impl Congestion {
+    pub const NONE: Self = Self::Factor(0.0);
+
     /// The factor that an annotation has. Without one, or with a blank one, there is no congestion.
     #[must_use]
     pub fn read(text: Option<&str>) -> Self {
         match text.map(str::trim) {
-            None | Some("") => Self::Factor(0.0),
+            None | Some("") => Self::NONE,
             Some(text) => number(text).map_or(Self::Malformed, Self::Factor),
         }
     }

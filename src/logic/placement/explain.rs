@@ -1,5 +1,7 @@
 //! Explains what a policy says about a pod: every node, what each agent makes of it, and why.
 
+use std::cmp::Ordering;
+
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -52,10 +54,12 @@ pub struct ExplainedCandidate {
     /// Why it is rejected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected: Option<String>,
-    /// The score that is sent, 0 to 10.
-    pub score: u8,
+    /// The score that is sent, 0 to 10; none if it is rejected, since kube-scheduler compares the other nodes only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub score: Option<u8>,
     /// Before it is rounded.
-    pub total: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total: Option<f64>,
     /// In the order of the agents.
     pub agents: Vec<AgentReason>,
 }
@@ -115,49 +119,51 @@ fn answered(
     question: &PlacementQuestion<'_>,
     records: &[&NodeRecord],
 ) -> PlacementExplanation {
-    let (rejections, scored) = (policy.filter(question), policy.score(question));
-    let node = |(at, (record, rejection)): (usize, (&&NodeRecord, Option<NodeRejection>))| {
-        let reason = |(member, opinion): (&PolicyMember, &Opinion)| AgentReason {
-            score: match opinion {
-                Opinion::Scores(scores) => scores.get(at).copied(),
-                Opinion::FilterOnly | Opinion::Abstains(_) => None,
-            },
-            reason: member.agent.words(question, at),
-        };
-        let total = scored.totals.get(at).copied().unwrap_or(0.0);
-        ExplainedCandidate {
-            name: record.name().to_owned(),
-            rejected: rejection.map(|rejection| rejection.reason),
-            score: wire::score(total),
-            total,
-            agents: policy.agents.iter().zip(&scored.opinions).map(reason).collect(),
-        }
-    };
-    let mut nodes: Vec<ExplainedCandidate> = records.iter().zip(rejections).enumerate().map(node).collect();
-    nodes.sort_by(|one, other| {
-        let rank = |node: &ExplainedCandidate| (node.rejected.is_some(), -node.total);
-        let ((one_rejected, one_total), (other_rejected, other_total)) = (rank(one), rank(other));
-        one_rejected
-            .cmp(&other_rejected)
-            .then(one_total.total_cmp(&other_total))
-            .then_with(|| one.name.cmp(&other.name))
-    });
+    let (rejections, scored) = policy.judge(question);
+    // Nobody is asked for scores then.
+    let none_passes = !rejections.is_empty() && rejections.iter().all(Option::is_some);
     let agent = |(member, opinion): (&PolicyMember, &Opinion)| ExplainedAgent {
         name: member.name.clone(),
         weight: member.weight,
         abstains: match opinion {
-            Opinion::Abstains(why) => Some(why.clone()),
+            Opinion::Abstains(why) => (!none_passes).then(|| why.clone()),
             Opinion::FilterOnly => Some("it only filters".to_owned()),
             Opinion::Scores(_) => None,
         },
     };
+    let node = |(at, (record, rejection)): (usize, (&&NodeRecord, Option<NodeRejection>))| {
+        let total = scored.totals.get(at).copied().filter(|_| rejection.is_none());
+        let reason = |(member, opinion): (&PolicyMember, &Opinion)| AgentReason {
+            score: match opinion {
+                Opinion::Scores(scores) => scores.get(at).copied().filter(|_| rejection.is_none()),
+                Opinion::FilterOnly | Opinion::Abstains(_) => None,
+            },
+            reason: member.agent.words(question, at),
+        };
+        ExplainedCandidate {
+            name: record.name().to_owned(),
+            score: total.map(wire::score),
+            total,
+            agents: policy.agents.iter().zip(&scored.opinions).map(reason).collect(),
+            rejected: rejection.map(|rejection| rejection.reason),
+        }
+    };
+    let agents = policy.agents.iter().zip(&scored.opinions).map(agent).collect();
+    let mut nodes: Vec<ExplainedCandidate> = records.iter().zip(rejections).enumerate().map(node).collect();
+    nodes.sort_by(best_first);
     PlacementExplanation {
         policy: policy.name.clone(),
         pod: question.pod.key.to_string(),
         no_opinion: no_opinion(policy, question.pod),
-        agents: policy.agents.iter().zip(&scored.opinions).map(agent).collect(),
+        agents,
         nodes,
     }
+}
+
+/// A rejected node has no total.
+fn best_first(one: &ExplainedCandidate, other: &ExplainedCandidate) -> Ordering {
+    let total = |node: &ExplainedCandidate| node.total.unwrap_or(f64::NEG_INFINITY);
+    total(other).total_cmp(&total(one)).then_with(|| one.name.cmp(&other.name))
 }
 
 fn no_opinion(policy: &CompiledPolicy, pod: &PlacedPod) -> Option<String> {
@@ -208,7 +214,10 @@ impl PlacementExplanation {
 }
 
 fn row(node: &ExplainedCandidate) -> Vec<String> {
-    let score = if node.rejected.is_some() { "-".to_owned() } else { format!("{} ({:.2})", node.score, node.total) };
+    let score = match (node.score, node.total) {
+        (Some(score), Some(total)) => format!("{score} ({total:.2})"),
+        _ => "-".to_owned(),
+    };
     let mut row = vec![node.name.clone(), score];
     row.extend(
         node.agents.iter().map(|agent| agent.score.map_or_else(|| "-".to_owned(), |score| format!("{score:.2}"))),

@@ -135,11 +135,11 @@ impl Inventory {
         self.records.get(*self.places.get(name)?)?.as_ref()
     }
 
-    /// Counts pods for a node that are on their way to it since this time.
-    pub fn add(&mut self, name: &str, pods: i64, requests: Requests, since: Timestamp) {
+    /// Counts pods for a node that are on their way to it since this time; see [`NodeRecord::add`].
+    pub fn add(&mut self, name: &str, pods: i64, requests: Requests, cores: i64, since: Timestamp) {
         let Some(place) = self.places.get(name).copied() else { return };
         if let (Some(Some(record)), Some(row)) = (self.records.get_mut(place), self.rows.get_mut(place)) {
-            record.add(pods, requests, since);
+            record.add(pods, requests, cores, since);
             *row = record.row;
         }
     }

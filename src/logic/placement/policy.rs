@@ -1,15 +1,15 @@
 //! A policy: its agents, and the one place where their filters and scores are combined.
 //!
-//! A node is rejected by the first agent, in the order of the spec, that rejects it. Its score is the mean of the agents' scores,
-//! weighted, as a real number from 0 to 10, and is rounded once, by whoever sends it. An agent that knows nothing of any candidate
-//! is left out, and so is one that only filters; one that knows nothing of a single node gives that node its worst score, since
-//! leaving it out there would make ignorance an advantage.
+//! A node is rejected by the first agent, in the order of the spec, that rejects it; agents that compare what the others leave are
+//! asked last. Its score is the mean of the agents' scores, weighted, as a real number from 0 to 10, and is rounded once, by
+//! whoever sends it. An agent that knows nothing of any candidate is left out, and so is one that only filters; one that knows
+//! nothing of a single node gives that node its worst score, since leaving it out there would make ignorance an advantage.
 
 use jiff::SignedDuration;
 
 use super::agents::{Agent, compile};
 use super::question::{NodeRejection, Opinion, PlacedPod, PlacementQuestion};
-use super::record::SampleRules;
+use super::record::{NodeRecord, SampleRules};
 use super::reward::RewardRules;
 use crate::api::placement_policy::reasons::PolicyReason;
 use crate::api::placement_policy::{PlacementPolicy, PolicyMode};
@@ -115,13 +115,26 @@ impl CompiledPolicy {
     #[must_use]
     pub fn filter(&self, question: &PlacementQuestion<'_>) -> Vec<Option<NodeRejection>> {
         let mut rejections = vec![None; question.candidates.len()];
-        for PolicyMember { name, agent, .. } in &self.agents {
+        let (last, first): (Vec<_>, Vec<_>) = self.agents.iter().partition(|member| member.agent.filters_last());
+        for PolicyMember { name, agent, .. } in first.into_iter().chain(last) {
             let before: Vec<bool> = rejections.iter().map(Option::is_some).collect();
             agent.filter(question, &mut rejections);
             let new = rejections.iter_mut().zip(before).filter_map(|(one, before)| one.as_mut().filter(|_| !before));
             new.for_each(|rejection| rejection.reason = format!("{name}: {}", rejection.reason));
         }
         rejections
+    }
+
+    /// What kube-scheduler makes of the policy: why candidates are rejected, and the scores of the others, among these alone, since
+    /// agents compare candidates. A rejected one is scored like one that is not known.
+    #[must_use]
+    pub fn judge(&self, question: &PlacementQuestion<'_>) -> (Vec<Option<NodeRejection>>, Scored) {
+        let rejections = self.filter(question);
+        let passing = question.candidates.iter().zip(&rejections);
+        let left: Vec<Option<&NodeRecord>> =
+            passing.map(|(record, rejection)| record.filter(|_| rejection.is_none())).collect();
+        let scored = self.score(&PlacementQuestion { candidates: &left, ..*question });
+        (rejections, scored)
     }
 
     /// The score of each candidate, in their order.

@@ -9,11 +9,9 @@ use super::inventory::Inventory;
 use super::pigeon::LearnedDemand;
 use super::record::{NodeRecord, SampleRules};
 use super::reward::RewardMemory;
-use crate::logic::facts::{Key, Owner, Requests, cores, requests};
+use crate::api::placement_policy::DEFAULT_SCHEDULER;
+use crate::logic::facts::{Key, Owner, Requests, SPREAD_RATE, cores, requests};
 use crate::logic::world::World;
-
-/// The annotation of WAO with the share of a ReplicaSet's pods that is spread.
-const SPREAD_RATE: &str = "wao.bitmedia.co.jp/podspread-rate";
 
 /// The taint of nodes of the control plane, and the label that they have.
 pub const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
@@ -38,6 +36,7 @@ impl From<&Pod> for PlacedPod {
     fn from(pod: &Pod) -> Self {
         let meta = &pod.metadata;
         let spec = pod.spec.as_ref();
+        let scheduler = spec.and_then(|spec| spec.scheduler_name.as_deref()).filter(|name| !name.is_empty());
         let tolerations = spec.and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
         Self {
             key: Key::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default()),
@@ -46,7 +45,8 @@ impl From<&Pod> for PlacedPod {
             requests: spec.map(requests).unwrap_or_default(),
             cores: spec.map(cores).unwrap_or_default(),
             controller: Owner::controller_of(meta),
-            scheduler: spec.and_then(|spec| spec.scheduler_name.clone()).unwrap_or_default(),
+            // Templates and files may lack it; the API server adds it to pods.
+            scheduler: scheduler.unwrap_or(DEFAULT_SCHEDULER).to_owned(),
             tolerates_control_plane: tolerations.iter().any(tolerates_control_plane),
             spread_rate: meta.annotations.as_ref().and_then(|all| all.get(SPREAD_RATE)).cloned(),
         }
@@ -64,6 +64,8 @@ fn tolerates_control_plane(toleration: &Toleration) -> bool {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Siblings {
     pub replicas: u32,
+    /// The annotation [`SPREAD_RATE`] of the ReplicaSet.
+    pub spread_rate: Option<String>,
     /// How many of its pods are on a node, being deleted aside.
     pub on_nodes: HashMap<String, u32>,
 }
@@ -82,7 +84,8 @@ impl Siblings {
                 None => drop(on_nodes.insert(node.to_owned(), 1)),
             }
         }
-        Some(Self { replicas: u32::try_from(set.scale.replicas).unwrap_or(0), on_nodes })
+        let replicas = u32::try_from(set.scale.replicas).unwrap_or(0);
+        Some(Self { replicas, spread_rate: set.spread_rate.clone(), on_nodes })
     }
 }
 

@@ -10,11 +10,11 @@ use super::congestion::Congestion;
 use super::pigeon::{PigeonNode, PigeonResource, Row};
 use super::safe::statistics::{self, Basis, Statistics};
 use super::safe::{PerResource, Usage};
-use super::sample::{is_expired, is_unmeasured};
+use super::sample::{self, is_expired, is_unmeasured};
 use crate::api::node_config::source::CpuUsageFormat;
 use crate::api::node_config::status::{NodeReading, NodeValue};
 use crate::api::node_config::{NodeConfig, NodeConfigStatus};
-use crate::logic::facts::{CONGESTION, NodeFact, PodHold, Requests, USAGE_SAMPLED_AT};
+use crate::logic::facts::{CONGESTION, CONGESTION_SAMPLED_AT, NodeFact, PodHold, Requests, USAGE_SAMPLED_AT};
 use crate::logic::power_curve::Curve;
 use crate::logic::quantity;
 use crate::logic::world::World;
@@ -75,8 +75,6 @@ impl Fresh {
 /// The power that a NodeConfig predicts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PredictedPower {
-    /// Usage of the processors in percent, by whichever NodeConfig of the node.
-    pub cpu: Option<Fresh>,
     pub curve: Curve,
     /// Until when it holds.
     pub until: Timestamp,
@@ -98,7 +96,10 @@ pub struct NodeRecord {
     pub pending: i64,
     /// In the units of `pigeon`, by [`RESOURCES`].
     pub row: PigeonNode,
-    pub congestion: Congestion,
+    /// What the annotation says, and when it was measured.
+    congestion: Option<(Congestion, Option<Timestamp>)>,
+    /// Usage of the processors in percent, by the NodeConfig of the node.
+    pub cpu_usage: Option<Fresh>,
     /// That of the annotations, else that of the NodeConfig.
     usage: Option<UsageSample>,
     /// That of the NodeConfig, where there is one of the annotations.
@@ -128,7 +129,7 @@ impl NodeRecord {
             holds.iter().filter(|hold| oldest.is_some_and(|oldest| hold.bound > oldest)).copied().collect();
         recent.sort_unstable_by_key(|hold| std::cmp::Reverse(hold.bound));
         let value = |value| configs.iter().find_map(|config| fresh(config.status.as_ref()?, value));
-        let power = configs.iter().find_map(|config| predicted(config, value(NodeValue::Cpu)));
+        let power = configs.iter().find_map(|config| predicted(config));
         let (usage, other_usage) = match (published, measured) {
             (Some(published), measured) => (Some(published), measured.map(Box::new)),
             (None, measured) => (measured, None),
@@ -144,7 +145,8 @@ impl NodeRecord {
                 requested: sizes(requests, pods),
                 counted: node.takes_pods(),
             },
-            congestion: Congestion::read(node.published.get(CONGESTION).map(String::as_str)),
+            congestion: congestion(node),
+            cpu_usage: value(NodeValue::Cpu),
             usage,
             other_usage,
             values: Box::new(NodeValue::ALL.map(value)),
@@ -155,13 +157,13 @@ impl NodeRecord {
         }
     }
 
-    /// Counts pods that are on their way since this time.
-    pub fn add(&mut self, pods: i64, requests: Requests, since: Timestamp) {
+    /// Counts pods that are on their way since this time; `cores` is their CPU as [`PodHold`] has it.
+    pub fn add(&mut self, pods: i64, requests: Requests, cores: i64, since: Timestamp) {
         self.pods = self.pods.saturating_add(pods);
         self.requests = self.requests + requests;
-        self.pending = self.pending.saturating_add(requests.cpu);
+        self.pending = self.pending.saturating_add(cores);
         self.row.requested = sizes(self.requests, self.pods);
-        self.recent.insert(0, PodHold { requests, cores: requests.cpu, bound: since, pending: true });
+        self.recent.insert(0, PodHold { requests, cores, bound: since, pending: true });
         self.last_bound = Some(since);
     }
 
@@ -175,6 +177,13 @@ impl NodeRecord {
     pub fn value(&self, value: NodeValue, now: Timestamp) -> Option<f64> {
         let at = NodeValue::ALL.iter().position(|one| *one == value)?;
         self.values.get(at).copied().flatten()?.at(now)
+    }
+
+    /// The published congestion, if there is one that holds.
+    #[must_use]
+    pub fn congestion(&self, now: Timestamp, rules: &SampleRules) -> Option<Congestion> {
+        let (congestion, at) = self.congestion?;
+        (!is_expired(at, now, rules.max_age)).then_some(congestion)
     }
 
     /// The measured usage that holds.
@@ -222,6 +231,13 @@ pub fn sizes(amounts: Requests, pods: i64) -> Row {
     row
 }
 
+/// What the annotations say of the node's congestion, and of what time.
+fn congestion(node: &NodeFact) -> Option<(Congestion, Option<Timestamp>)> {
+    let annotation = |key: &str| node.published.get(key).map(String::as_str);
+    let text = annotation(CONGESTION)?;
+    Some((Congestion::read(Some(text)), annotation(CONGESTION_SAMPLED_AT).map(sample::time)))
+}
+
 /// What the annotations say of the node's usage.
 fn published(node: &NodeFact) -> Option<UsageSample> {
     let annotation = |key: &str| node.published.get(key).map(String::as_str);
@@ -229,9 +245,7 @@ fn published(node: &NodeFact) -> Option<UsageSample> {
     if cpu.is_none() && memory.is_none() {
         return None;
     }
-    // A time that is none is no time of now: such a sample is as old as can be.
-    let at = annotation(USAGE_SAMPLED_AT).map(|text| text.trim().parse().unwrap_or(Timestamp::UNIX_EPOCH));
-    Some(UsageSample { cpu, memory, at, until: None })
+    Some(UsageSample { cpu, memory, at: annotation(USAGE_SAMPLED_AT).map(sample::time), until: None })
 }
 
 /// What a NodeConfig says of the node's usage, which it has in percent of the machine.
@@ -265,12 +279,11 @@ fn fresh(status: &NodeConfigStatus, value: NodeValue) -> Option<Fresh> {
 }
 
 /// None while the prediction is stale: its inputs may be others now.
-fn predicted(config: &NodeConfig, cpu: Option<Fresh>) -> Option<PredictedPower> {
+fn predicted(config: &NodeConfig) -> Option<PredictedPower> {
     let status = config.status.as_ref()?;
     known(status, NodeValue::Power)?;
     let term = config.spec.predictor.as_ref().and_then(|predictor| predictor.power_consumption.as_ref());
     Some(PredictedPower {
-        cpu,
         curve: Curve::read(status.power_curve.as_ref()?)?,
         until: status.valid_until.as_ref()?.0,
         format: term.and_then(|term| term.cpu_usage_format).unwrap_or_default(),

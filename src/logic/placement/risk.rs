@@ -109,6 +109,13 @@ mod tests {
         assert!((value - 0.426).abs() < 5e-4, "{value}");
     }
 
+    #[test]
+    fn a_tiny_mean_has_a_tiny_risk() {
+        // By 50 digits. The complement of this risk is calculated, which has 16 digits.
+        let (value, expected) = (risk(3.3e-11, 0.05, 0.49), 3.301_050_956_3e-11);
+        assert!((value / expected - 1.0).abs() < 1e-5, "{value}");
+    }
+
     /// Means and deviations of all sizes, and means within some deviations of the threshold.
     fn measured() -> impl Strategy<Value = (f64, f64, f64)> {
         let deviation = (-5.0..0.0_f64).prop_map(|exponent| 10_f64.powf(exponent));

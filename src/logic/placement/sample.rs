@@ -8,11 +8,17 @@ pub fn number(text: &str) -> Option<f64> {
     text.trim().parse().ok().filter(|number: &f64| number.is_finite())
 }
 
-/// Whether a sample is too old to count. One without a time holds for ever; so does one from the future, which a clock that is
-/// ahead explains.
+/// The time of a text. A malformed one is no time of now: what was measured then is as old as can be.
+#[must_use]
+pub fn time(text: &str) -> Timestamp {
+    text.trim().parse().unwrap_or(Timestamp::UNIX_EPOCH)
+}
+
+/// Whether a sample is too old to count. One without a time holds for ever. A clock that is a little ahead is allowed for; what is
+/// farther in the future than `max_age` would hold as good as for ever, and does not count.
 #[must_use]
 pub fn is_expired(sampled: Option<Timestamp>, now: Timestamp, max_age: SignedDuration) -> bool {
-    sampled.is_some_and(|sampled| now.duration_since(sampled) > max_age)
+    sampled.is_some_and(|sampled| now.duration_since(sampled).abs() > max_age)
 }
 
 /// Whether usage measured at `sampled` does not yet contain a pod that was bound at `bound`: measurements are averages over the
@@ -48,6 +54,8 @@ mod tests {
     #[case(Some(100), false)]
     #[case(Some(99), true)]
     #[case(Some(500), false)]
+    #[case(Some(700), false)]
+    #[case(Some(701), true)]
     #[case(None, false)]
     fn samples_expire(#[case] sampled: Option<i64>, #[case] expired: bool) {
         let second = |second| Timestamp::from_second(second).expect("a time");

@@ -90,7 +90,8 @@ impl<'a, 'f> Candidates<'a, 'f> {
             let (pods, requests) = self.world.usage(name);
             let load = self.nodes.load(name);
             if load.pods > pods {
-                policy.add(name, Load { pods: load.pods - pods, requests: load.requests - requests });
+                let (pods, requests) = (load.pods - pods, load.requests - requests);
+                policy.add(name, Load { pods, requests, cores: load.cores });
             }
         }
     }

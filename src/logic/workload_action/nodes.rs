@@ -21,6 +21,8 @@ use crate::logic::world::World;
 pub struct Load {
     pub pods: i64,
     pub requests: Requests,
+    /// CPU in millicores, as policies count that of pods that do not run yet; of those on their way only.
+    pub cores: i64,
 }
 
 impl Load {
@@ -56,21 +58,18 @@ impl<'a> Nodes<'a> {
     pub fn load(&self, node: &str) -> Load {
         let (pods, requests) = self.world.usage(node);
         let sent = self.sent.get(node).copied().unwrap_or_default();
-        let mut load = Load { pods: pods + sent.pods, requests: requests + sent.requests };
+        let mut load = Load { pods: pods + sent.pods, requests: requests + sent.requests, cores: sent.cores };
         for (action, slot) in self.world.slots_to(node) {
             let Some(replacement) = &slot.replacement else { continue };
             let known = self.world.pod(&Key::new(&action.namespace, &replacement.name));
             if known.is_none_or(|pod| pod.node.is_none()) {
-                load.add(self.asked(&Key::new(&action.namespace, &slot.replica_set.name)));
+                let set = self.world.set(&Key::new(&action.namespace, &slot.replica_set.name));
+                let template = set.and_then(|set| set.template.as_deref());
+                load.add(template.map(|template| template.requests).unwrap_or_default());
+                load.cores += template.map_or(0, |template| template.cores);
             }
         }
         load
-    }
-
-    /// The requests of a pod of this ReplicaSet.
-    fn asked(&self, set: &Key) -> Requests {
-        let template = self.world.set(set).and_then(|set| set.template.as_ref());
-        template.map(|template| template.requests).unwrap_or_default()
     }
 
     /// Whether the expression holds for this node.

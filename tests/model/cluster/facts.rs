@@ -7,7 +7,7 @@ use ganglion::api::marks;
 use ganglion::api::workload_action::WorkloadAction;
 use ganglion::logic::facts::{
     AutoscalerFact, AutoscalerKind, BudgetFact, Controls, DeploymentFact, HpaFact, Identity, Key, Marks, NodeFact,
-    Owner, PodFact, PodHold, PodRun, ReceiptFact, RunFailure, ScaleFact, Selector, ServiceFact, SetFact,
+    Owner, PodFact, PodHold, PodRun, ReceiptFact, RunFailure, SPREAD_RATE, ScaleFact, Selector, ServiceFact, SetFact,
 };
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -116,6 +116,7 @@ impl AsFact for Set {
             controller: self.meta.owner(),
             selector: selector(&self.selector),
             revision: self.meta.annotation(marks::REVISION),
+            spread_rate: self.meta.annotation(SPREAD_RATE),
             behind: self.status.observed < self.meta.generation,
             create_failure: self.status.failure.clone(),
             terminating: self.meta.deleted.is_some(),

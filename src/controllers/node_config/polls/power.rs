@@ -1,12 +1,14 @@
 //! The predicted power of many nodes, from one model: as they are now, and over their usage.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use tokio::time::Instant;
+use tracing::info;
 
 use super::request::Request;
+use super::shared::TURN;
 use super::{PollTrouble, problem};
 use crate::api::node_config::reasons::NodeReason;
 use crate::api::node_config::source::CpuUsageFormat;
@@ -17,14 +19,18 @@ use crate::controllers::node_config::NodeConfigController;
 use crate::logic::facts::Key;
 use crate::logic::node_config::asked::{Question, Server};
 use crate::logic::node_config::readings::{NodeSample, Problem};
-use crate::logic::power_curve::{self, Curve, CurveKey, Curves, POINTS, PowerInput};
+use crate::logic::power_curve::{self, Curve, CurveKey, Curves, PowerInput};
 use crate::runtime::polls::PollOutcome;
 
 /// When a model is asked again that could be asked about no node.
 const IDLE: Duration = Duration::from_secs(15);
 
-/// How many curves a model is asked for in one poll: two batches.
+/// How many curves a model is asked for in one poll.
 const MAX_CURVES: usize = 94;
+
+/// After this many curves that failed a poll asks for no more: most likely the others would fail, too. Those that failed pause, so
+/// that the next poll comes to others.
+const MAX_FAILURES: usize = 3;
 
 /// A node whose inputs are fresh.
 struct Row {
@@ -34,10 +40,10 @@ struct Row {
     curve: Option<CurveKey>,
 }
 
-/// The watts of each input, or why there are none.
-struct Answer {
-    watts: Vec<Result<f64, Problem>>,
-    at: Timestamp,
+/// Requests to one model.
+struct Model<'a> {
+    controller: &'a NodeConfigController,
+    request: Request<'a>,
     /// The name of the model.
     source: String,
 }
@@ -56,25 +62,52 @@ impl NodeConfigController {
         if rows.is_empty() {
             return PollOutcome::WaitUntil(Instant::now() + IDLE);
         }
-        let (mut curves, asked) = self.curves(&rows, now);
-        let mut inputs: Vec<PowerInput> = rows.iter().map(|row| row.input).collect();
-        inputs.extend(asked.iter().flat_map(CurveKey::inputs));
-        let answer = ask_all(self, namespace, server, &inputs).await.map(|mut answer| {
-            let predicted = answer.watts.split_off(rows.len().min(answer.watts.len()));
-            let mut wrong = BTreeMap::new();
-            for (key, watts) in asked.iter().zip(predicted.chunks(POINTS)) {
-                match curve_of(key, watts, answer.at) {
-                    Ok(curve) => curves.add(*key, curve),
-                    Err(words) => drop(wrong.insert(*key, words)),
-                }
+        let members: Vec<Key> = rows.iter().map(|row| row.key.clone()).collect();
+        let mut model = match Model::prepare(self, namespace, server).await {
+            Ok(model) => model,
+            Err(trouble) => return self.hand_out(&members, Question::Power, Err(trouble)).await,
+        };
+        let inputs: Vec<PowerInput> = rows.iter().map(|row| row.input).collect();
+        let answer = model.samples(&inputs).await;
+        let is_answered = answer.is_ok();
+        let outcome = self.hand_out(&members, Question::Power, answer).await;
+        // Afterwards: the power of now neither waits for curves nor fails with them.
+        if is_answered {
+            self.predict_curves(&mut model, &rows).await;
+        }
+        outcome
+    }
+
+    /// Gives each node the curve that another one has, then asks for those that are due, one in a request: a model may take only
+    /// few rows at once, and a curve that fails leaves the others as they are. What is left is asked for in the next poll.
+    async fn predict_curves(&self, model: &mut Model<'_>, rows: &[Row]) {
+        let now = self.ctx.now();
+        let (curves, due) = self.curves(rows, now);
+        let taken = self.take_curves(rows, |key| curves.get(key).cloned().map(Ok), now);
+        self.consider_all(&taken).await;
+        let (until, mut failures) = (Instant::now() + self.patience(rows), 0);
+        for key in due {
+            if failures >= MAX_FAILURES || Instant::now() >= until {
+                return;
             }
-            self.take_curves(&rows, &curves, &wrong, answer.at);
-            let Answer { watts, at, source } = answer;
-            let sample = |value| vec![NodeSample { value, deviation: None, at, source: source.clone() }];
-            watts.into_iter().map(|watts| watts.map(sample)).collect()
-        });
-        let members: Vec<Key> = rows.into_iter().map(|row| row.key).collect();
-        self.hand_out(&members, Question::Power, answer).await
+            let result = model.curve(&key).await.map(Arc::new);
+            if let Err(problem) = &result {
+                if failures == 0 {
+                    info!(host = model.request.host, problem, "curve of predicted power not known");
+                }
+                failures += 1;
+            }
+            let taken = self.take_curves(rows, |other| (*other == key).then(|| result.clone()), self.ctx.now());
+            self.consider_all(&taken).await;
+        }
+    }
+
+    /// For how long a poll begins to ask for curves: the next one must not be late, nor this one be broken off.
+    fn patience(&self, rows: &[Row]) -> Duration {
+        let state = self.memory.state();
+        let interval = |row: &Row| Some(state.objects.get(&row.key)?.watched.measured()?.interval(NodeValue::Power));
+        let shortest = rows.iter().filter_map(interval).min().and_then(|shortest| Duration::try_from(shortest).ok());
+        shortest.unwrap_or_default().min(self.outbound.request_timeout)
     }
 
     /// What the model is asked about a node; none if an input is missing, which its status says then.
@@ -118,44 +151,74 @@ impl NodeConfigController {
         (curves, asked)
     }
 
-    fn take_curves(&self, rows: &[Row], curves: &Curves, wrong: &BTreeMap<CurveKey, String>, now: Timestamp) {
+    /// Gives the nodes whose curve is due what is known of it now. Returns those that it was news for.
+    fn take_curves(
+        &self,
+        rows: &[Row],
+        known: impl Fn(&CurveKey) -> Option<Result<Arc<Curve>, String>>,
+        now: Timestamp,
+    ) -> Vec<Key> {
         let mut state = self.memory.state();
+        let mut taken = Vec::new();
         for row in rows {
-            let (Some(key), Some(known)) = (&row.curve, state.objects.get_mut(&row.key)) else { continue };
-            if !known.curve.is_due(key, now) {
-                continue;
+            let (Some(key), Some(node)) = (&row.curve, state.objects.get_mut(&row.key)) else { continue };
+            if let Some(result) = known(key).filter(|_| node.curve.is_due(key, now)) {
+                node.curve.take(result, now);
+                taken.push(row.key.clone());
             }
-            if let Some(curve) = curves.get(key) {
-                known.curve.take(Ok(curve.clone()), now);
-            } else if let Some(words) = wrong.get(key) {
-                known.curve.take(Err(words.clone()), now);
+        }
+        taken
+    }
+
+    async fn consider_all(&self, keys: &[Key]) {
+        for some in keys.chunks(TURN) {
+            for key in some {
+                self.consider(key);
             }
+            tokio::task::yield_now().await;
         }
     }
 }
 
-fn curve_of(key: &CurveKey, watts: &[Result<f64, Problem>], at: Timestamp) -> Result<Curve, String> {
-    let watts: Result<Vec<f64>, &Problem> = watts.iter().map(|one| one.as_ref().copied()).collect();
-    let watts = watts.map_err(|problem| problem.words.clone())?;
-    Curve::of(key, &watts, at).ok_or_else(|| "the model predicts what no node can take".to_owned())
-}
+impl<'a> Model<'a> {
+    async fn prepare(
+        controller: &'a NodeConfigController,
+        namespace: &'a str,
+        server: &'a Server,
+    ) -> Result<Self, PollTrouble> {
+        let limit = controller.outbound.limits.nodes;
+        let mut request = Request::prepare(controller, namespace, server, limit).await?;
+        let model = InferenceModel::parse(&server.url).map_err(|error| request.trouble_of_value(&error))?;
+        request.call.url = model.url().to_owned();
+        Ok(Self { controller, request, source: name(&model) })
+    }
 
-/// The watts of all these inputs, in batches.
-async fn ask_all(
-    controller: &NodeConfigController,
-    namespace: &str,
-    server: &Server,
-    inputs: &[PowerInput],
-) -> Result<Answer, PollTrouble> {
-    let limit = controller.outbound.limits.nodes;
-    let mut asked = Request::prepare(controller, namespace, server, limit).await?;
-    let model = InferenceModel::parse(&server.url).map_err(|error| asked.trouble_of_value(&error))?;
-    asked.call.url = model.url().to_owned();
-    let mut all = Vec::with_capacity(inputs.len());
-    for batch in inputs.chunks(MAX_ROWS) {
+    /// The power of each of these inputs, asked for in batches.
+    async fn samples(&mut self, inputs: &[PowerInput]) -> Result<Vec<Result<Vec<NodeSample>, Problem>>, PollTrouble> {
+        let mut all = Vec::with_capacity(inputs.len());
+        for batch in inputs.chunks(MAX_ROWS) {
+            all.extend(self.watts(batch).await?);
+        }
+        let at = self.controller.ctx.now();
+        let sample = |value| vec![NodeSample { value, deviation: None, at, source: self.source.clone() }];
+        Ok(all.into_iter().map(|watts| watts.map(sample)).collect())
+    }
+
+    /// The curve of this key, or why there is none.
+    async fn curve(&mut self, key: &CurveKey) -> Result<Curve, String> {
+        let inputs: Vec<PowerInput> = key.inputs().collect();
+        let watts = self.watts(&inputs).await.map_err(|trouble| trouble.problem.words)?;
+        let watts: Result<Vec<f64>, Problem> = watts.into_iter().collect();
+        let watts = watts.map_err(|problem| problem.words)?;
+        let curve = Curve::of(key, &watts, self.controller.ctx.now());
+        curve.ok_or_else(|| "the model predicts what no node can take".to_owned())
+    }
+
+    /// The watts of each of these inputs, by one request.
+    async fn watts(&mut self, batch: &[PowerInput]) -> Result<Vec<Result<f64, Problem>>, PollTrouble> {
         let answer = loop {
-            let got = ask(controller, &asked, batch).await;
-            if asked.repeats(got.as_ref().err().and_then(problem::client)).await? {
+            let got = ask(self.controller, &self.request, batch).await;
+            if self.request.repeats(got.as_ref().err().and_then(problem::client)).await? {
                 continue;
             }
             // That there is no such model is no matter of sensors.
@@ -163,12 +226,11 @@ async fn ask_all(
                 ValueError::NotFound(words) => ValueError::Invalid(words),
                 error => error,
             });
-            break got.map_err(|error| asked.trouble_of_value(&error))?;
+            break got.map_err(|error| self.request.trouble_of_value(&error))?;
         };
-        let problem = |error: ValueError| asked.trouble_of_value(&error).problem;
-        all.extend(answer.into_iter().map(|watts| watts.map_err(problem)));
+        let problem = |error: ValueError| self.request.trouble_of_value(&error).problem;
+        Ok(answer.into_iter().map(|watts| watts.map_err(problem)).collect())
     }
-    Ok(Answer { watts: all, at: controller.ctx.now(), source: name(&model) })
 }
 
 async fn ask(

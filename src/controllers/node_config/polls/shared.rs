@@ -12,7 +12,7 @@ use crate::runtime::polls::PollOutcome;
 use usage::Machine;
 
 /// After how many results the others of the process have their turn.
-const TURN: usize = 64;
+pub const TURN: usize = 64;
 
 impl NodeConfigController {
     /// The NodeConfigs that take part in a shared poll.

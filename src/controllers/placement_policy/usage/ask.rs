@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::UsagePublisher;
-use super::write::spread;
+use super::write::{Written, spread};
 use crate::api::placement_policy::reasons::PolicyReason;
 use crate::clients::Error;
 use crate::clients::node_usage::NodeStatistic;
@@ -19,8 +19,9 @@ use crate::clients::value::ValueError;
 use crate::clients::web::Call;
 use crate::controllers::outbound::attempt::{AskedServer, Asker, Attempt, SECRET_PAUSE, Withheld, WithheldWhy};
 use crate::logic::facts::NodeFact;
-use crate::logic::placement::publish::plan::{UsagePlan, plan};
-use crate::logic::placement::publish::publication::{Publication, PublishProblem};
+use crate::logic::placement::publish::annotations::SampleAges;
+use crate::logic::placement::publish::plan::{UsageCoverage, UsagePlan, plan};
+use crate::logic::placement::publish::publication::{Publication, PublishProblem, shortest_age};
 use crate::logic::placement::publish::report::UsageReport;
 use crate::logic::placement::publish::{LEAST_SAMPLES, NodeUsage, Statistic};
 
@@ -54,18 +55,18 @@ impl UsagePublisher {
     /// Asks Prometheus, and annotates the nodes whose usage is news.
     ///
     /// # Errors
-    /// Prometheus has no usable answer, or a node could not be annotated.
+    /// Prometheus has no usable answer, or no node can be annotated.
     pub async fn publish(&self, publication: &Arc<Publication>) -> Result<UsageReport, UsageTrouble> {
         let at = self.ctx.now();
         let (host, statistics) = self.ask(publication).await?;
         let usage = |node: &NodeFact| usage(&statistics, node, at);
-        let UsagePlan { writes, coverage } =
-            self.ctx.store.read(|world| plan(world.nodes(), usage, self.ctx.now(), publication.max_age));
+        let most = publication.max_age;
+        let UsagePlan { writes, coverage } = self.ctx.store.read(|world| {
+            let shortest = shortest_age(world.policies()).map_or(most, |age| age.min(most));
+            plan(world.nodes(), usage, self.ctx.now(), SampleAges { most, shortest })
+        });
         let written = self.write_all(writes, spread(publication)).await;
-        match written.problem {
-            None => Ok(UsageReport::Answered(host, coverage)),
-            Some(words) => Err((PolicyReason::NodeNotWritten, words).into()),
-        }
+        ended(written, host, coverage)
     }
 
     async fn ask(&self, publication: &Publication) -> Result<(String, Statistics), UsageTrouble> {
@@ -114,6 +115,14 @@ impl UsagePublisher {
     }
 }
 
+/// The end of a poll that Prometheus has answered. That single nodes refuse their annotations is no failure: the pauses after
+/// failures would be those of all nodes.
+fn ended(written: Written, host: String, coverage: UsageCoverage) -> Result<UsageReport, UsageTrouble> {
+    let Some(words) = written.problem else { return Ok(UsageReport::Answered(host, coverage)) };
+    let problem = (PolicyReason::NodeNotWritten, words);
+    if written.stopped { Err(problem.into()) } else { Ok(UsageReport::Problem(problem)) }
+}
+
 /// The usage of a node, or why it is not known.
 fn usage(statistics: &Statistics, node: &NodeFact, at: Timestamp) -> Result<NodeUsage, String> {
     let name = &node.id.key.name;
@@ -159,5 +168,23 @@ fn reason(error: &Error) -> PolicyReason {
         Error::Status(_) if error.is_refusal() => PolicyReason::LoginRefused,
         Error::Status(_) if error.is_passing() => PolicyReason::Unreachable,
         Error::Status(_) => PolicyReason::AnswerInvalid,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_poll_fails_where_no_node_can_be_written_and_not_where_one_refuses() {
+        let end = |problem: Option<&str>, stopped| {
+            let written = Written { problem: problem.map(str::to_owned), stopped, ..Written::default() };
+            ended(written, "p:9090".to_owned(), UsageCoverage::default()).ok()
+        };
+        let refused = UsageReport::Problem((PolicyReason::NodeNotWritten, "refused".to_owned()));
+        assert_eq!(end(Some("refused"), false), Some(refused));
+        assert_eq!(end(Some("forbidden"), true), None);
+        let answered = UsageReport::Answered("p:9090".to_owned(), UsageCoverage::default());
+        assert_eq!(end(None, false), Some(answered));
     }
 }

@@ -26,7 +26,7 @@ use crate::controllers::outbound::login::Logins;
 use crate::logic::facts::Key;
 use crate::logic::namespaces::Namespaces;
 use crate::logic::placement::publish::plan::{NodeAnnotations, expired};
-use crate::logic::placement::publish::publication::{Publication, PublishProblem, publisher};
+use crate::logic::placement::publish::publication::{Publication, publisher};
 use crate::logic::placement::publish::report::UsageReport;
 use crate::logic::placement::record::SampleRules;
 use crate::logic::world::World;
@@ -57,18 +57,12 @@ pub struct UsagePublisher {
 
 #[derive(Default)]
 struct State {
-    /// The policy that publishes, and what it publishes.
-    elected: Option<Elected>,
+    /// What is published, and by which policy.
+    elected: Option<Arc<Publication>>,
     /// How that stands.
     report: Option<UsageReport>,
     /// Annotations that were to be taken away and stay, by node and time: they are not ours.
     foreign: BTreeSet<(Key, String)>,
-}
-
-#[derive(Clone, PartialEq, Eq)]
-struct Elected {
-    policy: String,
-    publication: Result<Arc<Publication>, PublishProblem>,
 }
 
 impl UsagePublisher {
@@ -85,18 +79,14 @@ impl UsagePublisher {
     /// Has the policy publish that is to, as its spec says now.
     pub fn elect(&self) {
         let mut state = self.state();
-        let elected = self.ctx.store.read(|world| {
-            let (policy, options) = publisher(world.policies())?;
-            let publication = Publication::of(policy, options, self.namespaces).map(Arc::new);
-            Some(Elected { policy: policy.metadata.name.clone().unwrap_or_default(), publication })
-        });
+        let elected = self.ctx.store.read(|world| publisher(world.policies(), self.namespaces)).map(Arc::new);
         if state.elected == elected {
             return;
         }
-        if let Some(Elected { publication: Ok(before), .. }) = &state.elected {
+        if let Some(before) = &state.elected {
             self.polls.remove(Arc::clone(before));
         }
-        if let Some(Elected { publication: Ok(publication), .. }) = &elected {
+        if let Some(publication) = &elected {
             self.polls.put(Arc::clone(publication), self.target(publication));
         }
         *state = State { elected, report: None, foreign: std::mem::take(&mut state.foreign) };
@@ -111,16 +101,19 @@ impl UsagePublisher {
     /// How the publishing stands, if the policy wants to publish.
     #[must_use]
     pub fn report(&self, policy: &PlacementPolicy) -> Option<UsageReport> {
-        policy.spec.publish_usage.as_ref()?;
+        let options = policy.spec.publish_usage.as_ref()?;
+        if let Err(problem) = Publication::of(policy, options, self.namespaces) {
+            return Some(UsageReport::Problem(problem));
+        }
         let state = self.state();
-        let elected = state.elected.as_ref()?;
-        if policy.metadata.name.as_ref() != Some(&elected.policy) {
-            return Some(UsageReport::Another(elected.policy.clone()));
-        }
-        match &elected.publication {
-            Err(problem) => Some(UsageReport::Problem(problem.clone())),
-            Ok(_) => Some(state.report.clone().unwrap_or(UsageReport::NotAsked)),
-        }
+        let report = match &state.elected {
+            Some(elected) if policy.metadata.name.as_ref() != Some(&elected.policy) => {
+                UsageReport::Another(elected.policy.clone())
+            }
+            Some(_) => state.report.clone().unwrap_or(UsageReport::NotAsked),
+            None => UsageReport::NotAsked,
+        };
+        Some(report)
     }
 
     fn target(&self, publication: &Publication) -> PollTarget {
@@ -133,10 +126,15 @@ impl UsagePublisher {
         }
     }
 
+    /// After failures in a row the engine would pause for longer than what is published may get old.
+    fn retry_in_time(&self, publication: &Arc<Publication>) {
+        self.polls.wake(Arc::clone(publication), publication.longest_pause());
+    }
+
     /// Takes in how a poll ended; its policy is reconciled where that is news.
     fn take(&self, publication: &Arc<Publication>, report: UsageReport) {
         let mut state = self.state();
-        let is_current = state.elected.as_ref().is_some_and(|one| one.publication.as_ref() == Ok(publication));
+        let is_current = state.elected.as_ref() == Some(publication);
         if !is_current || state.report.as_ref() == Some(&report) {
             return;
         }
@@ -148,10 +146,8 @@ impl UsagePublisher {
     /// Takes away what is too old: by the age of the policy that publishes, or by the default if none does. Returns when to look
     /// again.
     async fn sweep(&self, now: Timestamp) -> Duration {
-        let max_age = match &self.state().elected {
-            Some(Elected { publication: Ok(publication), .. }) => publication.max_age,
-            Some(Elected { publication: Err(_), .. }) | None => SampleRules::default().max_age,
-        };
+        let published = self.state().elected.as_ref().map(|publication| publication.max_age);
+        let max_age = published.unwrap_or(SampleRules::default().max_age);
         let old = self.ctx.store.read(|world| {
             let marked = |one: NodeAnnotations| Some((write::mark(world, &one.node.key)?, one));
             expired(world.nodes(), now, max_age).into_iter().filter_map(marked).collect::<BTreeMap<_, _>>()
@@ -181,6 +177,9 @@ impl Poller for UsagePublisher {
                 (UsageReport::Problem(trouble.problem), outcome)
             }
         };
+        if outcome == PollOutcome::Failed {
+            self.retry_in_time(&publication);
+        }
         self.take(&publication, report);
         outcome
     }
@@ -190,6 +189,7 @@ impl Poller for UsagePublisher {
             BrokenOff::Timeout => (PolicyReason::Unreachable, "the usage was not published in time".to_owned()),
             BrokenOff::Panic => (PolicyReason::AnswerInvalid, "a bug in the operator; its log says more".to_owned()),
         };
+        self.retry_in_time(publication);
         self.take(publication, UsageReport::Problem(problem));
     }
 }

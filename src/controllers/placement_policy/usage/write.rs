@@ -31,6 +31,8 @@ pub struct Written {
     pub done: Vec<Key>,
     /// Why one of the others was not done.
     pub problem: Option<String>,
+    /// The other nodes have that problem, too: they were not tried.
+    pub stopped: bool,
 }
 
 impl UsagePublisher {
@@ -58,6 +60,7 @@ impl UsagePublisher {
                         written.problem = Some(words(&node, &error));
                     }
                     if !matches!(error, Error::Denied(_) | Error::Malformed(_)) {
+                        written.stopped = true;
                         break;
                     }
                 }

@@ -2,9 +2,10 @@
 
 use super::{Agent, AgentError, decimal, scores, words_of};
 use crate::api::placement_policy::agents::CongestionAgent;
-use crate::logic::facts::CONGESTION;
+use crate::logic::facts::{CONGESTION, CONGESTION_SAMPLED_AT};
 use crate::logic::placement::congestion::{Congestion as Factor, CongestionRules};
 use crate::logic::placement::question::{Opinion, PlacementQuestion};
+use crate::logic::placement::record::NodeRecord;
 
 #[derive(Debug)]
 struct Congestion(CongestionRules);
@@ -19,18 +20,23 @@ pub fn compile(options: &CongestionAgent) -> Result<Box<dyn Agent>, AgentError> 
 
 impl Agent for Congestion {
     fn score(&self, question: &PlacementQuestion<'_>) -> Opinion {
-        let published = question.candidates.iter().flatten().any(|node| node.node.published.contains_key(CONGESTION));
-        if !published {
-            return Opinion::Abstains(format!("no node has the annotation {CONGESTION}"));
+        let found = |node: &NodeRecord| node.congestion(question.now, &question.rules);
+        if !question.candidates.iter().flatten().any(|node| found(node).is_some()) {
+            return Opinion::Abstains(format!("no node has the annotation {CONGESTION}, or all are too old"));
         }
-        scores(question, |node| self.0.score(node.congestion))
+        scores(question, |node| self.0.score(found(node).unwrap_or(Factor::NONE)))
     }
 
     fn words(&self, question: &PlacementQuestion<'_>, at: usize) -> String {
-        words_of(question, at, |node| match (node.congestion, node.node.published.get(CONGESTION)) {
-            (_, None) => format!("no annotation {CONGESTION}: not congested"),
-            (Factor::Factor(factor), Some(_)) => format!("factor {factor}"),
-            (Factor::Malformed, Some(text)) => format!("the annotation {CONGESTION} is no number: {text:?}"),
+        words_of(question, at, |node| {
+            let Some(text) = node.node.published.get(CONGESTION) else {
+                return format!("no annotation {CONGESTION}: not congested");
+            };
+            match node.congestion(question.now, &question.rules) {
+                None => format!("the factor is too old, by the annotation {CONGESTION_SAMPLED_AT}: not congested"),
+                Some(Factor::Factor(factor)) => format!("factor {factor}"),
+                Some(Factor::Malformed) => format!("the annotation {CONGESTION} is no number: {text:?}"),
+            }
         })
     }
 }

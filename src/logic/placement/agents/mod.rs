@@ -27,6 +27,11 @@ pub trait Agent: Debug + Send + Sync {
     /// Why each candidate is rejected. Those that were rejected before it are not judged.
     fn filter(&self, _question: &PlacementQuestion<'_>, _rejections: &mut [Option<NodeRejection>]) {}
 
+    /// Whether its filter compares the candidates that all others leave, and is therefore asked after theirs.
+    fn filters_last(&self) -> bool {
+        false
+    }
+
     /// The scores of the candidates.
     fn score(&self, question: &PlacementQuestion<'_>) -> Opinion;
 

@@ -31,8 +31,9 @@ fn node<'a>(record: &'a NodeRecord, pods: u32, feasible: bool) -> SpreadNode<'a>
 impl Agent for PodSpread {
     fn filter(&self, question: &PlacementQuestion<'_>, rejections: &mut [Option<NodeRejection>]) {
         let pod = question.pod;
-        let Some(rate) = pod.spread_rate.as_deref().and_then(rate).or(self.rate) else { return };
         let Some(siblings) = question.siblings else { return };
+        let annotated = [&pod.spread_rate, &siblings.spread_rate].into_iter().find_map(|text| rate(text.as_deref()?));
+        let Some(rate) = annotated.or(self.rate) else { return };
         let pods = |record: &NodeRecord| siblings.on_nodes.get(record.name()).copied().unwrap_or(0);
         let judged: Vec<(usize, &NodeRecord)> = question
             .candidates
@@ -66,6 +67,10 @@ impl Agent for PodSpread {
     }
 
     fn reads_siblings(&self) -> bool {
+        true
+    }
+
+    fn filters_last(&self) -> bool {
         true
     }
 }

@@ -1,18 +1,23 @@
 //! `power` as an agent of a policy. The formulas are in `placement::power`; the watts are those of the nodes' NodeConfigs.
 
 use std::borrow::Cow;
+use std::ops::RangeInclusive;
 
 use jiff::Timestamp;
 
 use super::{Agent, AgentError, fraction, words_of};
 use crate::api::node_config::source::CpuUsageFormat;
 use crate::api::placement_policy::agents::PowerAgent;
+use crate::api::placement_policy::reasons::PolicyReason;
 use crate::logic::placement::power::{Increment, PowerNode, PowerScale, PowerUsage, scores};
 use crate::logic::placement::question::{Opinion, PlacementQuestion};
 use crate::logic::placement::record::{NodeRecord, PredictedPower, SampleRules};
 
 /// WAO's base, in percent.
 const DEFAULT_BASE: i32 = 20;
+
+/// The bases in percent that round to a score above that of an overcommitted node, and below the best.
+const BASES: RangeInclusive<i32> = 15..=90;
 
 #[derive(Debug)]
 struct Power {
@@ -23,10 +28,15 @@ struct Power {
 }
 
 pub fn compile(options: &PowerAgent) -> Result<Box<dyn Agent>, AgentError> {
+    let base = options.base.unwrap_or(DEFAULT_BASE);
+    if !BASES.contains(&base) {
+        let words = format!("base must be {} to {}", BASES.start(), BASES.end());
+        return Err((PolicyReason::SpecInvalid, words));
+    }
     Ok(Box::new(Power {
         assumption: fraction(options.pod_usage_assumption.as_ref(), 0.5)?,
         format: options.cpu_usage_format,
-        scale: PowerScale::of_extender(f64::from(options.base.unwrap_or(DEFAULT_BASE))),
+        scale: PowerScale::of_extender(f64::from(base)),
     }))
 }
 
@@ -41,20 +51,17 @@ impl Power {
         if pod <= 0.0 {
             return Err(unknown("the pod neither requests nor limits CPU"));
         }
-        let power = self.predicted(record, question.now).map_err(|words| (Increment::Unknown, words))?;
         let capacity = cores(record.cpu_capacity);
-        let usage = power.cpu.and_then(|cpu| cpu.at(question.now)).map(|percent| percent / 100.0 * capacity);
-        if usage.is_none() {
-            return Err(unknown(NO_USAGE));
-        }
+        let usage = record.cpu_usage.and_then(|cpu| cpu.at(question.now)).map(|percent| percent / 100.0 * capacity);
         let node = PowerNode { capacity, usage, pending: cores(record.pending) };
-        let PowerUsage { before, after } = node.predicted(pod, self.assumption).map_err(|increment| {
-            let words = match increment {
-                Increment::Overcommit => "the pod needs more CPU than the node has left",
-                Increment::Unknown | Increment::Watts(_) => "the node has no CPU",
-            };
-            (increment, Cow::Borrowed(words))
-        })?;
+        let predicted = node.predicted(pod, self.assumption);
+        // Also where no power is predicted: that a node has too little CPU is known without.
+        if predicted == Err(Increment::Overcommit) {
+            return Err((Increment::Overcommit, "the pod needs more CPU than the node has left".into()));
+        }
+        let power = self.predicted(record, question.now).map_err(|words| (Increment::Unknown, words))?;
+        let PowerUsage { before, after } =
+            predicted.map_err(|_| unknown(if usage.is_none() { NO_USAGE } else { "the node has no CPU" }))?;
         let watts =
             |cores: f64| power.curve.watts(cores / capacity).ok_or_else(|| unknown("the usage is no part of the node"));
         Ok((watts(before)?, watts(after)?))
@@ -91,7 +98,8 @@ impl Agent for Power {
             None => Increment::Unknown,
         };
         let increments: Vec<Increment> = question.candidates.iter().map(increment).collect();
-        if increments.iter().all(|increment| *increment == Increment::Unknown) {
+        // Of overcommitted and unknown nodes alone, the overcommitted would score better.
+        if !increments.iter().any(|increment| matches!(increment, Increment::Watts(_))) {
             let why = question.candidates.iter().flatten().find_map(|record| predict(record).err());
             return Opinion::Abstains(
                 why.map_or_else(|| "no node is known yet".to_owned(), |(_, why)| why.into_owned()),
@@ -110,7 +118,7 @@ impl Agent for Power {
     fn lacks(&self, node: &NodeRecord, now: Timestamp, _: &SampleRules) -> Option<String> {
         match self.predicted(node, now) {
             Err(words) => Some(words.into_owned()),
-            Ok(power) => power.cpu.and_then(|cpu| cpu.at(now)).is_none().then(|| NO_USAGE.to_owned()),
+            Ok(_) => node.cpu_usage.and_then(|cpu| cpu.at(now)).is_none().then(|| NO_USAGE.to_owned()),
         }
     }
 }

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use super::{Agent, AgentError, decimal, fraction, scores, words_of};
 use crate::api::placement_policy::agents::{SafeAgent, SafeScore};
+use crate::api::placement_policy::reasons::PolicyReason;
 use crate::logic::placement::question::{NodeRejection, Opinion, PlacementQuestion};
 use crate::logic::placement::record::{NodeRecord, SampleRules};
 use crate::logic::placement::safe::{Judged, Moments, PerResource, SafeRules};
@@ -25,6 +26,9 @@ pub fn compile(options: &SafeAgent) -> Result<Box<dyn Agent>, AgentError> {
         margin: decimal(balance.margin.as_ref(), default.margin)?,
         sensitivity: decimal(balance.sensitivity.as_ref(), default.sensitivity)?,
     };
+    if rules.sensitivity <= 0.0 {
+        return Err((PolicyReason::SpecInvalid, "balance.sensitivity must be above 0".to_owned()));
+    }
     let (filters, score) = (options.filter.unwrap_or(true), options.score.unwrap_or_default());
     Ok(Box::new(Safe { rules, filters, score }))
 }

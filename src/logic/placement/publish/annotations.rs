@@ -23,6 +23,22 @@ const NEWS: f64 = 0.01;
 /// the node, and a deviation near 0 changes by more than [`NEWS`] with every sample.
 const LEAST_NEWS: f64 = 0.001;
 
+/// How old samples may get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SampleAges {
+    /// What is not renewed is taken away once it is older.
+    pub most: SignedDuration,
+    /// The policy that is the first to forget a sample does so at this age: one is renewed after half of it.
+    pub shortest: SignedDuration,
+}
+
+impl From<SignedDuration> for SampleAges {
+    /// The same age for everybody.
+    fn from(age: SignedDuration) -> Self {
+        Self { most: age, shortest: age }
+    }
+}
+
 /// How the numbers of one resource are written.
 struct Form {
     keys: StatisticKeys,
@@ -47,33 +63,33 @@ struct Amount {
 /// `published` gives the annotations that the node has. Server-side apply removes what is left out of a set, so a set is always
 /// complete. It is written if
 /// - a number is not there, or differs from the published one by more than 1 % of it and by more than 0.1 % of what is allocatable;
-/// - the published sample is older than half of `max_age`, and this one is another.
+/// - the published sample is older than half of the shortest age, and this one is another.
 ///
 /// It is not written if the published sample is newer. A number that is there and not in the set, such as a forecast that ended,
 /// is no reason to write: it may be another's, whom we cannot remove. If it is ours, it goes with the next set.
 ///
-/// Without a usage the annotations are taken away once they are older than `max_age`: tools of the original know no age, and
-/// would believe them for ever.
+/// Without a usage the annotations are taken away once they are older than the longest age: tools of the original know no age,
+/// and would believe them for ever.
 #[must_use]
 pub fn changes<'a>(
     published: impl Fn(&str) -> Option<&'a str>,
     usage: Option<&NodeUsage>,
     size: &PerResource<NodeSize>,
     now: Timestamp,
-    max_age: SignedDuration,
+    ages: SampleAges,
 ) -> Option<BTreeMap<&'static str, String>> {
     let text = published(SAMPLED_AT);
     let at = text.and_then(|text| text.trim().parse::<Timestamp>().ok());
-    let Some(usage) = usage.filter(|usage| !is_expired(Some(usage.sampled_at), now, max_age)) else {
+    let Some(usage) = usage.filter(|usage| !is_expired(Some(usage.sampled_at), now, ages.most)) else {
         // The time is always ours; the statistics may be of others.
-        let is_over = text.is_some() && at.is_none_or(|at| is_away(at, now, max_age));
+        let is_over = text.is_some() && at.is_none_or(|at| is_away(at, now, ages.most));
         return is_over.then(BTreeMap::new);
     };
     let sampled_at = Timestamp::from_second(usage.sampled_at.as_second()).unwrap_or(usage.sampled_at);
     if at.is_some_and(|at| sampled_at < at && at <= now) {
         return None;
     }
-    let is_due = at.is_none_or(|at| at != sampled_at && is_away(at, now, max_age / 2));
+    let is_due = at.is_none_or(|at| at != sampled_at && is_away(at, now, ages.shortest / 2));
     let amounts = amounts(usage, size);
     let is_news = |amount: &Amount| differs(published(amount.key).and_then(number), amount);
     let is_counted = published(SAMPLES).and_then(number).is_some();

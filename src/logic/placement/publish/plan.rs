@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::annotations::changes;
+use super::annotations::{SampleAges, changes};
 use super::{NodeSize, NodeUsage};
 use crate::logic::facts::{Identity, NodeFact};
 use crate::logic::placement::safe::PerResource;
@@ -38,14 +38,14 @@ pub fn plan<'a>(
     nodes: impl Iterator<Item = &'a NodeFact>,
     usage: impl Fn(&NodeFact) -> Result<NodeUsage, String>,
     now: Timestamp,
-    max_age: SignedDuration,
+    ages: SampleAges,
 ) -> UsagePlan {
     let mut plan = UsagePlan::default();
     for node in nodes.filter(|node| !node.terminating) {
         match usage(node) {
             Ok(usage) => {
                 plan.coverage.any = true;
-                plan.writes.extend(write(node, Some(&usage), now, max_age));
+                plan.writes.extend(write(node, Some(&usage), now, ages));
             }
             Err(words) => {
                 plan.coverage.lacking.get_or_insert(words);
@@ -62,17 +62,12 @@ pub fn expired<'a>(
     now: Timestamp,
     max_age: SignedDuration,
 ) -> Vec<NodeAnnotations> {
-    nodes.filter(|node| !node.terminating).filter_map(|node| write(node, None, now, max_age)).collect()
+    nodes.filter(|node| !node.terminating).filter_map(|node| write(node, None, now, max_age.into())).collect()
 }
 
-fn write(
-    node: &NodeFact,
-    usage: Option<&NodeUsage>,
-    now: Timestamp,
-    max_age: SignedDuration,
-) -> Option<NodeAnnotations> {
+fn write(node: &NodeFact, usage: Option<&NodeUsage>, now: Timestamp, ages: SampleAges) -> Option<NodeAnnotations> {
     let published = |key: &str| node.published.get(key).map(String::as_str);
-    let set = changes(published, usage, &size(node), now, max_age)?;
+    let set = changes(published, usage, &size(node), now, ages)?;
     Some(NodeAnnotations { node: node.id.clone(), set })
 }
 
@@ -124,7 +119,7 @@ mod tests {
 
     #[test]
     fn all_that_is_written_is_read_back() {
-        let plan = plan([node("a")].iter(), |_| Ok(usage(1000.0, 100)), second(100), AGE);
+        let plan = plan([node("a")].iter(), |_| Ok(usage(1000.0, 100)), second(100), AGE.into());
         let keys: Vec<_> = plan.writes[0].set.keys().collect();
         assert!(keys.len() == 13 && keys.iter().all(|key| PUBLISHED.contains(key)), "{keys:?}");
     }
@@ -138,7 +133,7 @@ mod tests {
             let name = &node.id.key.name;
             if name == "known" { Ok(usage(1000.0, 100)) } else { Err(format!("no series of {name}")) }
         };
-        let plan = plan(nodes.iter(), of, second(100), AGE);
+        let plan = plan(nodes.iter(), of, second(100), AGE.into());
         assert_eq!(plan.coverage, UsageCoverage { any: true, lacking: Some("no series of a".to_owned()) });
         assert_eq!(plan.writes.iter().map(|write| write.node.key.name.as_str()).collect::<Vec<_>>(), ["known"]);
     }
@@ -154,7 +149,7 @@ mod tests {
             let mut nodes = [node("a")];
             let (mut now, mut written) = (1000, Vec::new());
             for pause in pauses {
-                let plan = plan(nodes.iter(), |_| Ok(usage(mean, now)), second(now), AGE);
+                let plan = plan(nodes.iter(), |_| Ok(usage(mean, now)), second(now), AGE.into());
                 if !plan.writes.is_empty() {
                     written.push(now);
                 }

@@ -55,6 +55,12 @@ impl Publication {
         let name = policy.metadata.name.clone().unwrap_or_default();
         Ok(Self { policy: name, server, label, interval, max_age: max_age(policy), queries })
     }
+
+    /// The longest pause after polls that failed: what an earlier poll wrote must not get too old before the next one.
+    #[must_use]
+    pub fn longest_pause(&self) -> Duration {
+        Duration::try_from(self.max_age / 3).unwrap_or_default().max(self.interval)
+    }
 }
 
 /// That of a policy that cannot be read otherwise does not matter here: it has the default.
@@ -70,17 +76,34 @@ fn time(field: &str, text: Option<&DurationText>, default: Duration) -> Result<D
     Duration::try_from(parsed).map_err(|error| invalid(error.to_string()))
 }
 
-/// The policy that publishes, of all policies: the oldest that wants to, so that a new one changes nothing.
+/// Those that are not being deleted.
+fn present<'a, P: AsRef<PlacementPolicy> + 'a>(
+    policies: impl Iterator<Item = &'a P>,
+) -> impl Iterator<Item = &'a PlacementPolicy> {
+    policies.map(AsRef::as_ref).filter(|policy| policy.metadata.deletion_timestamp.is_none())
+}
+
+/// What is published, of all policies: by the oldest that wants to and whose options are valid, so that a new one changes nothing.
 #[must_use]
 pub fn publisher<'a, P: AsRef<PlacementPolicy> + 'a>(
     policies: impl Iterator<Item = &'a P>,
-) -> Option<(&'a PlacementPolicy, &'a PublishUsage)> {
-    let wants = policies.map(AsRef::as_ref).filter(|policy| policy.metadata.deletion_timestamp.is_none());
-    let options = wants.filter_map(|policy| Some((policy, policy.spec.publish_usage.as_ref()?)));
-    options.min_by_key(|(policy, _)| {
+    allowed: Namespaces,
+) -> Option<Publication> {
+    let mut wants: Vec<_> =
+        present(policies).filter_map(|policy| Some((policy, policy.spec.publish_usage.as_ref()?))).collect();
+    wants.sort_by_cached_key(|(policy, _)| {
         let made = policy.metadata.creation_timestamp.as_ref();
         (made.map_or(Timestamp::MAX, |time| time.0), policy.metadata.name.clone())
-    })
+    });
+    wants.into_iter().find_map(|(policy, options)| Publication::of(policy, options, allowed).ok())
+}
+
+/// The age at which the first of the policies forgets a sample; None without a policy.
+#[must_use]
+pub fn shortest_age<'a, P: AsRef<PlacementPolicy> + 'a>(
+    policies: impl Iterator<Item = &'a P>,
+) -> Option<SignedDuration> {
+    present(policies).map(max_age).min()
 }
 
 #[cfg(test)]
@@ -152,7 +175,7 @@ mod tests {
         let silent = || json!({"agents": [{"name": "safe", "safe": {}}]});
         let (first, second) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
         let of = |all: &[Arc<PlacementPolicy>]| {
-            publisher(all.iter()).and_then(|(policy, _)| policy.metadata.name.clone()).unwrap_or_default()
+            publisher(all.iter(), Namespaces::default()).map(|elected| elected.policy).unwrap_or_default()
         };
         assert_eq!(of(&[policy("a", second, publish()), policy("b", first, publish())]), "b");
         assert_eq!(of(&[policy("b", first, publish()), policy("a", first, publish())]), "a", "by name");
@@ -161,5 +184,35 @@ mod tests {
         let mut going = (*policy("a", first, publish())).clone();
         going.metadata.deletion_timestamp = going.metadata.creation_timestamp.clone();
         assert_eq!(of(&[Arc::new(going), policy("b", second, publish())]), "b", "one that is being deleted");
+        let invalid = || spec(with("window", json!("9m")));
+        assert_eq!(of(&[policy("a", first, invalid()), policy("b", second, publish())]), "b", "an invalid one");
+        assert_eq!(of(&[policy("a", first, invalid())]), "");
+    }
+
+    #[test]
+    fn the_shortest_age_is_that_of_all_policies() {
+        let of = |all: &[Arc<PlacementPolicy>]| shortest_age(all.iter()).map(|age| age.as_secs());
+        let made = "2026-01-01T00:00:00Z";
+        let aged = |age: &str| policy("p", made, json!({"agents": [{"name": "safe", "safe": {}}], "maxAge": age}));
+        let plain = || policy("p", made, json!({"agents": [{"name": "safe", "safe": {}}]}));
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[plain()]), Some(300));
+        assert_eq!(of(&[aged("10m"), plain(), aged("1m")]), Some(60));
+    }
+
+    #[rstest]
+    #[case("1m", "10m", 200)]
+    #[case("1s", "10s", 3)]
+    #[case("1m", "1m", 60)] // An interval that the schema does not allow.
+    fn polls_that_fail_are_repeated_before_the_values_are_too_old(
+        #[case] interval: &str,
+        #[case] age: &str,
+        #[case] expected: u64,
+    ) {
+        let mut spec = spec(with("interval", json!(interval)));
+        spec["maxAge"] = json!(age);
+        let policy = policy("p", "2026-01-01T00:00:00Z", spec);
+        let elected = publisher([&policy].into_iter(), Namespaces::default()).expect("valid");
+        assert_eq!(elected.longest_pause().as_secs(), expected);
     }
 }

@@ -81,7 +81,9 @@ pub fn queries(
     Ok(Statistic::MEASURED.into_iter().chain(forecasts).map(|statistic| (statistic, texts.query(statistic))).collect())
 }
 
-fn is_label(text: &str) -> bool {
+/// Whether Prometheus takes it as the name of a label. Any other text would change the query around it.
+#[must_use]
+pub fn is_label(text: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     text.bytes().all(is_word) && text.bytes().next().is_some_and(|first| !first.is_ascii_digit())
 }

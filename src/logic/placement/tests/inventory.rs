@@ -111,6 +111,7 @@ fn pods_that_a_sample_does_not_contain_are_added_to_it() {
 #[case::as_long_as_it_is_valid(&[], measured("25", 1, 2000), 2000, Some(0.25))]
 #[case::old_annotations_do_not_count(&[USED[0], (USAGE_SAMPLED_AT, "1970-01-01T00:00:01Z")], measured("25", 990, 2000), 1000, Some(0.25))]
 #[case::nor_those_with_a_time_that_is_none(&[USED[0], (USAGE_SAMPLED_AT, "now")], measured("25", 990, 2000), 1000, Some(0.25))]
+#[case::nor_those_of_a_time_far_ahead(&[USED[0], (USAGE_SAMPLED_AT, "1970-01-01T00:21:41Z")], measured("25", 990, 2000), 1000, Some(0.25))]
 #[case::without_a_time_they_hold(&USED, json!({}), 1_000_000, Some(0.5))]
 #[case::nothing(&[], json!({}), 1000, None)]
 #[case::stale(&[], json!({"validUntil": at(2000).to_string(), "cpu": {"value": "25", "stale": true}}), 1000, None)]
@@ -125,6 +126,20 @@ fn usage_is_that_of_annotations_or_else_of_a_node_config(
     world.apply(node("a", 1, published), Origin::Watch);
     world.apply(config("a", "a", 2, status), Origin::Watch);
     assert_eq!(used(&record(&world, "a"), now, SampleRules::default()), expected);
+}
+
+#[test]
+fn pods_on_their_way_are_pending_with_the_cores_that_power_counts() {
+    let mut world = World::default();
+    world.apply(node("a", 1, &[]), Origin::Watch);
+    let mut inventory = Inventory::default();
+    inventory.refresh(&world);
+    // An init container requests much, or a limit counts where 0 is requested.
+    for (requested, cores) in [(4000, 100), (0, 500)] {
+        inventory.add("a", 1, hold(requested, 1).requests, cores, at(1000));
+    }
+    let record = inventory.node("a").expect("a node");
+    assert_eq!((record.pods, record.requests.cpu, record.pending), (2, 4000, 600));
 }
 
 #[test]

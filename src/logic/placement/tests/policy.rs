@@ -1,5 +1,6 @@
 //! How agents are combined, and what each does with what it is asked.
 
+use k8s_openapi::api::core::v1::{Node, Pod};
 use proptest::prelude::*;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -7,7 +8,10 @@ use serde_json::{Value, json};
 use super::inventory::{at, hold, node, pod, policy};
 use crate::api::node_config::NodeConfig;
 use crate::api::placement_policy::reasons::PolicyReason;
-use crate::logic::facts::{CONGESTION, Identity, Key, NodeFact, Owner, PUBLISHED, Requests, ScaleFact, SetFact};
+use crate::logic::facts::{
+    CONGESTION, CONGESTION_SAMPLED_AT, Identity, Key, NodeFact, Owner, PUBLISHED, PodFact, Requests, ScaleFact, SetFact,
+};
+use crate::logic::placement::explain::explain;
 use crate::logic::placement::inventory::{Inventory, demand};
 use crate::logic::placement::pigeon::demand::SMOOTHING;
 use crate::logic::placement::policy::CompiledPolicy;
@@ -219,13 +223,18 @@ fn power_needs_cpu() {
     let policy = compiled(&agents);
     let opinion = |cpu: i64| asked(&world, &policy, &placed(cpu), |question| policy.score(question).opinions);
     assert_eq!(opinion(0), [Opinion::Abstains("the pod neither requests nor limits CPU".into())]);
-    assert_eq!(opinion(5000), [Opinion::Scores(vec![1.0, 1.0, 0.0, 0.0])], "more than is left");
+    // Overcommitted nodes would score better than unknown ones.
+    assert_eq!(opinion(5000), [Opinion::Abstains("the pod needs more CPU than the node has left".into())]);
     let words = asked(&world, &policy, &placed(500), |question| policy.agents[0].agent.words(question, 0));
     assert!(words.starts_with('+') && words.contains(" W ("), "{words}");
 }
 
-#[test]
-fn a_part_of_the_replicas_is_spread() {
+fn owner() -> Option<Owner> {
+    Some(Owner { kind: "ReplicaSet".into(), name: "set".into(), uid: "set".into() })
+}
+
+/// Nodes a and b in one zone, c in another; and a ReplicaSet of 4 with this annotation, of which one pod is on a.
+fn zones(rate: Option<&str>) -> World {
     let mut world = World::default();
     for (name, zone) in [("a", "x"), ("b", "x"), ("c", "y")] {
         let mut fact = node(name, 1, &[]);
@@ -234,29 +243,168 @@ fn a_part_of_the_replicas_is_spread() {
     }
     let id = Identity { key: Key::new("n", "set"), uid: "set".into(), version: "1".into() };
     let scale = ScaleFact { replicas: 4, ..ScaleFact::default() };
-    world.apply(SetFact { id, scale, ..SetFact::default() }, Origin::Watch);
-    let owner = || Some(Owner { kind: "ReplicaSet".into(), name: "set".into(), uid: "set".into() });
-    let mut first = pod("first", 2, Some("a"), hold(1, 1));
-    first.controller = owner();
-    world.apply(first.clone(), Origin::Watch);
-    let agents = |rate: &str| json!([{"name": "s", "podSpread": {"rate": rate}}, constant("x", 1, "1")]);
+    let spread_rate = rate.map(str::to_owned);
+    world.apply(SetFact { id, scale, spread_rate, ..SetFact::default() }, Origin::Watch);
+    world.apply(first(), Origin::Watch);
+    world
+}
+
+fn first() -> PodFact {
+    PodFact { controller: owner(), ..pod("first", 2, Some("a"), hold(1, 1)) }
+}
+
+fn spreading(rate: &str) -> Value {
+    json!([{"name": "s", "podSpread": {"rate": rate}}, constant("x", 1, "1")])
+}
+
+#[test]
+fn a_part_of_the_replicas_is_spread() {
+    let mut world = zones(None);
     let ours = PlacedPod { controller: owner(), ..placed(1) };
-    let found = rejected(&world, &agents("0.5"), &ours);
+    let found = rejected(&world, &spreading("0.5"), &ours);
     assert!(found[0].is_some() && found[1].is_some() && found[2].is_none(), "{found:?}");
-    assert_eq!(rejected(&world, &agents("0.25"), &ours), vec![None; 4], "one of four is spread already");
-    assert_eq!(rejected(&world, &agents("0.5"), &placed(1)), vec![None; 4], "a pod of nobody");
-    let ours = PlacedPod { spread_rate: Some("0".into()), ..ours };
-    assert_eq!(rejected(&world, &agents("1"), &ours), vec![None; 4], "its annotation comes first");
-    (first.terminating, first.id.version) = (true, "3".into());
-    world.apply(first, Origin::Watch);
-    let ours = PlacedPod { spread_rate: None, ..ours };
-    assert_eq!(rejected(&world, &agents("0.5"), &ours), vec![None; 4], "a pod that goes does not count");
+    assert_eq!(rejected(&world, &spreading("0.25"), &ours), vec![None; 4], "one of four is spread already");
+    assert_eq!(rejected(&world, &spreading("0.5"), &placed(1)), vec![None; 4], "a pod of nobody");
+    let mut going = first();
+    (going.terminating, going.id.version) = (true, "3".into());
+    world.apply(going, Origin::Watch);
+    assert_eq!(rejected(&world, &spreading("0.5"), &ours), vec![None; 4], "a pod that goes does not count");
+}
+
+/// By the policy, one of four is spread, which is there already.
+#[rstest]
+#[case::the_policy(None, None, false)]
+#[case::before_it_the_set(None, Some("0.5"), true)]
+#[case::before_both_the_pod(Some("0"), Some("0.5"), false)]
+#[case::the_pod_without_the_set(Some("0.5"), None, true)]
+#[case::what_is_no_rate_does_not_count(Some("x"), Some("0.5"), true)]
+#[case::nor_on_the_set(None, Some("2"), false)]
+fn the_rate_is_that_of(#[case] of_pod: Option<&str>, #[case] of_set: Option<&str>, #[case] spreads: bool) {
+    let ours = PlacedPod { controller: owner(), spread_rate: of_pod.map(str::to_owned), ..placed(1) };
+    let found = rejected(&zones(of_set), &spreading("0.25"), &ours);
+    assert_eq!(found[0].is_some(), spreads, "{found:?}");
+}
+
+#[test]
+fn pods_are_spread_over_the_areas_that_no_other_agent_rejects() {
+    let only = json!({"name": "only", "expression": {"filter": "node.name != 'c'"}});
+    let agents = json!([{"name": "s", "podSpread": {"rate": "1"}}, only, constant("x", 1, "1")]);
+    let ours = PlacedPod { controller: owner(), ..placed(1) };
+    let found = rejected(&zones(None), &agents, &ours);
+    assert_eq!(found, [None, None, Some("only: node.name != 'c' is false".to_owned()), None]);
+    let names: Vec<_> = compiled(&agents).agents.into_iter().map(|member| member.name).collect();
+    assert_eq!(names, ["s", "only", "x"], "they are shown as in the spec");
+}
+
+/// Power and congestion count the same. On a, which is rejected, the power rises least, and on c most; b is congested.
+fn compared() -> (World, CompiledPolicy) {
+    let mut world = World::default();
+    for (name, slope, factor) in [("a", 0, "0"), ("b", 1, "70"), ("c", 2, "0")] {
+        world.apply(node(name, 1, &[(CONGESTION, factor)]), Origin::Watch);
+        world.apply(serde_json::from_value::<NodeConfig>(predicted(name, slope)).unwrap(), Origin::Watch);
+    }
+    let only = json!({"name": "only", "expression": {"filter": "node.name != 'a'"}});
+    (world, compiled(&json!([{"name": "power", "power": {}}, {"name": "calm", "congestion": {}}, only])))
+}
+
+#[test]
+fn only_nodes_that_pass_are_compared() {
+    let (world, policy) = compared();
+    let (rejections, scored) = asked(&world, &policy, &placed(100), |question| policy.judge(question));
+    let rejected: Vec<bool> = rejections.iter().map(Option::is_some).collect();
+    assert_eq!(rejected, [true, false, false, false]);
+    let [_, b, c, _] = scored.totals[..] else { panic!("{scored:?}") };
+    // Were a one of them, power would score 6 on b, and c would be best.
+    assert!((b - 6.5).abs() < 1e-6 && (c - 6.0).abs() < 1e-6, "{scored:?}");
+}
+
+#[test]
+fn an_explanation_compares_the_nodes_that_pass_and_shows_the_others_last() {
+    let (world, policy) = compared();
+    let explained = explain(&world, &policy, &placed(100), None, at(1000));
+    let names: Vec<_> = explained.nodes.iter().map(|node| (node.name.as_str(), node.score)).collect();
+    assert_eq!(names, [("b", Some(7)), ("c", Some(6)), ("a", None)]);
+    let last = &explained.nodes[2];
+    assert_eq!(last.rejected.as_deref(), Some("only: node.name != 'a' is false"));
+    assert!(last.total.is_none() && last.agents.iter().all(|agent| agent.score.is_none()), "{last:?}");
+    assert!(last.agents[0].reason.contains("+0.00 W"), "its values are told all the same: {last:?}");
+    let text = explained.text();
+    assert!(text.contains("2 of 3 nodes pass") && text.contains("b, in detail:"), "{text}");
+}
+
+#[test]
+fn where_no_node_passes_no_agent_is_said_to_know_nothing() {
+    let (world, _) = compared();
+    let none = json!({"name": "none", "expression": {"filter": "false"}});
+    let policy = compiled(&json!([{"name": "power", "power": {}}, none]));
+    let explained = explain(&world, &policy, &placed(100), None, at(1000));
+    assert_eq!(explained.agents[0].abstains, None);
+    assert!(explained.nodes.iter().all(|node| node.rejected.is_some() && node.score.is_none()), "{explained:?}");
+}
+
+#[rstest]
+#[case::fresh("1970-01-01T00:16:00Z", [10, 2, 6, 0])]
+#[case::blank_around_it(" 1970-01-01T00:16:00Z ", [10, 2, 6, 0])]
+#[case::as_old_as_it_may_be("1970-01-01T00:11:40Z", [10, 2, 6, 0])]
+#[case::older("1970-01-01T00:11:39Z", [10, 10, 6, 0])]
+#[case::far_ahead("1970-01-01T00:21:41Z", [10, 10, 6, 0])]
+#[case::no_time("now", [10, 10, 6, 0])]
+fn congestion_holds_until_it_is_too_old(#[case] sampled: &str, #[case] expected: [u8; 4]) {
+    let mut world = world();
+    world.apply(node("b", 2, &[(CONGESTION, "80"), (CONGESTION_SAMPLED_AT, sampled)]), Origin::Watch);
+    assert_eq!(sent(&world, &json!([{"name": "c", "congestion": {}}])), expected);
+}
+
+#[test]
+fn where_all_congestion_is_too_old_the_agent_is_left_out() {
+    let mut world = World::default();
+    world.apply(node("a", 1, &[(CONGESTION, "80"), (CONGESTION_SAMPLED_AT, "1970-01-01T00:00:01Z")]), Origin::Watch);
+    assert_eq!(sent(&world, &json!([{"name": "c", "congestion": {}}, constant("x", 1, "4")])), [4, 0, 0, 0]);
+    let policy = compiled(&json!([{"name": "c", "congestion": {}}]));
+    let words = asked(&world, &policy, &placed(1), |question| policy.agents[0].agent.words(question, 0));
+    assert!(words.starts_with("the factor is too old"), "{words}");
+}
+
+/// Its first characters are a number.
+#[test]
+fn a_text_that_is_too_long_is_no_number() {
+    let long = format!("0.{}", "9".repeat(70));
+    let object = json!({
+        "metadata": {"name": "b", "uid": "b", "resourceVersion": "2", "annotations": {CONGESTION: long, "mean-used-cpu": long}},
+        "status": {"allocatable": {"cpu": "8", "memory": "16Gi"}},
+    });
+    let mut world = world();
+    world.apply(NodeFact::from(serde_json::from_value::<Node>(object).unwrap()), Origin::Watch);
+    assert_eq!(sent(&world, &json!([{"name": "c", "congestion": {}}])), [10, 0, 6, 0]);
+    assert_eq!(sent(&world, &json!([{"name": "s", "safe": {}}])), [0, 0, 0, 0], "there is no usage");
+}
+
+#[rstest]
+#[case(json!({"containers": []}), "default-scheduler")]
+#[case(json!({"containers": [], "schedulerName": ""}), "default-scheduler")]
+#[case(json!({"containers": [], "schedulerName": "green"}), "green")]
+fn a_pod_without_a_scheduler_is_of_the_default_one(#[case] spec: Value, #[case] expected: &str) {
+    let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": spec})).unwrap();
+    assert_eq!(PlacedPod::from(&pod).scheduler, expected);
+}
+
+#[test]
+fn a_node_with_too_little_cpu_is_overcommitted_even_without_a_curve() {
+    let world = predicting("/status", json!({"validUntil": at(2000).to_string(), "cpu": {"value": "95"}}));
+    let policy = compiled(&json!([{"name": "p", "power": {}}]));
+    let (scored, words) = asked(&world, &policy, &placed(1000), |question| {
+        (policy.score(question).totals, policy.agents[0].agent.words(question, 0))
+    });
+    assert_eq!(scored, [1.0, 2.0, 0.0, 0.0]);
+    assert_eq!(words, "the pod needs more CPU than the node has left");
 }
 
 #[rstest]
 #[case(json!([{"name": "x"}]), PolicyReason::SpecInvalid, "agent x: it has no member")]
 #[case(json!([{"name": "x", "safe": {"risk": "2"}}]), PolicyReason::SpecInvalid, "agent x: \"2\" is no number from 0 to 1")]
 #[case(json!([{"name": "x", "congestion": {"max": "-1"}}]), PolicyReason::SpecInvalid, "agent x: \"-1\" is no number")]
+#[case(json!([{"name": "x", "safe": {"balance": {"sensitivity": "0"}}}]), PolicyReason::SpecInvalid, "balance.sensitivity must be above 0")]
+#[case(json!([{"name": "x", "power": {"base": 14}}]), PolicyReason::SpecInvalid, "agent x: base must be 15 to 90")]
 #[case(json!([{"name": "x", "pigeon": {"resources": ["cpu"], "prime": "memory"}}]), PolicyReason::SpecInvalid, "prime must be")]
 #[case(json!([{"name": "x", "reward": {"learningRate": "0"}}]), PolicyReason::SpecInvalid, "agent x: learningRate must be above 0")]
 #[case(json!([{"name": "x", "reward": {"period": "1"}}]), PolicyReason::SpecInvalid, "agent x: \"1\" is not a duration")]

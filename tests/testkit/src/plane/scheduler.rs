@@ -36,7 +36,7 @@ fn configuration(asked: &Asked<'_>) -> Result<String> {
             "https://ganglion-extender.ganglion-system.svc/policies/default",
             format!("https://127.0.0.1:{port}/policies/{policy}"),
         ),
-        ("caData: \"\"", format!("caData: {authority}")),
+        ("caData: \"<see above>\"", format!("caData: {authority}")),
         ("serverName: ganglion-extender.ganglion-system.svc", "serverName: 127.0.0.1".to_owned()),
         ("- schedulerName: default-scheduler", profiles.join("\n  ")),
     ] {

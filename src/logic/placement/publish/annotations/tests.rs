@@ -10,6 +10,7 @@ use super::*;
 use crate::logic::placement::safe::{SafeRules, Statistics, Usage};
 
 const AGE: SignedDuration = SignedDuration::from_secs(300);
+const AGES: SampleAges = SampleAges { most: AGE, shortest: AGE };
 const GI: f64 = 1_073_741_824.0;
 
 type Texts = BTreeMap<String, String>;
@@ -51,7 +52,7 @@ fn get<'a>(texts: &'a Texts) -> impl Fn(&str) -> Option<&'a str> {
 }
 
 fn ask(texts: &Texts, usage: Option<&NodeUsage>, now: i64) -> Option<BTreeMap<&'static str, String>> {
-    changes(get(texts), usage, &size(), second(now), AGE)
+    changes(get(texts), usage, &size(), second(now), AGES)
 }
 
 /// What server-side apply makes of this: what was ours and is left out goes, what is of others stays.
@@ -94,7 +95,7 @@ fn times_are_whole_seconds() {
     let at: Timestamp = "2026-11-21T10:00:05.987654321Z".parse().expect("a time");
     let usage = NodeUsage { sampled_at: at, ..of(&numbers(), 0).expect("a usage") };
     assert_eq!(published(&usage)[SAMPLED_AT], "2026-11-21T10:00:05Z");
-    let again = changes(get(&published(&usage)), Some(&usage), &size(), at, AGE);
+    let again = changes(get(&published(&usage)), Some(&usage), &size(), at, AGES);
     assert_eq!(again, None);
 }
 
@@ -147,7 +148,7 @@ fn forecasts_are_between_nothing_and_everything() {
 fn without_a_size_there_is_no_forecast_and_nothing_free() {
     let usage = of(&numbers(), 0).expect("a usage");
     let none = PerResource::default();
-    let set = changes(|_| None, Some(&usage), &none, second(0), AGE).expect("changes");
+    let set = changes(|_| None, Some(&usage), &none, second(0), AGES).expect("changes");
     let keys: Vec<_> = set.into_keys().collect();
     assert_eq!(keys, [SAMPLED_AT, SAMPLES, "mean-used-cpu", "mean-used-memory", "std-used-cpu", "std-used-memory"]);
 }
@@ -181,6 +182,21 @@ fn only_news_are_written(#[case] statistic: Statistic, #[case] old: f64, #[case]
 fn samples_are_renewed(#[case] old: i64, #[case] new: i64, #[case] now: i64, #[case] expected: bool) {
     let texts = published(&of(&numbers(), old).expect("a usage"));
     assert_eq!(ask(&texts, of(&numbers(), new).as_ref(), now).is_some(), expected);
+}
+
+#[rstest]
+#[case(60, 30, false)]
+#[case(60, 31, true)]
+#[case(300, 150, false)]
+fn samples_are_renewed_for_the_policy_that_is_the_first_to_forget_them(
+    #[case] shortest: i64,
+    #[case] now: i64,
+    #[case] expected: bool,
+) {
+    let texts = published(&of(&numbers(), 0).expect("a usage"));
+    let ages = SampleAges { most: AGE, shortest: SignedDuration::from_secs(shortest) };
+    let set = changes(get(&texts), of(&numbers(), now).as_ref(), &size(), second(now), ages);
+    assert_eq!(set.is_some(), expected);
 }
 
 #[rstest]
@@ -298,21 +314,21 @@ proptest! {
             Just("std-used-memory"), Just("mean-used-cpu")], "[0-9]{1,6}|NaN|x", 0..4),
     ) {
         let mut texts: Texts = foreign.into_iter().map(|(key, text)| (key.to_owned(), text)).collect();
-        let (mut ours, age) = (Vec::new(), SignedDuration::from_secs(age));
+        let (mut ours, ages) = (Vec::new(), SampleAges::from(SignedDuration::from_secs(age)));
         for (usage, size, now) in steps {
             let now = second(now);
-            if let Some(set) = changes(get(&texts), usage.as_ref(), &size, now, age) {
+            if let Some(set) = changes(get(&texts), usage.as_ref(), &size, now, ages) {
                 texts = apply(&texts, &ours, &set);
                 ours = set.keys().copied().collect();
             }
-            prop_assert_eq!(changes(get(&texts), usage.as_ref(), &size, now, age), None);
+            prop_assert_eq!(changes(get(&texts), usage.as_ref(), &size, now, ages), None);
         }
     }
 
     #[test]
     fn only_plain_decimals_are_written(usage in any_usage(), size in sizes()) {
         let Some(usage) = usage else { return Ok(()) };
-        let set = changes(|_| None, Some(&usage), &size, usage.sampled_at, AGE).expect("changes");
+        let set = changes(|_| None, Some(&usage), &size, usage.sampled_at, AGES).expect("changes");
         for (key, text) in &set {
             if *key == SAMPLED_AT {
                 prop_assert_eq!(text.parse::<Timestamp>().ok(), Some(usage.sampled_at));
@@ -340,7 +356,7 @@ proptest! {
             (Statistic::Samples, 60.0),
         ]);
         let usage = of(&numbers, 0).expect("a usage");
-        let set = changes(|_| None, Some(&usage), &PerResource { cpu: size, memory: size }, second(0), AGE).expect("changes");
+        let set = changes(|_| None, Some(&usage), &PerResource { cpu: size, memory: size }, second(0), AGES).expect("changes");
         let all = |key: &str| set.get(key).map(String::as_str);
         let free = |key: &str| all(key).filter(|_| !key.contains("used"));
         let expected = (1.0, forecast.clamp(0.0, capacity));
