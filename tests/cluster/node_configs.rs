@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use axum::http::StatusCode;
 use ganglion::api::node_config::status::NodeReading;
 use ganglion::api::node_config::template::NodeConfigTemplate;
 use ganglion::api::node_config::{NodeConfig, NodeConfigStatus};
@@ -463,7 +464,8 @@ fn a_status_that_comes_too_late_is_written_anew() {
             .proxy
             .writes()
             .iter()
-            .filter(|write| write.answer.is_some_and(|status| status.as_u16() == 409))
+            .filter(|write| write.is_on("nodeconfigs/status") || write.is_on("nodeconfigtemplates/status"))
+            .filter(|write| write.answer == Some(StatusCode::CONFLICT))
             .count();
         ensure!(refused == 2, "{refused} conflicts");
         Ok(())
