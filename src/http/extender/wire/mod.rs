@@ -11,7 +11,7 @@ mod tests;
 
 use thiserror::Error;
 
-pub use reply::{MAX_SCORE, RejectedNode, error_reply, filter_reply, prioritize_reply};
+pub use reply::{MAX_SCORE, RejectedNode, filter_reply, prioritize_reply};
 pub use request::{CandidateNodes, ExtenderRequest, FullNode, MAX_NODES};
 
 /// The greatest length of an error's detail, in characters.

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+use foldhash::fast::RandomState;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
@@ -104,14 +105,6 @@ pub fn filter_reply(request: &ExtenderRequest<'_>, rejections: &[Option<Rejected
     written(&result, capacity)
 }
 
-/// The answer to a filter whose request cannot be answered: the scheduler takes it as a failed call.
-#[must_use]
-pub fn error_reply(message: &str) -> Vec<u8> {
-    // An empty text would stand for success.
-    let error = if message.is_empty() { "unknown error" } else { message };
-    written(&FilterResult { error, ..FilterResult::default() }, FRAME.saturating_add(error.len()))
-}
-
 /// The answer to a prioritize request: `scores` has an element for each candidate, in their order. A greater score than
 /// [`MAX_SCORE`] counts as that, a missing one as 0. If a name occurs more than once, its first score counts.
 #[must_use]
@@ -139,7 +132,8 @@ struct Outcome<'r> {
 /// The distinct names with the strictest rejection of each, in the order of the request.
 fn outcomes<'r>(candidates: &'r CandidateNodes<'_>, rejections: &'r [Option<RejectedNode>]) -> Vec<Outcome<'r>> {
     let mut outcomes: Vec<Outcome<'r>> = Vec::with_capacity(candidates.len());
-    let mut known: HashMap<&str, usize> = HashMap::with_capacity(candidates.len());
+    let mut known: HashMap<&str, usize, RandomState> =
+        HashMap::with_capacity_and_hasher(candidates.len(), RandomState::default());
     for (at, name) in candidates.names().enumerate() {
         let rejected = rejections.get(at).and_then(Option::as_ref);
         match known.entry(name) {
