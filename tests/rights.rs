@@ -22,6 +22,19 @@ const UNUSED: &[(&str, &str, &str, &str)] = &[
     ("ganglion.dev", "swarmpools/finalizers", "update", "asked for by OwnerReferencesPermissionEnforcement only"),
 ];
 
+/// Rights that are used only where a watch is lost just after a write, or a write meets a newer object: what is known of such an
+/// object is read again, and no story makes it happen for each kind.
+const SELDOM: &[(&str, &str, &str)] = &[
+    ("apps", "statefulsets", "get"),
+    ("ganglion.dev", "closedloops", "get"),
+    ("ganglion.dev", "executions", "get"),
+    ("ganglion.dev", "monitorings", "get"),
+    ("ganglion.dev", "nodeconfigs", "get"),
+    ("ganglion.dev", "nodeconfigtemplates", "get"),
+    ("ganglion.dev", "placementpolicies", "get"),
+    ("ganglion.dev", "swarmpools", "get"),
+];
+
 /// Requests that stories let be refused: in a namespace without its binding, and without the component publish-usage.
 const REFUSED: &[(&str, &str, &str)] = &[("", "secrets", "get"), ("", "configmaps", "list"), ("", "nodes", "patch")];
 
@@ -62,6 +75,21 @@ fn roles_have_no_wildcards() {
     assert!(granted().iter().all(|(group, resource, verb)| ![group, resource, verb].contains(&&"*".to_owned())));
 }
 
+/// An object that was written and then deleted, while the watch was lost, is known to be gone only by reading it.
+#[test]
+fn what_is_watched_and_written_may_be_read() {
+    let granted = granted();
+    let holds = |group: &str, resource: &str, verb: &str| granted.contains(&right(group, resource, verb));
+    let written = |group: &str, resource: &str| {
+        let status = format!("{resource}/status");
+        ["create", "patch", "update"].iter().any(|verb| holds(group, resource, verb) || holds(group, &status, verb))
+    };
+    let watched = granted.iter().filter(|(_, _, verb)| verb == "watch");
+    let unread: Vec<_> =
+        watched.filter(|(group, resource, _)| written(group, resource) && !holds(group, resource, "get")).collect();
+    assert!(unread.is_empty(), "{unread:?}");
+}
+
 #[test]
 fn each_right_is_used_and_none_is_missing() {
     let requests = read_kept().unwrap_or_else(|error| panic!("{error:#}; run `hack/test cluster`"));
@@ -80,10 +108,14 @@ fn each_right_is_used_and_none_is_missing() {
     let expected: BTreeSet<Right> =
         REFUSED.iter().map(|(group, resource, verb)| right(group, resource, verb)).collect();
     let granted = granted();
-    let is_unused = |right: &&Right| !used.contains_key(*right) && !idle.contains(*right);
+    let seldom: BTreeSet<Right> = SELDOM.iter().map(|(group, resource, verb)| right(group, resource, verb)).collect();
+    let is_unused = |right: &&Right| !used.contains_key(*right) && !idle.contains(*right) && !seldom.contains(*right);
     let unused: Vec<&Right> = granted.iter().filter(is_unused).collect();
-    let stale: Vec<&Right> =
-        idle.iter().filter(|right| used.contains_key(*right) || !granted.contains(*right)).collect();
+    let stale: Vec<&Right> = idle
+        .iter()
+        .filter(|right| used.contains_key(*right))
+        .chain(idle.union(&seldom).filter(|right| !granted.contains(*right)))
+        .collect();
     // An API server that has just started refuses what it allows as soon as it has read the roles.
     let is_missing = |right: &Right| !expected.contains(right) && !granted.contains(right);
     let missing: Vec<(&Right, &usize)> = refused.iter().filter(|(right, _)| is_missing(right)).collect();

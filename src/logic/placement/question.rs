@@ -84,7 +84,9 @@ impl Siblings {
                 None => drop(on_nodes.insert(node.to_owned(), 1)),
             }
         }
-        let replicas = u32::try_from(set.scale.replicas).unwrap_or(0);
+        // A pod on its way is one replica more than those on nodes, also where the ReplicaSet's new size is not known yet.
+        let placed = on_nodes.values().fold(0_u32, |sum, count| sum.saturating_add(*count));
+        let replicas = u32::try_from(set.scale.replicas).unwrap_or(0).max(placed.saturating_add(1));
         Some(Self { replicas, spread_rate: set.spread_rate.clone(), on_nodes })
     }
 }

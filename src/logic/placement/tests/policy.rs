@@ -271,6 +271,20 @@ fn a_part_of_the_replicas_is_spread() {
     assert_eq!(rejected(&world, &spreading("0.5"), &ours), vec![None; 4], "a pod that goes does not count");
 }
 
+/// The ReplicaSet has grown, and the operator has not seen it yet.
+#[test]
+fn a_pod_on_its_way_is_one_replica_more() {
+    let mut world = zones(None);
+    let id = Identity { key: Key::new("n", "set"), uid: "set".into(), version: "2".into() };
+    world.apply(
+        SetFact { id, scale: ScaleFact { replicas: 1, ..ScaleFact::default() }, ..SetFact::default() },
+        Origin::Watch,
+    );
+    let ours = PlacedPod { controller: owner(), ..placed(1) };
+    let found = rejected(&world, &spreading("1"), &ours);
+    assert!(found[0].is_some() && found[1].is_some() && found[2].is_none(), "{found:?}");
+}
+
 /// By the policy, one of four is spread, which is there already.
 #[rstest]
 #[case::the_policy(None, None, false)]
