@@ -56,7 +56,7 @@ pub struct NodeSource {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = Rule::new("has(self.nodeName) || has(self.nodeSelector) || has(self.where) || has(self.policy)").message("name at least one of nodeName, nodeSelector, where, policy"),
+    validation = Rule::new("has(self.nodeName) || has(self.nodeSelector) || has(self.where) || has(self.policy) || has(self.preferences)").message("name at least one of nodeName, nodeSelector, where, policy, preferences"),
 )]
 pub struct Target {
     /// Name of the only target node. Default: any node.
@@ -77,4 +77,26 @@ pub struct Target {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub policy: Option<String>,
+    /// Which of the matching nodes are tried first: those that meet the first entry, then those that meet the second, at last the
+    /// others; at most 8. Default: no node is preferred.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 8))]
+    pub preferences: Option<Vec<NodePreference>>,
+}
+
+/// Nodes that are tried before others. All members that are set must match.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.nodeSelector) || has(self.where)").message("name at least one of nodeSelector, where"),
+)]
+pub struct NodePreference {
+    /// Nodes that have all these labels, at most 16. Default: any node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("maxProperties" = 16))]
+    pub node_selector: Option<BTreeMap<String, String>>,
+    /// Nodes for which this CEL expression is true. At most 512 characters. Default: any node.
+    #[serde(default, rename = "where", skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512))]
+    pub condition: Option<String>,
 }

@@ -1,5 +1,6 @@
 //! WorkloadAction: one decision about where replicas run, carried out once. Spec only; the status is in [`status`].
 
+pub mod count;
 pub mod status;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::refs::SecretRef;
 use super::scalars::TIME_PATTERN;
 use super::targets::{NodeSource, PodRef, Target, WorkloadRef};
+pub use count::ReplicaCount;
 pub use status::WorkloadActionStatus;
 
 /// One decision about where replicas run. Everything but `suspend`, `abort`, `timeouts` and `ttlSecondsAfterFinished`
@@ -70,7 +72,9 @@ pub struct WorkloadActionSpec {
     /// Never writes `spec.replicas`.
     #[serde(default, rename = "move", skip_serializing_if = "Option::is_none")]
     pub move_: Option<Move>,
-    /// Replicas exchange their nodes. Not supported yet: such an action is Stalled with reason NotSupported.
+    /// Replicas on two nodes exchange their nodes. With room on both, nobody is evicted before all replacement pods are Ready; with
+    /// room on one, that side goes first; without, `disruption: Allowed` lets the first replica be evicted before its replacement
+    /// runs. Until the first eviction, a failure of one undoes all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swap: Option<Swap>,
     /// Moves every replica of several workloads from some nodes to others. Not supported yet: such an action is Stalled
@@ -150,6 +154,7 @@ pub struct Create {
 #[x_kube(
     validation = Rule::new("has(self.workload) != has(self.pod)").message("set exactly one of workload, pod"),
     validation = Rule::new("!has(self.pod) || (!has(self.from) && !has(self.count))").message("pod names the one replica; from and count go with workload"),
+    validation = Rule::new("!has(self.upTo) || (has(self.count) && self.count == 'All')").message("upTo goes with count: All"),
 )]
 pub struct Delete {
     /// The workload that gets fewer replicas. Exactly one of workload, pod is set.
@@ -161,10 +166,14 @@ pub struct Delete {
     /// Nodes that the replicas are removed from; only with workload. Default: any node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<NodeSource>,
-    /// Number of replicas to remove, 1 to 100; only with workload. Default: 1.
+    /// Number of replicas to remove, 1 to 100, or All: those that match when the action begins, which may be none; only with
+    /// workload. Default: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<ReplicaCount>,
+    /// The most replicas that `count: All` removes, 1 to 100; without it, an action that finds more than 100 is Stalled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
-    pub count: Option<i32>,
+    pub up_to: Option<i32>,
 }
 
 /// Replicas to move: a pod by name, or a number of a workload's replicas, from chosen nodes.
@@ -173,6 +182,7 @@ pub struct Delete {
 #[x_kube(
     validation = Rule::new("has(self.workload) != has(self.pod)").message("set exactly one of workload, pod"),
     validation = Rule::new("!has(self.pod) || (!has(self.from) && !has(self.count))").message("pod names the one replica; from and count go with workload"),
+    validation = Rule::new("!has(self.upTo) || (has(self.count) && self.count == 'All')").message("upTo goes with count: All"),
 )]
 pub struct Move {
     /// The workload whose replicas move. Exactly one of workload, pod is set.
@@ -184,15 +194,20 @@ pub struct Move {
     /// Nodes that the replicas leave; only with workload. Default: any node that is not a target.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<NodeSource>,
-    /// Nodes that the replicas move to.
-    pub to: Target,
-    /// Number of replicas to move, 1 to 100; only with workload. Default: 1.
+    /// Nodes that the replicas move to. Default: any other node that can take them and does not match `from`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<Target>,
+    /// Number of replicas to move, 1 to 100, or All: those that match when the action begins, which may be none; only with
+    /// workload. Default: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<ReplicaCount>,
+    /// The most replicas that `count: All` moves, 1 to 100; without it, an action that finds more than 100 is Stalled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
-    pub count: Option<i32>,
+    pub up_to: Option<i32>,
 }
 
-/// Replicas that exchange their nodes.
+/// Replicas that exchange their nodes: one on one node, the others together on another.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Swap {

@@ -47,4 +47,5 @@ mod scenes;
 mod senders;
 mod stalled;
 mod storms;
+mod swaps;
 mod unreadable;

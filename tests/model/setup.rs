@@ -1,9 +1,10 @@
 //! Makes up the situation of a run from its seed: nodes, workloads, actions, what others do and when, and how fast each
 //! part goes. A situation is data, so that a failing one can be made smaller.
 
-use ganglion::api::targets::{NodeSource, PodRef, Target, WorkloadRef};
+use ganglion::api::targets::{NodePreference, NodeSource, PodRef, Target, WorkloadRef};
 use ganglion::api::workload_action::{
-    Create, Delete, Disruption, Mode, Move as MoveSpec, RunPolicy, Timeouts, WorkloadActionSpec,
+    Create, Delete, Disruption, Mode, Move as MoveSpec, ReplicaCount, RunPolicy, Swap, SwapSide, Timeouts,
+    WorkloadActionSpec,
 };
 use ganglion::logic::workload_action::Limits;
 
@@ -124,8 +125,9 @@ impl Setup {
                         workload: Some(reference(&workload)),
                         pod: None,
                         from: None,
-                        to: Target { node_name: Some(rng.pick(&setup.nodes)?.name.clone()), ..Target::default() },
+                        to: Some(Target { node_name: Some(rng.pick(&setup.nodes)?.name.clone()), ..Target::default() }),
                         count: None,
+                        up_to: None,
                     }),
                     ..WorkloadActionSpec::default()
                 };
@@ -204,7 +206,7 @@ fn actions(rng: &mut Rng, workloads: &[Workload], nodes: &[NodeSpec], steps: usi
     (0..1 + rng.below(4))
         .filter_map(|index| {
             let workload = rng.pick(workloads)?.clone();
-            let spec = action(rng, &workload, nodes);
+            let spec = action(rng, &workload, workloads, nodes);
             let act = Act::Apply(format!("action-{index}"), Box::new(spec));
             let at = if rng.chance(600) { rng.below(30) } else { rng.below(steps) };
             Some(Timed { at, act, pick: rng.next() })
@@ -218,13 +220,17 @@ fn target(rng: &mut Rng, nodes: &[NodeSpec]) -> Target {
         return Target { node_name, ..Target::default() };
     }
     let zone = if rng.chance(500) { "a" } else { "b" };
+    if rng.chance(300) {
+        let first = NodePreference { node_selector: Some(labels(&[("zone", zone)])), condition: None };
+        return Target { preferences: Some(vec![first]), ..Target::default() };
+    }
     Target { node_selector: Some(labels(&[("zone", zone)])), ..Target::default() }
 }
 
 /// Stands for a name that is filled in when the action is applied: of some pod, or of a node that has one.
 pub const SOME: &str = "?";
 
-fn action(rng: &mut Rng, workload: &Workload, nodes: &[NodeSpec]) -> WorkloadActionSpec {
+fn action(rng: &mut Rng, workload: &Workload, workloads: &[Workload], nodes: &[NodeSpec]) -> WorkloadActionSpec {
     let of = reference(workload);
     let to = target(rng, nodes);
     let count = rng.chance(500).then(|| i32::try_from(rng.between(1, 3)).unwrap_or(1));
@@ -245,12 +251,34 @@ fn action(rng: &mut Rng, workload: &Workload, nodes: &[NodeSpec]) -> WorkloadAct
         suspend: rng.chance(30),
         ..WorkloadActionSpec::default()
     };
-    match rng.below(5) {
+    let all = !by_pod && rng.chance(200);
+    let counted = if all { Some(ReplicaCount::All) } else { count_of.map(ReplicaCount::Number) };
+    let up_to = if all { count } else { None };
+    match rng.below(6) {
         0 => spec.create = Some(Create { workload: of, to, count }),
-        1 => spec.delete = Some(Delete { workload, pod, from: from_of, count: count_of }),
-        _ => spec.move_ = Some(MoveSpec { workload, pod, from: from_of, to, count: count_of }),
+        1 => spec.delete = Some(Delete { workload, pod, from: from_of, count: counted, up_to }),
+        2 => spec.swap = Some(swap(rng, of, workloads, nodes)),
+        _ => {
+            let to = (!rng.chance(200)).then_some(to);
+            spec.move_ = Some(MoveSpec { workload, pod, from: from_of, to, count: counted, up_to });
+        }
     }
     spec
+}
+
+/// A replica of one workload against one or two of any.
+fn swap(rng: &mut Rng, of: WorkloadRef, workloads: &[Workload], nodes: &[NodeSpec]) -> Swap {
+    let mut side = |workload: Option<WorkloadRef>| {
+        let node = rng.chance(300).then(|| rng.pick(nodes).map(|node| node.name.clone())).flatten();
+        let from = node.map(|node| NodeSource { node_name: Some(node), ..NodeSource::default() });
+        let workload = workload.or_else(|| rng.pick(workloads).map(reference));
+        SwapSide { workload, pod: None, from }
+    };
+    let (replica, mut with) = (side(Some(of)), vec![side(None)]);
+    if rng.chance(300) {
+        with.push(SwapSide { from: None, ..with[0].clone() });
+    }
+    Swap { replica, with }
 }
 
 fn timeouts(rng: &mut Rng) -> Option<Timeouts> {

@@ -29,6 +29,9 @@ pub struct WorkloadActionStatus {
     /// The chosen nodes and pods, and why the other candidates were not chosen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<Plan>,
+    /// Number of replicas that `count: All` found; unset for other counts, and before the action begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
     /// The units of work, one for each replica.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["id".into()]))]

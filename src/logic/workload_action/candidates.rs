@@ -18,8 +18,18 @@ use super::place::Filter;
 use super::rank::{NodeRanking, RankedPod};
 use super::scope::{Scope, Stop};
 
-/// The order of the nodes: by the score of the policy in millionths, then by the share that stays free in thousandths, then by name.
-type Rank<'a> = (Reverse<i64>, Reverse<i64>, &'a str);
+/// The order of the nodes: by preference, by the score of the policy in millionths, by the share that stays free in thousandths, by
+/// name.
+type Rank<'a> = (usize, Reverse<i64>, Reverse<i64>, &'a str);
+
+/// How well a node fits that can take the replica.
+#[derive(Clone, Copy)]
+struct Fit {
+    /// See [`Filter::preference`].
+    preference: usize,
+    /// The share that stays free with one more replica, in thousandths.
+    share: i64,
+}
 
 /// See the module. `'a`: the world; `'f`: the filter and the template.
 pub struct Candidates<'a, 'f> {
@@ -28,8 +38,8 @@ pub struct Candidates<'a, 'f> {
     filter: &'f Filter<'f>,
     template: Option<&'f TemplateFact>,
     requests: Requests,
-    /// The share that stays free with one more replica, of the nodes that can take it.
-    fit: BTreeMap<&'a str, i64>,
+    /// The nodes that can take a replica.
+    fit: BTreeMap<&'a str, Fit>,
     /// These nodes, best first.
     open: BTreeSet<Rank<'a>>,
     refused: Vec<NodeChoice>,
@@ -100,7 +110,10 @@ impl<'a, 'f> Candidates<'a, 'f> {
         let name = &node.id.key.name;
         let admitted = self.filter.admits(&self.nodes, node).map_err(|why| (Reason::NodeExcluded, why));
         match admitted.and_then(|()| self.nodes.assess(node, self.template)) {
-            Ok(share) => drop(self.fit.insert(name, share)),
+            Ok(share) => {
+                let preference = self.filter.preference(&self.nodes, node);
+                self.fit.insert(name, Fit { preference, share });
+            }
             Err(refusal) => {
                 self.fit.remove(name.as_str());
                 self.refuse(name, refusal);
@@ -111,15 +124,15 @@ impl<'a, 'f> Candidates<'a, 'f> {
     /// Puts the nodes that fit in order.
     fn order(&mut self) {
         let Some(policy) = &self.policy else {
-            self.open = self.fit.iter().map(|(name, share)| (Reverse(0), Reverse(*share), *name)).collect();
+            self.open = self.fit.iter().map(|(name, fit)| fit.rank(0, name)).collect();
             return;
         };
         let names: Vec<&str> = self.fit.keys().copied().collect();
         self.open.clear();
         self.rejected.clear();
-        for ((name, share), rank) in self.fit.iter().zip(policy.rank(&names)) {
+        for ((name, fit), rank) in self.fit.iter().zip(policy.rank(&names)) {
             match rank {
-                Ok(score) => drop(self.open.insert((Reverse(millionths(score)), Reverse(*share), name))),
+                Ok(score) => drop(self.open.insert(fit.rank(millionths(score), name))),
                 Err(why) => self.rejected.push(refusal(name, (Reason::PolicyRejected, why))),
             }
         }
@@ -134,7 +147,7 @@ impl<'a, 'f> Candidates<'a, 'f> {
         self.refused.append(&mut self.rejected);
         let Some(home) = home else { return };
         let known = self.refused.len();
-        self.open.retain(|(_, _, name)| *name != home);
+        self.open.retain(|(_, _, _, name)| *name != home);
         self.refused.retain(|node| node.name != home || node.refused == Some(Reason::NodeExcluded));
         let is_candidate = self.refused.len() < known || self.refused.iter().all(|node| node.name != home);
         if is_candidate && self.world.node(home).is_some_and(|node| !self.filter.names_another(node)) {
@@ -144,15 +157,16 @@ impl<'a, 'f> Candidates<'a, 'f> {
 
     /// The open nodes but the replica's own, best first.
     pub fn best(&self, home: Option<&str>) -> impl Iterator<Item = &'a str> {
-        self.open.iter().map(|(_, _, name)| *name).filter(move |name| home != Some(*name))
+        self.open.iter().map(|(_, _, _, name)| *name).filter(move |name| home != Some(*name))
     }
 
     /// Assigns a replica from this node to the best other one. None: no node can take it.
     pub fn take(&mut self, home: Option<&str>) -> Option<&'a str> {
-        let (_, share, name) = *self.open.iter().find(|(_, _, name)| home != Some(*name))?;
+        let best = *self.open.iter().find(|(_, _, _, name)| home != Some(*name))?;
+        let name = best.3;
         match self.chosen.iter().position(|node| node.name == name) {
             Some(at) => self.chosen[at].replicas += 1,
-            None => self.chosen.push(self.possible(name, share.0, 1)),
+            None => self.chosen.push(self.possible(best, 1)),
         }
         self.nodes.add(name, self.requests);
         if let Some(node) = self.world.node(name) {
@@ -165,17 +179,24 @@ impl<'a, 'f> Candidates<'a, 'f> {
             }
             // Only this node has changed.
             None => {
-                self.open.remove(&(Reverse(0), share, name));
-                let left = self.fit.get(name).map(|share| (Reverse(0), Reverse(*share), name));
-                self.open.extend(left);
+                self.open.remove(&best);
+                self.open.extend(self.fit.get(name).map(|fit| fit.rank(0, name)));
             }
         }
         Some(name)
     }
 
     /// The plan's entry for a node that can take replicas.
-    fn possible(&self, name: &str, share: i64, replicas: i32) -> NodeChoice {
+    fn possible(&self, (preference, _, Reverse(share), name): Rank<'_>, replicas: i32) -> NodeChoice {
         let mut choice = possible(name, share, replicas);
+        if self.filter.has_preferences() {
+            let met = if self.filter.prefers(preference) {
+                format!("preference {}", preference + 1)
+            } else {
+                "no preference".into()
+            };
+            choice.message = format!("meets {met}; {}", choice.message);
+        }
         if let Some(policy) = &self.policy {
             choice.message = format!("{}; {}", policy.words(name), choice.message);
         }
@@ -194,14 +215,24 @@ impl<'a, 'f> Candidates<'a, 'f> {
         self.refuse_home(home);
         let mut listed = std::mem::take(&mut self.chosen);
         let taken: BTreeSet<String> = listed.iter().map(|node| node.name.clone()).collect();
-        let open = self.open.iter().filter(|(_, _, name)| !taken.contains(*name)).enumerate();
+        let open = self.open.iter().filter(|(_, _, _, name)| !taken.contains(*name));
         // The words of a policy take time, and a plan has room for some only.
-        listed.extend(open.map(|(at, (_, Reverse(share), name))| {
-            if at < LIST_LIMIT { self.possible(name, *share, 0) } else { possible(name, *share, 0) }
-        }));
+        listed.extend(
+            open.enumerate().map(
+                |(at, rank)| {
+                    if at < LIST_LIMIT { self.possible(*rank, 0) } else { possible(rank.3, rank.2.0, 0) }
+                },
+            ),
+        );
         let Self { refused, .. } = self;
         listed.extend(refused.into_iter().filter(|node| !taken.contains(&node.name)));
         listed
+    }
+}
+
+impl Fit {
+    fn rank(self, score: i64, name: &str) -> Rank<'_> {
+        (self.preference, Reverse(score), Reverse(self.share), name)
     }
 }
 

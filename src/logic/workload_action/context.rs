@@ -3,8 +3,11 @@
 use jiff::{SignedDuration, Timestamp};
 
 use crate::api::targets::{NodeSource, PodRef, Target, WorkloadRef};
+use crate::api::workload_action::count::MOST_REPLICAS;
 use crate::api::workload_action::status::{Slot, Step};
-use crate::api::workload_action::{Disruption, WorkloadAction, WorkloadActionSpec, WorkloadActionStatus};
+use crate::api::workload_action::{
+    Disruption, ReplicaCount, Swap, WorkloadAction, WorkloadActionSpec, WorkloadActionStatus,
+};
 use crate::logic::facts::{Identity, Key};
 use crate::logic::world::World;
 
@@ -27,7 +30,7 @@ pub struct PlanContext<'a> {
     pub ranker: &'a dyn NodeRanker,
 }
 
-/// What an action does, in the members that all verbs share.
+/// What an action does, in the members that all verbs share. A swap is a move of each of its replicas.
 #[derive(Clone, Copy, Debug)]
 pub struct Work<'a> {
     pub verb: Verb,
@@ -35,7 +38,13 @@ pub struct Work<'a> {
     pub pod: Option<&'a PodRef>,
     pub from: Option<&'a NodeSource>,
     pub to: Option<&'a Target>,
+    /// The number of replicas; of `count: All` the most, before it is known how many there are.
     pub count: i32,
+    /// Whether `count` is All.
+    pub all: bool,
+    /// Whether `upTo` says how many of all.
+    pub bounded: bool,
+    pub swap: Option<&'a Swap>,
 }
 
 /// See [`Work`].
@@ -57,21 +66,41 @@ impl Verb {
 }
 
 impl<'a> Work<'a> {
+    /// A move of one replica of nothing: what is shown of an action that cannot be carried out.
+    pub const NONE: Self = Self {
+        verb: Verb::Move,
+        workload: None,
+        pod: None,
+        from: None,
+        to: None,
+        count: 1,
+        all: false,
+        bounded: false,
+        swap: None,
+    };
+
+    /// What the spec asks for, given how many replicas `count: All` has found.
+    pub fn with_found(spec: &'a WorkloadActionSpec, found: Option<i32>) -> Result<Self, Stop> {
+        let work = Self::of(spec)?;
+        Ok(Self { count: found.filter(|_| work.all).unwrap_or(work.count), ..work })
+    }
+
     /// What the spec asks for, or why this version does not support it.
     pub fn of(spec: &'a WorkloadActionSpec) -> Result<Self, Stop> {
         let unsupported =
             |what: &str| Stop::now(Reason::NotSupported, format!("{what} is not supported by this version"));
         let work = if let Some(create) = &spec.create {
-            let (to, count) = (Some(&create.to), create.count);
-            Self::new(Verb::Create, Some(&create.workload), None, None, to, count)
+            let count = create.count.unwrap_or(1);
+            Self { verb: Verb::Create, workload: Some(&create.workload), to: Some(&create.to), count, ..Self::NONE }
         } else if let Some(delete) = &spec.delete {
-            let (workload, pod) = (delete.workload.as_ref(), delete.pod.as_ref());
-            Self::new(Verb::Delete, workload, pod, delete.from.as_ref(), None, delete.count)
+            let (workload, pod, from) = (delete.workload.as_ref(), delete.pod.as_ref(), delete.from.as_ref());
+            Self { verb: Verb::Delete, workload, pod, from, ..Self::NONE }.counted(delete.count, delete.up_to)
         } else if let Some(change) = &spec.move_ {
-            let (workload, pod) = (change.workload.as_ref(), change.pod.as_ref());
-            Self::new(Verb::Move, workload, pod, change.from.as_ref(), Some(&change.to), change.count)
-        } else if spec.swap.is_some() {
-            return Err(unsupported("swap"));
+            let (workload, pod, from) = (change.workload.as_ref(), change.pod.as_ref(), change.from.as_ref());
+            Self { workload, pod, from, to: change.to.as_ref(), ..Self::NONE }.counted(change.count, change.up_to)
+        } else if let Some(swap) = &spec.swap {
+            let count = i32::try_from(swap.with.len()).unwrap_or(0).saturating_add(1);
+            Self { count, swap: Some(swap), ..Self::NONE }
         } else {
             return Err(unsupported("moveApplication"));
         };
@@ -81,15 +110,22 @@ impl<'a> Work<'a> {
         Ok(work)
     }
 
-    fn new(
-        verb: Verb,
-        workload: Option<&'a WorkloadRef>,
-        pod: Option<&'a PodRef>,
-        from: Option<&'a NodeSource>,
-        to: Option<&'a Target>,
-        count: Option<i32>,
-    ) -> Self {
-        Self { verb, workload, pod, from, to, count: count.unwrap_or(1) }
+    fn counted(self, count: Option<ReplicaCount>, up_to: Option<i32>) -> Self {
+        match count {
+            Some(ReplicaCount::All) => {
+                Self { count: up_to.unwrap_or(MOST_REPLICAS), all: true, bounded: up_to.is_some(), ..self }
+            }
+            Some(ReplicaCount::Number(count)) => Self { count, ..self },
+            None => self,
+        }
+    }
+
+    /// Whether its replicas get new pods on chosen nodes.
+    pub fn places(&self) -> bool {
+        match self.verb {
+            Verb::Create | Verb::Move => true,
+            Verb::Delete => false,
+        }
     }
 }
 
@@ -103,6 +139,11 @@ pub fn is_suspended(action: &WorkloadAction) -> bool {
 }
 
 impl<'a> PlanContext<'a> {
+    /// The same, for this number of replicas: `count: All` learns it while it plans.
+    pub fn counting(&self, replicas: Option<i32>) -> Self {
+        Self { work: Work { count: replicas.unwrap_or(self.work.count), ..self.work }, ..*self }
+    }
+
     pub fn id(&self) -> Identity {
         (&self.action.metadata).into()
     }

@@ -7,7 +7,8 @@ use kube::Resource;
 use crate::api::execution::Execution;
 use crate::api::marks;
 use crate::api::workload_action::WorkloadActionStatus;
-use crate::api::workload_action::status::{Slot, Step};
+use crate::api::workload_action::count::MOST_REPLICAS;
+use crate::api::workload_action::status::{Plan, Slot, Step};
 use crate::logic::facts::{Identity, ReceiptFact, ScaleFact, SetFact};
 
 use super::context::PlanContext;
@@ -24,6 +25,18 @@ pub fn conclude(ctx: &PlanContext) -> Next {
     }
     let health = report::ended(ctx, &status.slots);
     finish(ctx, status, health)
+}
+
+/// The end of an action with `count: All` that has nothing at work, and for which no replica is left. Replicas that were to be
+/// tried again have gone by themselves.
+pub fn nothing_left(ctx: &PlanContext, plan: Plan) -> Next {
+    let mut slots = ctx.status.slots.clone();
+    slots.retain(|slot| slot.step != Step::Queued);
+    let count = i32::try_from(slots.len()).unwrap_or(MOST_REPLICAS);
+    let ctx = ctx.counting(Some(count));
+    let health = report::ended(&ctx, &slots);
+    let status = WorkloadActionStatus { slots, replicas: Some(count), plan: Some(plan), ..ctx.status.clone() };
+    finish(&ctx, status, health)
 }
 
 /// Ends the action. The end is recorded before the receipt is corrected: an action that has ended cannot start again

@@ -134,7 +134,7 @@ impl<'a> View<'a> {
             None => {
                 let why = pod.unschedulable.clone();
                 let message = why.unwrap_or_else(|| "the scheduler has not processed the new pod yet".into());
-                (Reason::Unschedulable, message, self.ctx.schedule_time())
+                (Reason::Unschedulable, message, self.schedule_time())
             }
             Some(_) => {
                 let message = "the new pod belongs to its ReplicaSet and is not Ready".to_owned();

@@ -14,6 +14,7 @@ use super::rollback;
 use super::scope::Scope;
 use super::set::Pods;
 use super::slot::{SlotNext, View};
+use super::swap;
 
 /// How long a set may have no substitute although it has its full number of pods before the slot concludes that
 /// somebody scaled the workload, and rolls back.
@@ -74,7 +75,7 @@ impl<'a> View<'a> {
         // The clock of Readying has run since the new pod was scheduled.
         let before =
             if step == Step::Planned { SignedDuration::ZERO } else { self.ctx.ready_time() + self.ctx.stable_time() };
-        let timeout = before + self.ctx.drain_time();
+        let timeout = before + self.ctx.drain_time() + swap::patience(self.ctx);
         if let Some((reason, message)) = self.unrest(scope, &pods).or_else(|| self.budget(victim)) {
             return self.hold_or_back(step, reason, message, timeout);
         }

@@ -3,12 +3,10 @@
 use serde_json::Value;
 
 use super::origin;
+use crate::api::workload_action::count::MOST_REPLICAS;
 use crate::api::workload_action::{RunPolicy, WorkloadAction};
 use crate::logic::digest::digest;
 use crate::logic::facts::Identity;
-
-/// The maximum of `count` in the schema.
-const MOST_SLOTS: i32 = 100;
 
 /// Spec members that may change while the action runs. They are not part of its identity.
 const MUTABLE: [&str; 4] = ["suspend", "abort", "timeouts", "ttlSecondsAfterFinished"];
@@ -55,9 +53,9 @@ pub fn slot_id(action_uid: &str, index: i32) -> String {
     digest(&[action_uid, &index.to_string()], 16)
 }
 
-/// The ids of all slots that an action may have: one for each replica, at most as many as the schema allows for `count`.
+/// The ids of all slots that an action may have: one for each replica, at most [`MOST_REPLICAS`].
 pub fn slot_ids(action_uid: &str) -> impl Iterator<Item = String> {
-    (0..MOST_SLOTS).map(move |index| slot_id(action_uid, index))
+    (0..MOST_REPLICAS).map(move |index| slot_id(action_uid, index))
 }
 
 /// Name of a slot's new pod in one attempt: in the style of the ReplicaSet's own names, and deterministic, so that it

@@ -26,8 +26,10 @@ mod rollback;
 mod scope;
 mod set;
 mod slot;
+mod swap;
 #[cfg(test)]
 mod tests;
+mod victims;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -42,7 +44,7 @@ use crate::logic::facts::Key;
 use crate::logic::namespaces::Namespaces;
 use crate::logic::world::World;
 use choose::Choice;
-use context::{PlanContext, Verb, Work};
+use context::{PlanContext, Work};
 use effect::{Effect, NewReceipt, Next};
 use ending::{after, conclude, finish, give_up};
 use rank::NodeRanker;
@@ -93,10 +95,9 @@ pub fn next(key: &Key, world: &World, now: Timestamp, limits: &Limits, ranker: &
     let Some(action) = world.action(key) else { return NOTHING };
     let fresh = WorkloadActionStatus::default();
     let status = action.status.as_ref().unwrap_or(&fresh);
-    let work = Work::of(&action.spec);
+    let work = Work::with_found(&action.spec, status.replicas);
     let clock = status.suspended_at.as_ref().map_or(now, |time| time.0);
-    let shown =
-        work.clone().unwrap_or(Work { verb: Verb::Move, workload: None, pod: None, from: None, to: None, count: 1 });
+    let shown = work.clone().unwrap_or(Work::NONE);
     let ctx = PlanContext { world, now, clock, limits, action, status, work: shown, ranker };
     if status.finished_at.is_some() {
         return after(&ctx);
@@ -279,12 +280,13 @@ fn unfilled(ctx: &PlanContext) -> Option<Vec<(i32, i32)>> {
 /// Starts slots, if they are admitted. `shown` are the slots at work, `until` is when the first of them has to go on.
 fn begin(ctx: &PlanContext, open: &[(i32, i32)], shown: Vec<Slot>, until: Option<Timestamp>) -> Next {
     match choose::choose(ctx, open) {
-        Choice::Begin { slots, plan } if ctx.action.spec.mode == Mode::Plan => planned(ctx, slots, plan),
-        Choice::Begin { slots, plan } => admit(ctx, slots, plan),
+        Choice::Begin { slots, plan, .. } if ctx.action.spec.mode == Mode::Plan => planned(ctx, slots, plan),
+        Choice::Begin { slots, plan, found } => admit(ctx, slots, plan, found),
         // Slots at work have their own deadlines; the others wait for them.
-        Choice::Wait { .. } | Choice::Refuse(..) if ctx.working().next().is_some() => {
+        Choice::Nothing { .. } | Choice::Wait { .. } | Choice::Refuse(..) if ctx.working().next().is_some() => {
             wait(ctx, with_slots(ctx, shown), earlier(until, Some(ctx.now + QUEUE_PACE)))
         }
+        Choice::Nothing { plan } => ending::nothing_left(ctx, plan),
         Choice::Wait { reason, message } => queue(ctx, reason, message),
         Choice::Refuse(stop, plan) => refuse(ctx, stop, plan),
     }
@@ -305,7 +307,7 @@ fn planned(ctx: &PlanContext, slots: Vec<Slot>, plan: Plan) -> Next {
     record(ctx, status)
 }
 
-fn admit(ctx: &PlanContext, slots: Vec<Slot>, plan: Plan) -> Next {
+fn admit(ctx: &PlanContext, slots: Vec<Slot>, plan: Plan, found: Option<i32>) -> Next {
     let finalizers = ctx.action.metadata.finalizers.clone().unwrap_or_default();
     if !finalizers.iter().any(|name| name == marks::FINALIZER) {
         let finalizers = finalizers.into_iter().chain([marks::FINALIZER.to_owned()]).collect();
@@ -318,11 +320,12 @@ fn admit(ctx: &PlanContext, slots: Vec<Slot>, plan: Plan) -> Next {
     }
     status.slots.sort_by_key(|slot| slot.index);
     status.plan = Some(plan);
+    status.replicas = found;
     status.queued_at = None;
     status.started_at = status.started_at.or(Some(Time(ctx.now)));
     status.receipt = Some(identity::receipt_name(ctx.action));
     let health = report::working(ctx, &status.slots);
-    let status = Box::new(report::status(ctx, status, &health));
+    let status = Box::new(report::status(&ctx.counting(found), status, &health));
     Next::Do(Effect::Admit { action: ctx.id(), status, receipt: missing_receipt(ctx) })
 }
 

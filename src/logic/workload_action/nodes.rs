@@ -40,13 +40,26 @@ pub type NodeRefusal = (Reason, String);
 pub struct Nodes<'a> {
     world: &'a World,
     now: Timestamp,
-    /// What this decision has assigned to each node so far.
+    /// What this decision has assigned to each node so far, and taken from it.
     sent: HashMap<String, Load>,
+    /// An action whose replicas count only where they have a new pod.
+    except: Option<&'a Key>,
 }
 
 impl<'a> Nodes<'a> {
     pub fn new(world: &'a World, now: Timestamp) -> Self {
-        Self { world, now, sent: HashMap::new() }
+        Self { world, now, sent: HashMap::new(), except: None }
+    }
+
+    /// The same, where this action's replicas count only if they have a new pod: for a decision about those without one.
+    pub fn without(self, action: &'a Key) -> Self {
+        Self { except: Some(action), ..self }
+    }
+
+    /// Counts this pod no more for this node.
+    pub fn remove(&mut self, node: &str, requests: Requests) {
+        let load = self.sent.entry(node.to_owned()).or_default();
+        (load.pods, load.requests) = (load.pods - 1, load.requests - requests);
     }
 
     /// Counts one more replica for this node.
@@ -62,7 +75,8 @@ impl<'a> Nodes<'a> {
         for (action, slot) in self.world.slots_to(node) {
             let Some(replacement) = &slot.replacement else { continue };
             let known = self.world.pod(&Key::new(&action.namespace, &replacement.name));
-            if known.is_none_or(|pod| pod.node.is_none()) {
+            let counts = known.is_some() || self.except != Some(action);
+            if counts && known.is_none_or(|pod| pod.node.is_none()) {
                 let set = self.world.set(&Key::new(&action.namespace, &slot.replica_set.name));
                 let template = set.and_then(|set| set.template.as_deref());
                 load.add(template.map(|template| template.requests).unwrap_or_default());

@@ -16,6 +16,10 @@ pub struct Filter<'a> {
     name: Option<&'a str>,
     selector: Option<&'a BTreeMap<String, String>>,
     expression: Option<Expression>,
+    /// Nodes that are not selected.
+    except: Option<Box<Filter<'a>>>,
+    /// Nodes that are tried first, in this order.
+    preferences: Vec<Filter<'a>>,
 }
 
 impl<'a> Filter<'a> {
@@ -27,7 +31,7 @@ impl<'a> Filter<'a> {
     ) -> Result<Self, Stop> {
         let expression = condition.map(|text| world.expression(text)).transpose();
         let expression = expression.map_err(|error| Stop::expression(&error))?;
-        Ok(Self { name, selector, expression })
+        Ok(Self { name, selector, expression, ..Self::default() })
     }
 
     pub fn source(world: &World, source: Option<&'a NodeSource>) -> Result<Self, Stop> {
@@ -36,21 +40,51 @@ impl<'a> Filter<'a> {
         })
     }
 
-    pub fn target(world: &World, target: Option<&'a Target>) -> Result<Self, Stop> {
-        target.map_or(Ok(Self::default()), |target| {
-            Self::new(world, target.node_name.as_deref(), target.node_selector.as_ref(), target.condition.as_deref())
-        })
+    /// Without a target: the nodes that the replicas do not leave.
+    pub fn target(world: &World, target: Option<&'a Target>, source: Option<&'a NodeSource>) -> Result<Self, Stop> {
+        let Some(to) = target else {
+            let except = source.map(|_| Self::source(world, source).map(Box::new)).transpose()?;
+            return Ok(Self { except, ..Self::default() });
+        };
+        let preferred = to.preferences.iter().flatten();
+        let preferred =
+            preferred.map(|one| Self::new(world, None, one.node_selector.as_ref(), one.condition.as_deref()));
+        let preferences = preferred.collect::<Result<_, Stop>>()?;
+        let all = Self::new(world, to.node_name.as_deref(), to.node_selector.as_ref(), to.condition.as_deref())?;
+        Ok(Self { preferences, ..all })
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.name.is_none() && self.selector.is_none() && self.expression.is_none()
+    /// Whether a replica on this node has no reason to leave it for a target node: it is one, and a preferred one where others are
+    /// preferred among all nodes.
+    pub fn is_best(&self, nodes: &Nodes, node: &NodeFact) -> bool {
+        let is_any = self.name.is_none() && self.selector.is_none() && self.expression.is_none();
+        let is_first = self.has_preferences() && self.preference(nodes, node) == 0;
+        (!is_any || is_first) && self.admits(nodes, node).is_ok()
     }
 
     pub fn names_another(&self, node: &NodeFact) -> bool {
         self.name.is_some_and(|name| name != node.id.key.name)
     }
 
+    /// The first preference that the node meets, from 0; for a node that meets none, their number.
+    pub fn preference(&self, nodes: &Nodes, node: &NodeFact) -> usize {
+        let met = self.preferences.iter().position(|preference| preference.admits(nodes, node).is_ok());
+        met.unwrap_or(self.preferences.len())
+    }
+
+    pub fn has_preferences(&self) -> bool {
+        !self.preferences.is_empty()
+    }
+
+    /// Whether this is the number of a preference, and not of those that meet none.
+    pub fn prefers(&self, preference: usize) -> bool {
+        preference < self.preferences.len()
+    }
+
     pub fn admits(&self, nodes: &Nodes, node: &NodeFact) -> Result<(), String> {
+        if self.except.as_ref().is_some_and(|except| except.admits(nodes, node).is_ok()) {
+            return Err("the replicas leave it".to_owned());
+        }
         if self.names_another(node) {
             return Err(format!("not node {}", self.name.unwrap_or_default()));
         }
@@ -78,7 +112,12 @@ pub fn source_words(source: &NodeSource) -> String {
 /// The target as text, for messages and columns.
 #[must_use]
 pub fn target_words(target: &Target) -> String {
-    place_words(target.node_name.as_deref(), target.node_selector.as_ref(), target.condition.as_deref())
+    let asked = place_words(target.node_name.as_deref(), target.node_selector.as_ref(), target.condition.as_deref());
+    match &target.policy {
+        _ if !asked.is_empty() => asked,
+        Some(policy) => format!("policy {policy}"),
+        None => "any node".to_owned(),
+    }
 }
 
 fn place_words(name: Option<&str>, selector: Option<&BTreeMap<String, String>>, condition: Option<&str>) -> String {

@@ -1,5 +1,6 @@
 //! One slot's new pod: creation, scheduling, readiness, and failures of each.
 
+use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::api::reasons::Reason;
@@ -10,6 +11,7 @@ use super::context::Verb;
 use super::effect::{Effect, NewPod};
 use super::identity;
 use super::slot::{SlotNext, View};
+use super::swap;
 
 /// The most times that a new pod is created again after others deleted it.
 const MOST_LOSSES: i32 = 2;
@@ -28,7 +30,10 @@ impl<'a> View<'a> {
         if let Some(next) = self.node_failure() {
             return next;
         }
-        if self.overdue(step, self.ctx.schedule_time()).unwrap_or(false) {
+        if let Some(next) = swap::until_there_is_room(self) {
+            return next;
+        }
+        if self.overdue(step, self.ctx.schedule_time() + swap::patience(self.ctx)).unwrap_or(false) {
             return self.roll_back(Reason::PodRefused, "the new pod could not be created in time");
         }
         self.create(planned)
@@ -98,12 +103,19 @@ impl<'a> View<'a> {
         }
     }
 
+    /// How long the new pod may wait for the scheduler. In a swap without room it waits until the others have left its node.
+    pub fn schedule_time(&self) -> SignedDuration {
+        let others = if self.slot.break_first { swap::patience(self.ctx) } else { SignedDuration::ZERO };
+        self.ctx.schedule_time() + others
+    }
+
     pub fn await_node(&self) -> SlotNext {
         let step = Step::Scheduling;
         if let Some(next) = self.node_failure() {
             return next;
         }
-        let over = self.overdue(step, self.ctx.schedule_time()).unwrap_or(false);
+        let timeout = self.schedule_time();
+        let over = self.overdue(step, timeout).unwrap_or(false);
         let Some(why) = self.replacement.and_then(|pod| pod.unschedulable.clone()) else {
             if over {
                 return self.next_node(
@@ -111,7 +123,7 @@ impl<'a> View<'a> {
                     "the scheduler did not process the new pod in time; is it running?",
                 );
             }
-            return self.hold(step, None, None, self.deadline(step, self.ctx.schedule_time()));
+            return self.hold(step, None, None, self.deadline(step, timeout));
         };
         let movable = self.ctx.work.verb == Verb::Move && !self.slot.break_first;
         if movable && self.ctx.may_disrupt() && !over && choose::another_node(self.ctx, self.slot).is_none() {
@@ -125,7 +137,7 @@ impl<'a> View<'a> {
         if over || (!self.slot.evicting && choose::another_node(self.ctx, self.slot).is_some()) {
             return self.next_node(Reason::Unschedulable, &why);
         }
-        self.hold(step, Some(Reason::Unschedulable), Some(why), self.deadline(step, self.ctx.schedule_time()))
+        self.hold(step, Some(Reason::Unschedulable), Some(why), self.deadline(step, timeout))
     }
 
     pub fn await_ready(&self) -> SlotNext {
@@ -151,6 +163,11 @@ impl<'a> View<'a> {
         if self.ctx.now < stable {
             let message = format!("the new pod is Ready; it must stay Ready until {stable}");
             return self.hold(step, None, Some(message), Some(stable));
+        }
+        if !self.slot.evicting
+            && let Some(next) = swap::until_all_are_ready(self)
+        {
+            return next;
         }
         match self.ctx.work.verb {
             Verb::Create => self.scale(step, 1),

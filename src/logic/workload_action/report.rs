@@ -11,6 +11,7 @@ use crate::logic::duration;
 
 use super::context::{PlanContext, Verb};
 use super::place::{source_words, target_words};
+use super::swap::sides_words;
 use super::verb;
 
 /// Health of an action.
@@ -47,12 +48,15 @@ fn ttl_not_honored(ctx: &PlanContext) -> Option<String> {
 pub fn summary(ctx: &PlanContext, slots: &[Slot], finished_at: Option<&Time>) -> Summary {
     let work = ctx.work;
     let named = match (work.workload, work.pod) {
+        _ if work.swap.is_some() => work.swap.map(sides_words),
         (_, Some(pod)) => Some(format!("Pod/{}", pod.name)),
         (Some(workload), None) => Some(format!("{}/{}", workload.kind, workload.name)),
         (None, None) => None,
     };
     let nodes = |pod: fn(&Slot) -> Option<&PodOnNode>, asked: Option<String>| {
-        let mut names: Vec<&str> = slots.iter().filter_map(pod).map(|pod| pod.node.as_str()).collect();
+        // A swap goes both ways: it is shown as the move of its first replica.
+        let shown = if work.swap.is_some() { slots.get(..1).unwrap_or_default() } else { slots };
+        let mut names: Vec<&str> = shown.iter().filter_map(pod).map(|pod| pod.node.as_str()).collect();
         names.sort_unstable();
         names.dedup();
         match names.as_slice() {
@@ -62,12 +66,14 @@ pub fn summary(ctx: &PlanContext, slots: &[Slot], finished_at: Option<&Time>) ->
         }
     };
     let done = slots.iter().filter(|slot| slot.step == Step::Succeeded).count();
+    let wanted =
+        if work.all && slots.is_empty() && finished_at.is_none() { "All".to_owned() } else { work.count.to_string() };
     Summary {
         action: verb(ctx.action).to_owned(),
         workload: named,
         from: nodes(|slot| slot.victim.as_ref(), work.from.map(source_words)),
         to: nodes(|slot| slot.replacement.as_ref(), work.to.map(target_words)),
-        done: format!("{done}/{}", work.count),
+        done: format!("{done}/{wanted}"),
         took: took(ctx.status.started_at.as_ref(), finished_at),
     }
 }
@@ -140,6 +146,13 @@ pub fn working(ctx: &PlanContext, slots: &[Slot]) -> ActionHealth {
     Health::Working { reason: shown, cause: slot.reason.unwrap_or(step), message }
 }
 
+/// The result of an action with `count: All` that found no replica.
+fn nothing_words(ctx: &PlanContext) -> String {
+    let workload = ctx.work.workload.map(|workload| format!("{} {}", workload.kind, workload.name)).unwrap_or_default();
+    let place = ctx.work.from.map(|from| format!(" on {}", source_words(from))).unwrap_or_default();
+    format!("nothing to do: no replica of {workload}{place}")
+}
+
 /// The final state of an action whose slots have all ended.
 #[must_use]
 pub fn ended(ctx: &PlanContext, slots: &[Slot]) -> ActionHealth {
@@ -154,8 +167,9 @@ pub fn ended(ctx: &PlanContext, slots: &[Slot]) -> ActionHealth {
             return Health::Stalled(Reason::Aborted, message);
         }
         let message = match slots {
+            [] => nothing_words(ctx),
             [first, .., _] => format!("{}, and {} more", slot_words(verb, first), slots.len() - 1),
-            all => all.first().map(|one| slot_words(verb, one)).unwrap_or_default(),
+            [only] => slot_words(verb, only),
         };
         return Health::Good(Reason::Succeeded, message);
     };

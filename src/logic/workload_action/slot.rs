@@ -17,6 +17,7 @@ use super::effect::Effect;
 use super::rollback;
 use super::scope::Scope;
 use super::set::Pods;
+use super::swap;
 
 /// How long a step must have lasted before the status shows its obstacle: in a healthy cluster other controllers are a
 /// moment behind, and a reason that disappears at once is noise.
@@ -64,7 +65,7 @@ pub fn next(ctx: &PlanContext, slot: &Slot) -> SlotNext {
         return rollback::next(&view);
     }
     if view.can_go_back() {
-        if ctx.aborted() {
+        if ctx.aborted() && !swap::is_committed(ctx) {
             let why = if ctx.deleting() { "the action was deleted" } else { "spec.abort was set" };
             return view.roll_back(Reason::Aborted, why);
         }
@@ -74,6 +75,9 @@ pub fn next(ctx: &PlanContext, slot: &Slot) -> SlotNext {
                 return view.roll_back(Reason::RolloutStarted, "a rollout of the workload began");
             }
             Some(_) => {}
+        }
+        if let Some(next) = swap::back_with_others(&view) {
+            return next;
         }
     }
     view.forward(view.step())

@@ -41,13 +41,16 @@ impl Expressions {
 
 /// Every `where` of a spec.
 fn conditions(spec: &WorkloadActionSpec) -> impl Iterator<Item = &str> {
-    let create = spec.create.iter().map(|create| create.to.condition.as_deref());
-    let delete = spec.delete.iter().map(|delete| delete.from.as_ref().and_then(|from| from.condition.as_deref()));
-    let change = spec.move_.iter().flat_map(|change| {
-        let from = change.from.as_ref().and_then(|from| from.condition.as_deref());
-        [from, change.to.condition.as_deref()]
+    let sides = spec.swap.iter().flat_map(|swap| swap.with.iter().chain([&swap.replica])).map(|side| &side.from);
+    let sources = spec.delete.iter().map(|delete| &delete.from).chain(spec.move_.iter().map(|change| &change.from));
+    let sources = sources.chain(sides).flatten().map(|from| &from.condition);
+    let targets =
+        spec.create.iter().map(|create| &create.to).chain(spec.move_.iter().filter_map(|change| change.to.as_ref()));
+    let targets = targets.flat_map(|to| {
+        let preferences = to.preferences.iter().flatten().map(|preference| &preference.condition);
+        preferences.chain([&to.condition])
     });
-    create.chain(delete).chain(change).flatten()
+    sources.chain(targets).filter_map(|condition| condition.as_deref())
 }
 
 #[cfg(test)]

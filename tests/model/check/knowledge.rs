@@ -19,7 +19,7 @@ pub fn check(world: &World, key: &Key, deed: &Deed) -> Result<(), Violation> {
     let Some(slot) = action.status.iter().flat_map(|status| &status.slots).find(victim) else {
         return violation("BlindEviction", format!("{key} is to evict {}, no slot's victim", pod));
     };
-    if slot.break_first || action.spec.move_.is_none() {
+    if slot.break_first || (action.spec.move_.is_none() && action.spec.swap.is_none()) {
         return Ok(());
     }
     let replacement =

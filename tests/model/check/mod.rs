@@ -9,7 +9,8 @@ pub mod limits;
 pub mod outcome;
 pub mod rest;
 
-use ganglion::api::workload_action::{Disruption, WorkloadActionSpec};
+use ganglion::api::workload_action::count::MOST_REPLICAS;
+use ganglion::api::workload_action::{Disruption, ReplicaCount, WorkloadActionSpec};
 use ganglion::logic::facts::Key;
 
 use crate::cluster::Part;
@@ -53,13 +54,20 @@ pub struct Terms {
 impl Terms {
     pub fn of(decision: Key, spec: &WorkloadActionSpec) -> Self {
         let disruption = spec.disruption == Disruption::Allowed;
-        let of = |count: Option<i32>| count.unwrap_or(1);
+        let of = |count: Option<ReplicaCount>, up_to: Option<i32>| match count {
+            Some(ReplicaCount::All) => up_to.unwrap_or(MOST_REPLICAS),
+            Some(ReplicaCount::Number(count)) => count,
+            None => 1,
+        };
         let (evictions, scale) = if let Some(create) = &spec.create {
-            (0, (0, of(create.count)))
+            (0, (0, create.count.unwrap_or(1)))
         } else if let Some(delete) = &spec.delete {
-            (of(delete.count), (-of(delete.count), 0))
+            let most = of(delete.count, delete.up_to);
+            (most, (-most, 0))
         } else if let Some(moved) = &spec.move_ {
-            (of(moved.count), (0, 0))
+            (of(moved.count, moved.up_to), (0, 0))
+        } else if let Some(swap) = &spec.swap {
+            (i32::try_from(swap.with.len()).unwrap_or(0) + 1, (0, 0))
         } else {
             (0, (0, 0))
         };

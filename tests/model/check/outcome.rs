@@ -29,7 +29,13 @@ pub fn check(invariants: &Invariants, action: &Action) -> Result<(), Violation> 
     let Some(terms) = invariants.terms.get(&action.meta.uid) else { return Ok(()) };
     let spent = invariants.spent.get(&terms.decision).cloned().unwrap_or_default();
     let known = |slot: &&Slot| !invariants.unledgered.contains(&slot.workload.name);
-    let wanted = if action.spec.create.is_some() { terms.scale.1 } else { terms.scale.0 };
+    let found = action.status.iter().find_map(|status| status.replicas);
+    let wanted = match found {
+        // Of `count: All`: as many as were there.
+        Some(found) if action.spec.delete.is_some() => -found,
+        _ if action.spec.create.is_some() => terms.scale.1,
+        _ => terms.scale.0,
+    };
     if action.slots().all(|slot| known(&slot)) && spent.scaled != wanted {
         let text = format!("{key} succeeded, and changed replicas by {} instead of {wanted}", spent.scaled);
         return violation("NotSoSucceeded", text);
@@ -57,7 +63,7 @@ fn slot_holds(api: &Api, action: &Action, slot: &Slot) -> Result<(), Violation> 
     let key = &action.meta.key;
     let spec = &action.spec;
     let fail = |text: String| violation("NotSoSucceeded", format!("{key} succeeded, and slot {}: {text}", slot.index));
-    if spec.create.is_some() || spec.move_.is_some() {
+    if spec.delete.is_none() {
         let Some(replacement) = &slot.replacement else { return fail("no replacement".to_owned()) };
         let Some(live) = pod(api, action, replacement) else {
             return fail(format!("{} is not there", replacement.name));
@@ -65,7 +71,8 @@ fn slot_holds(api: &Api, action: &Action, slot: &Slot) -> Result<(), Violation> 
         if !live.is_serving() || !live.meta.is_of(&slot.replica_set.uid) {
             return fail(format!("{} does not serve for its set", replacement.name));
         }
-        let to = spec.create.as_ref().map(|create| &create.to).or(spec.move_.as_ref().map(|moved| &moved.to));
+        let to =
+            spec.create.as_ref().map(|create| &create.to).or(spec.move_.as_ref().and_then(|moved| moved.to.as_ref()));
         let on = live.node.clone().unwrap_or_default();
         if live.node.as_ref() != Some(&replacement.node)
             || to.and_then(|to| to.node_name.as_ref()).is_some_and(|name| *name != on)
@@ -80,7 +87,7 @@ fn slot_holds(api: &Api, action: &Action, slot: &Slot) -> Result<(), Violation> 
             return fail(format!("{} runs on {on}, outside the target", replacement.name));
         }
     }
-    if spec.delete.is_some() || spec.move_.is_some() {
+    if spec.create.is_none() {
         let Some(victim) = &slot.victim else { return fail("no victim".to_owned()) };
         if pod(api, action, victim).is_some() {
             return fail(format!("{} is still there", victim.name));

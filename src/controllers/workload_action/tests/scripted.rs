@@ -91,7 +91,7 @@ pub fn action(version: &str) -> Value {
     json!({
         "apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadAction",
         "metadata": {"namespace": "shop", "name": "go", "uid": "u1", "resourceVersion": version, "generation": 1},
-        "spec": {"swap": {"replica": {"pod": {"name": "a"}}, "with": [{"pod": {"name": "b"}}]}},
+        "spec": {"delete": {"pod": {"name": "a"}}, "abort": true},
     })
 }
 

@@ -15,7 +15,7 @@ use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::closed_loop::tunable::{TunedThreshold, Tuning};
 use crate::api::execution::{Claim, ExecutionState, ExecutionStatus};
 use crate::api::targets::WorkloadRef;
-use crate::api::workload_action::{Create, Delete, Move, WorkloadActionSpec};
+use crate::api::workload_action::{Create, Delete, Move, ReplicaCount, WorkloadActionSpec};
 use crate::logic::closed_loop::common::{later, micro_time};
 
 /// The interval at which pods are read until their kubelets have resized them.
@@ -185,14 +185,16 @@ fn action_spec(context: &ExecutionContext, template: &ActionTemplate) -> Workloa
             workload: Some(workload.clone()),
             pod: None,
             from: delete.from.clone(),
-            count: delete.count,
+            count: delete.count.map(ReplicaCount::Number),
+            up_to: None,
         }),
         move_: template.move_.as_ref().map(|moved| Move {
             workload: Some(workload.clone()),
             pod: None,
             from: moved.from.clone(),
-            to: moved.to.clone(),
-            count: moved.count,
+            to: Some(moved.to.clone()),
+            count: moved.count.map(ReplicaCount::Number),
+            up_to: None,
         }),
         disruption: template.disruption.unwrap_or_default(),
         ttl_seconds_after_finished: Some(ACTION_TTL),

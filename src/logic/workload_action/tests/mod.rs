@@ -2,9 +2,11 @@
 //!
 //! What only shows over time and under faults is the model's (`tests/model`).
 
+mod all;
 mod protocol;
 mod ranked;
 mod refused;
+mod swap;
 mod turns;
 
 use std::collections::BTreeMap;
@@ -15,7 +17,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use rstest::rstest;
 use serde_json::json;
 
-use super::effect::{NewReceipt, PodChange};
+use super::effect::{NewPod, NewReceipt, PodChange};
 use super::rank::NoRanker;
 use super::*;
 use crate::api::workload_action::{Disruption, RunPolicy, WorkloadActionSpec};

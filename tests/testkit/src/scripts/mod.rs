@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use ganglion::api::targets::{NodeSource, Target, WorkloadRef};
 use ganglion::api::workload_action::status::Step;
-use ganglion::api::workload_action::{Create, Delete, Disruption, Move, Timeouts, WorkloadActionSpec};
+use ganglion::api::workload_action::{Create, Delete, Disruption, Move, ReplicaCount, Timeouts, WorkloadActionSpec};
 
 pub use all::ALL;
 
@@ -158,12 +158,13 @@ impl Script {
             WorkloadActionSpec { disruption, timeouts: Some(self.timeouts()), ..WorkloadActionSpec::default() };
         match self.ask {
             Ask::Move(count, node) => {
-                let (workload, count) = (Some(workload), Some(count));
-                spec.move_ = Some(Move { workload, pod: None, from, to: to(node), count });
+                let (workload, count) = (Some(workload), Some(ReplicaCount::Number(count)));
+                spec.move_ = Some(Move { workload, pod: None, from, to: Some(to(node)), count, up_to: None });
             }
             Ask::Create(count, node) => spec.create = Some(Create { workload, to: to(node), count: Some(count) }),
             Ask::Delete(count) => {
-                spec.delete = Some(Delete { workload: Some(workload), pod: None, from, count: Some(count) });
+                let count = Some(ReplicaCount::Number(count));
+                spec.delete = Some(Delete { workload: Some(workload), pod: None, from, count, up_to: None });
             }
         }
         spec

@@ -1,0 +1,185 @@
+//! Replicas that change places: together, one side first, or with the old pod of the first gone before.
+
+use super::*;
+use crate::api::workload_action::status::PodOnNode;
+use crate::logic::facts::Trouble;
+
+/// Replica `web-a` on a and `web-b` on b change places.
+fn swap() -> serde_json::Value {
+    json!({"swap": {"replica": {"pod": {"name": "web-a"}}, "with": [{"pod": {"name": "web-b"}}]}})
+}
+
+/// As many pods as nodes a and b take, those that are there included.
+fn with_capacity(a: i64, b: i64) -> Stage {
+    let mut stage = Stage::new();
+    stage.put_node("a", |node| node.pod_capacity = a);
+    stage.put_node("b", |node| node.pod_capacity = b);
+    stage
+}
+
+fn created(stage: &mut Stage) -> NewPod {
+    match stage.settle("go") {
+        Next::Do(Effect::CreatePod(new)) => new,
+        other => panic!("no pod is created: {other:?}"),
+    }
+}
+
+fn put_replacement(stage: &mut Stage, new: &NewPod, ready: bool) {
+    let marks = Marks { slot: Some(new.slot.clone()), role: Some(marks::ROLE_REPLACEMENT.into()), ..Marks::default() };
+    let since = ready.then_some(stage.now);
+    stage.put_pod(&new.key.name.clone(), &new.node.clone(), |pod| {
+        (pod.labels, pod.generated, pod.marks) = (labels(false), false, marks);
+        (pod.ready_since, pod.controller) = (since, None);
+    });
+}
+
+fn slots(stage: &Stage) -> Vec<Slot> {
+    stage.action("go").status.expect("a status").slots
+}
+
+#[test]
+fn with_room_on_both_sides_nobody_goes_before_all_are_ready() {
+    let mut stage = Stage::new();
+    stage.act("go", swap());
+    let first = created(&mut stage);
+    assert_eq!(first.node, "b");
+    put_replacement(&mut stage, &first, true);
+    let second = created(&mut stage);
+    assert_eq!(second.node, "a");
+    put_replacement(&mut stage, &second, false);
+    assert!(matches!(stage.settle("go"), Next::Wait { .. }), "one of two is Ready");
+    let waits = slots(&stage)[0].message.clone().unwrap_or_default();
+    assert!(waits.contains(&second.key.name) && waits.contains("before it evicts any"), "{waits}");
+    let now = stage.now;
+    stage.change_pod(&second.key.name, |pod| pod.ready_since = Some(now));
+    let Next::Do(Effect::ChangePod { pod, change: PodChange::Detach { .. } }) = stage.settle("go") else {
+        panic!("detach")
+    };
+    assert_eq!(pod.key.name, "web-a");
+    let summary = stage.action("go").status.and_then(|status| status.summary).unwrap();
+    assert_eq!(summary.action, "Swap");
+    assert_eq!(summary.workload.as_deref(), Some("Pod/web-a, Pod/web-b"));
+    assert_eq!((summary.from.as_deref(), summary.to.as_deref()), (Some("a"), Some("b")));
+}
+
+#[test]
+fn with_room_on_one_side_that_side_is_first() {
+    let mut stage = with_capacity(1, 2);
+    stage.act("go", swap());
+    let first = created(&mut stage);
+    assert_eq!(first.node, "b");
+    put_replacement(&mut stage, &first, true);
+    assert!(matches!(stage.settle("go"), Next::Do(Effect::ChangePod { change: PodChange::Detach { .. }, .. })));
+    let marks = Marks { slot: Some(first.slot.clone()), role: Some(marks::ROLE_VICTIM.into()), ..Marks::default() };
+    stage.change_pod("web-a", |pod| (pod.labels, pod.controller, pod.marks) = (labels(false), None, marks));
+    assert!(matches!(stage.settle("go"), Next::Wait { .. }));
+    stage.now += SignedDuration::from_secs(3);
+    stage.settle("go");
+    let held = &slots(&stage)[1];
+    assert_eq!((held.step, held.reason), (Step::Creating, Some(Reason::NodeFull)));
+
+    let mut stage = with_capacity(2, 1);
+    stage.act("go", swap());
+    assert_eq!(created(&mut stage).node, "a", "the other side");
+}
+
+#[test]
+fn without_room_it_is_refused_or_the_first_goes_before_its_new_pod_runs() {
+    let mut stage = with_capacity(1, 1);
+    stage.act("go", swap());
+    stage.settle("go");
+    let (ready, reason, message) = stage.ready("go");
+    assert_eq!((ready.as_str(), reason.as_str()), ("False", "NodeFull"));
+    assert!(message.contains("disruption: Allowed"), "{message}");
+
+    let mut stage = with_capacity(1, 1);
+    let mut spec = swap();
+    spec["disruption"] = json!("Allowed");
+    stage.act("go", spec);
+    let first = created(&mut stage);
+    assert_eq!(first.node, "b", "though it is full");
+    put_replacement(&mut stage, &first, false);
+    stage.change_pod(&first.key.name, |pod| (pod.node, pod.unschedulable) = (None, Some("full".into())));
+    let Next::Do(Effect::ChangePod { pod, change: PodChange::Detach { .. } }) = stage.settle("go") else {
+        panic!("detach")
+    };
+    assert_eq!(pod.key.name, "web-a");
+    assert_eq!(slots(&stage).iter().map(|slot| slot.break_first).collect::<Vec<_>>(), [true, false]);
+}
+
+#[test]
+fn what_could_not_run_after_the_swap_either_is_refused() {
+    let mut stage = Stage::new();
+    stage.put_node("b", |node| node.cordoned = true);
+    stage.act("go", swap());
+    stage.settle("go");
+    assert_eq!(stage.ready("go").1, "NodeCordoned");
+}
+
+#[test]
+fn one_that_fails_takes_the_others_back() {
+    let mut stage = Stage::new();
+    stage.act("go", swap());
+    let first = created(&mut stage);
+    put_replacement(&mut stage, &first, true);
+    let second = created(&mut stage);
+    put_replacement(&mut stage, &second, false);
+    let trouble = Trouble { reason: Reason::ImagePullFailed, message: "no such image".into() };
+    stage.change_pod(&second.key.name, |pod| pod.trouble = Some(trouble));
+    let Next::Do(Effect::DeletePod { pod }) = stage.settle("go") else { panic!("deletes a new pod") };
+    let gone = stage.id(&pod.key.name);
+    stage.world.remove::<PodFact>(&gone);
+    let Next::Do(Effect::DeletePod { pod }) = stage.settle("go") else { panic!("deletes the other new pod") };
+    let gone = stage.id(&pod.key.name);
+    stage.world.remove::<PodFact>(&gone);
+    stage.settle("go");
+    let (ready, reason, message) = stage.ready("go");
+    assert_eq!((ready.as_str(), reason.as_str()), ("False", "ImagePullFailed"));
+    assert!(message.contains("no such image"), "{message}");
+    assert!(slots(&stage).iter().all(|slot| slot.step == Step::RolledBack));
+}
+
+/// Once one old pod is gone, an abort comes too late for the others, too.
+#[test]
+fn after_the_first_eviction_it_is_carried_through() {
+    let mut stage = with_capacity(1, 2);
+    stage.act("go", swap());
+    let first = created(&mut stage);
+    stage.put_pod(&first.key.name.clone(), "b", |_| {});
+    let mut action = stage.action("go");
+    let status = action.status.as_mut().unwrap();
+    (status.slots[0].step, status.slots[0].evicting) = (Step::Evicting, true);
+    action.spec.abort = true;
+    stage.put_action(action);
+    let gone = stage.id("web-a");
+    stage.world.remove::<PodFact>(&gone);
+    let second = created(&mut stage);
+    assert_eq!(second.node, "a");
+}
+
+#[test]
+fn the_sides_meet_on_two_nodes() {
+    let web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    let mut stage = Stage::new();
+    stage.put_pod("web-d", "b", |_| {});
+    let with = json!([{"workload": web}, {"workload": web}]);
+    let spec = json!({"swap": {"replica": {"workload": web, "from": {"nodeName": "c"}}, "with": with}});
+    stage.act("go", spec);
+    let status = stage.settle_until_admitted("go").expect("it begins");
+    let names = |pod: fn(&Slot) -> Option<&PodOnNode>| -> Vec<String> {
+        status.slots.iter().filter_map(pod).map(|pod| format!("{} {}", pod.name, pod.node)).collect()
+    };
+    assert_eq!(names(|slot| slot.victim.as_ref()), ["web-c c", "web-b b", "web-d b"], "two are on b only");
+    assert!(status.slots.iter().all(|slot| slot.replacement.is_some()));
+    let plan = status.plan.unwrap();
+    let nodes: Vec<_> = plan.nodes.iter().map(|node| (node.name.as_str(), node.replicas)).collect();
+    assert_eq!(nodes, [("b", 1), ("c", 2)]);
+
+    let mut stage = Stage::new();
+    let on = |node: &str| json!({"workload": web, "from": {"nodeName": node}});
+    stage.act("go", json!({"swap": {"replica": on("a"), "with": [on("b"), on("c")]}}));
+    stage.settle("go");
+    let (_, reason, message) = stage.ready("go");
+    assert_eq!(reason, "NotEnoughReplicas");
+    assert!(message.contains("all others together on another"), "{message}");
+}

@@ -1,0 +1,186 @@
+//! Swaps: replicas of different workloads change places over two nodes. With room on both sides nobody goes before all new pods
+//! are Ready, with room on one side that side is first, and without room one old pod goes before; killed at each write it ends
+//! the same.
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use testkit::action::deployment;
+use testkit::eye::Happening;
+use testkit::proxy::gate::When;
+use testkit::world::nodes::{Nodes, Size};
+use testkit::world::workload::Workload;
+use testkit::world::{World, stories, story};
+
+use crate::crash::{kill_at, reached};
+use crate::scenes::Scene;
+
+const DONE: (&str, &str) = ("True", "Succeeded");
+
+/// The writes of a swap of two replicas: twice those of a move, without a second receipt and admission.
+const LEAST_WRITES: usize = 14;
+
+/// Workloads `x` and `y` with one replica each, on two nodes that take as many pods as said, and a third node.
+struct Places {
+    nodes: Nodes,
+    x: Scene,
+    y: Scene,
+}
+
+impl Places {
+    async fn prepare(world: &World, x: u32, y: u32) -> Result<Self> {
+        Self::of(world, [x, y], |_, workload| workload).await
+    }
+
+    async fn of(world: &World, pods: [u32; 2], change: impl Fn(&str, Workload) -> Workload) -> Result<Self> {
+        let mut nodes = world.nodes(0, Size::default()).await?;
+        let mut scenes = Vec::new();
+        for (app, pods) in [("x", pods[0]), ("y", pods[1])] {
+            let node = nodes.join(None, Size { pods, ..Size::default() }).await?;
+            nodes.open_only(&[&node]).await?;
+            scenes
+                .push(Scene::set(world, app, 1, change(app, Workload::deployment(app, 1).spec(nodes.terms()))).await?);
+        }
+        nodes.join(None, Size::default()).await?;
+        nodes.open_all().await?;
+        let y = scenes.remove(1);
+        let x = scenes.remove(0).again(world);
+        Ok(Self { nodes, x, y })
+    }
+
+    fn swap(&self) -> Value {
+        let on =
+            |at: usize, name: &str| json!({"workload": deployment(name), "from": {"nodeName": self.nodes.names[at]}});
+        json!({"swap": {"replica": on(0, "x"), "with": [on(1, "y")]}})
+    }
+
+    /// Each is on the other's node, nothing is left, and at no time was a replica missing.
+    async fn swapped(&self, world: &World) -> Result<()> {
+        for (scene, to) in [(&self.x, 1), (&self.y, 0)] {
+            let old = scene.pod(0).0;
+            scene.moved(world, &[&old], &[&self.nodes.names[to]]).await?;
+        }
+        Ok(())
+    }
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// In the order seen: the first time a pod of the app that was not there before was Ready, and the first that one that was
+/// there began to end.
+fn turning_points(world: &World, scene: &Scene) -> Result<(usize, usize)> {
+    let seen = world.eye.now();
+    let old = scene.pod(0).0;
+    let of_app = |pod: &Pod| pod.labels().get("app").is_some_and(|app| *app == scene.app);
+    let marked = |pod: &Pod| pod.annotations().get("ganglion.dev/role").is_some_and(|role| role == "replacement");
+    let find = |test: &dyn Fn(&Pod) -> bool| {
+        seen.history.iter().position(|happening| matches!(happening, Happening::Pod(pod) if of_app(pod) && test(pod)))
+    };
+    let came = find(&|pod| pod.name_any() != old && marked(pod) && is_ready(pod));
+    let went = find(&|pod| pod.name_any() == old && pod.metadata.deletion_timestamp.is_some());
+    came.zip(went).ok_or_else(|| anyhow::anyhow!("{} did not move: {came:?} {went:?}", scene.app))
+}
+
+#[test]
+fn with_room_on_both_sides_all_are_ready_before_anybody_goes() {
+    story("swap-room", async |world| {
+        let places = Places::of(world, [20, 20], |_, workload| workload.guarded()).await?;
+        world.act("go", places.swap()).await?;
+        let action = world.ends("go", DONE).await?;
+        places.swapped(world).await?;
+        let (x, y) = (turning_points(world, &places.x)?, turning_points(world, &places.y)?);
+        ensure!(x.0.max(y.0) < x.1.min(y.1), "one went before both were Ready: {x:?} {y:?}");
+        let summary = action.status.as_ref().and_then(|status| status.summary.clone()).unwrap_or_default();
+        ensure!(summary.action == "Swap" && summary.done == "2/2", "{summary:?}");
+        ensure!(summary.workload.as_deref() == Some("Deployment/x, Deployment/y"), "{summary:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn with_room_on_one_side_that_side_is_first() {
+    let cases = [("x", (1, 20)), ("y", (20, 1))].map(|(first, pods)| (format!("swap-one-{first}"), (first, pods)));
+    stories(cases.into(), async |world, (first, (x, y))| {
+        let places = Places::prepare(world, *x, *y).await?;
+        world.act("go", places.swap()).await?;
+        world.ends("go", DONE).await?;
+        places.swapped(world).await?;
+        let (x, y) = (turning_points(world, &places.x)?, turning_points(world, &places.y)?);
+        // The full node is the one that the first replica leaves.
+        let (first, then) = if *first == "x" { (x, y) } else { (y, x) };
+        ensure!(first.1 < then.0, "the second was Ready before the first had left: {first:?} {then:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn without_room_it_is_refused_and_with_leave_one_goes_before() {
+    story("swap-full", async |world| {
+        let places = Places::prepare(world, 1, 1).await?;
+        world.act("never", places.swap()).await?;
+        world.ends("never", ("False", "NodeFull")).await?;
+        let mut spec = places.swap();
+        spec["disruption"] = json!("Allowed");
+        // The third node would take the substitute of the first, which is then no disruption at all.
+        places.nodes.cordon(&places.nodes.names[2]).await?;
+        world.act("allowed", spec).await?;
+        world.ends("allowed", DONE).await?;
+        for (scene, to) in [(&places.x, 1), (&places.y, 0)] {
+            let verdict = scene.at_rest(world, 1).await?;
+            ensure!(verdict.came.len() == 1 && verdict.came[0].1 == places.nodes.names[to], "{verdict:?}");
+            ensure!(verdict.replicas == [1], "{verdict:?}");
+        }
+        let verdict = places.y.at_rest(world, 1).await?;
+        ensure!(verdict.lowest_ready == 1, "the second was disrupted, too: {verdict:?}");
+        Ok(())
+    });
+}
+
+/// Of one that does not get Ready, both stay where they are.
+#[test]
+fn one_that_never_gets_ready_takes_the_other_back() {
+    story("swap-never", async |world| {
+        let change = |app: &str, workload: Workload| {
+            let workload = workload.guarded();
+            if app == "y" { workload.replacements("never-ready") } else { workload }
+        };
+        let places = Places::of(world, [20, 20], change).await?;
+        let mut spec = places.swap();
+        spec["timeouts"] = json!({"readySeconds": 8});
+        world.act("go", spec).await?;
+        world.ends("go", ("False", "ReplacementNotReady")).await?;
+        places.x.untouched(world).await?;
+        places.y.untouched(world).await.map(drop)
+    });
+}
+
+#[test]
+fn killed_at_each_write_it_ends_the_same() {
+    let mut writes = 0;
+    story("swap-clean", async |world| {
+        let places = Places::of(world, [20, 20], |_, workload| workload.guarded()).await?;
+        world.act("go", places.swap()).await?;
+        world.ends("go", DONE).await?;
+        writes = world.proxy.writes().len();
+        places.swapped(world).await
+    });
+    assert!(writes >= LEAST_WRITES, "a swap of {writes} writes");
+    let both = [When::Before, When::After];
+    let cases =
+        (1..=writes).flat_map(|nth| both.map(|when| (format!("swap-{nth}-{when:?}").to_lowercase(), (nth, when))));
+    stories(cases.collect(), async |world, (nth, when)| {
+        let places = Places::of(world, [20, 20], |_, workload| workload.guarded()).await?;
+        let mut held = world.proxy.hold(*nth, *when, |_| true);
+        world.act("go", places.swap()).await?;
+        match reached(world, &mut held, "go", std::time::Duration::from_secs(1)).await? {
+            Some(_) => kill_at(world, held).await?,
+            None => ensure!(*nth > LEAST_WRITES, "the action was over before write {nth}"),
+        }
+        world.ends("go", DONE).await?;
+        places.swapped(world).await
+    });
+}
