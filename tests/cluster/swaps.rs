@@ -22,10 +22,10 @@ const DONE: (&str, &str) = ("True", "Succeeded");
 const LEAST_WRITES: usize = 14;
 
 /// Workloads `x` and `y` with one replica each, on two nodes that take as many pods as said, and a third node.
-struct Places {
-    nodes: Nodes,
-    x: Scene,
-    y: Scene,
+pub struct Places {
+    pub nodes: Nodes,
+    pub x: Scene,
+    pub y: Scene,
 }
 
 impl Places {
@@ -49,19 +49,30 @@ impl Places {
         Ok(Self { nodes, x, y })
     }
 
-    fn swap(&self) -> Value {
+    /// With room for more on each node, and budgets that allow none to be missing.
+    pub async fn roomy(world: &World) -> Result<Self> {
+        Self::of(world, [20, 20], |_, workload| workload.guarded()).await
+    }
+
+    pub fn swap(&self) -> Value {
         let on =
             |at: usize, name: &str| json!({"workload": deployment(name), "from": {"nodeName": self.nodes.names[at]}});
         json!({"swap": {"replica": on(0, "x"), "with": [on(1, "y")]}})
     }
 
     /// Each is on the other's node, nothing is left, and at no time was a replica missing.
-    async fn swapped(&self, world: &World) -> Result<()> {
+    pub async fn swapped(&self, world: &World) -> Result<()> {
         for (scene, to) in [(&self.x, 1), (&self.y, 0)] {
             let old = scene.pod(0).0;
             scene.moved(world, &[&old], &[&self.nodes.names[to]]).await?;
         }
         Ok(())
+    }
+
+    /// Each is the one that was there, and at no time was a replica missing.
+    pub async fn untouched(&self, world: &World) -> Result<()> {
+        self.x.untouched(world).await?;
+        self.y.untouched(world).await.map(drop)
     }
 }
 
@@ -88,7 +99,7 @@ fn turning_points(world: &World, scene: &Scene) -> Result<(usize, usize)> {
 #[test]
 fn with_room_on_both_sides_all_are_ready_before_anybody_goes() {
     story("swap-room", async |world| {
-        let places = Places::of(world, [20, 20], |_, workload| workload.guarded()).await?;
+        let places = Places::roomy(world).await?;
         world.act("go", places.swap()).await?;
         let action = world.ends("go", DONE).await?;
         places.swapped(world).await?;
@@ -153,8 +164,7 @@ fn one_that_never_gets_ready_takes_the_other_back() {
         spec["timeouts"] = json!({"readySeconds": 8});
         world.act("go", spec).await?;
         world.ends("go", ("False", "ReplacementNotReady")).await?;
-        places.x.untouched(world).await?;
-        places.y.untouched(world).await.map(drop)
+        places.untouched(world).await
     });
 }
 
@@ -162,7 +172,7 @@ fn one_that_never_gets_ready_takes_the_other_back() {
 fn killed_at_each_write_it_ends_the_same() {
     let mut writes = 0;
     story("swap-clean", async |world| {
-        let places = Places::of(world, [20, 20], |_, workload| workload.guarded()).await?;
+        let places = Places::roomy(world).await?;
         world.act("go", places.swap()).await?;
         world.ends("go", DONE).await?;
         writes = world.proxy.writes().len();
@@ -173,7 +183,7 @@ fn killed_at_each_write_it_ends_the_same() {
     let cases =
         (1..=writes).flat_map(|nth| both.map(|when| (format!("swap-{nth}-{when:?}").to_lowercase(), (nth, when))));
     stories(cases.collect(), async |world, (nth, when)| {
-        let places = Places::of(world, [20, 20], |_, workload| workload.guarded()).await?;
+        let places = Places::roomy(world).await?;
         let mut held = world.proxy.hold(*nth, *when, |_| true);
         world.act("go", places.swap()).await?;
         match reached(world, &mut held, "go", std::time::Duration::from_secs(1)).await? {

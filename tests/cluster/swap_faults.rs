@@ -1,0 +1,79 @@
+//! Swaps in which something happens in between: an abort before each write, a rollout, a node that goes, a scale. Whatever comes of
+//! them, no replica is lost and nothing is left; and an abort leaves no half of a swap.
+
+use anyhow::{Context, ensure};
+use serde_json::json;
+use testkit::proxy::gate::When;
+use testkit::world::{stories, story};
+
+use crate::crash::reached;
+use crate::swaps::Places;
+
+#[test]
+fn an_abort_before_each_write_leaves_all_or_none_swapped() {
+    let mut writes = 0;
+    story("swap-count", async |world| {
+        let places = Places::roomy(world).await?;
+        world.act("go", places.swap()).await?;
+        world.ends("go", ("True", "Succeeded")).await?;
+        writes = world.proxy.writes().len();
+        places.swapped(world).await
+    });
+    let cases = (1..=writes).map(|nth| (format!("swap-abort-{nth}"), nth));
+    stories(cases.collect(), async |world, nth| {
+        let places = Places::roomy(world).await?;
+        let mut held = world.proxy.hold(*nth, When::Before, |_| true);
+        world.act("go", places.swap()).await?;
+        let Some(_) = reached(world, &mut held, "go", std::time::Duration::from_secs(1)).await? else { return Ok(()) };
+        world.patch_action("go", json!({"spec": {"abort": true}})).await?;
+        held.release();
+        let action = world.over("go").await?;
+        match testkit::kstatus::ready(&action) {
+            Some(("True", "Succeeded")) => places.swapped(world).await,
+            Some(("False", "Aborted")) => places.untouched(world).await,
+            other => anyhow::bail!("ended as {other:?}"),
+        }
+    });
+}
+
+/// What happens when the first new pod is about to be made, or the first old one about to leave its set.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Rollout,
+    Scale,
+    Cordon,
+    NodeGone,
+    VictimDeleted,
+}
+
+const FAULTS: [Fault; 5] = [Fault::Rollout, Fault::Scale, Fault::Cordon, Fault::NodeGone, Fault::VictimDeleted];
+
+#[test]
+fn what_happens_in_between_costs_no_replica() {
+    let moments = [("create", "POST"), ("detach", "PATCH")];
+    let cases = FAULTS.iter().flat_map(|fault| moments.map(|moment| (*fault, moment)));
+    let cases = cases.map(|(fault, moment)| (format!("swap-{fault:?}-{}", moment.0).to_lowercase(), (fault, moment.1)));
+    stories(cases.collect(), async |world, (fault, method)| {
+        let places = Places::roomy(world).await?;
+        let method = *method;
+        let mut held = world.proxy.hold(1, When::Before, move |write| write.method == method && write.is_on("pods"));
+        world.act("go", places.swap()).await?;
+        held.reached().await.context("no such write")?;
+        let asked = match fault {
+            Fault::Rollout => world.kubectl(&["rollout", "restart", "deployment", "y"], None).await.map(|_| 1)?,
+            Fault::Scale => world.kubectl(&["scale", "deployment", "y", "--replicas=2"], None).await.map(|_| 2)?,
+            Fault::Cordon => places.nodes.cordon(&places.nodes.names[1]).await.map(|()| 1)?,
+            Fault::NodeGone => world.kubectl(&["delete", "node", &places.nodes.names[1]], None).await.map(|_| 1)?,
+            Fault::VictimDeleted => {
+                world.kubectl(&["delete", "pod", &places.y.pod(0).0, "--wait=false"], None).await.map(|_| 1)?
+            }
+        };
+        held.release();
+        world.over("go").await?;
+        let verdict = places.x.at_rest(world, 1).await?;
+        ensure!(verdict.lowest_ready >= 1 && verdict.replicas == [1], "x was disturbed: {verdict:?}");
+        let verdict = places.y.at_rest(world, asked).await?;
+        ensure!(verdict.replicas.last() == Some(&i32::try_from(asked)?), "{verdict:?}");
+        Ok(())
+    });
+}
