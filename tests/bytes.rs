@@ -336,10 +336,11 @@ fn expressions() {
     ];
     let labels = BTreeMap::from([("topology.kubernetes.io/zone".to_owned(), "a".to_owned())]);
     let amount = ResourceView { allocatable: 4000, requested: i64::MAX };
-    let pods = PodsView { count: 3, capacity: 110 };
+    let pods = PodsView { count: 3, arriving: 1, capacity: 110 };
     let node = NodeView {
         name: "a",
         labels: &labels,
+        taints: &[],
         ready: true,
         schedulable: true,
         pods,

@@ -99,7 +99,12 @@ fn turning_points(world: &World, scene: &Scene) -> Result<(usize, usize)> {
 #[test]
 fn with_room_on_both_sides_all_are_ready_before_anybody_goes() {
     story("swap-room", async |world| {
-        let places = Places::roomy(world).await?;
+        // The second is not Ready before the first could have gone.
+        let change = |app: &str, workload: Workload| {
+            let workload = workload.guarded();
+            if app == "y" { workload.replacements("slow-start") } else { workload }
+        };
+        let places = Places::of(world, [20, 20], change).await?;
         world.act("go", places.swap()).await?;
         let action = world.ends("go", DONE).await?;
         places.swapped(world).await?;

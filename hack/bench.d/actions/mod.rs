@@ -6,6 +6,7 @@ mod many;
 mod share;
 mod single;
 mod start;
+mod swap;
 
 use anyhow::Result;
 
@@ -15,6 +16,9 @@ use super::frame::Bench;
 pub async fn run(bench: &mut Bench) -> Result<()> {
     if bench.wants("single") {
         single::run(bench).await?;
+    }
+    if bench.wants("swap") {
+        swap::run(bench).await?;
     }
     if bench.wants("many") {
         many::run(bench).await?;

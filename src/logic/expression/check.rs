@@ -7,7 +7,7 @@
 
 use super::error::ExpressionError;
 use super::kind::Kind;
-use super::names::{self, Field, Leaf, Vocabulary};
+use super::names::{self, Field, Leaf, NodeMap, Vocabulary};
 use super::rules::{
     CheckResult, Part, alike, binary, comparable, conversion, expect, literal, operation, part, spelled, unary,
     unsupported,
@@ -81,8 +81,14 @@ impl Checker {
     /// `node.pods`, `node.labels.disk`.
     fn name(&mut self, source: &IdedExpr) -> CheckResult {
         let path = path(source)?;
-        if self.speaks_of_labels(&path) {
-            return unsupported("node.labels by itself", "read one, as in node.labels[\"key\"]");
+        match self.map(&path) {
+            Some(NodeMap::Labels) => {
+                return unsupported("node.labels by itself", "read one, as in node.labels[\"key\"]");
+            }
+            Some(NodeMap::Taints) => {
+                return unsupported("node.taints by itself", "read one, as in node.taints[\"key\"]");
+            }
+            None => {}
         }
         Leaf::named(self.vocabulary, &path).map(|leaf| self.leaf(leaf)).ok_or_else(|| self.unknown_name(path))
     }
@@ -91,15 +97,15 @@ impl Checker {
     fn presence(&mut self, select: &SelectExpr) -> CheckResult {
         let path = format!("{}.{}", path(&select.operand)?, select.field);
         if self.vocabulary == Vocabulary::Node
-            && let Some(key) = names::label_of(&path)
+            && let Some((map, key)) = names::entry_of(&path)
         {
-            return Ok(self.leaf(Leaf::HasLabel(key.to_owned())));
+            return Ok(self.leaf(Leaf::HasEntry(map, key.to_owned())));
         }
         match Leaf::named(self.vocabulary, &path) {
             Some(Leaf::Field(Field::Measured(measure))) => Ok(self.leaf(Leaf::HasValue(measure))),
             Some(_) => unsupported(
                 "has(…) of this",
-                "it is always there; only labels and measured values of nodes can be missing",
+                "it is always there; only labels, taints and measured values of nodes can be missing",
             ),
             None => Err(self.unknown_name(path)),
         }
@@ -169,19 +175,19 @@ impl Checker {
         Ok(part(Expr::Call(call), Kind::Bool))
     }
 
-    /// `node.labels["key"]`, the only index expression.
+    /// `node.labels["key"]` or `node.taints["key"]`, the only index expressions.
     fn index(&mut self, map: &IdedExpr, key: &IdedExpr) -> CheckResult {
-        if !path(map).is_ok_and(|path| self.speaks_of_labels(&path)) {
-            return unsupported("[…]", "only labels have it, as in node.labels[\"key\"]");
-        }
+        let Some(map) = path(map).ok().and_then(|path| self.map(&path)) else {
+            return unsupported("[…]", "only labels and taints have it, as in node.labels[\"key\"]");
+        };
         match text_literal(key) {
-            Some(key) => Ok(self.leaf(Leaf::Label(key.to_owned()))),
-            None => unsupported("a computed label", "write its key, as in node.labels[\"key\"]"),
+            Some(key) => Ok(self.leaf(Leaf::Entry(map, key.to_owned()))),
+            None => unsupported("a computed key", "write the key, as in node.labels[\"key\"]"),
         }
     }
 
-    fn speaks_of_labels(&self, path: &str) -> bool {
-        self.vocabulary == Vocabulary::Node && path == names::LABELS
+    fn map(&self, path: &str) -> Option<NodeMap> {
+        (self.vocabulary == Vocabulary::Node).then(|| NodeMap::named(path)).flatten()
     }
 
     fn unknown_name(&self, name: String) -> ExpressionError {
@@ -194,12 +200,12 @@ impl Checker {
         }
     }
 
-    /// `"key" in node.labels` or `node.name in ["a", "b"]`.
+    /// `"key" in node.labels`, `"key" in node.taints` or `node.name in ["a", "b"]`.
     fn within(&mut self, value: &IdedExpr, list: &IdedExpr, depth: usize) -> CheckResult {
-        if path(list).is_ok_and(|path| self.speaks_of_labels(&path)) {
+        if let Some(map) = path(list).ok().and_then(|path| self.map(&path)) {
             return match text_literal(value) {
-                Some(key) => Ok(self.leaf(Leaf::HasLabel(key.to_owned()))),
-                None => unsupported("a computed label", "write its key, as in \"key\" in node.labels"),
+                Some(key) => Ok(self.leaf(Leaf::HasEntry(map, key.to_owned()))),
+                None => unsupported("a computed key", "write the key, as in \"key\" in node.labels"),
             };
         }
         let Expr::List(list) = &list.expr else {

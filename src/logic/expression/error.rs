@@ -69,6 +69,9 @@ pub enum ExpressionError {
     /// The result depends on a label that the node does not have.
     #[error("node {node:?} has no label {label:?}: to allow for that, put {label:?} in node.labels && before it")]
     MissingLabel { node: String, label: String },
+    /// The result depends on a taint that the node does not have.
+    #[error("node {node:?} has no taint {key:?}: to allow for that, put {key:?} in node.taints && before it")]
+    MissingTaint { node: String, key: String },
     /// The result depends on a value that is not measured of the node, or is stale.
     #[error("node {node:?} has no fresh value of {name}: to allow for that, put has({name}) && before it")]
     MissingValue { node: String, name: &'static str },
@@ -126,6 +129,7 @@ impl ExpressionError {
             | Self::NotANumber { .. } => Concern::Text,
             Self::NoThread { .. } => Concern::Process,
             Self::MissingLabel { .. }
+            | Self::MissingTaint { .. }
             | Self::MissingValue { .. }
             | Self::DivisionByZero { .. }
             | Self::Overflow { .. }

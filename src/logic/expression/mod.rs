@@ -9,8 +9,10 @@
 //! | `node.name` | string | |
 //! | `node.zone` | string | the label `topology.kubernetes.io/zone` |
 //! | `node.labels["key"]` | string | also `node.labels.key`; `"key" in node.labels` and `has(node.labels.key)` test for it |
+//! | `node.taints["key"]` | string | its value, which may be empty; also `node.taints.key`, tested for like a label |
 //! | `node.ready`, `node.schedulable` | bool | |
-//! | `node.pods`, `node.podCapacity` | int | pods on the node, pods it allows |
+//! | `node.pods`, `node.podCapacity` | int | pods on the node and on their way to it, pods it allows |
+//! | `node.arriving` | int | those on their way: replicas that actions send there |
 //! | `node.cpu.allocatable`, `node.cpu.requested` | int | millicores |
 //! | `node.memory.allocatable`, `node.memory.requested` | int | bytes |
 //! | `node.cpu.requestedShare`, `node.memory.requestedShare` | double | requested / allocatable, not what is in use; 1.0 when nothing is allocatable |
@@ -21,7 +23,7 @@
 //! `startsWith`, `endsWith`, `contains`, `has`. Types are checked when the text is parsed. Int and
 //! double mix; an int divided by an int stays an int, and is refused beside a double.
 //!
-//! A missing label has no value: if the result depends on it, evaluation fails with [`ExpressionError::MissingLabel`], so that the
+//! A missing label or taint has no value: if the result depends on it, evaluation fails with [`ExpressionError::MissingLabel`], so that the
 //! node never matches by accident, neither with `==` nor with `!=`. If the result does not depend on it
 //! (`node.labels["a"] == "b" || node.pods < 3`), there is no error. The same goes for a value that is not measured, or is stale;
 //! `has(node.power)` tests for it.
@@ -43,7 +45,7 @@ pub use score::{NodeScore, Score};
 use cel::parser::{ParseErrors, Parser};
 use cel::{Context, Env, ExecutionError, IdedExpr, Value};
 use check::{Checked, ResultKind};
-use names::{Bound, Field, Leaf, Subject, Vocabulary};
+use names::{Bound, Field, Leaf, NodeMap, Subject, Vocabulary};
 use std::fmt;
 use std::sync::Arc;
 use std::thread;
@@ -151,7 +153,10 @@ impl Compiled {
         match error {
             // The checks replaced names by numbers, so an undeclared reference is a leaf without a value.
             ExecutionError::UndeclaredReference(variable) => match names::leaf(&self.leaves, variable) {
-                Some(Leaf::Label(label)) => ExpressionError::MissingLabel { node, label: label.clone() },
+                Some(Leaf::Entry(NodeMap::Labels, label)) => {
+                    ExpressionError::MissingLabel { node, label: label.clone() }
+                }
+                Some(Leaf::Entry(NodeMap::Taints, key)) => ExpressionError::MissingTaint { node, key: key.clone() },
                 Some(Leaf::Field(Field::Measured(measure))) => {
                     ExpressionError::MissingValue { node, name: measure.name() }
                 }

@@ -9,6 +9,7 @@ use super::metric::{MetricField, MetricView};
 use cel::common::types::{CelBool, CelDouble, CelInt, CelString};
 use cel::common::value::CowVal;
 use cel::context::VariableResolver;
+use k8s_openapi::api::core::v1::Taint;
 use std::collections::BTreeMap;
 
 /// The label that `node.zone` reads.
@@ -31,11 +32,13 @@ pub struct NodeView<'a> {
     pub name: &'a str,
     /// `node.labels["key"]`, and `node.zone`, which is the label [`ZONE_LABEL`].
     pub labels: &'a BTreeMap<String, String>,
+    /// `node.taints["key"]`.
+    pub taints: &'a [Taint],
     /// `node.ready`.
     pub ready: bool,
     /// `node.schedulable`: not cordoned.
     pub schedulable: bool,
-    /// `node.pods` and `node.podCapacity`.
+    /// `node.pods`, `node.arriving` and `node.podCapacity`.
     pub pods: PodsView,
     /// `node.cpu`, in millicores.
     pub cpu: ResourceView,
@@ -61,8 +64,10 @@ pub struct MeasuredView {
 /// The pods of a node and its capacity for pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PodsView {
-    /// Pods on the node.
+    /// Pods on the node, and on their way to it.
     pub count: i64,
+    /// Those of them that are on their way: replicas that actions send there.
+    pub arriving: i64,
     /// Pods the node allows.
     pub capacity: i64,
 }
@@ -94,6 +99,7 @@ pub(super) enum Field {
     Ready,
     Schedulable,
     Pods,
+    Arriving,
     PodCapacity,
     CpuAllocatable,
     CpuRequested,
@@ -114,14 +120,21 @@ pub(super) enum Measure {
     DifferentialPressure,
 }
 
+/// Values of a node by key, which a node may lack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NodeMap {
+    Labels,
+    Taints,
+}
+
 /// A value an expression takes from the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Leaf {
     Field(Field),
-    /// The value of a label, which a node may lack.
-    Label(String),
-    /// Whether the node has the label.
-    HasLabel(String),
+    /// The value of a label or taint.
+    Entry(NodeMap, String),
+    /// Whether the node has the label or taint.
+    HasEntry(NodeMap, String),
     /// Whether the value of the node is known.
     HasValue(Measure),
     /// A value of a metric.
@@ -142,11 +155,12 @@ pub(super) enum Subject<'a> {
     Metric(&'a MetricView<'a>),
 }
 
-const FIELDS: [(&str, Field); 16] = [
+const FIELDS: [(&str, Field); 17] = [
     ("node.name", Field::Name),
     ("node.ready", Field::Ready),
     ("node.schedulable", Field::Schedulable),
     ("node.pods", Field::Pods),
+    ("node.arriving", Field::Arriving),
     ("node.podCapacity", Field::PodCapacity),
     ("node.cpu.allocatable", Field::CpuAllocatable),
     ("node.cpu.requested", Field::CpuRequested),
@@ -161,10 +175,33 @@ const FIELDS: [(&str, Field); 16] = [
     ("node.differentialPressure", Field::Measured(Measure::DifferentialPressure)),
 ];
 
-/// The names that stand for labels or take a key.
-pub(super) const ZONE: &str = "node.zone";
-pub(super) const LABELS: &str = "node.labels";
-const LABEL_EXAMPLE: &str = "node.labels[\"key\"]";
+/// The name that stands for a label.
+const ZONE: &str = "node.zone";
+const LABEL_EXAMPLES: [&str; 2] = ["node.labels[\"key\"]", "node.taints[\"key\"]"];
+
+impl NodeMap {
+    /// What `path` (`node.labels`, `node.taints`) stands for.
+    pub(super) fn named(path: &str) -> Option<Self> {
+        [Self::Labels, Self::Taints].into_iter().find(|map| map.path() == path)
+    }
+
+    pub(super) fn path(self) -> &'static str {
+        match self {
+            Self::Labels => "node.labels",
+            Self::Taints => "node.taints",
+        }
+    }
+
+    fn get<'b>(self, node: &NodeView<'b>, key: &str) -> Option<&'b str> {
+        match self {
+            Self::Labels => node.labels.get(key).map(String::as_str),
+            Self::Taints => {
+                let taint = node.taints.iter().find(|taint| taint.key == key)?;
+                Some(taint.value.as_deref().unwrap_or_default())
+            }
+        }
+    }
+}
 
 impl Leaf {
     /// What `path` (`node.pods`, `node.zone`, `node.labels.disk`, `metric.value`) stands for.
@@ -173,16 +210,16 @@ impl Leaf {
             Vocabulary::Metric => return MetricField::named(path).map(Self::Metric),
             Vocabulary::Node => {}
         }
-        if let Some(label) = label_of(path) {
-            return Some(Self::Label(label.to_owned()));
+        if let Some((map, key)) = entry_of(path) {
+            return Some(Self::Entry(map, key.to_owned()));
         }
         FIELDS.iter().find(|(name, _)| *name == path).map(|(_, field)| Self::Field(*field))
     }
 
     pub(super) fn kind(&self) -> Kind {
         match self {
-            Self::Label(_) => Kind::Text,
-            Self::HasLabel(_) | Self::HasValue(_) => Kind::Bool,
+            Self::Entry(..) => Kind::Text,
+            Self::HasEntry(..) | Self::HasValue(_) => Kind::Bool,
             Self::Field(field) => field.kind(),
             Self::Metric(field) => field.kind(),
         }
@@ -193,6 +230,7 @@ impl Leaf {
         match self {
             Self::Field(field) => match field {
                 Field::Pods
+                | Field::Arriving
                 | Field::CpuRequested
                 | Field::CpuRequestedShare
                 | Field::MemoryRequested
@@ -205,7 +243,7 @@ impl Leaf {
                 | Field::MemoryAllocatable
                 | Field::Measured(_) => false,
             },
-            Self::Label(_) | Self::HasLabel(_) | Self::HasValue(_) | Self::Metric(_) => false,
+            Self::Entry(..) | Self::HasEntry(..) | Self::HasValue(_) | Self::Metric(_) => false,
         }
     }
 
@@ -213,9 +251,9 @@ impl Leaf {
     fn read<'b>(&self, subject: Subject<'b>) -> Option<CowVal<'b, 'b>> {
         let node = match (self, subject) {
             (Self::Metric(field), Subject::Metric(metric)) => return Some(field.read(metric)),
-            (Self::Field(_) | Self::Label(_) | Self::HasLabel(_) | Self::HasValue(_), Subject::Node(node)) => node,
+            (Self::Field(_) | Self::Entry(..) | Self::HasEntry(..) | Self::HasValue(_), Subject::Node(node)) => node,
             (Self::Metric(_), Subject::Node(_))
-            | (Self::Field(_) | Self::Label(_) | Self::HasLabel(_) | Self::HasValue(_), Subject::Metric(_)) => {
+            | (Self::Field(_) | Self::Entry(..) | Self::HasEntry(..) | Self::HasValue(_), Subject::Metric(_)) => {
                 return None;
             }
         };
@@ -224,11 +262,8 @@ impl Leaf {
             Self::Field(Field::Measured(measure)) => Some(CowVal::owned(CelDouble::from(measure.of(node)?))),
             Self::Field(field) => Some(field.read(node)),
             Self::HasValue(measure) => Some(CowVal::owned(CelBool::from(measure.of(node).is_some()))),
-            Self::Label(key) => {
-                let value = node.labels.get(key)?;
-                Some(CowVal::owned(CelString::from(value.as_str())))
-            }
-            Self::HasLabel(key) => Some(CowVal::owned(CelBool::from(node.labels.contains_key(key)))),
+            Self::Entry(map, key) => Some(CowVal::owned(CelString::from(map.get(node, key)?))),
+            Self::HasEntry(map, key) => Some(CowVal::owned(CelBool::from(map.get(node, key).is_some()))),
         }
     }
 }
@@ -239,6 +274,7 @@ impl Field {
             Self::Name => Kind::Text,
             Self::Ready | Self::Schedulable => Kind::Bool,
             Self::Pods
+            | Self::Arriving
             | Self::PodCapacity
             | Self::CpuAllocatable
             | Self::CpuRequested
@@ -256,6 +292,7 @@ impl Field {
             Self::Ready => CowVal::owned(CelBool::from(node.ready)),
             Self::Schedulable => CowVal::owned(CelBool::from(node.schedulable)),
             Self::Pods => int(node.pods.count),
+            Self::Arriving => int(node.pods.arriving),
             Self::PodCapacity => int(node.pods.capacity),
             Self::CpuAllocatable => int(node.cpu.allocatable),
             Self::CpuRequested => int(node.cpu.requested),
@@ -287,13 +324,13 @@ impl Measure {
     }
 }
 
-/// The key of the label that `path` reads, if it reads one.
-pub(super) fn label_of(path: &str) -> Option<&str> {
+/// The label or taint that `path` reads, if it reads one.
+pub(super) fn entry_of(path: &str) -> Option<(NodeMap, &str)> {
     if path == ZONE {
-        return Some(ZONE_LABEL);
+        return Some((NodeMap::Labels, ZONE_LABEL));
     }
-    let key = path.strip_prefix(LABELS)?.strip_prefix('.')?;
-    (!key.contains('.')).then_some(key)
+    let (map, key) = path.rsplit_once('.')?;
+    Some((NodeMap::named(map)?, key))
 }
 
 /// The values of an expression's leaves for one subject, which the tree refers to by number.
@@ -316,7 +353,7 @@ pub(super) fn leaf<'a>(leaves: &'a [Leaf], variable: &str) -> Option<&'a Leaf> {
 /// All names, for a message.
 pub(super) fn known_names() -> String {
     let mut names: Vec<&str> = all_names().collect();
-    names.push(LABEL_EXAMPLE);
+    names.extend(LABEL_EXAMPLES);
     names.join(", ")
 }
 

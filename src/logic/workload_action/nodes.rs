@@ -89,13 +89,15 @@ impl<'a> Nodes<'a> {
     /// Whether the expression holds for this node.
     pub fn satisfies(&self, node: &NodeFact, expression: &Expression) -> Result<bool, String> {
         let load = self.load(&node.id.key.name);
+        let (there, _) = self.world.usage(&node.id.key.name);
         let resource = |allocatable, requested| ResourceView { allocatable, requested };
         let view = NodeView {
             name: &node.id.key.name,
             labels: &node.labels,
+            taints: &node.taints,
             ready: node.ready,
             schedulable: !node.cordoned,
-            pods: PodsView { count: load.pods, capacity: node.pod_capacity },
+            pods: PodsView { count: load.pods, arriving: load.pods - there, capacity: node.pod_capacity },
             cpu: resource(node.allocatable.cpu, load.requests.cpu),
             memory: resource(node.allocatable.memory, load.requests.memory),
             measured: measured(self.world.node_configs_of(&node.id.key.name), self.now),

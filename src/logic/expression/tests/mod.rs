@@ -3,6 +3,7 @@
 mod properties;
 
 use super::*;
+use k8s_openapi::api::core::v1::Taint;
 use rstest::rstest;
 use std::collections::BTreeMap;
 
@@ -16,12 +17,19 @@ fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 fn with_node<T>(test: impl FnOnce(NodeView<'_>) -> T) -> T {
     let labels =
         labels(&[(ZONE_LABEL, "a"), ("disk", "ssd"), ("example.com/rank", "7"), ("zone", "decoy"), ("empty", "")]);
+    let taint = |key: &str, value: Option<&str>| Taint {
+        key: key.into(),
+        value: value.map(str::to_owned),
+        effect: "NoSchedule".into(),
+        time_added: None,
+    };
     test(NodeView {
         name: "node-4",
         labels: &labels,
+        taints: &[taint("dedicated", Some("db")), taint("example.com/spot", None)],
         ready: true,
         schedulable: false,
-        pods: PodsView { count: 3, capacity: 110 },
+        pods: PodsView { count: 3, arriving: 1, capacity: 110 },
         cpu: ResourceView { allocatable: 4_000, requested: 2_000 },
         memory: ResourceView { allocatable: 16 * GIB, requested: 6 * GIB },
         measured: MeasuredView { cpu: Some(0.25), power: Some(180.0), ..MeasuredView::default() },
@@ -120,6 +128,24 @@ fn a_missing_label_never_matches_by_accident(#[case] text: &str, #[case] label: 
 }
 
 #[rstest]
+#[case("node.taints['dedicated'] == 'db'", true)]
+#[case("node.taints.dedicated == 'web'", false)]
+#[case("node.taints['example.com/spot'] == ''", true)]
+#[case("'example.com/spot' in node.taints && !('gpu' in node.taints)", true)]
+#[case("has(node.taints.dedicated) && !has(node.taints.gpu)", true)]
+#[case("node.pods - node.arriving == 2", true)]
+fn taints_and_what_arrives_are_seen(#[case] text: &str, #[case] expected: bool) {
+    assert_eq!(answer(text), Ok(expected));
+}
+
+#[test]
+fn a_missing_taint_never_matches_by_accident() {
+    let error = ExpressionError::MissingTaint { node: "node-4".into(), key: "gpu".into() };
+    assert_eq!(answer("node.taints['gpu'] != 'a100'"), Err(error));
+    assert!(message("node.taints == 'a'").contains("node.taints by itself"));
+}
+
+#[rstest]
 #[case("1 / (node.pods - 3) == 1", ExpressionError::DivisionByZero { node: "node-4".into() })]
 #[case("1 % (node.pods - 3) == 1", ExpressionError::DivisionByZero { node: "node-4".into() })]
 #[case("9223372036854775807 + node.pods > 0", ExpressionError::Overflow { node: "node-4".into() })]
@@ -158,9 +184,9 @@ fn a_node_without_an_answer_says_why(#[case] text: &str, #[case] expected: Expre
 #[case("has(node.lables.disk)", "unknown name \"node.lables.disk\"")]
 #[case("has(node.pods)", "has(…) of this cannot be used")]
 #[case("node.labels == 'a'", "node.labels by itself cannot be used")]
-#[case("node.labels[node.name] == 'a'", "a computed label cannot be used")]
-#[case("node.name in node.labels", "a computed label cannot be used")]
-#[case("node['pods'] < 3", "[…] cannot be used: only labels have it")]
+#[case("node.labels[node.name] == 'a'", "a computed key cannot be used")]
+#[case("node.name in node.labels", "a computed key cannot be used")]
+#[case("node['pods'] < 3", "[…] cannot be used: only labels and taints have it")]
 #[case("[1, 2][0] < 3", "[…] cannot be used")]
 #[case("'a' in 'abc'", "in with anything else cannot be used")]
 #[case("[1] == [1]", "a list cannot be used")]
@@ -219,11 +245,11 @@ fn refuses_with_advice(#[case] text: &str, #[case] part: &str) {
 fn the_messages_read_well() {
     assert_eq!(
         message("node.mem < 3"),
-        "unknown name \"node.mem\": known are node.name, node.ready, node.schedulable, node.pods, \
+        "unknown name \"node.mem\": known are node.name, node.ready, node.schedulable, node.pods, node.arriving, \
          node.podCapacity, node.cpu.allocatable, node.cpu.requested, node.cpu.requestedShare, \
          node.memory.allocatable, node.memory.requested, node.memory.requestedShare, \
          node.cpu.utilization, node.memory.utilization, node.power, node.inletTemperature, node.differentialPressure, \
-         node.zone, node.labels[\"key\"]"
+         node.zone, node.labels[\"key\"], node.taints[\"key\"]"
     );
     assert_eq!(
         message("node.zone == node.labels['gpu']"),

@@ -34,9 +34,10 @@ fn view<T>(question: &PlacementQuestion<'_>, record: &NodeRecord, look: impl FnO
     look(&NodeView {
         name: record.name(),
         labels: &node.labels,
+        taints: &node.taints,
         ready: node.ready,
         schedulable: !node.cordoned,
-        pods: PodsView { count: record.pods, capacity: node.pod_capacity },
+        pods: PodsView { count: record.pods, arriving: 0, capacity: node.pod_capacity },
         cpu: resource(node.allocatable.cpu, record.requests.cpu),
         memory: resource(node.allocatable.memory, record.requests.memory),
         measured: MeasuredView {
