@@ -6,6 +6,8 @@ pub mod check;
 mod extender;
 mod memory;
 mod outbound;
+pub mod plan;
+pub mod read;
 mod signals;
 mod term;
 

@@ -5,7 +5,10 @@ pub mod check;
 mod cluster;
 pub mod explain;
 mod explain_placement;
+mod manifests;
 mod objects;
+mod output;
+pub mod plan;
 pub mod push;
 
 use std::net::SocketAddr;
@@ -35,8 +38,10 @@ pub enum Command {
     Crds(CrdsArgs),
     /// Pushes a sample to a loop.
     Push(push::PushArgs),
-    /// Explains what a loop did and why.
+    /// Explains what a loop, an action, a pool, a policy or a node does, and why.
     Explain(explain::ExplainArgs),
+    /// Shows what WorkloadActions would do, before they are applied: which pods would go where and why. Changes nothing.
+    Plan(plan::PlanArgs),
     /// Checks loops before they are applied: whether they would work, and what they would do now.
     Check(check::CheckArgs),
     /// Shows the proposal of a loop with `mode: Approve`, or approves it.
@@ -104,6 +109,8 @@ pub enum Error {
     Approve(#[from] approve::Error),
     #[error(transparent)]
     Check(#[from] check::Error),
+    #[error(transparent)]
+    Plan(#[from] plan::Error),
     #[error("{path} cannot be written or read")]
     File {
         path: PathBuf,

@@ -1,14 +1,13 @@
 //! `ganglion check`: says whether loops would work before they are applied, and what they would do now.
 
 use std::collections::BTreeMap;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
-use serde_json::Value;
 use thiserror::Error;
 
 use super::cluster::{self, Cluster};
+use super::manifests;
 use crate::app;
 use crate::logic::closed_loop::check::{CheckReport, CheckState};
 use crate::logic::quantity;
@@ -36,18 +35,10 @@ pub struct CheckArgs {
 /// Why loops were not checked, or would not work.
 #[derive(Debug, Error)]
 pub enum Error {
-    #[error("{path} cannot be read")]
-    File {
-        path: PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
-    #[error("{path} is no YAML: {problem}")]
-    Parse { path: PathBuf, problem: String },
-    #[error("there is no ClosedLoop in {}", .0.display())]
-    NoLoop(PathBuf),
     #[error("{failed} of {all} points failed")]
     Failed { failed: usize, all: usize },
+    #[error(transparent)]
+    Manifests(#[from] manifests::Error),
     #[error(transparent)]
     Settings(#[from] settings::Error),
     #[error(transparent)]
@@ -65,10 +56,7 @@ fn metric_value(text: &str) -> Result<(String, String), String> {
 /// # Errors
 /// A file or the settings cannot be used, or a point failed.
 pub async fn check(check: CheckArgs) -> Result<(), Error> {
-    let mut loops = Vec::new();
-    for path in &check.files {
-        loops.extend(loops_in(path)?);
-    }
+    let loops = manifests::all_of_kind("ClosedLoop", &check.files)?;
     let settings = check.settings.as_deref().map(Settings::load).transpose()?.unwrap_or_default();
     let (config, namespace) = cluster::configured(check.cluster, check.namespace).await?;
     let values: BTreeMap<String, String> = check.values.into_iter().collect();
@@ -84,43 +72,9 @@ pub async fn check(check: CheckArgs) -> Result<(), Error> {
     }
 }
 
-/// The ClosedLoops in a file.
-fn loops_in(path: &Path) -> Result<Vec<Value>, Error> {
-    let file = |source| Error::File { path: path.to_path_buf(), source };
-    let mut text = String::new();
-    if path == Path::new("-") {
-        std::io::stdin().read_to_string(&mut text).map_err(file)?;
-    } else {
-        text = std::fs::read_to_string(path).map_err(file)?;
-    }
-    let parsed: Result<Vec<Value>, _> = serde_saphyr::from_multiple(&text);
-    let mut found = parsed.map_err(|error| Error::Parse { path: path.to_path_buf(), problem: error.to_string() })?;
-    found.retain(|one| one["kind"] == "ClosedLoop" && one["apiVersion"].as_str().is_some_and(is_ours));
-    if found.is_empty() { Err(Error::NoLoop(path.to_path_buf())) } else { Ok(found) }
-}
-
-fn is_ours(api_version: &str) -> bool {
-    api_version.starts_with("ganglion.dev/")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn loops_are_found_among_other_documents() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("all.yaml");
-        let one = "apiVersion: ganglion.dev/v1alpha1\nkind: ClosedLoop\nmetadata: {name: web}\n";
-        std::fs::write(&path, format!("kind: ServiceAccount\n---\n{one}---\n---\nkind: ClosedLoop\n")).unwrap();
-        let found = loops_in(&path).unwrap();
-        assert_eq!(found.iter().map(|one| one["metadata"]["name"].as_str()).collect::<Vec<_>>(), [Some("web")]);
-        std::fs::write(&path, "kind: ServiceAccount\n").unwrap();
-        assert!(matches!(loops_in(&path), Err(Error::NoLoop(_))));
-        std::fs::write(&path, "a: [").unwrap();
-        assert!(matches!(loops_in(&path), Err(Error::Parse { .. })));
-        assert!(matches!(loops_in(&dir.path().join("none")), Err(Error::File { .. })));
-    }
 
     #[test]
     fn values_are_numbers() {

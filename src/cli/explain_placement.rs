@@ -3,26 +3,23 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
-use kube::api::ListParams;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 
 use super::cluster::{self, Cluster};
 use super::objects::Error;
+use super::output::OutputFormat;
 use crate::api::node_config::NodeConfig;
 use crate::api::placement_policy::PlacementPolicy;
+use crate::app::read;
 use crate::logic::facts::{NodeFact, PodFact, ReplicaSet, SetFact, default_requests};
 use crate::logic::placement::explain::explain as explained;
-use crate::logic::placement::memory::SavedMemory;
 use crate::logic::placement::policy::CompiledPolicy;
 use crate::logic::placement::question::PlacedPod;
 use crate::logic::world::{Indexed, Origin, World};
-
-/// Objects in one page of a list.
-const PAGE: u32 = 500;
 
 /// Options of `explain placement`.
 #[derive(Args, Debug, Clone)]
@@ -42,16 +39,9 @@ pub struct PlacementArgs {
     namespace: Option<String>,
     /// Output format.
     #[arg(short, long, value_name = "FORMAT", default_value = "text")]
-    output: Output,
+    output: OutputFormat,
     #[command(flatten)]
     cluster: Cluster,
-}
-
-/// How the explanation is written.
-#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
-enum Output {
-    Text,
-    Json,
 }
 
 /// The explanation.
@@ -67,7 +57,7 @@ pub async fn explain(asked: PlacementArgs) -> Result<String, Error> {
         CompiledPolicy::of(&policy).map_err(|(reason, words)| Error::BadPolicy(format!("{reason:?}: {words}")))?;
     let pod = the_pod(&asked, &client, &namespace).await?;
     let placed = PlacedPod::from(&pod);
-    let saved = saved(&client, &policy).await;
+    let saved = read::saved_memory(&client, &policy).await;
     let mut world = World::default();
     world.apply(policy, Origin::Watch);
     load::<Node, NodeFact>(&mut world, Api::all(client.clone()), |_| true).await?;
@@ -77,17 +67,7 @@ pub async fn explain(asked: PlacementArgs) -> Result<String, Error> {
     let sets = Api::<ReplicaSet>::namespaced(client, &placed.key.namespace);
     load::<ReplicaSet, SetFact>(&mut world, sets, |_| true).await?;
     let explanation = explained(&world, &compiled, &placed, saved.as_ref(), Timestamp::now());
-    match asked.output {
-        Output::Text => Ok(explanation.text()),
-        Output::Json => serde_json::to_string_pretty(&explanation).map(|text| text + "\n").map_err(Error::Json),
-    }
-}
-
-/// What the policy has learned, as far as it may be read: else it is learned anew from the pods.
-async fn saved(client: &Client, policy: &PlacementPolicy) -> Option<SavedMemory> {
-    let (namespace, name) = policy.status.as_ref()?.memory.as_ref()?.split_once('/')?;
-    let found = Api::<ConfigMap>::namespaced(client.clone(), namespace).get_opt(name).await.ok()??;
-    SavedMemory::read(&found, Timestamp::now()).ok()
+    Ok(asked.output.of(&explanation, || explanation.text())?)
 }
 
 async fn the_pod(asked: &PlacementArgs, client: &Client, namespace: &str) -> Result<Pod, Error> {
@@ -110,21 +90,17 @@ async fn the_pod(asked: &PlacementArgs, client: &Client, namespace: &str) -> Res
     Ok(pod)
 }
 
-/// Loads all objects of a kind, page by page.
+/// Loads all objects of a kind.
 async fn load<K, F>(world: &mut World, api: Api<K>, wanted: impl Fn(&F) -> bool) -> Result<(), Error>
 where
     K: Resource + Clone + DeserializeOwned + std::fmt::Debug,
     F: Indexed + From<K>,
 {
-    let mut params = ListParams::default().limit(PAGE);
-    loop {
-        let page = api.list(&params).await?;
-        for fact in page.items.into_iter().map(F::from).filter(&wanted) {
+    let take = |object| {
+        let fact = F::from(object);
+        if wanted(&fact) {
             world.apply(fact, Origin::Watch);
         }
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(()),
-        }
-    }
+    };
+    Ok(read::pages(&api, take).await?)
 }

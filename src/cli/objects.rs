@@ -11,17 +11,21 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use super::cluster::{self, Cluster};
+use super::output::{self, OutputFormat};
 use crate::api::closed_loop::ClosedLoop;
 use crate::api::decision::Decision;
 use crate::api::execution::Execution;
 use crate::api::monitoring::Monitoring;
 use crate::api::node_config::NodeConfig;
+use crate::api::receipt::WorkloadActionReceipt;
 use crate::api::swarm_pool::SwarmPool;
 use crate::api::swarm_pool::output::OutputLayout;
 use crate::api::workload_action::WorkloadAction;
 use crate::app;
 use crate::logic::closed_loop::explain::ExplainedLoop;
 use crate::logic::swarm_pool::file::{self, Published};
+use crate::logic::workload_action::identity::receipt_name;
+use crate::logic::world::Fact;
 
 /// The options that name an object.
 #[derive(Args, Debug, Clone)]
@@ -59,6 +63,16 @@ pub struct NamedPool {
     pub job: Option<String>,
 }
 
+/// The options that name an action.
+#[derive(Args, Debug, Clone)]
+pub struct NamedAction {
+    #[command(flatten)]
+    named: Named,
+    /// Output format.
+    #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+    pub output: OutputFormat,
+}
+
 /// Why an object cannot be read or written.
 #[derive(Debug, Error)]
 pub enum Error {
@@ -82,8 +96,8 @@ pub enum Error {
     },
     #[error("the file has no pod: {0}")]
     NotAPod(String),
-    #[error("the explanation cannot be written as JSON")]
-    Json(#[source] serde_json::Error),
+    #[error(transparent)]
+    Output(#[from] output::Error),
     #[error("access is denied; you need the verb and the resource that the API server names ({0})")]
     NotAllowed(String),
     #[error("the API server did not answer")]
@@ -139,14 +153,22 @@ impl LoopFamily {
     }
 }
 
-/// Reads an action.
+/// Reads an action as the operator keeps it, and its receipt if there is one; None if receipts may not be read.
 ///
 /// # Errors
-/// It does not exist or cannot be read.
-pub async fn action(Named { name, namespace, cluster }: Named) -> Result<WorkloadAction, Error> {
+/// The action does not exist or cannot be read.
+pub async fn action(named: &NamedAction) -> Result<(WorkloadAction, Option<Vec<WorkloadActionReceipt>>), Error> {
+    let Named { name, namespace, cluster } = named.named.clone();
     let (client, namespace) = cluster::open(cluster, namespace).await?;
-    let found: Option<WorkloadAction> = Api::namespaced(client, &namespace).get_opt(&name).await?;
-    found.ok_or(Error::NoAction { name, namespace })
+    let found: Option<WorkloadAction> = Api::namespaced(client.clone(), &namespace).get_opt(&name).await?;
+    let Some(mut action) = found else { return Err(Error::NoAction { name, namespace }) };
+    action.slim();
+    let receipts: Api<WorkloadActionReceipt> = Api::namespaced(client, &namespace);
+    let receipts = match receipts.get_opt(&receipt_name(&action)).await {
+        Err(kube::Error::Api(status)) if status.is_forbidden() => None,
+        found => Some(found?.into_iter().collect()),
+    };
+    Ok((action, receipts))
 }
 
 /// Reads a pool, and the lists of its workers.

@@ -35,6 +35,12 @@ pub fn paragraph(beginning: &str, words: &str) -> String {
     lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
+/// A time in UTC.
+#[must_use]
+pub fn clock(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%d %H:%M:%S").to_string()
+}
+
 /// How long ago, as kubectl writes it.
 #[must_use]
 pub fn age(at: Timestamp, now: Timestamp) -> String {

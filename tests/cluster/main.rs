@@ -3,6 +3,7 @@
 //! Every test starts its own operator in a namespace of its own; the crate `testkit` is the harness. A test that cannot have its
 //! control plane fails.
 
+mod action_cli;
 mod acts;
 mod admission;
 mod alike;

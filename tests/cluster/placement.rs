@@ -448,7 +448,14 @@ async fn action(scene: &Scene<'_>) -> Result<()> {
     let score = "\"rank\" in node.labels ? 10 : 0";
     scene.agent(json!({"name": "mine", "expression": {"score": score}})).await?;
     let workload = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
-    scene.world.act("go", json!({"move": {"workload": workload, "to": {"policy": POLICY}}})).await?;
+    let spec = json!({"move": {"workload": workload, "to": {"policy": POLICY}}});
+    let manifest = testkit::action::action("go", spec.clone()).to_string();
+    let plan = ["plan", "-f", "-", "-o", "json"];
+    let (good, said) = scene.world.ganglion_as(&scene.world.administrator().await?, &plan, &manifest).await?;
+    ensure!(good, "{said}");
+    let said: Value = serde_json::from_str(&said)?;
+    ensure!(said[0]["plan"]["replicas"][0]["to"] == json!(scene.nodes[free]), "{said}");
+    scene.world.act("go", spec).await?;
     let done = scene.world.ends("go", ("True", "Succeeded")).await?;
     let plan = done.status.as_ref().and_then(|status| status.plan.clone()).context("a plan")?;
     let first = plan.nodes.first().context("a node")?;

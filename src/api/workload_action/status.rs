@@ -79,6 +79,10 @@ pub struct Summary {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Plan {
+    /// What each replica would do; only with `mode: Plan`, since the slots of a running action say it. At most 100.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub replicas: Vec<PlannedReplica>,
     /// The nodes considered as targets: the chosen first, then the other possible ones, then the refused. At most 100.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Atomic)]
@@ -96,6 +100,21 @@ pub struct Plan {
     /// true if `nodes` or `pods` was cut to 100 entries. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
+}
+
+/// What one replica would do.
+#[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct PlannedReplica {
+    /// The pod that leaves; unset for a new replica.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// The node that it leaves; unset for a new replica.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// The node that the new pod runs on; unset for a replica that is deleted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
 }
 
 /// One node that was considered.

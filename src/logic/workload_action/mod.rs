@@ -5,6 +5,7 @@
 //! (the intent, before the first effect of its kind), on the pods (marks) and on the workload (ledger).
 
 pub mod effect;
+pub mod explain;
 pub mod identity;
 pub mod janitor;
 
@@ -18,6 +19,8 @@ mod forward;
 pub mod nodes;
 mod origin;
 mod place;
+mod plan_text;
+pub mod preview;
 pub mod rank;
 mod refusal;
 mod replacement;
@@ -37,7 +40,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::api::marks;
 use crate::api::reasons::Reason;
 use crate::api::receipt::WorkloadActionReceiptSpec;
-use crate::api::workload_action::status::{Plan, Slot, Step};
+use crate::api::workload_action::status::{LIST_LIMIT, Plan, Slot, Step};
 use crate::api::workload_action::{Mode, WorkloadAction, WorkloadActionStatus};
 use crate::logic::conditions::Health;
 use crate::logic::facts::Key;
@@ -296,13 +299,14 @@ fn begin(ctx: &PlanContext, open: &[(i32, i32)], shown: Vec<Slot>, until: Option
 fn planned(ctx: &PlanContext, slots: Vec<Slot>, plan: Plan) -> Next {
     let words: Vec<String> = slots.iter().map(|slot| report::slot_words(ctx.work.verb, slot)).collect();
     let message = format!("would do: {}", words.join("; "));
+    let replicas = slots.iter().take(LIST_LIMIT).map(report::planned_replica).collect();
     let mut status = report::status(
         ctx,
         WorkloadActionStatus { slots, ..ctx.status.clone() },
         &Health::Good(Reason::Planned, message),
     );
     status.slots.clear();
-    status.plan = Some(plan);
+    status.plan = Some(Plan { replicas, ..plan });
     status.finished_at = Some(Time(ctx.now));
     record(ctx, status)
 }

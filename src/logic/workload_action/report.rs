@@ -2,7 +2,7 @@
 
 use crate::api::reasons::Reason;
 use crate::api::workload_action::WorkloadActionStatus;
-use crate::api::workload_action::status::{PodOnNode, Slot, Step, Summary};
+use crate::api::workload_action::status::{PlannedReplica, PodOnNode, Slot, Step, Summary};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -88,7 +88,18 @@ pub fn slot_words(verb: Verb, slot: &Slot) -> String {
     if slot.step == Step::Succeeded {
         return work_words(verb, slot, true);
     }
-    let how = match slot.step {
+    let how = step_words(slot.step);
+    let what = work_words(verb, slot, false);
+    match &slot.message {
+        Some(message) => format!("{what}: {how}: {message}"),
+        None => format!("{what}: {how}"),
+    }
+}
+
+/// A step as text: what the slot does, or how it ended.
+#[must_use]
+pub fn step_words(step: Step) -> &'static str {
+    match step {
         Step::Queued => "waiting for a retry",
         Step::Planned => "chosen",
         Step::Creating => "creating the new pod",
@@ -106,11 +117,16 @@ pub fn slot_words(verb: Verb, slot: &Slot) -> String {
         Step::Failed => "failed",
         Step::Aborted => "aborted",
         Step::Expired => "expired",
-    };
-    let what = work_words(verb, slot, false);
-    match &slot.message {
-        Some(message) => format!("{what}: {how}: {message}"),
-        None => format!("{what}: {how}"),
+    }
+}
+
+/// What the replica of a slot that has not started would do.
+#[must_use]
+pub fn planned_replica(slot: &Slot) -> PlannedReplica {
+    PlannedReplica {
+        pod: slot.victim.as_ref().map(|pod| pod.name.clone()),
+        from: slot.victim.as_ref().map(|pod| pod.node.clone()),
+        to: slot.replacement.as_ref().map(|pod| pod.node.clone()),
     }
 }
 

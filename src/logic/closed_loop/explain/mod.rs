@@ -18,7 +18,7 @@ use crate::api::monitoring::{AlarmState, MonitoringStatus, RefusedSamples};
 use crate::logic::closed_loop::decision::{Executor, settlement};
 use crate::logic::closed_loop::tuning::effective_policy::declared_rank;
 use crate::logic::closed_loop::validate::names;
-use crate::logic::layout::{paragraph, table};
+use crate::logic::layout::{clock, paragraph, table};
 pub use advice::{Proposal, proposal};
 pub use subject::ExplainedLoop;
 
@@ -240,8 +240,4 @@ fn now(subject: &ExplainedLoop) -> String {
         }
     }
     text
-}
-
-fn clock(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%d %H:%M:%S").to_string()
 }

@@ -3,9 +3,11 @@
 //! What only shows over time and under faults is the model's (`tests/model`).
 
 mod all;
+mod previews;
 mod protocol;
 mod ranked;
 mod refused;
+mod stories;
 mod swap;
 mod turns;
 

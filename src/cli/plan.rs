@@ -1,0 +1,65 @@
+//! `ganglion plan`: says what actions would do, before they are applied.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use thiserror::Error;
+
+use super::cluster::{self, Cluster};
+use super::manifests;
+use super::output::{self, OutputFormat};
+use crate::app;
+use crate::logic::workload_action::preview::ActionPreview;
+use crate::settings::{self, Settings};
+
+/// Options of `plan`.
+#[derive(Args, Debug, Clone)]
+pub struct PlanArgs {
+    /// File with WorkloadActions, YAML or JSON; - for standard input. May be repeated. Other kinds in it are left out. Each action
+    /// is planned as if it were alone, and as if the operator's limits allowed it.
+    #[arg(short, long = "filename", value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// Namespace of actions that name none. Default: the namespace of the context.
+    #[arg(short, long, value_name = "NS")]
+    namespace: Option<String>,
+    /// Output format; json and yaml have a list.
+    #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+    output: OutputFormat,
+    /// The operator's settings file. Default: all settings have their defaults.
+    #[arg(long, value_name = "FILE")]
+    settings: Option<PathBuf>,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// Why actions were not planned, or would not start.
+#[derive(Debug, Error)]
+pub enum Error {
+    #[error("{not} of {all} actions would not start now")]
+    NotStarting { not: usize, all: usize },
+    #[error(transparent)]
+    Manifests(#[from] manifests::Error),
+    #[error(transparent)]
+    Output(#[from] output::Error),
+    #[error(transparent)]
+    Settings(#[from] settings::Error),
+    #[error(transparent)]
+    Plan(#[from] app::plan::Error),
+    #[error(transparent)]
+    App(#[from] app::Error),
+}
+
+/// Writes the plan of each action to standard output.
+///
+/// # Errors
+/// A file or the settings cannot be used, the cluster cannot be read, or an action would not start now.
+pub async fn plan(plan: PlanArgs) -> Result<(), Error> {
+    let actions = manifests::all_of_kind("WorkloadAction", &plan.files)?;
+    let settings = plan.settings.as_deref().map(Settings::load).transpose()?.unwrap_or_default();
+    let (client, namespace) = cluster::open(plan.cluster, plan.namespace).await?;
+    let previews = app::plan::plan(&client, &namespace, &settings, &actions).await?;
+    let text = || previews.iter().map(ActionPreview::text).collect::<Vec<_>>().join("\n");
+    print!("{}", plan.output.of(&previews, text)?);
+    let not = previews.iter().filter(|preview| !preview.starts()).count();
+    if not == 0 { Ok(()) } else { Err(Error::NotStarting { not, all: previews.len() }) }
+}
