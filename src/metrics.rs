@@ -192,6 +192,7 @@ pub struct Metrics {
     pub outbound_full: Family<LimitLabel, Counter>,
     pub events_dropped: Counter,
     pub janitor: Family<ReasonLabel, Counter>,
+    pub notifications: Family<ReasonLabel, Counter>,
     pub leader: Gauge,
     pub memory: Gauge,
     pub loop_values: LoopValues,
@@ -235,6 +236,7 @@ impl Metrics {
             outbound_full: Family::default(),
             events_dropped: Counter::default(),
             janitor: Family::default(),
+            notifications: Family::default(),
             leader: Gauge::default(),
             memory: Gauge::default(),
             loop_values: LoopValues::default(),
@@ -297,6 +299,11 @@ impl Metrics {
             "janitor_actions",
             "Annotations and pods of deleted actions that were cleaned up",
             self.janitor.clone(),
+        );
+        registry.register(
+            "notifications",
+            "Attempts to notify receivers of the end of actions, by result",
+            self.notifications.clone(),
         );
         registry.register("leader", "1 while this replica holds the lease and acts", self.leader.clone());
         registry.register("resident_memory_bytes", "Resident memory of the process", self.memory.clone());

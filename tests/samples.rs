@@ -369,7 +369,7 @@ fn set(document: &Value, path: &str, all: &mut BTreeSet<String>) {
 }
 
 /// Parts that are not supported yet: their samples come with them.
-const TO_COME: [&str; 2] = [".moveApplication", ".notify"];
+const TO_COME: [&str; 1] = [".moveApplication"];
 
 /// What of a source of a NodeConfig this is; all sources have the same fields.
 fn of_source(path: &str) -> Option<&str> {

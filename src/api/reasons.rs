@@ -183,6 +183,16 @@ reasons! {
     WatchesBroken,
     /// The API server refused a request of the operator; the message names the missing right or the rule.
     Forbidden,
+
+    // Notifications: reasons of the condition Notified.
+    /// Each receiver has accepted the event.
+    Delivered,
+    /// The event is being sent.
+    Delivering,
+    /// An attempt failed and another one follows.
+    DeliveryRetrying,
+    /// A receiver did not accept the event, and no further attempt is made.
+    DeliveryFailed,
 }
 
 impl std::fmt::Display for Reason {
@@ -277,6 +287,12 @@ impl Reason {
             Self::SetStuck => "Check the controller manager and the quota of the namespace, then apply a new action.",
             Self::WatchesBroken => "Wait a moment. If nothing changes, check the API server.",
             Self::Forbidden => "Grant the right that the message names, or change the rule.",
+            Self::Delivered => "Nothing to do.",
+            Self::Delivering => "Wait until the receivers have answered.",
+            Self::DeliveryRetrying => "Repair the receiver or what the message names; the event is sent again.",
+            Self::DeliveryFailed => {
+                "Read the result in the action's status. Repair the receiver or what the message names for the next action."
+            }
             Self::Unknown => "Use the ganglion program of the operator's version.",
         }
     }

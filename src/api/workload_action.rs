@@ -1,6 +1,7 @@
 //! WorkloadAction: one decision about where replicas run, carried out once. Spec only; the status is in [`status`].
 
 pub mod count;
+pub mod notification;
 pub mod status;
 
 use std::collections::BTreeMap;
@@ -112,8 +113,10 @@ pub struct WorkloadActionSpec {
     /// Stalled with reason ReplicasOwnedElsewhere, Force writes `spec.replicas` anyway. Default: Yield.
     #[serde(default)]
     pub on_replica_owner: OnReplicaOwner,
-    /// Receivers of a CloudEvent when the action ends, at most 8. Not supported yet: such an action is Stalled with
-    /// reason NotSupported. Default: none.
+    /// Receivers of a CloudEvent when the action has ended, at most 8. Their answers change nothing of the action's result:
+    /// `status.notifications` and the condition Notified have the outcome. An event is sent at once, and up to nine more times
+    /// within about 20 minutes until the receiver has accepted it. An action that is deleted in the meantime is not notified
+    /// again. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 8))]
     pub notify: Option<Vec<Notify>>,
@@ -126,7 +129,8 @@ pub struct WorkloadActionSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = TIME_PATTERN))]
     pub not_after: Option<Time>,
-    /// Seconds from the action's end to its deletion, 0 to 31536000. Ignored, with condition TTLHonored=False, on
+    /// Seconds from the action's end to its deletion, 0 to 31536000; the deletion waits until each receiver of `notify` has
+    /// accepted the event or was given up, which is within about 20 minutes. Ignored, with condition TTLHonored=False, on
     /// objects with labels or annotations of Argo CD, Flux, Helm, Fleet, Config Sync or kapp, the label
     /// app.kubernetes.io/instance included. Default: the action is not deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -289,10 +293,15 @@ pub struct Timeouts {
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Notify {
-    /// http or https URL that a CloudEvents 1.0 request is sent to.
+    /// http or https URL that a CloudEvents 1.0 request is sent to: POST, structured JSON. A status 2xx within 5 seconds
+    /// accepts the event; redirects are not followed, and other statuses below 500 than 408 and 429 are not tried again.
+    /// The event's `id` stays the same when it is sent again.
     #[schemars(length(min = 8, max = 2048), regex(pattern = "^https?://"))]
     pub url: String,
-    /// Secret of this namespace whose key `hmac` signs the request. Default: unsigned.
+    /// Secret of this namespace whose key `hmac` signs the request as Standard Webhooks has it: HMAC-SHA256 of id, time and
+    /// body in the headers `webhook-id`, `webhook-timestamp` and `webhook-signature`. A value that begins with `whsec_` is the
+    /// key in base64 after it, any other is the key itself, without line ends at the end of a text. The event is not sent while
+    /// the Secret cannot be read. The operator needs a RoleBinding to `ganglion-namespace`. Default: unsigned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_ref: Option<SecretRef>,
 }

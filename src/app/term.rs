@@ -47,10 +47,11 @@ impl Term<'_> {
         let resync = Duration::from_secs(settings.workload_actions.resync_seconds);
         let limits = settings.limits();
         let actions = self.start(settings.workload_actions.concurrency, |ctx| WorkloadActionController {
-            ctx,
             limits,
             ranker: Arc::new(self.parts.placement.clone()),
             resync,
+            notifier: workload_action::Notifier::new(ctx.clone(), Arc::clone(outbound)),
+            ctx,
             memory: workload_action::ActionMemory::default(),
         });
         self.tasks.spawn(workload_action::run_janitor(actions));

@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use reqwest::header::{CONTENT_TYPE, HeaderValue, LOCATION};
+use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION};
 use reqwest::{Body, Client, Method, RequestBuilder, Response, StatusCode, Url, redirect};
 use tokio::time::sleep_until;
 use tracing::warn;
@@ -191,6 +191,16 @@ impl Web {
     /// There is no answer. The request may have arrived unless the error says that it was not sent.
     pub async fn post(&self, call: &Call, content_type: &str, body: Vec<u8>) -> Result<Answer, Error> {
         self.send_body(call, content_type, body, Wanted::Status).await
+    }
+
+    /// Sends a POST request with this body and these headers, at most once. Only the status of the answer is read.
+    ///
+    /// # Errors
+    /// There is no answer. The request may have arrived unless the error says that it was not sent.
+    pub async fn post_with(&self, call: &Call, headers: HeaderMap, body: Vec<u8>) -> Result<Answer, Error> {
+        let end = tokio::time::Instant::now() + call.within;
+        let with = |request: RequestBuilder| request.headers(headers).body(body);
+        self.send(call, &parse(&call.url)?, end, Method::POST, Wanted::Status, with).await
     }
 
     /// Sends a POST request with this body, at most once, and reads the answer.

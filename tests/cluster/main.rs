@@ -29,6 +29,7 @@ mod node_configs;
 mod node_hpa;
 mod node_sources;
 mod node_templates;
+mod notify;
 mod originals;
 mod owners;
 mod placement;

@@ -305,14 +305,12 @@ fn what_a_later_version_will_do() {
         let swap = json!({"swap": {"replica": {"pod": {"name": a}}, "with": [{"pod": {"name": b}}]}});
         let app = json!({"moveApplication": {"selector": {"app": "web"}, "from": {"nodeName": home}, "to": {"nodeName": free}}});
         let policy = json!({"move": {"pod": {"name": a}, "to": {"policy": "cool"}}});
-        let notify = with(move_pod(&a, &free), json!({"notify": [{"url": "http://example.com/"}]}));
         all_stall(
             world,
             vec![
                 Wrong("swap", swap, "NotSupported", words(&["swap"])),
                 Wrong("application", app, "NotSupported", words(&["moveApplication"])),
                 Wrong("policy", policy, "PolicyNotFound", words(&["there is no PlacementPolicy cool"])),
-                Wrong("notify", notify, "NotSupported", words(&["notify"])),
             ],
         )
         .await?;

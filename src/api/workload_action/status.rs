@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::reasons;
 use crate::api::targets::WorkloadRef;
+use crate::api::workload_action::notification::Notification;
 
 /// The most entries that a list of the status has; a count and `truncated` say when there were more.
 pub const LIST_LIMIT: usize = 100;
@@ -19,7 +20,8 @@ pub struct WorkloadActionStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Ready always; Reconciling while the action runs; Stalled when it ended without success; TTLHonored=False when
-    /// `ttlSecondsAfterFinished` is set and ignored.
+    /// `ttlSecondsAfterFinished` is set and ignored; Notified when the action has ended and `notify` is set: True when each
+    /// receiver has accepted the event, False when one was given up, Unknown before.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
@@ -51,6 +53,11 @@ pub struct WorkloadActionStatus {
     /// When the action ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finished_at: Option<Time>,
+    /// The notifications of the action's end, one for each receiver of `spec.notify` and in that order. They change nothing
+    /// else in this status.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Atomic)]
+    pub notifications: Vec<Notification>,
 }
 
 /// The action in short.

@@ -201,6 +201,15 @@ impl OutboundClient {
         Ok(Call { url, auth, ca, insecure: false, redirects: false, within, limit, tenant })
     }
 
+    /// The value of one key of a Secret of at most this age.
+    ///
+    /// # Errors
+    /// The Secret or the key is missing or may not be read; the text says which.
+    pub async fn key(&self, on: Behalf<'_>, secret: &str, key: &str, age: Duration) -> Result<Vec<u8>, Unanswered> {
+        let [value] = self.secret(on, secret, [key], age).await?;
+        Ok(value)
+    }
+
     /// Drops the Secrets that no request has named for as long as one is used.
     pub fn drop_unused_secrets(&self) {
         self.secrets.drop_unused();

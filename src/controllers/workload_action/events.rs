@@ -1,11 +1,12 @@
-//! Events of a WorkloadAction: one when its work begins, one when it ends. Reason and message are those of the Ready
-//! condition.
+//! Events of a WorkloadAction: one when its work begins, one when it ends, with reason and message of the Ready condition; and
+//! one if receivers of its notifications were given up, with those of the condition Notified.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::api::workload_action::{WorkloadAction, WorkloadActionStatus};
 use crate::logic::facts::Identity;
+use crate::logic::workload_action::notify::NOTIFIED;
 use crate::runtime::events::{EventText, reference};
 
 /// The action, as the subject of an event.
@@ -25,6 +26,16 @@ pub fn transition_event(before: Option<&WorkloadActionStatus>, after: &WorkloadA
         note: ready.message.clone(),
         about: None,
     })
+}
+
+/// The event for a change of status by which the last receiver was notified or given up, and one was given up.
+#[must_use]
+pub fn given_up_event(before: Option<&WorkloadActionStatus>, after: &WorkloadActionStatus) -> Option<EventText> {
+    let given_up = |status: &WorkloadActionStatus| {
+        status.conditions.iter().find(|one| one.type_ == NOTIFIED && one.status == "False").cloned()
+    };
+    let notified = given_up(after).filter(|_| before.and_then(given_up).is_none())?;
+    Some(EventText { warning: true, reason: notified.reason, note: notified.message, about: None })
 }
 
 #[cfg(test)]
@@ -64,5 +75,23 @@ mod tests {
         assert_eq!(words(Some(&further), &done), Some(("Succeeded".into(), false)));
         assert_eq!(words(Some(&done), &done), None);
         assert_eq!(words(None, &failed), Some(("NodeFull".into(), true)));
+    }
+
+    #[test]
+    fn one_event_if_a_receiver_is_given_up() {
+        let notified = |value: &str, reason: &str| {
+            let mut status = status("True", "Succeeded", true, true);
+            let mut condition = status.conditions[0].clone();
+            (condition.type_, condition.status, condition.reason) = (NOTIFIED.into(), value.into(), reason.into());
+            status.conditions.push(condition);
+            status
+        };
+        let words = |before: &_, after| given_up_event(Some(before), after).map(|event| (event.reason, event.warning));
+        let (begun, done) = (notified("Unknown", "Delivering"), notified("True", "Delivered"));
+        let failed = notified("False", "DeliveryFailed");
+        assert_eq!(words(&begun, &done), None);
+        assert_eq!(words(&begun, &failed), Some(("DeliveryFailed".into(), true)));
+        assert_eq!(words(&failed, &failed), None);
+        assert_eq!(transition_event(Some(&begun), &failed), None, "the action ended before");
     }
 }

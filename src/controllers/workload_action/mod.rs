@@ -1,12 +1,14 @@
 //! The workload-action controller: asks the planner for the next step, performs it, stores the answer, and asks again.
 //!
-//! Owns the loop, the delay before a report is written, and the reservations of admissions in progress. Decides nothing
+//! Owns the loop, the delay before a report is written, the reservations of admissions in progress, and the sending of
+//! notifications. Decides nothing
 //! about replicas: that is `logic::workload_action`. Keeps nothing that a crash must not lose.
 
 mod act;
 mod error;
 mod events;
 mod janitor;
+mod notifier;
 mod replacement;
 mod waits;
 
@@ -24,6 +26,7 @@ use crate::api::workload_action::{WorkloadAction, WorkloadActionStatus};
 use crate::controllers::invalid::{self, StatusWrite};
 use crate::logic::facts::Key;
 use crate::logic::workload_action::effect::{Effect, Next, Refusal, RefusalKind};
+use crate::logic::workload_action::notify::is_pending;
 use crate::logic::workload_action::rank::NodeRanker;
 use crate::logic::workload_action::{Limits, next, refused};
 use crate::logic::world::World;
@@ -34,6 +37,7 @@ use crate::runtime::run::{Action, Controller, PassResult};
 use crate::runtime::store::Store;
 use error::ActError;
 pub use janitor::{Janitor, run as run_janitor};
+pub use notifier::Notifier;
 use waits::Waits;
 
 /// The most effects of one reconcile; then other actions are reconciled.
@@ -54,6 +58,7 @@ pub struct WorkloadActionController {
     pub ranker: Arc<dyn NodeRanker + Send + Sync>,
     /// Requeue interval of an action that has not ended, if nothing changes.
     pub resync: Duration,
+    pub notifier: Arc<Notifier>,
     pub memory: ActionMemory,
 }
 
@@ -141,8 +146,16 @@ enum Rest {
 }
 
 impl WorkloadActionController {
-    /// The planner's next step.
+    /// The planner's next step. Notifications come first, since nothing waits for them: those that were made are recorded, and
+    /// those that are due are begun.
     fn plan(&self, key: &Key) -> Next {
+        let known = self.ctx.store.read(|world| world.action(key).filter(|action| is_pending(action)).cloned());
+        if let Some(action) = known {
+            if let Some(effect) = self.notifier.record(&action) {
+                return Next::Do(effect);
+            }
+            self.notifier.begin(&action);
+        }
         self.ctx.store.read(|world| next(key, world, self.ctx.now(), &self.limits, &*self.ranker))
     }
 
@@ -185,6 +198,7 @@ impl WorkloadActionController {
         info!(effect = act::name(effect), on = %on, slot = act::slot(effect), "done");
         if let Effect::Record { action, status } | Effect::Admit { action, status, .. } = effect
             && let Some(event) = events::transition_event(before.as_ref(), status)
+                .or_else(|| events::given_up_event(before.as_ref(), status))
         {
             self.ctx.events.publish(events::subject(action), event);
         }
@@ -258,6 +272,7 @@ impl WorkloadActionController {
         let Some(action) = known else {
             waits.forget(key);
             self.memory.trusts(key);
+            self.notifier.forget(key);
             return Rest::Until(Action::AwaitChange);
         };
         let unfinished = action.status.as_ref().is_none_or(|status| status.finished_at.is_none());

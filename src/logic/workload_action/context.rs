@@ -104,9 +104,6 @@ impl<'a> Work<'a> {
         } else {
             return Err(unsupported("moveApplication"));
         };
-        if spec.notify.as_ref().is_some_and(|receivers| !receivers.is_empty()) {
-            return Err(unsupported("notify"));
-        }
         Ok(work)
     }
 

@@ -14,7 +14,7 @@ use crate::logic::facts::{Identity, ReceiptFact, ScaleFact, SetFact};
 use super::context::PlanContext;
 use super::effect::{Effect, Next, Scalable, ScalableKind};
 use super::report::{self, ActionHealth};
-use super::{NOTHING, identity, origin, record};
+use super::{NOTHING, identity, notify, origin, record};
 use crate::logic::facts::Ledger;
 
 /// All slots have ended.
@@ -47,7 +47,8 @@ pub fn finish(ctx: &PlanContext, mut status: WorkloadActionStatus, health: Actio
     record(ctx, report::status(ctx, status, &health))
 }
 
-/// The clean-up of an action that has ended: the receipt, the ledger on the workload, the finalizer, the ttl.
+/// The clean-up of an action that has ended: the receipt, the ledger on the workload, the finalizer; then the notifications,
+/// which a deletion by ttl waits for.
 pub fn after(ctx: &PlanContext) -> Next {
     if let Some(effect) = receipt_put_right(ctx) {
         return Next::Do(effect);
@@ -68,6 +69,10 @@ pub fn after(ctx: &PlanContext) -> Next {
             condition.observed_generation = Some(ctx.generation());
         }
         return record(ctx, status);
+    }
+    // The end of an attempt requeues the action.
+    if notify::is_pending(ctx.action) {
+        return Next::Wait { until: notify::next_due(ctx.status, ctx.now), report: None };
     }
     expire(ctx).unwrap_or(NOTHING)
 }

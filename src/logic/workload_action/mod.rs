@@ -17,6 +17,7 @@ mod ending;
 mod eviction;
 mod forward;
 pub mod nodes;
+pub mod notify;
 mod origin;
 mod place;
 mod plan_text;
@@ -302,12 +303,11 @@ fn planned(ctx: &PlanContext, slots: Vec<Slot>, plan: Plan) -> Next {
     let replicas = slots.iter().take(LIST_LIMIT).map(report::planned_replica).collect();
     let mut status = report::status(
         ctx,
-        WorkloadActionStatus { slots, ..ctx.status.clone() },
+        WorkloadActionStatus { slots, finished_at: Some(Time(ctx.now)), ..ctx.status.clone() },
         &Health::Good(Reason::Planned, message),
     );
     status.slots.clear();
     status.plan = Some(Plan { replicas, ..plan });
-    status.finished_at = Some(Time(ctx.now));
     record(ctx, status)
 }
 

@@ -10,6 +10,7 @@ use crate::logic::conditions::{self, Health, Stamp};
 use crate::logic::duration;
 
 use super::context::{PlanContext, Verb};
+use super::notify;
 use super::place::{source_words, target_words};
 use super::swap::sides_words;
 use super::verb;
@@ -23,6 +24,9 @@ pub fn status(ctx: &PlanContext, mut status: WorkloadActionStatus, health: &Acti
     status.summary = Some(summary(ctx, &status.slots, status.finished_at.as_ref()));
     let (old, stamp) = (&ctx.status.conditions, Stamp { generation: ctx.generation(), now: ctx.now });
     status.conditions = conditions::summary(old, health, stamp);
+    if status.finished_at.is_some() && status.notifications.is_empty() {
+        status.notifications = notify::begun(ctx.action.spec.notify.as_deref());
+    }
     if let Some(unkept) = ttl_not_honored(ctx) {
         status.conditions.push(conditions::condition(
             old,
@@ -33,6 +37,7 @@ pub fn status(ctx: &PlanContext, mut status: WorkloadActionStatus, health: &Acti
             stamp,
         ));
     }
+    status.conditions.extend(notify::condition(old, &status.notifications, stamp));
     status
 }
 

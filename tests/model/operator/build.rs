@@ -5,7 +5,11 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use ganglion::api::workload_action::WorkloadAction;
-use ganglion::controllers::workload_action::{ActionMemory, WorkloadActionController};
+use ganglion::clients::address::{self, Names, Rules};
+use ganglion::clients::fair_limit::FairLimit;
+use ganglion::clients::web::Web;
+use ganglion::controllers::outbound::{AnswerLimits, OutboundClient};
+use ganglion::controllers::workload_action::{ActionMemory, Notifier, WorkloadActionController};
 use ganglion::logic::workload_action::Limits;
 use ganglion::logic::workload_action::rank::NoRanker;
 use ganglion::metrics::Metrics;
@@ -15,6 +19,7 @@ use ganglion::runtime::store::Store;
 use ganglion::runtime::writer::Writer;
 use jiff::Timestamp;
 use kube::Client;
+use prometheus_client::metrics::counter::Counter;
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 
@@ -38,6 +43,14 @@ pub fn runtime() -> Runtime {
     Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime")
 }
 
+/// Nothing here asks a server.
+fn outbound() -> Arc<OutboundClient> {
+    let one = || FairLimit::new(1, Counter::default());
+    let web = Arc::new(Web::new(Names::new(Rules::default(), address::system), one()));
+    let limits = AnswerLimits { sample: 1, object: 1, pods: 1, node: 1, nodes: 1 };
+    Arc::new(OutboundClient::new(web, Duration::from_secs(10), one(), limits))
+}
+
 pub fn controller(client: Client, limits: Limits) -> Arc<WorkloadActionController> {
     let store = Store::default();
     store.queue::<WorkloadAction>().open();
@@ -51,6 +64,7 @@ pub fn controller(client: Client, limits: Limits) -> Arc<WorkloadActionControlle
         stop: CancellationToken::new(),
     };
     Arc::new(WorkloadActionController {
+        notifier: Notifier::new(ctx.clone(), outbound()),
         ctx,
         limits,
         ranker: Arc::new(NoRanker),

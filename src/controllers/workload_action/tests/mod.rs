@@ -1,6 +1,6 @@
 //! The shell against a scripted API server: what is sent, in which order, and what follows from each answer.
 
-mod scripted;
+pub mod scripted;
 
 use serde_json::{Value, json};
 

@@ -7,11 +7,16 @@ use http::{Request, Response};
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
+use prometheus_client::metrics::counter::Counter;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tower_test::mock;
 
 use super::super::*;
+use crate::clients::address::{self, Names, Rules};
+use crate::clients::fair_limit::FairLimit;
+use crate::clients::web::Web;
+use crate::controllers::outbound::{AnswerLimits, OutboundClient};
 use crate::logic::facts::{Identity, PodFact};
 use crate::logic::workload_action::effect::NewPod;
 use crate::logic::workload_action::rank::NoRanker;
@@ -74,12 +79,22 @@ fn controller(client: Client, leader: CancellationToken) -> Arc<WorkloadActionCo
     };
     let resync = Duration::from_secs(300);
     Arc::new(WorkloadActionController {
+        notifier: Notifier::new(ctx.clone(), outbound()),
         ctx,
         limits: Limits::default(),
         ranker: Arc::new(NoRanker),
         resync,
         memory: ActionMemory::default(),
     })
+}
+
+/// Sends requests to servers on loopback.
+fn outbound() -> Arc<OutboundClient> {
+    let limit = || FairLimit::new(1 << 20, Counter::default());
+    let rules = Rules { allowed_networks: vec!["127.0.0.0/8".parse().unwrap()], ..Rules::default() };
+    let web = Arc::new(Web::new(Names::new(rules, address::system), limit()));
+    let limits = AnswerLimits { sample: 65_536, object: 65_536, pods: 1, node: 1, nodes: 1 };
+    Arc::new(OutboundClient::new(web, Duration::from_secs(10), limit(), limits))
 }
 
 pub fn key() -> Key {

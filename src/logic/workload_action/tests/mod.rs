@@ -3,6 +3,7 @@
 //! What only shows over time and under faults is the model's (`tests/model`).
 
 mod all;
+mod notified;
 mod previews;
 mod protocol;
 mod ranked;

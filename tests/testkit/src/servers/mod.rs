@@ -1,5 +1,6 @@
 //! Servers that the operator asks and tells beside the API server: one of a few lines that misbehaves as a test wants it, a
-//! real Prometheus, a real metrics-server, a real prometheus-adapter, a real MLServer, a real Redfish service.
+//! real Prometheus, a real metrics-server, a real prometheus-adapter, a real MLServer, a real Redfish service; and one that reads
+//! events with the SDKs of receivers.
 
 pub mod adapter;
 pub mod aggregation;
@@ -7,6 +8,7 @@ pub mod bmc;
 pub mod http;
 pub mod inference;
 pub mod prometheus;
+pub mod receiver;
 pub mod usage;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
