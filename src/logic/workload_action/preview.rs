@@ -47,6 +47,8 @@ pub struct ActionPreview {
 pub enum PreviewOutcome {
     /// It would start at once.
     Starts,
+    /// It would find no replica, and succeed.
+    Nothing,
     /// It would wait.
     Waits,
     /// It would end without any effect.
@@ -131,6 +133,7 @@ impl ActionPreview {
         let reason = cause.map_or(Reason::Unknown, |condition| reason_of(&condition.reason));
         let outcome = match status.finished_at {
             Some(_) if reason == Reason::Planned => PreviewOutcome::Starts,
+            Some(_) if reason == Reason::Succeeded => PreviewOutcome::Nothing,
             Some(_) => PreviewOutcome::Ends,
             None => PreviewOutcome::Waits,
         };
@@ -146,16 +149,16 @@ impl ActionPreview {
             outcome,
             reason: open.then(|| reason.to_string()),
             message: message.filter(|_| open),
-            advice: open.then(|| reason.advice().to_owned()),
+            advice: (open && outcome != PreviewOutcome::Nothing).then(|| reason.advice().to_owned()),
             plan: status.plan,
             notes: Vec::new(),
         }
     }
 
-    /// Whether it would start at once.
+    /// Whether it would start at once, or need not.
     #[must_use]
     pub fn starts(&self) -> bool {
-        self.outcome == PreviewOutcome::Starts
+        matches!(self.outcome, PreviewOutcome::Starts | PreviewOutcome::Nothing)
     }
 
     /// For a terminal. Lines have at most 120 columns, except for long names.
@@ -164,6 +167,7 @@ impl ActionPreview {
         let Self { namespace, name, action, .. } = self;
         let how = match self.outcome {
             PreviewOutcome::Starts => "would start now.",
+            PreviewOutcome::Nothing => "would do nothing.",
             PreviewOutcome::Waits => "would wait.",
             PreviewOutcome::Ends => "would not start.",
             PreviewOutcome::Refused => "would not start: the API server does not accept it.",

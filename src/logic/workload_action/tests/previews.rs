@@ -152,3 +152,15 @@ fn a_long_reason_of_a_policy_is_told_in_full() {
     assert!(text.lines().all(|line| line.chars().count() <= 120), "{text}");
     assert!(text.contains(&format!("\nd: {}", &words[..80])), "{text}");
 }
+
+#[test]
+fn an_action_for_all_replicas_that_finds_none_does_nothing() {
+    let mut spec = move_web(json!({"nodeName": "b"}));
+    spec["move"]["count"] = json!("All");
+    spec["move"]["from"] = json!({"nodeName": "d"});
+    let found = previewed(&mut Stage::new(), &asked(spec));
+    assert_eq!((found.outcome, found.starts()), (PreviewOutcome::Nothing, true));
+    let text = found.text();
+    assert!(text.starts_with("WorkloadAction shop/go (Move) would do nothing.\n"), "{text}");
+    assert!(text.contains("nothing to do: no replica of Deployment web on d"), "{text}");
+}
