@@ -287,7 +287,7 @@ impl Metrics {
         );
         registry.register(
             "outbound_full",
-            "Requests of loops that waited or failed because a limit on all of them was used up, by limit",
+            "Requests of loops and notifications that waited or failed because a limit on all of them was used up, by limit",
             self.outbound_full.clone(),
         );
         registry.register(

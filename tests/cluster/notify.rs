@@ -391,12 +391,13 @@ fn killed_before_the_answer_it_is_sent_again_under_the_same_id() {
     });
 }
 
-/// A hundred receivers that never answer take eight minutes one after the other, and half a minute for one reconcile of each action.
+/// A hundred receivers that never answer would take eight minutes one after the other.
 #[test]
 fn receivers_that_hang_hold_up_no_other_action() {
     story("notify-hang", async |world| {
         let hangs = Server::start(Manner::Hangs).await;
         let scene = Scene::guarded(world, "web", 2).await?;
+        let first = tokio::time::Instant::now();
         let receivers: Vec<Value> = (0..8).map(|at| json!({"url": hangs.url(&format!("/{at}"))})).collect();
         for number in 0..13 {
             let name = format!("hang-{number}");
@@ -410,7 +411,9 @@ fn receivers_that_hang_hold_up_no_other_action() {
         done(world, &scene).await?;
         ensure!(begun.elapsed() < Duration::from_secs(30), "it took {:?}", begun.elapsed());
         let asked = hangs.asked.lock().map(|asked| asked.len()).unwrap_or_default();
-        ensure!((1..=60).contains(&asked), "{asked} requests");
+        // Eight at a time for a namespace.
+        let most = 8 * (usize::try_from(first.elapsed().as_secs())? / 5 + 2);
+        ensure!((1..=most).contains(&asked), "{asked} requests, not at most {most}");
         Ok(())
     });
 }

@@ -162,12 +162,16 @@ async fn an_attempt_of_an_object_that_is_gone_counts_for_no_later_one() {
     made(&api).await;
     assert!(notifier.memory().actions.is_empty() && !takes.heard().is_empty(), "it was sent and is not kept");
 
-    notifier.begin(&first);
+    let refuses = Server::start(says("404 Not Found")).await;
+    notifier.begin(&Arc::new(ended(&[refuses.url("/a")], None)));
     let mut second = ended(&[takes.url("/b")], None);
     second.metadata.uid = Some("u2".into());
     let second = Arc::new(second);
     notifier.begin(&second);
     made(&api).await;
     assert_eq!(notifier.record(&first), None);
+    let results: Vec<AttemptResult> =
+        notifier.memory().actions[&key()].made.iter().map(|made| made.result.clone()).collect();
+    assert_eq!(results, [AttemptResult::Accepted { code: 200 }]);
     assert!(notifier.record(&second).is_some());
 }
