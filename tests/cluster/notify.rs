@@ -28,7 +28,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use crate::admission::{EVICT, KINDS, allowed, creates, refused, users};
-use crate::crash::kill_at;
+use crate::crash::{kill_at, reached};
 use crate::scenes::Scene;
 
 const DONE: (&str, &str) = ("True", "Succeeded");
@@ -387,6 +387,30 @@ fn killed_before_the_answer_it_is_sent_again_under_the_same_id() {
         let events = hook.events()?;
         ensure!(events.len() == 2 && events[0] == events[1], "{events:?}");
         ensure!(all(&action)[0].attempts == 1, "the first was not recorded: {:?}", all(&action));
+        Ok(())
+    });
+}
+
+/// Each life of the operator makes one write, and is killed before it hears of it.
+#[test]
+fn killed_after_every_single_write_it_is_delivered() {
+    story("notify-lives", async |world| {
+        let hook = Hook::start(&[Some(500)]).await?;
+        let mut held = world.proxy.hold(1, When::After, |_| true);
+        let scene = moves(world, json!([{"url": hook.url()}])).await?;
+        let mut lives = 1;
+        while reached(world, &mut held, "go", CALM).await?.is_some() {
+            let next = world.proxy.hold(1, When::After, |_| true);
+            kill_at(world, std::mem::replace(&mut held, next)).await?;
+            lives += 1;
+            ensure!(lives < 40, "no end after {lives} lives");
+        }
+        held.release();
+        ensure!(lives > 5, "only {lives} lives");
+        let action = done(world, &scene).await?;
+        notified(world, "go", ("True", "Delivered")).await?;
+        let (events, id) = (hook.events()?, format!("{}-succeeded", action.uid().unwrap_or_default()));
+        ensure!(events.len() > 1 && events.iter().all(|event| event["id"] == id), "{events:?}");
         Ok(())
     });
 }
