@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde::Serialize;
 
+use super::notify::NOTIFIED;
 use super::plan_text::{self, grouped};
 use super::report::step_words;
 use super::{identity, verb};
@@ -268,14 +269,19 @@ fn state(status: &WorkloadActionStatus) -> Option<StoryState> {
     })
 }
 
-/// The advice for the state, then that for replicas with other troubles.
+fn notified(status: &WorkloadActionStatus) -> Option<&Condition> {
+    status.conditions.iter().find(|one| one.type_ == NOTIFIED)
+}
+
+/// The advice for the state, then that for replicas with other troubles and for receivers.
 fn advice(status: &WorkloadActionStatus) -> Vec<&'static str> {
     let Some(cause) = cause(status) else {
         return vec!["Wait a moment. If nothing changes, check the operator: kubectl get pods -n ganglion-system"];
     };
     let slots = status.slots.iter().filter(|slot| slot.step != Step::Succeeded).filter_map(|slot| slot.reason);
+    let notified = notified(status).filter(|one| one.status != "True").map(|one| reason_of(&one.reason));
     let mut all: Vec<&str> = Vec::new();
-    for advice in std::iter::once(reason_of(&cause.reason)).chain(slots).map(Reason::advice) {
+    for advice in std::iter::once(reason_of(&cause.reason)).chain(slots).chain(notified).map(Reason::advice) {
         if !all.contains(&advice) && all.len() < ADVICE {
             all.push(advice);
         }
@@ -283,7 +289,8 @@ fn advice(status: &WorkloadActionStatus) -> Vec<&'static str> {
     all
 }
 
-/// What else is to be known: what the spec asks for besides, how many replicas have not begun, the receipt, the deletion.
+/// What else is to be known: what the spec asks for besides, how many replicas have not begun, the receipt, the receivers, the
+/// deletion.
 fn remarks(subject: ExplainedAction, status: &WorkloadActionStatus) -> Vec<String> {
     let spec = &subject.action.spec;
     let is_over = status.finished_at.is_some();
@@ -300,6 +307,7 @@ fn remarks(subject: ExplainedAction, status: &WorkloadActionStatus) -> Vec<Strin
         all.push(format!("{} not begun{}.", counted(left as u64, "replica"), if is_over { "" } else { " yet" }));
     }
     all.extend(receipt(subject, status));
+    all.extend(notified(status).map(|one| format!("Receivers ({}): {}.", one.reason, one.message)));
     let ignored = status.conditions.iter().find(|one| one.type_ == "TTLHonored");
     match (spec.ttl_seconds_after_finished, &status.finished_at, ignored) {
         (_, _, Some(ignored)) => all.push(format!("ttlSecondsAfterFinished is ignored: {}.", ignored.message)),

@@ -236,3 +236,16 @@ fn what_holds_it_and_what_to_do_is_said() {
         "{text}"
     );
 }
+
+#[test]
+fn receivers_that_were_not_notified_are_named_with_what_to_do() {
+    let failed = condition("Notified", "False", "DeliveryFailed", "http://a/b was given up after 10 attempts");
+    let status = json!({
+        "finishedAt": "2026-11-21T10:02:25Z", "summary": summary("1/1"),
+        "conditions": [condition("Ready", "True", "Succeeded", "moved"), failed],
+    });
+    let text = story(json!({}), status, None).text();
+    assert!(text.contains("Receivers (DeliveryFailed): http://a/b was given up after 10 attempts.\n"), "{text}");
+    let advice = "-> Nothing to do.\n-> Read the result in the action's status. Repair the receiver";
+    assert!(text.contains(advice), "{text}");
+}
