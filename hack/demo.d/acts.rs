@@ -44,7 +44,23 @@ pub fn move_one(scene: &Scene, seen: &Seen) -> Result<Act> {
     Ok(Act {
         title: format!("move a replica from {from} to {to}"),
         manifest,
-        promise: Promise { died: Died::On(from), came: Some(to), replicas: vec![REPLICAS] },
+        promise: Promise { died: Died::On(from), came: vec![to], replicas: vec![REPLICAS] },
+    })
+}
+
+/// Two replicas change places.
+pub fn swap_two(_: &Scene, seen: &Seen) -> Result<Act> {
+    let all = replicas(seen);
+    let (one, here) = all.first().cloned().context("there is no replica to swap")?;
+    let (other, there) = all.into_iter().find(|(_, node)| *node != here).context("all replicas are on one node")?;
+    let manifest = format!(
+        "{}  swap:\n    replica: {{pod: {{name: {one}}}}}   # on {here}\n    with: [{{pod: {{name: {other}}}}}]   # on {there}\n",
+        head("swap-two")
+    );
+    Ok(Act {
+        title: format!("swap two replicas, on {here} and on {there}"),
+        manifest,
+        promise: Promise { died: Died::Named(vec![one, other]), came: vec![here, there], replicas: vec![REPLICAS] },
     })
 }
 
@@ -59,7 +75,7 @@ pub fn create_one(scene: &Scene, seen: &Seen) -> Result<Act> {
     Ok(Act {
         title: format!("create a replica on {to}"),
         manifest,
-        promise: Promise { died: Died::Nobody, came: Some(to), replicas: vec![REPLICAS, REPLICAS + 1] },
+        promise: Promise { died: Died::Nobody, came: vec![to], replicas: vec![REPLICAS, REPLICAS + 1] },
     })
 }
 
@@ -73,7 +89,7 @@ pub fn delete_one(_: &Scene, seen: &Seen) -> Result<Act> {
     Ok(Act {
         title: format!("delete replica {pod}"),
         manifest,
-        promise: Promise { died: Died::Named(pod), came: None, replicas: vec![REPLICAS + 1, REPLICAS] },
+        promise: Promise { died: Died::Named(vec![pod]), came: Vec::new(), replicas: vec![REPLICAS + 1, REPLICAS] },
     })
 }
 

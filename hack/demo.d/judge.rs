@@ -12,8 +12,8 @@ use super::screen::Screen;
 /// What an act promises.
 pub struct Promise {
     pub died: Died,
-    /// Node of the replica that comes.
-    pub came: Option<String>,
+    /// Nodes of the replicas that come.
+    pub came: Vec<String>,
     /// `spec.replicas` before and, if it is to change, after.
     pub replicas: Vec<usize>,
 }
@@ -23,7 +23,7 @@ pub enum Died {
     Nobody,
     /// One pod that ran on this node.
     On(String),
-    Named(String),
+    Named(Vec<String>),
 }
 
 impl Promise {
@@ -61,8 +61,8 @@ pub fn judge(
     );
     say("died", names(&verdict.died), died_as_promised(promise, verdict, seen));
     let came: Vec<String> = verdict.came.iter().map(|(pod, node)| format!("{pod} on {node}")).collect();
-    let nodes: Vec<&String> = verdict.came.iter().map(|(_, node)| node).collect();
-    say("new replica", names(&came), nodes == promise.came.iter().collect::<Vec<_>>());
+    let nodes = sorted(verdict.came.iter().map(|(_, node)| node));
+    say("new replicas", names(&came), nodes == sorted(&promise.came));
     let replicas: Vec<usize> = verdict.replicas.iter().filter_map(|number| usize::try_from(*number).ok()).collect();
     let moves = promise.replicas.len() > 1;
     let as_meant = if moves { "as asked" } else { "untouched" };
@@ -99,10 +99,16 @@ fn outcome(action: Option<&WorkloadAction>) -> (String, String) {
 fn died_as_promised(promise: &Promise, verdict: &Verdict, seen: &Seen) -> bool {
     match (&promise.died, verdict.died.as_slice()) {
         (Died::Nobody, []) => true,
-        (Died::Named(pod), [died]) => died == pod,
+        (Died::Named(pods), died) => sorted(pods) == sorted(died),
         (Died::On(node), [died]) => node_at_death(seen, died).as_deref() == Some(node.as_str()),
         _ => false,
     }
+}
+
+fn sorted<'a>(names: impl IntoIterator<Item = &'a String>) -> Vec<&'a String> {
+    let mut names: Vec<&String> = names.into_iter().collect();
+    names.sort();
+    names
 }
 
 /// Where a pod ran that is no more.

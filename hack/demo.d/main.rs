@@ -134,12 +134,12 @@ async fn moves(screen: &Screen, stage: &mut Stage) -> Result<bool> {
     let (client, namespace) = stage.place()?;
     let eye = Eye::open(&client, &namespace).await?;
     let scene = scene::make(&client, &namespace, &eye, screen).await?;
-    let mut acts = 0;
+    let acts = [acts::move_one, acts::swap_two, acts::create_one, acts::delete_one];
+    let count = acts.len();
     let mut broken = 0;
-    for act in [acts::move_one, acts::create_one, acts::delete_one] {
-        acts += 1;
+    for (number, act) in acts.into_iter().enumerate() {
         let act = act(&scene, &eye.now())?;
-        screen.heading(&format!("{acts} of 3: {}", act.title));
+        screen.heading(&format!("{} of {count}: {}", number + 1, act.title));
         let complaints = act.play(&client, &namespace, &eye, screen).await?;
         if complaints > 0 {
             broken += 1;
@@ -148,8 +148,8 @@ async fn moves(screen: &Screen, stage: &mut Stage) -> Result<bool> {
     }
     screen.gap();
     match broken {
-        0 => screen.good("All 3 as promised."),
-        some => screen.bad(&format!("{some} of 3 not as promised.")),
+        0 => screen.good(&format!("All {count} as promised.")),
+        some => screen.bad(&format!("{some} of {count} not as promised.")),
     }
     Ok(broken == 0)
 }

@@ -67,10 +67,11 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, Stop> {
         return Ok(wait);
     }
     let mut plan = Plan::default();
-    let victims = match victims::pick(ctx, &scope, named, open.len(), &mut plan)? {
-        Victims::Found(victims) => victims,
-        Victims::None => return Ok(Choice::Nothing { plan }),
-        Victims::Busy(message) => return Ok(Choice::Wait { reason: Reason::VictimBusy, message }),
+    let victims = match victims::pick(ctx, &scope, named, open.len(), &mut plan) {
+        Err(stop) => return Ok(Choice::Refuse(stop, plan)),
+        Ok(Victims::Found(victims)) => victims,
+        Ok(Victims::None) => return Ok(Choice::Nothing { plan }),
+        Ok(Victims::Busy(message)) => return Ok(Choice::Wait { reason: Reason::VictimBusy, message }),
     };
     let places = if ctx.work.places() {
         match pick_nodes(ctx, &scope, &victims.pods, &mut plan) {
