@@ -16,6 +16,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
 use tracing::{debug, info};
 
@@ -71,7 +72,7 @@ pub struct ActionMemory {
     /// When an action's effects were first forbidden.
     forbidden: Mutex<HashMap<Key, Timestamp>>,
     /// The effects whose requests had no answer: their outcome is unknown.
-    unanswered: Mutex<HashMap<Key, Effect>>,
+    unanswered: Mutex<HashMap<Key, Vec<Effect>>>,
 }
 
 impl ActionMemory {
@@ -88,7 +89,7 @@ impl ActionMemory {
         self.forbidden.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }
 
-    fn unanswered(&self) -> MutexGuard<'_, HashMap<Key, Effect>> {
+    fn unanswered(&self) -> MutexGuard<'_, HashMap<Key, Vec<Effect>>> {
         self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -109,24 +110,16 @@ impl Controller for WorkloadActionController {
             if self.ctx.stop.is_cancelled() {
                 return Ok(Action::AwaitChange);
             }
-            let effect = match step {
-                Next::Do(effect) => effect,
+            let effects = match step {
+                Next::Do(effect) => vec![effect],
+                Next::DoAll(effects) => effects,
                 Next::Wait { until, report } => match self.wait(&key, until, report) {
                     Rest::Until(again) => return Ok(again),
-                    Rest::Report(effect) => *effect,
+                    Rest::Report(effect) => vec![*effect],
                 },
             };
-            let done = match effect {
-                Effect::Admit { .. } => self.admit(&key).await,
-                effect => self.perform(&effect).await.map_err(|error| (effect, error)),
-            };
-            step = match done {
-                Ok(()) => {
-                    self.memory.trusts(&key);
-                    self.plan(&key)
-                }
-                Err((effect, error)) => self.failed(&key, &mut failures, &effect, error).await?,
-            };
+            let done = join_all(effects.into_iter().map(|effect| self.carry_out(&key, effect))).await;
+            step = self.after(&key, &mut failures, done).await?;
         }
         Ok(Action::RequeueAfter(Duration::ZERO))
     }
@@ -138,6 +131,9 @@ struct Failures {
     conflicts: usize,
     refused: bool,
 }
+
+/// An effect that was carried out, or how it failed.
+type Done = Result<(), (Effect, ActError)>;
 
 /// What a wait leads to.
 enum Rest {
@@ -159,10 +155,41 @@ impl WorkloadActionController {
         self.ctx.store.read(|world| next(key, world, self.ctx.now(), &self.limits, &*self.ranker))
     }
 
+    async fn carry_out(&self, key: &Key, effect: Effect) -> Done {
+        match effect {
+            Effect::Admit { .. } => self.admit(key).await,
+            effect => self.perform(&effect).await.map_err(|error| (effect, error)),
+        }
+    }
+
+    /// The next step after these effects, or the error that ends the reconcile.
+    async fn after(&self, key: &Key, failures: &mut Failures, done: Vec<Done>) -> Result<Next, Error> {
+        if done.iter().all(Result::is_ok) {
+            self.memory.trusts(key);
+            return Ok(self.plan(key));
+        }
+        let (mut step, mut stop) = (None, None);
+        for (effect, error) in done.into_iter().filter_map(Result::err) {
+            let is_refusal = matches!(error, ActError::Refused(_));
+            match self.failed(key, failures, &effect, error).await {
+                // What a refusal leads to is known from its answer only. Other steps are planned again.
+                Ok(next) if is_refusal || step.is_none() => step = Some(next),
+                Ok(_) => {}
+                Err(error) => stop = stop.or(Some(error)),
+            }
+        }
+        match (step, stop) {
+            // What has failed beside it fails again, and is dealt with then; but an effect whose outcome is unknown is looked up.
+            (Some(step), _) if !self.memory.unanswered().contains_key(key) => Ok(step),
+            (_, Some(error)) => Err(error),
+            (step, None) => Ok(step.unwrap_or_else(|| self.plan(key))),
+        }
+    }
+
     /// Plans an admission again while no other one is planned, and reserves what it takes, so that no two admissions take
     /// the same place while their writes are in progress. Not under the store's write lock: a plan over thousands of nodes
     /// would hold up the watches.
-    async fn admit(&self, key: &Key) -> Result<(), (Effect, ActError)> {
+    async fn admit(&self, key: &Key) -> Done {
         let turn = self.memory.admission.lock().await;
         let Next::Do(effect @ Effect::Admit { .. }) = self.plan(key) else {
             // Another admission was first; the reconcile goes on with a new plan.
@@ -239,21 +266,23 @@ impl WorkloadActionController {
                 Ok(self.plan(key))
             }
             ActError::Request(error) if error.leaves_open() => {
-                self.memory.unanswered().insert(key.clone(), effect.clone());
+                self.memory.unanswered().entry(key.clone()).or_default().push(effect.clone());
                 Err(error)
             }
             error => Err(error.into()),
         }
     }
 
-    /// Reads the object of the action's last request again, if that had no answer: the watches may be far behind, and a
-    /// plan on stale facts would be wrong.
+    /// Reads the objects of the action's last requests again that had no answer: the watches may be far behind, and a plan on
+    /// stale facts would be wrong.
     async fn look_up(&self, key: &Key) -> Result<(), Error> {
-        let Some(effect) = self.memory.unanswered().get(key).cloned() else { return Ok(()) };
-        match act::look_again(&self.ctx, &effect).await {
-            // It may not be read, and a retry would not change that.
-            Err(Error::Forbidden(_) | Error::Denied(_)) => {}
-            done => drop(done?),
+        let Some(effects) = self.memory.unanswered().get(key).cloned() else { return Ok(()) };
+        for effect in &effects {
+            match act::look_again(&self.ctx, effect).await {
+                // It may not be read, and a retry would not change that.
+                Err(Error::Forbidden(_) | Error::Denied(_)) => {}
+                done => drop(done?),
+            }
         }
         self.memory.unanswered().remove(key);
         self.ctx.store.write(|world| world.release(key));

@@ -18,6 +18,8 @@ use crate::logic::facts::{Identity, Key};
 pub enum Next {
     /// Perform this effect, then plan again.
     Do(Effect),
+    /// Perform these effects at the same time, then plan again: none of them changes what another one rests on.
+    DoAll(Vec<Effect>),
     /// Wait for a change, or until this time. `report` is the status to write if the wait lasts; safety does not depend
     /// on it.
     Wait { until: Option<Timestamp>, report: Option<Box<WorkloadActionStatus>> },

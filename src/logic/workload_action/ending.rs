@@ -77,16 +77,16 @@ pub fn after(ctx: &PlanContext) -> Next {
     expire(ctx).unwrap_or(NOTHING)
 }
 
-/// Corrects the receipt of an action that failed: deletes it if nothing was done, records the failure if something was.
+/// Corrects the receipt of an action: deletes it if nothing was done, records the failure of one that did something.
 fn receipt_put_right(ctx: &PlanContext) -> Option<Effect> {
     let receipt = own_receipt(ctx).filter(|receipt| receipt.outcome.is_none())?;
     let failed = ctx.status.conditions.iter().any(|one| one.type_ == "Ready" && one.status == "False");
     let did_something = ctx.status.slots.iter().any(|slot| matches!(slot.step, Step::Succeeded | Step::Failed));
     let receipt = receipt.id.clone();
     match (failed, did_something) {
-        (false, _) => None,
-        (true, false) => Some(Effect::DeleteReceipt { receipt }),
+        (_, false) => Some(Effect::DeleteReceipt { receipt }),
         (true, true) => Some(Effect::FailReceipt { receipt }),
+        (false, true) => None,
     }
 }
 

@@ -200,19 +200,35 @@ fn at_work(ctx: &PlanContext) -> Next {
     if planned.iter().any(|(_, next_of_slot)| matches!(next_of_slot, SlotNext::Record(_))) {
         return record_slots(ctx, shown);
     }
-    let mut until = None;
-    for (_, next_of_slot) in planned {
+    let (mut until, mut effects) = (None, Vec::new());
+    for (slot, next_of_slot) in planned {
         match next_of_slot {
-            SlotNext::Do(effect) => return first_receipt(ctx).unwrap_or(Next::Do(effect)),
+            SlotNext::Do(effect) => effects.push((slot, effect)),
             SlotNext::Wait(hold) => until = earlier(until, hold.until),
             SlotNext::Record(_) => {}
         }
+    }
+    if !effects.is_empty() {
+        return first_receipt(ctx).unwrap_or_else(|| together(effects));
     }
     match unfilled(ctx) {
         Some(open) if !ctx.suspended() => begin(ctx, &open, shown, until),
         None if ctx.working().next().is_none() => conclude(ctx),
         _ => wait(ctx, with_slots(ctx, shown), until),
     }
+}
+
+/// The first effect, with those of slots on other ReplicaSets. On one ReplicaSet an effect changes what the next one rests on.
+fn together(effects: Vec<(&Slot, Effect)>) -> Next {
+    let mut sets: Vec<&str> = Vec::new();
+    let mut all: Vec<Effect> = Vec::new();
+    for (slot, effect) in effects {
+        if !sets.contains(&slot.replica_set.uid.as_str()) {
+            sets.push(&slot.replica_set.uid);
+            all.push(effect);
+        }
+    }
+    if all.len() > 1 { Next::DoAll(all) } else { all.pop().map_or(NOTHING, Next::Do) }
 }
 
 /// Records the slots; if all have succeeded, the same write ends the action.

@@ -127,7 +127,7 @@ impl ActionPreview {
         let status = match answer {
             Next::Do(Effect::Record { status, .. }) | Next::Wait { report: Some(status), .. } => *status,
             // A plan has no other effects.
-            Next::Do(_) | Next::Wait { report: None, .. } => WorkloadActionStatus::default(),
+            Next::Do(_) | Next::DoAll(_) | Next::Wait { report: None, .. } => WorkloadActionStatus::default(),
         };
         let cause = cause(&status);
         let reason = cause.map_or(Reason::Unknown, |condition| reason_of(&condition.reason));

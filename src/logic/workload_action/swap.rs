@@ -230,10 +230,14 @@ fn room(ctx: &PlanContext, pairs: &[Pairing], plan: &mut Plan) -> Result<(), Sto
         }
     }
     plan.nodes_total = i64::try_from(plan.nodes.len()).unwrap_or(0);
+    let sets: Vec<&str> = pairs.iter().map(|pair| pair.side.scope.set.id.uid.as_str()).collect();
     match full {
-        Some(message) if !fits && !ctx.may_disrupt() && !is_committed(ctx) => {
-            let advice =
-                "apply a new action with disruption: Allowed to let the first replica go before its new pod runs";
+        Some(message) if !fits && !is_committed(ctx) && !(ctx.may_disrupt() && is_apart(&sets)) => {
+            let advice = if ctx.may_disrupt() {
+                "replicas of one workload do not change places where one of them would have to go first"
+            } else {
+                "apply a new action with disruption: Allowed to let the first replica go before its new pod runs"
+            };
             Err(Stop::soon(
                 Reason::NodeFull,
                 format!("neither node has room beside what is there: {message}; {advice}"),
@@ -293,7 +297,12 @@ pub fn until_there_is_room(view: &View) -> Option<SlotNext> {
         return None;
     }
     let node = view.slot.replacement.as_ref().map(|replacement| replacement.node.as_str()).unwrap_or_default();
-    let message = format!("node {node} has no room until another replica has left it");
+    let message = match waiting_pod(view.ctx).filter(|_| view.ctx.may_disrupt()) {
+        Some(pod) => {
+            format!("node {node} has no room, and pod {} waits for the room that a replica would free", pod.id.key)
+        }
+        None => format!("node {node} has no room until another replica has left it"),
+    };
     let mut next = view.hold_or_back(Step::Creating, Reason::NodeFull, message, patience(view.ctx));
     if let SlotNext::Wait(hold) = &mut next {
         hold.until = super::earlier(hold.until, Some(view.ctx.now + QUEUE_PACE));
@@ -337,11 +346,29 @@ fn has_room(ctx: &PlanContext, slot: &Slot) -> bool {
     !matches!(nodes.assess(node, scope.set.template.as_deref()), Err((Reason::NodeFull, _)))
 }
 
+/// Whether the first replica's ReplicaSet has none of the others. Else they would wait for one another: no pod leaves a set in
+/// which a new pod waits for room.
+fn is_apart(sets: &[&str]) -> bool {
+    sets.split_first().is_some_and(|(first, others)| !others.contains(first))
+}
+
 /// Whether the slot is the one that goes without room.
 fn goes_first(view: &View) -> bool {
     let ctx = view.ctx;
     let waits = |slot: &Slot| !slot.step.is_end() && View::new(ctx, slot).replacement.is_none() && !has_room(ctx, slot);
-    ctx.may_disrupt() && view.slot.index == 0 && ctx.status.slots.iter().all(waits)
+    let slots = &ctx.status.slots;
+    let sets: Vec<&str> = slots.iter().map(|slot| slot.replica_set.uid.as_str()).collect();
+    ctx.may_disrupt()
+        && view.slot.index == 0
+        && slots.iter().all(waits)
+        && is_apart(&sets)
+        && waiting_pod(ctx).is_none()
+}
+
+/// A pod that waits for room: the scheduler would give it the place of the replica that goes first.
+fn waiting_pod<'a>(ctx: &PlanContext<'a>) -> Option<&'a PodFact> {
+    let mut pods = ctx.world.table::<PodFact>().values();
+    pods.find(|pod| pod.is_active() && pod.node.is_none() && pod.unschedulable.is_some()).map(AsRef::as_ref)
 }
 
 /// Whether nothing speaks, for this slot, against the eviction of the others' old pods.

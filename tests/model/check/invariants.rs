@@ -258,6 +258,10 @@ impl Invariants {
         if action.slots().any(|slot| matches!(slot.step, Step::Succeeded | Step::Failed)) {
             self.effective.insert(action.meta.uid.clone());
         }
+        // The old pod went first, as the action allowed, and the new one does not run: the set has all its pods, and not all serve.
+        for slot in action.slots().filter(|slot| slot.step == Step::Failed && slot.break_first) {
+            self.account(&slot.workload.name).disturb();
+        }
         for slot in action.slots().filter(|slot| slot.step == Step::Succeeded) {
             let before = old.and_then(|old| old.slots().find(|before| before.id == slot.id));
             if before.is_none_or(|before| before.step != Step::Succeeded) {

@@ -411,7 +411,7 @@ async fn the_reservation_of_an_admission_without_an_answer_lasts_until_it_is_loo
     drop(Reservation { store, key: &key(), open: true });
     let id = Identity { key: key(), uid: "u1".into(), version: "1".into() };
     let admission = Effect::Admit { action: id, status: Box::default(), receipt: None };
-    api.controller.memory.unanswered().insert(key(), admission);
+    api.controller.memory.unanswered().insert(key(), vec![admission]);
     api.reconcile().await.unwrap_err();
     assert!(store.read(|world| world.is_reserved(&key())), "nobody knows yet");
     api.reconcile().await.unwrap();

@@ -114,3 +114,18 @@ fn preferred_nodes_are_first_and_others_when_they_are_full() {
     assert!(words("c").starts_with("meets preference 1; "), "{}", words("c"));
     assert!(words("a").starts_with("meets no preference; "), "{}", words("a"));
 }
+
+/// A receipt would keep it from being carried out when there are replicas again.
+#[test]
+fn one_that_did_nothing_in_the_end_keeps_no_receipt() {
+    let mut stage = Stage::new();
+    stage.act("go", off("a"));
+    let Next::Do(Effect::CreatePod(_)) = stage.settle("go") else { panic!("it begins") };
+    let mut action = stage.action("go");
+    action.status.as_mut().unwrap().slots[0].step = Step::Queued;
+    stage.put_action(action);
+    let gone = stage.id("web-a");
+    stage.world.remove::<PodFact>(&gone);
+    let Next::Do(Effect::DeleteReceipt { .. }) = stage.settle("go") else { panic!("the receipt stays") };
+    assert_eq!(stage.ready("go").1, "Succeeded");
+}

@@ -176,6 +176,7 @@ impl Stage {
     fn effect(&self, name: &str) -> Effect {
         match self.next(name) {
             Next::Do(effect) => effect,
+            Next::DoAll(effects) => panic!("several: {effects:#?}"),
             Next::Wait { until, report } => panic!("waits until {until:?} with {report:#?}"),
         }
     }
@@ -190,7 +191,7 @@ impl Stage {
                     action.metadata.finalizers = Some(finalizers);
                     self.put_action(action);
                 }
-                Next::Do(_) | Next::Wait { .. } => return None,
+                Next::Do(_) | Next::DoAll(_) | Next::Wait { .. } => return None,
             }
         }
     }

@@ -135,9 +135,15 @@ fn the_receipt_of_a_loops_action_goes_with_it_and_a_users_stays() {
         let mut action = stage.action("go");
         let owners = owner.map(|kind| json!([{"apiVersion": "v1", "kind": kind, "name": "web", "uid": "u"}]));
         action.metadata.owner_references = owners.map(|owners| serde_json::from_value(owners).unwrap());
+        let moved = json!({
+            "id": "s", "index": 0, "attempt": 0, "step": "Succeeded", "since": stage.now.to_string(), "label": "h",
+            "workload": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "replicaSet": {"name": "web-h1", "uid": "u"},
+        });
         let finished = WorkloadActionStatus {
             observed_generation: Some(1),
             finished_at: Some(Time(stage.now)),
+            slots: vec![serde_json::from_value(moved).unwrap()],
             ..WorkloadActionStatus::default()
         };
         action.status = Some(finished);

@@ -92,10 +92,8 @@ fn without_room_it_is_refused_or_the_first_goes_before_its_new_pod_runs() {
     assert_eq!((ready.as_str(), reason.as_str()), ("False", "NodeFull"));
     assert!(message.contains("disruption: Allowed"), "{message}");
 
-    let mut stage = with_capacity(1, 1);
-    let mut spec = swap();
-    spec["disruption"] = json!("Allowed");
-    stage.act("go", spec);
+    let mut stage = full_with_another_workload();
+    stage.act("go", swap_first());
     let first = created(&mut stage);
     assert_eq!(first.node, "b", "though it is full");
     put_replacement(&mut stage, &first, false);
@@ -105,6 +103,35 @@ fn without_room_it_is_refused_or_the_first_goes_before_its_new_pod_runs() {
     };
     assert_eq!(pod.key.name, "web-a");
     assert_eq!(slots(&stage).iter().map(|slot| slot.break_first).collect::<Vec<_>>(), [true, false]);
+}
+
+/// The two would wait for one another: the old pod does not leave its set while the other's new pod is not Ready.
+#[test]
+fn replicas_of_one_workload_do_not_go_before_their_new_pods() {
+    let mut stage = with_capacity(1, 1);
+    let mut spec = swap();
+    spec["disruption"] = json!("Allowed");
+    stage.act("go", spec);
+    stage.settle("go");
+    let (_, reason, message) = stage.ready("go");
+    assert_eq!(reason, "NodeFull");
+    assert!(message.contains("replicas of one workload do not change places"), "{message}");
+}
+
+/// The scheduler would give it the room that is freed.
+#[test]
+fn nobody_goes_first_while_another_pod_waits_for_room() {
+    let mut stage = full_with_another_workload();
+    stage.put_pod("waiting", "", |pod| {
+        (pod.node, pod.ready_since, pod.controller) = (None, None, None);
+        pod.unschedulable = Some("0/4 nodes are available".into());
+    });
+    stage.act("go", swap_first());
+    assert!(matches!(stage.settle("go"), Next::Wait { .. }));
+    stage.now += SignedDuration::from_secs(3);
+    stage.settle("go");
+    let (_, _, message) = stage.ready("go");
+    assert!(message.contains("pod shop/waiting waits for the room"), "{message}");
 }
 
 #[test]
@@ -137,6 +164,58 @@ fn one_that_fails_takes_the_others_back() {
     assert_eq!((ready.as_str(), reason.as_str()), ("False", "ImagePullFailed"));
     assert!(message.contains("no such image"), "{message}");
     assert!(slots(&stage).iter().all(|slot| slot.step == Step::RolledBack));
+}
+
+/// A bare ReplicaSet `api` with one pod, on b.
+fn with_another_workload() -> Stage {
+    let mut stage = Stage::new();
+    let labels = BTreeMap::from([("app".to_owned(), "api".to_owned())]);
+    let template = json!({"metadata": {"labels": labels}, "spec": {"containers": []}});
+    let template: TemplateFact = serde_json::from_str(&template.to_string()).expect("a pod template");
+    let selector = Selector { labels: labels.clone(), ..Selector::default() };
+    let scale = ScaleFact { replicas: 1, ..ScaleFact::default() };
+    stage.put(|id| SetFact { id, scale, selector, template: Some(Arc::new(template)), ..SetFact::default() }, "api");
+    stage.put_pod("api-0", "b", |pod| {
+        pod.labels = labels;
+        pod.controller = Some(Owner { kind: "ReplicaSet".into(), name: "api".into(), uid: "uid-api".into() });
+    });
+    stage
+}
+
+/// The same, where neither a nor b has room for more.
+fn full_with_another_workload() -> Stage {
+    let mut stage = with_another_workload();
+    stage.put_node("a", |node| node.pod_capacity = 1);
+    stage.put_node("b", |node| node.pod_capacity = 2);
+    stage
+}
+
+/// Replica `web-a` on a and `api-0` on b change places, and the first may go before its new pod runs.
+fn swap_first() -> serde_json::Value {
+    json!({
+        "swap": {"replica": {"pod": {"name": "web-a"}}, "with": [{"pod": {"name": "api-0"}}]},
+        "disruption": "Allowed",
+    })
+}
+
+/// On one ReplicaSet an effect changes what the next one rests on.
+#[test]
+fn what_concerns_different_workloads_is_done_at_once() {
+    let mut stage = with_another_workload();
+    stage.act("go", json!({"swap": {"replica": {"pod": {"name": "web-a"}}, "with": [{"pod": {"name": "api-0"}}]}}));
+    let Next::DoAll(effects) = stage.settle("go") else { panic!("not at once") };
+    let created = |effect: &Effect| match effect {
+        Effect::CreatePod(new) => Some((new.set.name.clone(), new.node.clone())),
+        _ => None,
+    };
+    let created: Vec<_> = effects.iter().filter_map(created).collect();
+    assert_eq!(created, [("web-h1".into(), "b".into()), ("api".into(), "a".into())]);
+
+    let mut stage = with_another_workload();
+    let with = json!([{"pod": {"name": "api-0"}}, {"pod": {"name": "web-b"}}]);
+    stage.act("go", json!({"swap": {"replica": {"pod": {"name": "web-a"}}, "with": with}}));
+    let Next::DoAll(effects) = stage.settle("go") else { panic!("not at once") };
+    assert_eq!(effects.len(), 2, "one for each ReplicaSet: {effects:#?}");
 }
 
 /// Once one old pod is gone, an abort comes too late for the others, too.

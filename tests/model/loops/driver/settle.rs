@@ -72,9 +72,11 @@ impl Run<'_> {
         self.api.change(By::Others, Sort::Loop, "web", |object| object["spec"]["mode"] = json!("Auto"));
         self.until(NOW.get() + 5_000).await?;
         let tags = Sort::CHILDREN.map(|sort| self.api.get(sort, "web").map(|one| one["status"]["tag"]["time"].clone()));
-        let last = tags.iter().flatten().filter_map(|time| time.as_str()?.parse::<Timestamp>().ok()).max();
+        let recorded = tags.iter().flatten().filter_map(|time| time.as_str()?.parse::<Timestamp>().ok());
+        // One that was sent last may not be recorded yet, and is newer than those before it.
+        let last = recorded.chain(self.invariants.samples.last_key_value().map(|(time, _)| *time)).max();
         let time = last.map_or(NOW.get(), |last| (last.as_millisecond() + 1).max(NOW.get()));
-        // The clock may have stepped back behind the last sample.
+        // Its time may be ahead of the clock, which may have stepped back, too.
         self.until(time).await?;
         self.sample(time, &[("a", "5"), ("b", "50")]);
         self.until(NOW.get() + 20_000).await?;
@@ -91,9 +93,10 @@ impl Run<'_> {
         self.restarted().await
     }
 
-    /// The loop's own status shows the last decision some seconds late: until then, there is something to do.
+    /// The loop's own status shows the last decision up to half a minute late: until then, there is something to do. Meanwhile
+    /// the dwell may end, and the last sample get too old, which are decisions, too.
     async fn await_report(&mut self) -> Result<(), Violation> {
-        for _ in 0..30 {
+        for _ in 0..120 {
             if rest::unreported(&self.api)?.is_none() {
                 return Ok(());
             }
