@@ -154,8 +154,12 @@ impl ExecutionController {
                     return Ok(None);
                 }
                 ExecutionStep::Act(effect) => {
-                    sent = Sent::Maybe;
+                    let before = std::mem::replace(&mut sent, Sent::Maybe);
                     let result = self.act(&owned, memory, &effect).await?;
+                    if result == EffectResult::Conflict {
+                        // The API server has refused it: what the target is like by now is the work of others.
+                        sent = before;
+                    }
                     // Limits count from the time of the change, and the answer may have been slow.
                     after_effect(&ExecutionContext { now: self.ctx.now(), ..context }, &effect, &result)
                 }
@@ -171,6 +175,9 @@ impl ExecutionController {
                     if claims {
                         // The decision may have been withdrawn in the meantime, so it is read again.
                         self.ctx.refresh::<Decision>(&owned.execution.id()).await?;
+                    } else {
+                        // The target is as the last claim has left it, and not as it was seen before: the next claim looks anew.
+                        seen = None;
                     }
                 }
                 ExecutionStep::Look | ExecutionStep::Act(_) => {

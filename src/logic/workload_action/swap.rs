@@ -231,20 +231,14 @@ fn room(ctx: &PlanContext, pairs: &[Pairing], plan: &mut Plan) -> Result<(), Sto
     }
     plan.nodes_total = i64::try_from(plan.nodes.len()).unwrap_or(0);
     let sets: Vec<&str> = pairs.iter().map(|pair| pair.side.scope.set.id.uid.as_str()).collect();
-    match full {
-        Some(message) if !fits && !is_committed(ctx) && !(ctx.may_disrupt() && is_apart(&sets)) => {
-            let advice = if ctx.may_disrupt() {
-                "replicas of one workload do not change places where one of them would have to go first"
-            } else {
-                "apply a new action with disruption: Allowed to let the first replica go before its new pod runs"
-            };
-            Err(Stop::soon(
-                Reason::NodeFull,
-                format!("neither node has room beside what is there: {message}; {advice}"),
-            ))
-        }
-        _ => Ok(()),
-    }
+    let may_begin = fits || is_committed(ctx) || (ctx.may_disrupt() && is_apart(&sets));
+    let Some(message) = full.filter(|_| !may_begin) else { return Ok(()) };
+    let advice = if ctx.may_disrupt() {
+        "replicas of one workload do not change places where one of them would have to go first"
+    } else {
+        "apply a new action with disruption: Allowed to let the first replica go before its new pod runs"
+    };
+    Err(Stop::soon(Reason::NodeFull, format!("neither node has room beside what is there: {message}; {advice}")))
 }
 
 fn assess(nodes: &mut Nodes, pair: &Pairing) -> Result<i64, NodeRefusal> {

@@ -34,8 +34,10 @@ const FLAW_STEPS: usize = 1000;
 /// that put Monitoring's status back; a loop deleted in mid-pass; a restart that forgot the sample that was decided about; two
 /// samples of one number; a dwell that counted from a decision, not from its end, since the clock was set back; a
 /// Monitoring made anew whose samples looked older than those of the one before; a Decision that was taken for gone, since the
-/// answer that said so came after it was made anew.
-const ONCE_BROKEN: [u64; 14] = [
+/// answer that said so came after it was made anew; a second decision of one pass that was claimed on the state of the target
+/// before the first.
+const ONCE_BROKEN: [u64; 15] = [
+    1_795_503_539,
     113,
     7016,
     244,

@@ -125,7 +125,8 @@ fn progress(context: &ExecutionContext, claim: &Claim, seen: &TargetState) -> Cl
     }
 }
 
-/// While the generation is that of the claim, nobody has written the spec since.
+/// While the generation is that of the claim, nobody has written the spec since. A later one is the work of this claim only where
+/// the claim may have been sent.
 fn by_generation(
     context: &ExecutionContext,
     claim: &Claim,
@@ -140,7 +141,8 @@ fn by_generation(
     if claim.generation == Some(thing.generation) {
         return ClaimProgress::NotStarted(effect);
     }
-    if reached {
+    // Where nothing was sent, others have changed it, and to the same: the decision rested on an older state.
+    if reached && context.sent == Sent::Maybe {
         return ClaimProgress::Done(done_text(context));
     }
     ClaimProgress::Overtaken(format!(

@@ -38,7 +38,7 @@ pub struct ExecutionContext<'a> {
 /// Whether a claim may have been carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// This process wrote the claim and has done nothing since.
+    /// This process wrote the claim, and none of its requests was accepted since.
     NotYet,
     /// This process or another one may have.
     Maybe,

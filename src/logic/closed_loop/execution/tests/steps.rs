@@ -135,6 +135,20 @@ fn after_a_crash_the_target_is_looked_at() {
     claimed().ends(&TargetState::NotFound("gone".into()), ExecutionState::Failed, LoopReason::TargetNotFound);
 }
 
+/// The claim rested on an older state; others have changed the target to the same value.
+#[test]
+fn what_others_did_before_anything_was_sent_is_not_taken_for_its_own() {
+    let mut bench = Bench::new(up());
+    bench.effect(&TargetState::Scale(thing(1), 3));
+    let seen = TargetState::Scale(thing(2), 4);
+    let next = next_step(&bench.job(Some(&seen), Sent::NotYet, 0));
+    bench.recorded(next);
+    assert_eq!(
+        (bench.status.state, bench.status.reason),
+        (Some(ExecutionState::Overtaken), Some(LoopReason::Overtaken))
+    );
+}
+
 #[rstest]
 #[case(EffectResult::Forbidden("grant patch deployments/scale".into()), LoopReason::Forbidden)]
 #[case(EffectResult::NotFound("gone".into()), LoopReason::TargetNotFound)]
