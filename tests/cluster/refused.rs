@@ -41,7 +41,11 @@ fn wrong() -> Vec<(&'static str, Value, &'static str)> {
         ("no-subject", json!({"delete": {}}), "set exactly one of workload, pod"),
         ("pod-and-count", json!({"delete": {"pod": {"name": "p"}, "count": 2}}), "pod names the one replica"),
         ("pod-and-from", json!({"move": {"pod": {"name": "p"}, "from": to, "to": to}}), "pod names the one replica"),
-        ("no-target", json!({"move": {"pod": {"name": "p"}}}), "to: Required value"),
+        ("no-target", json!({"create": {"workload": web}}), "to: Required value"),
+        ("count-most", json!({"move": {"workload": web, "count": "most"}}), "should match '^All$'"),
+        ("up-to-alone", json!({"move": {"workload": web, "upTo": 2}}), "upTo goes with count: All"),
+        ("up-to-number", json!({"delete": {"workload": web, "count": 3, "upTo": 2}}), "upTo goes with count: All"),
+        ("no-preference", json!({"move": {"workload": web, "to": {"preferences": [{}]}}}), "nodeSelector, where"),
         (
             "empty-target",
             json!({"move": {"pod": {"name": "p"}, "to": {}}}),

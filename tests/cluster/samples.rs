@@ -61,8 +61,8 @@ fn every_sample_is_accepted() {
     });
 }
 
-/// The pod that samples name: stands for one of the user's.
-const NAMED: &str = "web-7d4b9c6f5d-x2x9k";
+/// The pods that samples name: each stands for one of the user's, and the two are on different nodes.
+const NAMED: [&str; 2] = ["web-7d4b9c6f5d-x2x9k", "web-7d4b9c6f5d-m4q8t"];
 
 /// Makes the workload of the samples as its comment says.
 async fn workload(world: &World) -> Result<()> {
@@ -76,9 +76,11 @@ async fn runs(world: &World, name: &str) -> Result<Arc<WorkloadAction>> {
     workload(world).await?;
     // One that is not there already where some sample sends it.
     let seen = world.eye.now();
-    let pod = seen.pods.values().find(|pod| node_of(pod) != "node-5").context("every replica is on node-5")?.name_any();
+    let pods = seen.pods.values();
+    let first = pods.clone().find(|pod| node_of(pod) != "node-5").context("every replica is on node-5")?;
+    let second = pods.into_iter().find(|pod| node_of(pod) != node_of(first)).context("all replicas are on one node")?;
     let text = std::fs::read_to_string(root().join("workloadaction").join(format!("{name}.yaml")))?;
-    world.kubectl(&["apply", "-f", "-"], Some(&text.replace(NAMED, &pod))).await?;
+    world.kubectl(&["apply", "-f", "-"], Some(&text.replace(NAMED[0], &first.name_any()).replace(NAMED[1], &second.name_any()))).await?;
     world.over(name).await
 }
 

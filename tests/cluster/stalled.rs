@@ -300,15 +300,13 @@ fn a_static_pod() {
 fn what_a_later_version_will_do() {
     story("stalled-later", async |world| {
         let scene = Scene::guarded(world, "web", 2).await?;
-        let ((a, home), (b, _)) = (scene.pod(0), scene.pod(1));
+        let (a, home) = scene.pod(0);
         let free = scene.free(0);
-        let swap = json!({"swap": {"replica": {"pod": {"name": a}}, "with": [{"pod": {"name": b}}]}});
         let app = json!({"moveApplication": {"selector": {"app": "web"}, "from": {"nodeName": home}, "to": {"nodeName": free}}});
         let policy = json!({"move": {"pod": {"name": a}, "to": {"policy": "cool"}}});
         all_stall(
             world,
             vec![
-                Wrong("swap", swap, "NotSupported", words(&["swap"])),
                 Wrong("application", app, "NotSupported", words(&["moveApplication"])),
                 Wrong("policy", policy, "PolicyNotFound", words(&["there is no PlacementPolicy cool"])),
             ],

@@ -30,7 +30,9 @@ pub fn accepted(schema: &Value) -> BoxedStrategy<Value> {
         return prop::sample::select(words.clone()).boxed();
     }
     if schema["x-kubernetes-int-or-string"] == true {
-        return prop_oneof![Just(json!(i32::MAX)), Just(json!("1"))].boxed();
+        let bound = schema["pattern"].is_string();
+        let free = || prop_oneof![Just(json!(i32::MAX)), Just(json!("1"))].boxed();
+        return if bound { prop_oneof![integer(schema), string(schema)].boxed() } else { free() };
     }
     if schema["x-kubernetes-preserve-unknown-fields"] == true && schema["properties"].is_null() {
         return prop::sample::select(vec![json!({}), json!({"a": [1, null]})]).boxed();

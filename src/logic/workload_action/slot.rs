@@ -62,7 +62,7 @@ pub fn next(ctx: &PlanContext, slot: &Slot) -> SlotNext {
         return SlotNext::Do(Effect::DeletePod { pod: pod.id.clone() });
     }
     if slot.step == Step::RollingBack {
-        return rollback::next(&view);
+        return swap::on_again(&view).unwrap_or_else(|| rollback::next(&view));
     }
     if view.can_go_back() {
         if ctx.aborted() && !swap::is_committed(ctx) {

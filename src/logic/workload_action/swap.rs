@@ -6,6 +6,7 @@
 //! before its new one runs.
 
 use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::api::reasons::Reason;
 use crate::api::targets::PodRef;
@@ -281,6 +282,19 @@ pub fn back_with_others(view: &View) -> Option<SlotNext> {
     let why = other.message.as_deref().unwrap_or("no reason known");
     let message = format!("another replica of the swap, of {}, was undone: {why}", other.workload.name);
     Some(view.roll_back(other.reason.unwrap_or(Reason::RolledBack), &message))
+}
+
+/// Turns a slot forwards again that an abort has turned back, where the abort came too late: the API server marks a pod that it
+/// evicts before it deletes it, so that an accepted eviction looks for a moment like none.
+pub fn on_again(view: &View) -> Option<SlotNext> {
+    let is_whole = view.scope.is_some() && view.replacement.is_some_and(PodFact::is_active);
+    if view.slot.reason != Some(Reason::Aborted) || !is_whole || !is_committed(view.ctx) {
+        return None;
+    }
+    let mut slot = view.noted();
+    (slot.step, slot.since) = (view.step(), Time(view.ctx.now));
+    (slot.reason, slot.message) = (None, None);
+    Some(SlotNext::Record(slot))
 }
 
 /// Waits until the target node has room for the new pod. Where no replica of the swap has room, and the action may disrupt, the

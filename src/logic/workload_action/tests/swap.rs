@@ -236,6 +236,30 @@ fn after_the_first_eviction_it_is_carried_through() {
     assert_eq!(second.node, "a");
 }
 
+/// An accepted eviction is seen a moment later than the abort.
+#[test]
+fn what_an_abort_has_turned_back_too_late_goes_on() {
+    let mut stage = with_another_workload();
+    stage.act("go", json!({"swap": {"replica": {"pod": {"name": "web-a"}}, "with": [{"pod": {"name": "api-0"}}]}}));
+    let Next::DoAll(effects) = stage.settle("go") else { panic!("not at once") };
+    for effect in &effects {
+        let Effect::CreatePod(new) = effect else { panic!("no pod is created: {effect:?}") };
+        put_replacement(&mut stage, new, true);
+    }
+    let mut action = stage.action("go");
+    let status = action.status.as_mut().unwrap();
+    (status.slots[0].step, status.slots[0].evicting) = (Step::Evicting, true);
+    (status.slots[1].step, status.slots[1].reason) = (Step::RollingBack, Some(Reason::Aborted));
+    action.spec.abort = true;
+    stage.put_action(action);
+    let gone = stage.id("web-a");
+    stage.world.remove::<PodFact>(&gone);
+    stage.settle("go");
+    let turned = &slots(&stage)[1];
+    assert_eq!(turned.reason, None);
+    assert_ne!(turned.step, Step::RollingBack);
+}
+
 #[test]
 fn the_sides_meet_on_two_nodes() {
     let web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
