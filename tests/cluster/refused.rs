@@ -42,7 +42,7 @@ fn wrong() -> Vec<(&'static str, Value, &'static str)> {
         ("pod-and-count", json!({"delete": {"pod": {"name": "p"}, "count": 2}}), "pod names the one replica"),
         ("pod-and-from", json!({"move": {"pod": {"name": "p"}, "from": to, "to": to}}), "pod names the one replica"),
         ("no-target", json!({"create": {"workload": web}}), "to: Required value"),
-        ("count-most", json!({"move": {"workload": web, "count": "most"}}), "should match '^All$'"),
+        ("count-most", json!({"move": {"workload": web, "count": "all"}}), "should match '^All$'"),
         ("up-to-alone", json!({"move": {"workload": web, "upTo": 2}}), "upTo goes with count: All"),
         ("up-to-number", json!({"delete": {"workload": web, "count": 3, "upTo": 2}}), "upTo goes with count: All"),
         ("no-preference", json!({"move": {"workload": web, "to": {"preferences": [{}]}}}), "nodeSelector, where"),

@@ -80,7 +80,12 @@ async fn runs(world: &World, name: &str) -> Result<Arc<WorkloadAction>> {
     let first = pods.clone().find(|pod| node_of(pod) != "node-5").context("every replica is on node-5")?;
     let second = pods.into_iter().find(|pod| node_of(pod) != node_of(first)).context("all replicas are on one node")?;
     let text = std::fs::read_to_string(root().join("workloadaction").join(format!("{name}.yaml")))?;
-    world.kubectl(&["apply", "-f", "-"], Some(&text.replace(NAMED[0], &first.name_any()).replace(NAMED[1], &second.name_any()))).await?;
+    world
+        .kubectl(
+            &["apply", "-f", "-"],
+            Some(&text.replace(NAMED[0], &first.name_any()).replace(NAMED[1], &second.name_any())),
+        )
+        .await?;
     world.over(name).await
 }
 

@@ -84,6 +84,12 @@ impl<'a> View<'a> {
             let message = "the ReplicaSet has not created the substitute of another replica yet".to_owned();
             return self.hold_or_back(step, Reason::VictimBusy, message, timeout);
         }
+        // Were the surplus of another delete still there, the set would make none for this one: that it makes one proves that its
+        // controller has seen the detachment. With a lower `spec.replicas` and without that news it would delete a replica.
+        if self.ctx.work.verb == Verb::Delete && pods.marked().next().is_some() {
+            let message = "the ReplicaSet has not deleted the substitute of another replica yet".to_owned();
+            return self.hold_or_back(step, Reason::VictimBusy, message, timeout);
+        }
         SlotNext::Do(Effect::ChangePod {
             pod: victim.id.clone(),
             change: PodChange::Detach {
