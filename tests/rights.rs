@@ -12,6 +12,7 @@ type Right = (String, String, String);
 /// Rights that no request uses, and why they are there.
 const UNUSED: &[(&str, &str, &str, &str)] = &[
     ("apps", "replicasets/finalizers", "update", "asked for by OwnerReferencesPermissionEnforcement only"),
+    ("ganglion.dev", "workloadactions/finalizers", "update", "asked for by OwnerReferencesPermissionEnforcement only"),
     ("ganglion.dev", "closedloops/finalizers", "update", "asked for by OwnerReferencesPermissionEnforcement only"),
     (
         "ganglion.dev",

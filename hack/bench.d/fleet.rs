@@ -46,7 +46,7 @@ pub async fn deployment(client: &Client, namespace: &str, name: &str, replicas: 
         "metadata": {"name": name}, "spec": {"minAvailable": replicas, "selector": {"matchLabels": labels}},
     }))?;
     let object: Deployment = serde_json::from_value(json!({
-        "metadata": {"name": name, "labels": labels},
+        "metadata": {"name": name, "labels": {APP: name, "fleet": "deployments"}},
         "spec": {
             "replicas": replicas,
             "selector": {"matchLabels": labels},

@@ -64,6 +64,26 @@ pub fn swap_two(_: &Scene, seen: &Seen) -> Result<Act> {
     })
 }
 
+/// The whole application leaves the nodes that it is on, two replicas at a time.
+pub fn move_application(scene: &Scene, seen: &Seen) -> Result<Act> {
+    let mut old: Vec<String> = replicas(seen).into_iter().map(|(_, node)| node).collect();
+    old.dedup();
+    let new: Vec<&String> = scene.nodes.iter().filter(|node| !old.contains(node)).take(REPLICAS).collect();
+    let to = new.first().copied().cloned().context("there is no node without a replica")?;
+    let named: Vec<String> = old.iter().map(|node| format!("'{node}'")).collect();
+    let manifest = format!(
+        "{}  moveApplication:\n    selector: {{part-of: shop}}\n    from: {{where: \"node.name in [{}]\"}}\n    to: {{nodeName: \
+         {to}}}\n    maxParallel: 2         # replicas on their way at once\n",
+        head("move-application"),
+        named.join(", ")
+    );
+    Ok(Act {
+        title: format!("move the application off {} nodes", old.len()),
+        manifest,
+        promise: Promise { died: Died::OnAny(old), came: vec![to; REPLICAS], replicas: vec![REPLICAS] },
+    })
+}
+
 /// One replica more, on a node of our choice.
 pub fn create_one(scene: &Scene, seen: &Seen) -> Result<Act> {
     let to = scene.free_node(seen, &[])?;

@@ -23,6 +23,8 @@ pub enum Died {
     Nobody,
     /// One pod that ran on this node.
     On(String),
+    /// All that ran on any of these nodes.
+    OnAny(Vec<String>),
     Named(Vec<String>),
 }
 
@@ -100,6 +102,10 @@ fn died_as_promised(promise: &Promise, verdict: &Verdict, seen: &Seen) -> bool {
     match (&promise.died, verdict.died.as_slice()) {
         (Died::Nobody, []) => true,
         (Died::Named(pods), died) => sorted(pods) == sorted(died),
+        (Died::OnAny(nodes), died) => {
+            let left = |pod: &String| node_at_death(seen, pod).is_some_and(|node| nodes.contains(&node));
+            died.len() == promise.came.len() && died.iter().all(left)
+        }
         (Died::On(node), [died]) => node_at_death(seen, died).as_deref() == Some(node.as_str()),
         _ => false,
     }

@@ -134,7 +134,7 @@ async fn moves(screen: &Screen, stage: &mut Stage) -> Result<bool> {
     let (client, namespace) = stage.place()?;
     let eye = Eye::open(&client, &namespace).await?;
     let scene = scene::make(&client, &namespace, &eye, screen).await?;
-    let acts = [acts::move_one, acts::swap_two, acts::create_one, acts::delete_one];
+    let acts = [acts::move_one, acts::swap_two, acts::create_one, acts::delete_one, acts::move_application];
     let count = acts.len();
     let mut broken = 0;
     for (number, act) in acts.into_iter().enumerate() {

@@ -27,6 +27,7 @@ apiVersion: apps/v1
 kind: Deployment
 metadata:
   name: web
+  labels: {part-of: shop}
 spec:
   replicas: 3
   selector:

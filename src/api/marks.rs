@@ -37,6 +37,9 @@ pub const REVISION: &str = "deployment.kubernetes.io/revision";
 /// Finalizer on a running action: the action is undone or completed before it is deleted.
 pub const FINALIZER: &str = "ganglion.dev/workload-action";
 
+/// Label on the moves of a moveApplication: its name, if it fits.
+pub const APPLICATION: &str = "ganglion.dev/application";
+
 /// Every field manager of the operator begins with this.
 pub const MANAGERS: &str = "ganglion/";
 

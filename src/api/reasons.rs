@@ -67,6 +67,8 @@ reasons! {
     Scaled,
     /// The new replica belongs to the ReplicaSet.
     Adopted,
+    /// The replicas of an application are moving.
+    Moving,
     /// The old replica is being evicted.
     Evicting,
     /// Everything was done; its outcome is being verified.
@@ -83,6 +85,8 @@ reasons! {
     // Waiting.
     /// The operator's settings allow no more replicas at once in the cluster.
     LimitReached,
+    /// The moveApplication lets no more replicas move at once.
+    ApplicationLimitReached,
     /// The operator's settings allow no more replicas at once in the namespace.
     NamespaceLimitReached,
     /// The operator's settings allow no more replicas of the workload at once.
@@ -177,6 +181,8 @@ reasons! {
     WorkloadScaled,
     /// The workload was deleted.
     WorkloadGone,
+    /// New replicas keep coming to the nodes that an application leaves.
+    SourceRefilled,
     /// The ReplicaSet controller does not react.
     SetStuck,
     /// The operator's watches broke a moment ago; those of the ReplicaSet controller may have broken, too.
@@ -219,10 +225,12 @@ impl Reason {
             | Self::Marked
             | Self::Scaled
             | Self::Adopted
+            | Self::Moving
             | Self::Evicting => "Wait. To undo what was done so far, set spec.abort to true.",
             Self::RollingBack => "Wait until the changes are undone.",
             Self::RolledBack | Self::Failed => "Remove the cause that the message names, then apply a new action.",
             Self::Suspended => "Set spec.suspend to false to resume.",
+            Self::ApplicationLimitReached => "Wait until other replicas of the application have moved.",
             Self::LimitReached | Self::NamespaceLimitReached | Self::WorkloadLimitReached | Self::NodeLimitReached => {
                 "Wait, or raise the limit in the operator's settings."
             }
@@ -284,6 +292,7 @@ impl Reason {
             Self::RolloutStarted => "Wait until the rollout has ended, then apply a new action.",
             Self::WorkloadScaled => "Apply a new action if it is still wanted.",
             Self::WorkloadGone => "Nothing to do: the workload was deleted.",
+            Self::SourceRefilled => "Cordon the nodes that the application leaves, then apply a new action.",
             Self::SetStuck => "Check the controller manager and the quota of the namespace, then apply a new action.",
             Self::WatchesBroken => "Wait a moment. If nothing changes, check the API server.",
             Self::Forbidden => "Grant the right that the message names, or change the rule.",

@@ -1,5 +1,6 @@
 //! WorkloadAction: one decision about where replicas run, carried out once. Spec only; the status is in [`status`].
 
+pub mod application;
 pub mod count;
 pub mod notification;
 pub mod status;
@@ -78,8 +79,9 @@ pub struct WorkloadActionSpec {
     /// runs. Until the first eviction, a failure of one undoes all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swap: Option<Swap>,
-    /// Moves every replica of several workloads from some nodes to others. Not supported yet: such an action is Stalled
-    /// with reason NotSupported.
+    /// Moves every replica of the workloads of an application from some nodes to others, in waves: one move of each workload, at
+    /// most `maxParallel` replicas at once, the new pods Ready before the old ones go. The moves are WorkloadActions that belong to
+    /// this one. `status.application` counts; `status.plan.pods` lists what stays, and why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub move_application: Option<MoveApplication>,
     /// Execute carries the action out; Plan fills `status.plan` and stops without any effect. Default: Execute.
@@ -240,27 +242,33 @@ pub struct SwapSide {
     pub from: Option<NodeSource>,
 }
 
-/// All replicas of several workloads, which move from some nodes to others.
+/// An application: all workloads with some labels, whose replicas leave some nodes and run on others.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct MoveApplication {
-    /// The workloads that have all these labels, at most 16.
-    #[schemars(extend("maxProperties" = 16))]
+    /// The workloads of this namespace that have all these labels, 1 to 16, such as `app.kubernetes.io/part-of: shop`.
+    #[schemars(extend("minProperties" = 1, "maxProperties" = 16))]
     pub selector: BTreeMap<String, String>,
     /// Nodes that the replicas leave.
     pub from: NodeSource,
-    /// Nodes that the replicas move to.
-    pub to: Target,
+    /// Nodes that the replicas move to, those that match `from` excepted. Default: any other node that can take them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<Target>,
     /// Number of replicas that move at once, 1 to 100. Default: 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
     pub max_parallel: Option<i32>,
-    /// Names of the workloads that move first, in this order, at most 100. Default: by name.
+    /// Number of replicas of one workload that move at once, 1 to 100. Default: as many as `maxParallel`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100))]
+    pub max_parallel_per_workload: Option<i32>,
+    /// Names of the workloads that begin first, in this order, at most 100. The others follow by uid. Default: all by uid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 100), inner(length(min = 1, max = 253)))]
     pub order: Option<Vec<String>>,
-    /// What follows if a replica cannot move: Stop leaves the remaining replicas where they are, Continue moves the
-    /// others. Default: Stop.
+    /// What follows if a replica cannot move. Stop: no other replica begins, those on their way are completed. Continue: all others
+    /// move. Rollback: as Stop, but those on their way are undone where no pod was evicted yet, and then the replicas that have
+    /// moved go back, each to its own node if it has room, else to another one that matches `from`. Default: Stop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<OnFailure>,
 }
@@ -345,4 +353,5 @@ pub enum OnFailure {
     #[default]
     Stop,
     Continue,
+    Rollback,
 }

@@ -7,6 +7,7 @@ mod action_cli;
 mod acts;
 mod admission;
 mod alike;
+mod applications;
 mod checks;
 mod choices;
 mod crash;

@@ -101,6 +101,7 @@ fn samples_of_supported_actions_run() {
         "move-pod",
         "move-all",
         "move-preferences",
+        "move-application",
         "swap-pods",
         "plan",
     ];
@@ -109,24 +110,6 @@ fn samples_of_supported_actions_run() {
         let action = runs(world, name).await?;
         let (ready, words) = (ready(&action), message(&action));
         ensure!(ready.is_some_and(|(status, _)| status == "True"), "{ready:?} {words}");
-        Ok(())
-    });
-}
-
-/// Never accepted and passed over.
-#[test]
-fn actions_to_come_are_stalled() {
-    let to = json!({"nodeName": "node-1"});
-    let application = json!({"selector": {"app": "web"}, "from": to, "to": to});
-    let cases = [("moveApplication", "MoveApplication", application)];
-    let cases =
-        cases.map(|(member, shown, value)| (format!("to-come-{}", shown.to_lowercase()), (member, shown, value)));
-    stories(cases.into(), async |world, (member, shown, value)| {
-        world.act("new", json!({*member: value})).await?;
-        world.ends("new", ("False", "NotSupported")).await?;
-        let table = world.kubectl(&["get", "wa", "new"], None).await?;
-        let row: Vec<&str> = table.lines().last().unwrap_or_default().split_whitespace().collect();
-        ensure!(row.get(1) == Some(shown), "{table}");
         Ok(())
     });
 }

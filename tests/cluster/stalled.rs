@@ -297,21 +297,13 @@ fn a_static_pod() {
 }
 
 #[test]
-fn what_a_later_version_will_do() {
-    story("stalled-later", async |world| {
+fn a_policy_that_does_not_exist() {
+    story("stalled-policy", async |world| {
         let scene = Scene::guarded(world, "web", 2).await?;
-        let (a, home) = scene.pod(0);
-        let free = scene.free(0);
-        let app = json!({"moveApplication": {"selector": {"app": "web"}, "from": {"nodeName": home}, "to": {"nodeName": free}}});
+        let (a, _) = scene.pod(0);
         let policy = json!({"move": {"pod": {"name": a}, "to": {"policy": "cool"}}});
-        all_stall(
-            world,
-            vec![
-                Wrong("application", app, "NotSupported", words(&["moveApplication"])),
-                Wrong("policy", policy, "PolicyNotFound", words(&["there is no PlacementPolicy cool"])),
-            ],
-        )
-        .await?;
+        all_stall(world, vec![Wrong("policy", policy, "PolicyNotFound", words(&["there is no PlacementPolicy cool"]))])
+            .await?;
         scene.untouched(world).await.map(drop)
     });
 }

@@ -1,5 +1,6 @@
 //! `hack/bench actions`: what workload actions cost.
 
+mod application;
 mod bare;
 mod large;
 mod many;
@@ -19,6 +20,9 @@ pub async fn run(bench: &mut Bench) -> Result<()> {
     }
     if bench.wants("swap") {
         swap::run(bench).await?;
+    }
+    if bench.wants("application") {
+        application::run(bench).await?;
     }
     if bench.wants("many") {
         many::run(bench).await?;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::api::reasons;
 use crate::api::targets::WorkloadRef;
+use crate::api::workload_action::application::ApplicationProgress;
 use crate::api::workload_action::notification::Notification;
 
 /// The most entries that a list of the status has; a count and `truncated` say when there were more.
@@ -38,6 +39,9 @@ pub struct WorkloadActionStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["id".into()]))]
     pub slots: Vec<Slot>,
+    /// How far a moveApplication is; unset for other actions, and before it begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub application: Option<ApplicationProgress>,
     /// Name of the WorkloadActionReceipt that proves that this action ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub receipt: Option<String>,

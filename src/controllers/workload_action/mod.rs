@@ -352,6 +352,7 @@ fn is_own_record(effect: &Effect) -> bool {
         | Effect::WriteReceipt(_)
         | Effect::FailReceipt { .. }
         | Effect::DeleteReceipt { .. }
+        | Effect::CreatePart { .. }
         | Effect::CreatePod(_)
         | Effect::ChangePod { .. }
         | Effect::Evict { .. }

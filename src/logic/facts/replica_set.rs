@@ -80,6 +80,8 @@ impl<'de> Deserialize<'de> for TemplateFact {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SetFact {
     pub id: Identity,
+    /// Its labels; only where nothing controls it, since those of a Deployment's ReplicaSets are the Deployment's matter.
+    pub labels: BTreeMap<String, String>,
     pub scale: ScaleFact,
     pub controller: Option<Owner>,
     pub selector: Selector,
@@ -101,9 +103,11 @@ impl From<ReplicaSet> for SetFact {
         let observed = status.as_ref().and_then(|status| status.observed_generation).unwrap_or(0);
         let annotation = |key: &str| meta.annotations.as_ref().and_then(|all| all.get(key)).cloned();
         let conditions = status.iter().flat_map(|status| status.conditions.iter().flatten());
+        let controller = Owner::controller_of(&meta);
         Self {
             id: (&meta).into(),
-            controller: Owner::controller_of(&meta),
+            labels: meta.labels.clone().filter(|_| controller.is_none()).unwrap_or_default(),
+            controller,
             behind: observed < meta.generation.unwrap_or(0),
             selector: spec.as_ref().map(|spec| Selector::from(&spec.selector)).unwrap_or_default(),
             revision: annotation(marks::REVISION),

@@ -55,6 +55,7 @@ pub struct ScaleFact {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct DeploymentFact {
     pub id: Identity,
+    pub labels: BTreeMap<String, String>,
     pub scale: ScaleFact,
     pub generation: i64,
     pub observed_generation: i64,
@@ -80,6 +81,7 @@ impl From<Deployment> for DeploymentFact {
         let status = deployment.status.as_ref();
         Self {
             id: meta.into(),
+            labels: meta.labels.clone().unwrap_or_default(),
             scale: scale(meta, deployment.spec.as_ref().and_then(|spec| spec.replicas)),
             generation: meta.generation.unwrap_or(0),
             observed_generation: status.and_then(|status| status.observed_generation).unwrap_or(0),

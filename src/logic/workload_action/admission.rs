@@ -11,7 +11,7 @@ use crate::api::targets::WorkloadRef;
 use crate::api::workload_action::WorkloadAction;
 use crate::api::workload_action::status::{Slot, Step};
 use crate::logic::facts::{Key, PodFact};
-use crate::logic::world::Fact;
+use crate::logic::world::{Fact, application_of};
 
 use super::Limits;
 use super::context::{PlanContext, Work, is_suspended};
@@ -59,6 +59,9 @@ pub fn room(ctx: &PlanContext, slots: &[Slot]) -> (usize, Option<ReachedLimit>) 
             return (admitted, Some(reached));
         }
         count.add(ctx.namespace(), slot, true);
+        if let Some(application) = &mut count.application {
+            (application.all, application.own) = (application.all + 1, application.own + 1);
+        }
     }
     (slots.len(), None)
 }
@@ -88,6 +91,38 @@ struct Count<'a> {
     sources: HashMap<&'a str, usize>,
     targets: HashMap<&'a str, usize>,
     ahead: Ahead,
+    application: Option<OfApplication>,
+}
+
+/// How many replicas the application whose move the action is has on their way, with its limits.
+struct OfApplication {
+    all: usize,
+    most: usize,
+    own: usize,
+    most_of_one: usize,
+}
+
+impl OfApplication {
+    fn at_work(ctx: &PlanContext) -> Option<Self> {
+        let (most, most_of_one) = ctx.application()?.limits();
+        let own = ctx.id().key;
+        let at_work = ctx.world.slots_at_work_of(application_of(ctx.action)?);
+        let (all, own) = at_work.fold((0, 0), |(all, mine), (action, _)| (all + 1, mine + usize::from(*action == own)));
+        Some(Self { all, most, own, most_of_one })
+    }
+
+    fn reached(&self, workload: &WorkloadRef) -> Option<ReachedLimit> {
+        let Self { all, most, own, most_of_one } = self;
+        let message = if all >= most {
+            format!("{all} of {most} replicas of the application are on their way (its maxParallel)")
+        } else if own >= most_of_one {
+            let WorkloadRef { kind, name, .. } = workload;
+            format!("{own} of {most_of_one} replicas of {kind} {name} are on their way (maxParallelPerWorkload)")
+        } else {
+            return None;
+        };
+        Some(ReachedLimit { reason: Reason::ApplicationLimitReached, message })
+    }
 }
 
 /// How many waiting actions are admitted before this one.
@@ -107,6 +142,7 @@ impl<'a> Count<'a> {
             sources: HashMap::new(),
             targets: HashMap::new(),
             ahead: Ahead::default(),
+            application: OfApplication::at_work(ctx),
         };
         if !ctx.limits.is_unlimited() {
             for (action, slot) in ctx.world.slots_at_work() {
@@ -154,8 +190,12 @@ impl<'a> Count<'a> {
         let in_all = || changing("in the cluster".to_owned());
         let of_this = || changing(format!("of {} {}", workload.kind, workload.name));
         let in_this = || changing(format!("in namespace {namespace}"));
-        // The workload's own limit is first: an action that it holds must not hold turns of others.
-        reached(limits.per_workload, of_workload, 0, Reason::WorkloadLimitReached, &of_this, "perWorkload")
+        // The limits of the application and of the workload are first: an action that they hold must not hold turns of others.
+        let of_application = self.application.as_ref().and_then(|application| application.reached(workload));
+        of_application
+            .or_else(|| {
+                reached(limits.per_workload, of_workload, 0, Reason::WorkloadLimitReached, &of_this, "perWorkload")
+            })
             .or_else(|| {
                 let ahead = self.ahead.namespace;
                 reached(
@@ -190,7 +230,7 @@ impl<'a> Count<'a> {
 /// has been in one step for too long. Otherwise a namespace could hold them for ever, by `suspend` or a `readySeconds` of a
 /// day.
 fn is_idle(ctx: &PlanContext, action: &Key, slot: &Slot) -> bool {
-    ctx.world.action(action).is_some_and(|action| is_suspended(action))
+    ctx.world.action(action).is_some_and(|action| is_suspended(ctx.world, action))
         || ctx.limits.idle_after.is_some_and(|idle| ctx.now.duration_since(slot.since.0) >= idle)
 }
 

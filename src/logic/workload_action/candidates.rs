@@ -61,6 +61,20 @@ impl<'a, 'f> Candidates<'a, 'f> {
         scope: &Scope<'f>,
         tried: &[String],
     ) -> Result<Self, Stop> {
+        Self::among(ctx, Nodes::new(ctx.world, ctx.now), filter, scope, tried)
+    }
+
+    /// The same, where these are the loads of nodes.
+    ///
+    /// # Errors
+    /// The policy that the action names cannot be asked.
+    pub fn among(
+        ctx: &PlanContext<'a>,
+        nodes: Nodes<'a>,
+        filter: &'f Filter<'f>,
+        scope: &Scope<'f>,
+        tried: &[String],
+    ) -> Result<Self, Stop> {
         let template = scope.set.template.as_deref();
         let policy = ctx.work.to.and_then(|to| to.policy.as_deref());
         let policy = policy.zip(template).map(|(policy, template)| {
@@ -69,7 +83,7 @@ impl<'a, 'f> Candidates<'a, 'f> {
         });
         let mut all = Self {
             world: ctx.world,
-            nodes: Nodes::new(ctx.world, ctx.now),
+            nodes,
             filter,
             template,
             requests: template.map(|template| template.requests).unwrap_or_default(),
@@ -207,6 +221,11 @@ impl<'a, 'f> Candidates<'a, 'f> {
     pub fn refused(mut self, home: Option<&str>) -> Vec<NodeChoice> {
         self.refuse_home(home);
         self.refused
+    }
+
+    /// The nodes with replicas, and the loads with these.
+    pub fn taken(self) -> (Vec<NodeChoice>, Nodes<'a>) {
+        (self.chosen, self.nodes)
     }
 
     /// The nodes for the plan: those with replicas, those that could take one, and the refused ones, among them the node that

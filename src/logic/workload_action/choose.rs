@@ -103,10 +103,13 @@ pub fn obstacle(ctx: &PlanContext, scope: &Scope) -> Option<Choice> {
     executes.then(|| admission::shared_limit(ctx, &scope.workload()))?.map(Choice::from)
 }
 
+/// See [`Reason::LoadUnknown`].
+pub const LOAD_UNKNOWN: &str =
+    "the load of nodes is unknown: the operator may not list and watch pods in all namespaces";
+
 /// A wait until the pods of all nodes are known.
 pub fn unknown_load(ctx: &PlanContext) -> Option<Choice> {
-    let message = "the load of nodes is unknown: the operator may not list and watch pods in all namespaces";
-    (!ctx.world.knows_load()).then(|| Choice::Wait { reason: Reason::LoadUnknown, message: message.to_owned() })
+    (!ctx.world.knows_load()).then(|| Choice::Wait { reason: Reason::LoadUnknown, message: LOAD_UNKNOWN.to_owned() })
 }
 
 /// As many of the slots as the limits admit; a plan that is only shown has all of them.
@@ -151,10 +154,9 @@ fn pick_nodes(
     if let Some(name) = ctx.work.to.and_then(|to| to.node_name.as_ref())
         && ctx.world.node(name).is_none()
     {
-        let message = format!("no node {name}; look at `kubectl get nodes`");
-        return Err(Stop::soon(Reason::NodeNotFound, message));
+        return Err(unknown_node(name));
     }
-    let filter = Filter::target(ctx.world, ctx.work.to, ctx.work.from)?;
+    let filter = target(ctx)?;
     let mut candidates = Candidates::new(ctx, &filter, scope, &[])?;
     let homes: Vec<Option<&str>> = victims.iter().map(|pod| pod.and_then(|pod| pod.node.as_deref())).collect();
     let mut places = Vec::new();
@@ -173,7 +175,20 @@ fn pick_nodes(
     Ok(places)
 }
 
-fn count_and_cut(plan: &mut Plan) {
+/// The target nodes. Those of an application's move are never among the nodes that the application leaves.
+fn target<'a>(ctx: &PlanContext<'a>) -> Result<Filter<'a>, Stop> {
+    match ctx.work.from {
+        Some(from) if ctx.is_part() => Filter::apart(ctx.world, ctx.work.to, from),
+        from => Filter::target(ctx.world, ctx.work.to, from),
+    }
+}
+
+pub fn unknown_node(name: &str) -> Stop {
+    Stop::soon(Reason::NodeNotFound, format!("no node {name}; look at `kubectl get nodes`"))
+}
+
+/// Counts the nodes of the plan, and cuts their list.
+pub fn count_and_cut(plan: &mut Plan) {
     plan.nodes_total = i64::try_from(plan.nodes.len()).unwrap_or(i64::MAX);
     cut(&mut plan.nodes, &mut plan.truncated);
 }
@@ -184,7 +199,7 @@ pub fn another_node(ctx: &PlanContext, slot: &Slot) -> Option<String> {
         return None;
     }
     let scope = Scope::of_slot(ctx.world, ctx.namespace(), &slot.replica_set)?;
-    let filter = Filter::target(ctx.world, ctx.work.to, ctx.work.from).ok()?;
+    let filter = target(ctx).ok()?;
     let home = slot.victim.as_ref().map(|victim| victim.node.as_str());
     let mut tried = slot.tried.clone();
     tried.extend(slot.replacement.as_ref().map(|replacement| replacement.node.clone()));
@@ -193,7 +208,8 @@ pub fn another_node(ctx: &PlanContext, slot: &Slot) -> Option<String> {
     candidates.best(home).find(|name| open.takes_one_more(name)).map(str::to_owned)
 }
 
-fn no_node(to: Option<&Target>, refused: &[NodeChoice]) -> Stop {
+/// Why no node takes a replica.
+pub fn no_node(to: Option<&Target>, refused: &[NodeChoice]) -> Stop {
     match refused {
         [only] if to.is_some_and(|to| to.node_name.is_some()) => {
             Stop::soon(only.refused.unwrap_or(Reason::NoCandidateNode), only.message.clone())

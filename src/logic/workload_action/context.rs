@@ -6,12 +6,13 @@ use crate::api::targets::{NodeSource, PodRef, Target, WorkloadRef};
 use crate::api::workload_action::count::MOST_REPLICAS;
 use crate::api::workload_action::status::{Slot, Step};
 use crate::api::workload_action::{
-    Disruption, ReplicaCount, Swap, WorkloadAction, WorkloadActionSpec, WorkloadActionStatus,
+    Disruption, MoveApplication, ReplicaCount, Swap, WorkloadAction, WorkloadActionSpec, WorkloadActionStatus,
 };
 use crate::logic::facts::{Identity, Key};
-use crate::logic::world::World;
+use crate::logic::world::{World, application_of};
 
 use super::Limits;
+use super::application::Application;
 use super::rank::NodeRanker;
 use super::scope::Stop;
 use crate::api::reasons::Reason;
@@ -45,6 +46,8 @@ pub struct Work<'a> {
     /// Whether `upTo` says how many of all.
     pub bounded: bool,
     pub swap: Option<&'a Swap>,
+    /// Its moves are other actions.
+    pub application: Option<&'a MoveApplication>,
 }
 
 /// See [`Work`].
@@ -77,6 +80,7 @@ impl<'a> Work<'a> {
         all: false,
         bounded: false,
         swap: None,
+        application: None,
     };
 
     /// What the spec asks for, given how many replicas `count: All` has found.
@@ -87,8 +91,6 @@ impl<'a> Work<'a> {
 
     /// What the spec asks for, or why this version does not support it.
     pub fn of(spec: &'a WorkloadActionSpec) -> Result<Self, Stop> {
-        let unsupported =
-            |what: &str| Stop::now(Reason::NotSupported, format!("{what} is not supported by this version"));
         let work = if let Some(create) = &spec.create {
             let count = create.count.unwrap_or(1);
             Self { verb: Verb::Create, workload: Some(&create.workload), to: Some(&create.to), count, ..Self::NONE }
@@ -101,8 +103,11 @@ impl<'a> Work<'a> {
         } else if let Some(swap) = &spec.swap {
             let count = i32::try_from(swap.with.len()).unwrap_or(0).saturating_add(1);
             Self { count, swap: Some(swap), ..Self::NONE }
+        } else if let Some(application) = &spec.move_application {
+            let (from, to) = (Some(&application.from), application.to.as_ref());
+            Self { from, to, application: Some(application), ..Self::NONE }
         } else {
-            return Err(unsupported("moveApplication"));
+            return Err(Stop::now(Reason::NotSupported, "the spec has no action that this version knows"));
         };
         Ok(work)
     }
@@ -126,13 +131,31 @@ impl<'a> Work<'a> {
     }
 }
 
-fn is_aborted(action: &WorkloadAction) -> bool {
-    action.spec.abort || action.metadata.deletion_timestamp.is_some()
+/// Whether the user wants the action undone. A move of an application is undone with it, and where others of it failed and all
+/// go back.
+fn is_aborted(world: &World, action: &WorkloadAction) -> bool {
+    let is_asked = |action: &WorkloadAction| action.spec.abort || action.metadata.deletion_timestamp.is_some();
+    is_asked(action)
+        || match world.application_of(action) {
+            Some(Some(owner)) => {
+                is_asked(owner) || Application::of(world, owner).is_some_and(|application| application.undoes(action))
+            }
+            Some(None) => !is_hidden(world, action),
+            None => false,
+        }
 }
 
-/// Whether the action's clocks stand still. A deletion goes on nevertheless.
-pub fn is_suspended(action: &WorkloadAction) -> bool {
-    action.spec.suspend && !is_aborted(action)
+/// Whether the action's clocks stand still, or those of the application whose move it is. A deletion goes on nevertheless.
+pub fn is_suspended(world: &World, action: &WorkloadAction) -> bool {
+    let owner = world.application_of(action);
+    let is_asked = action.spec.suspend || owner.flatten().is_some_and(|owner| owner.spec.suspend);
+    (is_asked || (owner == Some(None) && is_hidden(world, action))) && !is_aborted(world, action)
+}
+
+/// Whether the application whose move the action is exists and does not parse: it may be in use, and nothing is done.
+fn is_hidden(world: &World, part: &WorkloadAction) -> bool {
+    let uid = application_of(part);
+    world.table::<WorkloadAction>().unreadable().values().any(|known| known.metadata.uid.as_deref() == uid)
 }
 
 impl<'a> PlanContext<'a> {
@@ -166,13 +189,32 @@ impl<'a> PlanContext<'a> {
         self.action.metadata.deletion_timestamp.is_some()
     }
 
-    /// Whether the user wants the action undone.
+    /// Whether the action is to be undone.
     pub fn aborted(&self) -> bool {
-        is_aborted(self.action)
+        is_aborted(self.world, self.action)
+    }
+
+    /// Why, as text, where it is to be undone.
+    pub fn why_aborted(&self) -> &'static str {
+        match (self.deleting(), self.action.spec.abort) {
+            (true, _) => "the action was deleted",
+            (false, true) => "spec.abort was set",
+            (false, false) => "its moveApplication was aborted, was deleted or goes back",
+        }
     }
 
     pub fn suspended(&self) -> bool {
-        is_suspended(self.action)
+        is_suspended(self.world, self.action)
+    }
+
+    /// Whether the action is a move of an application.
+    pub fn is_part(&self) -> bool {
+        application_of(self.action).is_some()
+    }
+
+    /// The application whose move the action is.
+    pub fn application(&self) -> Option<Application<'a>> {
+        Application::of(self.world, self.world.application_of(self.action)??)
     }
 
     pub fn may_disrupt(&self) -> bool {

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use crate::api::marks;
 use crate::api::reasons::Reason;
 use crate::api::receipt::WorkloadActionReceiptSpec;
-use crate::api::workload_action::WorkloadActionStatus;
 use crate::api::workload_action::status::SetRef;
+use crate::api::workload_action::{WorkloadAction, WorkloadActionStatus};
 use crate::logic::facts::{Identity, Key};
 
 /// The next step for an action.
@@ -51,6 +51,11 @@ pub enum Effect {
     },
     DeleteAction {
         action: Identity,
+    },
+    /// Makes a move of a moveApplication. One of that name that exists and belongs to the moveApplication counts as made.
+    CreatePart {
+        application: Identity,
+        part: Box<WorkloadAction>,
     },
     WriteReceipt(NewReceipt),
     /// Records in the receipt that the action did not fully succeed.

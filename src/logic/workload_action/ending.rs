@@ -81,7 +81,9 @@ pub fn after(ctx: &PlanContext) -> Next {
 fn receipt_put_right(ctx: &PlanContext) -> Option<Effect> {
     let receipt = own_receipt(ctx).filter(|receipt| receipt.outcome.is_none())?;
     let failed = ctx.status.conditions.iter().any(|one| one.type_ == "Ready" && one.status == "False");
-    let did_something = ctx.status.slots.iter().any(|slot| matches!(slot.step, Step::Succeeded | Step::Failed));
+    let has_moved = ctx.status.application.as_ref().is_some_and(|progress| progress.moved > 0);
+    let did_something =
+        has_moved || ctx.status.slots.iter().any(|slot| matches!(slot.step, Step::Succeeded | Step::Failed));
     let receipt = receipt.id.clone();
     match (failed, did_something) {
         (_, false) => Some(Effect::DeleteReceipt { receipt }),

@@ -13,13 +13,14 @@ use super::report::step_words;
 use super::{identity, verb};
 use crate::api::reasons::Reason;
 use crate::api::receipt::WorkloadActionReceipt;
+use crate::api::workload_action::application::{ApplicationMove, ApplicationProgress};
 use crate::api::workload_action::status::{Plan, PodOnNode, Slot, Step, Summary};
 use crate::api::workload_action::{Mode, WorkloadAction, WorkloadActionStatus};
 use crate::logic::duration;
 use crate::logic::facts::Identity;
 use crate::logic::layout::{age, clock, paragraph, table};
 use crate::logic::words::counted;
-use crate::logic::world::loop_of;
+use crate::logic::world::{application_of, loop_of};
 
 /// How many replicas in the same state are shown one by one.
 const ALIKE: usize = 10;
@@ -51,6 +52,9 @@ pub struct ActionStory {
     pub events: Vec<StoryEvent>,
     /// The replicas that have begun.
     pub replicas: Vec<StoryReplica>,
+    /// How far a moveApplication is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub application: Option<ApplicationProgress>,
     /// How it is now; None before the operator has reconciled it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<StoryState>,
@@ -146,6 +150,7 @@ impl ActionStory {
             summary: status.summary.clone(),
             events: events(action, status),
             replicas: status.slots.iter().map(StoryReplica::from).collect(),
+            application: status.application.clone(),
             state: state(status),
             remarks: remarks(subject, status),
             plan: status.plan.clone().filter(|_| status.slots.is_empty()),
@@ -165,6 +170,10 @@ impl ActionStory {
         for (_, group) in &groups {
             text.push('\n');
             text.push_str(&group_text(group, now));
+        }
+        if let Some(progress) = self.application.as_ref().filter(|progress| !progress.moves.is_empty()) {
+            text.push('\n');
+            text.push_str(&moves_text(progress));
         }
         if let Some(plan) = &self.plan {
             let parts = [plan_text::replicas(plan), plan_text::others(plan)].concat();
@@ -252,7 +261,8 @@ fn events(action: &WorkloadAction, status: &WorkloadActionStatus) -> Vec<StoryEv
 
 fn state(status: &WorkloadActionStatus) -> Option<StoryState> {
     let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready")?;
-    let waits = status.slots.iter().all(|slot| slot.step == Step::Queued);
+    let in_motion = status.application.as_ref().map_or(0, |progress| progress.in_motion);
+    let waits = in_motion == 0 && status.slots.iter().all(|slot| slot.step == Step::Queued);
     let words = match ready.status.as_str() {
         "True" => "it is done",
         "Unknown" if ready.reason == Reason::Suspended.as_str() => "it is suspended",
@@ -321,6 +331,12 @@ fn remarks(subject: ExplainedAction, status: &WorkloadActionStatus) -> Vec<Strin
 }
 
 fn receipt(subject: ExplainedAction, status: &WorkloadActionStatus) -> Option<String> {
+    if let Some(owner) =
+        subject.action.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+        && application_of(subject.action) == Some(owner.uid.as_str())
+    {
+        return Some(format!("It is a move of the moveApplication {}: ganglion explain wa {0}", owner.name));
+    }
     let name = identity::receipt_name(subject.action);
     let Some(receipt) = subject.receipts?.first() else {
         let words = format!("Its receipt {name} is not there: nothing is left of what it did, or somebody deleted it.");
@@ -334,6 +350,17 @@ fn receipt(subject: ExplainedAction, status: &WorkloadActionStatus) -> Option<St
     } else {
         format!("Receipt {name} proves that another object of this name ran, from {when} on{outcome}.")
     })
+}
+
+/// The moves that run and those that failed.
+fn moves_text(progress: &ApplicationProgress) -> String {
+    let row = |one: &ApplicationMove| {
+        let reason = one.reason.map(|reason| format!("{reason}: ")).unwrap_or_default();
+        let why = one.message.as_ref().map(|message| format!("{reason}{message}")).unwrap_or_default();
+        [one.action.clone(), one.workload.clone(), one.done.clone().unwrap_or_else(|| "-".to_owned()), why]
+    };
+    let more = if progress.truncated { "and more: kubectl get workloadactions\n" } else { "" };
+    table(["MOVE", "WORKLOAD", "DONE", "WHY NOT FURTHER"], progress.moves.iter().map(row).collect()) + more
 }
 
 /// Replicas in one step and with one reason.

@@ -10,6 +10,7 @@ pub mod identity;
 pub mod janitor;
 
 mod admission;
+mod application;
 mod candidates;
 mod choose;
 mod context;
@@ -47,6 +48,7 @@ use crate::logic::conditions::Health;
 use crate::logic::facts::Key;
 use crate::logic::namespaces::Namespaces;
 use crate::logic::world::World;
+use application::Application;
 use choose::Choice;
 use context::{PlanContext, Work};
 use effect::{Effect, NewReceipt, Next};
@@ -106,7 +108,7 @@ pub fn next(key: &Key, world: &World, now: Timestamp, limits: &Limits, ranker: &
     if status.finished_at.is_some() {
         return after(&ctx);
     }
-    if ctx.deleting() && status.slots.is_empty() {
+    if ctx.deleting() && status.slots.is_empty() && status.application.is_none() {
         return give_up(&ctx);
     }
     if let Err(stop) = work {
@@ -114,6 +116,9 @@ pub fn next(key: &Key, world: &World, now: Timestamp, limits: &Limits, ranker: &
     }
     if let Some(next) = suspension(&ctx) {
         return next;
+    }
+    if let Some(application) = Application::of(world, action) {
+        return application::next(&ctx, application);
     }
     if status.slots.is_empty()
         && let Some(next) = before(&ctx)
@@ -141,7 +146,7 @@ fn suspension(ctx: &PlanContext) -> Option<Next> {
             let health = report::working(ctx, &status.slots);
             Some(record(ctx, report::status(ctx, status, &health)))
         }
-        (true, Some(_)) if ctx.working().next().is_none() => Some(NOTHING),
+        (true, Some(_)) if ctx.working().next().is_none() && ctx.work.application.is_none() => Some(NOTHING),
         _ => None,
     }
 }
@@ -152,8 +157,8 @@ fn before(ctx: &PlanContext) -> Option<Next> {
     if let Some(message) = ctx.limits.namespaces.refusal(ctx.namespace()) {
         return fail(Reason::NamespaceRefused, message);
     }
-    if ctx.action.spec.abort {
-        return fail(Reason::Aborted, "spec.abort was set before anything was done".into());
+    if ctx.aborted() {
+        return fail(Reason::Aborted, format!("{} before anything was done", ctx.why_aborted()));
     }
     if ctx.action.spec.mode == Mode::Execute
         && let Some(next) = already_executed(ctx)
@@ -284,10 +289,12 @@ fn with_slots(ctx: &PlanContext, slots: Vec<Slot>) -> WorkloadActionStatus {
 }
 
 /// Index and attempt of each slot that has not started; None if all have, or if one has failed, since no other is
-/// started then.
+/// started then, except where the application whose move it is goes on.
 fn unfilled(ctx: &PlanContext) -> Option<Vec<(i32, i32)>> {
     let slots = &ctx.status.slots;
-    if ctx.aborted() || slots.iter().any(|slot| slot.step.is_end() && slot.step != Step::Succeeded) {
+    let (goes_on, stops) = ctx.application().map_or((false, false), |owner| (owner.goes_on(), owner.stops(ctx.action)));
+    let has_failed = slots.iter().any(|slot| slot.step.is_end() && slot.step != Step::Succeeded);
+    if ctx.aborted() || stops || (has_failed && !goes_on) {
         return None;
     }
     let again = slots.iter().filter(|slot| slot.step == Step::Queued).map(|slot| (slot.index, slot.attempt));
@@ -343,7 +350,7 @@ fn admit(ctx: &PlanContext, slots: Vec<Slot>, plan: Plan, found: Option<i32>) ->
     status.replicas = found;
     status.queued_at = None;
     status.started_at = status.started_at.or(Some(Time(ctx.now)));
-    status.receipt = Some(identity::receipt_name(ctx.action));
+    status.receipt = (!ctx.is_part()).then(|| identity::receipt_name(ctx.action));
     let health = report::working(ctx, &status.slots);
     let status = Box::new(report::status(&ctx.counting(found), status, &health));
     Next::Do(Effect::Admit { action: ctx.id(), status, receipt: missing_receipt(ctx) })
@@ -400,8 +407,12 @@ fn first_receipt(ctx: &PlanContext) -> Option<Next> {
     if is_begun { None } else { already_executed(ctx) }
 }
 
-/// The action's receipt, if none of its name exists.
+/// The action's receipt, if none of its name exists. A move of an application has none: the application's own proves that it ran,
+/// and without the application the move does nothing.
 fn missing_receipt(ctx: &PlanContext) -> Option<NewReceipt> {
+    if ctx.is_part() {
+        return None;
+    }
     let key = ctx.key(&identity::receipt_name(ctx.action));
     if ctx.world.receipt(&key).is_some() {
         return None;

@@ -40,6 +40,12 @@ impl<'a> Filter<'a> {
         })
     }
 
+    /// The nodes of the target that the replicas do not leave.
+    pub fn apart(world: &World, target: Option<&'a Target>, source: &'a NodeSource) -> Result<Self, Stop> {
+        let except = Some(Box::new(Self::source(world, Some(source))?));
+        Ok(Self { except, ..Self::target(world, target, None)? })
+    }
+
     /// Without a target: the nodes that the replicas do not leave.
     pub fn target(world: &World, target: Option<&'a Target>, source: Option<&'a NodeSource>) -> Result<Self, Stop> {
         let Some(to) = target else {
@@ -118,6 +124,12 @@ pub fn target_words(target: &Target) -> String {
         Some(policy) => format!("policy {policy}"),
         None => "any node".to_owned(),
     }
+}
+
+/// Labels as text, as `kubectl -l` takes them.
+#[must_use]
+pub fn labels_words(labels: &BTreeMap<String, String>) -> String {
+    place_words(None, Some(labels), None).replace(", ", ",")
 }
 
 fn place_words(name: Option<&str>, selector: Option<&BTreeMap<String, String>>, condition: Option<&str>) -> String {

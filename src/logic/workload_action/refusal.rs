@@ -10,7 +10,7 @@ use super::context::{PlanContext, Work};
 use super::effect::{Effect, Next, PodChange, Refusal, RefusalKind};
 use super::rank::NoRanker;
 use super::slot::{self, SlotNext};
-use super::{Limits, NOTHING, QUEUE_PACE, already_executed, record, wait, with_slots};
+use super::{Limits, NOTHING, QUEUE_PACE, already_executed, application, record, wait, with_slots};
 use crate::logic::facts::Ledger;
 
 /// How long to wait after a refusal that only somebody else can resolve.
@@ -33,6 +33,10 @@ pub fn refused(key: &Key, world: &World, now: Timestamp, effect: &Effect, refusa
         let slots = status.slots.iter().map(|old| if old.id == new.id { new.clone() } else { old.clone() }).collect();
         record(&ctx, with_slots(&ctx, slots))
     };
+    if matches!(effect, Effect::CreatePart { .. }) {
+        let report = application::refused(&ctx, refusal.kind.reason(), &refusal.message);
+        return wait(&ctx, report, Some(now + REFUSED_PACE));
+    }
     match (effect, refusal.kind, slot) {
         (Effect::WriteReceipt(_), RefusalKind::Taken, _) => already_executed(&ctx).unwrap_or_else(|| later(QUEUE_PACE)),
         (Effect::Evict { .. }, RefusalKind::Budget, Some(slot)) => hold_refused(&ctx, slot, refusal, QUEUE_PACE),
@@ -72,6 +76,7 @@ fn touched<'a>(ctx: &PlanContext<'a>, effect: &Effect) -> Option<&'a Slot> {
         | Effect::AddFinalizer { .. }
         | Effect::RemoveFinalizer { .. }
         | Effect::DeleteAction { .. }
+        | Effect::CreatePart { .. }
         | Effect::WriteReceipt(_)
         | Effect::FailReceipt { .. }
         | Effect::DeleteReceipt { .. }

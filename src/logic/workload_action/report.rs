@@ -9,9 +9,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::logic::conditions::{self, Health, Stamp};
 use crate::logic::duration;
 
+use super::application;
 use super::context::{PlanContext, Verb};
 use super::notify;
-use super::place::{source_words, target_words};
+use super::place::{labels_words, source_words, target_words};
 use super::swap::sides_words;
 use super::verb;
 
@@ -21,7 +22,7 @@ pub type ActionHealth = Health<Reason>;
 /// The status with these conditions and the summary of its slots.
 pub fn status(ctx: &PlanContext, mut status: WorkloadActionStatus, health: &ActionHealth) -> WorkloadActionStatus {
     status.observed_generation = Some(ctx.generation());
-    status.summary = Some(summary(ctx, &status.slots, status.finished_at.as_ref()));
+    status.summary = Some(summary(ctx, &status));
     let (old, stamp) = (&ctx.status.conditions, Stamp { generation: ctx.generation(), now: ctx.now });
     status.conditions = conditions::summary(old, health, stamp);
     if status.finished_at.is_some() && status.notifications.is_empty() {
@@ -50,9 +51,10 @@ fn ttl_not_honored(ctx: &PlanContext) -> Option<String> {
 
 /// The summary of the action.
 #[must_use]
-pub fn summary(ctx: &PlanContext, slots: &[Slot], finished_at: Option<&Time>) -> Summary {
-    let work = ctx.work;
+pub fn summary(ctx: &PlanContext, status: &WorkloadActionStatus) -> Summary {
+    let (work, slots, finished_at) = (ctx.work, &status.slots[..], status.finished_at.as_ref());
     let named = match (work.workload, work.pod) {
+        _ if work.application.is_some() => work.application.map(|asked| labels_words(&asked.selector)),
         _ if work.swap.is_some() => work.swap.map(sides_words),
         (_, Some(pod)) => Some(format!("Pod/{}", pod.name)),
         (Some(workload), None) => Some(format!("{}/{}", workload.kind, workload.name)),
@@ -71,14 +73,15 @@ pub fn summary(ctx: &PlanContext, slots: &[Slot], finished_at: Option<&Time>) ->
         }
     };
     let done = slots.iter().filter(|slot| slot.step == Step::Succeeded).count();
+    let is_unknown = work.all || work.application.is_some();
     let wanted =
-        if work.all && slots.is_empty() && finished_at.is_none() { "All".to_owned() } else { work.count.to_string() };
+        if is_unknown && slots.is_empty() && finished_at.is_none() { "All".to_owned() } else { work.count.to_string() };
     Summary {
         action: verb(ctx.action).to_owned(),
         workload: named,
         from: nodes(|slot| slot.victim.as_ref(), work.from.map(source_words)),
         to: nodes(|slot| slot.replacement.as_ref(), work.to.map(target_words)),
-        done: format!("{done}/{wanted}"),
+        done: status.application.as_ref().map_or_else(|| format!("{done}/{wanted}"), application::share),
         took: took(ctx.status.started_at.as_ref(), finished_at),
     }
 }

@@ -6,7 +6,7 @@ use crate::api::marks;
 use crate::api::reasons::Reason;
 use crate::api::targets::WorkloadRef;
 use crate::logic::expression::{Concern, ExpressionError};
-use crate::logic::facts::{DeploymentFact, Key, Owner, PodFact, SetFact};
+use crate::logic::facts::{DeploymentFact, Identity, Key, Owner, PodFact, SetFact};
 use crate::logic::world::World;
 
 use super::effect::{Scalable, ScalableKind};
@@ -115,7 +115,8 @@ impl<'a> Scope<'a> {
         }
     }
 
-    fn of_set(world: &'a World, set: &'a SetFact) -> Result<Self, Stop> {
+    /// The scope of a ReplicaSet's pods.
+    pub fn of_set(world: &'a World, set: &'a SetFact) -> Result<Self, Stop> {
         let key = |owner: &Owner| Key::new(&set.id.key.namespace, &owner.name);
         match &set.controller {
             None => Ok(Self { set, deployment: None }),
@@ -155,6 +156,16 @@ impl<'a> Scope<'a> {
             None => ("ReplicaSet", &self.set.id),
         };
         WorkloadRef { api_version: "apps/v1".into(), kind: kind.into(), name: id.key.name.clone() }
+    }
+
+    /// Identity of the workload.
+    pub fn object(&self) -> &'a Identity {
+        self.deployment.map_or(&self.set.id, |deployment| &deployment.id)
+    }
+
+    /// Labels of the workload itself.
+    pub fn object_labels(&self) -> &'a BTreeMap<String, String> {
+        self.deployment.map_or(&self.set.labels, |deployment| &deployment.labels)
     }
 
     /// The object whose `spec.replicas` counts.

@@ -66,8 +66,7 @@ pub fn next(ctx: &PlanContext, slot: &Slot) -> SlotNext {
     }
     if view.can_go_back() {
         if ctx.aborted() && !swap::is_committed(ctx) {
-            let why = if ctx.deleting() { "the action was deleted" } else { "spec.abort was set" };
-            return view.roll_back(Reason::Aborted, why);
+            return view.roll_back(Reason::Aborted, ctx.why_aborted());
         }
         match &view.scope {
             None => return view.roll_back(Reason::WorkloadGone, "the workload was deleted"),

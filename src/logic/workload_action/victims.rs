@@ -139,6 +139,7 @@ pub fn candidates<'a>(
         let node = pod.node.as_deref().unwrap_or_default();
         match eligible.entry(node).or_insert_with(|| may_leave(ctx, &nodes, node, &source, target)) {
             Err(why) => refused.push(choice_of(pod, false, why)),
+            Ok(()) if has_failed(ctx, pod) => refused.push(choice_of(pod, false, "could not be moved before")),
             Ok(()) if is_in_use(ctx, pod) => {
                 busy += 1;
                 refused.push(choice_of(pod, false, "in use by another action"));
@@ -156,6 +157,12 @@ pub fn candidates<'a>(
     plan.pods.append(&mut refused);
     cut(&mut plan.pods, &mut plan.truncated);
     Ok((fit, busy))
+}
+
+/// Whether the action tried this pod, and gave it up.
+fn has_failed(ctx: &PlanContext, pod: &PodFact) -> bool {
+    let ended = ctx.status.slots.iter().filter(|slot| slot.step.is_end());
+    ended.filter_map(|slot| slot.victim.as_ref()).any(|victim| victim.uid.as_ref() == Some(&pod.id.uid))
 }
 
 /// Whether any slot works on this pod.

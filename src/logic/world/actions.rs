@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{Fact, Indexed, Requeue, World};
+use super::{Fact, Indexed, Requeue, World, index};
 use crate::api::execution::Execution;
 use crate::api::marks;
 use crate::api::workload_action::WorkloadAction;
 use crate::logic::expression::{Expression, ExpressionError};
 use crate::logic::facts::{Key, ReceiptFact};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 impl Indexed for WorkloadAction {
     fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
@@ -15,8 +16,61 @@ impl Indexed for WorkloadAction {
         let this = new.or(old).map(|action| action.id().key);
         // The Execution that created the action waits for its end.
         let made = new.map_or_else(|| old.and_then(loop_of), loop_of_ended);
-        Requeue::all::<Self>(waiting.into_iter().chain(this)).and(Requeue::all::<Execution>(made))
+        let family = family(world, old, new);
+        Requeue::all::<Self>(waiting.into_iter().chain(this).chain(family)).and(Requeue::all::<Execution>(made))
     }
+}
+
+/// Those that look at this action: of a move of a moveApplication, the latter, and, when the move lets replicas begin that wait for
+/// their turn, its other moves; of a moveApplication whose spec has changed or that has ended, its moves.
+fn family(world: &World, old: Option<&WorkloadAction>, new: Option<&WorkloadAction>) -> Vec<Key> {
+    let Some(action) = new.or(old) else { return Vec::new() };
+    let (before, after) = (Stage::of(old), Stage::of(new));
+    let uid = application_of(action);
+    let application = uid.filter(|_| before != after).and_then(|uid| world.application(action, uid));
+    let makes_room = after.working < before.working || after.ended != before.ended;
+    let of_part = uid.filter(|_| makes_room);
+    let of_application = action.metadata.uid.as_deref().filter(|_| before.asked != after.asked || makes_room);
+    let moves = of_part.into_iter().chain(of_application).flat_map(|uid| world.parts_of(uid));
+    let moves = moves.filter(|part| is_unfinished(part)).map(|part| part.id().key);
+    moves.chain(application.map(|application| application.id().key)).collect()
+}
+
+/// How far an action is, as far as others look at it.
+#[derive(Default, PartialEq, Eq)]
+struct Stage {
+    exists: bool,
+    /// The generation of its spec, and whether its deletion was asked for.
+    asked: (i64, bool),
+    working: usize,
+    done: usize,
+    ended: bool,
+}
+
+impl Stage {
+    fn of(action: Option<&WorkloadAction>) -> Self {
+        let Some(action) = action else { return Self::default() };
+        let slots = action.status.iter().flat_map(|status| &status.slots);
+        Self {
+            exists: true,
+            asked: (action.metadata.generation.unwrap_or(0), action.metadata.deletion_timestamp.is_some()),
+            working: index::working_slots(Some(action)),
+            done: slots.filter(|slot| slot.step.is_end()).count(),
+            ended: !is_unfinished(action),
+        }
+    }
+}
+
+/// The uid of the moveApplication that made the action.
+#[must_use]
+pub fn application_of(action: &WorkloadAction) -> Option<&str> {
+    let owners = action.metadata.owner_references.iter().flatten();
+    let is_application = |owner: &&OwnerReference| owner.kind == "WorkloadAction" && owner.controller == Some(true);
+    owners.into_iter().find(is_application).map(|owner| owner.uid.as_str())
+}
+
+fn is_unfinished(action: &WorkloadAction) -> bool {
+    action.status.as_ref().is_none_or(|status| status.finished_at.is_none())
 }
 
 impl Indexed for ReceiptFact {
@@ -48,6 +102,25 @@ impl World {
     #[must_use]
     pub fn receipt(&self, key: &Key) -> Option<&ReceiptFact> {
         self.tables.receipts.get(key).map(Arc::as_ref)
+    }
+
+    /// The moves of the moveApplication with this uid, ended ones too, by key.
+    pub fn parts_of(&self, application_uid: &str) -> impl Iterator<Item = &Arc<WorkloadAction>> {
+        self.index.parts_of(application_uid).filter_map(|key| self.action(key))
+    }
+
+    /// The moveApplication that made this action.
+    fn application(&self, part: &WorkloadAction, uid: &str) -> Option<&Arc<WorkloadAction>> {
+        let mut owners = part.metadata.owner_references.iter().flatten();
+        let owner = owners.find(|owner| owner.uid == uid)?;
+        let key = Key::new(part.metadata.namespace.as_deref().unwrap_or_default(), &owner.name);
+        self.action(&key).filter(|action| action.metadata.uid.as_deref() == Some(uid))
+    }
+
+    /// The moveApplication that made this action, if it did; None inside if it is gone.
+    #[must_use]
+    pub fn application_of(&self, part: &WorkloadAction) -> Option<Option<&Arc<WorkloadAction>>> {
+        application_of(part).map(|uid| self.application(part, uid))
     }
 
     /// This condition as an expression.

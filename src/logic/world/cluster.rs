@@ -164,6 +164,11 @@ impl World {
         self.index.pods_of(set_uid).filter_map(|key| self.pod(key))
     }
 
+    /// The pods of this namespace, by name; ended and ending ones too.
+    pub fn pods_within(&self, namespace: &str) -> impl Iterator<Item = &PodFact> {
+        self.tables.pods.within(namespace).map(Arc::as_ref)
+    }
+
     /// The pods with this slot's mark.
     pub fn pods_marked(&self, slot: &str) -> impl Iterator<Item = &PodFact> {
         self.index.marked_by(slot).filter_map(|key| self.pod(key))

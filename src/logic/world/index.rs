@@ -8,6 +8,7 @@ use crate::api::workload_action::status::Step;
 use crate::logic::facts::{Key, OutsidePodFact, PodFact, PodHold, Requests, SetFact};
 
 use super::Fact;
+use super::actions::application_of;
 use super::expressions::Expressions;
 
 /// How many waiting actions are requeued when one ends: enough to use all free capacity, few enough for a long queue.
@@ -31,6 +32,8 @@ pub struct Index {
     actions_to_node: Many,
     actions_on_workload: Many,
     action_of_slot: HashMap<String, Key>,
+    /// The moves of a moveApplication, by its uid.
+    parts_of_application: Many,
     pub expressions: Expressions,
 }
 
@@ -98,6 +101,11 @@ impl Index {
 
     pub fn action_of(&self, slot: &str) -> Option<&Key> {
         self.action_of_slot.get(slot)
+    }
+
+    /// The moves of the moveApplication with this uid.
+    pub fn parts_of(&self, application_uid: &str) -> impl Iterator<Item = &Key> {
+        all(&self.parts_of_application, application_uid)
     }
 
     /// How many pods a node has, and what they request.
@@ -180,6 +188,12 @@ impl Index {
     /// The waiting actions that may start now that this one has ended.
     pub fn action(&mut self, old: Option<&WorkloadAction>, new: Option<&WorkloadAction>) -> Vec<Key> {
         self.expressions.action(old.filter(|action| is_running(action)), new.filter(|action| is_running(action)));
+        for (action, is_new) in [(old, false), (new, true)].into_iter().filter_map(|(one, is)| Some((one?, is))) {
+            if let Some(application) = application_of(action) {
+                let change = if is_new { add } else { drop_from };
+                change(&mut self.parts_of_application, application, &action.id().key);
+            }
+        }
         if let Some(action) = old {
             let key = action.id().key;
             self.working.remove(&key);
@@ -221,7 +235,8 @@ fn is_running(action: &WorkloadAction) -> bool {
     action.status.as_ref().is_none_or(|status| status.finished_at.is_none())
 }
 
-fn working_slots(action: Option<&WorkloadAction>) -> usize {
+/// How many slots of the action are at work.
+pub fn working_slots(action: Option<&WorkloadAction>) -> usize {
     action
         .filter(|action| is_running(action))
         .and_then(|action| action.status.as_ref())

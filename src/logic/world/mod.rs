@@ -40,7 +40,7 @@ use jiff::Timestamp;
 
 use crate::api::workload_action::status::Slot;
 use crate::logic::facts::{Identity, Key};
-pub use actions::{loop_of, loop_of_ended};
+pub use actions::{application_of, loop_of, loop_of_ended};
 use index::Index;
 pub use list::Listing;
 use nodes::NodeIndex;

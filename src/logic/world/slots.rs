@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use super::World;
+use super::actions::application_of;
 use crate::api::targets::WorkloadRef;
 use crate::api::workload_action::WorkloadAction;
 use crate::api::workload_action::status::{Slot, Step};
@@ -22,6 +23,18 @@ impl World {
     /// The slots at work of every action, recorded and reserved.
     pub fn slots_at_work(&self) -> impl Iterator<Item = (&Key, &Slot)> {
         self.slots_among(self.index.working()).filter(|(_, slot)| slot.step != Step::Queued)
+    }
+
+    /// The slots at work of the moves of the moveApplication with this uid, recorded and reserved, each with its action.
+    pub fn slots_at_work_of<'a>(&'a self, application_uid: &'a str) -> impl Iterator<Item = (&'a Key, &'a Slot)> {
+        let is_of_it = move |key: &&Key| {
+            self.tables.actions.get(key).is_some_and(|action| application_of(action) == Some(application_uid))
+        };
+        let recorded = self.index.parts_of(application_uid).filter(|key| !self.is_reserved(key));
+        let keys = recorded.chain(self.reserved.keys().filter(is_of_it));
+        let slots = keys.filter_map(|key| Some((key, self.tables.actions.get(key)?)));
+        let slots = slots.flat_map(|(key, action)| self.slots_of(key, action).map(move |slot| (key, slot)));
+        slots.filter(|(_, slot)| slot.step != Step::Queued)
     }
 
     /// The open slots of this workload, each with its action, in all of its ReplicaSets.

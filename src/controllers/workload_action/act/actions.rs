@@ -7,6 +7,8 @@ use crate::api::marks;
 use crate::api::workload_action::{WorkloadAction, WorkloadActionStatus};
 use crate::controllers::workload_action::error::ActError;
 use crate::logic::facts::Identity;
+use crate::logic::workload_action::effect::RefusalKind;
+use crate::logic::world::application_of;
 use crate::runtime::context::Context;
 use crate::runtime::error::Error;
 
@@ -22,6 +24,22 @@ pub async fn set_finalizers(ctx: &Context, action: &Identity, finalizers: &[Stri
         "uid": action.uid, "resourceVersion": action.version, "finalizers": finalizers,
     }});
     written::<WorkloadAction, WorkloadAction>(ctx, action, merge(ctx, action, &patch).await)
+}
+
+/// Makes a move of a moveApplication. One of that name counts as made if it belongs to it.
+pub async fn create_part(ctx: &Context, application: &Identity, part: &WorkloadAction) -> Result<Done, ActError> {
+    let namespace = &application.key.namespace;
+    let words = match ctx.writer.create::<WorkloadAction>(marks::MANAGER, namespace, part).await {
+        Ok(made) => return Ok(changed(ctx, made)),
+        Err(Error::Exists(words)) => words,
+        Err(Error::Gone(words)) => return Err(ActError::refused(RefusalKind::Gone, words)),
+        Err(error) => return Err(error.into()),
+    };
+    let name = part.metadata.name.as_deref().unwrap_or_default();
+    let found = ctx.writer.call(ctx.writer.api::<WorkloadAction>(namespace).get(name)).await?;
+    let is_ours = application_of(&found) == Some(application.uid.as_str()) && found.spec.move_ == part.spec.move_;
+    let done = changed(ctx, found);
+    if is_ours { Ok(done) } else { Err(ActError::refused(RefusalKind::Taken, words)) }
 }
 
 /// Deletes the action.

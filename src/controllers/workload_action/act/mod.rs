@@ -67,6 +67,7 @@ pub fn name(effect: &Effect) -> &'static str {
         Effect::AddFinalizer { .. } => "AddFinalizer",
         Effect::RemoveFinalizer { .. } => "RemoveFinalizer",
         Effect::DeleteAction { .. } => "DeleteAction",
+        Effect::CreatePart { .. } => "CreatePart",
         Effect::WriteReceipt(_) => "WriteReceipt",
         Effect::FailReceipt { .. } => "FailReceipt",
         Effect::DeleteReceipt { .. } => "DeleteReceipt",
@@ -93,6 +94,7 @@ pub fn slot(effect: &Effect) -> Option<&str> {
         | Effect::AddFinalizer { .. }
         | Effect::RemoveFinalizer { .. }
         | Effect::DeleteAction { .. }
+        | Effect::CreatePart { .. }
         | Effect::WriteReceipt(_)
         | Effect::FailReceipt { .. }
         | Effect::DeleteReceipt { .. }
@@ -110,7 +112,8 @@ pub fn target(effect: &Effect) -> &Key {
         | Effect::Admit { action, .. }
         | Effect::AddFinalizer { action, .. }
         | Effect::RemoveFinalizer { action, .. }
-        | Effect::DeleteAction { action } => &action.key,
+        | Effect::DeleteAction { action }
+        | Effect::CreatePart { application: action, .. } => &action.key,
         Effect::WriteReceipt(new) => &new.key,
         Effect::FailReceipt { receipt } | Effect::DeleteReceipt { receipt } => &receipt.key,
         Effect::CreatePod(new) => &new.key,
@@ -133,6 +136,7 @@ pub async fn act(ctx: &Context, effect: &Effect) -> Result<Done, ActError> {
             actions::set_finalizers(ctx, action, finalizers).await
         }
         Effect::DeleteAction { action } => actions::delete(ctx, action).await,
+        Effect::CreatePart { application, part } => actions::create_part(ctx, application, part).await,
         Effect::WriteReceipt(new) => receipts::write(ctx, new).await,
         Effect::FailReceipt { receipt } => receipts::fail(ctx, receipt).await,
         Effect::DeleteReceipt { receipt } => receipts::delete(ctx, receipt).await,
@@ -171,6 +175,9 @@ pub async fn look_again(ctx: &Context, effect: &Effect) -> Result<Done, Error> {
         | Effect::AddFinalizer { action, .. }
         | Effect::RemoveFinalizer { action, .. }
         | Effect::DeleteAction { action } => read::<WorkloadAction, WorkloadAction>(ctx, action).await,
+        Effect::CreatePart { part, .. } => {
+            read::<WorkloadAction, WorkloadAction>(ctx, &named(&Identity::from(&part.metadata).key)).await
+        }
         Effect::FailReceipt { receipt } | Effect::DeleteReceipt { receipt } => {
             read::<WorkloadActionReceipt, ReceiptFact>(ctx, receipt).await
         }

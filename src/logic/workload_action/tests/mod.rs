@@ -3,6 +3,7 @@
 //! What only shows over time and under faults is the model's (`tests/model`).
 
 mod all;
+mod application;
 mod notified;
 mod previews;
 mod protocol;
@@ -74,6 +75,7 @@ impl Stage {
         stage.put(
             |id| DeploymentFact {
                 id,
+                labels: labels(false),
                 scale: ScaleFact { replicas: 3, ..ScaleFact::default() },
                 status_replicas: 3,
                 updated_replicas: 3,

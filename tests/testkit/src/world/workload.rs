@@ -22,6 +22,7 @@ pub struct Workload {
     replicas: usize,
     budget: Option<Value>,
     annotations: Map<String, Value>,
+    labels: Map<String, Value>,
     /// Merged into the pod spec.
     spec: Map<String, Value>,
     resources: Value,
@@ -37,6 +38,7 @@ impl Workload {
             replicas,
             budget: None,
             annotations: Map::new(),
+            labels: Map::new(),
             spec: Map::new(),
             resources: json!({}),
             behave_from_start: true,
@@ -47,6 +49,12 @@ impl Workload {
     /// needs one to detach by.
     pub fn replica_set(name: &str, replicas: usize) -> Self {
         Self { kind: "ReplicaSet", ..Self::deployment(name, replicas) }
+    }
+
+    /// With a label on the workload and its pods, which its selector does not have.
+    pub fn label(mut self, key: &str, value: &str) -> Self {
+        self.labels.insert(key.to_owned(), json!(value));
+        self
     }
 
     /// With a budget: `{"minAvailable": 3}`.
@@ -85,10 +93,18 @@ impl Workload {
         self
     }
 
-    fn template(&self) -> Value {
+    fn selector(&self) -> Value {
         let mut labels = json!({APP: self.name});
         if self.kind == "ReplicaSet" {
             labels["set"] = json!(self.name);
+        }
+        labels
+    }
+
+    fn template(&self) -> Value {
+        let mut labels = self.selector();
+        for (key, value) in &self.labels {
+            labels[key] = value.clone();
         }
         let mut spec = json!({
             "containers": [{"name": "main", "image": "registry.example/app:1", "resources": self.resources}],
@@ -104,10 +120,10 @@ impl Workload {
     pub fn manifest(&self) -> Value {
         let template = self.template();
         json!({
-            "apiVersion": "apps/v1", "kind": self.kind, "metadata": {"name": self.name},
+            "apiVersion": "apps/v1", "kind": self.kind, "metadata": {"name": self.name, "labels": self.labels},
             "spec": {
                 "replicas": self.replicas,
-                "selector": {"matchLabels": template["metadata"]["labels"]},
+                "selector": {"matchLabels": self.selector()},
                 "template": template,
             },
         })

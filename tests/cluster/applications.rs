@@ -1,0 +1,396 @@
+//! moveApplication: the workloads of an application leave some nodes and run on others, in waves, at most so many replicas at once,
+//! and no replica is missing at any time; what happens in between costs none either.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use ganglion::api::workload_action::WorkloadAction;
+use ganglion::api::workload_action::status::Step;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use testkit::action::with;
+use testkit::eye::{Happening, Seen};
+use testkit::kstatus::{is_over, message, ready};
+use testkit::proxy::gate::When;
+use testkit::verdict::node_of;
+use testkit::world::nodes::{Nodes, Size};
+use testkit::world::rest::BARE;
+use testkit::world::workload::{Workload, settled};
+use testkit::world::{World, stories, story};
+
+use crate::crash::{kill_at, reached};
+use crate::scenes::Scene;
+
+const DONE: (&str, &str) = ("True", "Succeeded");
+
+/// The writes of an application of three replicas: those of three moves, of which two are in one action, and its own.
+const LEAST_WRITES: usize = 24;
+
+/// How long after the end of an action its last writes may take.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Two replicas of `cart` and one of `web`, guarded, on nodes 0 and 1, which they are to leave; nodes 2 and 3 are free.
+struct Shop {
+    nodes: Nodes,
+    cart: Scene,
+    web: Scene,
+}
+
+impl Shop {
+    async fn open(world: &World) -> Result<Self> {
+        Self::of(world, |_, workload| workload).await
+    }
+
+    async fn of(world: &World, change: impl Fn(&str, Workload) -> Workload) -> Result<Self> {
+        let nodes = world.nodes(4, Size::default()).await?;
+        nodes.open_only(&[&nodes.names[0], &nodes.names[1]]).await?;
+        for (at, side) in ["old", "old", "new", "new"].iter().enumerate() {
+            nodes.label(&nodes.names[at], "side", side).await?;
+        }
+        let mut scenes = Vec::new();
+        for (app, replicas) in [("cart", 2), ("web", 1)] {
+            let workload = Workload::deployment(app, replicas).guarded().spec(nodes.terms());
+            let workload = change(app, workload.label("part-of", "shop"));
+            scenes.push(Scene::set(world, app, replicas, workload).await?);
+        }
+        nodes.open_all().await?;
+        let web = scenes.remove(1).again(world);
+        Ok(Self { nodes, cart: scenes.remove(0).again(world), web })
+    }
+
+    fn leave(&self, more: Value) -> Value {
+        let on = |side: &str| json!({"nodeSelector": {"side": side}});
+        let spec = json!({
+            "selector": {"part-of": "shop"}, "from": on("old"), "to": on("new"), "maxParallel": 2, "order": ["cart", "web"],
+        });
+        json!({"moveApplication": with(spec, more)})
+    }
+
+    /// Every replica is on the new nodes, each came once, and none was missing at any time.
+    async fn has_left(&self, world: &World) -> Result<()> {
+        for scene in [&self.cart, &self.web] {
+            let verdict = scene.at_rest(world, scene.replicas).await?;
+            let new = &self.nodes.names[2..];
+            let moved = verdict.came.len() == scene.replicas && verdict.came.iter().all(|(_, node)| new.contains(node));
+            ensure!(moved && verdict.died.len() == scene.replicas, "{} has not left: {verdict:?}", scene.app);
+            ensure!(verdict.lowest_ready >= scene.replicas, "{} was short: {verdict:?}", scene.app);
+            ensure!(verdict.generations == 1, "{} was written: {verdict:?}", scene.app);
+        }
+        Ok(())
+    }
+
+    /// Whatever became of it, each workload has its number of replicas, and none was missing at any time.
+    async fn is_whole(&self, world: &World) -> Result<()> {
+        for scene in [&self.cart, &self.web] {
+            let verdict = scene.at_rest(world, scene.replicas).await?;
+            ensure!(verdict.lowest_ready >= scene.replicas, "{} was short: {verdict:?}", scene.app);
+        }
+        Ok(())
+    }
+}
+
+/// The moves of an application.
+fn moves<'a>(seen: &'a Seen, name: &'a str) -> impl Iterator<Item = &'a WorkloadAction> {
+    let is_of = move |action: &&WorkloadAction| action.owner_references().iter().any(|owner| owner.name == name);
+    seen.actions.values().map(AsRef::as_ref).filter(is_of)
+}
+
+/// The most replicas that were on their way at the same time.
+fn most_in_motion(world: &World) -> usize {
+    let (mut now, mut most) = (BTreeMap::new(), 0);
+    for happening in &world.eye.now().history {
+        let Happening::Action(action) = happening else { continue };
+        let slots = action.status.iter().flat_map(|status| &status.slots);
+        let at_work = slots.filter(|slot| !slot.step.is_end() && slot.step != Step::Queued).count();
+        now.insert(action.name_any(), at_work);
+        most = most.max(now.values().sum());
+    }
+    most
+}
+
+#[test]
+fn an_application_leaves_its_nodes_and_again_does_nothing() {
+    story("application", async |world| {
+        let shop = Shop::open(world).await?;
+        world.act("go", shop.leave(json!({}))).await?;
+        let action = world.ends("go", DONE).await?;
+        shop.has_left(world).await?;
+        let words = message(&action);
+        ensure!(words == "3 of 3 replicas of 2 workloads moved", "{words}");
+        let status = action.status.clone().unwrap_or_default();
+        let progress = status.application.clone().unwrap_or_default();
+        ensure!((progress.moved, progress.workloads_done, progress.left) == (3, 2, 0), "{progress:?}");
+        let summary = status.summary.unwrap_or_default();
+        ensure!(summary.done == "3/3" && summary.workload.as_deref() == Some("part-of=shop"), "{summary:?}");
+        ensure!(most_in_motion(world) == 2, "{} replicas were in motion", most_in_motion(world));
+        let seen = world.eye.now();
+        let made: Vec<String> = moves(&seen, "go").map(ResourceExt::name_any).collect();
+        ensure!(made.len() == 2, "{made:?}");
+        ensure!(seen.receipts.len() == 1, "only the application has a receipt: {:?}", seen.receipts.keys());
+        let rows = world.kubectl(&["get", "wa", "-l", "ganglion.dev/application=go", "--no-headers"], None).await?;
+        ensure!(rows.lines().count() == 2 && rows.contains("Deployment/cart"), "{rows}");
+
+        world.act("again", shop.leave(json!({}))).await?;
+        let again = world.ends("again", DONE).await?;
+        ensure!(message(&again).starts_with("nothing to do: no replica of the workloads with"), "{}", message(&again));
+        ensure!(moves(&world.eye.now(), "again").next().is_none());
+
+        world.kubectl(&["delete", "wa", "go", "--wait=true", "--timeout=30s"], None).await?;
+        world
+            .eye
+            .until("its moves to be gone with it", |seen| moves(seen, "go").next().is_none().then_some(()))
+            .await?;
+        shop.has_left(world).await
+    });
+}
+
+#[test]
+fn killed_at_each_write_it_ends_the_same() {
+    let mut writes = 0;
+    story("application-clean", async |world| {
+        let shop = Shop::open(world).await?;
+        world.act("go", shop.leave(json!({}))).await?;
+        world.ends("go", DONE).await?;
+        shop.has_left(world).await?;
+        writes = world.proxy.writes().len();
+        Ok(())
+    });
+    assert!(writes >= LEAST_WRITES, "an application of {writes} writes");
+    let when = |nth: usize| if nth % 2 == 0 { When::Before } else { When::After };
+    let cases = (1..=writes).map(|nth| (format!("application-{nth}-{:?}", when(nth)).to_lowercase(), nth));
+    stories(cases.collect(), async |world, nth| {
+        let shop = Shop::open(world).await?;
+        let mut held = world.proxy.hold(*nth, when(*nth), |_| true);
+        world.act("go", shop.leave(json!({}))).await?;
+        match reached(world, &mut held, "go", LAST_WORDS).await? {
+            Some(_) => kill_at(world, held).await?,
+            // A busy machine takes a few writes more, to say what it waits for.
+            None => ensure!(*nth > LEAST_WRITES, "the application was over before write {nth}"),
+        }
+        world.ends("go", DONE).await?;
+        shop.has_left(world).await?;
+        let seen = world.eye.now();
+        ensure!(seen.receipts.len() == 1 && moves(&seen, "go").count() == 2, "{:?}", seen.actions.keys());
+        Ok(())
+    });
+}
+
+/// New pods of `web`, which is the second to move, have an image that cannot be pulled.
+#[test]
+fn a_replica_that_cannot_move() {
+    let cases = ["Stop", "Continue", "Rollback"].map(|policy| (format!("application-{policy}").to_lowercase(), policy));
+    stories(cases.into(), async |world, policy| {
+        let bad = |app: &str, workload: Workload| match app {
+            "web" => workload.replacements("image-missing"),
+            _ => workload,
+        };
+        let shop = Shop::of(world, bad).await?;
+        // One after the other: the first two have moved when the third fails.
+        world.act("go", shop.leave(json!({"onFailure": policy, "maxParallel": 1}))).await?;
+        let action = world.ends("go", ("False", "ImagePullFailed")).await?;
+        let words = message(&action);
+        ensure!(words.contains("Deployment/web could not move (WorkloadAction go-web-"), "{words}");
+        shop.is_whole(world).await?;
+        shop.web.untouched(world).await?;
+        let verdict = shop.cart.tale.verdict(&world.eye);
+        let old = &shop.nodes.names[..2];
+        let home = verdict.came.iter().filter(|(_, node)| old.contains(node)).count();
+        match *policy {
+            "Rollback" => {
+                let back = action.status.as_ref().and_then(|status| status.application.as_ref()?.moved_back);
+                ensure!(home == 2 && back == Some(2), "{home} are back, {back:?} counted: {verdict:?}");
+                ensure!(words.contains("2 of these moved back"), "{words}");
+            }
+            _ => ensure!(home == 0 && verdict.came.len() == 2, "{verdict:?}"),
+        }
+        Ok(())
+    });
+}
+
+/// What fails first is first in order: with Stop nothing else begins, with Continue all others move.
+#[test]
+fn a_failure_of_the_first() {
+    let cases = [("application-first-stop", "Stop", 0), ("application-first-continue", "Continue", 1)];
+    let cases = cases.map(|(name, policy, moved)| (name.to_owned(), (policy, moved)));
+    stories(cases.into(), async |world, (policy, moved)| {
+        let bad = |app: &str, workload: Workload| match app {
+            "cart" => workload.replacements("crash-loop"),
+            _ => workload,
+        };
+        let shop = Shop::of(world, bad).await?;
+        world.act("go", shop.leave(json!({"onFailure": policy, "maxParallel": 1}))).await?;
+        let action = world.over("go").await?;
+        let status = action.status.clone().unwrap_or_default();
+        let progress = status.application.context("no progress")?;
+        ensure!(progress.moved == *moved, "{progress:?} {}", message(&action));
+        ensure!(ready(&action).is_some_and(|(status, _)| status == "False"), "{}", message(&action));
+        ensure!(
+            progress.failed >= 1 && progress.moves.iter().any(|one| one.workload == "Deployment/cart"),
+            "{progress:?}"
+        );
+        shop.is_whole(world).await?;
+        shop.cart.untouched(world).await.map(drop)
+    });
+}
+
+/// A pod of nobody, and a DaemonSet's, with the application's labels.
+#[test]
+fn what_stays_is_told_before_anything_moves() {
+    story("application-plan", async |world| {
+        let shop = Shop::open(world).await?;
+        let node = &shop.nodes.names[0];
+        let pod = |name: &str, owner: Value| {
+            json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {"name": name, "labels": {"part-of": "shop", BARE: "true"}, "ownerReferences": owner},
+                "spec": with(shop.nodes.terms(), json!({"nodeName": node, "containers": [{"name": "c", "image": "i"}]})),
+            })
+        };
+        world.kubectl(&["create", "-f", "-"], Some(&pod("bare", json!([])).to_string())).await?;
+        world.eye.until("the pod", |seen| seen.pods.get("bare").cloned()).await?;
+        world.act("plan", with(shop.leave(json!({})), json!({"mode": "Plan"}))).await?;
+        let action = world.ends("plan", ("True", "Planned")).await?;
+        let plan = action.status.as_ref().and_then(|status| status.plan.clone()).context("no plan")?;
+        let bare = plan.pods.iter().find(|pod| pod.name == "bare").context("the pod is not listed")?;
+        ensure!(!bare.chosen && bare.message.contains("belongs to no workload"), "{bare:?}");
+        ensure!(plan.replicas.len() == 3 && plan.replicas.iter().all(|replica| replica.to.is_some()), "{plan:?}");
+        let (_, text) = world.ganglion(&["explain", "wa", "plan", "-n", &world.ns]).await?;
+        ensure!(text.contains("bare on") && text.contains("belongs to no workload"), "{text}");
+        ensure!(world.eye.now().actions.len() == 1, "a plan made moves");
+        shop.is_whole(world).await
+    });
+}
+
+#[test]
+fn replicas_born_meanwhile_leave_too() {
+    story("application-born", async |world| {
+        let shop = Shop::open(world).await?;
+        // New pods land on the old nodes, as long as those alone are open.
+        let names = &shop.nodes.names;
+        let mut held = world.proxy.hold(1, When::Before, |write| write.method == "POST" && write.is_on("pods"));
+        world.act("go", shop.leave(json!({"maxParallel": 1, "order": ["web"]}))).await?;
+        held.reached().await.context("no pod was made")?;
+        shop.nodes.open_only(&[&names[0], &names[1]]).await?;
+        world.kubectl(&["scale", "deployment", "cart", "--replicas=3"], None).await?;
+        settled(world, "cart", 3).await?;
+        shop.nodes.open_all().await?;
+        held.release();
+        let action = world.ends("go", DONE).await?;
+        ensure!(message(&action) == "4 of 4 replicas of 2 workloads moved", "{}", message(&action));
+        let seen = world.eye.now();
+        let pods = seen.pods.values().filter(|pod| pod.metadata.deletion_timestamp.is_none());
+        ensure!(pods.into_iter().all(|pod| names[2..].contains(&node_of(pod).to_owned())), "one is left");
+        Ok(())
+    });
+}
+
+/// What happens at a write of the moves.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    Abort,
+    Delete,
+    DeleteMove,
+    Rollout,
+    TargetGone,
+    SourceGone,
+}
+
+#[test]
+fn what_happens_in_between_costs_no_replica() {
+    let faults = [Fault::Abort, Fault::Delete, Fault::DeleteMove, Fault::Rollout, Fault::TargetGone, Fault::SourceGone];
+    let cases = faults.into_iter().flat_map(|fault| [3, 8, 14].map(|nth| (fault, nth)));
+    let cases = cases.map(|(fault, nth)| (format!("application-{fault:?}-{nth}").to_lowercase(), (fault, nth)));
+    stories(cases.collect(), async |world, (fault, nth)| {
+        let shop = Shop::open(world).await?;
+        let mut held =
+            world.proxy.hold(*nth, When::Before, |write| write.is_on("pods") || write.is_on("workloadactions"));
+        world.act("go", shop.leave(json!({}))).await?;
+        held.reached().await.context("no such write")?;
+        let names = &shop.nodes.names;
+        match fault {
+            Fault::Abort => world.patch_action("go", json!({"spec": {"abort": true}})).await?,
+            Fault::Delete => drop(world.kubectl(&["delete", "wa", "go", "--wait=false"], None).await?),
+            Fault::DeleteMove => {
+                let first = moves(&world.eye.now(), "go").next().map(ResourceExt::name_any).context("no move")?;
+                world.kubectl(&["delete", "wa", &first, "--wait=false"], None).await?;
+            }
+            Fault::Rollout => drop(world.kubectl(&["rollout", "restart", "deployment", "cart"], None).await?),
+            Fault::TargetGone => drop(world.kubectl(&["delete", "node", &names[2]], None).await?),
+            Fault::SourceGone => drop(world.kubectl(&["delete", "node", &names[0]], None).await?),
+        }
+        held.release();
+        let over = world.eye.until("its end", |seen| match seen.actions.get("go") {
+            None => Some(None),
+            Some(action) if is_over(action) => Some(Some(action.clone())),
+            Some(_) => None,
+        });
+        let action = over.await?;
+        if let (Fault::Abort, Some(action)) = (fault, &action) {
+            ensure!(
+                matches!(ready(action), Some(("False", "Aborted") | DONE)),
+                "{:?} {}",
+                ready(action),
+                message(action)
+            );
+        }
+        let late = world.eye.until("its moves to end", |seen| moves(seen, "go").all(is_over).then_some(()));
+        late.await?;
+        match fault {
+            // The pods of a lost node are gone with it, whoever moves them.
+            Fault::TargetGone | Fault::SourceGone => {
+                shop.cart.at_rest(world, 2).await?;
+                shop.web.at_rest(world, 1).await.map(drop)
+            }
+            _ => shop.is_whole(world).await,
+        }
+    });
+}
+
+/// The same workloads, in other orders and over the same nodes.
+#[test]
+fn two_that_overlap() {
+    story("application-overlap", async |world| {
+        let shop = Shop::open(world).await?;
+        world.act("one", shop.leave(json!({"order": ["cart"]}))).await?;
+        world.act("two", shop.leave(json!({"order": ["web"]}))).await?;
+        for name in ["one", "two"] {
+            let action = world.over(name).await?;
+            ensure!(ready(&action) == Some(DONE), "{name}: {:?} {}", ready(&action), message(&action));
+        }
+        let moved = |name: &str| {
+            let seen = world.eye.now();
+            let progress = seen.actions.get(name).and_then(|action| action.status.as_ref()?.application.clone());
+            progress.map_or(0, |progress| progress.moved)
+        };
+        ensure!(moved("one") + moved("two") == 3, "{} and {}", moved("one"), moved("two"));
+        shop.has_left(world).await
+    });
+}
+
+#[test]
+fn suspended_it_stands_still_and_goes_on() {
+    story("application-suspend", async |world| {
+        let shop = Shop::open(world).await?;
+        let mut held = world.proxy.hold(1, When::Before, |write| write.method == "POST" && write.is_on("pods"));
+        world.act("go", shop.leave(json!({"maxParallel": 1}))).await?;
+        held.reached().await.context("no pod was made")?;
+        world.patch_action("go", json!({"spec": {"suspend": true}})).await?;
+        held.release();
+        let suspended = |seen: &Seen| {
+            let reason = |action: &WorkloadAction| ready(action).map(|(_, reason)| reason.to_owned());
+            let all = moves(seen, "go").chain(seen.actions.get("go").map(AsRef::as_ref));
+            all.filter(|action| !is_over(action))
+                .all(|action| reason(action).as_deref() == Some("Suspended"))
+                .then_some(())
+        };
+        world.eye.until("all to stand still", suspended).await?;
+        let Some(count) = Some(moves(&world.eye.now(), "go").count()).filter(|count| *count == 1) else {
+            bail!("it made another move");
+        };
+        world.patch_action("go", json!({"spec": {"suspend": false}})).await?;
+        world.ends("go", DONE).await?;
+        ensure!(count < moves(&world.eye.now(), "go").count(), "it did not go on");
+        shop.has_left(world).await
+    });
+}
