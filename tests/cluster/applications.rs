@@ -255,7 +255,7 @@ fn what_stays_is_told_before_anything_moves() {
         let bare = plan.pods.iter().find(|pod| pod.name == "bare").context("the pod is not listed")?;
         ensure!(!bare.chosen && bare.message.contains("belongs to no workload"), "{bare:?}");
         ensure!(plan.replicas.len() == 3 && plan.replicas.iter().all(|replica| replica.to.is_some()), "{plan:?}");
-        let (_, text) = world.ganglion(&["explain", "wa", "plan", "-n", &world.ns]).await?;
+        let (_, text) = world.ganglion(&["explain", "wa", "plan"]).await?;
         ensure!(text.contains("bare on") && text.contains("belongs to no workload"), "{text}");
         ensure!(world.eye.now().actions.len() == 1, "a plan made moves");
         shop.is_whole(world).await

@@ -41,6 +41,7 @@ mod pool_faults;
 mod pool_rights;
 mod pool_workers;
 mod pools;
+mod random;
 mod receipts;
 mod refused;
 mod replacements;

@@ -1,0 +1,229 @@
+//! Random actions against random changes by others, on the real control plane, for a fixed time and from a fixed seed. Afterwards
+//! every action has ended, every workload has the replicas that it was last asked to have, nothing is left lying about, and no pod
+//! was evicted that no action named.
+//!
+//! Another seed or a longer hunt: `GANGLION_RANDOM_SEED=7 GANGLION_RANDOM_SECONDS=600 cargo test --test cluster random`.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+use fastrand::Rng;
+use kube::ResourceExt;
+use serde_json::{Value, json};
+use testkit::action::{action, deployment, with};
+use testkit::eye::Happening;
+use testkit::kstatus::is_over;
+use testkit::verdict::{node_of, pods_of};
+use testkit::world::nodes::{Nodes, Size};
+use testkit::world::rest::rest_clean;
+use testkit::world::workload::{Workload, settled};
+use testkit::world::{World, story};
+
+const SEED: u64 = 5;
+const SECONDS: u64 = 40;
+const NODES: usize = 5;
+const APPS: [&str; 4] = ["a", "b", "c", "d"];
+
+/// Between two changes, in milliseconds.
+const PAUSE: u64 = 400;
+
+/// How long all actions may take to end once nobody disturbs them any more.
+const REST: Duration = Duration::from_secs(120);
+
+fn from_environment(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// The world under test, and what has been done to it.
+struct Turmoil<'a> {
+    world: &'a World,
+    nodes: Nodes,
+    rng: Rng,
+    cordoned: BTreeSet<String>,
+    made: usize,
+    log: Vec<String>,
+}
+
+impl<'a> Turmoil<'a> {
+    async fn begin(world: &'a World, seed: u64) -> Result<Self> {
+        let nodes = world.nodes(NODES, Size { pods: 6, ..Size::default() }).await?;
+        for (at, app) in APPS.into_iter().enumerate() {
+            let replicas = 2 + at % 2;
+            let workload = Workload::deployment(app, replicas).spec(nodes.terms()).label("part-of", "shop");
+            workload.budget(json!({"maxUnavailable": 1})).make(world).await?;
+        }
+        Ok(Self { world, nodes, rng: Rng::with_seed(seed), cordoned: BTreeSet::new(), made: 0, log: Vec::new() })
+    }
+
+    fn app(&mut self) -> &'static str {
+        APPS[self.rng.usize(..APPS.len())]
+    }
+
+    fn node(&mut self) -> String {
+        self.nodes.names[self.rng.usize(..NODES)].clone()
+    }
+
+    /// A pod of the app, which may be gone when it is named.
+    fn pod(&mut self, app: &str) -> Option<(String, String)> {
+        let pods: Vec<(String, String)> =
+            self.world.eye.look(|seen| pods_of(seen, app).map(|pod| (pod.name_any(), node_of(pod))).collect());
+        (!pods.is_empty()).then(|| pods[self.rng.usize(..pods.len())].clone())
+    }
+
+    /// A target: a node, any but one, or left out.
+    fn to(&mut self) -> Value {
+        match self.rng.u8(..3) {
+            0 => json!({"nodeName": self.node()}),
+            1 => json!({"where": format!("node.name != '{}' && node.pods < 5", self.node())}),
+            _ => Value::Null,
+        }
+    }
+
+    fn spec(&mut self) -> Option<Value> {
+        let (app, to) = (self.app(), self.to());
+        let some = |to: Value| if to.is_null() { json!({"where": "node.ready"}) } else { to };
+        let mut spec = match self.rng.u8(..12) {
+            0..=2 => json!({"move": {"pod": {"name": self.pod(app)?.0}, "to": some(to)}}),
+            3..=5 => {
+                let from = self.pod(app)?.1;
+                let count = if self.rng.bool() { json!("All") } else { json!(1) };
+                let mut change = json!({"workload": deployment(app), "from": {"nodeName": from}, "count": count});
+                if !to.is_null() {
+                    change["to"] = to;
+                }
+                json!({ "move": change })
+            }
+            6 => json!({"create": {"workload": deployment(app), "to": some(to)}}),
+            7 => json!({"delete": {"pod": {"name": self.pod(app)?.0}}}),
+            8 | 9 => {
+                let other = self.app();
+                let (one, two) = (self.pod(app)?.0, self.pod(other)?.0);
+                json!({"swap": {"replica": {"pod": {"name": one}}, "with": [{"pod": {"name": two}}]}})
+            }
+            _ => {
+                let policy = ["Stop", "Continue", "Rollback"][self.rng.usize(..3)];
+                json!({"moveApplication": {
+                    "selector": {"part-of": "shop"}, "from": {"nodeName": self.node()}, "onFailure": policy,
+                    "maxParallel": self.rng.u8(1..4),
+                }})
+            }
+        };
+        let short = json!({"queueSeconds": 30, "scheduleSeconds": 5, "readySeconds": 20, "drainSeconds": 20});
+        spec = with(spec, json!({"timeouts": short}));
+        if self.rng.u8(..4) == 0 {
+            spec = with(spec, json!({"disruption": "Allowed"}));
+        }
+        Some(spec)
+    }
+
+    async fn act(&mut self) -> Result<()> {
+        let Some(spec) = self.spec() else { return Ok(()) };
+        self.made += 1;
+        let name = format!("act-{}", self.made);
+        self.log.push(format!("{name}: {spec}"));
+        self.world.kubectl(&["create", "-f", "-"], Some(&action(&name, spec).to_string())).await.map(drop)
+    }
+
+    /// What somebody else does.
+    async fn disturb(&mut self) -> Result<()> {
+        let (app, node) = (self.app(), self.node());
+        match self.rng.u8(..10) {
+            0..=2 => {
+                let replicas = 1 + self.rng.usize(..4);
+                self.log.push(format!("scale {app} to {replicas}"));
+                let count = format!("--replicas={replicas}");
+                self.world.kubectl(&["scale", "deployment", app, &count], None).await?;
+            }
+            3 => {
+                self.log.push(format!("roll out {app}"));
+                self.world.kubectl(&["rollout", "restart", "deployment", app], None).await?;
+            }
+            4 | 5 if self.cordoned.len() < 2 => {
+                self.log.push(format!("cordon {node}"));
+                self.nodes.cordon(&node).await?;
+                self.cordoned.insert(node);
+            }
+            4..=6 => {
+                for node in std::mem::take(&mut self.cordoned) {
+                    self.log.push(format!("uncordon {node}"));
+                    self.nodes.patch(&node, json!({"spec": {"unschedulable": null}})).await?;
+                }
+            }
+            7 | 8 => {
+                let Some((pod, _)) = self.pod(app) else { return Ok(()) };
+                self.log.push(format!("delete pod {pod}"));
+                self.world.kubectl(&["delete", "pod", &pod, "--wait=false", "--ignore-not-found"], None).await?;
+            }
+            _ if self.made > 0 => {
+                let name = format!("act-{}", self.rng.usize(1..=self.made));
+                self.log.push(format!("abort {name}"));
+                self.world.patch_action(&name, json!({"spec": {"abort": true}})).await?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What must hold once nobody disturbs any more.
+    async fn judge(&mut self) -> Result<()> {
+        self.nodes.open_all().await?;
+        let ended = |seen: &testkit::eye::Seen| seen.actions.values().all(|action| is_over(action)).then_some(());
+        let open = || {
+            let seen = self.world.eye.now();
+            let open = seen.actions.values().filter(|action| !is_over(action));
+            open.map(|action| format!("{}: {}", action.name_any(), testkit::kstatus::message(action)))
+                .collect::<Vec<_>>()
+        };
+        let over = self.world.eye.within(REST, "every action to end", ended).await;
+        ensure!(over.is_ok(), "these have not ended: {}", open().join("\n"));
+        for app in APPS {
+            let asked = self.world.eye.look(|seen| seen.deployments[app].spec.as_ref().and_then(|spec| spec.replicas));
+            settled(self.world, app, usize::try_from(asked.unwrap_or(1))?).await?;
+        }
+        rest_clean(self.world).await?;
+        let (evicted, named) = (self.evicted(), self.named());
+        let strangers: Vec<&String> = evicted.difference(&named).collect();
+        ensure!(strangers.is_empty(), "evicted, and named by no action: {strangers:?}");
+        ensure!(evicted.len() >= 5, "only {} pods were evicted", evicted.len());
+        Ok(())
+    }
+
+    /// The pods that the operator evicted.
+    fn evicted(&self) -> BTreeSet<String> {
+        let writes = self.world.proxy.writes();
+        let evictions = writes.iter().filter(|write| write.is_on("pods/eviction"));
+        evictions.filter_map(|write| write.target.split('/').nth(1).map(str::to_owned)).collect()
+    }
+
+    /// The old pods that any action has ever had in its status.
+    fn named(&self) -> BTreeSet<String> {
+        let seen = self.world.eye.now();
+        let actions = seen.history.iter().filter_map(|happening| match happening {
+            Happening::Action(action) => action.status.as_ref(),
+            _ => None,
+        });
+        let slots = actions.flat_map(|status| &status.slots);
+        slots.filter_map(|slot| slot.victim.as_ref()).map(|pod| pod.name.clone()).collect()
+    }
+}
+
+#[test]
+fn random_actions_against_random_changes() {
+    story("random", async |world| {
+        let seed = from_environment("GANGLION_RANDOM_SEED", SEED);
+        let limit = Duration::from_secs(from_environment("GANGLION_RANDOM_SECONDS", SECONDS));
+        let mut turmoil = Turmoil::begin(world, seed).await?;
+        let begun = Instant::now();
+        while begun.elapsed() < limit {
+            if turmoil.rng.u8(..3) > 0 {
+                turmoil.act().await?;
+            } else {
+                turmoil.disturb().await?;
+            }
+            tokio::time::sleep(Duration::from_millis(turmoil.rng.u64(..2 * PAUSE))).await;
+        }
+        let judged = turmoil.judge().await;
+        judged.map_err(|error| error.context(format!("seed {seed}, after:\n{}", turmoil.log.join("\n"))))
+    });
+}
