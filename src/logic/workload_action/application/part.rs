@@ -43,6 +43,11 @@ impl<'a> Part<'a> {
         self.change.pod.is_some()
     }
 
+    /// The pod that it takes back.
+    fn taken_back(&self) -> Option<&'a str> {
+        self.change.pod.as_ref().map(|pod| pod.name.as_str())
+    }
+
     /// Whether it moves replicas of this workload.
     pub fn is_of(&self, workload: &WorkloadRef) -> bool {
         self.change.workload.as_ref() == Some(workload)
@@ -106,19 +111,10 @@ impl<'a> Part<'a> {
     }
 }
 
-/// The next move of this workload's replicas: all that are there, of more than an action can change the first.
+/// The next move of this workload's replicas: all that are there, or the first of more than an action can change.
 pub fn forward(ctx: &PlanContext, application: Application, member: &Member) -> WorkloadAction {
     let WorkloadRef { kind, name, .. } = &member.workload;
-    let names: BTreeSet<&str> = application.parts().map(|part| part.name()).collect();
-    let mut wave = 0;
-    let name = loop {
-        let unique = digest(&[&ctx.id().uid, kind, name, &format!("{wave}")], 8);
-        let full = part_name(ctx, name, &unique);
-        if !names.contains(full.as_str()) {
-            break full;
-        }
-        wave += 1;
-    };
+    let name = free_name(ctx, name, &[kind, name]);
     let change = Move {
         workload: Some(member.workload.clone()),
         pod: None,
@@ -137,17 +133,17 @@ pub fn back(ctx: &PlanContext, application: Application) -> Vec<(usize, Workload
     if parts.iter().any(|part| !part.is_back() && !part.has_ended()) {
         return Vec::new();
     }
-    let names: BTreeSet<&str> = parts.iter().map(Part::name).collect();
+    let begun: BTreeSet<&str> = parts.iter().filter_map(Part::taken_back).collect();
     let mut moved: Vec<&Slot> = parts.iter().filter(|part| !part.is_back()).flat_map(|part| part.slots()).collect();
     moved.retain(|slot| slot.step == Step::Succeeded);
     moved.sort_by(|a, b| (b.since.0, &b.id).cmp(&(a.since.0, &a.id)));
     let back = moved.into_iter().filter_map(|slot| {
         let (pod, home) = (slot.replacement.as_ref()?, &slot.victim.as_ref()?.node);
-        let name = part_name(ctx, &pod.name, &digest(&[&ctx.id().uid, "back", &slot.id], 8));
         let still = ctx.world.pod(&ctx.key(&pod.name)).filter(|known| known.node.as_deref() == Some(&pod.node));
-        if names.contains(name.as_str()) || still.is_none_or(|known| !known.is_active()) {
+        if begun.contains(pod.name.as_str()) || still.is_none_or(|known| !known.is_active()) {
             return None;
         }
+        let name = free_name(ctx, &pod.name, &["back", &slot.id]);
         let to = Some(home_first(&application.spec.from, home));
         let pod = Some(PodRef { name: pod.name.clone() });
         let change = Move { workload: None, pod, from: None, to, count: None, up_to: None };
@@ -163,10 +159,20 @@ fn home_first(from: &NodeSource, home: &str) -> Target {
     Target { node_name, node_selector, condition, policy: None, preferences: Some(vec![own]) }
 }
 
-/// The application's name, the subject's, and what makes it the only one: a valid name of an object.
-fn part_name(ctx: &PlanContext, subject: &str, unique: &str) -> String {
+/// The name of the next move: the application's, the subject's, and what no other action of the namespace has. The same as long as
+/// the move is not made, so that it is made once.
+fn free_name(ctx: &PlanContext, subject: &str, of: &[&str]) -> String {
     let cut = |text: &str, most: usize| text.chars().take(most).collect::<String>();
-    format!("{}-{}-{unique}", cut(&ctx.id().key.name, 120), cut(subject, 120))
+    let (application, subject) = (cut(&ctx.id().key.name, 120), cut(subject, 120));
+    let mut number = 0;
+    loop {
+        let unique = digest(&[&[ctx.id().uid.as_str(), &format!("{number}")], of].concat(), 8);
+        let name = format!("{application}-{subject}-{unique}");
+        if ctx.world.action(&ctx.key(&name)).is_none() {
+            return name;
+        }
+        number += 1;
+    }
 }
 
 fn action(ctx: &PlanContext, name: String, change: Move) -> WorkloadAction {
