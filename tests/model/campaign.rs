@@ -52,7 +52,7 @@ pub fn guarded(setup: &Setup, flaw: Flaw, trace: bool) -> Done {
 }
 
 /// Runs seeds from `base` on until the budget is used up, or until a rule is broken and `keep` is not set.
-pub fn campaign(base: u64, flaw: Flaw) -> Report {
+pub fn campaign(base: u64, flaw: Flaw, situation: fn(u64) -> Setup) -> Report {
     let seconds = Duration::from_secs(variable("GANGLION_MODEL_SECONDS").unwrap_or(DEFAULT_SECONDS));
     let steps = variable("GANGLION_MODEL_STEPS").unwrap_or(u64::MAX);
     let keep = variable("GANGLION_MODEL_KEEP").is_some();
@@ -62,7 +62,7 @@ pub fn campaign(base: u64, flaw: Flaw) -> Report {
         if begin.elapsed() >= seconds || report.steps >= steps {
             break;
         }
-        let done = guarded(&Setup::random(seed), flaw, false);
+        let done = guarded(&situation(seed), flaw, false);
         report.runs += 1;
         report.steps += done.steps;
         for (end, count) in done.ends {

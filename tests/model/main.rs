@@ -131,9 +131,19 @@ fn holds_where_it_once_broke() {
 /// Random situations until the budget is used up.
 #[test]
 fn holds_in_random_situations() {
+    hunt(Setup::random);
+}
+
+/// The same, where one or two applications leave some nodes.
+#[test]
+fn holds_in_random_situations_with_applications() {
+    hunt(Setup::with_applications);
+}
+
+fn hunt(situation: fn(u64) -> Setup) {
     let base = campaign::base_seed();
     println!("GANGLION_MODEL_SEED={base}");
-    let report = campaign::campaign(base, Flaw::None);
+    let report = campaign::campaign(base, Flaw::None, situation);
     let speed = report.steps as f64 / report.seconds;
     println!("{} runs, {} steps, {speed:.0} steps a second", report.runs, report.steps);
     println!("ends: {:?}", report.ends);
@@ -142,7 +152,7 @@ fn holds_in_random_situations() {
         .broken
         .iter()
         .map(|(rule, seeds)| {
-            let text = campaign::explain(&Setup::random(seeds[0]), Flaw::None);
+            let text = campaign::explain(&situation(seeds[0]), Flaw::None);
             format!("{rule} broken {} times; seed {}: {text}", seeds.len(), seeds[0])
         })
         .collect();

@@ -3,13 +3,13 @@
 
 use ganglion::api::targets::{NodePreference, NodeSource, PodRef, Target, WorkloadRef};
 use ganglion::api::workload_action::{
-    Create, Delete, Disruption, Mode, Move as MoveSpec, ReplicaCount, RunPolicy, Swap, SwapSide, Timeouts,
-    WorkloadActionSpec,
+    Create, Delete, Disruption, Mode, Move as MoveSpec, MoveApplication, OnFailure, ReplicaCount, RunPolicy, Swap,
+    SwapSide, Timeouts, WorkloadActionSpec,
 };
 use ganglion::logic::workload_action::Limits;
 
 use crate::cluster::Part;
-use crate::cluster::build::{PodShape, labels};
+use crate::cluster::build::{PART_OF, PodShape, labels};
 use crate::cluster::foreign::{Act, Whom};
 use crate::cluster::object::{Fate, Labels, Rule};
 use crate::operator::Move;
@@ -104,6 +104,19 @@ impl Setup {
 }
 
 impl Setup {
+    /// The same, with one or two applications that leave some nodes.
+    pub fn with_applications(seed: u64) -> Self {
+        let mut setup = Self::random(seed);
+        let mut rng = Rng::new(seed ^ 0x5eed);
+        for index in 0..1 + rng.below(2) {
+            let spec = application(&mut rng, &setup.nodes);
+            let act = Act::Apply(format!("application-{index}"), Box::new(spec));
+            setup.acts.push(Timed { at: rng.below(setup.steps / 2), act, pick: rng.next() });
+        }
+        setup.acts.sort_by_key(|timed| timed.at);
+        setup
+    }
+
     /// Nobody disturbs, nothing fails, there is room for everything: only moves of one replica each.
     pub fn calm(seed: u64) -> Self {
         let mut setup = Self::random(seed);
@@ -137,6 +150,32 @@ impl Setup {
             .collect();
         setup.acts.sort_by_key(|timed| timed.at);
         setup
+    }
+}
+
+fn application(rng: &mut Rng, nodes: &[NodeSpec]) -> WorkloadActionSpec {
+    let node = |rng: &mut Rng| rng.pick(nodes).map(|node| node.name.clone());
+    let from = if rng.chance(700) {
+        NodeSource { node_name: node(rng), ..NodeSource::default() }
+    } else {
+        NodeSource { node_selector: Some(labels(&[("zone", "a")])), ..NodeSource::default() }
+    };
+    let some = |rng: &mut Rng| rng.chance(700).then(|| i32::try_from(1 + rng.below(3)).unwrap_or(1));
+    let move_application = MoveApplication {
+        selector: labels(&[PART_OF]),
+        from,
+        to: rng.chance(500).then(|| target(rng, nodes)),
+        max_parallel: some(rng),
+        max_parallel_per_workload: some(rng),
+        order: None,
+        on_failure: rng.pick(&[OnFailure::Stop, OnFailure::Continue, OnFailure::Rollback]).copied(),
+    };
+    WorkloadActionSpec {
+        move_application: Some(move_application),
+        timeouts: timeouts(rng),
+        run_policy: RunPolicy::Once,
+        disruption: if rng.chance(150) { Disruption::Allowed } else { Disruption::Never },
+        ..WorkloadActionSpec::default()
     }
 }
 

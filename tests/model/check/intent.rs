@@ -75,8 +75,10 @@ fn open(invariants: &Invariants, api: &Api, key: &Key, id: &str, what: &str) -> 
 }
 
 fn has_receipt(invariants: &Invariants, api: &Api, action: &Action) -> bool {
-    let name = invariants.terms.get(&action.meta.uid).map(|terms| &terms.decision);
-    name.and_then(|name| api.receipts.get(name)).is_some_and(|receipt| receipt.spec.action_uid == action.meta.uid)
+    // A move of an application has that of the application.
+    let uid = action.meta.controller().map_or(&action.meta.uid, |owner| &owner.uid);
+    let name = invariants.terms.get(uid).map(|terms| &terms.decision);
+    name.and_then(|name| api.receipts.get(name)).is_some_and(|receipt| receipt.spec.action_uid == *uid)
 }
 
 fn scale(invariants: &Invariants, api: &Api, key: &Key, workload: &str, ledger: Option<&str>) -> Result<(), Violation> {

@@ -255,7 +255,9 @@ impl Invariants {
             return Ok(());
         }
         limits::check(&self.limits, &self.suspended, api)?;
-        if action.slots().any(|slot| matches!(slot.step, Step::Succeeded | Step::Failed)) {
+        let moved = action.status.iter().filter_map(|status| status.application.as_ref());
+        let has_moved = moved.into_iter().any(|progress| progress.moved > 0);
+        if has_moved || action.slots().any(|slot| matches!(slot.step, Step::Succeeded | Step::Failed)) {
             self.effective.insert(action.meta.uid.clone());
         }
         // The old pod went first, as the action allowed, and the new one does not run: the set has all its pods, and not all serve.

@@ -1,12 +1,14 @@
 //! The limits on how much may be at work at once, counted over every action's status in the API server.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use ganglion::api::workload_action::status::Step;
 use ganglion::logic::workload_action::Limits;
 
 use super::{Violation, violation};
 use crate::cluster::api::Api;
+use crate::cluster::object::Action;
 
 pub fn check(limits: &Limits, suspended: &BTreeSet<String>, api: &Api) -> Result<(), Violation> {
     let mut count: BTreeMap<(&str, String), usize> = BTreeMap::new();
@@ -26,6 +28,16 @@ pub fn check(limits: &Limits, suspended: &BTreeSet<String>, api: &Api) -> Result
             if let Some(replacement) = &slot.replacement {
                 add("target", replacement.node.clone());
             }
+        }
+    }
+    for application in api.actions.values() {
+        let Some(spec) = &application.spec.move_application else { continue };
+        let moves = api.actions.values().filter(|action| action.meta.is_of(&application.meta.uid));
+        let at_work = |action: &Arc<Action>| action.open_slots().filter(|slot| slot.step != Step::Queued).count();
+        let count: usize = moves.map(at_work).sum();
+        if i32::try_from(count).is_ok_and(|count| count > spec.max_parallel.unwrap_or(1)) {
+            let text = format!("{count} replicas of {} at once, limit {:?}", application.meta.key, spec.max_parallel);
+            return violation("OverLimit", text);
         }
     }
     for ((what, name), count) in count {

@@ -26,6 +26,11 @@ pub fn check(invariants: &Invariants, action: &Action) -> Result<(), Violation> 
     if word(action) != "Succeeded" {
         return Ok(());
     }
+    if let Some(progress) = action.status.as_ref().and_then(|status| status.application.as_ref())
+        && (progress.left, progress.failed, progress.in_motion) != (0, 0, 0)
+    {
+        return violation("NotSoSucceeded", format!("{key} succeeded with {progress:?}"));
+    }
     let Some(terms) = invariants.terms.get(&action.meta.uid) else { return Ok(()) };
     let spent = invariants.spent.get(&terms.decision).cloned().unwrap_or_default();
     let known = |slot: &&Slot| !invariants.unledgered.contains(&slot.workload.name);

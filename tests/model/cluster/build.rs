@@ -21,6 +21,13 @@ pub fn labels(pairs: &[(&str, &str)]) -> Labels {
     pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
+/// Label of every workload: they all belong to one application.
+pub const PART_OF: (&str, &str) = ("part-of", "shop");
+
+fn of_application(app: &str) -> Meta {
+    Meta { labels: labels(&[PART_OF]), ..Meta::named(NAMESPACE, app) }
+}
+
 /// What a workload's pods are like.
 #[derive(Clone, Debug, Default)]
 pub struct PodShape {
@@ -75,7 +82,7 @@ impl Api {
 
     pub fn add_deployment(&mut self, app: &str, replicas: i32, shape: &PodShape) {
         let template = template(app, shape, &Labels::new());
-        let meta = Meta::named(NAMESPACE, app);
+        let meta = of_application(app);
         let _ = self.create(Deployment { meta, replicas, template, ..Deployment::default() });
         self.add_service(app);
     }
@@ -83,7 +90,7 @@ impl Api {
     pub fn add_set(&mut self, app: &str, replicas: i32, shape: &PodShape) {
         let template = template(app, shape, &labels(&[(TRACK, "stable")]));
         let selector = template.labels.clone();
-        let meta = Meta::named(NAMESPACE, app);
+        let meta = of_application(app);
         let _ = self.create(Set { meta, replicas, selector, template, ..Set::default() });
         self.add_service(app);
     }
@@ -104,10 +111,15 @@ impl Api {
 
     /// Creates an action; the API server gives it the default status.
     pub fn add_action(&mut self, name: &str, spec: WorkloadActionSpec) -> Result<Arc<Action>, Refused> {
+        self.make_action(Meta::named(NAMESPACE, name), spec)
+    }
+
+    /// The same for an action with other metadata than a name.
+    pub fn make_action(&mut self, meta: Meta, spec: WorkloadActionSpec) -> Result<Arc<Action>, Refused> {
         let status = WorkloadActionStatus {
             observed_generation: Some(ganglion::api::UNSEEN_GENERATION),
             ..WorkloadActionStatus::default()
         };
-        self.create(Action { meta: Meta::named(NAMESPACE, name), spec, status: Some(status) })
+        self.create(Action { meta, spec, status: Some(status) })
     }
 }

@@ -10,9 +10,11 @@ use ganglion::logic::facts::{
     Owner, PodFact, PodHold, PodRun, ReceiptFact, RunFailure, SPREAD_RATE, ScaleFact, Selector, ServiceFact, SetFact,
 };
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 
-use super::object::{Action, Budget, Deployment, Labels, Meta, Node, Phase, Pod, Receipt, Scaler, Service, Set};
+use super::object::{
+    Action, Budget, Deployment, Labels, Meta, Node, OwnerRef, Phase, Pod, Receipt, Scaler, Service, Set,
+};
 
 /// Seconds since the epoch, as a time.
 pub fn time(seconds: i64) -> Timestamp {
@@ -112,6 +114,7 @@ impl AsFact for Set {
     fn fact(&self) -> SetFact {
         SetFact {
             id: self.meta.identity(),
+            labels: if self.meta.controller().is_none() { self.meta.labels.clone() } else { Labels::new() },
             scale: scale(&self.meta, self.replicas),
             controller: self.meta.owner(),
             selector: selector(&self.selector),
@@ -130,6 +133,7 @@ impl AsFact for Deployment {
     fn fact(&self) -> DeploymentFact {
         DeploymentFact {
             id: self.meta.identity(),
+            labels: self.meta.labels.clone(),
             scale: scale(&self.meta, self.replicas),
             generation: self.meta.generation,
             observed_generation: self.status.observed,
@@ -193,6 +197,17 @@ impl AsFact for Receipt {
     }
 }
 
+fn reference(owner: &OwnerRef) -> OwnerReference {
+    OwnerReference {
+        api_version: "ganglion.dev/v1alpha1".to_owned(),
+        kind: owner.kind.clone(),
+        name: owner.name.clone(),
+        uid: owner.uid.clone(),
+        controller: Some(owner.controller),
+        ..OwnerReference::default()
+    }
+}
+
 impl Action {
     /// The custom resource as the API server would return it.
     pub fn resource(&self) -> WorkloadAction {
@@ -210,6 +225,8 @@ impl Action {
                 labels: some(&meta.labels),
                 annotations: some(&meta.annotations),
                 finalizers: Some(meta.finalizers.clone()).filter(|all| !all.is_empty()),
+                owner_references: Some(meta.owners.iter().map(reference).collect())
+                    .filter(|all: &Vec<_>| !all.is_empty()),
                 ..ObjectMeta::default()
             },
             spec: self.spec.clone(),

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::api::{Api, If};
-use super::object::{Meta, OwnerRef, Pod, Set};
+use super::object::{Action, Meta, OwnerRef, Pod, Set};
 
 /// Collects one object; false if there is nothing to collect.
 pub fn step(api: &mut Api) -> bool {
-    orphaned_set(api) || orphaned_pod(api) || pod_without_node(api)
+    orphaned_set(api) || orphaned_action(api) || orphaned_pod(api) || pod_without_node(api)
 }
 
 fn exists(api: &Api, owner: &OwnerRef) -> bool {
@@ -27,6 +27,13 @@ fn orphaned_set(api: &mut Api) -> bool {
     let Some(set) = api.sets.values().find(|set| abandoned(api, &set.meta)).cloned() else { return false };
     api.say(|| format!("garbage collector: set {}", set.meta.key));
     api.delete::<Set>(&set.meta.key, If::uid(&set.meta.uid)).is_ok()
+}
+
+fn orphaned_action(api: &mut Api) -> bool {
+    let lost = |action: &&Arc<Action>| action.meta.deleted.is_none() && abandoned(api, &action.meta);
+    let Some(action) = api.actions.values().find(lost).cloned() else { return false };
+    api.say(|| format!("garbage collector: action {}", action.meta.key));
+    api.delete::<Action>(&action.meta.key, If::uid(&action.meta.uid)).is_ok()
 }
 
 fn orphaned_pod(api: &mut Api) -> bool {

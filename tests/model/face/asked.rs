@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use ganglion::api::receipt::WorkloadActionReceiptSpec;
-use ganglion::api::workload_action::WorkloadActionStatus;
+use ganglion::api::workload_action::{WorkloadAction, WorkloadActionStatus};
 use ganglion::logic::facts::Key;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::Eviction;
@@ -46,6 +46,8 @@ pub enum What {
     Json(Vec<Value>),
     NewPod(Box<Pod>),
     NewReceipt(WorkloadActionReceiptSpec),
+    /// A move of a moveApplication.
+    NewAction(Box<WorkloadAction>),
     /// Only the pod of this uid.
     Evict(Option<String>),
     /// Only the object of this uid.
@@ -165,6 +167,11 @@ impl Asked {
                 name = receipt.metadata.name;
                 What::NewReceipt(receipt.spec)
             }
+            ("POST", Kind::Action, "") => {
+                let action: Box<WorkloadAction> = parse(body);
+                name = action.metadata.name.clone().unwrap_or_default();
+                What::NewAction(action)
+            }
             ("POST", Kind::Pod, "eviction") => {
                 What::Evict(parse::<Eviction>(body).delete_options.and_then(|options| uid(options.preconditions)))
             }
@@ -211,7 +218,7 @@ impl std::fmt::Display for Asked {
                 }
             }
             What::Json(_) => write!(f, "mark {kind:?} {key}"),
-            What::NewPod(_) | What::NewReceipt(_) => write!(f, "create {kind:?} {key}"),
+            What::NewPod(_) | What::NewReceipt(_) | What::NewAction(_) => write!(f, "create {kind:?} {key}"),
             What::Evict(_) => write!(f, "evict {key}"),
             What::Delete(_) => write!(f, "delete {kind:?} {key}"),
         }

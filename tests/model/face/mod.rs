@@ -44,6 +44,20 @@ fn action(api: &mut Api, asked: &Asked) -> Answer {
         What::Unversioned => {
             failure(422, "Invalid", "metadata.resourceVersion: Invalid value: 0x0: must be specified for an update")
         }
+        What::NewAction(action) => {
+            let sent = &action.metadata;
+            let meta = Meta {
+                key: key.clone(),
+                labels: sent.labels.clone().unwrap_or_default(),
+                owners: sent.owner_references.iter().flatten().map(pods::owner).collect(),
+                finalizers: sent.finalizers.clone().unwrap_or_default(),
+                ..Meta::default()
+            };
+            match api.make_action(meta, action.spec.clone()) {
+                Ok(action) => (201, action.json()),
+                Err(refused) => refusal(asked, &refused),
+            }
+        }
         What::Merge(MergePatch { metadata, .. }) => answer(asked, merge::<Action>(api, key, metadata, |_| ())),
         What::Delete(uid) => match api.delete::<Action>(key, only(uid.as_ref())) {
             Ok(()) => api.actions.get(key).map_or_else(|| success(200), |left| (200, left.json())),
