@@ -6,15 +6,18 @@ mod learning;
 pub mod placement;
 mod ranker;
 
-use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
-use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
 use crate::api::closed_loop::ClosedLoop;
 use crate::api::decision::Decision;
 use crate::api::execution::Execution;
-use crate::api::foreign::{ScaledObject, VerticalPodAutoscaler};
+use crate::api::foreign::{
+    MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding, ScaledObject, VerticalPodAutoscaler,
+};
+use crate::api::marks;
 use crate::api::monitoring::Monitoring;
 use crate::api::node_config::NodeConfig;
 use crate::api::node_config::template::NodeConfigTemplate;
@@ -23,8 +26,8 @@ use crate::api::receipt::WorkloadActionReceipt;
 use crate::api::swarm_pool::SwarmPool;
 use crate::api::workload_action::WorkloadAction;
 use crate::logic::facts::{
-    BudgetFact, DeploymentFact, HpaFact, NodeFact, OutsidePodFact, PodFact, ReceiptFact, ReplicaSet, ScaledObjectFact,
-    ServiceFact, SetFact, StatefulSetFact, VpaFact,
+    BudgetFact, ClaimFact, DeploymentFact, HpaFact, NodeFact, OutsidePodFact, PinBindingFact, PinPolicyFact, PodFact,
+    ReceiptFact, ReplicaSet, ScaledObjectFact, ServiceFact, SetFact, StatefulSet, StatefulSetFact, VolumeFact, VpaFact,
 };
 use crate::runtime::watch::Feeds;
 
@@ -42,6 +45,10 @@ pub fn feed(feeds: &mut Feeds) {
     feeds.namespaced::<HorizontalPodAutoscaler, HpaFact>();
     feeds.optional::<ScaledObject, ScaledObjectFact>();
     feeds.optional::<VerticalPodAutoscaler, VpaFact>();
+    feeds.optional::<PersistentVolumeClaim, ClaimFact>();
+    feeds.optional_cluster::<PersistentVolume, VolumeFact>();
+    feeds.optional_named::<MutatingAdmissionPolicy, PinPolicyFact>(marks::PIN_POLICY);
+    feeds.optional_named::<MutatingAdmissionPolicyBinding, PinBindingFact>(marks::PIN_POLICY);
     feeds.namespaced::<WorkloadAction, WorkloadAction>();
     feeds.namespaced::<WorkloadActionReceipt, ReceiptFact>();
     feeds.namespaced::<ClosedLoop, ClosedLoop>();

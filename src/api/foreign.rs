@@ -1,5 +1,5 @@
-//! Kinds of other projects, with only the fields that the operator reads: KEDA's ScaledObject and the VerticalPodAutoscaler.
-//! Never written.
+//! Kinds of other projects, with only the fields that the operator reads: KEDA's ScaledObject and the VerticalPodAutoscaler; and
+//! kinds of Kubernetes that the API types in use are too old for: MutatingAdmissionPolicies and their bindings. Never written.
 
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
@@ -53,4 +53,29 @@ pub struct ContainerPolicy {
     pub mode: Option<String>,
     /// Default: cpu and memory.
     pub controlled_resources: Option<Vec<String>>,
+}
+
+/// A policy that changes objects at their admission. Nothing of its spec is read.
+#[derive(CustomResource, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[kube(
+    group = "admissionregistration.k8s.io",
+    version = "v1",
+    kind = "MutatingAdmissionPolicy",
+    plural = "mutatingadmissionpolicies",
+    schema = "disabled"
+)]
+pub struct MutatingAdmissionPolicySpec {}
+
+/// What puts such a policy in force.
+#[derive(CustomResource, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]
+#[kube(
+    group = "admissionregistration.k8s.io",
+    version = "v1",
+    kind = "MutatingAdmissionPolicyBinding",
+    plural = "mutatingadmissionpolicybindings",
+    schema = "disabled"
+)]
+#[serde(rename_all = "camelCase", default)]
+pub struct MutatingAdmissionPolicyBindingSpec {
+    pub policy_name: String,
 }

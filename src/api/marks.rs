@@ -22,6 +22,12 @@ pub const PEERS: &str = "ganglion.dev/peers";
 /// Annotation on a workload whose `spec.replicas` an action changed: the slot, the old and the new number.
 pub const LEDGER: &str = "ganglion.dev/ledger";
 
+/// Scheduling gate in the template of a StatefulSet: its pods wait until the operator has given them a node, or lets them go.
+pub const GATE: &str = "ganglion.dev/placement";
+
+/// Name of the MutatingAdmissionPolicy that gives pods of StatefulSets the node that an action wants, and of its binding.
+pub const PIN_POLICY: &str = "ganglion-pin-statefulsets";
+
 /// Kubernetes' annotation that ranks the pods of a ReplicaSet that has too many: the lowest is deleted first.
 pub const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 

@@ -141,10 +141,18 @@ reasons! {
     NodeTainted,
     /// The pod's own node selector or affinity excludes the node.
     NodeExcluded,
+    /// A volume of the replica is bound, and cannot be used on the node.
+    VolumeOnOtherNode,
     /// The node has no room for the pod.
     NodeFull,
     /// No label of the ReplicaSet's selector can be removed from a pod without a Service or budget losing the pod.
     NoDetachLabel,
+    /// The replica of a StatefulSet cannot be moved without a break, which the action does not allow.
+    DisruptionNeeded,
+    /// The cluster cannot give a pod of the StatefulSet the node that is wanted.
+    PinNotInstalled,
+    /// A StatefulSet loses the replica with the highest ordinal first, and the action asks for another one.
+    NotHighestOrdinal,
     /// An autoscaler or GitOps tool owns `spec.replicas`.
     ReplicasOwnedElsewhere,
     /// More than one PodDisruptionBudget selects the pod, so that nothing may evict it.
@@ -171,6 +179,8 @@ reasons! {
     PodRefused,
     /// The target node went away, or stopped taking pods.
     NodeGone,
+    /// The new replica of a StatefulSet came on another node than the one that is wanted.
+    PinMissed,
     /// The old replica was deleted by somebody else.
     VictimGone,
     /// The old replica does not terminate.
@@ -266,6 +276,9 @@ impl Reason {
             Self::NodeExcluded => {
                 "Change the pod's node selector or affinity, or apply a new action with another target."
             }
+            Self::VolumeOnOtherNode => {
+                "Apply a new action with a target on which the volume can be used: kubectl describe pv shows its nodes."
+            }
             Self::NodeFull => "Make room on the node, or apply a new action with another target.",
             Self::NoDetachLabel => {
                 "Add a label that no Service or budget selects by to the selector and template of the ReplicaSet."
@@ -274,6 +287,18 @@ impl Reason {
                 "Change the number where its owner keeps it, or apply a new action with onReplicaOwner: Force."
             }
             Self::BudgetsOverlap => "Change the PodDisruptionBudgets so that one of them selects the pod.",
+            Self::DisruptionNeeded => "Apply a new action with disruption: Allowed.",
+            Self::PinNotInstalled => {
+                "Apply kustomize/components/pin-statefulsets (Kubernetes 1.36 or newer), or add the scheduling gate \
+                 ganglion.dev/placement to the template of the StatefulSet; then apply a new action."
+            }
+            Self::NotHighestOrdinal => {
+                "Apply a new action that deletes the replica with the highest ordinal, or move this one to another node."
+            }
+            Self::PinMissed => {
+                "Check the policy ganglion-pin-statefulsets and its binding: kubectl apply -k kustomize/components/pin-statefulsets. \
+                 Then apply a new action."
+            }
             Self::QueueTimedOut => "Apply a new action, with a longer timeouts.queueSeconds if it has to wait.",
             Self::Expired => "Apply a new action with a later notAfter.",
             Self::Aborted => "Apply a new action if it is still wanted.",

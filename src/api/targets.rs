@@ -12,7 +12,7 @@ pub struct WorkloadRef {
     /// API version of the workload, such as `apps/v1`.
     #[schemars(length(min = 1, max = 253))]
     pub api_version: String,
-    /// Kind of the workload: Deployment or ReplicaSet.
+    /// Kind of the workload: Deployment, ReplicaSet or StatefulSet.
     #[schemars(length(min = 1, max = 63))]
     pub kind: String,
     /// Name of the workload.

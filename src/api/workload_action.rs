@@ -67,11 +67,13 @@ pub struct WorkloadActionSpec {
     /// swap, moveApplication is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub create: Option<Create>,
-    /// Fewer replicas, exactly the named or chosen ones: lowers the workload's `spec.replicas`.
+    /// Fewer replicas, exactly the named or chosen ones: lowers the workload's `spec.replicas`. Of a StatefulSet only those with the
+    /// highest ordinals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delete: Option<Delete>,
     /// Replicas move to other nodes: the replacement pods are Ready on the target before the old pods are evicted.
-    /// Never writes `spec.replicas`.
+    /// Never writes `spec.replicas`. Replicas of a StatefulSet keep their names: they move one after the other, the old pod first,
+    /// and need `disruption: Allowed`.
     #[serde(default, rename = "move", skip_serializing_if = "Option::is_none")]
     pub move_: Option<Move>,
     /// Replicas on two nodes exchange their nodes. With room on both, nobody is evicted before all replacement pods are Ready; with

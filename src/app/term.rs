@@ -18,8 +18,9 @@ use crate::controllers::node_config_template::{NodeConfigTemplateController, Tem
 use crate::controllers::placement_policy::{PlacementPolicyController, PolicyMemory, UsagePublisher, run_usage};
 use crate::controllers::swarm_pool::{self, PoolMemory, SwarmPoolController};
 use crate::controllers::target::Targets;
-use crate::controllers::workload_action::{self, WorkloadActionController};
-use crate::logic::world::Stored;
+use crate::controllers::workload_action::{self, GateKeeper, WorkloadActionController};
+use crate::logic::facts::Key;
+use crate::logic::world::{Stored, World};
 use crate::runtime::context::Context;
 use crate::runtime::discovery::Discovery;
 use crate::runtime::events;
@@ -55,6 +56,8 @@ impl Term<'_> {
             memory: workload_action::ActionMemory::default(),
         });
         self.tasks.spawn(workload_action::run_janitor(actions));
+        let releases = settings.workload_actions.concurrency;
+        self.start_with(releases, |ctx| GateKeeper { ctx }, GateKeeper::gated);
         let loops = settings.closed_loops.concurrency;
         let discovery = Arc::new(Discovery::default());
         let namespaces = settings.namespaces();
@@ -152,15 +155,25 @@ impl Term<'_> {
 
     /// Starts one controller and queues every object of its kind.
     fn start<C: Controller>(&mut self, concurrency: usize, make: impl FnOnce(Context) -> C) -> Arc<C> {
+        self.start_with(concurrency, make, |world| {
+            let table = C::Kind::table(world);
+            table.keys().chain(table.unreadable().keys()).cloned().collect()
+        })
+    }
+
+    /// Starts one controller and queues these objects.
+    fn start_with<C: Controller>(
+        &mut self,
+        concurrency: usize,
+        make: impl FnOnce(Context) -> C,
+        first: impl FnOnce(&World) -> Vec<Key>,
+    ) -> Arc<C> {
         let parts = self.parts;
         let controller = Arc::new(make(self.context(C::NAME)));
         // Open before queueing all objects, so that none in between is missed.
         let queue = parts.store.queue::<C::Kind>();
         queue.open();
-        queue.add(parts.store.read(|world| {
-            let table = C::Kind::table(world);
-            table.keys().chain(table.unreadable().keys()).cloned().collect::<Vec<_>>()
-        }));
+        queue.add(parts.store.read(first));
         let run = Run { concurrency, metrics: parts.metrics.clone(), stop: parts.stop.clone() };
         self.tasks.spawn(run_controller(Arc::clone(&controller), queue, run));
         controller

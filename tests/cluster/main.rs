@@ -51,6 +51,7 @@ mod scaling;
 mod scenes;
 mod senders;
 mod stalled;
+mod stateful;
 mod storms;
 mod swap_faults;
 mod swaps;

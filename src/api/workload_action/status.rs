@@ -173,16 +173,18 @@ pub struct Slot {
     pub step: Step,
     /// When the slot reached this step.
     pub since: Time,
-    /// The workload: the Deployment, or a ReplicaSet that no Deployment owns.
+    /// The workload: the Deployment, the StatefulSet, or a ReplicaSet that no Deployment owns.
     pub workload: WorkloadRef,
-    /// The ReplicaSet whose pods the slot works on.
+    /// The ReplicaSet, or StatefulSet, whose pods the slot works on.
     pub replica_set: SetRef,
-    /// Key of the label that ties a pod to the ReplicaSet.
+    /// Key of the label that ties a pod to the ReplicaSet; empty for a StatefulSet.
     pub label: String,
-    /// The pod that is evicted; unset for create.
+    /// The pod that is evicted; unset for create. Of a StatefulSet, the uid is that of the last pod that had to go, and the node
+    /// that of the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub victim: Option<PodOnNode>,
-    /// The replacement pod; unset for delete.
+    /// The replacement pod; unset for delete. Of a StatefulSet it has the name of the old one; while the slot is at work, each new
+    /// pod of this name is bound to the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replacement: Option<PodOnNode>,
     /// Nodes on which the replacement pod failed.
@@ -206,13 +208,21 @@ pub struct Slot {
     pub message: Option<String>,
 }
 
-/// A ReplicaSet.
+impl Slot {
+    /// Whether its replica is that of a StatefulSet.
+    #[must_use]
+    pub fn is_stateful(&self) -> bool {
+        self.workload.kind == "StatefulSet"
+    }
+}
+
+/// A ReplicaSet or StatefulSet.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct SetRef {
-    /// Name of the ReplicaSet.
+    /// Name of the ReplicaSet or StatefulSet.
     pub name: String,
-    /// uid of the ReplicaSet.
+    /// uid of the ReplicaSet or StatefulSet.
     pub uid: String,
 }
 

@@ -8,20 +8,23 @@ use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
-use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 
 use super::super::read;
 use super::Error;
+use crate::api::foreign::{MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding};
+use crate::api::marks;
 use crate::api::node_config::NodeConfig;
 use crate::api::placement_policy::PlacementPolicy;
 use crate::api::receipt::WorkloadActionReceipt;
 use crate::api::workload_action::WorkloadAction;
 use crate::caches::placement::PlacementCache;
 use crate::logic::facts::{
-    BudgetFact, DeploymentFact, HpaFact, NodeFact, PodFact, ReceiptFact, ReplicaSet, ServiceFact, SetFact,
+    BudgetFact, ClaimFact, DeploymentFact, HpaFact, Identity, Key, NodeFact, PinBindingFact, PinPolicyFact, PodFact,
+    ReceiptFact, ReplicaSet, ServiceFact, SetFact, StatefulSet, StatefulSetFact, VolumeFact,
 };
 use crate::logic::world::{Indexed, Origin};
 use crate::runtime::guard::Guard;
@@ -82,15 +85,35 @@ impl Reader<'_> {
             Extent::Nowhere(words) => return Err(Error::NotAllowed(words)),
         }
         notes.extend(uncounted("Actions at work", actions));
+        notes.extend(self.pins().await?);
         notes.extend(uncounted("NodeConfigs, with what is measured of nodes,", configs));
         Ok(notes)
     }
 
+    /// Reads whether the cluster gives pods of StatefulSets a node. Users may rarely read that; it is assumed then.
+    async fn pins(self) -> Result<Option<String>, Error> {
+        if self.store.read(|world| world.stateful_sets().next().is_none()) {
+            return Ok(None);
+        }
+        let (policies, bindings) = tokio::try_join!(
+            self.all::<MutatingAdmissionPolicy, PinPolicyFact>(),
+            self.all::<MutatingAdmissionPolicyBinding, PinBindingFact>(),
+        )?;
+        let Some(words) = policies.or(bindings) else { return Ok(None) };
+        let id = Identity { key: Key::new("", marks::PIN_POLICY), ..Identity::default() };
+        self.store.write(|world| {
+            world.apply(PinPolicyFact { id: id.clone() }, Origin::Watch);
+            world.apply(PinBindingFact { id, policy: marks::PIN_POLICY.to_owned() }, Origin::Watch);
+        });
+        Ok(Some(format!("The component pin-statefulsets is taken for installed: {words}.")))
+    }
+
     /// Reads what belongs to the workloads of one namespace.
     async fn namespace(self, namespace: &str) -> Result<Vec<String>, Error> {
-        let (deployments, sets, budgets, services, autoscalers, receipts) = tokio::try_join!(
+        let (deployments, sets, stateful, budgets, services, autoscalers, receipts) = tokio::try_join!(
             self.within::<Deployment, DeploymentFact>(namespace),
             self.within::<ReplicaSet, SetFact>(namespace),
+            self.within::<StatefulSet, StatefulSetFact>(namespace),
             self.within::<PodDisruptionBudget, BudgetFact>(namespace),
             self.within::<Service, ServiceFact>(namespace),
             self.within::<HorizontalPodAutoscaler, HpaFact>(namespace),
@@ -98,7 +121,15 @@ impl Reader<'_> {
         )?;
         needed(deployments)?;
         needed(sets)?;
+        let (claims, volumes) = tokio::try_join!(
+            self.within::<PersistentVolumeClaim, ClaimFact>(namespace),
+            self.all::<PersistentVolume, VolumeFact>(),
+        )?;
+        // They concern StatefulSets only.
+        let bound = claims.or(volumes).filter(|_| self.store.read(|world| world.stateful_sets().next().is_some()));
         let kinds = [
+            ("StatefulSets", stateful),
+            ("The nodes of bound volumes", bound),
             ("PodDisruptionBudgets", budgets),
             ("Services", services),
             ("HorizontalPodAutoscalers", autoscalers),

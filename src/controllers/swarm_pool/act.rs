@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures::future::join_all;
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::Patch;
@@ -17,7 +17,7 @@ use crate::api::marks;
 use crate::api::swarm_pool::reasons::PoolReason;
 use crate::api::swarm_pool::status::PoolChange;
 use crate::api::swarm_pool::{PoolWorkloadKind, SwarmPool};
-use crate::logic::facts::{DeploymentFact, Identity, Key, PodFact, StatefulSetFact};
+use crate::logic::facts::{DeploymentFact, Identity, Key, PodFact, StatefulSet, StatefulSetFact};
 use crate::logic::swarm_pool::file::{ListChange, prune};
 use crate::logic::swarm_pool::plan::{HandoverPlan, distrusted, plan};
 use crate::logic::swarm_pool::state::PoolProblem;

@@ -86,7 +86,7 @@ impl SwarmPoolController {
         let key = Key::new(namespace(pool), name.clone());
         let found = self.ctx.store.read(|world| match kind {
             PoolWorkloadKind::StatefulSet => world.stateful_set(&key).filter(|set| !set.terminating).map(|set| {
-                let of = (set.id.clone(), set.scale.clone(), set.status_replicas, set.selector.clone());
+                let of = (set.id.clone(), set.set.scale.clone(), set.status_replicas, set.selector.clone());
                 (of, set.first_ordinal)
             }),
             PoolWorkloadKind::Deployment => world

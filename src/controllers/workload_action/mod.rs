@@ -7,6 +7,7 @@
 mod act;
 mod error;
 mod events;
+mod gate;
 mod janitor;
 mod notifier;
 mod replacement;
@@ -37,6 +38,7 @@ use crate::runtime::error::Error;
 use crate::runtime::run::{Action, Controller, PassResult};
 use crate::runtime::store::Store;
 use error::ActError;
+pub use gate::GateKeeper;
 pub use janitor::{Janitor, run as run_janitor};
 pub use notifier::Notifier;
 use waits::Waits;
@@ -358,6 +360,7 @@ fn is_own_record(effect: &Effect) -> bool {
         | Effect::Evict { .. }
         | Effect::DeletePod { .. }
         | Effect::Scale { .. }
+        | Effect::ReleasePod { .. }
         | Effect::ClearLedger { .. } => false,
     }
 }

@@ -10,6 +10,7 @@ mod pod;
 mod replica_set;
 mod requests;
 mod run;
+mod stateful_set;
 mod workload;
 
 use std::collections::BTreeMap;
@@ -23,9 +24,9 @@ pub use pod::{Marks, OutsidePodFact, PodFact, PodHold, Trouble};
 pub use replica_set::{ReplicaSet, ReplicaSetSpec, SPREAD_RATE, SetFact, TemplateFact};
 pub use requests::{GPU, Requests, cores, default_requests, requests};
 pub use run::{PodRun, RunFailure, pod_type};
+pub use stateful_set::{ClaimFact, PinBindingFact, PinPolicyFact, StatefulSet, StatefulSetFact, VolumeFact, pin_of};
 pub use workload::{
-    BudgetFact, ConfigMapFact, DeploymentFact, Owner, ReceiptFact, ScaleFact, ServiceFact, StatefulSetFact, holder,
-    replicas_owner,
+    BudgetFact, ConfigMapFact, DeploymentFact, Owner, ReceiptFact, ScaleFact, ServiceFact, holder, replicas_owner,
 };
 
 /// Namespace and name; the namespace of a node is empty.

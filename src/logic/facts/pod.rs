@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 
 use super::requests::{Requests, cores, requests};
+use super::stateful_set::{is_gated, pinned_to};
 use super::{Identity, Owner, PodRun, pod_type};
 use crate::api::marks;
 use crate::api::reasons::Reason;
@@ -60,6 +61,10 @@ pub struct PodFact {
     /// The scheduler's message while it finds no node.
     pub unschedulable: Option<String>,
     pub trouble: Option<Trouble>,
+    /// The operator's scheduling gate holds it.
+    pub gated: bool,
+    /// Of a pod of a StatefulSet: the node that it is pinned to.
+    pub pin: Option<String>,
     pub hold: PodHold,
     /// `spec.schedulerName`.
     pub scheduler: String,
@@ -164,6 +169,8 @@ impl From<Pod> for PodFact {
                 .and_then(|all| all.iter().find(|one| one.type_ == kind))
         };
         let annotation = |key: &str| meta.annotations.as_ref().and_then(|all| all.get(key)).cloned();
+        let controller = Owner::controller_of(meta);
+        let is_stateful = controller.as_ref().is_some_and(|owner| owner.kind == "StatefulSet");
         Self {
             id: meta.into(),
             created: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
@@ -179,7 +186,9 @@ impl From<Pod> for PodFact {
                 job_version: annotation(marks::JOB_VERSION),
                 observed_version: annotation(marks::OBSERVED_VERSION),
             },
-            controller: Owner::controller_of(meta),
+            controller,
+            gated: is_gated(spec.and_then(|spec| spec.scheduling_gates.as_deref())),
+            pin: is_stateful.then(|| pinned_to(&pod)).flatten(),
             node: spec.and_then(|spec| spec.node_name.clone()).filter(|name| !name.is_empty()),
             ip: status.and_then(|status| status.pod_ip.clone()).filter(|ip| !ip.is_empty()),
             ready_since: condition("Ready")

@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::ReplicaSetStatus;
-use k8s_openapi::api::core::v1::{NodeSelector, PodTemplateSpec, Toleration};
+use k8s_openapi::api::core::v1::{NodeSelector, PodTemplateSpec, Toleration, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::Resource;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use super::stateful_set::is_gated;
 use super::workload::scale;
 use super::{Identity, Owner, Requests, ScaleFact, Selector, cores, default_requests, requests};
 use crate::api::marks;
@@ -51,6 +52,10 @@ pub struct TemplateFact {
     /// The required node affinity.
     pub node_affinity: Option<NodeSelector>,
     pub tolerations: Vec<Toleration>,
+    /// The operator's scheduling gate holds its pods.
+    pub gated: bool,
+    /// The PersistentVolumeClaims that all of its pods mount.
+    pub claims: Vec<String>,
 }
 
 impl<'de> Deserialize<'de> for TemplateFact {
@@ -72,8 +77,14 @@ impl<'de> Deserialize<'de> for TemplateFact {
             node_selector: spec.node_selector.unwrap_or_default(),
             node_affinity: affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution),
             tolerations: spec.tolerations.unwrap_or_default(),
+            gated: is_gated(spec.scheduling_gates.as_deref()),
+            claims: spec.volumes.into_iter().flatten().filter_map(claim).collect(),
         })
     }
+}
+
+fn claim(volume: Volume) -> Option<String> {
+    Some(volume.persistent_volume_claim?.claim_name)
 }
 
 /// A ReplicaSet.

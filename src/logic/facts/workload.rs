@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ManagedFieldsEntry, ObjectMeta};
@@ -94,35 +94,8 @@ impl From<Deployment> for DeploymentFact {
     }
 }
 
-/// A StatefulSet.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct StatefulSetFact {
-    pub id: Identity,
-    pub scale: ScaleFact,
-    pub status_replicas: i32,
-    /// The ordinal of its first pod.
-    pub first_ordinal: i32,
-    /// Its pods' selector, as text.
-    pub selector: String,
-    pub terminating: bool,
-}
-
-impl From<StatefulSet> for StatefulSetFact {
-    fn from(set: StatefulSet) -> Self {
-        let (meta, spec) = (&set.metadata, set.spec.as_ref());
-        Self {
-            id: meta.into(),
-            scale: scale(meta, spec.and_then(|spec| spec.replicas)),
-            status_replicas: set.status.as_ref().map_or(0, |status| status.replicas),
-            first_ordinal: spec.and_then(|spec| spec.ordinals.as_ref()?.start).unwrap_or(0),
-            selector: selector_text(spec.map(|spec| &spec.selector)),
-            terminating: meta.deletion_timestamp.is_some(),
-        }
-    }
-}
-
 /// A label selector as `kubectl -l` takes it; empty if it cannot be read.
-fn selector_text(selector: Option<&LabelSelector>) -> String {
+pub(super) fn selector_text(selector: Option<&LabelSelector>) -> String {
     let parsed = selector.and_then(|selector| kube::core::Selector::try_from(selector.clone()).ok());
     parsed.map(|selector| selector.to_string()).unwrap_or_default()
 }

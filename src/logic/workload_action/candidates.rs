@@ -169,14 +169,27 @@ impl<'a, 'f> Candidates<'a, 'f> {
         }
     }
 
+    /// Refuses the nodes that one replica cannot go to, though others can.
+    pub fn narrow(&mut self, why: impl Fn(&NodeFact) -> Option<NodeRefusal>) {
+        let names: Vec<&'a str> = self.fit.keys().copied().collect();
+        for name in names {
+            if let Some(refusal) = self.world.node(name).and_then(&why) {
+                self.fit.remove(name);
+                self.open.retain(|(_, _, _, open)| *open != name);
+                self.refuse(name, refusal);
+            }
+        }
+    }
+
     /// The open nodes but the replica's own, best first.
     pub fn best(&self, home: Option<&str>) -> impl Iterator<Item = &'a str> {
         self.open.iter().map(|(_, _, _, name)| *name).filter(move |name| home != Some(*name))
     }
 
-    /// Assigns a replica from this node to the best other one. None: no node can take it.
-    pub fn take(&mut self, home: Option<&str>) -> Option<&'a str> {
-        let best = *self.open.iter().find(|(_, _, _, name)| home != Some(*name))?;
+    /// Assigns a replica from this node to the best other one that it may go to. None: no node can take it.
+    pub fn take(&mut self, home: Option<&str>, allows: &dyn Fn(&NodeFact) -> bool) -> Option<&'a str> {
+        let is_allowed = |name: &str| home != Some(name) && self.world.node(name).is_some_and(allows);
+        let best = *self.open.iter().find(|(_, _, _, name)| is_allowed(name))?;
         let name = best.3;
         match self.chosen.iter().position(|node| node.name == name) {
             Some(at) => self.chosen[at].replicas += 1,

@@ -4,7 +4,7 @@ use crate::api::reasons::Reason;
 use crate::api::targets::Target;
 use crate::api::workload_action::status::{LIST_LIMIT, NodeChoice, Plan, PodOnNode, SetRef, Slot, Step};
 use crate::api::workload_action::{Mode, OnReplicaOwner};
-use crate::logic::facts::PodFact;
+use crate::logic::facts::{NodeFact, PodFact};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::admission::{self, ReachedLimit};
@@ -14,6 +14,7 @@ use super::identity;
 use super::place::{Filter, target_words};
 use super::scope::{Scope, Stop};
 use super::set::Pods;
+use super::stateful;
 use super::swap;
 use super::victims::{self, Victims};
 
@@ -50,7 +51,10 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, Stop> {
         return swap::choose(ctx, swap, open);
     }
     let (scope, named) = subject(ctx)?;
-    let label = scope.detach_label(ctx.world)?;
+    let label = match scope.stateful {
+        Some(set) => stateful::label(ctx, set)?,
+        None => scope.detach_label(ctx.world)?,
+    };
     if ctx.work.verb.scales()
         && ctx.action.spec.on_replica_owner == OnReplicaOwner::Yield
         && let Some(owner) = scope.replicas_owner(ctx.world)
@@ -84,7 +88,11 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, Stop> {
     let chosen = open.iter().zip(victims.pods).zip(places);
     let slots =
         chosen.map(|((&(index, attempt), pod), node)| new_slot(ctx, &scope, &label, (index, attempt), pod, node));
-    Ok(admit(ctx, slots.collect(), plan, victims.found))
+    let slots = match scope.stateful {
+        Some(set) => stateful::in_order(ctx, set, slots.collect()),
+        None => slots.collect(),
+    };
+    Ok(admit(ctx, slots, plan, victims.found))
 }
 
 /// Why no replica of the workload may start now, whichever it is and wherever it goes.
@@ -92,7 +100,8 @@ pub fn obstacle(ctx: &PlanContext, scope: &Scope) -> Option<Choice> {
     if let Some(message) = scope.rollout(ctx.world) {
         return Some(Choice::Wait { reason: Reason::RolloutInProgress, message });
     }
-    if let Some(message) = admission::busy(ctx, scope) {
+    let busy = scope.stateful.and_then(|set| stateful::busy(ctx, set)).or_else(|| admission::busy(ctx, scope));
+    if let Some(message) = busy {
         return Some(Choice::Wait { reason: Reason::WorkloadBusy, message });
     }
     if ctx.work.verb != Verb::Create && Pods::of(ctx.world, scope).wanted_by_others("") {
@@ -159,9 +168,17 @@ fn pick_nodes(
     let filter = target(ctx)?;
     let mut candidates = Candidates::new(ctx, &filter, scope, &[])?;
     let homes: Vec<Option<&str>> = victims.iter().map(|pod| pod.and_then(|pod| pod.node.as_deref())).collect();
+    let volumes = |at: usize, node: &NodeFact| {
+        let set = scope.stateful?;
+        stateful::volume_refusal(ctx.world, set, &stateful::name_of(set, victims, at), node)
+    };
     let mut places = Vec::new();
-    for home in &homes {
-        let Some(name) = candidates.take(*home) else {
+    for (at, home) in homes.iter().enumerate() {
+        if homes.len() == 1 {
+            candidates.narrow(|node| volumes(at, node));
+        }
+        let Some(name) = candidates.take(*home, &|node| volumes(at, node).is_none()) else {
+            candidates.narrow(|node| volumes(at, node));
             plan.nodes = candidates.refused(*home);
             let stop = no_node(ctx.work.to, &plan.nodes);
             count_and_cut(plan);
@@ -176,7 +193,7 @@ fn pick_nodes(
 }
 
 /// The target nodes. Those of an application's move are never among the nodes that the application leaves.
-fn target<'a>(ctx: &PlanContext<'a>) -> Result<Filter<'a>, Stop> {
+pub fn target<'a>(ctx: &PlanContext<'a>) -> Result<Filter<'a>, Stop> {
     match ctx.work.from {
         Some(from) if ctx.is_part() => Filter::apart(ctx.world, ctx.work.to, from),
         from => Filter::target(ctx.world, ctx.work.to, from),
@@ -198,13 +215,16 @@ pub fn another_node(ctx: &PlanContext, slot: &Slot) -> Option<String> {
     if ctx.work.swap.is_some() {
         return None;
     }
-    let scope = Scope::of_slot(ctx.world, ctx.namespace(), &slot.replica_set)?;
+    let scope = Scope::of_slot(ctx.world, ctx.namespace(), slot)?;
     let filter = target(ctx).ok()?;
     let home = slot.victim.as_ref().map(|victim| victim.node.as_str());
     let mut tried = slot.tried.clone();
     tried.extend(slot.replacement.as_ref().map(|replacement| replacement.node.clone()));
     let open = admission::OpenNodes::of(ctx);
-    let candidates = Candidates::new(ctx, &filter, &scope, &tried).ok()?;
+    let mut candidates = Candidates::new(ctx, &filter, &scope, &tried).ok()?;
+    if let Some((set, pod)) = scope.stateful.zip(slot.replacement.as_ref()) {
+        candidates.narrow(|node| stateful::volume_refusal(ctx.world, set, &pod.name, node));
+    }
     candidates.best(home).find(|name| open.takes_one_more(name)).map(str::to_owned)
 }
 

@@ -77,6 +77,11 @@ pub enum Effect {
     DeletePod {
         pod: Identity,
     },
+    /// Lets a pod of a StatefulSet go that our scheduling gate holds, bound to this node if one is given.
+    ReleasePod {
+        pod: Identity,
+        node: Option<String>,
+    },
     /// Writes replicas and ledger in one patch, only if the workload still has this version.
     Scale {
         workload: Scalable,
@@ -108,6 +113,7 @@ pub struct Scalable {
 pub enum ScalableKind {
     Deployment,
     ReplicaSet,
+    StatefulSet,
 }
 
 /// A replacement pod, created from a ReplicaSet's template.

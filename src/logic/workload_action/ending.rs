@@ -100,6 +100,10 @@ fn ledger_left(ctx: &PlanContext, slot: &Slot) -> Option<Scalable> {
         let ledger = Ledger::parse(scale.ledger.as_deref());
         ledger.is_some_and(|ledger| ctx.status.slots.iter().any(|slot| slot.id == ledger.slot))
     };
+    if slot.is_stateful() {
+        let set = ctx.world.stateful_set(&name).filter(|known| ours(&known.set.scale))?;
+        return Some(Scalable { kind: ScalableKind::StatefulSet, id: set.id.clone() });
+    }
     let set = |set: &SetFact| Scalable { kind: ScalableKind::ReplicaSet, id: set.id.clone() };
     if slot.workload.kind != "Deployment" {
         return ctx.world.set(&name).filter(|known| ours(&known.scale)).map(set);

@@ -69,7 +69,7 @@ impl<'a> View<'a> {
 
     /// Whether an eviction of the pod ended after its budget had granted it and before the pod was deleted, as happens where
     /// the operator is killed. A deletion completes it; another eviction would need another grant.
-    fn is_granted(&self, victim: &PodFact) -> bool {
+    pub fn is_granted(&self, victim: &PodFact) -> bool {
         let name = &victim.id.key.name;
         let lasts = |at: &Timestamp| victim.created <= *at && self.ctx.now.duration_since(*at) < GRANT_TRUSTED;
         let mut budgets = self.ctx.world.budgets_for(self.ctx.namespace(), &victim.labels).peekable();

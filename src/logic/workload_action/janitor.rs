@@ -72,11 +72,13 @@ impl HiddenSlots<'_> {
 fn ledgers(world: &World) -> Vec<(Identity, String, Option<Effect>)> {
     let deployments = world.deployments().map(|one| (ScalableKind::Deployment, &one.id, &one.scale));
     let sets = world.sets().map(|one| (ScalableKind::ReplicaSet, &one.id, &one.scale));
+    let stateful = world.stateful_sets().map(|one| (ScalableKind::StatefulSet, &one.id, &one.set.scale));
     let known = |slot: &str| {
         world.actions().any(|action| action.status.iter().flat_map(|status| &status.slots).any(|one| one.id == slot))
     };
     deployments
         .chain(sets)
+        .chain(stateful)
         .filter_map(|(kind, id, scale)| Some((kind, id, Ledger::parse(scale.ledger.as_deref())?)))
         .filter(|(_, _, ledger)| !known(&ledger.slot))
         .map(|(kind, id, ledger)| {

@@ -31,6 +31,7 @@ mod rollback;
 mod scope;
 mod set;
 mod slot;
+pub mod stateful;
 mod swap;
 #[cfg(test)]
 mod tests;

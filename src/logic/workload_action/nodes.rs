@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration};
+use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration};
 
 use crate::api::reasons::Reason;
 use crate::api::workload_action::status::NodeChoice;
@@ -15,6 +15,8 @@ use crate::logic::facts::{Key, NodeFact, Requests, TemplateFact};
 use crate::logic::node_values::measured;
 use crate::logic::quantity;
 use crate::logic::world::World;
+
+use super::scope::Scope;
 
 /// The pods on a node and on their way to it, with their requests.
 #[derive(Clone, Copy, Debug, Default)]
@@ -76,8 +78,9 @@ impl<'a> Nodes<'a> {
             let Some(replacement) = &slot.replacement else { continue };
             let known = self.world.pod(&Key::new(&action.namespace, &replacement.name));
             let counts = known.is_some() || self.except != Some(action);
-            if counts && known.is_none_or(|pod| pod.node.is_none()) {
-                let set = self.world.set(&Key::new(&action.namespace, &slot.replica_set.name));
+            // The old pod of a StatefulSet has the name of the new one.
+            if counts && known.is_none_or(|pod| pod.node.as_deref() != Some(node)) {
+                let set = Scope::of_slot(self.world, &action.namespace, slot).map(|scope| scope.set);
                 let template = set.and_then(|set| set.template.as_deref());
                 load.add(template.map(|template| template.requests).unwrap_or_default());
                 load.cores += template.map_or(0, |template| template.cores);
@@ -218,7 +221,12 @@ fn untolerated<'t>(taints: &'t [Taint], tolerations: &[Toleration]) -> Option<&'
 fn wanted_by(node: &NodeFact, pod: &TemplateFact) -> bool {
     let selected = pod.node_selector.iter().all(|(key, value)| node.labels.get(key) == Some(value));
     let required = pod.node_affinity.as_ref();
-    selected && required.is_none_or(|required| required.node_selector_terms.iter().any(|term| satisfied(node, term)))
+    selected && required.is_none_or(|required| selects(required, node))
+}
+
+/// Whether a node meets any of the terms.
+pub fn selects(selector: &NodeSelector, node: &NodeFact) -> bool {
+    selector.node_selector_terms.iter().any(|term| satisfied(node, term))
 }
 
 /// Whether the node meets all requirements of a term; a term without any matches nothing.

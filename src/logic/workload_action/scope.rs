@@ -1,12 +1,13 @@
-//! The workload of an action: from the user's reference to the ReplicaSet whose pods it works on.
+//! The workload of an action: from the user's reference to the ReplicaSet, or StatefulSet, whose pods it works on.
 
 use std::collections::BTreeMap;
 
 use crate::api::marks;
 use crate::api::reasons::Reason;
 use crate::api::targets::WorkloadRef;
+use crate::api::workload_action::status::Slot;
 use crate::logic::expression::{Concern, ExpressionError};
-use crate::logic::facts::{DeploymentFact, Identity, Key, Owner, PodFact, SetFact};
+use crate::logic::facts::{DeploymentFact, Identity, Key, Owner, PodFact, SetFact, StatefulSetFact};
 use crate::logic::world::World;
 
 use super::effect::{Scalable, ScalableKind};
@@ -50,12 +51,13 @@ impl Stop {
     }
 }
 
-/// A workload and the ReplicaSet that has its pods.
+/// A workload and the ReplicaSet that has its pods; or a StatefulSet, with what it has in common with a ReplicaSet.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope<'a> {
     pub set: &'a SetFact,
     /// None for a ReplicaSet that no Deployment owns.
     pub deployment: Option<&'a DeploymentFact>,
+    pub stateful: Option<&'a StatefulSetFact>,
 }
 
 impl<'a> Scope<'a> {
@@ -69,7 +71,11 @@ impl<'a> Scope<'a> {
                 let set = current_set(world, deployment).ok_or_else(|| {
                     Stop::soon(Reason::WorkloadNotFound, format!("Deployment {} has no ReplicaSet yet", workload.name))
                 })?;
-                Ok(Self { set, deployment: Some(deployment) })
+                Ok(Self { set, deployment: Some(deployment), stateful: None })
+            }
+            ("apps/v1", "StatefulSet") => {
+                let set = world.stateful_set(&key).filter(|set| !set.terminating);
+                Ok(Self::of_stateful(set.ok_or_else(|| missing(workload, namespace))?))
             }
             ("apps/v1", "ReplicaSet") => {
                 let set = world.set(&key).filter(|set| !set.terminating);
@@ -102,7 +108,7 @@ impl<'a> Scope<'a> {
         }
         match &pod.controller {
             None => {
-                let advice = "only replicas of a Deployment or ReplicaSet can be moved or removed without loss";
+                let advice = "only replicas of a Deployment, ReplicaSet or StatefulSet can be moved or removed";
                 Err(Stop::now(Reason::NotSupported, format!("pod {name} belongs to no workload; {advice}")))
             }
             Some(Owner { kind, name: set, .. }) if kind == "ReplicaSet" => {
@@ -111,17 +117,32 @@ impl<'a> Scope<'a> {
                 })?;
                 Ok((Self::of_set(world, set)?, pod))
             }
+            Some(Owner { kind, name: set, uid }) if kind == "StatefulSet" => {
+                // Other projects have kinds of this name, too.
+                let known = world.stateful_set(&Key::new(namespace, set)).filter(|known| known.id.uid == *uid);
+                let set = known.ok_or_else(|| {
+                    Stop::soon(
+                        Reason::WorkloadNotFound,
+                        format!("apps/v1 StatefulSet {set} of pod {name} does not exist"),
+                    )
+                })?;
+                Ok((Self::of_stateful(set), pod))
+            }
             Some(Owner { kind, .. }) => Err(unsupported("", kind)),
         }
+    }
+
+    fn of_stateful(set: &'a StatefulSetFact) -> Self {
+        Self { set: &set.set, deployment: None, stateful: Some(set) }
     }
 
     /// The scope of a ReplicaSet's pods.
     pub fn of_set(world: &'a World, set: &'a SetFact) -> Result<Self, Stop> {
         let key = |owner: &Owner| Key::new(&set.id.key.namespace, &owner.name);
         match &set.controller {
-            None => Ok(Self { set, deployment: None }),
+            None => Ok(Self { set, deployment: None, stateful: None }),
             Some(owner) if owner.kind == "Deployment" => match world.deployment(&key(owner)) {
-                Some(deployment) => Ok(Self { set, deployment: Some(deployment) }),
+                Some(deployment) => Ok(Self { set, deployment: Some(deployment), stateful: None }),
                 None => {
                     let message = format!("Deployment {} of ReplicaSet {} does not exist", owner.name, set.id.key.name);
                     Err(Stop::soon(Reason::WorkloadNotFound, message))
@@ -132,11 +153,12 @@ impl<'a> Scope<'a> {
     }
 
     /// The scope of a slot; None if the set or its Deployment is gone.
-    pub fn of_slot(
-        world: &'a World,
-        namespace: &str,
-        set: &crate::api::workload_action::status::SetRef,
-    ) -> Option<Self> {
+    pub fn of_slot(world: &'a World, namespace: &str, slot: &Slot) -> Option<Self> {
+        let set = &slot.replica_set;
+        if slot.is_stateful() {
+            let known = world.stateful_set(&Key::new(namespace, &set.name));
+            return known.filter(|known| known.id.uid == set.uid && !known.terminating).map(Self::of_stateful);
+        }
         let set =
             world.set(&Key::new(namespace, &set.name)).filter(|known| known.id.uid == set.uid && !known.terminating)?;
         let deployment = match &set.controller {
@@ -146,21 +168,26 @@ impl<'a> Scope<'a> {
                 Some(known.filter(|known| known.id.uid == owner.uid && !known.terminating)?)
             }
         };
-        Some(Self { set, deployment })
+        Some(Self { set, deployment, stateful: None })
     }
 
-    /// The workload: the Deployment, or a ReplicaSet that no Deployment owns.
+    /// The workload: the Deployment, the StatefulSet, or a ReplicaSet that no Deployment owns.
     pub fn workload(&self) -> WorkloadRef {
-        let (kind, id) = match self.deployment {
-            Some(deployment) => ("Deployment", &deployment.id),
-            None => ("ReplicaSet", &self.set.id),
+        let (kind, id) = match (self.deployment, self.stateful) {
+            (Some(deployment), _) => ("Deployment", &deployment.id),
+            (None, Some(set)) => ("StatefulSet", &set.id),
+            (None, None) => ("ReplicaSet", &self.set.id),
         };
         WorkloadRef { api_version: "apps/v1".into(), kind: kind.into(), name: id.key.name.clone() }
     }
 
     /// Identity of the workload.
     pub fn object(&self) -> &'a Identity {
-        self.deployment.map_or(&self.set.id, |deployment| &deployment.id)
+        match (self.deployment, self.stateful) {
+            (Some(deployment), _) => &deployment.id,
+            (None, Some(set)) => &set.id,
+            (None, None) => &self.set.id,
+        }
     }
 
     /// Labels of the workload itself.
@@ -170,9 +197,10 @@ impl<'a> Scope<'a> {
 
     /// The object whose `spec.replicas` counts.
     pub fn scalable(&self) -> Scalable {
-        match self.deployment {
-            Some(deployment) => Scalable { kind: ScalableKind::Deployment, id: deployment.id.clone() },
-            None => Scalable { kind: ScalableKind::ReplicaSet, id: self.set.id.clone() },
+        match (self.deployment, self.stateful) {
+            (Some(deployment), _) => Scalable { kind: ScalableKind::Deployment, id: deployment.id.clone() },
+            (None, Some(set)) => Scalable { kind: ScalableKind::StatefulSet, id: set.id.clone() },
+            (None, None) => Scalable { kind: ScalableKind::ReplicaSet, id: self.set.id.clone() },
         }
     }
 
@@ -211,6 +239,11 @@ impl<'a> Scope<'a> {
 
     /// The label whose removal detaches a pod from its set, and from no Service or budget.
     pub fn detach_label(&self, world: &World) -> Result<String, Stop> {
+        if self.stateful.is_some() {
+            let advice = "its pods keep their names, so move them one after the other, each with an action of its own";
+            let message = format!("replicas of StatefulSet {} cannot be swapped: {advice}", self.set.id.key.name);
+            return Err(Stop::now(Reason::NotSupported, message));
+        }
         let namespace = &self.set.id.key.namespace;
         let labels = self.labels();
         let free = |label: &&String| !world.selects_by(namespace, &labels, label);
@@ -254,6 +287,9 @@ impl<'a> Scope<'a> {
     /// The rollout in progress, if any: a newer set, a change that the controller has not observed yet, or pods of
     /// several templates.
     pub fn rollout(&self, world: &'a World) -> Option<String> {
+        if let Some(set) = self.stateful.filter(|set| set.in_rollout()) {
+            return Some(format!("a rollout of StatefulSet {} is in flight", set.id.key.name));
+        }
         let deployment = self.deployment?;
         let name = &deployment.id.key.name;
         if self.superseded(world) {
@@ -281,10 +317,9 @@ fn missing(workload: &WorkloadRef, namespace: &str) -> Stop {
 
 fn unsupported(version: &str, kind: &str) -> Stop {
     let advice = match kind {
-        "StatefulSet" => "its pods keep their names, so a replacement cannot run beside the old one; not supported yet",
         "DaemonSet" => "it runs one pod on each node by itself; change its node selector or the nodes' labels",
         "Job" | "CronJob" => "its pods run to their end and are not replicas; delete the pod to have it run elsewhere",
-        _ => "name a Deployment or a ReplicaSet (apps/v1)",
+        _ => "name a Deployment, a ReplicaSet or a StatefulSet (apps/v1)",
     };
     let kind = if version.is_empty() { kind.to_owned() } else { format!("{version} {kind}") };
     Stop::now(Reason::NotSupported, format!("workloads of kind {kind} are not handled: {advice}"))

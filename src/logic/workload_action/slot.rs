@@ -17,6 +17,7 @@ use super::effect::Effect;
 use super::rollback;
 use super::scope::Scope;
 use super::set::Pods;
+use super::stateful;
 use super::swap;
 
 /// How long a step must have lasted before the status shows its obstacle: in a healthy cluster other controllers are a
@@ -58,6 +59,9 @@ pub struct View<'a> {
 /// The next step of this slot.
 pub fn next(ctx: &PlanContext, slot: &Slot) -> SlotNext {
     let view = View::new(ctx, slot);
+    if slot.is_stateful() {
+        return stateful::next(&view);
+    }
     if let Some(pod) = view.leftover() {
         return SlotNext::Do(Effect::DeletePod { pod: pod.id.clone() });
     }
@@ -89,8 +93,8 @@ impl<'a> View<'a> {
         Self {
             ctx,
             slot,
-            scope: Scope::of_slot(ctx.world, ctx.namespace(), &slot.replica_set),
-            replacement: slot.replacement.as_ref().and_then(pod),
+            scope: Scope::of_slot(ctx.world, ctx.namespace(), slot),
+            replacement: slot.replacement.as_ref().and_then(pod).filter(|known| !is_old_stateful(slot, known)),
             victim: slot.victim.as_ref().and_then(|victim| pod(victim).filter(|known| same(known, victim))),
         }
     }
@@ -137,6 +141,9 @@ impl<'a> View<'a> {
     /// Whether the slot is before its point of no return: no eviction was accepted, and no new replica adopted for
     /// good.
     pub fn can_go_back(&self) -> bool {
+        if self.slot.is_stateful() {
+            return stateful::can_go_back(self);
+        }
         match self.ctx.work.verb {
             Verb::Create => !self.taken_in(),
             Verb::Delete => !self.slot.evicting || self.victim_runs(),
@@ -179,6 +186,11 @@ impl<'a> View<'a> {
             },
         }
     }
+}
+
+/// Whether the pod is the old one of a StatefulSet, whose new one has the same name.
+fn is_old_stateful(slot: &Slot, pod: &PodFact) -> bool {
+    slot.is_stateful() && slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(&pod.id.uid))
 }
 
 /// Waiting, rolling back and ending.

@@ -347,7 +347,7 @@ fn others<'a>(view: &View<'a>) -> Option<impl Iterator<Item = &'a Slot> + use<'a
 /// Whether the new pod of the slot can be scheduled beside what is on its node. Other obstacles than room are those of any move.
 fn has_room(ctx: &PlanContext, slot: &Slot) -> bool {
     let node = slot.replacement.as_ref().and_then(|replacement| ctx.world.node(&replacement.node));
-    let scope = Scope::of_slot(ctx.world, ctx.namespace(), &slot.replica_set);
+    let scope = Scope::of_slot(ctx.world, ctx.namespace(), slot);
     let Some((node, scope)) = node.zip(scope) else { return true };
     let key = ctx.id().key;
     let nodes = Nodes::new(ctx.world, ctx.now).without(&key);

@@ -7,7 +7,7 @@ use crate::api::execution::Execution;
 use crate::api::marks;
 use crate::api::workload_action::WorkloadAction;
 use crate::logic::expression::{Expression, ExpressionError};
-use crate::logic::facts::{Key, ReceiptFact};
+use crate::logic::facts::{Key, PodFact, ReceiptFact};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 impl Indexed for WorkloadAction {
@@ -17,7 +17,13 @@ impl Indexed for WorkloadAction {
         // The Execution that created the action waits for its end.
         let made = new.map_or_else(|| old.and_then(loop_of), loop_of_ended);
         let family = family(world, old, new);
-        Requeue::all::<Self>(waiting.into_iter().chain(this).chain(family)).and(Requeue::all::<Execution>(made))
+        // Pods that are held for one of its replicas, or not any more.
+        let slots = [old, new].into_iter().flatten().flat_map(|action| action.status.iter().flat_map(|it| &it.slots));
+        let pods = slots.filter(|slot| slot.is_stateful()).filter_map(|slot| slot.replacement.as_ref());
+        let keys = pods.filter_map(|pod| Some(Key::new(this.as_ref()?.namespace.clone(), pod.name.clone())));
+        let held = Requeue::all::<PodFact>(keys.filter(|key| world.pod(key).is_some_and(|pod| pod.gated)));
+        let actions = Requeue::all::<Self>(waiting.into_iter().chain(this).chain(family));
+        actions.and(Requeue::all::<Execution>(made)).and(held)
     }
 }
 

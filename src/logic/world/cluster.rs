@@ -27,6 +27,9 @@ impl Indexed for PodFact {
         }
         let sides = || [old, new].into_iter().flatten();
         let requeue = actions(sides().flat_map(|pod| world.index.concerned_by_pod(pod)));
+        // Only pods that the operator's scheduling gate holds have a controller of their own.
+        let gated = new.filter(|pod| pod.gated).map(|pod| pod.id.key.clone());
+        let requeue = requeue.and(Requeue::all::<Self>(gated));
         sides().fold(requeue, |requeue, pod| requeue.and(world.pools_with(pod)))
     }
 
@@ -91,8 +94,9 @@ impl Indexed for BudgetFact {
         let Some(budget) = new.or(old) else { return Requeue::none() };
         let namespace = &budget.id.key.namespace;
         let guarded = |set: &str| {
-            let set = world.set(&Key::new(namespace.clone(), set.to_owned()));
-            set.is_some_and(|set| budget.guards(namespace, &set.selector.labels))
+            let key = Key::new(namespace.clone(), set.to_owned());
+            let sets = world.set(&key).into_iter().chain(world.stateful_set(&key).map(|set| &set.set));
+            sets.into_iter().any(|set| budget.guards(namespace, &set.selector.labels))
         };
         let slots = world.slots_at_work();
         let guarded = slots.filter(|(action, slot)| action.namespace == *namespace && guarded(&slot.replica_set.name));

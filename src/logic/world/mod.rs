@@ -12,7 +12,7 @@
 //! | `table`, `list` | the facts of one kind, which of two versions wins, which objects a complete list removes |
 //! | `tables` | the list of kinds |
 //! | `requeue` | which objects are requeued |
-//! | `cluster`, `autoscalers`, `actions`, `loops`, `nodes`, `pools`, `placement` | which objects a change of each kind requeues, and the queries of planners |
+//! | `cluster`, `autoscalers`, `actions`, `loops`, `nodes`, `pools`, `placement`, `stateful` | which objects a change of each kind requeues, and the queries of planners |
 //! | `unreadable` | what is known of an object that does not parse |
 //! | `index`, `slots`, `expressions` | data derived from WorkloadActions and pods |
 
@@ -28,6 +28,7 @@ mod placement;
 mod pools;
 mod requeue;
 mod slots;
+mod stateful;
 mod table;
 mod tables;
 #[cfg(test)]

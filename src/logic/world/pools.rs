@@ -1,4 +1,4 @@
-//! SwarmPools, StatefulSets and ConfigMaps: which objects a change requeues, and the queries of controllers.
+//! SwarmPools and ConfigMaps: which objects a change requeues, and the queries of controllers.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use super::loops::is_another;
 use super::{Fact, Indexed, Requeue, World};
 use crate::api::swarm_pool::jobs::JobConfigMaps;
 use crate::api::swarm_pool::{PoolWorkload, PoolWorkloadKind, SwarmPool};
-use crate::logic::facts::{AutoscalerFact, ConfigMapFact, DeploymentFact, Key, PodFact, Selector, StatefulSetFact};
+use crate::logic::facts::{AutoscalerFact, ConfigMapFact, DeploymentFact, Key, PodFact, Selector};
 
 /// Derived from SwarmPools; updated by the calls that change them.
 #[derive(Debug, Default)]
@@ -56,14 +56,6 @@ impl Indexed for SwarmPool {
         world.pools.changed(old, new);
         let after = new.map(|pool| world.on_workload_of(pool));
         [before, after].into_iter().flatten().fold(own, Requeue::and)
-    }
-}
-
-impl Indexed for StatefulSetFact {
-    /// Requeues the pools on it.
-    fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
-        let Some(set) = new.or(old) else { return Requeue::none() };
-        world.pools_of(PoolWorkloadKind::StatefulSet, &set.id.key)
     }
 }
 
@@ -126,11 +118,6 @@ impl World {
         let target = Key::new(autoscaler.id.key.namespace.clone(), autoscaler.target.name.clone());
         let kinds = [PoolWorkloadKind::StatefulSet, PoolWorkloadKind::Deployment];
         kinds.into_iter().flat_map(move |kind| self.pools.pools_on(kind, &target).cloned().collect::<Vec<_>>())
-    }
-
-    #[must_use]
-    pub fn stateful_set(&self, key: &Key) -> Option<&StatefulSetFact> {
-        self.tables.stateful_sets.get(key).map(Arc::as_ref)
     }
 
     #[must_use]

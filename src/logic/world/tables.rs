@@ -18,8 +18,8 @@ use crate::api::placement_policy::PlacementPolicy;
 use crate::api::swarm_pool::SwarmPool;
 use crate::api::workload_action::WorkloadAction;
 use crate::logic::facts::{
-    BudgetFact, ConfigMapFact, DeploymentFact, HpaFact, Identity, NodeFact, OutsidePodFact, PodFact, ReceiptFact,
-    ScaledObjectFact, ServiceFact, SetFact, StatefulSetFact, VpaFact,
+    BudgetFact, ClaimFact, ConfigMapFact, DeploymentFact, HpaFact, Identity, NodeFact, OutsidePodFact, PinBindingFact,
+    PinPolicyFact, PodFact, ReceiptFact, ScaledObjectFact, ServiceFact, SetFact, StatefulSetFact, VolumeFact, VpaFact,
 };
 
 /// A fact that the world holds.
@@ -103,6 +103,10 @@ tables! {
         sets: SetFact = "ReplicaSet",
         deployments: DeploymentFact = "Deployment",
         stateful_sets: StatefulSetFact = "StatefulSet",
+        pin_policies: PinPolicyFact = "MutatingAdmissionPolicy",
+        pin_bindings: PinBindingFact = "MutatingAdmissionPolicyBinding",
+        claims: ClaimFact = "PersistentVolumeClaim",
+        volumes: VolumeFact = "PersistentVolume",
         config_maps: ConfigMapFact = "ConfigMap",
         budgets: BudgetFact = "PodDisruptionBudget",
         services: ServiceFact = "Service",

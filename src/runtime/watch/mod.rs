@@ -103,6 +103,21 @@ impl Feeds {
         }
     }
 
+    /// Watches a cluster-scoped kind, if the operator has the right.
+    pub fn optional_cluster<K: Watched + Resource<Scope = ClusterResourceScope>, F: Indexed + From<K>>(&mut self) {
+        let feed = self.feed::<K, F>(Api::all(self.client.clone()), None);
+        self.spawn(feed.run_while_installed());
+    }
+
+    /// Watches the one object of this name of a cluster-scoped optional kind.
+    pub fn optional_named<K: Watched + Resource<Scope = ClusterResourceScope>, F: Indexed + From<K>>(
+        &mut self,
+        name: &str,
+    ) {
+        let feed = self.feed::<K, F>(Api::all(self.client.clone()), None).with_fields(format!("metadata.name={name}"));
+        self.spawn(feed.run_while_installed());
+    }
+
     /// Returns when every watch has ended, after `stop`.
     ///
     /// # Errors

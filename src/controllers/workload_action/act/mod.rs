@@ -19,7 +19,9 @@ use super::error::ActError;
 use crate::api::marks;
 use crate::api::receipt::WorkloadActionReceipt;
 use crate::api::workload_action::WorkloadAction;
-use crate::logic::facts::{DeploymentFact, Identity, Key, PodFact, ReceiptFact, ReplicaSet, SetFact};
+use crate::logic::facts::{
+    DeploymentFact, Identity, Key, PodFact, ReceiptFact, ReplicaSet, SetFact, StatefulSet, StatefulSetFact,
+};
 use crate::logic::workload_action::effect::{Effect, PodChange, ScalableKind};
 use crate::logic::world::{Indexed, Origin};
 use crate::runtime::context::Context;
@@ -78,6 +80,7 @@ pub fn name(effect: &Effect) -> &'static str {
         Effect::ChangePod { change: PodChange::Unmark { .. }, .. } => "Unmark",
         Effect::Evict { .. } => "Evict",
         Effect::DeletePod { .. } => "DeletePod",
+        Effect::ReleasePod { .. } => "ReleasePod",
         Effect::Scale { .. } => "Scale",
         Effect::ClearLedger { .. } => "ClearLedger",
     }
@@ -100,6 +103,7 @@ pub fn slot(effect: &Effect) -> Option<&str> {
         | Effect::DeleteReceipt { .. }
         | Effect::Evict { .. }
         | Effect::DeletePod { .. }
+        | Effect::ReleasePod { .. }
         | Effect::Scale { .. }
         | Effect::ClearLedger { .. } => None,
     }
@@ -117,7 +121,10 @@ pub fn target(effect: &Effect) -> &Key {
         Effect::WriteReceipt(new) => &new.key,
         Effect::FailReceipt { receipt } | Effect::DeleteReceipt { receipt } => &receipt.key,
         Effect::CreatePod(new) => &new.key,
-        Effect::ChangePod { pod, .. } | Effect::Evict { pod } | Effect::DeletePod { pod } => &pod.key,
+        Effect::ChangePod { pod, .. }
+        | Effect::Evict { pod }
+        | Effect::DeletePod { pod }
+        | Effect::ReleasePod { pod, .. } => &pod.key,
         Effect::Scale { workload, .. } | Effect::ClearLedger { workload } => &workload.id.key,
     }
 }
@@ -144,6 +151,7 @@ pub async fn act(ctx: &Context, effect: &Effect) -> Result<Done, ActError> {
         Effect::ChangePod { pod, change } => pods::change(ctx, pod, change).await,
         Effect::Evict { pod } => pods::evict(ctx, pod).await,
         Effect::DeletePod { pod } => pods::delete(ctx, pod).await,
+        Effect::ReleasePod { pod, node } => pods::release(ctx, pod, node.as_deref()).await,
         Effect::Scale { workload, replicas, ledger } => {
             workloads::scale(ctx, workload, *replicas, ledger.as_deref()).await
         }
@@ -183,12 +191,14 @@ pub async fn look_again(ctx: &Context, effect: &Effect) -> Result<Done, Error> {
         }
         Effect::WriteReceipt(new) => read::<WorkloadActionReceipt, ReceiptFact>(ctx, &named(&new.key)).await,
         Effect::CreatePod(new) => read::<Pod, PodFact>(ctx, &named(&new.key)).await,
-        Effect::ChangePod { pod, .. } | Effect::Evict { pod } | Effect::DeletePod { pod } => {
-            read::<Pod, PodFact>(ctx, pod).await
-        }
+        Effect::ChangePod { pod, .. }
+        | Effect::Evict { pod }
+        | Effect::DeletePod { pod }
+        | Effect::ReleasePod { pod, .. } => read::<Pod, PodFact>(ctx, pod).await,
         Effect::Scale { workload, .. } | Effect::ClearLedger { workload } => match workload.kind {
             ScalableKind::Deployment => read::<Deployment, DeploymentFact>(ctx, &workload.id).await,
             ScalableKind::ReplicaSet => read::<ReplicaSet, SetFact>(ctx, &workload.id).await,
+            ScalableKind::StatefulSet => read::<StatefulSet, StatefulSetFact>(ctx, &workload.id).await,
         },
     }
 }

@@ -1,8 +1,12 @@
-//! Writes to pods: creation of replacements, changes of labels and marks, eviction, deletion.
+//! Writes to pods: creation of replacements, changes of labels and marks, eviction, deletion, release from our scheduling gate.
 
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::{Done, api, changed, gone, written};
 use crate::api::marks;
@@ -10,10 +14,19 @@ use crate::controllers::workload_action::error::ActError;
 use crate::controllers::workload_action::replacement;
 use crate::logic::facts::{Identity, PodFact, ReplicaSet, SetFact, TemplateFact};
 use crate::logic::workload_action::effect::{NewPod, Patch, PodChange, RefusalKind};
+use crate::logic::workload_action::stateful::gate::release_patch;
 use crate::runtime::context::Context;
 use crate::runtime::error::Error;
 use crate::runtime::eviction::{self, EvictionAnswer};
 use crate::runtime::writer::only;
+
+/// A pod as the API server sends it: its affinity is kept, fields unknown to us included.
+#[derive(Resource, Deserialize, Clone, Debug)]
+#[resource(inherit = "k8s_openapi::api::core::v1::Pod")]
+struct GatedPod {
+    metadata: ObjectMeta,
+    spec: Value,
+}
 
 /// Creates a replacement pod. An existing pod of that name with the slot's mark is ours: the answer to its creation was
 /// lost.
@@ -78,4 +91,19 @@ pub async fn delete(ctx: &Context, pod: &Identity) -> Result<Done, ActError> {
         Err(Error::Gone(_)) => Ok(gone::<PodFact>(ctx, pod)),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Releases the pod from our scheduling gate, only if it still has this uid, bound to a node if one is given.
+pub async fn release(ctx: &Context, pod: &Identity, node: Option<&str>) -> Result<Done, ActError> {
+    let Some(found) = ctx.writer.get::<GatedPod>(&pod.key).await? else { return Ok(gone::<PodFact>(ctx, pod)) };
+    if found.metadata.uid.as_deref() != Some(&pod.uid) {
+        return Err(Error::Conflict(format!("pod {} is another one", pod.key.name)).into());
+    }
+    let whole = json!({"metadata": {"uid": pod.uid}, "spec": found.spec});
+    let Some(patch) = release_patch(&whole, node) else {
+        return Err(Error::Conflict(format!("pod {} is not gated any more", pod.key.name)).into());
+    };
+    let patch = serde_json::from_value(patch).map_err(|error| Error::Malformed(error.to_string()))?;
+    let patch: kube::api::Patch<Value> = kube::api::Patch::Json(patch);
+    written::<Pod, PodFact>(ctx, pod, ctx.writer.patch(marks::MANAGER, &pod.key, &patch).await)
 }

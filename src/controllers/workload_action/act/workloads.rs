@@ -1,4 +1,4 @@
-//! Writes to Deployments and ReplicaSets: replicas and ledger, always in one patch.
+//! Writes to Deployments, ReplicaSets and StatefulSets: replicas and ledger, always in one patch.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{Done, merge, written};
 use crate::api::marks;
 use crate::controllers::workload_action::error::ActError;
-use crate::logic::facts::{DeploymentFact, ReplicaSet, SetFact};
+use crate::logic::facts::{DeploymentFact, ReplicaSet, SetFact, StatefulSet, StatefulSetFact};
 use crate::logic::workload_action::effect::{Scalable, ScalableKind};
 use crate::runtime::context::Context;
 
@@ -33,5 +33,6 @@ async fn write(ctx: &Context, workload: &Scalable, patch: &Value) -> Result<Done
     match workload.kind {
         ScalableKind::Deployment => written::<Deployment, DeploymentFact>(ctx, id, merge(ctx, id, patch).await),
         ScalableKind::ReplicaSet => written::<ReplicaSet, SetFact>(ctx, id, merge(ctx, id, patch).await),
+        ScalableKind::StatefulSet => written::<StatefulSet, StatefulSetFact>(ctx, id, merge(ctx, id, patch).await),
     }
 }

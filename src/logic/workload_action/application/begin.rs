@@ -7,7 +7,7 @@ use crate::api::reasons::Reason;
 use crate::api::workload_action::status::{NodeChoice, Plan, PlannedReplica, PodChoice};
 use crate::api::workload_action::{Mode, WorkloadActionStatus};
 use crate::logic::conditions::Health;
-use crate::logic::facts::PodFact;
+use crate::logic::facts::{NodeFact, PodFact};
 use crate::logic::words::counted;
 
 use super::super::candidates::Candidates;
@@ -17,6 +17,7 @@ use super::super::effect::{Effect, Next};
 use super::super::nodes::Nodes;
 use super::super::place::{Filter, labels_words, source_words};
 use super::super::scope::{Scope, Stop};
+use super::super::stateful;
 use super::super::{before, identity, queue, record, refuse, report};
 use super::progress::Progress;
 use super::survey::{self, Survey};
@@ -142,7 +143,11 @@ fn place(ctx: &PlanContext, application: Application, survey: &Survey, plan: &mu
         let mut candidates = Candidates::among(ctx, nodes, &filter, &scope, &[])?;
         let mut full = false;
         for pod in &member.leaving {
-            let to = candidates.take(pod.node.as_deref()).map(str::to_owned);
+            let allows = |node: &NodeFact| {
+                let refusal = |set| stateful::volume_refusal(ctx.world, set, &pod.id.key.name, node);
+                scope.stateful.and_then(refusal).is_none()
+            };
+            let to = candidates.take(pod.node.as_deref(), &allows).map(str::to_owned);
             full |= to.is_none();
             plan.pods.push(choice(pod, true, format!("replica of {workload}")));
             plan.replicas.push(PlannedReplica { pod: Some(pod.id.key.name.clone()), from: pod.node.clone(), to });

@@ -11,6 +11,7 @@ use super::super::context::PlanContext;
 use super::super::nodes::Nodes;
 use super::super::place::Filter;
 use super::super::scope::{Scope, Stop};
+use super::super::stateful;
 
 /// What is found.
 pub struct Survey<'a> {
@@ -88,6 +89,7 @@ pub fn exists(ctx: &PlanContext, spec: &MoveApplication) -> bool {
         |labels: &BTreeMap<String, String>| spec.selector.iter().all(|(key, value)| labels.get(key) == Some(value));
     let here = |key: &Key| key.namespace == ctx.namespace();
     ctx.world.deployments().any(|one| here(&one.id.key) && selected(&one.labels))
+        || ctx.world.stateful_sets().any(|one| here(&one.id.key) && selected(&one.set.labels))
         || ctx.world.sets().any(|one| here(&one.id.key) && one.controller.is_none() && selected(&one.labels))
 }
 
@@ -101,6 +103,10 @@ fn scope_of<'a>(ctx: &PlanContext<'a>, pod: &'a PodFact) -> Result<Scope<'a>, St
             })?;
             Scope::of_set(ctx.world, set)
         }
-        _ => Scope::of_pod(ctx.world, ctx.namespace(), &pod.id.key.name).map(|(scope, _)| scope),
+        _ => {
+            let (scope, _) = Scope::of_pod(ctx.world, ctx.namespace(), &pod.id.key.name)?;
+            scope.stateful.map_or(Ok(()), |set| stateful::label(ctx, set).map(drop))?;
+            Ok(scope)
+        }
     }
 }

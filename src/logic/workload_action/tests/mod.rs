@@ -9,6 +9,7 @@ mod previews;
 mod protocol;
 mod ranked;
 mod refused;
+mod stateful;
 mod stories;
 mod swap;
 mod turns;

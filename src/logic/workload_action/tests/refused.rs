@@ -7,7 +7,7 @@ use crate::logic::facts::{AutoscalerFact, AutoscalerKind, Controls, HpaFact, Out
 
 #[rstest]
 #[case::no_workload(json!({"move": {"workload": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "wep"}, "to": {"nodeName": "d"}}}), Reason::WorkloadNotFound, "no Deployment wep")]
-#[case::stateful(json!({"delete": {"workload": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db"}}}), Reason::NotSupported, "StatefulSet")]
+#[case::stateful(json!({"delete": {"workload": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db"}}}), Reason::WorkloadNotFound, "no StatefulSet db")]
 #[case::no_pod(json!({"delete": {"pod": {"name": "web-z"}}}), Reason::PodNotFound, "web-z")]
 #[case::bare_pod(json!({"delete": {"pod": {"name": "bare"}}}), Reason::NotSupported, "belongs to no workload")]
 #[case::job(json!({"delete": {"pod": {"name": "job"}}}), Reason::NotSupported, "Job")]

@@ -85,6 +85,26 @@ pub fn stories<A>(things: Vec<(String, A)>, body: impl AsyncFn(&World, &A) -> Re
     assert!(complaints.is_empty(), "{} of {all} stories ended badly:\n{}", complaints.len(), complaints.join("\n"));
 }
 
+/// The same on a plane that they share.
+pub fn stories_on<A>(
+    plane: &Arc<Plane>,
+    road: Road,
+    things: Vec<(String, A)>,
+    body: impl AsyncFn(&World, &A) -> Result<()>,
+) {
+    let all = things.len();
+    let complaints: Vec<String> = block_on(
+        stream::iter(&things)
+            .map(|(name, thing)| {
+                run_story_on(plane.clone(), road, name, async |world: &World| body(world, thing).await)
+            })
+            .buffer_unordered(WORLDS)
+            .filter_map(async |outcome| outcome.err())
+            .collect(),
+    );
+    assert!(complaints.is_empty(), "{} of {all} stories ended badly:\n{}", complaints.len(), complaints.join("\n"));
+}
+
 async fn run_story(name: &str, body: impl AsyncFnOnce(&World) -> Result<()>) -> Result<(), String> {
     let _turn = TURNS.acquire().await.map_err(|error| error.to_string())?;
     let plane = Plane::shared().await.map_err(|error| format!("{name}: {error:#}"))?;

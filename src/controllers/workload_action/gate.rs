@@ -1,0 +1,59 @@
+//! The gate keeper: releases the pods that the operator's scheduling gate holds and that no action wants, also those that were
+//! gated before the operator started.
+//!
+//! Owns the passes over these pods. The decision is in `logic::workload_action::stateful::gate`; a pod that an action wants is
+//! released by the action's own controller.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::info;
+
+use super::act;
+use super::error::ActError;
+use crate::logic::facts::{Key, PodFact};
+use crate::logic::workload_action::stateful::gate::{Hold, hold};
+use crate::logic::world::World;
+use crate::runtime::context::Context;
+use crate::runtime::error::Error;
+use crate::runtime::run::{Action, Controller, PassResult};
+
+/// See the module.
+pub struct GateKeeper {
+    pub ctx: Context,
+}
+
+impl GateKeeper {
+    /// The pods to begin with.
+    #[must_use]
+    pub fn gated(world: &World) -> Vec<Key> {
+        world.table::<PodFact>().values().filter(|pod| pod.gated).map(|pod| pod.id.key.clone()).collect()
+    }
+}
+
+impl Controller for GateKeeper {
+    type Kind = PodFact;
+    const NAME: &'static str = "placement-gate";
+
+    async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
+        let now = self.ctx.now();
+        match self.ctx.store.read(|world| hold(world, &key, now)) {
+            Hold::None => Ok(Action::AwaitChange),
+            Hold::Until(until) => {
+                Ok(Action::RequeueAfter(Duration::try_from(until.duration_since(now)).unwrap_or(Duration::ZERO)))
+            }
+            Hold::Release(effect) => match act::act(&self.ctx, &effect).await {
+                Ok(_) => {
+                    info!(effect = act::name(&effect), on = %key, "done");
+                    Ok(Action::AwaitChange)
+                }
+                // It is another pod, or was released meanwhile: what is known of it is read again.
+                Err(ActError::Request(Error::Conflict(_))) => {
+                    let _ = act::look_again(&self.ctx, &effect).await?;
+                    Ok(Action::RequeueAfter(Duration::from_millis(100)))
+                }
+                Err(error) => Err(error.into()),
+            },
+        }
+    }
+}
