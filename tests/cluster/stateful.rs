@@ -19,7 +19,7 @@ use testkit::plane::{OwnPlane, Plane};
 use testkit::proxy::gate::When;
 use testkit::verdict::{node_of, serves};
 use testkit::world::nodes::{Nodes, Size};
-use testkit::world::{Road, World, stories_on, story, story_on};
+use testkit::world::{Road, World, stories_on, story};
 use testkit::{block_on, root};
 
 use crate::crash::{kill_at, reached};
