@@ -181,7 +181,17 @@ fn the_author_of_an_action_may_evict_and_scale() {
         let all: &[(&str, &[Right])] = &[
             ("evicts", &[KINDS, EVICT]),
             ("scales-web", &[KINDS, EVICT, scale("deployments/scale", "web")]),
-            ("scales", &[KINDS, EVICT, scale("deployments/scale", ""), scale("replicasets/scale", "")]),
+            ("scales-two", &[KINDS, EVICT, scale("deployments/scale", ""), scale("replicasets/scale", "")]),
+            (
+                "scales",
+                &[
+                    KINDS,
+                    EVICT,
+                    scale("deployments/scale", ""),
+                    scale("replicasets/scale", ""),
+                    scale("statefulsets/scale", ""),
+                ],
+            ),
         ];
         users(world, all).await?;
         let ns = world.ns.as_str();
@@ -205,10 +215,15 @@ fn the_author_of_an_action_may_evict_and_scale() {
         refused(&acts("scales-web", &create(&db)).await, right, ns)?;
         let set = create(&workload("ReplicaSet", "web"));
         refused(&acts("scales-web", &set).await, "\"replicasets/scale\"", ns)?;
-        allowed(&acts("scales", &set).await)?;
+        allowed(&acts("scales-two", &set).await)?;
+        for spec in [create(&workload("StatefulSet", "db")), delete(&workload("StatefulSet", "db"))] {
+            refused(&acts("scales-two", &spec).await, "cannot patch resource \"statefulsets/scale\"", ns)?;
+            allowed(&acts("scales", &spec).await)?;
+        }
         // Of which workload the pod is, the API server does not know.
         let pod = json!({"delete": {"pod": {"name": "web-a"}}});
         refused(&acts("scales-web", &pod).await, "\"deployments/scale\" and \"replicasets/scale\"", ns)?;
+        refused(&acts("scales-two", &pod).await, "cannot patch resource \"statefulsets/scale\"", ns)?;
         allowed(&acts("scales", &pod).await)?;
 
         // The API server keeps the object whatever becomes of it, and the operator its finalizer.

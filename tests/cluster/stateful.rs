@@ -3,6 +3,7 @@
 //!
 //! The policy is the cluster's. Stories that need it share one plane with it; the shared plane of the other tests has none.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use testkit::action::{move_pod, with};
+use testkit::eye::{Happening, Seen};
 use testkit::kstatus::{message, ready};
 use testkit::plane::{OwnPlane, Plane};
 use testkit::proxy::gate::When;
@@ -90,9 +92,8 @@ impl Db {
 
     async fn has(&self, world: &World, replicas: usize) -> Result<()> {
         let what = format!("{replicas} Ready replicas of db, and no other pod of it");
-        let whole = |seen: &testkit::eye::Seen| {
-            (seen.pods.len() == replicas && seen.pods.values().all(|pod| serves(pod))).then_some(())
-        };
+        let whole =
+            |seen: &Seen| (seen.pods.len() == replicas && seen.pods.values().all(|pod| serves(pod))).then_some(());
         world.eye.until(&what, whole).await
     }
 
@@ -124,12 +125,12 @@ fn moving(pod: &str, node: &str) -> Value {
     with(move_pod(pod, node), json!({"disruption": "Allowed"}))
 }
 
-fn db() -> Value {
+fn stateful_set() -> Value {
     json!({"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db"})
 }
 
 fn creating(node: &str) -> Value {
-    json!({"create": {"workload": db(), "to": {"nodeName": node}}})
+    json!({"create": {"workload": stateful_set(), "to": {"nodeName": node}}})
 }
 
 /// A plane whose API server pins pods, and the policy in force on it.
@@ -145,14 +146,21 @@ fn with_policy(name: &str) -> OwnPlane {
 
 /// How many times a pod of this name was made.
 fn lives(world: &World, name: &str) -> usize {
-    let uids = world.eye.look(|seen| {
-        let made = seen.history.iter().filter_map(|happening| match happening {
-            testkit::eye::Happening::Pod(pod) if pod.name_any() == name => pod.uid(),
-            _ => None,
-        });
-        made.collect::<std::collections::BTreeSet<_>>()
+    world.eye.look(|seen| lives_seen(seen, name))
+}
+
+fn lives_seen(seen: &Seen, name: &str) -> usize {
+    let made = seen.history.iter().filter_map(|happening| match happening {
+        Happening::Pod(pod) if pod.name_any() == name => pod.uid(),
+        _ => None,
     });
-    uids.len()
+    made.collect::<BTreeSet<_>>().len()
+}
+
+/// Waits until a pod of this name was made so many times.
+async fn comes(world: &World, name: &str, times: usize) -> Result<()> {
+    let what = format!("life {times} of {name}");
+    world.eye.until(&what, |seen| (lives_seen(seen, name) == times).then_some(())).await
 }
 
 async fn any_ordinal(world: &World, way: Way) -> Result<()> {
@@ -192,7 +200,7 @@ async fn the_highest_first(world: &World) -> Result<()> {
     for at in [0, 1] {
         db.nodes.label(db.free(at), "place", "new").await?;
     }
-    let spec = json!({"move": {"workload": db_ref(), "to": target, "count": 2}, "disruption": "Allowed"});
+    let spec = json!({"move": {"workload": stateful_set(), "to": target, "count": 2}, "disruption": "Allowed"});
     world.act("go", spec).await?;
     world.ends("go", DONE).await?;
     ensure!(lives(world, "db-0") == 1, "the lowest was moved");
@@ -203,18 +211,15 @@ async fn the_highest_first(world: &World) -> Result<()> {
     db.rests(world, 3).await
 }
 
-fn db_ref() -> Value {
-    db()
-}
-
 /// A template with two terms: the pin is in both, or the scheduler could choose the other one.
 async fn every_term_is_narrowed(world: &World) -> Result<()> {
-    let db = Db::new(world, 1, Way::Policy).await?;
+    let on_delete = json!({"updateStrategy": {"type": "OnDelete"}});
+    let db = Db::with(world, 1, Way::Policy, on_delete).await?;
     let term = |value: &str| json!({"matchExpressions": [{"key": "place", "operator": "In", "values": [value]}]});
     for name in &db.nodes.names {
         db.nodes.label(name, "place", "one").await?;
     }
-    let terms = json!({"spec": {"updateStrategy": {"type": "OnDelete"}, "template": {"spec": {"affinity": {"nodeAffinity": {
+    let terms = json!({"spec": {"template": {"spec": {"affinity": {"nodeAffinity": {
         "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term("one"), term("two"),
             {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["nowhere"]}]}]}}}}}}});
     let patch = ["patch", "statefulset", "db", "--type=merge", "-p", &terms.to_string()];
@@ -236,7 +241,7 @@ async fn other_pods_are_left(world: &World) -> Result<()> {
     world.act("go", moving("db-1", db.free(0))).await?;
     world.ends("go", DONE).await?;
     world.kubectl(&["delete", "pod", "db-1"], None).await?;
-    world.eye.until("a third life of db-1", |_| (lives(world, "db-1") == 3).then_some(())).await?;
+    comes(world, "db-1", 3).await?;
     let pin = serde_json::to_value(&*pod(world, "db-1")?)?.to_string();
     ensure!(!pin.contains("matchFields"), "pinned after the end: {pin}");
     db.rests(world, 2).await
@@ -286,7 +291,7 @@ async fn at_the_highest(world: &World) -> Result<()> {
     world.ends("more", DONE).await?;
     ensure!(on(world, "db-5")? == db.free(0), "db-5 is on {}", on(world, "db-5")?);
     db.rests(world, 3).await?;
-    world.act("fewer", json!({"delete": {"workload": db_ref(), "count": 2}})).await?;
+    world.act("fewer", json!({"delete": {"workload": stateful_set(), "count": 2}})).await?;
     world.ends("fewer", DONE).await?;
     ensure!(lives(world, "db-3") == 1 && pod(world, "db-3").is_ok(), "the lowest was touched");
     db.rests(world, 1).await
@@ -357,12 +362,12 @@ fn a_gated_pod_that_nobody_wants_is_released() {
         // Made gated, one after the other.
         let db = Db::new(world, 2, Way::Gate).await?;
         world.kubectl(&["delete", "pod", "db-0"], None).await?;
-        world.eye.until("another db-0", |_| (lives(world, "db-0") == 2).then_some(())).await?;
+        comes(world, "db-0", 2).await?;
         db.settle(world).await?;
         // The same while no operator runs, and one starts after it.
         world.operator.lock().await.kill();
         world.kubectl(&["delete", "pod", "db-0"], None).await?;
-        world.eye.until("a third db-0", |_| (lives(world, "db-0") == 3).then_some(())).await?;
+        comes(world, "db-0", 3).await?;
         world
             .eye
             .never(Duration::from_secs(1), "a gated pod was scheduled without an operator", |seen| {
@@ -467,9 +472,7 @@ fn samples_of_stateful_sets_run() {
     story("gate-samples", async |world| {
         apply(world, &root().join("samples/statefulset.yaml"), &[]).await?;
         world.kubectl(&["scale", "statefulset", "db", "--replicas=3"], None).await?;
-        let three = |seen: &testkit::eye::Seen| {
-            (seen.pods.len() == 3 && seen.pods.values().all(|pod| serves(pod))).then_some(())
-        };
+        let three = |seen: &Seen| (seen.pods.len() == 3 && seen.pods.values().all(|pod| serves(pod))).then_some(());
         world.eye.until("three replicas", three).await?;
         for (name, pod, node) in [("move-statefulset", "db-1", "node-5"), ("create-statefulset", "db-3", "node-4")] {
             apply(world, &root().join("samples/workloadaction").join(format!("{name}.yaml")), &[]).await?;

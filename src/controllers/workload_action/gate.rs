@@ -12,7 +12,7 @@ use tracing::info;
 use super::act;
 use super::error::ActError;
 use crate::logic::facts::{Key, PodFact};
-use crate::logic::workload_action::stateful::gate::{Hold, hold};
+use crate::logic::workload_action::stateful::gate::{GateVerdict, hold};
 use crate::logic::world::World;
 use crate::runtime::context::Context;
 use crate::runtime::error::Error;
@@ -38,11 +38,11 @@ impl Controller for GateKeeper {
     async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
         let now = self.ctx.now();
         match self.ctx.store.read(|world| hold(world, &key, now)) {
-            Hold::None => Ok(Action::AwaitChange),
-            Hold::Until(until) => {
+            GateVerdict::None => Ok(Action::AwaitChange),
+            GateVerdict::Until(until) => {
                 Ok(Action::RequeueAfter(Duration::try_from(until.duration_since(now)).unwrap_or(Duration::ZERO)))
             }
-            Hold::Release(effect) => match act::act(&self.ctx, &effect).await {
+            GateVerdict::Release(effect) => match act::act(&self.ctx, &effect).await {
                 Ok(_) => {
                     info!(effect = act::name(&effect), on = %key, "done");
                     Ok(Action::AwaitChange)

@@ -15,7 +15,7 @@ pub const LONGEST_HOLD: SignedDuration = SignedDuration::from_secs(60);
 
 /// What to do about a gated pod.
 #[derive(Debug, PartialEq)]
-pub enum Hold {
+pub enum GateVerdict {
     /// Nothing: it is not gated.
     None,
     /// A slot is about to release it; look again then.
@@ -26,17 +26,17 @@ pub enum Hold {
 
 /// Looks at one pod.
 #[must_use]
-pub fn hold(world: &World, key: &Key, now: Timestamp) -> Hold {
+pub fn hold(world: &World, key: &Key, now: Timestamp) -> GateVerdict {
     let Some(pod) = world.pod(key).filter(|pod| pod.gated && pod.is_active() && pod.node.is_none()) else {
-        return Hold::None;
+        return GateVerdict::None;
     };
     let until = pod.created + LONGEST_HOLD;
     // Its clock is the API server's, which may be ahead.
     let until = until.min(now + LONGEST_HOLD);
     if is_wanted(world, pod) && now < until {
-        return Hold::Until(until);
+        return GateVerdict::Until(until);
     }
-    Hold::Release(Effect::ReleasePod { pod: pod.id.clone(), node: None })
+    GateVerdict::Release(Effect::ReleasePod { pod: pod.id.clone(), node: None })
 }
 
 /// Whether a slot at work wants to give this pod a node.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::api::workload_action::status::PodOnNode;
 use crate::logic::facts::{ClaimFact, PinBindingFact, PinPolicyFact, StatefulSetFact, VolumeFact};
-use crate::logic::workload_action::stateful::gate::{Hold, LONGEST_HOLD, hold, release_patch};
+use crate::logic::workload_action::stateful::gate::{GateVerdict, LONGEST_HOLD, hold, release_patch};
 
 /// How a pod gets its node.
 #[derive(Clone, Copy, PartialEq)]
@@ -371,23 +371,24 @@ fn a_gated_pod_that_is_wanted_is_bound_and_released() {
     stage.put_replica("db-1", "-2", gated);
     let key = Key::new(NAMESPACE, "db-1");
     let held = hold(&stage.world, &key, stage.now);
-    assert_eq!(held, Hold::Until(stage.now + LONGEST_HOLD), "its slot releases it");
+    assert_eq!(held, GateVerdict::Until(stage.now + LONGEST_HOLD), "its slot releases it");
     let Next::Do(Effect::ReleasePod { pod, node }) = stage.settle("go") else { panic!("not released") };
     assert_eq!((pod.uid.as_str(), node.as_deref()), ("uid-db-1-2", Some("d")));
     let late = hold(&stage.world, &key, stage.now + LONGEST_HOLD);
-    assert!(matches!(late, Hold::Release(_)), "held too long: {late:?}");
+    assert!(matches!(late, GateVerdict::Release(_)), "held too long: {late:?}");
 }
 
 #[test]
 fn a_gated_pod_that_nobody_wants_is_released_at_once() {
     let mut stage = Stage::stateful(Way::Gate);
     stage.put_replica("db-1", "-2", gated);
-    let Hold::Release(Effect::ReleasePod { pod, node }) = hold(&stage.world, &Key::new(NAMESPACE, "db-1"), stage.now)
+    let GateVerdict::Release(Effect::ReleasePod { pod, node }) =
+        hold(&stage.world, &Key::new(NAMESPACE, "db-1"), stage.now)
     else {
         panic!("held")
     };
     assert_eq!((pod.uid.as_str(), node), ("uid-db-1-2", None));
-    assert_eq!(hold(&stage.world, &Key::new(NAMESPACE, "db-0"), stage.now), Hold::None);
+    assert_eq!(hold(&stage.world, &Key::new(NAMESPACE, "db-0"), stage.now), GateVerdict::None);
 }
 
 #[test]
@@ -400,7 +401,7 @@ fn a_pod_that_its_slot_gave_up_is_released() {
     let next = stage.settle("go");
     assert!(matches!(next, Next::Do(Effect::ReleasePod { node: None, .. })), "{next:#?}");
     assert_eq!(stage.slot("go").step, Step::RollingBack);
-    assert!(matches!(hold(&stage.world, &Key::new(NAMESPACE, "db-1"), stage.now), Hold::Release(_)));
+    assert!(matches!(hold(&stage.world, &Key::new(NAMESPACE, "db-1"), stage.now), GateVerdict::Release(_)));
 }
 
 #[rstest]
