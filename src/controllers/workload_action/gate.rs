@@ -11,7 +11,8 @@ use tracing::info;
 
 use super::act;
 use super::error::ActError;
-use crate::logic::facts::{Key, PodFact};
+use crate::logic::facts::{Identity, Key, PodFact};
+use crate::logic::workload_action::effect::Effect;
 use crate::logic::workload_action::stateful::gate::{GateVerdict, hold};
 use crate::logic::world::World;
 use crate::runtime::context::Context;
@@ -31,6 +32,24 @@ impl GateKeeper {
     }
 }
 
+impl GateKeeper {
+    async fn release(&self, key: &Key, pod: Identity) -> PassResult {
+        let effect = Effect::ReleasePod { pod, node: None };
+        match act::act(&self.ctx, &effect).await {
+            Ok(_) => {
+                info!(effect = act::name(&effect), on = %key, "done");
+                Ok(Action::AwaitChange)
+            }
+            // It is another pod, or was released meanwhile: what is known of it is read again.
+            Err(ActError::Request(Error::Conflict(_))) => {
+                let _ = act::look_again(&self.ctx, &effect).await?;
+                Ok(Action::RequeueAfter(Duration::from_millis(100)))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
 impl Controller for GateKeeper {
     type Kind = PodFact;
     const NAME: &'static str = "placement-gate";
@@ -42,18 +61,7 @@ impl Controller for GateKeeper {
             GateVerdict::Until(until) => {
                 Ok(Action::RequeueAfter(Duration::try_from(until.duration_since(now)).unwrap_or(Duration::ZERO)))
             }
-            GateVerdict::Release(effect) => match act::act(&self.ctx, &effect).await {
-                Ok(_) => {
-                    info!(effect = act::name(&effect), on = %key, "done");
-                    Ok(Action::AwaitChange)
-                }
-                // It is another pod, or was released meanwhile: what is known of it is read again.
-                Err(ActError::Request(Error::Conflict(_))) => {
-                    let _ = act::look_again(&self.ctx, &effect).await?;
-                    Ok(Action::RequeueAfter(Duration::from_millis(100)))
-                }
-                Err(error) => Err(error.into()),
-            },
+            GateVerdict::Release(pod) => self.release(&key, pod).await,
         }
     }
 }

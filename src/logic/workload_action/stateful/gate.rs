@@ -6,8 +6,7 @@ use serde_json::{Value, json};
 
 use crate::api::marks;
 use crate::api::workload_action::status::Step;
-use crate::logic::facts::{Key, PodFact};
-use crate::logic::workload_action::effect::Effect;
+use crate::logic::facts::{Identity, Key, PodFact};
 use crate::logic::world::World;
 
 /// How long a gated pod is held at most while an operator runs, whatever a slot wants.
@@ -20,8 +19,8 @@ pub enum GateVerdict {
     None,
     /// A slot is about to release it; look again then.
     Until(Timestamp),
-    /// Let it go.
-    Release(Effect),
+    /// Let it go, without a node.
+    Release(Identity),
 }
 
 /// Looks at one pod.
@@ -36,7 +35,7 @@ pub fn hold(world: &World, key: &Key, now: Timestamp) -> GateVerdict {
     if is_wanted(world, pod) && now < until {
         return GateVerdict::Until(until);
     }
-    GateVerdict::Release(Effect::ReleasePod { pod: pod.id.clone(), node: None })
+    GateVerdict::Release(pod.id.clone())
 }
 
 /// Whether a slot at work wants to give this pod a node.

@@ -382,12 +382,8 @@ fn a_gated_pod_that_is_wanted_is_bound_and_released() {
 fn a_gated_pod_that_nobody_wants_is_released_at_once() {
     let mut stage = Stage::stateful(Way::Gate);
     stage.put_replica("db-1", "-2", gated);
-    let GateVerdict::Release(Effect::ReleasePod { pod, node }) =
-        hold(&stage.world, &Key::new(NAMESPACE, "db-1"), stage.now)
-    else {
-        panic!("held")
-    };
-    assert_eq!((pod.uid.as_str(), node), ("uid-db-1-2", None));
+    let GateVerdict::Release(pod) = hold(&stage.world, &Key::new(NAMESPACE, "db-1"), stage.now) else { panic!("held") };
+    assert_eq!(pod.uid, "uid-db-1-2");
     assert_eq!(hold(&stage.world, &Key::new(NAMESPACE, "db-0"), stage.now), GateVerdict::None);
 }
 
