@@ -8,7 +8,7 @@ mod ranker;
 
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
-use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
 use crate::api::closed_loop::ClosedLoop;
@@ -23,8 +23,8 @@ use crate::api::receipt::WorkloadActionReceipt;
 use crate::api::swarm_pool::SwarmPool;
 use crate::api::workload_action::WorkloadAction;
 use crate::logic::facts::{
-    BudgetFact, DeploymentFact, HpaFact, NodeFact, OutsidePodFact, PodFact, ReceiptFact, ReplicaSet, ScaledObjectFact,
-    ServiceFact, SetFact, StatefulSetFact, VpaFact,
+    BudgetFact, ClaimFact, DeploymentFact, HpaFact, NodeFact, OutsidePodFact, PodFact, ReceiptFact, ReplicaSet,
+    ScaledObjectFact, ServiceFact, SetFact, StatefulSetFact, VpaFact,
 };
 use crate::runtime::watch::Feeds;
 
@@ -37,6 +37,7 @@ pub fn feed(feeds: &mut Feeds) {
     feeds.namespaced::<ReplicaSet, SetFact>();
     feeds.namespaced::<Deployment, DeploymentFact>();
     feeds.namespaced::<StatefulSet, StatefulSetFact>();
+    feeds.namespaced::<PersistentVolumeClaim, ClaimFact>();
     feeds.namespaced::<PodDisruptionBudget, BudgetFact>();
     feeds.namespaced::<Service, ServiceFact>();
     feeds.namespaced::<HorizontalPodAutoscaler, HpaFact>();

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
-use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -21,7 +21,7 @@ use crate::api::receipt::WorkloadActionReceipt;
 use crate::api::workload_action::WorkloadAction;
 use crate::caches::placement::PlacementCache;
 use crate::logic::facts::{
-    BudgetFact, DeploymentFact, HpaFact, NodeFact, PodFact, ReceiptFact, ReplicaSet, ServiceFact, SetFact,
+    BudgetFact, ClaimFact, DeploymentFact, HpaFact, NodeFact, PodFact, ReceiptFact, ReplicaSet, ServiceFact, SetFact,
 };
 use crate::logic::world::{Indexed, Origin};
 use crate::runtime::guard::Guard;
@@ -88,9 +88,10 @@ impl Reader<'_> {
 
     /// Reads what belongs to the workloads of one namespace.
     async fn namespace(self, namespace: &str) -> Result<Vec<String>, Error> {
-        let (deployments, sets, budgets, services, autoscalers, receipts) = tokio::try_join!(
+        let (deployments, sets, claims, budgets, services, autoscalers, receipts) = tokio::try_join!(
             self.within::<Deployment, DeploymentFact>(namespace),
             self.within::<ReplicaSet, SetFact>(namespace),
+            self.within::<PersistentVolumeClaim, ClaimFact>(namespace),
             self.within::<PodDisruptionBudget, BudgetFact>(namespace),
             self.within::<Service, ServiceFact>(namespace),
             self.within::<HorizontalPodAutoscaler, HpaFact>(namespace),
@@ -99,6 +100,7 @@ impl Reader<'_> {
         needed(deployments)?;
         needed(sets)?;
         let kinds = [
+            ("PersistentVolumeClaims", claims),
             ("PodDisruptionBudgets", budgets),
             ("Services", services),
             ("HorizontalPodAutoscalers", autoscalers),

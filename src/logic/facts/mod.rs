@@ -4,6 +4,7 @@
 //! thousand pods fit into a few megabytes; planners read facts, so that a simulated cluster can drive them.
 
 mod autoscaler;
+mod claim;
 mod ledger;
 mod node;
 mod pod;
@@ -17,6 +18,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
 pub use autoscaler::{AutoscalerFact, AutoscalerKind, Controls, HpaFact, ScaledObjectFact, VpaFact};
+pub use claim::ClaimFact;
 pub use ledger::Ledger;
 pub use node::{CONGESTION, CONGESTION_SAMPLED_AT, NodeFact, PUBLISHED, USAGE_SAMPLED_AT, USAGE_SAMPLES};
 pub use pod::{Marks, OutsidePodFact, PodFact, PodHold, Trouble};

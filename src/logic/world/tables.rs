@@ -18,8 +18,8 @@ use crate::api::placement_policy::PlacementPolicy;
 use crate::api::swarm_pool::SwarmPool;
 use crate::api::workload_action::WorkloadAction;
 use crate::logic::facts::{
-    BudgetFact, ConfigMapFact, DeploymentFact, HpaFact, Identity, NodeFact, OutsidePodFact, PodFact, ReceiptFact,
-    ScaledObjectFact, ServiceFact, SetFact, StatefulSetFact, VpaFact,
+    BudgetFact, ClaimFact, ConfigMapFact, DeploymentFact, HpaFact, Identity, NodeFact, OutsidePodFact, PodFact,
+    ReceiptFact, ScaledObjectFact, ServiceFact, SetFact, StatefulSetFact, VpaFact,
 };
 
 /// A fact that the world holds.
@@ -104,6 +104,7 @@ tables! {
         deployments: DeploymentFact = "Deployment",
         stateful_sets: StatefulSetFact = "StatefulSet",
         config_maps: ConfigMapFact = "ConfigMap",
+        claims: ClaimFact = "PersistentVolumeClaim",
         budgets: BudgetFact = "PodDisruptionBudget",
         services: ServiceFact = "Service",
         hpas: HpaFact = "HorizontalPodAutoscaler",
