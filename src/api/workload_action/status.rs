@@ -182,7 +182,7 @@ pub struct Slot {
     /// The pod that is evicted; unset for create.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub victim: Option<PodOnNode>,
-    /// The replacement pod; unset for delete.
+    /// The replacement pod; unset for delete, and while an old pod goes first that no other pod may run beside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replacement: Option<PodOnNode>,
     /// Nodes on which the replacement pod failed.

@@ -11,6 +11,7 @@ mod pod;
 mod replica_set;
 mod requests;
 mod run;
+mod volumes;
 mod workload;
 
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ pub use pod::{Marks, OutsidePodFact, PodFact, PodHold, Trouble};
 pub use replica_set::{ReplicaSet, ReplicaSetSpec, SPREAD_RATE, SetFact, TemplateFact};
 pub use requests::{GPU, Requests, cores, default_requests, requests};
 pub use run::{PodRun, RunFailure, pod_type};
+pub use volumes::PodVolumes;
 pub use workload::{
     BudgetFact, ConfigMapFact, DeploymentFact, Owner, ReceiptFact, ScaleFact, ServiceFact, StatefulSetFact, holder,
     replicas_owner,

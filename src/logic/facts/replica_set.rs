@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use super::workload::scale;
-use super::{Identity, Owner, Requests, ScaleFact, Selector, cores, default_requests, requests};
+use super::{Identity, Owner, PodVolumes, Requests, ScaleFact, Selector, cores, default_requests, requests};
 use crate::api::marks;
 
 /// The annotation of WAO with the share of a ReplicaSet's pods that is spread: on pods and on ReplicaSets.
@@ -51,6 +51,8 @@ pub struct TemplateFact {
     /// The required node affinity.
     pub node_affinity: Option<NodeSelector>,
     pub tolerations: Vec<Toleration>,
+    /// The claims of volumes that its pods share.
+    pub claims: Vec<String>,
 }
 
 impl<'de> Deserialize<'de> for TemplateFact {
@@ -62,6 +64,7 @@ impl<'de> Deserialize<'de> for TemplateFact {
         default_requests(&mut spec);
         let requests = requests(&spec);
         let cores = cores(&spec);
+        let claims = PodVolumes::from(&spec).claims;
         let affinity = spec.affinity.and_then(|affinity| affinity.node_affinity);
         Ok(Self {
             json: json.into(),
@@ -69,6 +72,7 @@ impl<'de> Deserialize<'de> for TemplateFact {
             labels: meta.labels.unwrap_or_default(),
             requests,
             cores,
+            claims,
             node_selector: spec.node_selector.unwrap_or_default(),
             node_affinity: affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution),
             tolerations: spec.tolerations.unwrap_or_default(),

@@ -8,6 +8,7 @@ use crate::logic::facts::PodFact;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::admission::{self, ReachedLimit};
+use super::apart;
 use super::candidates::Candidates;
 use super::context::{PlanContext, Verb};
 use super::identity;
@@ -50,7 +51,9 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, Stop> {
         return swap::choose(ctx, swap, open);
     }
     let (scope, named) = subject(ctx)?;
-    let label = scope.detach_label(ctx.world)?;
+    let goes_first = apart::is_needed(ctx, &scope)?;
+    let label = scope.detach_label(ctx.world);
+    let label = if goes_first { label.unwrap_or_default() } else { label? };
     if ctx.work.verb.scales()
         && ctx.action.spec.on_replica_owner == OnReplicaOwner::Yield
         && let Some(owner) = scope.replicas_owner(ctx.world)
@@ -75,6 +78,12 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, Stop> {
     };
     let places = if ctx.work.places() {
         match pick_nodes(ctx, &scope, &victims.pods, &mut plan) {
+            // That there is a node is all that is wanted of them.
+            Ok(places) if goes_first => {
+                apart::refuse_open_nodes(ctx, &victims.pods)?;
+                plan.nodes.iter_mut().for_each(|node| node.replicas = 0);
+                vec![None; places.len()]
+            }
             Ok(places) => places.into_iter().map(Some).collect(),
             Err(stop) => return Ok(Choice::Refuse(stop, plan)),
         }
@@ -82,8 +91,10 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, Stop> {
         vec![None; victims.pods.len()]
     };
     let chosen = open.iter().zip(victims.pods).zip(places);
-    let slots =
-        chosen.map(|((&(index, attempt), pod), node)| new_slot(ctx, &scope, &label, (index, attempt), pod, node));
+    let slots = chosen.map(|((&(index, attempt), pod), node)| {
+        let slot = new_slot(ctx, &scope, &label, (index, attempt), pod, node);
+        Slot { break_first: goes_first, ..slot }
+    });
     Ok(admit(ctx, slots.collect(), plan, victims.found))
 }
 

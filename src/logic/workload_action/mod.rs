@@ -6,10 +6,12 @@
 
 pub mod effect;
 pub mod explain;
+pub mod hindrance;
 pub mod identity;
 pub mod janitor;
 
 mod admission;
+mod apart;
 mod application;
 mod candidates;
 mod choose;
@@ -251,10 +253,10 @@ fn record_slots(ctx: &PlanContext, slots: Vec<Slot>) -> Next {
     record(ctx, status)
 }
 
-/// Whether the new pod has another target node than before.
+/// Whether the new pod gets another target node than before.
 fn goes_elsewhere(old: &Slot, new: &Slot) -> bool {
     let node = |slot: &Slot| slot.replacement.as_ref().map(|replacement| replacement.node.clone());
-    node(old) != node(new)
+    !new.step.is_end() && node(old) != node(new)
 }
 
 fn earlier(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
