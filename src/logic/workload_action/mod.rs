@@ -5,6 +5,7 @@
 //! (the intent, before the first effect of its kind), on the pods (marks) and on the workload (ledger).
 
 pub mod effect;
+pub mod drain;
 pub mod explain;
 pub mod hindrance;
 pub mod identity;
