@@ -90,7 +90,13 @@ pub async fn plan(
     let store = Store::default();
     let placement = PlacementCache::new(store.clone());
     let reader = Reader { client, store: &store };
-    let notes = if namespaces.is_empty() { Vec::new() } else { reader.read(&namespaces, !policies.is_empty()).await? };
+    let read =
+        if namespaces.is_empty() { Ok(Vec::new()) } else { reader.read(&namespaces, !policies.is_empty()).await };
+    let (notes, is_read) = match read {
+        // Whether they may be made is known nevertheless.
+        Err(Error::NotAllowed(words)) if basis.is_maker => (vec![format!("Targets are not known: {words}.")], false),
+        read => (read?, true),
+    };
     if !policies.is_empty() {
         reader.restore(&placement, &policies).await;
     }
@@ -99,7 +105,8 @@ pub async fn plan(
     let previewed = |Asked { key, verb, verdict }| match verdict {
         Verdict::Refused(words) => ActionPreview::refused(key, verb, words),
         Verdict::Accepted(action, note) => {
-            let mut found = store.write(|world| preview(world, &action, now, &limits, &placement));
+            let ask = |world: &mut World| preview(world, &action, now, &limits, &placement);
+            let mut found = if is_read { store.write(ask) } else { ActionPreview::unplanned(key, verb) };
             found.notes = note.into_iter().chain(notes.iter().cloned()).collect();
             found
         }

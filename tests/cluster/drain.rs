@@ -355,6 +355,7 @@ fn a_namespace_without_rights_is_named_and_the_others_are_emptied() {
             .await?;
         world.kubectl(&["create", "rolebinding", "acts", "--role=acts", "--serviceaccount", &account], None).await?;
 
+        let planned = user.drain(&[home, "--plan"]).await;
         let drained = user.drain(&[home]).await;
         let there =
             world.kubectl(&["get", "pods", "-n", &elsewhere, "-o", "jsonpath={.items[*].spec.nodeName}"], None).await;
@@ -369,6 +370,8 @@ fn a_namespace_without_rights_is_named_and_the_others_are_emptied() {
             "1 pod left",
         ];
         ends(&drained?, STAYS, &words)?;
+        let refused = "cannot create resource \"workloadactions\"";
+        ends(&planned?, STAYS, &[refused, "Note: Not looked at: ", "Note: Targets are not known: "])?;
         ensure!(there?.trim() == home, "it moved nevertheless");
         // Who may, empties the rest.
         ends(&admin?, EMPTY, &["1 replica moved"])?;

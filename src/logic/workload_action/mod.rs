@@ -4,8 +4,8 @@
 //! calls: a crash between any two effects changes nothing. What must survive a crash is stored in the action's status
 //! (the intent, before the first effect of its kind), on the pods (marks) and on the workload (ledger).
 
-pub mod effect;
 pub mod drain;
+pub mod effect;
 pub mod explain;
 pub mod hindrance;
 pub mod identity;

@@ -73,6 +73,9 @@ pub struct DrainPlan {
     pub jobs: Vec<Stay>,
     /// Pods that are about to go: they terminate, or an action works on them.
     pub leaving: Vec<Stay>,
+    /// What is not known of them, as text.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// What becomes of one pod.
@@ -87,7 +90,8 @@ enum Fate {
 impl DrainPlan {
     #[must_use]
     pub fn of(pods: &[NodePod], around: &PodSurroundings) -> Self {
-        let mut plan = Self::default();
+        let notes = around.unread.iter().map(|words| format!("Not looked at: {words}.")).collect();
+        let mut plan = Self { notes, ..Self::default() };
         let mut moves: BTreeMap<MoveKey, WorkloadMove> = BTreeMap::new();
         for pod in pods {
             match fate(pod, around) {

@@ -42,6 +42,10 @@ pub fn plan_text(progress: &DrainProgress, previews: &BTreeMap<MoveKey, ActionPr
         text.push_str(&table(["NAMESPACE", "WORKLOAD", "NODE", "PODS", "WHAT"], rows));
         text.push('\n');
     }
+    let mut notes: Vec<&String> = plan.notes.iter().chain(previews.values().flat_map(|one| &one.notes)).collect();
+    notes.sort();
+    notes.dedup();
+    text.extend(notes.into_iter().map(|note| paragraph("Note: ", note)));
     text
 }
 

@@ -87,6 +87,21 @@ fn the_next_pod_goes_where_the_scheduler_wants(
     let (_, said, message) = stage.ready("go");
     assert_eq!(said, reason, "{message}");
     assert!(message.contains(words), "{message}");
+    assert!(stage.action("go").metadata.finalizers.is_none(), "nothing was begun");
+}
+
+#[test]
+fn a_node_that_is_uncordoned_in_between_is_not_left() {
+    let mut stage = Stage::recreating();
+    stage.act("go", off("a"));
+    let status = stage.settle_until_admitted("go");
+    let mut action = stage.action("go");
+    action.status = status;
+    stage.put_action(action);
+    stage.put_node("a", |_| {});
+    let next = stage.settle("go");
+    assert!(!matches!(next, Next::Do(Effect::Evict { .. })), "{next:?}");
+    assert_eq!(stage.ready("go").1, "NodeNotCordoned");
 }
 
 #[test]
