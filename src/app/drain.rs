@@ -147,7 +147,7 @@ impl Drain {
             self.cluster.cordon(node, true).await?;
         }
         let found = self.cluster.actions(&self.nodes).await?;
-        self.own = found.iter().filter(|action| is_open(action)).map(|action| key(action)).collect();
+        self.own = found.iter().filter(|action| is_open(action)).map(key).collect();
         Ok(self.own.len())
     }
 
