@@ -23,7 +23,7 @@ use crate::logic::workload_action::drain::{
 };
 use crate::logic::workload_action::preview::ActionPreview;
 use crate::settings::Settings;
-use cluster::Cluster;
+use cluster::DrainClient;
 
 /// How often the nodes and actions are looked at.
 const PACE: Duration = Duration::from_secs(1);
@@ -59,7 +59,7 @@ impl From<kube::Error> for Error {
 
 /// The nodes that are emptied, and how.
 pub struct Drain {
-    cluster: Cluster,
+    cluster: DrainClient,
     pub nodes: Vec<String>,
     pub wishes: DrainWishes,
     /// The actions that this run made or went on with.
@@ -81,7 +81,7 @@ impl Drain {
         selector: Option<&str>,
         wishes: DrainWishes,
     ) -> Result<Self, Error> {
-        let cluster = Cluster { client };
+        let cluster = DrainClient { client };
         let mut nodes: BTreeSet<String> = BTreeSet::new();
         for name in names {
             cluster.node(&name).await?;
@@ -131,11 +131,9 @@ impl Drain {
             // Who may not read what the operator reads is told less.
             Err(_) => BTreeMap::new(),
         };
-        let mut report = self.progress().report(false, SignedDuration::ZERO);
-        report.stays = stays_of_plan(&self.progress(), &previews);
-        report.stays.extend(self.plan.jobs.iter().filter(|_| self.wishes.leave_jobs).cloned());
-        report = report.judged();
-        Ok((report, previews))
+        let stays = stays_of_plan(&self.progress(), &previews);
+        let report = DrainReport { stays, ..self.progress().report(false, SignedDuration::ZERO) };
+        Ok((report.judged(), previews))
     }
 
     /// Cordons the nodes, and goes on with what an interrupted drain of them left open.

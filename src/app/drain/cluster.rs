@@ -26,7 +26,7 @@ const MANAGER: &str = "kubectl-ganglion";
 const AT_ONCE: usize = 8;
 
 /// See the module.
-pub struct Cluster {
+pub struct DrainClient {
     pub client: Client,
 }
 
@@ -46,7 +46,7 @@ fn needed<T>(what: &'static str, answer: Result<T, kube::Error>) -> Result<T, Er
     })
 }
 
-impl Cluster {
+impl DrainClient {
     /// Makes sure that there is such a node.
     pub async fn node(&self, name: &str) -> Result<(), Error> {
         let found = Api::<Node>::all(self.client.clone()).get_opt(name).await;
