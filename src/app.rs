@@ -3,6 +3,7 @@
 //! The only place that sees every room. Decides nothing about workloads.
 
 pub mod check;
+pub mod drain;
 mod extender;
 mod memory;
 mod outbound;

@@ -40,12 +40,12 @@ pub fn feed(feeds: &mut Feeds) {
     feeds.namespaced::<ReplicaSet, SetFact>();
     feeds.namespaced::<Deployment, DeploymentFact>();
     feeds.namespaced::<StatefulSet, StatefulSetFact>();
+    feeds.namespaced::<PersistentVolumeClaim, ClaimFact>();
     feeds.namespaced::<PodDisruptionBudget, BudgetFact>();
     feeds.namespaced::<Service, ServiceFact>();
     feeds.namespaced::<HorizontalPodAutoscaler, HpaFact>();
     feeds.optional::<ScaledObject, ScaledObjectFact>();
     feeds.optional::<VerticalPodAutoscaler, VpaFact>();
-    feeds.optional::<PersistentVolumeClaim, ClaimFact>();
     feeds.optional_cluster::<PersistentVolume, VolumeFact>();
     feeds.optional_named::<MutatingAdmissionPolicy, PinPolicyFact>(marks::PIN_POLICY);
     feeds.optional_named::<MutatingAdmissionPolicyBinding, PinBindingFact>(marks::PIN_POLICY);

@@ -3,6 +3,7 @@
 pub mod approve;
 pub mod check;
 mod cluster;
+pub mod drain;
 pub mod explain;
 mod explain_placement;
 mod manifests;
@@ -14,7 +15,7 @@ pub mod push;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use thiserror::Error;
 
 use crate::app;
@@ -22,12 +23,27 @@ use crate::settings::{self, Settings};
 use crate::telemetry::Format;
 use cluster::Cluster;
 
+/// The name of the program as a plugin of kubectl.
+const PLUGIN: &str = "kubectl-ganglion";
+
 /// A Kubernetes operator that changes workloads on request and by closed loops.
 #[derive(Parser, Debug)]
 #[command(name = "ganglion", version, about)]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// The command line of this process. As a plugin of kubectl (`kubectl-ganglion`), the program calls itself so in its help.
+    #[must_use]
+    pub fn read() -> Self {
+        let called = std::env::args_os().next().map(PathBuf::from);
+        let is_plugin = called.as_deref().and_then(Path::file_stem).is_some_and(|name| name == PLUGIN);
+        let command = Self::command();
+        let command = if is_plugin { command.name(PLUGIN).bin_name("kubectl ganglion") } else { command };
+        Self::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
+    }
 }
 
 #[derive(Subcommand, Debug)]
@@ -42,6 +58,8 @@ pub enum Command {
     Explain(explain::ExplainArgs),
     /// Shows what WorkloadActions would do, before they are applied: which pods would go where and why. Changes nothing.
     Plan(plan::PlanArgs),
+    /// Empties nodes: cordons them and moves their replicas, each new pod Ready before the old one goes.
+    Drain(drain::DrainArgs),
     /// Checks loops before they are applied: whether they would work, and what they would do now.
     Check(check::CheckArgs),
     /// Shows the proposal of a loop with `mode: Approve`, or approves it.
@@ -111,6 +129,8 @@ pub enum Error {
     Check(#[from] check::Error),
     #[error(transparent)]
     Plan(#[from] plan::Error),
+    #[error(transparent)]
+    Drain(#[from] drain::Error),
     #[error("{path} cannot be written or read")]
     File {
         path: PathBuf,
@@ -200,8 +220,6 @@ fn write(path: &Path, text: &str) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

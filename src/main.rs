@@ -1,21 +1,23 @@
 //! The binary: reads the command line and calls one subcommand.
 
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::Parser;
 use ganglion::cli::{self, Cli, Command};
 
-fn main() -> anyhow::Result<()> {
-    match Cli::parse().command {
+fn main() -> anyhow::Result<ExitCode> {
+    let done: anyhow::Result<()> = match Cli::read().command {
         Command::Crds(crds) => Ok(cli::crds(&crds)?),
+        Command::Drain(drain) => return Ok(to_its_end(cli::drain::drain(drain))??),
         Command::Run(run) => Ok(to_its_end(cli::run(run))??),
         Command::Push(push) => Ok(to_its_end(cli::push::push(push))??),
         Command::Explain(explain) => Ok(to_its_end(cli::explain::explain(explain))??),
         Command::Plan(plan) => Ok(to_its_end(cli::plan::plan(plan))??),
         Command::Check(check) => Ok(to_its_end(cli::check::check(check))??),
         Command::Approve(approve) => Ok(to_its_end(cli::approve::approve(approve))??),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 fn to_its_end<F: Future>(command: F) -> anyhow::Result<F::Output> {

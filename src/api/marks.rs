@@ -46,6 +46,9 @@ pub const FINALIZER: &str = "ganglion.dev/workload-action";
 /// Label on the moves of a moveApplication: its name, if it fits.
 pub const APPLICATION: &str = "ganglion.dev/application";
 
+/// Label on the actions of a drain: the node, or a hash of a longer name.
+pub const DRAIN: &str = "ganglion.dev/drain";
+
 /// Every field manager of the operator begins with this.
 pub const MANAGERS: &str = "ganglion/";
 

@@ -153,6 +153,10 @@ reasons! {
     PinNotInstalled,
     /// A StatefulSet loses the replica with the highest ordinal first, and the action asks for another one.
     NotHighestOrdinal,
+    /// The new pod cannot run beside the old one: a volume that one node at a time may mount, or `strategy: Recreate`.
+    ReplacementCannotBeFirst,
+    /// The old pod would have to go first, and the next one could come back to its node.
+    NodeNotCordoned,
     /// An autoscaler or GitOps tool owns `spec.replicas`.
     ReplicasOwnedElsewhere,
     /// More than one PodDisruptionBudget selects the pod, so that nothing may evict it.
@@ -283,6 +287,10 @@ impl Reason {
             Self::NoDetachLabel => {
                 "Add a label that no Service or budget selects by to the selector and template of the ReplicaSet."
             }
+            Self::ReplacementCannotBeFirst => {
+                "Apply a new action with disruption: Allowed and without `to`, which evicts the old pod first."
+            }
+            Self::NodeNotCordoned => "Cordon the node that the message names, then apply a new action.",
             Self::ReplicasOwnedElsewhere => {
                 "Change the number where its owner keeps it, or apply a new action with onReplicaOwner: Force."
             }

@@ -90,7 +90,9 @@ pub struct WorkloadActionSpec {
     #[serde(default)]
     pub mode: Mode,
     /// Never: the number of Ready replicas does not fall below `spec.replicas`. Allowed: if a replacement pod cannot be
-    /// scheduled beside the old pod, the old pod is evicted first. Disruption budgets hold either way. Default: Never.
+    /// scheduled beside the old pod, the old pod is evicted first. Disruption budgets hold either way. Of a workload whose pods
+    /// must not run side by side (a volume that is ReadWriteOnce or ReadWriteOncePod, or `strategy: Recreate`), replicas move with
+    /// Allowed only, without `to`, and off cordoned nodes. Default: Never.
     #[serde(default)]
     pub disruption: Disruption,
     /// true pauses the action at its next safe point; its timeouts do not run meanwhile, and its replicas count only for the

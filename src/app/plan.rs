@@ -12,9 +12,10 @@ use thiserror::Error;
 
 use crate::api::workload_action::WorkloadAction;
 use crate::caches::placement::PlacementCache;
-use crate::logic::facts::{Identity, Key};
+use crate::logic::facts::{Identity, Key, NodeFact};
 use crate::logic::workload_action::preview::{ActionPreview, preview};
 use crate::logic::workload_action::verb;
+use crate::logic::world::{Origin, World};
 use crate::runtime::store::Store;
 use crate::settings::Settings;
 use cluster::Reader;
@@ -44,6 +45,15 @@ pub enum Error {
     Api(#[source] Box<kube::Error>),
 }
 
+/// What is taken for granted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PlanBasis<'a> {
+    /// Nodes that would be cordoned before.
+    pub cordoned: &'a [String],
+    /// The user will make the actions: who has no right to is refused.
+    pub is_maker: bool,
+}
+
 /// A document, and whether it would be accepted.
 struct Asked {
     key: Key,
@@ -58,7 +68,8 @@ enum Verdict {
     Refused(String),
 }
 
-/// Plans actions. Each is a manifest of the kind WorkloadAction, which is planned as if it were alone.
+/// Plans actions. Each is a manifest of the kind WorkloadAction, which is planned as if it were alone, and as the basis
+/// has it.
 ///
 /// # Errors
 /// The cluster cannot be read. Why an action would not start is in its preview.
@@ -67,10 +78,11 @@ pub async fn plan(
     namespace: &str,
     settings: &Settings,
     actions: &[Value],
+    basis: PlanBasis<'_>,
 ) -> Result<Vec<ActionPreview>, Error> {
     let mut all = Vec::new();
     for document in actions {
-        all.push(ask(client, namespace, document).await?);
+        all.push(ask(client, namespace, document, basis.is_maker).await?);
     }
     let is_accepted = |asked: &&Asked| matches!(asked.verdict, Verdict::Accepted(..));
     let namespaces: BTreeSet<&str> = all.iter().filter(is_accepted).map(|asked| asked.key.namespace.as_str()).collect();
@@ -78,20 +90,39 @@ pub async fn plan(
     let store = Store::default();
     let placement = PlacementCache::new(store.clone());
     let reader = Reader { client, store: &store };
-    let notes = if namespaces.is_empty() { Vec::new() } else { reader.read(&namespaces, !policies.is_empty()).await? };
+    let read =
+        if namespaces.is_empty() { Ok(Vec::new()) } else { reader.read(&namespaces, !policies.is_empty()).await };
+    let (notes, is_read) = match read {
+        // Whether they may be made is known nevertheless.
+        Err(Error::NotAllowed(words)) if basis.is_maker => (vec![format!("Targets are not known: {words}.")], false),
+        read => (read?, true),
+    };
     if !policies.is_empty() {
         reader.restore(&placement, &policies).await;
     }
+    store.write(|world| cordon(world, basis.cordoned));
     let (now, limits) = (Timestamp::now(), settings.limits());
     let previewed = |Asked { key, verb, verdict }| match verdict {
         Verdict::Refused(words) => ActionPreview::refused(key, verb, words),
         Verdict::Accepted(action, note) => {
-            let mut found = store.write(|world| preview(world, &action, now, &limits, &placement));
+            let ask = |world: &mut World| preview(world, &action, now, &limits, &placement);
+            let mut found = if is_read { store.write(ask) } else { ActionPreview::unplanned(key, verb) };
             found.notes = note.into_iter().chain(notes.iter().cloned()).collect();
             found
         }
     };
     Ok(all.into_iter().map(previewed).collect())
+}
+
+/// Has the world take these nodes for cordoned.
+fn cordon(world: &mut World, names: &[String]) {
+    for name in names {
+        if let Some(node) = world.node(name).cloned() {
+            let version = (node.id.order() + 1).to_string();
+            let id = Identity { version, ..node.id };
+            drop(world.apply(NodeFact { id, cordoned: true, ..node }, Origin::Watch));
+        }
+    }
 }
 
 /// The policy that an action names.
@@ -101,14 +132,14 @@ fn policy_of(document: &Value) -> Option<&str> {
 }
 
 /// Asks the API server whether it would accept an action.
-async fn ask(client: &Client, namespace: &str, document: &Value) -> Result<Asked, Error> {
+async fn ask(client: &Client, namespace: &str, document: &Value, is_maker: bool) -> Result<Asked, Error> {
     let text = |path: &str| document.pointer(path).and_then(Value::as_str);
     let namespace = text("/metadata/namespace").unwrap_or(namespace);
     let named = Key::new(namespace, text("/metadata/name").or(text("/metadata/generateName")).unwrap_or_default());
     let parsed = || parse(&named, document);
     let verdict = match create(client, namespace, document).await {
         Ok(stored) => Verdict::Accepted(Box::new(stored), None),
-        Err(kube::Error::Api(status)) if status.code == 403 && status.message.contains(CANNOT_CREATE) => {
+        Err(kube::Error::Api(status)) if !is_maker && status.code == 403 && status.message.contains(CANNOT_CREATE) => {
             let note = format!("The API server was not asked whether it accepts the action: {}.", status.message);
             Verdict::Accepted(Box::new(parsed().map_err(Error::Parse)?), Some(note))
         }

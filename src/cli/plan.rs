@@ -9,6 +9,7 @@ use super::cluster::{self, Cluster};
 use super::manifests;
 use super::output::{self, OutputFormat};
 use crate::app;
+use crate::app::plan::PlanBasis;
 use crate::logic::workload_action::preview::ActionPreview;
 use crate::settings::{self, Settings};
 
@@ -57,7 +58,7 @@ pub async fn plan(plan: PlanArgs) -> Result<(), Error> {
     let actions = manifests::all_of_kind("WorkloadAction", &plan.files)?;
     let settings = plan.settings.as_deref().map(Settings::load).transpose()?.unwrap_or_default();
     let (client, namespace) = cluster::open(plan.cluster, plan.namespace).await?;
-    let previews = app::plan::plan(&client, &namespace, &settings, &actions).await?;
+    let previews = app::plan::plan(&client, &namespace, &settings, &actions, PlanBasis::default()).await?;
     let text = || previews.iter().map(ActionPreview::text).collect::<Vec<_>>().join("\n");
     print!("{}", plan.output.of(&previews, text)?);
     let not = previews.iter().filter(|preview| !preview.starts()).count();

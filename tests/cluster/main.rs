@@ -11,6 +11,7 @@ mod applications;
 mod checks;
 mod choices;
 mod crash;
+mod drain;
 mod foreign;
 mod harness;
 mod installs;

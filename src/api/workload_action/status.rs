@@ -183,8 +183,8 @@ pub struct Slot {
     /// that of the first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub victim: Option<PodOnNode>,
-    /// The replacement pod; unset for delete. Of a StatefulSet it has the name of the old one; while the slot is at work, each new
-    /// pod of this name is bound to the node.
+    /// The replacement pod; unset for delete, and while an old pod goes first that no other pod may run beside. Of a StatefulSet it
+    /// has the name of the old one; while the slot is at work, each new pod of this name is bound to the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replacement: Option<PodOnNode>,
     /// Nodes on which the replacement pod failed.

@@ -126,10 +126,11 @@ impl Reader<'_> {
             self.all::<PersistentVolume, VolumeFact>(),
         )?;
         // They concern StatefulSets only.
-        let bound = claims.or(volumes).filter(|_| self.store.read(|world| world.stateful_sets().next().is_some()));
+        let volumes = volumes.filter(|_| self.store.read(|world| world.stateful_sets().next().is_some()));
         let kinds = [
             ("StatefulSets", stateful),
-            ("The nodes of bound volumes", bound),
+            ("PersistentVolumeClaims", claims),
+            ("The nodes of bound volumes", volumes),
             ("PodDisruptionBudgets", budgets),
             ("Services", services),
             ("HorizontalPodAutoscalers", autoscalers),

@@ -4,6 +4,7 @@
 //! thousand pods fit into a few megabytes; planners read facts, so that a simulated cluster can drive them.
 
 mod autoscaler;
+mod claim;
 mod ledger;
 mod node;
 mod pod;
@@ -11,6 +12,7 @@ mod replica_set;
 mod requests;
 mod run;
 mod stateful_set;
+mod volumes;
 mod workload;
 
 use std::collections::BTreeMap;
@@ -18,13 +20,15 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 
 pub use autoscaler::{AutoscalerFact, AutoscalerKind, Controls, HpaFact, ScaledObjectFact, VpaFact};
+pub use claim::ClaimFact;
 pub use ledger::Ledger;
 pub use node::{CONGESTION, CONGESTION_SAMPLED_AT, NodeFact, PUBLISHED, USAGE_SAMPLED_AT, USAGE_SAMPLES};
 pub use pod::{Marks, OutsidePodFact, PodFact, PodHold, Trouble};
 pub use replica_set::{ReplicaSet, ReplicaSetSpec, SPREAD_RATE, SetFact, TemplateFact};
 pub use requests::{GPU, Requests, cores, default_requests, requests};
 pub use run::{PodRun, RunFailure, pod_type};
-pub use stateful_set::{ClaimFact, PinBindingFact, PinPolicyFact, StatefulSet, StatefulSetFact, VolumeFact, pin_of};
+pub use stateful_set::{PinBindingFact, PinPolicyFact, StatefulSet, StatefulSetFact, VolumeFact, pin_of};
+pub use volumes::PodVolumes;
 pub use workload::{
     BudgetFact, ConfigMapFact, DeploymentFact, Owner, ReceiptFact, ScaleFact, ServiceFact, holder, replicas_owner,
 };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::ReplicaSetStatus;
-use k8s_openapi::api::core::v1::{NodeSelector, PodTemplateSpec, Toleration, Volume};
+use k8s_openapi::api::core::v1::{NodeSelector, PodTemplateSpec, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::Resource;
 use serde::de::Error;
@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use super::stateful_set::is_gated;
 use super::workload::scale;
-use super::{Identity, Owner, Requests, ScaleFact, Selector, cores, default_requests, requests};
+use super::{Identity, Owner, PodVolumes, Requests, ScaleFact, Selector, cores, default_requests, requests};
 use crate::api::marks;
 
 /// The annotation of WAO with the share of a ReplicaSet's pods that is spread: on pods and on ReplicaSets.
@@ -54,7 +54,7 @@ pub struct TemplateFact {
     pub tolerations: Vec<Toleration>,
     /// The operator's scheduling gate holds its pods.
     pub gated: bool,
-    /// The PersistentVolumeClaims that all of its pods mount.
+    /// The claims of volumes that its pods share.
     pub claims: Vec<String>,
 }
 
@@ -67,6 +67,7 @@ impl<'de> Deserialize<'de> for TemplateFact {
         default_requests(&mut spec);
         let requests = requests(&spec);
         let cores = cores(&spec);
+        let claims = PodVolumes::from(&spec).claims;
         let affinity = spec.affinity.and_then(|affinity| affinity.node_affinity);
         Ok(Self {
             json: json.into(),
@@ -74,17 +75,13 @@ impl<'de> Deserialize<'de> for TemplateFact {
             labels: meta.labels.unwrap_or_default(),
             requests,
             cores,
+            claims,
             node_selector: spec.node_selector.unwrap_or_default(),
             node_affinity: affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution),
             tolerations: spec.tolerations.unwrap_or_default(),
             gated: is_gated(spec.scheduling_gates.as_deref()),
-            claims: spec.volumes.into_iter().flatten().filter_map(claim).collect(),
         })
     }
-}
-
-fn claim(volume: Volume) -> Option<String> {
-    Some(volume.persistent_volume_claim?.claim_name)
 }
 
 /// A ReplicaSet.

@@ -1,7 +1,7 @@
 //! Facts about StatefulSets and their pods, and about the admission policy that gives these pods a node.
 
 use k8s_openapi::api::apps::v1::{StatefulSetOrdinals, StatefulSetStatus};
-use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorTerm, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorTerm, PersistentVolume, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use kube::Resource;
 use serde::Deserialize;
@@ -213,21 +213,6 @@ pub struct PinBindingFact {
 impl From<MutatingAdmissionPolicyBinding> for PinBindingFact {
     fn from(binding: MutatingAdmissionPolicyBinding) -> Self {
         Self { id: (&binding.metadata).into(), policy: binding.spec.policy_name }
-    }
-}
-
-/// A PersistentVolumeClaim.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ClaimFact {
-    pub id: Identity,
-    /// The PersistentVolume that it is bound to.
-    pub volume: Option<String>,
-}
-
-impl From<PersistentVolumeClaim> for ClaimFact {
-    fn from(claim: PersistentVolumeClaim) -> Self {
-        let volume = claim.spec.and_then(|spec| spec.volume_name).filter(|name| !name.is_empty());
-        Self { id: (&claim.metadata).into(), volume }
     }
 }
 

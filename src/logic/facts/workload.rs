@@ -64,6 +64,8 @@ pub struct DeploymentFact {
     pub revision: Option<String>,
     /// Its pods' selector, as text.
     pub selector: String,
+    /// Its old pods go before the new ones come (`strategy: Recreate`).
+    pub recreates: bool,
     pub terminating: bool,
 }
 
@@ -89,6 +91,11 @@ impl From<Deployment> for DeploymentFact {
             updated_replicas: status.and_then(|status| status.updated_replicas).unwrap_or(0),
             revision: meta.annotations.as_ref().and_then(|all| all.get(marks::REVISION)).cloned(),
             selector: selector_text(deployment.spec.as_ref().map(|spec| &spec.selector)),
+            recreates: deployment
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.strategy.as_ref()?.type_.as_deref())
+                .is_some_and(|strategy| strategy == "Recreate"),
             terminating: meta.deletion_timestamp.is_some(),
         }
     }

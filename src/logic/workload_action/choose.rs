@@ -8,6 +8,7 @@ use crate::logic::facts::{NodeFact, PodFact};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::admission::{self, ReachedLimit};
+use super::apart;
 use super::candidates::Candidates;
 use super::context::{PlanContext, Verb};
 use super::identity;
@@ -51,10 +52,7 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, Stop> {
         return swap::choose(ctx, swap, open);
     }
     let (scope, named) = subject(ctx)?;
-    let label = match scope.stateful {
-        Some(set) => stateful::label(ctx, set)?,
-        None => scope.detach_label(ctx.world)?,
-    };
+    let (label, goes_first) = way(ctx, &scope)?;
     if ctx.work.verb.scales()
         && ctx.action.spec.on_replica_owner == OnReplicaOwner::Yield
         && let Some(owner) = scope.replicas_owner(ctx.world)
@@ -79,6 +77,12 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, Stop> {
     };
     let places = if ctx.work.places() {
         match pick_nodes(ctx, &scope, &victims.pods, &mut plan) {
+            // That there is a node is all that is wanted of them.
+            Ok(places) if goes_first => {
+                apart::refuse_open_nodes(ctx, &victims.pods)?;
+                plan.nodes.iter_mut().for_each(|node| node.replicas = 0);
+                vec![None; places.len()]
+            }
             Ok(places) => places.into_iter().map(Some).collect(),
             Err(stop) => return Ok(Choice::Refuse(stop, plan)),
         }
@@ -86,13 +90,26 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, Stop> {
         vec![None; victims.pods.len()]
     };
     let chosen = open.iter().zip(victims.pods).zip(places);
-    let slots =
-        chosen.map(|((&(index, attempt), pod), node)| new_slot(ctx, &scope, &label, (index, attempt), pod, node));
+    let slots = chosen.map(|((&(index, attempt), pod), node)| {
+        let slot = new_slot(ctx, &scope, &label, (index, attempt), pod, node);
+        Slot { break_first: goes_first, ..slot }
+    });
     let slots = match scope.stateful {
         Some(set) => stateful::in_order(ctx, set, slots.collect()),
         None => slots.collect(),
     };
     Ok(admit(ctx, slots, plan, victims.found))
+}
+
+/// The label to detach pods of the workload by, and whether the old pods go before new ones come; or why its replicas cannot be
+/// changed.
+pub fn way(ctx: &PlanContext, scope: &Scope) -> Result<(String, bool), Stop> {
+    if let Some(set) = scope.stateful {
+        return Ok((stateful::label(ctx, set)?, false));
+    }
+    let goes_first = apart::is_needed(ctx, scope)?;
+    let label = scope.detach_label(ctx.world);
+    Ok((if goes_first { label.unwrap_or_default() } else { label? }, goes_first))
 }
 
 /// Why no replica of the workload may start now, whichever it is and wherever it goes.

@@ -7,6 +7,7 @@ use crate::api::reasons::Reason;
 use crate::api::workload_action::status::Step;
 use crate::logic::facts::PodFact;
 
+use super::apart;
 use super::context::Verb;
 use super::effect::{Effect, PodChange};
 use super::set::Pods;
@@ -34,8 +35,9 @@ impl<'a> View<'a> {
                 if let Some((surplus, pods)) = self.surplus() {
                     return self.release(step, surplus, &pods);
                 }
-                let advice = "its replacement runs; look at its finalizers and its node's kubelet";
-                let message = format!("pod {} was evicted and does not terminate; {advice}", victim.id.key.name);
+                let runs = if apart::goes_first(self.slot) { "" } else { "its replacement runs; " };
+                let advice = "look at its finalizers and its node's kubelet";
+                let message = format!("pod {} was evicted and does not terminate; {runs}{advice}", victim.id.key.name);
                 return self.end(Step::Failed, Reason::VictimStuck, &message);
             }
             return self.hold(step, None, None, self.deadline(step, timeout));
@@ -107,6 +109,9 @@ impl<'a> View<'a> {
         if self.scope.is_none() {
             let message = "the workload was deleted after its replica had moved";
             return self.end(Step::Failed, Reason::WorkloadGone, message);
+        }
+        if let Some(pods) = self.pods().filter(|_| apart::goes_first(self.slot)) {
+            return self.await_successor(&pods);
         }
         if let Some((surplus, pods)) = self.surplus() {
             return self.release(step, surplus, &pods);

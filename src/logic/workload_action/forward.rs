@@ -7,6 +7,7 @@ use crate::api::reasons::Reason;
 use crate::api::workload_action::status::Step;
 use crate::logic::facts::{BudgetFact, PodFact};
 
+use super::apart;
 use super::context::Verb;
 use super::effect::{Claimable, Effect, PodChange};
 use super::eviction::GRANT_LASTS;
@@ -32,6 +33,7 @@ impl<'a> View<'a> {
             return self.roll_back(Reason::VictimGone, "the old pod was deleted by somebody else");
         }
         match step {
+            Step::Planned if apart::goes_first(self.slot) => self.go_first(),
             Step::Planned => self.detach(step),
             Step::Creating => self.make_replacement(),
             Step::Scheduling => self.await_node(),
@@ -111,7 +113,7 @@ impl<'a> View<'a> {
     }
 
     /// Another pod of the set that is not Ready: the set would delete it before the marked one.
-    fn unready(&self, pods: &Pods<'a>) -> Option<(Reason, String)> {
+    pub fn unready(&self, pods: &Pods<'a>) -> Option<(Reason, String)> {
         let own = self.victim.map(|victim| &victim.id.uid);
         let pod = pods.unready().filter(|pod| Some(&pod.id.uid) != own)?;
         let message = format!("pod {} of the same set is not Ready; the action continues when it is", pod.id.key.name);
@@ -286,7 +288,7 @@ impl<'a> View<'a> {
     }
 
     /// Records the intent to evict the old pod.
-    fn commit(&self) -> SlotNext {
+    pub fn commit(&self) -> SlotNext {
         let mut slot = self.noted();
         slot.evicting = true;
         slot.scaled = self.scaled();

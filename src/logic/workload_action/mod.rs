@@ -4,12 +4,15 @@
 //! calls: a crash between any two effects changes nothing. What must survive a crash is stored in the action's status
 //! (the intent, before the first effect of its kind), on the pods (marks) and on the workload (ledger).
 
+pub mod drain;
 pub mod effect;
 pub mod explain;
+pub mod hindrance;
 pub mod identity;
 pub mod janitor;
 
 mod admission;
+mod apart;
 mod application;
 mod candidates;
 mod choose;
@@ -252,10 +255,10 @@ fn record_slots(ctx: &PlanContext, slots: Vec<Slot>) -> Next {
     record(ctx, status)
 }
 
-/// Whether the new pod has another target node than before.
+/// Whether the new pod gets another target node than before.
 fn goes_elsewhere(old: &Slot, new: &Slot) -> bool {
     let node = |slot: &Slot| slot.replacement.as_ref().map(|replacement| replacement.node.clone());
-    node(old) != node(new)
+    !new.step.is_end() && node(old) != node(new)
 }
 
 fn earlier(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {

@@ -123,6 +123,17 @@ impl ActionPreview {
         }
     }
 
+    /// The preview of an action that the API server accepts, and of which no more is known.
+    #[must_use]
+    pub fn unplanned(key: Key, action: &'static str) -> Self {
+        Self {
+            outcome: PreviewOutcome::Starts,
+            message: None,
+            advice: None,
+            ..Self::refused(key, action, String::new())
+        }
+    }
+
     fn of(key: Key, action: &'static str, answer: Next) -> Self {
         let status = match answer {
             Next::Do(Effect::Record { status, .. }) | Next::Wait { report: Some(status), .. } => *status,

@@ -7,6 +7,7 @@ use crate::api::reasons::Reason;
 use crate::api::workload_action::status::{Slot, Step};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::apart;
 use super::context::Verb;
 use super::effect::Effect;
 use super::scope::Scope;
@@ -39,6 +40,7 @@ fn carried_through(view: &View) -> bool {
     match view.ctx.work.verb {
         Verb::Create => view.taken_in(),
         Verb::Delete => view.slot.evicting && !view.victim_runs() && view.scaled(),
+        Verb::Move if apart::goes_first(view.slot) => view.slot.evicting && !view.victim_runs(),
         Verb::Move => view.taken_in() && !view.victim_runs(),
     }
 }

@@ -11,6 +11,7 @@ use crate::api::workload_action::status::{Slot, Step};
 use crate::logic::facts::{Key, PodFact, SetFact};
 use crate::logic::world::World;
 
+use super::apart;
 use super::scope::Scope;
 use crate::logic::facts::Ledger;
 
@@ -161,6 +162,8 @@ impl<'a> Pods<'a> {
         match slot.step {
             Step::Succeeded | Step::RolledBack | Step::Failed | Step::Aborted | Step::Expired | Step::Queued => false,
             Step::RollingBack => out,
+            // The set makes no substitute before the old pod is gone.
+            _ if apart::goes_first(slot) => false,
             // A delete (no replacement) needs none once the replicas are lowered: the set then deletes the surplus.
             _ if slot.replacement.is_none() && slot.scaled => false,
             _ => !taken_in && (out || slot.evicting || slot.scaled),

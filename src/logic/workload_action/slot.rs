@@ -2,7 +2,7 @@
 //!
 //! The step is derived from the world, not from the recorded step: from labels and owners of the pods, the ledger, and
 //! two recorded facts (`evicting`, `scaled`). So a crash needs no recovery. The effects are in [`super::forward`],
-//! [`super::replacement`] and [`super::eviction`], undoing in [`super::rollback`].
+//! [`super::replacement`], [`super::eviction`] and [`super::apart`], undoing in [`super::rollback`].
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -12,6 +12,7 @@ use crate::api::workload_action::status::{PodOnNode, Slot, Step};
 use crate::logic::facts::PodFact;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::apart;
 use super::context::{PlanContext, Verb};
 use super::effect::Effect;
 use super::rollback;
@@ -157,6 +158,13 @@ impl<'a> View<'a> {
         let out = if claimed { Step::Marked } else { Step::Detached };
         let sent = if self.victim.is_some() { Step::Evicting } else { Step::Verifying };
         match self.ctx.work.verb {
+            Verb::Move if apart::goes_first(self.slot) => {
+                if self.slot.evicting {
+                    sent
+                } else {
+                    Step::Planned
+                }
+            }
             // Break before make: the old pod is gone, and the new one is not adopted yet.
             Verb::Move
                 if self.slot.evicting && (self.victim.is_some() || self.taken_in() || !self.slot.break_first) =>

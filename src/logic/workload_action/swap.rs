@@ -16,6 +16,7 @@ use crate::logic::facts::{NodeFact, PodFact};
 
 use super::QUEUE_PACE;
 use super::admission;
+use super::apart;
 use super::choose::{Choice, cut, new_slot, obstacle, unknown_load, words};
 use super::context::PlanContext;
 use super::nodes::{NodeRefusal, Nodes, possible};
@@ -98,6 +99,7 @@ fn side<'a>(
         (Some(workload), None) => (Scope::of_workload(ctx.world, ctx.namespace(), workload)?, None),
         (None, None) => return Err(Stop::now(Reason::NotSupported, "name a workload or a pod on each side")),
     };
+    apart::is_needed(ctx, &scope)?;
     let label = scope.detach_label(ctx.world)?;
     refuse_budgets(ctx, &scope)?;
     if let Some(wait) = obstacle(ctx, &scope) {

@@ -1,4 +1,4 @@
-//! Pods, nodes, workloads, budgets and Services: what a change of each requeues, and the queries of planners.
+//! Pods, nodes, workloads, budgets, claims and Services: what a change of each requeues, and the queries of planners.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use super::{Indexed, Requeue, World};
 use crate::api::swarm_pool::PoolWorkloadKind;
 use crate::api::workload_action::WorkloadAction;
 use crate::logic::facts::{
-    BudgetFact, DeploymentFact, Key, Ledger, NodeFact, OutsidePodFact, PodFact, Requests, ServiceFact, SetFact,
+    BudgetFact, ClaimFact, DeploymentFact, Key, Ledger, NodeFact, OutsidePodFact, PodFact, Requests, ServiceFact,
+    SetFact,
 };
 
 /// Actions to requeue.
@@ -104,6 +105,13 @@ impl Indexed for BudgetFact {
     }
 }
 
+/// Read when an action is planned; an action that waits is planned again anyway.
+impl Indexed for ClaimFact {
+    fn changed(_world: &mut World, _old: Option<&Self>, _new: Option<&Self>) -> Requeue {
+        Requeue::none()
+    }
+}
+
 impl Indexed for ServiceFact {
     fn changed(_world: &mut World, _old: Option<&Self>, _new: Option<&Self>) -> Requeue {
         Requeue::none()
@@ -136,6 +144,12 @@ impl World {
     /// Every node, by name.
     pub fn nodes(&self) -> impl Iterator<Item = &NodeFact> {
         self.tables.nodes.values().map(Arc::as_ref)
+    }
+
+    /// The claim of a volume.
+    #[must_use]
+    pub fn claim(&self, key: &Key) -> Option<&ClaimFact> {
+        self.tables.claims.get(key).map(Arc::as_ref)
     }
 
     #[must_use]

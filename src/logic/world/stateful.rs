@@ -6,7 +6,7 @@ use super::{Indexed, Requeue, World};
 use crate::api::marks;
 use crate::api::swarm_pool::PoolWorkloadKind;
 use crate::api::workload_action::WorkloadAction;
-use crate::logic::facts::{ClaimFact, Key, PinBindingFact, PinPolicyFact, StatefulSetFact, VolumeFact};
+use crate::logic::facts::{Key, PinBindingFact, PinPolicyFact, StatefulSetFact, VolumeFact};
 
 impl Indexed for StatefulSetFact {
     /// Requeues the actions at work on it, and the pools.
@@ -29,12 +29,6 @@ impl Indexed for PinBindingFact {
     }
 }
 
-impl Indexed for ClaimFact {
-    fn changed(_world: &mut World, _old: Option<&Self>, _new: Option<&Self>) -> Requeue {
-        Requeue::none()
-    }
-}
-
 impl Indexed for VolumeFact {
     fn changed(_world: &mut World, _old: Option<&Self>, _new: Option<&Self>) -> Requeue {
         Requeue::none()
@@ -46,7 +40,7 @@ impl World {
     /// The PersistentVolume that a claim is bound to, as far as both are known.
     #[must_use]
     pub fn volume_of(&self, claim: &Key) -> Option<&VolumeFact> {
-        let volume = self.tables.claims.get(claim)?.volume.clone()?;
+        let volume = self.claim(claim)?.volume.clone()?;
         self.tables.volumes.get(&Key::new("", volume)).map(Arc::as_ref)
     }
 

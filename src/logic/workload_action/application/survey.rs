@@ -7,11 +7,11 @@ use crate::api::targets::WorkloadRef;
 use crate::api::workload_action::MoveApplication;
 use crate::logic::facts::{Key, Owner, PodFact};
 
+use super::super::choose::way;
 use super::super::context::PlanContext;
 use super::super::nodes::Nodes;
 use super::super::place::Filter;
 use super::super::scope::{Scope, Stop};
-use super::super::stateful;
 
 /// What is found.
 pub struct Survey<'a> {
@@ -58,7 +58,8 @@ impl<'a> Survey<'a> {
             if !(is_member || selected(&pod.labels)) || pod.marks.role.is_some() || !leaves(pod) {
                 continue;
             }
-            match scope {
+            // What cannot be moved without what the action does not allow stays, too.
+            match scope.and_then(|scope| if is_member { way(ctx, &scope).map(|_| scope) } else { Ok(scope) }) {
                 Ok(scope) if is_member => {
                     let uid = scope.object().uid.as_str();
                     let member = || Member { workload: scope.workload(), uid, leaving: Vec::new() };
@@ -103,10 +104,6 @@ fn scope_of<'a>(ctx: &PlanContext<'a>, pod: &'a PodFact) -> Result<Scope<'a>, St
             })?;
             Scope::of_set(ctx.world, set)
         }
-        _ => {
-            let (scope, _) = Scope::of_pod(ctx.world, ctx.namespace(), &pod.id.key.name)?;
-            scope.stateful.map_or(Ok(()), |set| stateful::label(ctx, set).map(drop))?;
-            Ok(scope)
-        }
+        _ => Scope::of_pod(ctx.world, ctx.namespace(), &pod.id.key.name).map(|(scope, _)| scope),
     }
 }

@@ -3,6 +3,7 @@
 //! What only shows over time and under faults is the model's (`tests/model`).
 
 mod all;
+mod apart;
 mod application;
 mod notified;
 mod previews;

@@ -435,7 +435,8 @@ fn a_pin_is_in_every_term(#[case] affinity: serde_json::Value, #[case] expected:
 fn a_bound_volume_keeps_a_replica_where_it_can_be_used() {
     let mut stage = Stage::stateful(Way::Policy);
     stage.put_stateful(3, Way::Policy, |set| set.claims = vec!["data".into()]);
-    stage.put(|id| ClaimFact { id, volume: Some("pv".into()) }, "data-db-1");
+    stage
+        .put(|id| ClaimFact { id, access_modes: vec!["ReadWriteOnce".into()], volume: Some("pv".into()) }, "data-db-1");
     let affinity = json!({"nodeSelectorTerms": [{"matchExpressions": [
         {"key": "disk", "operator": "In", "values": ["hdd"]}]}]});
     let affinity = serde_json::from_value(affinity).expect("a node selector");

@@ -1,0 +1,215 @@
+//! `ganglion drain`: empties nodes, and shows how far it is.
+
+mod screen;
+
+use std::process::ExitCode;
+
+use clap::Args;
+use jiff::{SignedDuration, Timestamp};
+use thiserror::Error;
+
+use super::cluster::{self, Cluster};
+use super::output::{self, OutputFormat};
+use crate::app;
+use crate::app::drain::Drain;
+use crate::logic::duration;
+use crate::logic::words::counted;
+use crate::logic::workload_action::drain::{
+    DrainOutcome, DrainReport, DrainWishes, nodes_words, plan_text, report_text,
+};
+use screen::Screen;
+
+/// Something stays that a node with DaemonSets and static pods only would not have.
+const STAYS: u8 = 3;
+
+/// The time was over.
+const TIMED_OUT: u8 = 4;
+
+/// As a shell has it of a process that SIGINT ends.
+const INTERRUPTED: u8 = 130;
+
+/// Options of `drain`.
+#[derive(Args, Debug, Clone)]
+#[command(
+    after_help = "The nodes are cordoned. For each workload with pods on a node, a WorkloadAction is made in its namespace: each new pod \
+    is Ready elsewhere before the old one goes, and PodDisruptionBudgets hold. Pods of DaemonSets and static pods stay, as do pods \
+    that belong to no workload; pods of Jobs are waited for. An interrupted drain leaves its actions at work; the same command goes \
+    on with them.\n\n\
+    Exit code: 0 the nodes are empty but for DaemonSets and static pods; 1 it could not be done; 2 wrong arguments; 3 something else \
+    stays; 4 the time was over; 130 interrupted. With --plan: 0 or 3, as it would be."
+)]
+pub struct DrainArgs {
+    /// Nodes to empty.
+    #[arg(value_name = "NODE", required_unless_present = "selector")]
+    nodes: Vec<String>,
+    /// Empty the nodes with these labels, too: KEY=VALUE,…
+    #[arg(short = 'l', long, value_name = "LABELS")]
+    selector: Option<String>,
+    /// Show what would happen and what would stay, and change nothing.
+    #[arg(long, conflicts_with_all = ["watch", "no_wait", "uncordon"])]
+    plan: bool,
+    /// Show a live tree of namespaces, workloads and replicas; without a terminal, a line for each change.
+    #[arg(short, long, conflicts_with_all = ["no_wait", "uncordon"])]
+    watch: bool,
+    /// Make the actions and do not wait for them.
+    #[arg(long, conflicts_with_all = ["parallel", "timeout", "uncordon"])]
+    no_wait: bool,
+    /// End a drain: abort its open actions, and make the nodes schedulable again. What has moved does not come back.
+    #[arg(long)]
+    uncordon: bool,
+    /// How long to wait at most, such as 90s, 10m or 1h. Actions that are at work then go on. Default: no limit.
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    timeout: Option<SignedDuration>,
+    /// The most replicas that this drain has in motion at once. Default: as many as the operator's settings allow.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    parallel: Option<u32>,
+    /// Move also what cannot have its new pod first (a ReadWriteOnce volume, strategy: Recreate, a StatefulSet), and what loses data
+    /// (emptyDir on disk, a directory of the node).
+    #[arg(long)]
+    disruption: bool,
+    /// Do not wait for pods of Jobs.
+    #[arg(long)]
+    leave_jobs: bool,
+    /// Output format; json and yaml have the report at the end, and nothing before.
+    #[arg(short, long, value_name = "FORMAT", default_value = "text")]
+    output: OutputFormat,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// Why nodes were not emptied.
+#[derive(Debug, Error)]
+pub enum Error {
+    #[error(transparent)]
+    Drain(#[from] app::drain::Error),
+    #[error(transparent)]
+    Output(#[from] output::Error),
+    #[error(transparent)]
+    App(#[from] app::Error),
+    #[error("signals cannot be received")]
+    Signals(#[source] std::io::Error),
+}
+
+fn parse_duration(text: &str) -> Result<SignedDuration, String> {
+    let time = duration::parse(text).map_err(|error| error.to_string())?;
+    if time.is_positive() { Ok(time) } else { Err("a duration that is longer than zero".to_owned()) }
+}
+
+/// Empties nodes, plans to, or ends a drain.
+///
+/// # Errors
+/// The nodes, their pods or the actions cannot be read or written.
+pub async fn drain(args: DrainArgs) -> Result<ExitCode, Error> {
+    let (client, _) = cluster::open(args.cluster.clone(), None).await?;
+    let wishes = DrainWishes {
+        disruption: args.disruption,
+        leave_jobs: args.leave_jobs || args.no_wait,
+        parallel: args.parallel.and_then(|most| usize::try_from(most).ok()),
+    };
+    let mut drain = Drain::new(client, args.nodes.clone(), args.selector.as_deref(), wishes).await?;
+    if args.uncordon {
+        return undo(&args, &drain).await;
+    }
+    if args.plan {
+        let (report, previews) = drain.preview().await?;
+        let text = || plan_text(&drain.progress(), &previews) + &report_text(&report, true);
+        print!("{}", args.output.of(&report, text)?);
+        return Ok(code(&report));
+    }
+    let is_text = args.output == OutputFormat::Text;
+    let open = drain.begin().await?;
+    if is_text {
+        let on = if open > 0 {
+            format!("; going on with {} of an earlier drain", counted(open as u64, "open action"))
+        } else {
+            String::new()
+        };
+        println!("{} cordoned{on}.", nodes_words(&drain.nodes));
+    }
+    if args.no_wait {
+        return made(&args, &mut drain).await;
+    }
+    follow(&args, &mut drain, Screen::new(args.watch, is_text)).await
+}
+
+async fn follow(args: &DrainArgs, drain: &mut Drain, mut screen: Screen) -> Result<ExitCode, Error> {
+    let until = args.timeout.map(|limit| drain.since() + limit);
+    let mut interrupted = interrupts()?;
+    let in_time = tokio::select! {
+        over = drain.follow(until, |drain| screen.show(drain)) => Some(over?),
+        () = interrupted.arrived() => None,
+    };
+    let Some(in_time) = in_time else {
+        eprintln!("{}", how_to_go_on(drain));
+        return Ok(ExitCode::from(INTERRUPTED));
+    };
+    screen.end();
+    let report = drain.progress().report(!in_time, Timestamp::now().duration_since(drain.since()));
+    print!("{}", args.output.of(&report, || report_text(&report, false))?);
+    Ok(code(&report))
+}
+
+/// SIGINT and SIGTERM.
+struct Interrupts {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+}
+
+fn interrupts() -> Result<Interrupts, Error> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let on = |kind| signal(kind).map_err(Error::Signals);
+    Ok(Interrupts { interrupt: on(SignalKind::interrupt())?, terminate: on(SignalKind::terminate())? })
+}
+
+impl Interrupts {
+    async fn arrived(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+}
+
+fn how_to_go_on(drain: &Drain) -> String {
+    let nodes = drain.nodes.join(" ");
+    format!(
+        "Its actions go on.\nTo wait for them: kubectl ganglion drain {nodes} -w\nTo undo what was not evicted yet, and uncordon: \
+         kubectl ganglion drain {nodes} --uncordon"
+    )
+}
+
+/// Makes the actions, and says how to follow them.
+async fn made(args: &DrainArgs, drain: &mut Drain) -> Result<ExitCode, Error> {
+    drain.step(None).await?;
+    let report = drain.progress().report(false, SignedDuration::ZERO);
+    let text = || {
+        let made: String = report.actions.iter().map(|name| format!("made {name}\n")).collect();
+        let stays: String = report
+            .stays
+            .iter()
+            .filter(|stay| !stay.is_expected())
+            .map(|stay| format!("stays: {} {} on {}: {}\n", stay.namespace, stay.what, stay.node, stay.message))
+            .collect();
+        format!("{made}{stays}{}\n", how_to_go_on(drain))
+    };
+    print!("{}", args.output.of(&report, text)?);
+    Ok(code(&report))
+}
+
+async fn undo(args: &DrainArgs, drain: &Drain) -> Result<ExitCode, Error> {
+    let aborted: Vec<String> = drain.undo().await?.iter().map(ToString::to_string).collect();
+    let text = || {
+        let lines: String = aborted.iter().map(|name| format!("aborted {name}\n")).collect();
+        format!("{lines}{} uncordoned.\n", nodes_words(&drain.nodes))
+    };
+    print!("{}", args.output.of(&aborted, text)?);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn code(report: &DrainReport) -> ExitCode {
+    match report.outcome {
+        DrainOutcome::Empty => ExitCode::SUCCESS,
+        DrainOutcome::Stays => ExitCode::from(STAYS),
+        DrainOutcome::TimedOut => ExitCode::from(TIMED_OUT),
+    }
+}

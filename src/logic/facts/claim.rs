@@ -1,0 +1,67 @@
+//! Facts about claims of volumes.
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+
+use super::Identity;
+
+/// A PersistentVolumeClaim.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClaimFact {
+    pub id: Identity,
+    /// How its volume may be mounted: of the bound volume, and of the claim itself before it is bound.
+    pub access_modes: Vec<String>,
+    /// The PersistentVolume that it is bound to, or asks for.
+    pub volume: Option<String>,
+}
+
+impl ClaimFact {
+    /// Whether pods on two nodes may have the volume at the same time.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.access_modes.iter().any(|mode| mode == "ReadWriteMany" || mode == "ReadOnlyMany")
+    }
+}
+
+impl From<PersistentVolumeClaim> for ClaimFact {
+    fn from(claim: PersistentVolumeClaim) -> Self {
+        let (spec, status) = (claim.spec.unwrap_or_default(), claim.status.unwrap_or_default());
+        Self {
+            id: (&claim.metadata).into(),
+            access_modes: status
+                .access_modes
+                .filter(|modes| !modes.is_empty())
+                .or(spec.access_modes)
+                .unwrap_or_default(),
+            volume: spec.volume_name.filter(|name| !name.is_empty()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[rstest]
+    #[case::asked_for(json!(["ReadWriteOnce"]), json!({}), &["ReadWriteOnce"], false)]
+    #[case::bound(json!(["ReadWriteOnce"]), json!({"accessModes": ["ReadWriteOnce", "ReadWriteMany"]}), &["ReadWriteOnce", "ReadWriteMany"], true)]
+    #[case::read_only(json!(["ReadOnlyMany"]), json!({"accessModes": []}), &["ReadOnlyMany"], true)]
+    #[case::one_pod(json!(["ReadWriteOncePod"]), json!({}), &["ReadWriteOncePod"], false)]
+    fn a_claim_has_the_modes_of_its_volume(
+        #[case] asked: Value,
+        #[case] status: Value,
+        #[case] modes: &[&str],
+        #[case] shared: bool,
+    ) {
+        let object = json!({"metadata": {"name": "data", "namespace": "default", "uid": "u", "resourceVersion": "7"},
+            "spec": {"accessModes": asked, "volumeName": ""}, "status": status});
+        let fact = ClaimFact::from(serde_json::from_value::<PersistentVolumeClaim>(object).unwrap());
+        assert_eq!(
+            (fact.access_modes.as_slice(), fact.is_shared()),
+            (modes.iter().map(ToString::to_string).collect::<Vec<_>>().as_slice(), shared)
+        );
+        assert_eq!((fact.id.key.name.as_str(), fact.volume), ("data", None));
+    }
+}

@@ -1,0 +1,406 @@
+//! `kubectl ganglion drain`: what leaves a node, what stays and why, and what is left when it is interrupted.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Output, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use ganglion::api::workload_action::WorkloadAction;
+use k8s_openapi::api::core::v1::{Node, ServiceAccount};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use testkit::eye::Seen;
+use testkit::operator::program;
+use testkit::plane::kubeconfig;
+use testkit::verdict::{node_of, pods_of};
+use testkit::world::nodes::{Nodes, OWN, Size};
+use testkit::world::rest::BARE;
+use testkit::world::workload::{Workload, settled};
+use testkit::world::{World, story};
+use tokio::process::{Child, Command};
+
+use crate::scenes::Scene;
+
+/// Exit codes, as `--help` has them.
+const EMPTY: i32 = 0;
+const STAYS: i32 = 3;
+const TIMED_OUT: i32 = 4;
+const INTERRUPTED: i32 = 130;
+
+/// A user with kubectl, and the program as its plugin.
+struct User {
+    home: TempDir,
+    kubectl: PathBuf,
+}
+
+/// The kubectl of the plane itself: a plugin's name must come before any option, so the wrapper of the plane will not do.
+fn kubectl() -> Result<PathBuf> {
+    let own = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(own).context("no cache")?;
+    let mut found: Vec<PathBuf> = std::fs::read_dir(cache.join("ganglion"))?
+        .filter_map(|entry| Some(entry.ok()?.path().join("bin/kubectl")).filter(|path| path.exists()))
+        .collect();
+    found.sort_by_key(|path| path.metadata().and_then(|meta| meta.modified()).ok());
+    found.pop().context("hack/controlplane has built no kubectl")
+}
+
+impl User {
+    fn new(kubeconfig: &str) -> Result<Self> {
+        let home = TempDir::new()?;
+        std::fs::write(home.path().join("kubeconfig"), kubeconfig)?;
+        std::os::unix::fs::symlink(program()?, home.path().join("kubectl-ganglion"))?;
+        Ok(Self { home, kubectl: kubectl()? })
+    }
+
+    async fn administrator(world: &World) -> Result<Self> {
+        Self::new(&world.administrator().await?)
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut path = OsString::from(self.home.path());
+        path.push(":/usr/bin:/bin");
+        let mut command = Command::new(&self.kubectl);
+        command.args(["ganglion", "drain"]).args(args).env_clear().env("PATH", path).env("HOME", self.home.path());
+        command.env("KUBECONFIG", self.home.path().join("kubeconfig")).kill_on_drop(true);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn begin(&self, args: &[&str]) -> Result<Child> {
+        Ok(self.command(args).spawn()?)
+    }
+
+    /// Runs a drain: its exit code, and what it said.
+    async fn drain(&self, args: &[&str]) -> Result<(i32, String)> {
+        said(self.command(args).output().await?)
+    }
+}
+
+fn said(output: Output) -> Result<(i32, String)> {
+    let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    Ok((output.status.code().context("it was killed")?, text))
+}
+
+fn ends(found: &(i32, String), code: i32, words: &[&str]) -> Result<()> {
+    let (is, text) = found;
+    ensure!(*is == code, "exit code {is} instead of {code}:\n{text}");
+    for word in words {
+        ensure!(text.contains(word), "{word:?} is not in\n{text}");
+    }
+    Ok(())
+}
+
+async fn is_cordoned(world: &World, node: &str) -> Result<bool> {
+    let node = Api::<Node>::all(world.client.clone()).get(node).await?;
+    Ok(node.spec.and_then(|spec| spec.unschedulable) == Some(true))
+}
+
+fn nodes_of(world: &World, app: &str) -> Vec<String> {
+    pods_of(&world.eye.now(), app).map(|pod| node_of(pod)).collect()
+}
+
+/// The uids of the actions.
+fn actions(world: &World) -> Vec<String> {
+    world.eye.now().actions.values().filter_map(|action| action.uid()).collect()
+}
+
+/// Two replicas on the first of three nodes, whose budget allows none to be missing.
+async fn on_the_first(world: &World) -> Result<(Nodes, Scene)> {
+    let nodes = world.nodes(3, Size::default()).await?;
+    nodes.open_only(&[&nodes.names[0]]).await?;
+    let scene = Scene::set(world, "web", 2, Workload::deployment("web", 2).guarded().spec(nodes.terms())).await?;
+    nodes.open_all().await?;
+    Ok((nodes, scene))
+}
+
+/// One replica of a Deployment with these members of its spec, on the first node.
+async fn single(world: &World, nodes: &Nodes, name: &str, members: Value, pod: Value) -> Result<Scene> {
+    nodes.open_only(&[&nodes.names[0]]).await?;
+    let mut manifest = Workload::deployment(name, 1).spec(nodes.terms()).spec(pod).manifest();
+    json_patch::merge(&mut manifest["spec"], &members);
+    world.kubectl(&["apply", "-f", "-"], Some(&manifest.to_string())).await?;
+    settled(world, name, 1).await?;
+    nodes.open_all().await?;
+    Ok(Scene { app: name.to_owned(), replicas: 1, tale: testkit::verdict::Story::begin(&world.eye, name) })
+}
+
+#[test]
+fn a_node_is_emptied_again_and_again() {
+    story("drain", async |world| {
+        let user = User::administrator(world).await?;
+        let (nodes, scene) = on_the_first(world).await?;
+        let [home, other, third] = [0, 1, 2].map(|at| nodes.names[at].as_str());
+        let daemon = json!({
+            "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "proxy"},
+            "spec": {"selector": {"matchLabels": {"app": "proxy"}}, "template": {
+                "metadata": {"labels": {"app": "proxy"}},
+                "spec": {
+                    "containers": [{"name": "main", "image": "registry.example/app:1"}],
+                    "nodeSelector": {OWN: world.ns}, "tolerations": [{"operator": "Exists"}],
+                },
+            }},
+        });
+        world.kubectl(&["apply", "-f", "-"], Some(&daemon.to_string())).await?;
+        let bare = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bare", "labels": {BARE: "yes"}},
+            "spec": {"nodeName": home, "containers": [{"name": "main", "image": "registry.example/app:1"}],
+                "tolerations": [{"operator": "Exists"}], "terminationGracePeriodSeconds": 1},
+        });
+        world.kubectl(&["apply", "-f", "-"], Some(&bare.to_string())).await?;
+        let daemons = |seen: &Seen| (pods_of(seen, "proxy").count() == 3).then_some(());
+        world.eye.until("three pods of the DaemonSet", daemons).await?;
+
+        let planned = user.drain(&[home, "--plan"]).await?;
+        let words = [
+            &format!("Node {home} would be cordoned. Nothing was changed."),
+            "Deployment/web",
+            "each new pod Ready before the old one goes",
+            "Pod/bare",
+            "stays: it belongs to no workload",
+            "stays: DaemonSet/proxy runs one pod on each node",
+            &format!("Node {home} would not be empty: 1 pod would not leave."),
+        ];
+        ends(&planned, STAYS, &words)?;
+        ensure!(
+            planned.1.contains(&format!("moves to {other}")) || planned.1.contains(&format!("moves to {third}")),
+            "{}",
+            planned.1
+        );
+        ensure!(actions(world).is_empty() && !is_cordoned(world, home).await?, "a plan changed something");
+
+        let drained = user.drain(&[home, "-w"]).await?;
+        let words = [
+            &format!("Node {home} cordoned."),
+            "done\n",
+            "2 replicas moved in ",
+            &format!("stays: {} Pod/bare on {home} (1 pod): it belongs to no workload", world.ns),
+            &format!("-> To remove it: kubectl delete pod bare -n {}", world.ns),
+            "stays as expected: ",
+            &format!("Node {home} is cordoned and not empty: 1 pod left."),
+        ];
+        ends(&drained, STAYS, &words)?;
+        let verdict = scene.at_rest(world, 2).await?;
+        ensure!(verdict.lowest_ready >= 2 && verdict.died.len() == 2, "{verdict:?}");
+        ensure!(!nodes_of(world, "web").contains(&home.to_owned()) && is_cordoned(world, home).await?);
+        let first = actions(world);
+        ensure!(first.len() == 1, "one action for the workload: {first:?}");
+
+        world.kubectl(&["delete", "pod", "bare", "--wait"], None).await?;
+        let emptied = user.drain(&[home, "-o", "json"]).await?;
+        ends(&emptied, EMPTY, &[])?;
+        let report: Value = serde_json::from_str(&emptied.1).with_context(|| emptied.1.clone())?;
+        ensure!(report["outcome"] == "Empty" && report["moved"] == 0, "{report}");
+
+        // Weeks later: back by a drain of both other nodes, then the same node again.
+        ends(&user.drain(&[home, "--uncordon"]).await?, EMPTY, &[&format!("Node {home} uncordoned.")])?;
+        ensure!(!is_cordoned(world, home).await?);
+        nodes.label(other, "rack", "r2").await?;
+        nodes.label(third, "rack", "r2").await?;
+        let selector = format!("rack=r2,{OWN}={}", world.ns);
+        ends(&user.drain(&["--selector", &selector]).await?, EMPTY, &["2 replicas moved"])?;
+        ensure!(nodes_of(world, "web") == [home, home], "{:?}", nodes_of(world, "web"));
+        ends(&user.drain(&[other, third, "--uncordon"]).await?, EMPTY, &[])?;
+        ends(&user.drain(&[home, "--parallel", "1"]).await?, EMPTY, &["2 replicas moved"])?;
+        let verdict = scene.at_rest(world, 2).await?;
+        ensure!(verdict.lowest_ready >= 2, "{verdict:?}");
+        ensure!(actions(world).len() >= first.len() + 3, "two actions, one replica each, by --parallel 1");
+        Ok(())
+    });
+}
+
+#[test]
+fn what_cannot_be_replaced_first_moves_only_if_it_is_wished() {
+    story("drain-apart", async |world| {
+        let user = User::administrator(world).await?;
+        let nodes = world.nodes(2, Size::default()).await?;
+        let home = nodes.names[0].as_str();
+        let volume = format!("{}-data", world.ns);
+        let objects = [
+            json!({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": volume}, "spec": {
+                "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "",
+                "claimRef": {"namespace": world.ns, "name": "data"}, "nfs": {"server": "nfs.example", "path": "/"},
+            }}),
+            json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"}, "spec": {
+                "accessModes": ["ReadWriteOnce"], "storageClassName": "", "volumeName": volume,
+                "resources": {"requests": {"storage": "1Gi"}},
+            }}),
+        ];
+        for object in &objects {
+            world.kubectl(&["apply", "-f", "-"], Some(&object.to_string())).await?;
+        }
+        let claim = json!({"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]});
+        let scratch = json!({"volumes": [{"name": "cache", "emptyDir": {}}]});
+        let db = single(world, &nodes, "db", json!({}), claim).await?;
+        let old =
+            single(world, &nodes, "old", json!({"strategy": {"type": "Recreate", "rollingUpdate": null}}), json!({}))
+                .await?;
+        let cache = single(world, &nodes, "cache", json!({}), scratch).await?;
+
+        let drained = user.drain(&[home]).await?;
+        let words = [
+            "Deployment/db on ",
+            "claim data is ReadWriteOnce",
+            "Deployment/old on ",
+            "the Deployment has strategy: Recreate",
+            "Deployment/cache on ",
+            "the data of volume cache are lost with the pod",
+            &format!("kubectl ganglion drain {home} --disruption"),
+            "3 pods left",
+        ];
+        ends(&drained, STAYS, &words)?;
+        for scene in [&db, &old, &cache] {
+            scene.untouched(world).await?;
+        }
+        // An action that somebody makes by hand says the same.
+        let by_hand = json!({"move": {"workload": testkit::action::deployment("db"), "from": {"nodeName": home}}});
+        world.act("by-hand", by_hand).await?;
+        world.ends("by-hand", ("False", "ReplacementCannotBeFirst")).await?;
+
+        let drained = user.drain(&[home, "--disruption"]).await?;
+        let moved = ends(&drained, EMPTY, &["3 replicas moved", "is empty but for DaemonSets and static pods"]);
+        world.kubectl(&["delete", "pv", &volume, "--wait=false"], None).await?;
+        moved?;
+        for (scene, lowest) in [(&db, 0), (&old, 0), (&cache, 1)] {
+            let verdict = scene.at_rest(world, 1).await?;
+            ensure!(verdict.came.len() == 1 && verdict.came[0].1 == nodes.names[1], "{verdict:?}");
+            ensure!(verdict.lowest_ready == lowest, "{}: {verdict:?}", scene.app);
+            let surplus = verdict.passing.len();
+            ensure!(lowest == 1 || surplus == 0, "something ran beside the old pod: {verdict:?}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_drain_that_was_interrupted_goes_on_or_is_undone() {
+    story("drain-break", async |world| {
+        let user = User::administrator(world).await?;
+        let (nodes, scene) = on_the_first(world).await?;
+        let home = nodes.names[0].as_str();
+        let made = |seen: &Seen| (seen.actions.len() == 1).then_some(());
+        // Nobody works on it.
+        world.operator.lock().await.kill();
+        let child = user.begin(&[home, "-w"])?;
+        world.eye.until("the action of the drain", made).await?;
+        let pid = child.id().context("it has ended")?.to_string();
+        Command::new("kill").args(["-INT", &pid]).status().await?;
+        let interrupted = said(child.wait_with_output().await?)?;
+        let words = [
+            "Its actions go on.",
+            &format!("kubectl ganglion drain {home} -w"),
+            &format!("kubectl ganglion drain {home} --uncordon"),
+        ];
+        ends(&interrupted, INTERRUPTED, &words)?;
+        ends(
+            &user.drain(&[home, "--timeout", "1s"]).await?,
+            TIMED_OUT,
+            &["The time is over.", "going on with 1 open action"],
+        )?;
+        ensure!(actions(world).len() == 1, "another action was made");
+        ends(&user.drain(&[home, "--uncordon"]).await?, EMPTY, &["aborted ", "uncordoned."])?;
+        world.operator.lock().await.start()?;
+        let name = world.eye.now().actions.keys().next().cloned().context("no action")?;
+        world.ends(&name, ("False", "Aborted")).await?;
+        scene.untouched(world).await?;
+
+        world.operator.lock().await.kill();
+        ends(&user.drain(&[home, "--no-wait"]).await?, EMPTY, &["made ", "To wait for them: "])?;
+        world.operator.lock().await.start()?;
+        let resumed = user.drain(&[home]).await?;
+        ends(&resumed, EMPTY, &["is empty but for DaemonSets"])?;
+        ensure!(actions(world).len() == 2, "the open action was not gone on with");
+        let verdict = scene.at_rest(world, 2).await?;
+        ensure!(verdict.lowest_ready >= 2 && verdict.died.len() == 2, "{verdict:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_namespace_without_rights_is_named_and_the_others_are_emptied() {
+    story("drain-rights", async |world| {
+        let (nodes, scene) = on_the_first(world).await?;
+        let home = nodes.names[0].as_str();
+        let elsewhere = format!("{}-too", world.ns);
+        world.kubectl(&["create", "namespace", &elsewhere], None).await?;
+        world.watch_too(&elsewhere).await;
+        world.kill_and_restart().await?;
+        nodes.open_only(&[home]).await?;
+        let manifest = Workload::deployment("api", 1).spec(nodes.terms()).manifest().to_string();
+        world.kubectl(&["apply", "-n", &elsewhere, "-f", "-"], Some(&manifest)).await?;
+        let there = ["wait", "-n", &elsewhere, "--for=condition=Available", "deployment/api", "--timeout=60s"];
+        world.kubectl(&there, None).await?;
+        nodes.open_all().await?;
+
+        world.create::<ServiceAccount>(json!({"metadata": {"name": "planner"}})).await?;
+        let role = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": format!("{}-drain", world.ns)}, "rules": [
+            {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]},
+            {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
+            {"apiGroups": ["ganglion.dev"], "resources": ["workloadactions"], "verbs": ["list"]},
+        ]});
+        let own = json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "acts"}, "rules": [
+            {"apiGroups": ["ganglion.dev"], "resources": ["workloadactions"], "verbs": ["create"]},
+            {"apiGroups": [""], "resources": ["pods", "pods/eviction"], "verbs": ["create"]},
+        ]});
+        let account = format!("{}:planner", world.ns);
+        let user = User::new(&kubeconfig::direct(&world.plane.cluster.config, &world.token("planner").await?))?;
+        let refused = user.drain(&[home]).await?;
+        ends(&refused, 1, &["the node cannot be read: nodes"])?;
+        for object in [&role, &own] {
+            world.kubectl(&["apply", "-f", "-"], Some(&object.to_string())).await?;
+        }
+        let name = role["metadata"]["name"].as_str().unwrap_or_default();
+        world
+            .kubectl(&["create", "clusterrolebinding", name, "--clusterrole", name, "--serviceaccount", &account], None)
+            .await?;
+        world.kubectl(&["create", "rolebinding", "acts", "--role=acts", "--serviceaccount", &account], None).await?;
+
+        let planned = user.drain(&[home, "--plan"]).await;
+        let drained = user.drain(&[home]).await;
+        let there =
+            world.kubectl(&["get", "pods", "-n", &elsewhere, "-o", "jsonpath={.items[*].spec.nodeName}"], None).await;
+        world.kubectl(&["delete", "clusterrole,clusterrolebinding", name], None).await?;
+        let admin = User::administrator(world).await?.drain(&[home]).await;
+        world.kubectl(&["delete", "namespace", &elsewhere, "--wait=false"], None).await?;
+        let words = [
+            "2 replicas moved",
+            &format!("stays: {elsewhere} ReplicaSet/api-"),
+            "cannot create resource \"workloadactions\"",
+            &format!("in the namespace \"{elsewhere}\""),
+            "1 pod left",
+        ];
+        ends(&drained?, STAYS, &words)?;
+        let refused = "cannot create resource \"workloadactions\"";
+        ends(&planned?, STAYS, &[refused, "Note: Not looked at: ", "Note: Targets are not known: "])?;
+        ensure!(there?.trim() == home, "it moved nevertheless");
+        // Who may, empties the rest.
+        ends(&admin?, EMPTY, &["1 replica moved"])?;
+        let verdict = scene.at_rest(world, 2).await?;
+        ensure!(verdict.lowest_ready >= 2, "{verdict:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_budget_that_allows_nothing_is_told() {
+    story("drain-budget", async |world| {
+        let user = User::administrator(world).await?;
+        let (nodes, scene) = on_the_first(world).await?;
+        let home = nodes.names[0].as_str();
+        // More than there are.
+        let patch = json!({"spec": {"minAvailable": 4}}).to_string();
+        world.kubectl(&["patch", "pdb", "web", "--type=merge", "-p", &patch], None).await?;
+        let drained = user.drain(&[home, "--timeout", "8s", "-w"]).await?;
+        let words = ["BudgetBlocked: ", "PodDisruptionBudget web: ", "The time is over.", "Its action goes on."];
+        ends(&drained, TIMED_OUT, &words)?;
+        let patch = json!({"spec": {"minAvailable": 2}}).to_string();
+        world.kubectl(&["patch", "pdb", "web", "--type=merge", "-p", &patch], None).await?;
+        ends(&user.drain(&[home]).await?, EMPTY, &["going on with 1 open action", "2 replicas moved"])?;
+        let found: Vec<WorkloadAction> =
+            world.eye.now().actions.values().map(|action| action.as_ref().clone()).collect();
+        ensure!(found.len() == 1 && found[0].labels().get("ganglion.dev/drain") == Some(&home.to_owned()), "{found:?}");
+        let verdict = scene.at_rest(world, 2).await?;
+        ensure!(verdict.lowest_ready >= 2, "{verdict:?}");
+        Ok(())
+    });
+}
