@@ -36,8 +36,9 @@ const SELDOM: &[(&str, &str, &str)] = &[
     ("ganglion.dev", "swarmpools", "get"),
 ];
 
-/// Requests that stories let be refused: in a namespace without its binding, and without the component publish-usage.
-const REFUSED: &[(&str, &str, &str)] = &[("", "secrets", "get"), ("", "configmaps", "list"), ("", "nodes", "patch")];
+/// Requests that stories let be refused: in a namespace without its binding, and without the components publish-usage and rollouts.
+const REFUSED: &[(&str, &str, &str)] =
+    &[("", "secrets", "get"), ("", "configmaps", "list"), ("", "nodes", "patch"), ("argoproj.io", "rollouts", "get")];
 
 fn right(group: &str, resource: &str, verb: &str) -> Right {
     (group.to_owned(), resource.to_owned(), verb.to_owned())

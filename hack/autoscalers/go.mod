@@ -4,6 +4,7 @@ module ganglion.dev/hack/autoscalers
 go 1.26.0
 
 require (
+	github.com/argoproj/argo-rollouts v1.8.3
 	github.com/kedacore/keda/v2 v2.17.2
 	k8s.io/autoscaler/vertical-pod-autoscaler v1.4.1
 )

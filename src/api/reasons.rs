@@ -99,6 +99,8 @@ reasons! {
     VictimBusy,
     /// The load of nodes is unknown: the operator watches some namespaces and may not see the pods of the others.
     LoadUnknown,
+    /// The usage of nodes, which an expression of the action reads, is unknown.
+    UsageUnknown,
     /// A rollout of the workload is in flight.
     RolloutInProgress,
     /// Other replicas of the set are not Ready.
@@ -251,6 +253,9 @@ impl Reason {
             Self::WorkloadBusy | Self::VictimBusy => "Wait until the other action has ended, or abort it.",
             Self::LoadUnknown => {
                 "Grant the operator list and watch on pods in all namespaces by a ClusterRole, or let it watch all namespaces."
+            }
+            Self::UsageUnknown => {
+                "Install metrics-server, or measure the nodes by NodeConfigs. To go on without, apply a new action without utilization in where."
             }
             Self::RolloutInProgress => "Wait until the rollout has ended: kubectl rollout status.",
             Self::ReplicasNotReady => "Wait until the replicas of the set are Ready, or repair them.",

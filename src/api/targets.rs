@@ -12,7 +12,9 @@ pub struct WorkloadRef {
     /// API version of the workload, such as `apps/v1`.
     #[schemars(length(min = 1, max = 253))]
     pub api_version: String,
-    /// Kind of the workload: Deployment, ReplicaSet or StatefulSet.
+    /// Kind of the workload: Deployment, ReplicaSet, StatefulSet, or another kind that owns ReplicaSets, such as a Rollout of Argo.
+    /// Where an action changes the replicas of another kind, the operator needs the right to get and patch it, which a cluster
+    /// administrator gives.
     #[schemars(length(min = 1, max = 63))]
     pub kind: String,
     /// Name of the workload.
@@ -67,8 +69,9 @@ pub struct Target {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 16))]
     pub node_selector: Option<BTreeMap<String, String>>,
-    /// Only nodes for which this CEL expression is true, such as `node.pods < 3 && node.memory.requestedShare < 0.5`. At most 512
-    /// characters. Default: any node.
+    /// Only nodes for which this CEL expression is true, such as `node.pods < 3 && node.memory.requestedShare < 0.5`. What a node uses,
+    /// `node.cpu.utilization` and `node.memory.utilization`, is measured by a NodeConfig or else by metrics.k8s.io; the action waits
+    /// until it is known. At most 512 characters. Default: any node.
     #[serde(default, rename = "where", skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     pub condition: Option<String>,

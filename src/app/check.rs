@@ -6,12 +6,10 @@ mod cluster;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use kube::{Client, Config, ResourceExt};
 use serde_json::Value;
-use tokio_util::sync::CancellationToken;
 
-use super::{Error, outbound};
+use super::{Error, outbound, read};
 use crate::api::closed_loop::ClosedLoop;
 use crate::api::closed_loop::source::Source;
 use crate::api::marks;
@@ -31,14 +29,11 @@ use crate::logic::closed_loop::validate::names::DEFAULT_ACCOUNT;
 use crate::logic::closed_loop::validate::preflight::PreflightQuestion;
 use crate::logic::facts::Key;
 use crate::logic::world::Origin;
-use crate::metrics::Metrics;
 use crate::runtime::account::Account;
 use crate::runtime::context::Context;
 use crate::runtime::discovery::Discovery;
 use crate::runtime::error::Error as RequestError;
-use crate::runtime::events;
 use crate::runtime::store::Store;
-use crate::runtime::writer::Writer;
 use crate::settings::Settings;
 use cluster::Surroundings;
 
@@ -81,20 +76,9 @@ struct Check<'a> {
 
 impl<'a> Check<'a> {
     fn new(client: &Client, rules: &Rules, settings: &'a Settings, key: Key) -> Self {
-        let metrics = Metrics::new();
-        let stop = CancellationToken::new();
-        let (events, _) = events::line(&metrics);
-        let ctx = Context {
-            store: Store::default(),
-            writer: Writer::new(client.clone(), settings.request_timeout(), stop.clone(), metrics.clone()),
-            events,
-            metrics: metrics.clone(),
-            clock: Timestamp::now,
-            term: "check".into(),
-            stop,
-        };
-        let web = Arc::new(outbound::web(Names::new(rules.clone(), address::system), settings, &metrics));
-        let outbound = Arc::new(outbound::client(web, settings, &metrics));
+        let ctx = read::context(client, Store::default(), settings, "check");
+        let web = Arc::new(outbound::web(Names::new(rules.clone(), address::system), settings, &ctx.metrics));
+        let outbound = Arc::new(outbound::client(web, settings, &ctx.metrics));
         let discovery = Arc::new(Discovery::default());
         let patchable = settings.patchable_kinds().into();
         let targets = Targets { ctx: ctx.clone(), discovery: Arc::clone(&discovery), patchable };

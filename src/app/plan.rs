@@ -41,6 +41,8 @@ pub enum Error {
     NoKind,
     #[error("the action is no WorkloadAction: {0}")]
     Parse(#[source] serde_json::Error),
+    #[error("the owner of the workload's ReplicaSets cannot be read: {0}")]
+    Owner(#[source] crate::runtime::error::Error),
     #[error("the API server did not answer")]
     Api(#[source] Box<kube::Error>),
 }
@@ -101,6 +103,12 @@ pub async fn plan(
         reader.restore(&placement, &policies).await;
     }
     store.write(|world| cordon(world, basis.cordoned));
+    let accepted = all.iter().filter_map(|asked| match &asked.verdict {
+        Verdict::Accepted(action, _) => Some(&**action),
+        Verdict::Refused(_) => None,
+    });
+    reader.read_owners(settings, accepted.clone()).await?;
+    reader.read_usage(accepted).await;
     let (now, limits) = (Timestamp::now(), settings.limits());
     let previewed = |Asked { key, verb, verdict }| match verdict {
         Verdict::Refused(words) => ActionPreview::refused(key, verb, words),

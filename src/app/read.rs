@@ -7,9 +7,16 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ListParams;
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
 
 use crate::api::placement_policy::PlacementPolicy;
 use crate::logic::placement::memory::SavedMemory;
+use crate::metrics::Metrics;
+use crate::runtime::context::Context;
+use crate::runtime::events;
+use crate::runtime::store::Store;
+use crate::runtime::writer::Writer;
+use crate::settings::Settings;
 
 /// Objects in one page of a list: a page of pods takes a few megabytes.
 const PAGE: u32 = 500;
@@ -30,6 +37,22 @@ where
             Some(token) => params = params.continue_token(&token),
             None => return Ok(()),
         }
+    }
+}
+
+/// What the operator's own code needs for requests, for a command: with this name as leader term.
+pub fn context(client: &Client, store: Store, settings: &Settings, command: &str) -> Context {
+    let metrics = Metrics::new();
+    let stop = CancellationToken::new();
+    let (events, _) = events::line(&metrics);
+    Context {
+        store,
+        writer: Writer::new(client.clone(), settings.request_timeout(), stop.clone(), metrics.clone()),
+        events,
+        metrics,
+        clock: Timestamp::now,
+        term: command.into(),
+        stop,
     }
 }
 

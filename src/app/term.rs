@@ -55,6 +55,7 @@ impl Term<'_> {
             ctx,
             memory: workload_action::ActionMemory::default(),
         });
+        self.tasks.spawn(workload_action::usage::run(actions.ctx.clone(), Arc::clone(outbound)));
         self.tasks.spawn(workload_action::run_janitor(actions));
         let releases = settings.workload_actions.concurrency;
         self.start_with(releases, |ctx| GateKeeper { ctx }, GateKeeper::gated);

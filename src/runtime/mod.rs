@@ -21,6 +21,7 @@ pub mod backoff;
 pub mod certificate;
 pub mod context;
 pub mod discovery;
+pub mod dynamic;
 pub mod error;
 pub mod events;
 pub mod eviction;

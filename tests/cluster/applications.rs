@@ -157,7 +157,7 @@ fn killed_at_each_write_it_ends_the_same() {
         Ok(())
     });
     assert!(writes >= LEAST_WRITES, "an application of {writes} writes");
-    let when = |nth: usize| if nth % 2 == 0 { When::Before } else { When::After };
+    let when = |nth: usize| if nth.is_multiple_of(2) { When::Before } else { When::After };
     let cases = (1..=writes).map(|nth| (format!("application-{nth}-{:?}", when(nth)).to_lowercase(), nth));
     stories(cases.collect(), async |world, nth| {
         let shop = Shop::open(world).await?;

@@ -96,7 +96,7 @@ fn an_overlay_names_namespace_and_image_and_a_change_of_settings_rolls_the_pods(
         let overlay = |settings: &str| {
             format!(
                 "namespace: ops\nresources: [KUSTOMIZE/base]\n\
-                 components: [KUSTOMIZE/components/all-namespaces, KUSTOMIZE/components/publish-usage]\n\
+                 components: [KUSTOMIZE/components/all-namespaces, KUSTOMIZE/components/publish-usage, KUSTOMIZE/components/rollouts]\n\
                  images: [{{name: ganglion, newName: example.com/g, newTag: '2'}}]\n\
                  configMapGenerator: [{{name: ganglion-settings, behavior: replace, literals: ['settings.yaml={settings}']}}]\n"
             )

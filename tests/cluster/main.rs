@@ -46,6 +46,7 @@ mod random;
 mod receipts;
 mod refused;
 mod replacements;
+mod rollouts;
 
 mod samples;
 mod scaling;
@@ -57,3 +58,4 @@ mod storms;
 mod swap_faults;
 mod swaps;
 mod unreadable;
+mod usage;

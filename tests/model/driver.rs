@@ -6,6 +6,7 @@ mod operate;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use ganglion::logic::facts::Key;
 use tokio::runtime::Runtime;
 
 use crate::check::invariants::Invariants;
@@ -28,6 +29,9 @@ const TIMEOUT: i64 = 24 * 3600;
 
 /// The most rounds of all parts without time passing: more means an endless loop.
 const MOST_ROUNDS: usize = 300;
+
+/// The same for each action, where there are many.
+const ROUNDS_OF_ONE: usize = 20;
 
 /// The result of a run.
 #[derive(Clone, Debug, Default)]
@@ -89,6 +93,11 @@ impl<'a> Run<'a> {
         self.begin()?;
         self.mix()?;
         self.settle()
+    }
+
+    /// The actions in the order in which their first replicas were admitted.
+    pub fn begun(&self) -> &[Key] {
+        &self.invariants.begun
     }
 
     fn done(self, violation: Option<Violation>) -> Done {
@@ -222,8 +231,8 @@ impl<'a> Run<'a> {
             if self.cluster.api.version() != before {
                 idle = 0;
                 hurry += 1;
-                if hurry > MOST_ROUNDS {
-                    return violation("Livelock", format!("{MOST_ROUNDS} rounds of writes while no time passes"));
+                if hurry > MOST_ROUNDS.max(self.setup.acts.len() * ROUNDS_OF_ONE) {
+                    return violation("Livelock", format!("{hurry} rounds of writes while no time passes"));
                 }
                 continue;
             }

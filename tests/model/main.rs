@@ -4,6 +4,7 @@
 mod campaign;
 mod check;
 mod cluster;
+mod crowd;
 mod driver;
 mod face;
 mod loops;

@@ -9,7 +9,7 @@ use ganglion::api::workload_action::{
 use ganglion::logic::workload_action::Limits;
 
 use crate::cluster::Part;
-use crate::cluster::build::{PART_OF, PodShape, labels};
+use crate::cluster::build::{PART_OF, PodShape, labels, place};
 use crate::cluster::foreign::{Act, Whom};
 use crate::cluster::object::{Fate, Labels, Rule};
 use crate::operator::Move;
@@ -27,6 +27,7 @@ pub struct NodeSpec {
 
 #[derive(Clone, Debug)]
 pub struct Workload {
+    /// `NAMESPACE/NAME`, or a name alone; the name is that of no other workload.
     pub app: String,
     /// A Deployment, or a ReplicaSet of its own.
     pub deployment: bool,
@@ -181,7 +182,7 @@ fn application(rng: &mut Rng, nodes: &[NodeSpec]) -> WorkloadActionSpec {
 
 fn reference(workload: &Workload) -> WorkloadRef {
     let kind = if workload.deployment { "Deployment" } else { "ReplicaSet" };
-    WorkloadRef { api_version: "apps/v1".into(), kind: kind.into(), name: workload.app.clone() }
+    WorkloadRef { api_version: "apps/v1".into(), kind: kind.into(), name: place(&workload.app).1.to_owned() }
 }
 
 fn nodes(rng: &mut Rng) -> Vec<NodeSpec> {
@@ -269,7 +270,7 @@ fn target(rng: &mut Rng, nodes: &[NodeSpec]) -> Target {
 /// Stands for a name that is filled in when the action is applied: of some pod, or of a node that has one.
 pub const SOME: &str = "?";
 
-fn action(rng: &mut Rng, workload: &Workload, workloads: &[Workload], nodes: &[NodeSpec]) -> WorkloadActionSpec {
+pub fn action(rng: &mut Rng, workload: &Workload, workloads: &[Workload], nodes: &[NodeSpec]) -> WorkloadActionSpec {
     let of = reference(workload);
     let to = target(rng, nodes);
     let count = rng.chance(500).then(|| i32::try_from(rng.between(1, 3)).unwrap_or(1));
@@ -380,7 +381,7 @@ fn limits(rng: &mut Rng) -> Limits {
 }
 
 /// How likely each choice is: every part has its own speed in every run.
-fn pace(rng: &mut Rng) -> Vec<(Choice, u32)> {
+pub fn pace(rng: &mut Rng) -> Vec<(Choice, u32)> {
     let speeds = [2, 8, 20, 60];
     let mut all: Vec<(Choice, u32)> = Vec::new();
     for part in Part::ALL {

@@ -22,13 +22,18 @@ use crate::api::placement_policy::PlacementPolicy;
 use crate::api::receipt::WorkloadActionReceipt;
 use crate::api::workload_action::WorkloadAction;
 use crate::caches::placement::PlacementCache;
+use crate::controllers::workload_action::{owners, usage};
 use crate::logic::facts::{
     BudgetFact, ClaimFact, DeploymentFact, HpaFact, Identity, Key, NodeFact, PinBindingFact, PinPolicyFact, PodFact,
     ReceiptFact, ReplicaSet, ServiceFact, SetFact, StatefulSet, StatefulSetFact, VolumeFact,
 };
+use crate::logic::workload_action::needed_owner;
 use crate::logic::world::{Indexed, Origin};
+use crate::runtime;
+use crate::runtime::discovery::Discovery;
 use crate::runtime::guard::Guard;
 use crate::runtime::store::Store;
+use crate::settings::Settings;
 
 /// A kind of objects.
 trait Readable: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug {}
@@ -179,6 +184,44 @@ impl Reader<'_> {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
             Err(kube::Error::Api(status)) if status.is_forbidden() => Ok(Some(status.message.clone())),
             Err(error) => Err(Error::Api(Box::new(error))),
+        }
+    }
+
+    /// Reads the objects of other kinds whose replicas the actions would change.
+    ///
+    /// # Errors
+    /// The API server does not answer.
+    pub async fn read_owners(
+        self,
+        settings: &Settings,
+        actions: impl Iterator<Item = &WorkloadAction>,
+    ) -> Result<(), Error> {
+        let ctx = read::context(self.client, self.store.clone(), settings, "plan");
+        let discovery = Discovery::default();
+        for action in actions {
+            let Some(needed) = self.store.read(|world| needed_owner(world, action)) else { continue };
+            match owners::read(&ctx, &discovery, &needed).await {
+                Ok(()) => {}
+                Err(runtime::error::Error::Forbidden(words)) => return Err(Error::NotAllowed(words)),
+                Err(error) => return Err(Error::Owner(error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the usage of nodes, if an expression of these actions asks for it. Why it could not be read is in the plan.
+    pub async fn read_usage(self, mut actions: impl Iterator<Item = &WorkloadAction>) {
+        let now = Timestamp::now();
+        if !self.store.read(|world| actions.any(|action| world.unknown_usage(action, now).is_some())) {
+            return;
+        }
+        let answer = match http::Request::get(usage::NODES).body(Vec::new()) {
+            Ok(request) => self.client.request_text(request).await.map_err(|error| usage::refused(&error.into())),
+            Err(error) => Err(error.to_string()),
+        };
+        let read = |text: String| self.store.write(|world| usage::take_in(world, text.as_bytes(), Timestamp::now()));
+        if let Err(problem) = answer.and_then(read) {
+            self.store.write(|world| world.usage_failed(problem));
         }
     }
 

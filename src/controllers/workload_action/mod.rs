@@ -10,7 +10,9 @@ mod events;
 mod gate;
 mod janitor;
 mod notifier;
+pub mod owners;
 mod replacement;
+pub mod usage;
 mod waits;
 
 use std::collections::HashMap;
@@ -30,10 +32,11 @@ use crate::logic::facts::Key;
 use crate::logic::workload_action::effect::{Effect, Next, Refusal, RefusalKind};
 use crate::logic::workload_action::notify::is_pending;
 use crate::logic::workload_action::rank::NodeRanker;
-use crate::logic::workload_action::{Limits, next, refused};
+use crate::logic::workload_action::{Limits, NeededOwner, needed_owner, next, refused};
 use crate::logic::world::World;
 use crate::metrics::ReasonLabel;
 use crate::runtime::context::Context;
+use crate::runtime::discovery::Discovery;
 use crate::runtime::error::Error;
 use crate::runtime::run::{Action, Controller, PassResult};
 use crate::runtime::store::Store;
@@ -48,6 +51,9 @@ const MAX_EFFECTS: usize = 32;
 
 /// The most conflicts in one reconcile that are retried at once; then the backoff applies.
 const MAX_CONFLICTS: usize = 4;
+
+/// Requeue interval of an action at work on a workload of a kind that is not watched.
+const UNWATCHED: Duration = Duration::from_secs(1);
 
 /// How long requests must be forbidden before the action fails: an API server that has just started answers before it
 /// has loaded its roles.
@@ -75,6 +81,7 @@ pub struct ActionMemory {
     forbidden: Mutex<HashMap<Key, Timestamp>>,
     /// The effects whose requests had no answer: their outcome is unknown.
     unanswered: Mutex<HashMap<Key, Vec<Effect>>>,
+    discovery: Discovery,
 }
 
 impl ActionMemory {
@@ -107,6 +114,7 @@ impl Controller for WorkloadActionController {
         }
         let mut failures = Failures::default();
         self.look_up(&key).await?;
+        self.read_owner(&key).await?;
         let mut step = self.plan(&key);
         for _ in 0..MAX_EFFECTS {
             if self.ctx.stop.is_cancelled() {
@@ -291,6 +299,29 @@ impl WorkloadActionController {
         Ok(())
     }
 
+    /// Reads the object of another kind whose replicas the action changes, if it does.
+    async fn read_owner(&self, key: &Key) -> Result<(), Error> {
+        let Some(needed) = self.needed_owner(key) else { return Ok(()) };
+        match owners::read(&self.ctx, &self.memory.discovery, &needed).await {
+            Err(Error::Forbidden(refused)) if self.memory.doubts(key, self.ctx.now()) => Err(Error::Doubtful(refused)),
+            Err(Error::Forbidden(refused)) => {
+                let reading = owners::forbidden(&needed, &refused);
+                self.ctx.store.write(|world| world.put_owner(&needed.uid, reading, self.ctx.now()));
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    /// Requeue interval of an action that has not ended: shorter where nothing reports a change that it waits for.
+    fn resync_of(&self, key: &Key) -> Duration {
+        if self.needed_owner(key).is_some_and(|needed| needed.working) { UNWATCHED } else { self.resync }
+    }
+
+    fn needed_owner(&self, key: &Key) -> Option<NeededOwner> {
+        self.ctx.store.read(|world| needed_owner(world, world.action(key)?))
+    }
+
     fn after_refusal(&self, key: &Key, effect: &Effect, refusal: &Refusal) -> Next {
         let now = self.ctx.now();
         self.ctx.store.read(|world| refused(key, world, now, effect, refusal))
@@ -308,7 +339,7 @@ impl WorkloadActionController {
         };
         let unfinished = action.status.as_ref().is_none_or(|status| status.finished_at.is_none());
         let now = self.ctx.now();
-        let pause = waits::pause(now, until, unfinished.then_some(self.resync), fastrand::f64());
+        let pause = waits::pause(now, until, unfinished.then(|| self.resync_of(key)), fastrand::f64());
         let Some(status) = report.filter(|report| Some(&**report) != action.status.as_ref()) else {
             waits.forget(key);
             return Rest::Until(pause.map_or(Action::AwaitChange, Action::RequeueAfter));

@@ -16,7 +16,7 @@
 //! | `node.cpu.allocatable`, `node.cpu.requested` | int | millicores |
 //! | `node.memory.allocatable`, `node.memory.requested` | int | bytes |
 //! | `node.cpu.requestedShare`, `node.memory.requestedShare` | double | requested / allocatable, not what is in use; 1.0 when nothing is allocatable |
-//! | `node.cpu.utilization`, `node.memory.utilization` | double | measured by a NodeConfig, a part of 1; may be missing |
+//! | `node.cpu.utilization`, `node.memory.utilization` | double | measured by a NodeConfig, else by metrics.k8s.io; a part of 1; may be missing |
 //! | `node.power`, `node.inletTemperature`, `node.differentialPressure` | double | in W, °C and Pa, by a NodeConfig; may be missing |
 //!
 //! Operators: `&& || ! == != < <= > >= + - * / % ?: in [..]`; functions: `int`, `double`,
@@ -45,7 +45,7 @@ pub use score::{NodeScore, Score};
 use cel::parser::{ParseErrors, Parser};
 use cel::{Context, Env, ExecutionError, IdedExpr, Value};
 use check::{Checked, ResultKind};
-use names::{Bound, Field, Leaf, NodeMap, Subject, Vocabulary};
+use names::{Bound, Field, Leaf, Measure, NodeMap, Subject, Vocabulary};
 use std::fmt;
 use std::sync::Arc;
 use std::thread;
@@ -124,6 +124,20 @@ impl Expression {
     #[must_use]
     pub fn reads_pods(&self) -> bool {
         self.0.leaves.iter().any(Leaf::is_of_pods)
+    }
+
+    /// Whether it reads the usage of the node, or tests whether it is known.
+    #[must_use]
+    pub fn reads_usage(&self) -> bool {
+        self.0.leaves.iter().any(|leaf| leaf.usage().is_some())
+    }
+
+    /// Whether it reads the usage of the node and does not test whether it is known.
+    #[must_use]
+    pub fn needs_usage(&self) -> bool {
+        let leaves = &self.0.leaves;
+        let is_tested = |measure: Measure| leaves.contains(&Leaf::HasValue(measure));
+        leaves.iter().filter_map(Leaf::usage).any(|measure| !is_tested(measure))
     }
 }
 

@@ -1,7 +1,5 @@
 //! The names that an expression may use, and their values for a node.
 //!
-//! `requested` is what the pods of a node request. What they use needs another name, and a source that serves it.
-//!
 //! Owns the vocabulary and the reading of a [`NodeView`]. Must not know operators or syntax.
 
 use super::kind::Kind;
@@ -244,6 +242,15 @@ impl Leaf {
                 | Field::Measured(_) => false,
             },
             Self::Entry(..) | Self::HasEntry(..) | Self::HasValue(_) | Self::Metric(_) => false,
+        }
+    }
+
+    /// The usage of the node that it reads, or tests for.
+    pub(super) fn usage(&self) -> Option<Measure> {
+        let (Self::Field(Field::Measured(measure)) | Self::HasValue(measure)) = self else { return None };
+        match measure {
+            Measure::CpuUtilization | Measure::MemoryUtilization => Some(*measure),
+            Measure::Power | Measure::InletTemperature | Measure::DifferentialPressure => None,
         }
     }
 

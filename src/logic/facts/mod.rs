@@ -7,6 +7,7 @@ mod autoscaler;
 mod claim;
 mod ledger;
 mod node;
+mod owner;
 mod pod;
 mod replica_set;
 mod requests;
@@ -23,6 +24,7 @@ pub use autoscaler::{AutoscalerFact, AutoscalerKind, Controls, HpaFact, ScaledOb
 pub use claim::ClaimFact;
 pub use ledger::Ledger;
 pub use node::{CONGESTION, CONGESTION_SAMPLED_AT, NodeFact, PUBLISHED, USAGE_SAMPLED_AT, USAGE_SAMPLES};
+pub use owner::{OtherKind, OwnerFact, group};
 pub use pod::{Marks, OutsidePodFact, PodFact, PodHold, Trouble};
 pub use replica_set::{ReplicaSet, ReplicaSetSpec, SPREAD_RATE, SetFact, TemplateFact};
 pub use requests::{GPU, Requests, cores, default_requests, requests};

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use super::stateful_set::is_gated;
 use super::workload::scale;
-use super::{Identity, Owner, PodVolumes, Requests, ScaleFact, Selector, cores, default_requests, requests};
+use super::{Identity, Owner, PodVolumes, Requests, ScaleFact, Selector, cores, default_requests, group, requests};
 use crate::api::marks;
 
 /// The annotation of WAO with the share of a ReplicaSet's pods that is spread: on pods and on ReplicaSets.
@@ -88,10 +88,12 @@ impl<'de> Deserialize<'de> for TemplateFact {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SetFact {
     pub id: Identity,
-    /// Its labels; only where nothing controls it, since those of a Deployment's ReplicaSets are the Deployment's matter.
+    /// Its labels, which stand for those of an owner of another kind. Not of a Deployment's ReplicaSets: the Deployment has its own.
     pub labels: BTreeMap<String, String>,
     pub scale: ScaleFact,
     pub controller: Option<Owner>,
+    /// API version of the controller; empty if there is none.
+    pub controller_version: String,
     pub selector: Selector,
     pub revision: Option<String>,
     /// The annotation [`SPREAD_RATE`].
@@ -111,11 +113,14 @@ impl From<ReplicaSet> for SetFact {
         let observed = status.as_ref().and_then(|status| status.observed_generation).unwrap_or(0);
         let annotation = |key: &str| meta.annotations.as_ref().and_then(|all| all.get(key)).cloned();
         let conditions = status.iter().flat_map(|status| status.conditions.iter().flatten());
-        let controller = Owner::controller_of(&meta);
+        let (controller, controller_version) = (Owner::controller_of(&meta), Owner::version_in(&meta));
+        let is_deployment = |owner: &Owner| owner.kind == "Deployment" && group(&controller_version) == "apps";
+        let is_of_deployment = controller.as_ref().is_some_and(is_deployment);
         Self {
             id: (&meta).into(),
-            labels: meta.labels.clone().filter(|_| controller.is_none()).unwrap_or_default(),
+            labels: meta.labels.clone().filter(|_| !is_of_deployment).unwrap_or_default(),
             controller,
+            controller_version,
             behind: observed < meta.generation.unwrap_or(0),
             selector: spec.as_ref().map(|spec| Selector::from(&spec.selector)).unwrap_or_default(),
             revision: annotation(marks::REVISION),

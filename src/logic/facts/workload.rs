@@ -37,6 +37,13 @@ impl Owner {
             uid: owner.uid.clone(),
         })
     }
+
+    /// The API version in the controlling owner reference; empty if there is none. Pods, of which there are many, do without.
+    #[must_use]
+    pub fn version_in(meta: &ObjectMeta) -> String {
+        let controller = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
+        controller.map(|owner| owner.api_version.clone()).unwrap_or_default()
+    }
 }
 
 /// The common facts of workloads with replicas.

@@ -15,6 +15,7 @@ use crate::logic::world::World;
 use super::choose::words;
 use super::context::{PlanContext, Verb};
 use super::hindrance::Hindrance;
+use super::holder::Holder;
 use super::scope::{Scope, Stop};
 use super::set::Pods;
 use super::slot::{SlotNext, View};
@@ -26,7 +27,10 @@ pub fn goes_first(slot: &Slot) -> bool {
 
 /// Why replicas of a workload must not run side by side.
 pub fn hindrances(world: &World, scope: &Scope) -> Vec<Hindrance> {
-    let recreate = scope.deployment.filter(|deployment| deployment.recreates).map(|_| Hindrance::Recreate);
+    let recreate = match scope.holder {
+        Holder::Deployment(deployment) if deployment.recreates => Some(Hindrance::Recreate),
+        Holder::Deployment(_) | Holder::Set | Holder::Stateful(_) | Holder::Other(..) => None,
+    };
     let namespace = &scope.set.id.key.namespace;
     let claims = scope.set.template.iter().flat_map(|template| &template.claims);
     let claims = claims.filter_map(|name| Hindrance::of_claim(world.claim(&Key::new(namespace, name))?));

@@ -11,6 +11,7 @@ use super::admission::{self, ReachedLimit};
 use super::apart;
 use super::candidates::Candidates;
 use super::context::{PlanContext, Verb};
+use super::holder::Holder;
 use super::identity;
 use super::place::{Filter, target_words};
 use super::scope::{Scope, Stop};
@@ -53,6 +54,7 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, Stop> {
     }
     let (scope, named) = subject(ctx)?;
     let (label, goes_first) = way(ctx, &scope)?;
+    let scope = if ctx.work.verb.scales() { scalable(ctx, scope, named)? } else { scope };
     if ctx.work.verb.scales()
         && ctx.action.spec.on_replica_owner == OnReplicaOwner::Yield
         && let Some(owner) = scope.replicas_owner(ctx.world)
@@ -66,6 +68,9 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, Stop> {
     }
     let looks_at_load = ctx.work.places() || ctx.work.from.is_some_and(|from| from.condition.is_some());
     if looks_at_load && let Some(wait) = unknown_load(ctx) {
+        return Ok(wait);
+    }
+    if let Some(wait) = unknown_usage(ctx) {
         return Ok(wait);
     }
     let mut plan = Plan::default();
@@ -94,7 +99,7 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, Stop> {
         let slot = new_slot(ctx, &scope, &label, (index, attempt), pod, node);
         Slot { break_first: goes_first, ..slot }
     });
-    let slots = match scope.stateful {
+    let slots = match scope.stateful() {
         Some(set) => stateful::in_order(ctx, set, slots.collect()),
         None => slots.collect(),
     };
@@ -104,7 +109,7 @@ fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, Stop> {
 /// The label to detach pods of the workload by, and whether the old pods go before new ones come; or why its replicas cannot be
 /// changed.
 pub fn way(ctx: &PlanContext, scope: &Scope) -> Result<(String, bool), Stop> {
-    if let Some(set) = scope.stateful {
+    if let Some(set) = scope.stateful() {
         return Ok((stateful::label(ctx, set)?, false));
     }
     let goes_first = apart::is_needed(ctx, scope)?;
@@ -112,12 +117,26 @@ pub fn way(ctx: &PlanContext, scope: &Scope) -> Result<(String, bool), Stop> {
     Ok((if goes_first { label.unwrap_or_default() } else { label? }, goes_first))
 }
 
+/// The scope for an action that changes replicas. For a replica of another kind the API server could not ask whether its author may
+/// scale the workload: the policy on authors knows it only by its name.
+fn scalable<'a>(ctx: &PlanContext<'a>, scope: Scope<'a>, named: Option<&PodFact>) -> Result<Scope<'a>, Stop> {
+    if let (Some(pod), Holder::Other(..)) = (named, scope.holder) {
+        let (pod, workload) = (&pod.id.key.name, words(&scope));
+        let advice =
+            "name the workload instead, and the pod's node in `from`: your right to scale it is checked by its name";
+        let message =
+            format!("pod {pod} belongs to {workload}, whose replicas are not deleted by the name of a pod; {advice}");
+        return Err(Stop::now(Reason::NotSupported, message));
+    }
+    scope.with_owner(ctx.world)
+}
+
 /// Why no replica of the workload may start now, whichever it is and wherever it goes.
 pub fn obstacle(ctx: &PlanContext, scope: &Scope) -> Option<Choice> {
     if let Some(message) = scope.rollout(ctx.world) {
         return Some(Choice::Wait { reason: Reason::RolloutInProgress, message });
     }
-    let busy = scope.stateful.and_then(|set| stateful::busy(ctx, set)).or_else(|| admission::busy(ctx, scope));
+    let busy = scope.stateful().and_then(|set| stateful::busy(ctx, set)).or_else(|| admission::busy(ctx, scope));
     if let Some(message) = busy {
         return Some(Choice::Wait { reason: Reason::WorkloadBusy, message });
     }
@@ -136,6 +155,18 @@ pub const LOAD_UNKNOWN: &str =
 /// A wait until the pods of all nodes are known.
 pub fn unknown_load(ctx: &PlanContext) -> Option<Choice> {
     (!ctx.world.knows_load()).then(|| Choice::Wait { reason: Reason::LoadUnknown, message: LOAD_UNKNOWN.to_owned() })
+}
+
+/// A wait until the usage of nodes is known, if an expression of the action reads it.
+pub fn unknown_usage(ctx: &PlanContext) -> Option<Choice> {
+    Some(Choice::Wait { reason: Reason::UsageUnknown, message: usage_words(ctx)? })
+}
+
+/// Why the usage of nodes is not known, if an expression of the action reads it, and what to do.
+pub fn usage_words(ctx: &PlanContext) -> Option<String> {
+    let why = ctx.world.unknown_usage(ctx.action, ctx.now)?;
+    let advice = "NodeConfigs measure it, too; an expression without node.cpu.utilization and node.memory.utilization needs neither";
+    Some(format!("the usage of nodes is unknown: {why}; {advice}"))
 }
 
 /// As many of the slots as the limits admit; a plan that is only shown has all of them.
@@ -186,7 +217,7 @@ fn pick_nodes(
     let mut candidates = Candidates::new(ctx, &filter, scope, &[])?;
     let homes: Vec<Option<&str>> = victims.iter().map(|pod| pod.and_then(|pod| pod.node.as_deref())).collect();
     let volumes = |at: usize, node: &NodeFact| {
-        let set = scope.stateful?;
+        let set = scope.stateful()?;
         stateful::volume_refusal(ctx.world, set, &stateful::name_of(set, victims, at), node)
     };
     let mut places = Vec::new();
@@ -239,7 +270,7 @@ pub fn another_node(ctx: &PlanContext, slot: &Slot) -> Option<String> {
     tried.extend(slot.replacement.as_ref().map(|replacement| replacement.node.clone()));
     let open = admission::OpenNodes::of(ctx);
     let mut candidates = Candidates::new(ctx, &filter, &scope, &tried).ok()?;
-    if let Some((set, pod)) = scope.stateful.zip(slot.replacement.as_ref()) {
+    if let Some((set, pod)) = scope.stateful().zip(slot.replacement.as_ref()) {
         candidates.narrow(|node| stateful::volume_refusal(ctx.world, set, &pod.name, node));
     }
     candidates.best(home).find(|name| open.takes_one_more(name)).map(str::to_owned)

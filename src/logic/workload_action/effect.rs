@@ -10,7 +10,7 @@ use crate::api::reasons::Reason;
 use crate::api::receipt::WorkloadActionReceiptSpec;
 use crate::api::workload_action::status::SetRef;
 use crate::api::workload_action::{WorkloadAction, WorkloadActionStatus};
-use crate::logic::facts::{Identity, Key};
+use crate::logic::facts::{Identity, Key, OtherKind};
 
 /// The next step for an action.
 #[derive(Clone, Debug, PartialEq)]
@@ -109,11 +109,12 @@ pub struct Scalable {
 }
 
 /// See [`Scalable`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScalableKind {
     Deployment,
     ReplicaSet,
     StatefulSet,
+    Other(OtherKind),
 }
 
 /// A replacement pod, created from a ReplicaSet's template.

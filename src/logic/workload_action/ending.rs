@@ -16,6 +16,7 @@ use super::effect::{Effect, Next, Scalable, ScalableKind};
 use super::report::{self, ActionHealth};
 use super::{NOTHING, identity, notify, origin, record};
 use crate::logic::facts::Ledger;
+use crate::logic::world::OwnerReading;
 
 /// All slots have ended.
 pub fn conclude(ctx: &PlanContext) -> Next {
@@ -105,14 +106,24 @@ fn ledger_left(ctx: &PlanContext, slot: &Slot) -> Option<Scalable> {
         return Some(Scalable { kind: ScalableKind::StatefulSet, id: set.id.clone() });
     }
     let set = |set: &SetFact| Scalable { kind: ScalableKind::ReplicaSet, id: set.id.clone() };
-    if slot.workload.kind != "Deployment" {
-        return ctx.world.set(&name).filter(|known| ours(&known.scale)).map(set);
+    match slot.workload.kind.as_str() {
+        "ReplicaSet" => return ctx.world.set(&name).filter(|known| ours(&known.scale)).map(set),
+        "Deployment" => {
+            let deployment = ctx.world.deployment(&name)?;
+            if ours(&deployment.scale) {
+                return Some(Scalable { kind: ScalableKind::Deployment, id: deployment.id.clone() });
+            }
+        }
+        _ => {
+            let known = ctx.world.set(&ctx.key(&slot.replica_set.name))?.controller.as_ref();
+            if let Some(OwnerReading::Known(owner)) = known.and_then(|owner| ctx.world.owner(&owner.uid))
+                && ours(&owner.scale)
+            {
+                return Some(Scalable { kind: ScalableKind::Other(owner.kind.clone()), id: owner.id.clone() });
+            }
+        }
     }
-    let deployment = ctx.world.deployment(&name)?;
-    if ours(&deployment.scale) {
-        return Some(Scalable { kind: ScalableKind::Deployment, id: deployment.id.clone() });
-    }
-    ctx.world.sets_of(&deployment.id.uid).find(|known| ours(&known.scale)).map(set)
+    ctx.world.sets_of_named(ctx.namespace(), &slot.workload).find(|known| ours(&known.scale)).map(set)
 }
 
 /// Deletes the action when its ttl is over.

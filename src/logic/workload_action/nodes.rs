@@ -12,7 +12,6 @@ use crate::api::reasons::Reason;
 use crate::api::workload_action::status::NodeChoice;
 use crate::logic::expression::{Expression, NodeView, PodsView, ResourceView};
 use crate::logic::facts::{Key, NodeFact, Requests, TemplateFact};
-use crate::logic::node_values::measured;
 use crate::logic::quantity;
 use crate::logic::world::World;
 
@@ -103,7 +102,7 @@ impl<'a> Nodes<'a> {
             pods: PodsView { count: load.pods, arriving: load.pods - there, capacity: node.pod_capacity },
             cpu: resource(node.allocatable.cpu, load.requests.cpu),
             memory: resource(node.allocatable.memory, load.requests.memory),
-            measured: measured(self.world.node_configs_of(&node.id.key.name), self.now),
+            measured: self.world.measured(&node.id.key.name, self.now),
         };
         expression.matches(&view).map_err(|error| error.to_string())
     }

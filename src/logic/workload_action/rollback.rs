@@ -176,5 +176,6 @@ pub fn scale(view: &View, scope: &Scope, by: i32, undone: bool, peers: Vec<Strin
     let from = scope.replicas();
     let to = from.saturating_add(by).max(0);
     let ledger = Ledger { slot: view.slot.id.clone(), undone, from, to, peers };
-    SlotNext::Do(Effect::Scale { workload: scope.scalable(), replicas: to, ledger: Some(ledger.render()) })
+    let Some(workload) = scope.scalable() else { return wait(view) };
+    SlotNext::Do(Effect::Scale { workload, replicas: to, ledger: Some(ledger.render()) })
 }

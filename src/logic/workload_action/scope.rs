@@ -7,11 +7,11 @@ use crate::api::reasons::Reason;
 use crate::api::targets::WorkloadRef;
 use crate::api::workload_action::status::Slot;
 use crate::logic::expression::{Concern, ExpressionError};
-use crate::logic::facts::{DeploymentFact, Identity, Key, Owner, PodFact, SetFact, StatefulSetFact};
+use crate::logic::facts::{DeploymentFact, Key, Ledger, Owner, PodFact, ScaleFact, SetFact, StatefulSetFact};
 use crate::logic::world::World;
 
 use super::effect::{Scalable, ScalableKind};
-use crate::logic::facts::Ledger;
+use super::holder::{Holder, current_set as current_set_of_other};
 
 /// Why an action cannot start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,13 +51,11 @@ impl Stop {
     }
 }
 
-/// A workload and the ReplicaSet that has its pods; or a StatefulSet, with what it has in common with a ReplicaSet.
+/// A workload and the ReplicaSet, or StatefulSet, that has its pods.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope<'a> {
     pub set: &'a SetFact,
-    /// None for a ReplicaSet that no Deployment owns.
-    pub deployment: Option<&'a DeploymentFact>,
-    pub stateful: Option<&'a StatefulSetFact>,
+    pub holder: Holder<'a>,
 }
 
 impl<'a> Scope<'a> {
@@ -71,17 +69,18 @@ impl<'a> Scope<'a> {
                 let set = current_set(world, deployment).ok_or_else(|| {
                     Stop::soon(Reason::WorkloadNotFound, format!("Deployment {} has no ReplicaSet yet", workload.name))
                 })?;
-                Ok(Self { set, deployment: Some(deployment), stateful: None })
-            }
-            ("apps/v1", "StatefulSet") => {
-                let set = world.stateful_set(&key).filter(|set| !set.terminating);
-                Ok(Self::of_stateful(set.ok_or_else(|| missing(workload, namespace))?))
+                Ok(Self { set, holder: Holder::Deployment(deployment) })
             }
             ("apps/v1", "ReplicaSet") => {
                 let set = world.set(&key).filter(|set| !set.terminating);
                 Self::of_set(world, set.ok_or_else(|| missing(workload, namespace))?)
             }
-            (version, kind) => Err(unsupported(version, kind)),
+            ("apps/v1", "StatefulSet") => {
+                let set = world.stateful_set(&key).filter(|set| !set.terminating);
+                Ok(Self::of_stateful(set.ok_or_else(|| missing(workload, namespace))?))
+            }
+            (version, kind) if owns_no_sets(kind) => Err(unsupported(version, kind)),
+            _ => Self::of_set(world, current_set_of_other(world, namespace, workload)?),
         }
     }
 
@@ -108,7 +107,7 @@ impl<'a> Scope<'a> {
         }
         match &pod.controller {
             None => {
-                let advice = "only replicas of a Deployment, ReplicaSet or StatefulSet can be moved or removed";
+                let advice = "only replicas that a ReplicaSet or StatefulSet owns can be moved or removed";
                 Err(Stop::now(Reason::NotSupported, format!("pod {name} belongs to no workload; {advice}")))
             }
             Some(Owner { kind, name: set, .. }) if kind == "ReplicaSet" => {
@@ -133,23 +132,24 @@ impl<'a> Scope<'a> {
     }
 
     fn of_stateful(set: &'a StatefulSetFact) -> Self {
-        Self { set: &set.set, deployment: None, stateful: Some(set) }
+        Self { set: &set.set, holder: Holder::Stateful(set) }
+    }
+
+    /// The StatefulSet, if the workload is one.
+    pub fn stateful(&self) -> Option<&'a StatefulSetFact> {
+        match self.holder {
+            Holder::Stateful(set) => Some(set),
+            Holder::Set | Holder::Deployment(_) | Holder::Other(..) => None,
+        }
     }
 
     /// The scope of a ReplicaSet's pods.
     pub fn of_set(world: &'a World, set: &'a SetFact) -> Result<Self, Stop> {
-        let key = |owner: &Owner| Key::new(&set.id.key.namespace, &owner.name);
-        match &set.controller {
-            None => Ok(Self { set, deployment: None, stateful: None }),
-            Some(owner) if owner.kind == "Deployment" => match world.deployment(&key(owner)) {
-                Some(deployment) => Ok(Self { set, deployment: Some(deployment), stateful: None }),
-                None => {
-                    let message = format!("Deployment {} of ReplicaSet {} does not exist", owner.name, set.id.key.name);
-                    Err(Stop::soon(Reason::WorkloadNotFound, message))
-                }
-            },
-            Some(owner) => Err(unsupported("", &owner.kind)),
-        }
+        let holder = Holder::of(world, set).map_err(|deployment| {
+            let (name, set) = (&deployment.name, &set.id.key.name);
+            Stop::soon(Reason::WorkloadNotFound, format!("Deployment {name} of ReplicaSet {set} does not exist"))
+        })?;
+        Ok(Self { set, holder })
     }
 
     /// The scope of a slot; None if the set or its Deployment is gone.
@@ -161,52 +161,61 @@ impl<'a> Scope<'a> {
         }
         let set =
             world.set(&Key::new(namespace, &set.name)).filter(|known| known.id.uid == set.uid && !known.terminating)?;
-        let deployment = match &set.controller {
-            None => None,
-            Some(owner) => {
-                let known = world.deployment(&Key::new(namespace, &owner.name));
-                Some(known.filter(|known| known.id.uid == owner.uid && !known.terminating)?)
-            }
-        };
-        Some(Self { set, deployment, stateful: None })
+        let holder = Holder::of(world, set).ok()?;
+        if let Holder::Deployment(known) = holder {
+            let is_same = set.controller.as_ref().is_some_and(|owner| owner.uid == known.id.uid);
+            (is_same && !known.terminating).then_some(())?;
+        }
+        Some(Self { set, holder })
     }
 
-    /// The workload: the Deployment, the StatefulSet, or a ReplicaSet that no Deployment owns.
+    /// The workload: the Deployment or other object that owns the ReplicaSet, or the set itself.
     pub fn workload(&self) -> WorkloadRef {
-        let (kind, id) = match (self.deployment, self.stateful) {
-            (Some(deployment), _) => ("Deployment", &deployment.id),
-            (None, Some(set)) => ("StatefulSet", &set.id),
-            (None, None) => ("ReplicaSet", &self.set.id),
+        let (api_version, kind, name) = match self.holder {
+            Holder::Deployment(deployment) => ("apps/v1", "Deployment", &deployment.id.key.name),
+            Holder::Set => ("apps/v1", "ReplicaSet", &self.set.id.key.name),
+            Holder::Stateful(set) => ("apps/v1", "StatefulSet", &set.id.key.name),
+            Holder::Other(owner, _) => (self.set.controller_version.as_str(), owner.kind.as_str(), &owner.name),
         };
-        WorkloadRef { api_version: "apps/v1".into(), kind: kind.into(), name: id.key.name.clone() }
+        WorkloadRef { api_version: api_version.into(), kind: kind.into(), name: name.clone() }
     }
 
-    /// Identity of the workload.
-    pub fn object(&self) -> &'a Identity {
-        match (self.deployment, self.stateful) {
-            (Some(deployment), _) => &deployment.id,
-            (None, Some(set)) => &set.id,
-            (None, None) => &self.set.id,
+    /// uid of the workload.
+    pub fn object_uid(&self) -> &'a str {
+        match self.holder {
+            Holder::Deployment(deployment) => &deployment.id.uid,
+            Holder::Set => &self.set.id.uid,
+            Holder::Stateful(set) => &set.id.uid,
+            Holder::Other(owner, _) => &owner.uid,
         }
     }
 
-    /// Labels of the workload itself.
+    /// Labels of the workload itself; those of its ReplicaSet stand for the labels of an object of another kind, which is not read.
     pub fn object_labels(&self) -> &'a BTreeMap<String, String> {
-        self.deployment.map_or(&self.set.labels, |deployment| &deployment.labels)
-    }
-
-    /// The object whose `spec.replicas` counts.
-    pub fn scalable(&self) -> Scalable {
-        match (self.deployment, self.stateful) {
-            (Some(deployment), _) => Scalable { kind: ScalableKind::Deployment, id: deployment.id.clone() },
-            (None, Some(set)) => Scalable { kind: ScalableKind::StatefulSet, id: set.id.clone() },
-            (None, None) => Scalable { kind: ScalableKind::ReplicaSet, id: self.set.id.clone() },
+        match self.holder {
+            Holder::Deployment(deployment) => &deployment.labels,
+            Holder::Set | Holder::Stateful(_) | Holder::Other(..) => &self.set.labels,
         }
     }
 
-    /// The scale of the workload.
-    pub fn scale(&self) -> &'a crate::logic::facts::ScaleFact {
-        self.deployment.map_or(&self.set.scale, |deployment| &deployment.scale)
+    /// The object whose `spec.replicas` counts. None for an object of another kind that was not read.
+    pub fn scalable(&self) -> Option<Scalable> {
+        let (kind, id) = match self.holder {
+            Holder::Deployment(deployment) => (ScalableKind::Deployment, &deployment.id),
+            Holder::Set => (ScalableKind::ReplicaSet, &self.set.id),
+            Holder::Stateful(set) => (ScalableKind::StatefulSet, &set.id),
+            Holder::Other(_, known) => (ScalableKind::Other(known?.kind.clone()), &known?.id),
+        };
+        Some(Scalable { kind, id: id.clone() })
+    }
+
+    /// The scale of the workload; of an object of another kind that was not read, that of its ReplicaSet.
+    pub fn scale(&self) -> &'a ScaleFact {
+        match self.holder {
+            Holder::Deployment(deployment) => &deployment.scale,
+            Holder::Other(_, Some(known)) => &known.scale,
+            Holder::Set | Holder::Stateful(_) | Holder::Other(_, None) => &self.set.scale,
+        }
     }
 
     /// `spec.replicas` of the workload.
@@ -239,7 +248,7 @@ impl<'a> Scope<'a> {
 
     /// The label whose removal detaches a pod from its set, and from no Service or budget.
     pub fn detach_label(&self, world: &World) -> Result<String, Stop> {
-        if self.stateful.is_some() {
+        if self.stateful().is_some() {
             let advice = "its pods keep their names, so move them one after the other, each with an action of its own";
             let message = format!("replicas of StatefulSet {} cannot be swapped: {advice}", self.set.id.key.name);
             return Err(Stop::now(Reason::NotSupported, message));
@@ -262,9 +271,14 @@ impl<'a> Scope<'a> {
 
     /// Whether a newer revision of the workload has replaced this set.
     pub fn superseded(&self, world: &World) -> bool {
-        self.deployment.is_some_and(|deployment| {
-            current_set(world, deployment).is_none_or(|current| current.id.uid != self.set.id.uid)
-        })
+        match self.holder {
+            Holder::Set | Holder::Stateful(_) => false,
+            Holder::Deployment(deployment) => {
+                current_set(world, deployment).is_none_or(|current| current.id.uid != self.set.id.uid)
+            }
+            // Which one is newer is not known: every kind has its own sign of it.
+            Holder::Other(..) => self.other_set(world).is_some(),
+        }
     }
 
     /// Whether the workload's replicas are split between this set and others.
@@ -272,34 +286,56 @@ impl<'a> Scope<'a> {
         self.superseded(world) || self.other_set(world).is_some()
     }
 
+    /// The ReplicaSets of the workload.
+    fn sets(&self, world: &'a World) -> impl Iterator<Item = &'a SetFact> + use<'a> {
+        let owner = match self.holder {
+            Holder::Set | Holder::Stateful(_) => None,
+            Holder::Deployment(deployment) => Some(&deployment.id.uid),
+            Holder::Other(owner, _) => Some(&owner.uid),
+        };
+        owner.into_iter().flat_map(|uid| world.sets_of(uid))
+    }
+
     fn other_set(&self, world: &'a World) -> Option<&'a SetFact> {
-        let mut sets = world.sets_of(&self.deployment?.id.uid);
-        sets.find(|set| set.id.uid != self.set.id.uid && set.scale.replicas > 0)
+        self.sets(world).find(|set| set.id.uid != self.set.id.uid && set.scale.replicas > 0)
     }
 
     /// Whether a rollout of the workload is in progress, in any of its sets.
     pub fn rolls(&self, world: &'a World) -> bool {
-        let Some(deployment) = self.deployment else { return false };
-        let populated = world.sets_of(&deployment.id.uid).filter(|set| set.scale.replicas > 0);
-        deployment.in_rollout() || populated.count() > 1
+        let populated = self.sets(world).filter(|set| set.scale.replicas > 0);
+        let is_changing = match self.holder {
+            Holder::Deployment(deployment) => deployment.in_rollout(),
+            Holder::Stateful(set) => set.in_rollout(),
+            Holder::Set | Holder::Other(..) => false,
+        };
+        is_changing || populated.count() > 1
     }
 
     /// The rollout in progress, if any: a newer set, a change that the controller has not observed yet, or pods of
     /// several templates.
     pub fn rollout(&self, world: &'a World) -> Option<String> {
-        if let Some(set) = self.stateful.filter(|set| set.in_rollout()) {
-            return Some(format!("a rollout of StatefulSet {} is in flight", set.id.key.name));
+        let WorkloadRef { kind, name, .. } = self.workload();
+        if let Holder::Deployment(deployment) = self.holder {
+            if self.superseded(world) {
+                return Some(format!("Deployment {name} has a newer ReplicaSet than {}", self.set.id.key.name));
+            }
+            if deployment.in_rollout() {
+                return Some(format!("a rollout of Deployment {name} is in flight"));
+            }
         }
-        let deployment = self.deployment?;
-        let name = &deployment.id.key.name;
-        if self.superseded(world) {
-            return Some(format!("Deployment {name} has a newer ReplicaSet than {}", self.set.id.key.name));
+        if self.stateful().is_some_and(StatefulSetFact::in_rollout) {
+            return Some(format!("a rollout of StatefulSet {name} is in flight"));
         }
-        if deployment.in_rollout() {
-            return Some(format!("a rollout of Deployment {name} is in flight"));
-        }
-        self.other_set(world)
-            .map(|set| format!("ReplicaSet {} of Deployment {name} still has replicas", set.id.key.name))
+        let (own, other) = (self.set, self.other_set(world)?);
+        Some(match self.holder {
+            Holder::Deployment(_) => {
+                format!("ReplicaSet {} of Deployment {name} still has replicas", other.id.key.name)
+            }
+            Holder::Set | Holder::Stateful(_) | Holder::Other(..) => format!(
+                "a rollout of {kind} {name} is in flight: its ReplicaSets {} and {} both have replicas",
+                own.id.key.name, other.id.key.name
+            ),
+        })
     }
 }
 
@@ -315,11 +351,16 @@ fn missing(workload: &WorkloadRef, namespace: &str) -> Stop {
     Stop::soon(Reason::WorkloadNotFound, format!("no {kind} {name} in namespace {namespace}; {advice}"))
 }
 
+/// Kubernetes' own kinds that make their pods themselves.
+fn owns_no_sets(kind: &str) -> bool {
+    matches!(kind, "DaemonSet" | "Job" | "CronJob" | "Pod" | "ReplicationController")
+}
+
 fn unsupported(version: &str, kind: &str) -> Stop {
     let advice = match kind {
         "DaemonSet" => "it runs one pod on each node by itself; change its node selector or the nodes' labels",
         "Job" | "CronJob" => "its pods run to their end and are not replicas; delete the pod to have it run elsewhere",
-        _ => "name a Deployment, a ReplicaSet or a StatefulSet (apps/v1)",
+        _ => "name a Deployment, a ReplicaSet, a StatefulSet, or an object of another kind that owns ReplicaSets",
     };
     let kind = if version.is_empty() { kind.to_owned() } else { format!("{version} {kind}") };
     Stop::now(Reason::NotSupported, format!("workloads of kind {kind} are not handled: {advice}"))

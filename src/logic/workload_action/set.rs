@@ -12,6 +12,7 @@ use crate::logic::facts::{Key, PodFact, SetFact};
 use crate::logic::world::World;
 
 use super::apart;
+use super::holder::Holder;
 use super::scope::Scope;
 use crate::logic::facts::Ledger;
 
@@ -195,7 +196,12 @@ impl<'a> Pods<'a> {
 
 /// Whether the workload's replicas may not have reached the ReplicaSet controller, or we do not see yet that they have.
 fn is_behind(scope: &Scope) -> bool {
-    let Some(deployment) = scope.deployment else { return scope.set.behind };
+    let deployment = match scope.holder {
+        Holder::Deployment(deployment) => deployment,
+        Holder::Set | Holder::Stateful(_) | Holder::Other(_, None) => return scope.set.behind,
+        // The ReplicaSet is read after its owner: one that the owner's controller has changed is known as it is.
+        Holder::Other(_, Some(owner)) => return scope.set.behind || owner.observed_generation < owner.generation,
+    };
     // The Deployment controller copies the ledger to its newest set before it changes that set's replicas: a set
     // without it is an older one, or our copy of it is stale. It never removes a copy, so a ledger that only the set
     // has means nothing: it was removed from the Deployment.

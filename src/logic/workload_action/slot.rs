@@ -12,11 +12,12 @@ use crate::api::workload_action::status::{PodOnNode, Slot, Step};
 use crate::logic::facts::PodFact;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::QUEUE_PACE;
 use super::apart;
 use super::context::{PlanContext, Verb};
 use super::effect::Effect;
 use super::rollback;
-use super::scope::Scope;
+use super::scope::{Scope, Stop};
 use super::set::Pods;
 use super::stateful;
 use super::swap;
@@ -63,6 +64,9 @@ pub fn next(ctx: &PlanContext, slot: &Slot) -> SlotNext {
     if slot.is_stateful() {
         return stateful::next(&view);
     }
+    if let Some(stop) = view.owner_problem() {
+        return view.hold(slot.step, Some(stop.reason), Some(stop.message), Some(ctx.now + QUEUE_PACE));
+    }
     if let Some(pod) = view.leftover() {
         return SlotNext::Do(Effect::DeletePod { pod: pod.id.clone() });
     }
@@ -91,13 +95,20 @@ impl<'a> View<'a> {
     pub fn new(ctx: &'a PlanContext<'a>, slot: &'a Slot) -> Self {
         let pod = |pod: &PodOnNode| ctx.world.pod(&ctx.key(&pod.name));
         let same = |known: &&PodFact, pod: &PodOnNode| pod.uid.as_ref().is_none_or(|uid| *uid == known.id.uid);
+        let scope = Scope::of_slot(ctx.world, ctx.namespace(), slot);
+        let with_owner = |scope: Scope<'a>| scope.with_owner(ctx.world).unwrap_or(scope);
         Self {
             ctx,
             slot,
-            scope: Scope::of_slot(ctx.world, ctx.namespace(), slot),
+            scope: if ctx.work.verb.scales() { scope.map(with_owner) } else { scope },
             replacement: slot.replacement.as_ref().and_then(pod).filter(|known| !is_old_stateful(slot, known)),
             victim: slot.victim.as_ref().and_then(|victim| pod(victim).filter(|known| same(known, victim))),
         }
+    }
+
+    /// Why nothing is known of the object whose replicas the slot changes, where it is one that is not watched.
+    fn owner_problem(&self) -> Option<Stop> {
+        self.scope.filter(|_| self.ctx.work.verb.scales())?.with_owner(self.ctx.world).err()
     }
 
     /// A new pod of an earlier attempt.

@@ -17,7 +17,7 @@ use crate::logic::facts::{NodeFact, PodFact};
 use super::QUEUE_PACE;
 use super::admission;
 use super::apart;
-use super::choose::{Choice, cut, new_slot, obstacle, unknown_load, words};
+use super::choose::{Choice, cut, new_slot, obstacle, unknown_load, unknown_usage, words};
 use super::context::PlanContext;
 use super::nodes::{NodeRefusal, Nodes, possible};
 use super::place::Filter;
@@ -55,7 +55,7 @@ pub fn choose(ctx: &PlanContext, swap: &Swap, open: &[(i32, i32)]) -> Result<Cho
             Err(wait) => return Ok(wait),
         }
     }
-    if let Some(wait) = unknown_load(ctx) {
+    if let Some(wait) = unknown_load(ctx).or_else(|| unknown_usage(ctx)) {
         return Ok(wait);
     }
     let Some(pairs) = pair(ctx, &sides) else { return Ok(Choice::Refuse(no_pair(&sides), plan)) };

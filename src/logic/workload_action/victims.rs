@@ -47,7 +47,7 @@ pub fn pick<'a>(
         return some(vec![None; count], None);
     }
     refuse_budgets(ctx, scope)?;
-    if let Some(set) = scope.stateful.filter(|_| ctx.work.verb == Verb::Delete) {
+    if let Some(set) = scope.stateful().filter(|_| ctx.work.verb == Verb::Delete) {
         return stateful::highest(ctx, set, named, count, plan);
     }
     if let Some(pod) = named {
@@ -144,7 +144,7 @@ pub fn candidates<'a>(
         match eligible.entry(node).or_insert_with(|| may_leave(ctx, &nodes, node, &source, target)) {
             Err(why) => refused.push(choice_of(pod, false, why)),
             Ok(()) if has_failed(ctx, pod) => refused.push(choice_of(pod, false, "could not be moved before")),
-            Ok(()) if scope.stateful.is_some() && stateful::is_done(ctx, pod) => {
+            Ok(()) if scope.stateful().is_some() && stateful::is_done(ctx, pod) => {
                 refused.push(choice_of(pod, false, "moved by this action"));
             }
             Ok(()) if is_in_use(ctx, pod) => {
@@ -158,11 +158,11 @@ pub fn candidates<'a>(
     // lowest deletion cost, youngest; then by name, which makes it deterministic.
     let cost = |pod: &PodFact| pod.marks.cost.as_ref().and_then(|cost| cost.parse::<i32>().ok()).unwrap_or(0);
     fit.sort_by_key(|pod| (pod.is_ready(), cost(pod), std::cmp::Reverse(pod.created), pod.id.key.name.clone()));
-    if let Some(set) = scope.stateful {
+    if let Some(set) = scope.stateful() {
         fit.sort_by_key(|pod| std::cmp::Reverse(set.ordinal(&pod.id.key.name)));
     }
     plan.pods_total = i64::try_from(fit.len() + refused.len()).unwrap_or(i64::MAX);
-    let words = |chosen| if scope.stateful.is_some() { stateful::rank_words(chosen) } else { rank_words(chosen) };
+    let words = |chosen| if scope.stateful().is_some() { stateful::rank_words(chosen) } else { rank_words(chosen) };
     plan.pods = fit.iter().enumerate().map(|(rank, pod)| choice_of(pod, rank < count, words(rank < count))).collect();
     plan.pods.append(&mut refused);
     cut(&mut plan.pods, &mut plan.truncated);

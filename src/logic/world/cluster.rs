@@ -7,10 +7,11 @@ use jiff::Timestamp;
 
 use super::{Indexed, Requeue, World};
 use crate::api::swarm_pool::PoolWorkloadKind;
+use crate::api::targets::WorkloadRef;
 use crate::api::workload_action::WorkloadAction;
 use crate::logic::facts::{
     BudgetFact, ClaimFact, DeploymentFact, Key, Ledger, NodeFact, OutsidePodFact, PodFact, Requests, ServiceFact,
-    SetFact,
+    SetFact, group,
 };
 
 /// Actions to requeue.
@@ -172,9 +173,17 @@ impl World {
         self.tables.deployments.values().map(Arc::as_ref)
     }
 
-    /// The ReplicaSets that this Deployment controls, by name.
-    pub fn sets_of(&self, deployment_uid: &str) -> impl Iterator<Item = &SetFact> {
-        self.index.sets_of(deployment_uid).filter_map(|key| self.set(key))
+    /// The ReplicaSets that this object controls, by name.
+    pub fn sets_of(&self, owner_uid: &str) -> impl Iterator<Item = &SetFact> {
+        self.index.sets_of(owner_uid).filter_map(|key| self.set(key))
+    }
+
+    /// The ReplicaSets whose controller has this group, kind and name, by name.
+    pub fn sets_of_named<'a>(&'a self, namespace: &str, workload: &WorkloadRef) -> impl Iterator<Item = &'a SetFact> {
+        let WorkloadRef { api_version, kind, name } = workload;
+        let group = group(api_version).to_owned();
+        let sets = self.index.sets_of_named(namespace, kind, name).filter_map(|key| self.set(key));
+        sets.filter(move |set| self::group(&set.controller_version) == group)
     }
 
     /// The pods that this ReplicaSet controls, by name; ended and ending ones too.

@@ -19,6 +19,11 @@ impl Expressions {
         self.0.get(text).map_or_else(|| Expression::parse(text), |(_, expression)| Ok(expression.clone()))
     }
 
+    /// Whether an expression has this property.
+    pub fn any(&self, has: impl Fn(&Expression) -> bool) -> bool {
+        self.0.values().any(|(_, expression)| has(expression))
+    }
+
     /// Updates the cache for an action that changed from `old` to `new`.
     pub fn action(&mut self, old: Option<&WorkloadAction>, new: Option<&WorkloadAction>) {
         for text in new.iter().flat_map(|action| conditions(&action.spec)) {
@@ -40,12 +45,15 @@ impl Expressions {
 }
 
 /// Every `where` of a spec.
-fn conditions(spec: &WorkloadActionSpec) -> impl Iterator<Item = &str> {
+pub fn conditions(spec: &WorkloadActionSpec) -> impl Iterator<Item = &str> {
     let sides = spec.swap.iter().flat_map(|swap| swap.with.iter().chain([&swap.replica])).map(|side| &side.from);
     let sources = spec.delete.iter().map(|delete| &delete.from).chain(spec.move_.iter().map(|change| &change.from));
-    let sources = sources.chain(sides).flatten().map(|from| &from.condition);
+    let application = spec.move_application.iter();
+    let sources =
+        sources.chain(sides).flatten().chain(application.clone().map(|all| &all.from)).map(|from| &from.condition);
     let targets =
         spec.create.iter().map(|create| &create.to).chain(spec.move_.iter().filter_map(|change| change.to.as_ref()));
+    let targets = targets.chain(application.filter_map(|all| all.to.as_ref()));
     let targets = targets.flat_map(|to| {
         let preferences = to.preferences.iter().flatten().map(|preference| &preference.condition);
         preferences.chain([&to.condition])

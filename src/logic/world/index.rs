@@ -21,7 +21,9 @@ pub type Many = HashMap<String, BTreeSet<Key>>;
 #[derive(Debug, Default)]
 pub struct Index {
     pods_of_set: Many,
-    sets_of_deployment: Many,
+    sets_of_owner: Many,
+    /// By the kind and name of the owner.
+    sets_of_named: Many,
     marked: Many,
     loads: HashMap<String, NodeLoad>,
     /// Unfinished actions with active slots.
@@ -67,8 +69,12 @@ impl Index {
         all(&self.pods_of_set, set_uid)
     }
 
-    pub fn sets_of(&self, deployment_uid: &str) -> impl Iterator<Item = &Key> {
-        all(&self.sets_of_deployment, deployment_uid)
+    pub fn sets_of(&self, owner_uid: &str) -> impl Iterator<Item = &Key> {
+        all(&self.sets_of_owner, owner_uid)
+    }
+
+    pub fn sets_of_named(&self, namespace: &str, kind: &str, name: &str) -> impl Iterator<Item = &Key> {
+        self.sets_of_named.get(&named(namespace, kind, name)).into_iter().flatten()
     }
 
     pub fn actions_on(&self, set_uid: &str) -> impl Iterator<Item = &Key> {
@@ -178,10 +184,12 @@ impl Index {
 
     pub fn set(&mut self, old: Option<&SetFact>, new: Option<&SetFact>) {
         if let Some((set, owner)) = old.and_then(|set| set.controller.as_ref().map(|owner| (set, owner))) {
-            drop_from(&mut self.sets_of_deployment, &owner.uid, &set.id.key);
+            drop_from(&mut self.sets_of_owner, &owner.uid, &set.id.key);
+            drop_from(&mut self.sets_of_named, &named(&set.id.key.namespace, &owner.kind, &owner.name), &set.id.key);
         }
         if let Some((set, owner)) = new.and_then(|set| set.controller.as_ref().map(|owner| (set, owner))) {
-            add(&mut self.sets_of_deployment, &owner.uid, &set.id.key);
+            add(&mut self.sets_of_owner, &owner.uid, &set.id.key);
+            add(&mut self.sets_of_named, &named(&set.id.key.namespace, &owner.kind, &owner.name), &set.id.key);
         }
     }
 
@@ -228,7 +236,11 @@ impl Index {
 }
 
 fn workload_id(namespace: &str, workload: &WorkloadRef) -> String {
-    format!("{namespace}/{}/{}", workload.kind, workload.name)
+    named(namespace, &workload.kind, &workload.name)
+}
+
+fn named(namespace: &str, kind: &str, name: &str) -> String {
+    format!("{namespace}/{kind}/{name}")
 }
 
 fn is_running(action: &WorkloadAction) -> bool {

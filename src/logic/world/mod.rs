@@ -13,6 +13,8 @@
 //! | `tables` | the list of kinds |
 //! | `requeue` | which objects are requeued |
 //! | `cluster`, `autoscalers`, `actions`, `loops`, `nodes`, `pools`, `placement`, `stateful` | which objects a change of each kind requeues, and the queries of planners |
+//! | `owners` | what was read of objects of kinds that are not watched |
+//! | `usage` | the usage of nodes by metrics.k8s.io, while an expression asks for it |
 //! | `unreadable` | what is known of an object that does not parse |
 //! | `index`, `slots`, `expressions` | data derived from WorkloadActions and pods |
 
@@ -24,6 +26,7 @@ mod index;
 mod list;
 pub mod loops;
 pub mod nodes;
+mod owners;
 mod placement;
 mod pools;
 mod requeue;
@@ -34,6 +37,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod unreadable;
+mod usage;
 
 use std::collections::HashMap;
 
@@ -45,6 +49,8 @@ pub use actions::{application_of, loop_of, loop_of_ended};
 use index::Index;
 pub use list::Listing;
 use nodes::NodeIndex;
+pub use owners::OwnerReading;
+use owners::Owners;
 use placement::PlacementIndex;
 pub use placement::{Arrival, PodFailure, is_placed, wants_place};
 use pools::PoolIndex;
@@ -54,6 +60,8 @@ pub use table::{Fact, Origin, Table};
 pub use tables::Stored;
 use tables::Tables;
 pub use unreadable::Unreadable;
+use usage::NodeUsage;
+pub use usage::NodeUse;
 
 /// Everything that is known.
 #[derive(Debug, Default)]
@@ -65,6 +73,8 @@ pub struct World {
     /// When a watch of workloads or their pods last broke off.
     broken: Option<Timestamp>,
     index: Index,
+    owners: Owners,
+    usage: NodeUsage,
     nodes: NodeIndex,
     pools: PoolIndex,
     placement: PlacementIndex,

@@ -10,7 +10,7 @@ use ganglion::logic::facts::Ledger;
 use ganglion::logic::workload_action::Limits;
 
 use super::accounts::Account;
-use super::{Cause, Terms, Violation, intent, limits, outcome, violation};
+use super::{Cause, Terms, Violation, intent, limits, outcome, violation, waits};
 use crate::cluster::api::{Api, Note};
 use crate::cluster::object::{Action, Deployment, Pod, Set};
 use crate::cluster::{Cluster, Part};
@@ -44,6 +44,8 @@ pub struct Invariants {
     suspended: BTreeSet<String>,
     /// Some action vanished in the middle of its work.
     pub vanished: bool,
+    /// The actions in the order in which their first replicas were admitted.
+    pub begun: Vec<Key>,
     /// How the actions ended, for the statistics.
     pub ends: BTreeMap<String, usize>,
 }
@@ -62,6 +64,7 @@ impl Invariants {
             unledgered: BTreeSet::new(),
             suspended: BTreeSet::new(),
             vanished: false,
+            begun: Vec::new(),
             ends: BTreeMap::new(),
         }
     }
@@ -254,7 +257,12 @@ impl Invariants {
         if old.is_some_and(|old| old.status == action.status) {
             return Ok(());
         }
+        let has_begun = |action: &Arc<Action>| action.status.as_ref().is_some_and(|status| status.started_at.is_some());
+        if has_begun(action) && !old.is_some_and(has_begun) {
+            self.begun.push(action.meta.key.clone());
+        }
         limits::check(&self.limits, &self.suspended, api)?;
+        waits::check(action)?;
         let moved = action.status.iter().filter_map(|status| status.application.as_ref());
         let has_moved = moved.into_iter().any(|progress| progress.moved > 0);
         if has_moved || action.slots().any(|slot| matches!(slot.step, Step::Succeeded | Step::Failed)) {

@@ -1,5 +1,5 @@
 //! What must hold: after every step (`invariants`, with `accounts` and `intent`), for every request by what was known
-//! when it was sent (`knowledge`), at an action's end (`outcome`) and at rest (`rest`).
+//! when it was sent (`knowledge`), of an action that waits (`waits`), at its end (`outcome`) and at rest (`rest`).
 
 pub mod accounts;
 pub mod intent;
@@ -8,6 +8,7 @@ pub mod knowledge;
 pub mod limits;
 pub mod outcome;
 pub mod rest;
+pub mod waits;
 
 use ganglion::api::workload_action::count::MOST_REPLICAS;
 use ganglion::api::workload_action::{Disruption, ReplicaCount, WorkloadActionSpec};

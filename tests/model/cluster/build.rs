@@ -12,7 +12,18 @@ use super::object::{
     APP, Action, Budget, BudgetStatus, Deployment, Fate, Labels, Meta, Node, Rule, Scaler, Service, Set, Template,
 };
 
+/// The namespace of what is named without one.
 pub const NAMESPACE: &str = "shop";
+
+/// Namespace and name of `NAMESPACE/NAME`, or of a name alone.
+pub fn place(name: &str) -> (&str, &str) {
+    name.split_once('/').unwrap_or((NAMESPACE, name))
+}
+
+fn named(name: &str) -> Meta {
+    let (namespace, name) = place(name);
+    Meta::named(namespace, name)
+}
 
 /// Label of a standalone set's pods by which nobody selects but the set.
 pub const TRACK: &str = "track";
@@ -25,7 +36,7 @@ pub fn labels(pairs: &[(&str, &str)]) -> Labels {
 pub const PART_OF: (&str, &str) = ("part-of", "shop");
 
 fn of_application(app: &str) -> Meta {
-    Meta { labels: labels(&[PART_OF]), ..Meta::named(NAMESPACE, app) }
+    Meta { labels: labels(&[PART_OF]), ..named(app) }
 }
 
 /// What a workload's pods are like.
@@ -81,14 +92,14 @@ impl Api {
     }
 
     pub fn add_deployment(&mut self, app: &str, replicas: i32, shape: &PodShape) {
-        let template = template(app, shape, &Labels::new());
+        let template = template(place(app).1, shape, &Labels::new());
         let meta = of_application(app);
         let _ = self.create(Deployment { meta, replicas, template, ..Deployment::default() });
         self.add_service(app);
     }
 
     pub fn add_set(&mut self, app: &str, replicas: i32, shape: &PodShape) {
-        let template = template(app, shape, &labels(&[(TRACK, "stable")]));
+        let template = template(place(app).1, shape, &labels(&[(TRACK, "stable")]));
         let selector = template.labels.clone();
         let meta = of_application(app);
         let _ = self.create(Set { meta, replicas, selector, template, ..Set::default() });
@@ -96,22 +107,22 @@ impl Api {
     }
 
     fn add_service(&mut self, app: &str) {
-        let _ = self.create(Service { meta: Meta::named(NAMESPACE, app), selector: labels(&[(APP, app)]) });
+        let _ = self.create(Service { meta: named(app), selector: labels(&[(APP, place(app).1)]) });
     }
 
     pub fn add_budget(&mut self, name: &str, app: &str, rule: Rule) {
-        let (meta, selector) = (Meta::named(NAMESPACE, name), labels(&[(APP, app)]));
+        let (meta, selector) = (named(name), labels(&[(APP, place(app).1)]));
         let _ = self.create(Budget { meta, selector, rule, status: BudgetStatus::default() });
     }
 
     pub fn add_scaler(&mut self, app: &str) {
-        let (target_kind, target_name) = ("Deployment".to_owned(), app.to_owned());
-        let _ = self.create(Scaler { meta: Meta::named(NAMESPACE, app), target_kind, target_name });
+        let (target_kind, target_name) = ("Deployment".to_owned(), place(app).1.to_owned());
+        let _ = self.create(Scaler { meta: named(app), target_kind, target_name });
     }
 
     /// Creates an action; the API server gives it the default status.
     pub fn add_action(&mut self, name: &str, spec: WorkloadActionSpec) -> Result<Arc<Action>, Refused> {
-        self.make_action(Meta::named(NAMESPACE, name), spec)
+        self.make_action(named(name), spec)
     }
 
     /// The same for an action with other metadata than a name.

@@ -117,6 +117,7 @@ impl AsFact for Set {
             labels: if self.meta.controller().is_none() { self.meta.labels.clone() } else { Labels::new() },
             scale: scale(&self.meta, self.replicas),
             controller: self.meta.owner(),
+            controller_version: self.meta.owner().map(|_| "apps/v1".to_owned()).unwrap_or_default(),
             selector: selector(&self.selector),
             revision: self.meta.annotation(marks::REVISION),
             spread_rate: self.meta.annotation(SPREAD_RATE),

@@ -195,15 +195,20 @@ pub async fn look_again(ctx: &Context, effect: &Effect) -> Result<Done, Error> {
         | Effect::Evict { pod }
         | Effect::DeletePod { pod }
         | Effect::ReleasePod { pod, .. } => read::<Pod, PodFact>(ctx, pod).await,
-        Effect::Scale { workload, .. } | Effect::ClearLedger { workload } => match workload.kind {
+        Effect::Scale { workload, .. } | Effect::ClearLedger { workload } => match &workload.kind {
             ScalableKind::Deployment => read::<Deployment, DeploymentFact>(ctx, &workload.id).await,
             ScalableKind::ReplicaSet => read::<ReplicaSet, SetFact>(ctx, &workload.id).await,
             ScalableKind::StatefulSet => read::<StatefulSet, StatefulSetFact>(ctx, &workload.id).await,
+            ScalableKind::Other(kind) => workloads::look_again(ctx, kind, &workload.id).await,
         },
     }
 }
 
-async fn read<K: Kube, F: Indexed + From<K>>(ctx: &Context, id: &Identity) -> Result<Done, Error> {
+/// Reads an object into the store.
+///
+/// # Errors
+/// The read did not succeed.
+pub async fn read<K: Kube, F: Indexed + From<K>>(ctx: &Context, id: &Identity) -> Result<Done, Error> {
     let found = ctx.writer.get::<K>(&id.key).await?;
     Ok(found.map_or_else(|| gone::<F>(ctx, id), |found| changed(ctx, F::from(found))))
 }

@@ -1,14 +1,19 @@
-//! Writes to Deployments, ReplicaSets and StatefulSets: replicas and ledger, always in one patch.
+//! Writes to Deployments, ReplicaSets, StatefulSets and owners of other kinds: replicas and ledger, always in one patch.
 
 use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
 use super::{Done, merge, written};
 use crate::api::marks;
 use crate::controllers::workload_action::error::ActError;
-use crate::logic::facts::{DeploymentFact, ReplicaSet, SetFact, StatefulSet, StatefulSetFact};
+use crate::controllers::workload_action::owners;
+use crate::logic::facts::{DeploymentFact, Identity, OtherKind, ReplicaSet, SetFact, StatefulSet, StatefulSetFact};
 use crate::logic::workload_action::effect::{Scalable, ScalableKind};
+use crate::runtime::account::ObjectPath;
 use crate::runtime::context::Context;
+use crate::runtime::dynamic;
+use crate::runtime::error::Error;
 
 /// Writes replicas and ledger, only if the workload still has the version that was planned on.
 pub async fn scale(ctx: &Context, workload: &Scalable, replicas: i32, ledger: Option<&str>) -> Result<Done, ActError> {
@@ -30,9 +35,41 @@ fn ledger_patch(workload: &Scalable, ledger: Option<&str>) -> Value {
 
 async fn write(ctx: &Context, workload: &Scalable, patch: &Value) -> Result<Done, ActError> {
     let id = &workload.id;
-    match workload.kind {
+    match &workload.kind {
         ScalableKind::Deployment => written::<Deployment, DeploymentFact>(ctx, id, merge(ctx, id, patch).await),
         ScalableKind::ReplicaSet => written::<ReplicaSet, SetFact>(ctx, id, merge(ctx, id, patch).await),
         ScalableKind::StatefulSet => written::<StatefulSet, StatefulSetFact>(ctx, id, merge(ctx, id, patch).await),
+        ScalableKind::Other(kind) => {
+            let url = owners::url(kind, &id.key.namespace);
+            let path = ObjectPath { url: &url, name: &id.key.name, subresource: None };
+            Ok(answered(ctx, kind, id, dynamic::merge(&ctx.writer, marks::MANAGER, path, patch).await)?)
+        }
+    }
+}
+
+/// Reads an object of another kind again.
+pub async fn look_again(ctx: &Context, kind: &OtherKind, id: &Identity) -> Result<Done, Error> {
+    let url = owners::url(kind, &id.key.namespace);
+    let path = ObjectPath { url: &url, name: &id.key.name, subresource: None };
+    answered(ctx, kind, id, dynamic::get(&ctx.writer, path).await)
+}
+
+fn answered(
+    ctx: &Context,
+    kind: &OtherKind,
+    id: &Identity,
+    answer: Result<DynamicObject, Error>,
+) -> Result<Done, Error> {
+    match answer {
+        Ok(object) if object.metadata.uid.as_ref() == Some(&id.uid) => {
+            let reading = owners::fact(kind.clone(), &object);
+            ctx.store.write(|world| world.put_owner(&id.uid, reading, ctx.now()));
+            Ok(Done::Changed)
+        }
+        Ok(_) | Err(Error::Gone(_)) => {
+            ctx.store.write(|world| world.drop_owner(&id.uid));
+            Ok(Done::Gone)
+        }
+        Err(error) => Err(error),
     }
 }

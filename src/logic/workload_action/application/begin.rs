@@ -11,7 +11,7 @@ use crate::logic::facts::{NodeFact, PodFact};
 use crate::logic::words::counted;
 
 use super::super::candidates::Candidates;
-use super::super::choose::{LOAD_UNKNOWN, count_and_cut, cut, no_node, unknown_node};
+use super::super::choose::{LOAD_UNKNOWN, count_and_cut, cut, no_node, unknown_node, usage_words};
 use super::super::context::PlanContext;
 use super::super::effect::{Effect, Next};
 use super::super::nodes::Nodes;
@@ -33,6 +33,9 @@ pub fn begin(ctx: &PlanContext, application: Application, survey: &Survey) -> Ne
     }
     if !ctx.world.knows_load() {
         return queue(ctx, Reason::LoadUnknown, LOAD_UNKNOWN.to_owned());
+    }
+    if let Some(message) = usage_words(ctx) {
+        return queue(ctx, Reason::UsageUnknown, message);
     }
     let mut plan = stays(survey);
     if let Err(stop) = refusal(ctx, application, survey).and_then(|()| place(ctx, application, survey, &mut plan)) {
@@ -145,7 +148,7 @@ fn place(ctx: &PlanContext, application: Application, survey: &Survey, plan: &mu
         for pod in &member.leaving {
             let allows = |node: &NodeFact| {
                 let refusal = |set| stateful::volume_refusal(ctx.world, set, &pod.id.key.name, node);
-                scope.stateful.and_then(refusal).is_none()
+                scope.stateful().and_then(refusal).is_none()
             };
             let to = candidates.take(pod.node.as_deref(), &allows).map(str::to_owned);
             full |= to.is_none();

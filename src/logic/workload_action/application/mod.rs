@@ -14,10 +14,11 @@ use crate::api::workload_action::{MoveApplication, OnFailure, WorkloadAction, Wo
 use crate::logic::conditions::Health;
 use crate::logic::world::World;
 
+use super::choose::usage_words;
 use super::context::PlanContext;
 use super::effect::{Effect, Next};
 use super::report::{self, ActionHealth};
-use super::{ending, missing_receipt, wait};
+use super::{QUEUE_PACE, ending, missing_receipt, wait};
 use part::Part;
 use progress::Progress;
 pub use progress::share;
@@ -101,6 +102,11 @@ pub fn next(ctx: &PlanContext, application: Application) -> Next {
         && let Some(receipt) = missing_receipt(ctx)
     {
         return Next::Do(Effect::WriteReceipt(receipt));
+    }
+    // Which replicas have left is not known.
+    if let Some(message) = usage_words(ctx).filter(|_| !ctx.aborted()) {
+        let health = Health::working(Reason::UsageUnknown, message);
+        return wait(ctx, report::status(ctx, ctx.status.clone(), &health), Some(ctx.now + QUEUE_PACE));
     }
     let progress = Progress::of(application, &survey);
     if !ctx.suspended() {

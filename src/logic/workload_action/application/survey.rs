@@ -61,7 +61,7 @@ impl<'a> Survey<'a> {
             // What cannot be moved without what the action does not allow stays, too.
             match scope.and_then(|scope| if is_member { way(ctx, &scope).map(|_| scope) } else { Ok(scope) }) {
                 Ok(scope) if is_member => {
-                    let uid = scope.object().uid.as_str();
+                    let uid = scope.object_uid();
                     let member = || Member { workload: scope.workload(), uid, leaving: Vec::new() };
                     members.entry(uid).or_insert_with(member).leaving.push(pod);
                 }
@@ -91,7 +91,7 @@ pub fn exists(ctx: &PlanContext, spec: &MoveApplication) -> bool {
     let here = |key: &Key| key.namespace == ctx.namespace();
     ctx.world.deployments().any(|one| here(&one.id.key) && selected(&one.labels))
         || ctx.world.stateful_sets().any(|one| here(&one.id.key) && selected(&one.set.labels))
-        || ctx.world.sets().any(|one| here(&one.id.key) && one.controller.is_none() && selected(&one.labels))
+        || ctx.world.sets().any(|one| here(&one.id.key) && selected(&one.labels))
 }
 
 /// The workload of a pod, or why its pods cannot be moved.

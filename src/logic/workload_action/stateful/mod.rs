@@ -66,7 +66,7 @@ pub fn can_go_back(view: &View) -> bool {
 impl<'a> View<'a> {
     /// The StatefulSet, if it exists.
     pub fn stateful(&self) -> Option<&'a StatefulSetFact> {
-        self.scope?.stateful
+        self.scope?.stateful()
     }
 
     /// The name of the replica.

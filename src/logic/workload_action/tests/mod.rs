@@ -6,6 +6,7 @@ mod all;
 mod apart;
 mod application;
 mod notified;
+mod owners;
 mod previews;
 mod protocol;
 mod ranked;
@@ -14,6 +15,7 @@ mod stateful;
 mod stories;
 mod swap;
 mod turns;
+mod usage;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +25,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use rstest::rstest;
 use serde_json::json;
 
-use super::effect::{NewPod, NewReceipt, PodChange};
+use super::effect::{NewPod, NewReceipt, PodChange, ScalableKind};
 use super::rank::NoRanker;
 use super::*;
 use crate::api::workload_action::{Disruption, RunPolicy, WorkloadActionSpec};
@@ -121,6 +123,7 @@ impl Stage {
                 id,
                 scale: ScaleFact { replicas, ..ScaleFact::default() },
                 controller: Some(Owner { kind: "Deployment".into(), name: "web".into(), uid: "uid-web".into() }),
+                controller_version: "apps/v1".into(),
                 selector: Selector { labels: labels(true), ..Selector::default() },
                 revision: Some("1".into()),
                 template: Some(Arc::new(template)),

@@ -38,6 +38,41 @@ fn limits_hold_and_the_rest_waits_in_order() {
 }
 
 #[test]
+fn within_a_namespace_the_turn_goes_by_priority_then_age_then_name() {
+    let mut stage = Stage::new();
+    stage.limits.in_all = Some(1);
+    stage.act("first", move_web(json!({"nodeName": "d"})));
+    stage.settle("first");
+    let mut put = |name: &str, priority: i32, seconds: i64| {
+        let mut spec = move_web(json!({"nodeName": "d"}));
+        spec["priority"] = json!(priority);
+        stage.act(name, spec);
+        let mut action = stage.action(name);
+        action.metadata.creation_timestamp = Some(Time(stage.now - SignedDuration::from_secs(seconds)));
+        stage.put_action(action);
+        stage.settle(name);
+    };
+    // In this order of names none of them is first by chance.
+    for (name, priority, seconds) in [("d-late", 0, 10), ("c-old", 0, 20), ("b-same", 0, 20), ("z-urgent", 5, 5)] {
+        put(name, priority, seconds);
+    }
+    let mut ended = stage.action("first");
+    ended.status.as_mut().expect("it has begun").slots[0].step = Step::Succeeded;
+    stage.put_action(ended);
+    let mut order = Vec::new();
+    while order.len() < 4 {
+        let open = ["b-same", "c-old", "d-late", "z-urgent"].into_iter().filter(|name| !order.contains(name));
+        let next: Vec<&str> = open.filter(|name| stage.settle_until_admitted(name).is_some()).collect();
+        let [next] = next.as_slice() else { panic!("after {order:?}: {next:?}") };
+        order.push(next);
+        let mut done = stage.action(next);
+        done.status.as_mut().expect("it waits").finished_at = Some(Time(stage.now));
+        stage.put_action(done);
+    }
+    assert_eq!(order, ["z-urgent", "b-same", "c-old", "d-late"]);
+}
+
+#[test]
 fn what_changes_the_number_waits_until_the_workload_is_left_alone() {
     let mut stage = Stage::new();
     let web = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});

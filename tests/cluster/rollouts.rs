@@ -1,0 +1,260 @@
+//! Workloads of another kind that owns ReplicaSets: Argo's Rollout, by its real CRD. What its controller does to a ReplicaSet is done
+//! here.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use ganglion::api::marks;
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use testkit::action::{move_pod, with};
+use testkit::kstatus::message;
+use testkit::verdict::Story;
+use testkit::world::workload::{Workload, settled};
+use testkit::world::{World, story};
+use tokio::process::Command;
+
+use crate::scenes::Scene;
+
+const DONE: (&str, &str) = ("True", "Succeeded");
+const VERSION: &str = "argoproj.io/v1alpha1";
+
+/// Installs the real CRD, as it stands in its module.
+async fn install(world: &World) -> Result<()> {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/hack/autoscalers/crds");
+    let output = Command::new(script).arg("rollouts").output().await?;
+    ensure!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+    let path = String::from_utf8(output.stdout)?;
+    let kubectl = async |args: &[&str]| world.plane.cluster.kubectl(args, None).await;
+    kubectl(&["apply", "--server-side", "-f", path.trim()]).await?;
+    kubectl(&["wait", "--for=condition=Established", "crd", "rollouts.argoproj.io", "--timeout=20s"]).await.map(drop)
+}
+
+fn rollout(name: &str) -> Value {
+    json!({"apiVersion": VERSION, "kind": "Rollout", "name": name})
+}
+
+fn api(world: &World) -> Api<DynamicObject> {
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("argoproj.io", "v1alpha1", "Rollout"));
+    Api::namespaced_with(world.client.clone(), &world.ns, &kind)
+}
+
+/// The labels of the pods of a ReplicaSet, as Argo makes them.
+fn labels(app: &str, hash: &str) -> Value {
+    json!({"app": app, "rollouts-pod-template-hash": hash})
+}
+
+fn template(labels: Value) -> Value {
+    let container = json!({"name": "main", "image": "registry.example/app:1"});
+    json!({"metadata": {"labels": labels}, "spec": {"containers": [container], "terminationGracePeriodSeconds": 1}})
+}
+
+/// Makes a ReplicaSet of the Rollout.
+async fn put_set(world: &World, name: &str, app: &str, hash: &str, replicas: usize) -> Result<()> {
+    let uid = api(world).get(app).await?.uid().context("a Rollout without a uid")?;
+    let owner = json!({"apiVersion": VERSION, "kind": "Rollout", "name": app, "uid": uid, "controller": true});
+    let set: ReplicaSet = serde_json::from_value(json!({
+        "metadata": {"name": name, "labels": labels(app, hash), "ownerReferences": [owner]},
+        "spec": {
+            "replicas": replicas, "selector": {"matchLabels": labels(app, hash)}, "template": template(labels(app, hash)),
+        },
+    }))?;
+    world.api::<ReplicaSet>().create(&PostParams::default(), &set).await?;
+    Ok(())
+}
+
+/// Makes a Rollout with one ReplicaSet of its name, a Service, and a budget that allows no replica to be missing.
+async fn scene(world: &World, app: &str, replicas: usize) -> Result<Scene> {
+    let manifest: DynamicObject = serde_json::from_value(json!({
+        "apiVersion": VERSION, "kind": "Rollout", "metadata": {"name": app},
+        "spec": {
+            "replicas": replicas, "selector": {"matchLabels": {"app": app}}, "template": template(json!({"app": app})),
+            "strategy": {"canary": {}},
+        },
+    }))?;
+    api(world).create(&PostParams::default(), &manifest).await?;
+    put_set(world, app, app, "h1", replicas).await?;
+    Workload::deployment(app, replicas).guarded().surround(world).await?;
+    settled(world, app, replicas).await?;
+    Ok(Scene { app: app.to_owned(), replicas, tale: Story::begin(&world.eye, app) })
+}
+
+/// What Argo's controller does: the ReplicaSet gets the replicas of its Rollout, and then the Rollout says that this is done.
+async fn control(world: &World, app: &str) -> Result<()> {
+    let (rollouts, sets, params) = (api(world), world.api::<ReplicaSet>(), PatchParams::default());
+    loop {
+        let known = rollouts.get(app).await?;
+        let wanted = known.data.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(1);
+        let set = sets.get(app).await?;
+        if set.spec.and_then(|spec| spec.replicas).map(i64::from) != Some(wanted) {
+            sets.patch(app, &params, &Patch::Merge(json!({"spec": {"replicas": wanted}}))).await?;
+            // Whoever looks in between sees a Rollout whose change is not finished.
+            tokio::time::sleep(Duration::from_millis(300)).await;
+        }
+        let seen = known.metadata.generation.unwrap_or(0).to_string();
+        if known.data.pointer("/status/observedGeneration").and_then(Value::as_str) != Some(&seen) {
+            let status = json!({"status": {"observedGeneration": seen}});
+            rollouts.patch_status(app, &params, &Patch::Merge(status)).await?;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// Tells a story while the controller of the Rollout works.
+async fn controlled(world: &World, app: &str, body: impl Future<Output = Result<()>>) -> Result<()> {
+    tokio::select! {
+        done = body => done,
+        failed = control(world, app) => failed,
+    }
+}
+
+/// What the action says when it has ended so.
+async fn words_of(world: &World, name: &str, how: (&str, &str)) -> Result<String> {
+    Ok(message(&*world.ends(name, how).await?).to_owned())
+}
+
+/// Replicas, generation and ledger of the Rollout.
+async fn state(world: &World, app: &str) -> Result<(i64, i64, bool)> {
+    let known = api(world).get(app).await?;
+    let replicas = known.data.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or(-1);
+    let has_ledger = known.annotations().contains_key(marks::LEDGER);
+    Ok((replicas, known.metadata.generation.unwrap_or(0), has_ledger))
+}
+
+/// Waits until the Rollout is so: the ledger is taken off after the end of the action.
+async fn comes_to(world: &World, app: &str, wanted: (i64, i64, bool)) -> Result<()> {
+    let look = async {
+        while state(world, app).await? != wanted {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        anyhow::Ok(())
+    };
+    let found = tokio::time::timeout(Duration::from_secs(20), look).await;
+    ensure!(found.is_ok(), "{:?} instead of {wanted:?}", state(world, app).await?);
+    Ok(())
+}
+
+#[test]
+fn a_move_and_a_swap_do_not_touch_the_owner() {
+    story("rollout-move", async |world| {
+        install(world).await?;
+        let first = scene(world, "web", 3).await?;
+        let ((pod, node), free) = (first.pod(0), first.free(0));
+        // No label but Argo's may be taken off: the Service selects by the other.
+        world.act("pod", move_pod(&pod, &free)).await?;
+        let action = world.ends("pod", DONE).await?;
+        let slot = &action.status.as_ref().context("no status")?.slots[0];
+        ensure!(slot.label == "rollouts-pod-template-hash" && slot.workload.kind == "Rollout", "{slot:?}");
+        first.moved(world, &[&pod], &[&free]).await?;
+
+        let second = first.again(world);
+        let moves = json!({"move": {"workload": rollout("web"), "from": {"nodeName": free}, "to": {"nodeName": node}}});
+        world.act("workload", moves).await?;
+        world.ends("workload", DONE).await?;
+        let gone = second.tale.verdict(&world.eye).died;
+        let gone: Vec<&str> = gone.iter().map(String::as_str).collect();
+        ensure!(gone.len() == 1, "{gone:?}");
+        second.moved(world, &gone, &[&node]).await?;
+
+        let other = Scene::set(world, "other", 1, Workload::deployment("other", 1).guarded()).await?;
+        let (there, target) = other.pod(0);
+        let third = second.again(world);
+        let pods = third.tale.pods();
+        let (here, home) = pods.iter().find(|(_, node)| *node != target).context("all are on one node")?;
+        let pod = |name: &str| json!({"pod": {"name": name}});
+        world.act("swap", json!({"swap": {"replica": pod(here), "with": [pod(&there)]}})).await?;
+        world.ends("swap", DONE).await?;
+        third.moved(world, &[here], &[&target]).await?;
+        other.moved(world, &[&there], &[home]).await?;
+        let state = state(world, "web").await?;
+        ensure!(state == (3, 1, false), "the Rollout was touched: {state:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn create_and_delete_change_the_owner_with_the_right_that_an_administrator_gives() {
+    story("rollout-scale", async |world| {
+        install(world).await?;
+        let first = scene(world, "web", 3).await?;
+        let told = async {
+            let (node, (pod, home)) = (first.free(0), first.pod(0));
+            let create = json!({"create": {"workload": rollout("web"), "to": {"nodeName": node}}});
+            world.act("early", create.clone()).await?;
+            let early = words_of(world, "early", ("False", "Forbidden")).await?;
+            for words in ["cannot get resource \"rollouts\"", "kustomize/components/rollouts"] {
+                ensure!(early.contains(words), "{early}");
+            }
+            let rights = concat!(env!("CARGO_MANIFEST_DIR"), "/kustomize/components/rollouts/rights.yaml");
+            world.plane.cluster.kubectl(&["apply", "-f", rights], None).await?;
+            // The plan of an administrator reads it with the rights of the administrator.
+            let file = json!({
+                "apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadAction", "metadata": {"name": "asked"}, "spec": create,
+            });
+            let (starts, words) =
+                world.ganglion_as(&world.administrator().await?, &["plan", "-f", "-"], &file.to_string()).await?;
+            ensure!(starts && words.contains("would start now"), "{words}");
+
+            world.act("create", create).await?;
+            world.ends("create", DONE).await?;
+            first.grown(world, &[&node]).await?;
+            comes_to(world, "web", (4, 2, false)).await?;
+
+            let second = Scene { replicas: 4, ..first.again(world) };
+            world.act("by-pod", json!({"delete": {"pod": {"name": pod}}})).await?;
+            let by_pod = words_of(world, "by-pod", ("False", "NotSupported")).await?;
+            ensure!(by_pod.contains("name the workload instead"), "{by_pod}");
+            world.act("delete", json!({"delete": {"workload": rollout("web"), "from": {"nodeName": home}}})).await?;
+            world.ends("delete", DONE).await?;
+            let gone = second.tale.verdict(&world.eye).died;
+            ensure!(gone.len() == 1 && second.tale.pods().contains(&(gone[0].clone(), home.clone())), "{gone:?}");
+            second.shrunk(world, &[&gone[0]]).await?;
+            comes_to(world, "web", (3, 3, false)).await?;
+
+            let both = json!({"count": 2, "workload": rollout("web")});
+            let third = second.again(world);
+            let third = Scene { replicas: 3, ..third };
+            let node = third.free(1);
+            world.act("two", json!({"create": with(both, json!({"to": {"nodeName": node}}))})).await?;
+            world.ends("two", DONE).await?;
+            third.grown(world, &[&node, &node]).await?;
+            comes_to(world, "web", (5, 5, false)).await?;
+            Ok(())
+        };
+        controlled(world, "web", told).await
+    });
+}
+
+#[test]
+fn a_rollout_in_flight_holds_and_what_owns_no_sets_is_refused() {
+    story("rollout-flight", async |world| {
+        install(world).await?;
+        let scene = scene(world, "web", 3).await?;
+        put_set(world, "web-next", "web", "h2", 1).await?;
+        let free = scene.free(0);
+        let moves = json!({"move": {"workload": rollout("web"), "to": {"nodeName": free}}});
+        world.act("held", moves).await?;
+        let held = |seen: &testkit::eye::Seen| {
+            let words = message(seen.actions.get("held")?);
+            (words.contains("a rollout of Rollout web is in flight")).then_some(())
+        };
+        world.eye.until("the move to be held", held).await?;
+        let nobody = json!({"move": {"workload": rollout("nobody"), "to": {"nodeName": free}}});
+        world.act("nobody", nobody).await?;
+        let words = words_of(world, "nobody", ("False", "WorkloadNotFound")).await?;
+        ensure!(words.contains("no ReplicaSet") && words.contains("check its API version, kind and name"), "{words}");
+        let none = json!({"move": {"workload": {"apiVersion": "v1", "kind": "Node", "name": "web"}, "to": {"nodeName": free}}});
+        world.act("none", none).await?;
+        let words = words_of(world, "none", ("False", "WorkloadNotFound")).await?;
+        ensure!(words.contains("without ReplicaSets is not supported"), "{words}");
+
+        let sets = world.api::<ReplicaSet>();
+        sets.patch("web-next", &PatchParams::default(), &Patch::Merge(json!({"spec": {"replicas": 0}}))).await?;
+        world.ends("held", DONE).await?;
+        let verdict = scene.at_rest(world, 3).await?;
+        ensure!(verdict.died.len() == 1 && verdict.came.len() == 1 && verdict.came[0].1 == free, "{verdict:?}");
+        Ok(())
+    });
+}

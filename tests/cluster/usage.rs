@@ -1,0 +1,78 @@
+//! Expressions of actions that read what nodes use, as a real metrics-server measures it.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+use testkit::action::{action, deployment};
+use testkit::block_on;
+use testkit::eye::Seen;
+use testkit::kstatus::message;
+use testkit::plane::Plane;
+use testkit::servers::usage::{self, uses};
+use testkit::verdict::pods_of;
+use testkit::world::workload::Workload;
+use testkit::world::{Road, World, story_on};
+
+use crate::scenes::Scene;
+
+const DONE: (&str, &str) = ("True", "Succeeded");
+
+/// A pod that stays on this node and uses so much: a node without any pod is not measured.
+async fn load(world: &World, node: &str, cpu: &str) -> Result<()> {
+    let (name, pinned) = (format!("load-{node}"), json!({"nodeSelector": {"kubernetes.io/hostname": node}}));
+    Workload::deployment(&name, 1).spec(pinned).make(world).await?;
+    let pod = pods_of(&world.eye.now(), &name).next().context("no pod")?.name_any();
+    uses(world, &pod, cpu, "64Mi").await
+}
+
+/// What `ganglion plan` says of an action with this spec, and whether it would start.
+async fn planned(world: &World, spec: &Value) -> Result<(bool, String)> {
+    let manifest = action("asked", spec.clone()).to_string();
+    world.ganglion_as(&world.administrator().await?, &["plan", "-f", "-"], &manifest).await
+}
+
+#[test]
+fn an_expression_reads_the_usage_that_a_real_metrics_server_measures() {
+    // It registers an API for the whole plane.
+    let plane = block_on(Plane::own("where", 3)).expect("a plane of its own");
+    story_on(&plane.0, Road::Proxy, "usage-where", async |world| {
+        let scene = Scene::set(world, "web", 1, Workload::deployment("web", 1).guarded()).await?;
+        let ((_, home), nodes) = (scene.pod(0), Api::<Node>::all(world.client.clone()));
+        let nodes = nodes.list(&ListParams::default()).await?;
+        let others: Vec<String> = nodes.iter().map(|node| node.name_any()).filter(|name| *name != home).collect();
+        let [busy, calm] = others.as_slice() else { anyhow::bail!("{others:?}") };
+        load(world, busy, "16").await?;
+        load(world, calm, "100m").await?;
+        let to = json!({"where": "node.cpu.utilization < 0.2"});
+        let spec = json!({"move": {"workload": deployment("web"), "to": to}});
+
+        // Nobody serves it: the action waits and says what to do, and one that can do without is not held.
+        world.act("go", spec.clone()).await?;
+        let waits = |seen: &Seen| {
+            let words = message(seen.actions.get("go")?);
+            words.contains("does not serve the API metrics.k8s.io").then(|| words.to_owned())
+        };
+        let words = world.eye.until("the action to say that the usage is unknown", waits).await?;
+        ensure!(words.starts_with("waiting: ") && words.contains("NodeConfigs measure it, too"), "{words}");
+        let (starts, said) = planned(world, &spec).await?;
+        ensure!(!starts && said.contains("would wait") && said.contains("UsageUnknown"), "{said}");
+        let either = json!({"where": format!("node.name == '{busy}' && !has(node.cpu.utilization)")});
+        let (starts, said) = planned(world, &json!({"move": {"workload": deployment("web"), "to": either}})).await?;
+        ensure!(starts, "{said}");
+
+        let server = usage::start(world).await?;
+        let ended = world.ends("go", DONE).await.map_err(|error| error.context(server.log()));
+        ended?;
+        scene.moved(world, &[&scene.pod(0).0], &[calm]).await?;
+        // A person reads it once, with the rights of the person.
+        let back = json!({"where": format!("node.cpu.utilization < 0.2 && node.name != '{calm}'")});
+        let (starts, said) = planned(world, &json!({"move": {"workload": deployment("web"), "to": back}})).await?;
+        ensure!(starts && said.contains(&home), "{said}");
+        let hot = json!({"where": "node.cpu.utilization > 0.4"});
+        let (starts, said) = planned(world, &json!({"move": {"workload": deployment("web"), "to": hot}})).await?;
+        ensure!(starts && said.contains(busy.as_str()), "{said}");
+        Ok(())
+    });
+}

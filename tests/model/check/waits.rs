@@ -1,0 +1,35 @@
+//! What an action that waits says: for what it waits, by name.
+
+use super::{Violation, outcome, violation};
+use crate::cluster::object::Action;
+
+/// Words of which the message of an action with this reason has one.
+fn names(reason: &str) -> &'static [&'static str] {
+    match reason {
+        "LimitReached" => &["(setting limits.inAll)"],
+        "NamespaceLimitReached" => &["(setting limits.perNamespace)"],
+        "WorkloadLimitReached" => &["(setting limits.perWorkload)"],
+        "NodeLimitReached" => &["(setting limits.perSourceNode)", "(setting limits.perTargetNode)"],
+        "WorkloadBusy" => &["WorkloadAction "],
+        "VictimBusy" => &["in use by", "substitute of another replica", "other replicas of the swap"],
+        "RolloutInProgress" => &["rollout", "ReplicaSet"],
+        _ => &[],
+    }
+}
+
+/// A status was written.
+pub fn check(action: &Action) -> Result<(), Violation> {
+    if action.finished() || outcome::word(action) != "Queued" {
+        return Ok(());
+    }
+    let find = |name: &str| action.status.iter().flat_map(|status| &status.conditions).find(|one| one.type_ == name);
+    let Some((ready, cause)) = find("Ready").zip(find("Reconciling")) else { return Ok(()) };
+    let named = names(&cause.reason);
+    // One that waits for a retry says what was undone.
+    let retried = action.slots().next().is_some();
+    if retried || named.iter().any(|words| ready.message.contains(words)) {
+        return Ok(());
+    }
+    let text = format!("{} waits, {}: {}", action.meta.key, cause.reason, ready.message);
+    violation("SilentWait", text)
+}

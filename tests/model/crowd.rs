@@ -1,0 +1,137 @@
+//! A crowd: hundreds of actions of several namespaces over few nodes, under tight limits of every kind. Every action ends, no
+//! limit is exceeded at any time, no namespace starves, and whoever waits says for what.
+
+use std::collections::BTreeMap;
+
+use ganglion::api::workload_action::{Mode, RunPolicy, Timeouts};
+use ganglion::logic::workload_action::Limits;
+
+use crate::campaign;
+use crate::check::outcome;
+use crate::cluster::build::{PodShape, place};
+use crate::cluster::foreign::Act;
+use crate::cluster::object::{Fate, Labels};
+use crate::driver::Run;
+use crate::operator::flaw::Flaw;
+use crate::random::Rng;
+use crate::setup::{NodeSpec, Setup, Timed, Workload, action, pace};
+
+/// Namespaces, each with the priority of its actions.
+const NAMESPACES: [(&str, i32); 3] = [("bank", 1000), ("farm", 0), ("shop", 0)];
+
+/// Of each namespace.
+const WORKLOADS: usize = 2;
+
+const NODES: usize = 5;
+
+/// Longer than the whole run: nobody gives up waiting.
+const QUEUE_SECONDS: i32 = 86_400;
+
+/// Limits of the workloads and nodes.
+fn tight() -> Limits {
+    let (per_workload, per_source_node, per_target_node) = (Some(2), Some(2), Some(1));
+    Limits { per_workload, per_source_node, per_target_node, ..Limits::default() }
+}
+
+fn workloads() -> Vec<Workload> {
+    let shape = PodShape { cpu: 100, grace: 1, node_selector: Labels::new(), ..PodShape::default() };
+    let of = |namespace: &str, index: usize| Workload {
+        app: format!("{namespace}/{namespace}-{index}"),
+        deployment: index == 0,
+        replicas: 4,
+        shape: shape.clone(),
+        budgets: Vec::new(),
+        scaler: false,
+    };
+    NAMESPACES.iter().flat_map(|(namespace, ..)| (0..WORKLOADS).map(move |index| of(namespace, index))).collect()
+}
+
+impl Setup {
+    /// The crowd of this seed, with so many actions of each namespace, which are there at once.
+    fn crowd(seed: u64, counts: [usize; 3], limits: &Limits) -> Self {
+        let mut rng = Rng::new(seed);
+        let node = |index: usize| NodeSpec {
+            name: format!("node-{index}"),
+            zone: ["a", "b"][index % 2].to_owned(),
+            cpu: 10_000,
+            // Without room for much more than is there.
+            pods: 8,
+            fate: Fate::Good,
+        };
+        let nodes: Vec<NodeSpec> = (0..NODES).map(node).collect();
+        let all = workloads();
+        let mut acts = Vec::new();
+        for ((namespace, priority), count) in NAMESPACES.into_iter().zip(counts) {
+            let own: Vec<Workload> = all.iter().filter(|one| place(&one.app).0 == namespace).cloned().collect();
+            for index in 0..count {
+                let Some(workload) = rng.pick(&own).cloned() else { continue };
+                let mut spec = action(&mut rng, &workload, &own, &nodes);
+                (spec.mode, spec.run_policy) = (Mode::Execute, RunPolicy::OncePerObject);
+                (spec.suspend, spec.ttl_seconds_after_finished, spec.stable_seconds) = (false, None, 0);
+                spec.timeouts = Some(Timeouts { queue_seconds: Some(QUEUE_SECONDS), ..Timeouts::default() });
+                spec.priority = priority;
+                let act = Act::Apply(format!("{namespace}/action-{index}"), Box::new(spec));
+                acts.push(Timed { at: 0, act, pick: rng.next() });
+            }
+        }
+        Self {
+            seed: rng.next(),
+            steps: 500,
+            nodes,
+            workloads: all,
+            acts,
+            limits: limits.clone(),
+            pace: pace(&mut rng),
+            replacements: (0, Fate::Good),
+            linger: (0, 0),
+        }
+    }
+}
+
+/// Runs a crowd to its end, without a violation.
+fn play(setup: &Setup) -> Run<'_> {
+    let mut run = Run::new(setup, Flaw::None, false);
+    if let Err(violation) = run.all() {
+        panic!("{violation:?}");
+    }
+    let actions = &run.cluster.api.actions.live;
+    assert_eq!(actions.len(), setup.acts.len(), "all were applied");
+    let mut ends: BTreeMap<String, usize> = BTreeMap::new();
+    actions.values().for_each(|action| *ends.entry(outcome::word(action)).or_default() += 1);
+    println!("{ends:?}");
+    assert!(actions.values().all(|action| action.finished()), "{ends:?}");
+    assert!(!ends.contains_key("QueueTimedOut"), "{ends:?}");
+    // It is a crowd of actions that do something.
+    assert!(ends.get("Succeeded").is_some_and(|count| count * 4 > actions.len()), "{ends:?}");
+    run
+}
+
+/// The namespace that has the most and the most urgent actions does not go first with all of them.
+#[test]
+fn every_action_of_a_crowd_ends_and_no_namespace_starves() {
+    let setup = Setup::crowd(18, [160, 40, 40], &Limits { in_all: Some(3), per_namespace: Some(3), ..tight() });
+    let run = play(&setup);
+    let begun: Vec<&str> = run.begun().iter().map(|key| key.namespace.as_str()).collect();
+    let of_bank = begun.iter().filter(|namespace| **namespace == "bank").count();
+    for namespace in ["farm", "shop"] {
+        let own = begun.iter().filter(|one| **one == namespace).count();
+        let last = begun.iter().rposition(|one| *one == namespace).expect("some began");
+        let later = begun[last..].iter().filter(|one| **one == "bank").count();
+        println!("{later} of {of_bank} of bank began after the last of {own} of {namespace}");
+        assert!(later * 4 > of_bank, "{namespace} waited for {} of {of_bank} of bank", of_bank - later);
+    }
+}
+
+#[test]
+fn every_action_of_a_crowd_ends_where_each_namespace_has_one_turn() {
+    let setup = Setup::crowd(19, [40, 30, 30], &Limits { in_all: Some(2), per_namespace: Some(1), ..tight() });
+    play(&setup);
+}
+
+/// The rules of the crowd can fail.
+#[test]
+fn a_crowd_that_is_not_held_back_exceeds_a_limit() {
+    let setup = Setup::crowd(18, [40, 10, 10], &Limits { in_all: Some(3), ..tight() });
+    let violation = campaign::guarded(&setup, Flaw::NoLimits, false).violation;
+    assert!(violation.as_ref().is_some_and(|violation| violation.rule == "OverLimit"), "{violation:?}");
+}
