@@ -268,6 +268,11 @@ fn the_tree_shows_what_each_replica_waits_for_and_fits() {
         "      └─ web-1-1 → n2: waiting until the new pod is Ready (9s)",
     ];
     assert_eq!(lines, expected);
+    // An action works on the last pods: they are no part of the plan.
+    let plan = std::mem::take(&mut stage.plan);
+    let lines = tree(&stage.progress(), since, now, (20, 200));
+    assert_eq!(lines[2], "   └─ Deployment/web", "it is not done");
+    stage.plan = plan;
     let small = tree(&stage.progress(), since, now, (4, 20));
     assert_eq!((small.len(), small[3].as_str()), (4, "… and 3 lines more"));
     assert!(small.iter().all(|line| line.chars().count() <= 20), "{small:?}");

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::super::explain::cause;
 use super::super::preview::{ActionPreview, PreviewOutcome};
 use super::super::report::step_words;
-use super::action::key_of;
+use super::action::{is_open, key_of};
 use super::plan::WorkloadMove;
 use super::progress::{DrainProgress, MoveState, slots};
 use super::{DrainOutcome, DrainReport, MoveKey, Stay, StayCause};
@@ -186,28 +186,27 @@ fn namespaces(progress: &DrainProgress, node: &str, now: Timestamp) -> Vec<Branc
 
 fn workload(progress: &DrainProgress, key: &MoveKey, now: Timestamp) -> Branch {
     let name = format!("{}/{}", key.kind, key.name);
-    let mut actions = progress.actions.iter().filter(|action| key_of(action).as_ref() == Some(key)).peekable();
-    let below: Vec<Branch> = match actions.peek() {
-        None => Vec::new(),
-        Some(_) => actions.flat_map(slots).map(|slot| Branch::leaf(slot_line(slot, Some(now)))).collect(),
+    let actions = || progress.actions.iter().filter(|action| key_of(action).as_ref() == Some(key));
+    let below: Vec<Branch> = actions().flat_map(slots).map(|slot| Branch::leaf(slot_line(slot, Some(now)))).collect();
+    let why = |action: &WorkloadAction| {
+        action.status.as_ref().and_then(cause).map(|one| format!("{}: {}", one.reason, one.message))
     };
+    let unseen = || "the operator has not seen the action yet".to_owned();
     let state = progress.plan.moves.iter().find(|of| of.key() == *key).map(|of| (of, progress.state(of)));
     let line = match state {
+        // The pods that an action works on are no part of the plan.
+        None if actions().any(is_open) => name,
         None => format!("{name}: done"),
         Some((_, MoveState::Open(action))) if below.is_empty() => {
-            let why = action.status.as_ref().and_then(cause).map(|one| format!("{}: {}", one.reason, one.message));
-            format!("{name}: {}", why.unwrap_or_else(|| "the operator has not seen the action yet".to_owned()))
+            format!("{name}: {}", why(action).unwrap_or_else(unseen))
         }
         Some((_, MoveState::Open(_))) => name,
         Some((of, MoveState::ToDo)) => {
-            format!("{name}: {} for its turn", counted(of.pods.len() as u64, "pod") + " wait")
+            format!("{name}: waits for its turn, with {}", counted(of.pods.len() as u64, "pod"))
         }
         Some((of, MoveState::NeedsDisruption)) => format!("{name}: stays: {}", of.why()),
         Some((_, MoveState::Refused(words))) => format!("{name}: stays: {words}"),
-        Some((_, MoveState::Ended(action))) => {
-            let why = action.status.as_ref().and_then(cause).map(|one| format!("{}: {}", one.reason, one.message));
-            format!("{name}: stays: {}", why.unwrap_or_default())
-        }
+        Some((_, MoveState::Ended(action))) => format!("{name}: stays: {}", why(action).unwrap_or_default()),
     };
     Branch { line, below }
 }
