@@ -455,3 +455,39 @@ fn a_bound_volume_keeps_a_replica_where_it_can_be_used() {
     stage.settle("anywhere");
     assert_eq!(stage.slot("anywhere").replacement.unwrap().node, "a");
 }
+
+#[rstest]
+#[case::no_break(Way::Policy, json!({}), "disruption: Allowed")]
+#[case::no_way(Way::Neither, json!({"disruption": "Allowed"}), "pin-statefulsets")]
+fn what_an_application_cannot_move_of_a_stateful_set_is_listed(
+    #[case] way: Way,
+    #[case] more: serde_json::Value,
+    #[case] words: &str,
+) {
+    let mut stage = Stage::stateful(way);
+    stage.put_stateful(3, way, |set| set.set.labels = stateful_labels());
+    let mut spec =
+        json!({"moveApplication": {"selector": stateful_labels(), "from": {"nodeName": "a"}, "to": {"nodeName": "d"}}});
+    spec.as_object_mut().unwrap().extend(more.as_object().cloned().unwrap_or_default());
+    stage.act("app", spec);
+    stage.settle("app");
+    let plan = stage.action("app").status.and_then(|status| status.plan).expect("a plan");
+    let pod = plan.pods.iter().find(|pod| pod.name == "db-0").expect("db-0 is listed");
+    assert!(!pod.chosen && pod.message.contains(words), "{pod:?}");
+}
+
+#[test]
+fn an_application_moves_replicas_of_a_stateful_set_that_may_stop() {
+    let mut stage = Stage::stateful(Way::Policy);
+    stage.put_stateful(3, Way::Policy, |set| set.set.labels = stateful_labels());
+    let leaves = json!({"selector": stateful_labels(), "from": {"nodeName": "a"}, "to": {"nodeName": "d"}});
+    stage.act("app", json!({"moveApplication": leaves, "disruption": "Allowed"}));
+    let made = match stage.settle("app") {
+        Next::Do(effect) => vec![effect],
+        Next::DoAll(effects) => effects,
+        Next::Wait { report, .. } => panic!("waits: {report:#?}"),
+    };
+    let [Effect::CreatePart { part, .. }] = made.as_slice() else { panic!("no move is made: {made:#?}") };
+    let workload = part.spec.move_.as_ref().and_then(|one| one.workload.as_ref()).expect("a move of a workload");
+    assert_eq!((workload.kind.as_str(), part.spec.disruption), ("StatefulSet", Disruption::Allowed));
+}
