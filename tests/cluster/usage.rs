@@ -39,10 +39,12 @@ fn an_expression_reads_the_usage_that_a_real_metrics_server_measures() {
     let plane = block_on(Plane::own("where", 3)).expect("a plane of its own");
     story_on(&plane.0, Road::Proxy, "usage-where", async |world| {
         let scene = Scene::set(world, "web", 1, Workload::deployment("web", 1).guarded()).await?;
-        let ((_, home), nodes) = (scene.pod(0), Api::<Node>::all(world.client.clone()));
+        let ((pod, home), nodes) = (scene.pod(0), Api::<Node>::all(world.client.clone()));
         let nodes = nodes.list(&ListParams::default()).await?;
         let others: Vec<String> = nodes.iter().map(|node| node.name_any()).filter(|name| *name != home).collect();
         let [busy, calm] = others.as_slice() else { anyhow::bail!("{others:?}") };
+        // The node that it leaves is busy, too.
+        uses(world, &pod, "16", "64Mi").await?;
         load(world, busy, "16").await?;
         load(world, calm, "100m").await?;
         let to = json!({"where": "node.cpu.utilization < 0.2"});
@@ -65,12 +67,9 @@ fn an_expression_reads_the_usage_that_a_real_metrics_server_measures() {
         let server = usage::start(world).await?;
         let ended = world.ends("go", DONE).await.map_err(|error| error.context(server.log()));
         ended?;
-        scene.moved(world, &[&scene.pod(0).0], &[calm]).await?;
+        scene.moved(world, &[&pod], &[calm]).await?;
         // A person reads it once, with the rights of the person.
-        let back = json!({"where": format!("node.cpu.utilization < 0.2 && node.name != '{calm}'")});
-        let (starts, said) = planned(world, &json!({"move": {"workload": deployment("web"), "to": back}})).await?;
-        ensure!(starts && said.contains(&home), "{said}");
-        let hot = json!({"where": "node.cpu.utilization > 0.4"});
+        let hot = json!({"where": format!("node.cpu.utilization > 0.4 && node.name == '{busy}'")});
         let (starts, said) = planned(world, &json!({"move": {"workload": deployment("web"), "to": hot}})).await?;
         ensure!(starts && said.contains(busy.as_str()), "{said}");
         Ok(())

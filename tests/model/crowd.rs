@@ -68,7 +68,12 @@ impl Setup {
                 let mut spec = action(&mut rng, &workload, &own, &nodes);
                 (spec.mode, spec.run_policy) = (Mode::Execute, RunPolicy::OncePerObject);
                 (spec.suspend, spec.ttl_seconds_after_finished, spec.stable_seconds) = (false, None, 0);
-                spec.timeouts = Some(Timeouts { queue_seconds: Some(QUEUE_SECONDS), ..Timeouts::default() });
+                spec.timeouts = Some(Timeouts {
+                    queue_seconds: Some(QUEUE_SECONDS),
+                    schedule_seconds: Some(10),
+                    ready_seconds: Some(20),
+                    drain_seconds: Some(20),
+                });
                 spec.priority = priority;
                 let act = Act::Apply(format!("{namespace}/action-{index}"), Box::new(spec));
                 acts.push(Timed { at: 0, act, pick: rng.next() });
@@ -106,26 +111,28 @@ fn play(setup: &Setup) -> Run<'_> {
     run
 }
 
-/// The namespace that has the most and the most urgent actions does not go first with all of them.
 #[test]
-fn every_action_of_a_crowd_ends_and_no_namespace_starves() {
-    let setup = Setup::crowd(18, [160, 40, 40], &Limits { in_all: Some(3), per_namespace: Some(3), ..tight() });
-    let run = play(&setup);
-    let begun: Vec<&str> = run.begun().iter().map(|key| key.namespace.as_str()).collect();
-    let of_bank = begun.iter().filter(|namespace| **namespace == "bank").count();
-    for namespace in ["farm", "shop"] {
-        let own = begun.iter().filter(|one| **one == namespace).count();
-        let last = begun.iter().rposition(|one| *one == namespace).expect("some began");
-        let later = begun[last..].iter().filter(|one| **one == "bank").count();
-        println!("{later} of {of_bank} of bank began after the last of {own} of {namespace}");
-        assert!(later * 4 > of_bank, "{namespace} waited for {} of {of_bank} of bank", of_bank - later);
-    }
+fn every_action_of_a_crowd_ends_within_the_limits() {
+    play(&Setup::crowd(18, [120, 40, 40], &Limits { in_all: Some(3), per_namespace: Some(2), ..tight() }));
 }
 
+/// The namespace that has the most and the most urgent actions does not go first with all of them.
 #[test]
-fn every_action_of_a_crowd_ends_where_each_namespace_has_one_turn() {
-    let setup = Setup::crowd(19, [40, 30, 30], &Limits { in_all: Some(2), per_namespace: Some(1), ..tight() });
-    play(&setup);
+fn no_namespace_of_a_crowd_starves() {
+    let mut setup = Setup::crowd(19, [60, 20, 20], &Limits { in_all: Some(2), ..tight() });
+    // Time passes: an action that waits says so after a moment only, and is not in the line before.
+    setup.replacements = (1000, Fate::Slow(5));
+    let run = play(&setup);
+    let begun: Vec<&str> = run.begun().iter().map(|key| key.namespace.as_str()).collect();
+    println!("{}", begun.iter().map(|namespace| &namespace[..1]).collect::<String>());
+    let of_bank = begun.iter().filter(|namespace| **namespace == "bank").count();
+    for namespace in ["farm", "shop"] {
+        let own: Vec<usize> = (0..begun.len()).filter(|at| begun[*at] == namespace).collect();
+        let half = own[own.len() / 2];
+        let later = begun[half..].iter().filter(|one| **one == "bank").count();
+        println!("{later} of {of_bank} of bank began after half of {} of {namespace}", own.len());
+        assert!(later * 2 > of_bank, "half of {namespace} waited for {} of {of_bank} of bank", of_bank - later);
+    }
 }
 
 /// The rules of the crowd can fail.

@@ -31,7 +31,7 @@ impl Indexed for WorkloadAction {
 /// their turn, its other moves; of a moveApplication whose spec has changed or that has ended, its moves.
 fn family(world: &World, old: Option<&WorkloadAction>, new: Option<&WorkloadAction>) -> Vec<Key> {
     let Some(action) = new.or(old) else { return Vec::new() };
-    let (before, after) = (Stage::of(old), Stage::of(new));
+    let (before, after) = (ActionProgress::of(old), ActionProgress::of(new));
     let uid = application_of(action);
     let application = uid.filter(|_| before != after).and_then(|uid| world.application(action, uid));
     let makes_room = after.working < before.working || after.ended != before.ended;
@@ -44,7 +44,7 @@ fn family(world: &World, old: Option<&WorkloadAction>, new: Option<&WorkloadActi
 
 /// How far an action is, as far as others look at it.
 #[derive(Default, PartialEq, Eq)]
-struct Stage {
+struct ActionProgress {
     exists: bool,
     /// The generation of its spec, and whether its deletion was asked for.
     asked: (i64, bool),
@@ -53,7 +53,7 @@ struct Stage {
     ended: bool,
 }
 
-impl Stage {
+impl ActionProgress {
     fn of(action: Option<&WorkloadAction>) -> Self {
         let Some(action) = action else { return Self::default() };
         let slots = action.status.iter().flat_map(|status| &status.slots);

@@ -19,7 +19,7 @@ use super::context::PlanContext;
 use super::effect::{Effect, Next};
 use super::report::{self, ActionHealth};
 use super::{QUEUE_PACE, ending, missing_receipt, wait};
-use part::Part;
+use part::ApplicationPart;
 use progress::Progress;
 pub use progress::share;
 use survey::Survey;
@@ -41,13 +41,13 @@ impl<'a> Application<'a> {
         Some(Self { world, action, spec: action.spec.move_application.as_ref()? })
     }
 
-    fn parts(&self) -> impl Iterator<Item = Part<'a>> + use<'a> {
+    fn parts(&self) -> impl Iterator<Item = ApplicationPart<'a>> + use<'a> {
         let uid = self.action.metadata.uid.as_deref().unwrap_or_default();
-        self.world.parts_of(uid).filter_map(|part| Part::of(part))
+        self.world.parts_of(uid).filter_map(|part| ApplicationPart::of(part))
     }
 
     /// The move that failed first; one that ended since others failed only if there is no other.
-    fn failure(&self) -> Option<Part<'a>> {
+    fn failure(&self) -> Option<ApplicationPart<'a>> {
         let failed = self.parts().filter(|part| !part.is_back() && part.failed());
         failed.min_by_key(|part| (part.reason() == Reason::Aborted, part.finished_at()))
     }
@@ -64,13 +64,13 @@ impl<'a> Application<'a> {
     /// Whether this move's replicas that have not begun stay where they are.
     pub fn stops(&self, part: &WorkloadAction) -> bool {
         let has_ended = self.action.status.as_ref().is_some_and(|status| status.finished_at.is_some());
-        let is_back = Part::of(part).is_some_and(|part| part.is_back());
+        let is_back = ApplicationPart::of(part).is_some_and(|part| part.is_back());
         has_ended || (!is_back && !self.goes_on() && self.failure().is_some())
     }
 
     /// Whether this move's replicas that are on their way are undone, because another could not move.
     pub fn undoes(&self, part: &WorkloadAction) -> bool {
-        self.turns_back() && Part::of(part).is_some_and(|part| !part.is_back())
+        self.turns_back() && ApplicationPart::of(part).is_some_and(|part| !part.is_back())
     }
 
     /// Whether the replicas that have moved go back.

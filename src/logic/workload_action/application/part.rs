@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
 use crate::api::marks;
 use crate::api::reasons::Reason;
@@ -24,12 +23,12 @@ const LABEL: usize = 63;
 
 /// A move that a moveApplication has made.
 #[derive(Clone, Copy)]
-pub struct Part<'a> {
+pub struct ApplicationPart<'a> {
     action: &'a WorkloadAction,
     change: &'a Move,
 }
 
-impl<'a> Part<'a> {
+impl<'a> ApplicationPart<'a> {
     pub fn of(action: &'a WorkloadAction) -> Option<Self> {
         Some(Self { action, change: action.spec.move_.as_ref()? })
     }
@@ -129,11 +128,11 @@ pub fn forward(ctx: &PlanContext, application: Application, member: &Member) -> 
 /// The moves that take back what has moved, each with its number of replicas: what moved last goes first. None before all that
 /// was on its way has ended.
 pub fn back(ctx: &PlanContext, application: Application) -> Vec<(usize, WorkloadAction)> {
-    let parts: Vec<Part> = application.parts().collect();
+    let parts: Vec<ApplicationPart> = application.parts().collect();
     if parts.iter().any(|part| !part.is_back() && !part.has_ended()) {
         return Vec::new();
     }
-    let begun: BTreeSet<&str> = parts.iter().filter_map(Part::taken_back).collect();
+    let begun: BTreeSet<&str> = parts.iter().filter_map(ApplicationPart::taken_back).collect();
     let mut moved: Vec<&Slot> = parts.iter().filter(|part| !part.is_back()).flat_map(|part| part.slots()).collect();
     moved.retain(|slot| slot.step == Step::Succeeded);
     moved.sort_by(|a, b| (b.since.0, &b.id).cmp(&(a.since.0, &a.id)));

@@ -7,7 +7,7 @@ use crate::api::workload_action::application::{ApplicationMove, ApplicationProgr
 use crate::logic::words::counted;
 
 use super::survey::{Member, Survey};
-use super::{Application, Part};
+use super::{Application, ApplicationPart};
 
 /// The most moves of one workload. Its replicas come back faster than they leave, if so many do not suffice.
 const MOST_WAVES: usize = 50;
@@ -20,7 +20,7 @@ const MESSAGE: usize = 256;
 
 /// See the module.
 pub struct Progress<'a, 's> {
-    parts: Vec<Part<'a>>,
+    parts: Vec<ApplicationPart<'a>>,
     members: &'s [Member<'a>],
     turns_back: bool,
     /// Replicas that have not begun, of workloads whose moves have not failed.
@@ -31,7 +31,7 @@ pub struct Progress<'a, 's> {
 
 impl<'a, 's> Progress<'a, 's> {
     pub fn of(application: Application<'a>, survey: &'s Survey<'a>) -> Self {
-        let parts: Vec<Part> = application.parts().collect();
+        let parts: Vec<ApplicationPart> = application.parts().collect();
         let begun = parts.iter().flat_map(|part| part.slots()).filter(|slot| !slot.step.is_end());
         let begun: HashSet<&str> = begun.filter_map(|slot| Some(slot.victim.as_ref()?.name.as_str())).collect();
         let mut progress =
@@ -43,12 +43,12 @@ impl<'a, 's> Progress<'a, 's> {
         progress
     }
 
-    fn of_workload(&self, workload: &WorkloadRef) -> impl Iterator<Item = &Part<'a>> {
+    fn of_workload(&self, workload: &WorkloadRef) -> impl Iterator<Item = &ApplicationPart<'a>> {
         self.parts.iter().filter(move |part| part.is_of(workload))
     }
 
     fn has_failed(&self, workload: &WorkloadRef) -> bool {
-        self.of_workload(workload).any(Part::failed)
+        self.of_workload(workload).any(ApplicationPart::failed)
     }
 
     fn is_refilled(&self, workload: &WorkloadRef) -> bool {
@@ -71,7 +71,7 @@ impl<'a, 's> Progress<'a, 's> {
 
     /// How many replicas the moves that run have on their way, or will have, where one workload may have so many.
     pub fn taken(&self, of_one: usize) -> usize {
-        let of_part = |part: &Part| {
+        let of_part = |part: &ApplicationPart| {
             let leaving = self.members.iter().find(|member| part.is_of(&member.workload));
             let all = part.replicas().or(leaving.map(|member| member.leaving.len())).unwrap_or(1);
             let ended = part.slots().iter().filter(|slot| slot.step.is_end()).count();
@@ -82,16 +82,17 @@ impl<'a, 's> Progress<'a, 's> {
 
     /// How many replicas are on their way, forward or back.
     pub fn in_motion(&self) -> usize {
-        self.parts.iter().map(Part::at_work).sum()
+        self.parts.iter().map(ApplicationPart::at_work).sum()
     }
 
     fn done(&self, back: bool) -> usize {
-        self.parts.iter().filter(|part| part.is_back() == back).map(Part::done).sum()
+        self.parts.iter().filter(|part| part.is_back() == back).map(ApplicationPart::done).sum()
     }
 
     /// The workloads with replicas that move or have moved, and of these, those that have none left.
     fn workloads(&self) -> (usize, usize) {
-        let mut all: Vec<String> = self.parts.iter().filter(|part| !part.is_back()).map(Part::subject).collect();
+        let mut all: Vec<String> =
+            self.parts.iter().filter(|part| !part.is_back()).map(ApplicationPart::subject).collect();
         let leaving = self.members.iter().map(|member| format!("{}/{}", member.workload.kind, member.workload.name));
         let leaving: HashSet<String> = leaving.collect();
         all.sort_unstable();
@@ -103,7 +104,7 @@ impl<'a, 's> Progress<'a, 's> {
     }
 
     fn total(&self) -> usize {
-        let forward = self.parts.iter().filter(|part| !part.is_back()).map(Part::at_work).sum::<usize>();
+        let forward = self.parts.iter().filter(|part| !part.is_back()).map(ApplicationPart::at_work).sum::<usize>();
         self.done(false) + forward + self.left + self.failed
     }
 
@@ -122,8 +123,8 @@ impl<'a, 's> Progress<'a, 's> {
     pub fn shown(&self) -> ApplicationProgress {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let (workloads, workloads_done) = self.workloads();
-        let running: Vec<&Part> = self.parts.iter().filter(|part| !part.has_ended()).collect();
-        let failed: Vec<&Part> = self.parts.iter().filter(|part| part.failed()).collect();
+        let running: Vec<&ApplicationPart> = self.parts.iter().filter(|part| !part.has_ended()).collect();
+        let failed: Vec<&ApplicationPart> = self.parts.iter().filter(|part| part.failed()).collect();
         let listed = running.iter().take(LISTED).chain(failed.iter().take(LISTED));
         ApplicationProgress {
             workloads: number(workloads),
@@ -145,7 +146,7 @@ pub fn share(progress: &ApplicationProgress) -> String {
     format!("{moved}/{}", moved + in_motion + left + failed)
 }
 
-fn shown(part: &Part) -> ApplicationMove {
+fn shown(part: &ApplicationPart) -> ApplicationMove {
     let has_reason = part.cause().is_some();
     // A replica on its way says in its own action how far it is, and would change this one at each step.
     let why = part.cause().filter(|_| part.failed() || part.at_work() == 0);
