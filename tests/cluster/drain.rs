@@ -195,16 +195,21 @@ fn a_node_is_emptied_again_and_again() {
         // Weeks later: back by a drain of both other nodes, then the same node again.
         ends(&user.drain(&[home, "--uncordon"]).await?, EMPTY, &[&format!("Node {home} uncordoned.")])?;
         ensure!(!is_cordoned(world, home).await?);
+        // The node controller takes its own taint off a moment later.
+        nodes.open_all().await?;
         nodes.label(other, "rack", "r2").await?;
         nodes.label(third, "rack", "r2").await?;
         let selector = format!("rack=r2,{OWN}={}", world.ns);
         ends(&user.drain(&["--selector", &selector]).await?, EMPTY, &["2 replicas moved"])?;
+        scene.at_rest(world, 2).await?;
         ensure!(nodes_of(world, "web") == [home, home], "{:?}", nodes_of(world, "web"));
         ends(&user.drain(&[other, third, "--uncordon"]).await?, EMPTY, &[])?;
+        nodes.open_all().await?;
         ends(&user.drain(&[home, "--parallel", "1"]).await?, EMPTY, &["2 replicas moved"])?;
         let verdict = scene.at_rest(world, 2).await?;
         ensure!(verdict.lowest_ready >= 2, "{verdict:?}");
-        ensure!(actions(world).len() >= first.len() + 3, "two actions, one replica each, by --parallel 1");
+        let more = |seen: &Seen| (seen.actions.len() >= first.len() + 3).then_some(());
+        world.eye.until("two actions, one replica each, by --parallel 1", more).await?;
         Ok(())
     });
 }

@@ -102,8 +102,8 @@ fn what_is_not_there() {
                 Wrong(
                     "foreign-kind",
                     json!({"create": {"workload": foreign, "to": to}}),
-                    "NotSupported",
-                    words(&["Rollout", "Deployment"]),
+                    "WorkloadNotFound",
+                    words(&["no ReplicaSet", "Rollout web"]),
                 ),
             ],
         )
@@ -248,12 +248,17 @@ fn pods_that_are_no_replicas() {
                     "NotSupported",
                     words(&["DaemonSet"]),
                 ),
-                Wrong("move-stateful-pod", move_pod(&db, "node-1"), "NotSupported", words(&["StatefulSet"])),
+                Wrong(
+                    "move-stateful-pod",
+                    move_pod(&db, "node-1"),
+                    "DisruptionNeeded",
+                    words(&["StatefulSet", "Allowed"]),
+                ),
                 Wrong(
                     "create-stateful",
                     json!({"create": {"workload": stateful, "to": {"nodeName": "node-1"}}}),
-                    "NotSupported",
-                    words(&["StatefulSet"]),
+                    "PinNotInstalled",
+                    words(&["StatefulSet", "pin-statefulsets"]),
                 ),
                 Wrong(
                     "move-bare",

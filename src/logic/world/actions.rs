@@ -51,16 +51,24 @@ struct ActionProgress {
     working: usize,
     done: usize,
     ended: bool,
+    /// What it waits for, if nothing of it is at work.
+    waits_for: Option<String>,
 }
 
 impl ActionProgress {
     fn of(action: Option<&WorkloadAction>) -> Self {
         let Some(action) = action else { return Self::default() };
         let slots = action.status.iter().flat_map(|status| &status.slots);
+        let conditions = action.status.iter().flat_map(|status| &status.conditions);
+        let working = index::working_slots(Some(action));
         Self {
             exists: true,
             asked: (action.metadata.generation.unwrap_or(0), action.metadata.deletion_timestamp.is_some()),
-            working: index::working_slots(Some(action)),
+            working,
+            waits_for: conditions
+                .filter(|one| working == 0 && one.type_ == "Reconciling")
+                .map(|one| one.reason.clone())
+                .next(),
             done: slots.filter(|slot| slot.step.is_end()).count(),
             ended: !is_unfinished(action),
         }

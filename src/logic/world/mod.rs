@@ -60,7 +60,7 @@ pub use table::{Fact, Origin, Table};
 pub use tables::Stored;
 use tables::Tables;
 pub use unreadable::Unreadable;
-use usage::NodeUsage;
+use usage::MeasuredUsage;
 pub use usage::NodeUse;
 
 /// Everything that is known.
@@ -74,7 +74,7 @@ pub struct World {
     broken: Option<Timestamp>,
     index: Index,
     owners: Owners,
-    usage: NodeUsage,
+    usage: MeasuredUsage,
     nodes: NodeIndex,
     pools: PoolIndex,
     placement: PlacementIndex,

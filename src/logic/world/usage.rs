@@ -23,7 +23,7 @@ pub struct NodeUse {
 
 /// What is known of the usage of nodes.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct NodeUsage {
+pub struct MeasuredUsage {
     nodes: HashMap<String, NodeUse>,
     /// When it was last read.
     read_at: Option<Timestamp>,
@@ -34,7 +34,7 @@ pub struct NodeUsage {
 impl World {
     /// The usage of all nodes was read.
     pub fn put_usage(&mut self, nodes: HashMap<String, NodeUse>, now: Timestamp) {
-        self.usage = NodeUsage { nodes, read_at: Some(now), problem: None };
+        self.usage = MeasuredUsage { nodes, read_at: Some(now), problem: None };
     }
 
     /// The usage could not be read. What was read before counts until it is too old.
@@ -62,7 +62,7 @@ impl World {
     #[must_use]
     pub fn unknown_usage(&self, action: &WorkloadAction, now: Timestamp) -> Option<String> {
         let mut all = super::expressions::conditions(&action.spec).filter_map(|text| self.expression(text).ok());
-        let NodeUsage { read_at, problem, .. } = &self.usage;
+        let MeasuredUsage { read_at, problem, .. } = &self.usage;
         let reads = match problem {
             None => all.any(|expression| expression.reads_usage()),
             Some(_) => all.any(|expression| expression.needs_usage()),

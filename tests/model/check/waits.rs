@@ -10,6 +10,9 @@ fn names(reason: &str) -> &'static [&'static str] {
         "NamespaceLimitReached" => &["(setting limits.perNamespace)"],
         "WorkloadLimitReached" => &["(setting limits.perWorkload)"],
         "NodeLimitReached" => &["(setting limits.perSourceNode)", "(setting limits.perTargetNode)"],
+        "ApplicationLimitReached" => &["replicas of the application", "maxParallelPerWorkload"],
+        // Of an application: the move's own words follow.
+        "PodRefused" | "Forbidden" => &["a move cannot be made"],
         "WorkloadBusy" => &["WorkloadAction "],
         "VictimBusy" => &["in use by", "substitute of another replica", "other replicas of the swap"],
         "RolloutInProgress" => &["rollout", "ReplicaSet"],

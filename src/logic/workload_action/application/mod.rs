@@ -159,7 +159,7 @@ fn health(ctx: &PlanContext, application: Application, progress: &Progress) -> A
     if ctx.aborted() || application.turns_back() {
         return Health::working(Reason::RollingBack, words);
     }
-    let waiting = application.parts().filter(|part| !part.has_ended() && progress.in_motion() == 0);
+    let waiting = application.parts().filter(|part| part.waits() && progress.in_motion() == 0);
     match waiting.filter_map(|part| part.cause()).next() {
         Some((cause, message)) => {
             Health::Working { reason: Reason::Queued, cause, message: format!("{words}; {message}") }

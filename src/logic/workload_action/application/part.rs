@@ -97,6 +97,12 @@ impl<'a> ApplicationPart<'a> {
         self.cause().map_or(Reason::Queued, |(reason, _)| reason)
     }
 
+    /// Whether it waits, and its status says for what.
+    pub fn waits(&self) -> bool {
+        let conditions = self.action.status.iter().flat_map(|status| &status.conditions);
+        conditions.into_iter().any(|one| one.type_ == "Ready" && one.reason == Reason::Queued.as_str())
+    }
+
     /// Why it is not further, or why it failed.
     pub fn cause(&self) -> Option<(Reason, &'a str)> {
         let condition = cause(self.action.status.as_ref()?)?;

@@ -4,13 +4,15 @@ use std::collections::HashSet;
 
 use crate::api::targets::WorkloadRef;
 use crate::api::workload_action::application::{ApplicationMove, ApplicationProgress};
+use crate::api::workload_action::count::MOST_REPLICAS;
 use crate::logic::words::counted;
 
 use super::survey::{Member, Survey};
 use super::{Application, ApplicationPart};
 
-/// The most moves of one workload. Its replicas come back faster than they leave, if so many do not suffice.
-const MOST_WAVES: usize = 50;
+/// The most moves of one workload, those aside that have as many replicas as an action can change. If so many do not suffice, its
+/// replicas come back as fast as they leave: no node is cordoned, or another action moves them the other way.
+const MOST_WAVES: usize = 10;
 
 /// The most moves of each kind that the status lists.
 const LISTED: usize = 50;
@@ -52,7 +54,8 @@ impl<'a, 's> Progress<'a, 's> {
     }
 
     fn is_refilled(&self, workload: &WorkloadRef) -> bool {
-        self.of_workload(workload).count() >= MOST_WAVES
+        let full = usize::try_from(MOST_REPLICAS).ok();
+        self.of_workload(workload).filter(|part| part.replicas() != full).count() >= MOST_WAVES
     }
 
     /// The workloads whose replicas may begin: no move of theirs runs or has failed.
