@@ -1,27 +1,25 @@
-//! The acts: one action each, as a user would apply it, and what is promised of it.
-
-use std::time::{Duration, Instant};
+//! The acts: what a user does, and what is promised of it.
 
 use anyhow::{Context, Result};
-use ganglion::api::marks;
-use ganglion::api::workload_action::WorkloadAction;
-use ganglion::api::workload_action::status::Step;
-use kube::api::PostParams;
-use kube::{Api, Client, ResourceExt};
-use testkit::eye::{Eye, Seen};
-use testkit::verdict::{Story, pods_of, serves};
+use kube::ResourceExt;
+use testkit::eye::Seen;
 
-use super::judge::{Died, Promise};
-use super::narrator::{self, Narrator};
+use super::judge::{Came, Died, Promise};
 use super::scene::{APP, REPLICAS, Scene, replicas};
-use super::screen::Screen;
-use super::{TIMEOUT, judge};
 
 /// One act.
 pub struct Act {
     pub title: String,
-    manifest: String,
-    promise: Promise,
+    pub deed: Deed,
+    pub promise: Promise,
+}
+
+/// What the user does.
+pub enum Deed {
+    /// Applies this manifest of an action.
+    Apply(String),
+    /// Empties this node.
+    Drain(String),
 }
 
 fn head(name: &str) -> String {
@@ -43,8 +41,8 @@ pub fn move_one(scene: &Scene, seen: &Seen) -> Result<Act> {
     );
     Ok(Act {
         title: format!("move a replica from {from} to {to}"),
-        manifest,
-        promise: Promise { died: Died::On(from), came: vec![to], replicas: vec![REPLICAS] },
+        deed: Deed::Apply(manifest),
+        promise: Promise { died: Died::On(from), came: Came::On(vec![to]), replicas: vec![REPLICAS] },
     })
 }
 
@@ -59,8 +57,12 @@ pub fn swap_two(_: &Scene, seen: &Seen) -> Result<Act> {
     );
     Ok(Act {
         title: format!("swap two replicas, on {here} and on {there}"),
-        manifest,
-        promise: Promise { died: Died::Named(vec![one, other]), came: vec![here, there], replicas: vec![REPLICAS] },
+        deed: Deed::Apply(manifest),
+        promise: Promise {
+            died: Died::Named(vec![one, other]),
+            came: Came::On(vec![here, there]),
+            replicas: vec![REPLICAS],
+        },
     })
 }
 
@@ -79,8 +81,8 @@ pub fn move_application(scene: &Scene, seen: &Seen) -> Result<Act> {
     );
     Ok(Act {
         title: format!("move the application off {} nodes", old.len()),
-        manifest,
-        promise: Promise { died: Died::OnAny(old), came: vec![to; REPLICAS], replicas: vec![REPLICAS] },
+        deed: Deed::Apply(manifest),
+        promise: Promise { died: Died::OnAny(old), came: Came::On(vec![to; REPLICAS]), replicas: vec![REPLICAS] },
     })
 }
 
@@ -94,8 +96,8 @@ pub fn create_one(scene: &Scene, seen: &Seen) -> Result<Act> {
     );
     Ok(Act {
         title: format!("create a replica on {to}"),
-        manifest,
-        promise: Promise { died: Died::Nobody, came: vec![to], replicas: vec![REPLICAS, REPLICAS + 1] },
+        deed: Deed::Apply(manifest),
+        promise: Promise { died: Died::Nobody, came: Came::On(vec![to]), replicas: vec![REPLICAS, REPLICAS + 1] },
     })
 }
 
@@ -108,74 +110,27 @@ pub fn delete_one(_: &Scene, seen: &Seen) -> Result<Act> {
     let manifest = format!("{}  delete:\n    pod: {{name: {pod}}}   # this one and no other\n", head("delete-one"));
     Ok(Act {
         title: format!("delete replica {pod}"),
-        manifest,
-        promise: Promise { died: Died::Named(vec![pod]), came: Vec::new(), replicas: vec![REPLICAS + 1, REPLICAS] },
+        deed: Deed::Apply(manifest),
+        promise: Promise {
+            died: Died::Named(vec![pod]),
+            came: Came::On(Vec::new()),
+            replicas: vec![REPLICAS + 1, REPLICAS],
+        },
     })
 }
 
-impl Act {
-    /// Applies the action, shows what happens, and judges it; how much was not as promised.
-    pub async fn play(&self, client: &Client, namespace: &str, eye: &Eye, screen: &Screen) -> Result<usize> {
-        screen.manifest(&self.manifest);
-        let action: WorkloadAction = serde_saphyr::from_str(&self.manifest)?;
-        let story = Story::begin(eye, APP);
-        let mut narrator = Narrator::new(&eye.now());
-        let began = Instant::now();
-        Api::namespaced(client.clone(), namespace).create(&PostParams::default(), &action).await?;
-        let name = action.name_any();
-        let ended = self.watch(eye, screen, &mut narrator, began, |seen| is_over(seen, &name)).await;
-        let replicas = self.promise.replicas.last().copied().unwrap_or(REPLICAS);
-        // After a failure, too: which pods ended is known only when nothing moves any more.
-        let rest = |seen: &Seen| is_at_rest(seen, &name, replicas);
-        let rested = self.watch(eye, screen, &mut narrator, began, rest).await;
-        screen.rest();
-        if !(ended && rested) {
-            screen.bad(&format!("  not at an end after {} s; this is how it stands:", TIMEOUT.as_secs()));
-        }
-        let seen = eye.now();
-        Ok(judge::judge(&self.promise, &story.verdict(eye), &seen, seen.actions.get(&name).map(AsRef::as_ref), screen))
-    }
-
-    /// Prints what happens until this holds; false if it does not before the timeout.
-    async fn watch(
-        &self,
-        eye: &Eye,
-        screen: &Screen,
-        narrator: &mut Narrator,
-        began: Instant,
-        until: impl Fn(&Seen) -> bool,
-    ) -> bool {
-        let deadline = Instant::now() + TIMEOUT;
-        loop {
-            let seen = eye.now();
-            for line in narrator.read_history(&seen) {
-                screen.event(began.elapsed(), &line.subject, &line.text, line.tone);
-            }
-            screen.live(&narrator::picture(screen, &seen, narrator, self.promise.least()));
-            if until(&seen) {
-                return true;
-            }
-            if Instant::now() > deadline {
-                return false;
-            }
-            let so_far = seen.history.len();
-            let news = |seen: &Seen| (seen.history.len() > so_far).then_some(());
-            let _ = eye.within(Duration::from_millis(200), "news", news).await;
-        }
-    }
-}
-
-/// The action has ended, one way or the other, and nothing is left to be done for it.
-fn is_over(seen: &Seen, name: &str) -> bool {
-    let Some(status) = seen.actions.get(name).and_then(|action| action.status.as_ref()) else { return false };
-    let slots = status.slots.iter().all(|slot| slot.step.is_end() && slot.step != Step::Queued);
-    status.finished_at.is_some() && slots
-}
-
-/// Pods as asked for, all Ready, and the operator's hands off everything.
-fn is_at_rest(seen: &Seen, name: &str, replicas: usize) -> bool {
-    let pods: Vec<_> = pods_of(seen, APP).collect();
-    let ledger = seen.deployments.get(APP).is_some_and(|object| object.annotations().contains_key(marks::LEDGER));
-    let held = seen.actions.get(name).is_some_and(|action| !action.finalizers().is_empty());
-    pods.len() == replicas && pods.iter().all(|pod| serves(pod)) && !ledger && !held
+/// A node is emptied, and opened again.
+pub fn drain_node(_: &Scene, seen: &Seen) -> Result<Act> {
+    let all = replicas(seen);
+    let (_, node) = all.first().cloned().context("there is no replica")?;
+    let there = all.iter().filter(|(_, on)| *on == node).count();
+    Ok(Act {
+        title: format!("empty {node}"),
+        promise: Promise {
+            died: Died::OnAny(vec![node.clone()]),
+            came: Came::Off(node.clone(), there),
+            replicas: vec![REPLICAS],
+        },
+        deed: Deed::Drain(node),
+    })
 }

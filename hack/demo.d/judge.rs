@@ -12,8 +12,7 @@ use super::screen::Screen;
 /// What an act promises.
 pub struct Promise {
     pub died: Died,
-    /// Nodes of the replicas that come.
-    pub came: Vec<String>,
+    pub came: Came,
     /// `spec.replicas` before and, if it is to change, after.
     pub replicas: Vec<usize>,
 }
@@ -26,6 +25,30 @@ pub enum Died {
     /// All that ran on any of these nodes.
     OnAny(Vec<String>),
     Named(Vec<String>),
+}
+
+/// Where new replicas are to come.
+pub enum Came {
+    /// On these nodes, one for each time that a node is named.
+    On(Vec<String>),
+    /// So many, anywhere but on this node.
+    Off(String, usize),
+}
+
+impl Came {
+    fn count(&self) -> usize {
+        match self {
+            Self::On(nodes) => nodes.len(),
+            Self::Off(_, count) => *count,
+        }
+    }
+
+    fn is(&self, came: &[(String, String)]) -> bool {
+        match self {
+            Self::On(nodes) => sorted(came.iter().map(|(_, node)| node)) == sorted(nodes),
+            Self::Off(node, count) => came.len() == *count && came.iter().all(|(_, on)| on != node),
+        }
+    }
 }
 
 impl Promise {
@@ -63,8 +86,7 @@ pub fn judge(
     );
     say("died", names(&verdict.died), died_as_promised(promise, verdict, seen));
     let came: Vec<String> = verdict.came.iter().map(|(pod, node)| format!("{pod} on {node}")).collect();
-    let nodes = sorted(verdict.came.iter().map(|(_, node)| node));
-    say("new replicas", names(&came), nodes == sorted(&promise.came));
+    say("new replicas", names(&came), promise.came.is(&verdict.came));
     let replicas: Vec<usize> = verdict.replicas.iter().filter_map(|number| usize::try_from(*number).ok()).collect();
     let moves = promise.replicas.len() > 1;
     let as_meant = if moves { "as asked" } else { "untouched" };
@@ -104,7 +126,7 @@ fn died_as_promised(promise: &Promise, verdict: &Verdict, seen: &Seen) -> bool {
         (Died::Named(pods), died) => sorted(pods) == sorted(died),
         (Died::OnAny(nodes), died) => {
             let left = |pod: &String| node_at_death(seen, pod).is_some_and(|node| nodes.contains(&node));
-            died.len() == promise.came.len() && died.iter().all(left)
+            died.len() == promise.came.count() && died.iter().all(left)
         }
         (Died::On(node), [died]) => node_at_death(seen, died).as_deref() == Some(node.as_str()),
         _ => false,

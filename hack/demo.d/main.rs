@@ -9,6 +9,7 @@ mod loops;
 mod narrator;
 mod nodes;
 mod placement;
+mod play;
 mod scene;
 mod screen;
 mod stage;
@@ -20,9 +21,13 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
-use testkit::eye::Eye;
+use testkit::eye::{Eye, Seen};
+use testkit::plugin::Plugin;
 use tokio::signal::unix::{SignalKind, signal};
 
+use acts::Act;
+use play::Theatre;
+use scene::Scene;
 use screen::Screen;
 use stage::Stage;
 
@@ -46,7 +51,7 @@ pub struct Options {
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
 enum Play {
-    /// Replicas are moved, created and deleted exactly as asked, and none is lost.
+    /// Replicas are moved, swapped, created and deleted exactly as asked, a node is emptied, and none is lost.
     Moves,
     /// A loop watches, decides and scales, and a slow one tunes it.
     Loops,
@@ -134,13 +139,22 @@ async fn moves(screen: &Screen, stage: &mut Stage) -> Result<bool> {
     let (client, namespace) = stage.place()?;
     let eye = Eye::open(&client, &namespace).await?;
     let scene = scene::make(&client, &namespace, &eye, screen).await?;
-    let acts = [acts::move_one, acts::swap_two, acts::create_one, acts::delete_one, acts::move_application];
+    let mut acts: Vec<fn(&Scene, &Seen) -> Result<Act>> =
+        vec![acts::move_one, acts::swap_two, acts::create_one, acts::delete_one, acts::move_application];
+    let mut plugin = None;
+    if stage.is_local() {
+        acts.push(acts::drain_node);
+        plugin = Some(Plugin::new(&std::fs::read_to_string(stage.kubeconfig()?)?).await?);
+    } else {
+        screen.say("\nNo node of your cluster is emptied: that would move others' pods, too.");
+    }
+    let theatre = Theatre { client, namespace, eye, screen, plugin };
     let count = acts.len();
     let mut broken = 0;
     for (number, act) in acts.into_iter().enumerate() {
-        let act = act(&scene, &eye.now())?;
+        let act = act(&scene, &theatre.eye.now())?;
         screen.heading(&format!("{} of {count}: {}", number + 1, act.title));
-        let complaints = act.play(&client, &namespace, &eye, screen).await?;
+        let complaints = theatre.play(&act).await?;
         if complaints > 0 {
             broken += 1;
             stage.show_log(screen);

@@ -52,7 +52,7 @@ pub fn age(at: Timestamp, now: Timestamp) -> String {
     }
 }
 
-/// A table with aligned columns. If it is too wide, its widest columns are cut.
+/// A table with aligned columns. If it is too wide, its widest columns get narrower: the last one wraps, the others are cut.
 #[must_use]
 pub fn table<R: AsRef<[String]>>(header: impl IntoIterator<Item = impl Into<String>>, rows: Vec<R>) -> String {
     let header: Vec<String> = header.into_iter().map(Into::into).collect();
@@ -68,11 +68,18 @@ pub fn table<R: AsRef<[String]>>(header: impl IntoIterator<Item = impl Into<Stri
             _ => break,
         }
     }
-    let line = |cells: &[String]| {
-        let cells = cells.iter().zip(&widths).map(|(cell, width)| format!("{:<width$}", cut(cell, *width)));
-        format!("{}\n", cells.collect::<Vec<_>>().join(&" ".repeat(GAP)).trim_end())
-    };
-    std::iter::once(line(&header)).chain(rows.iter().map(|row| line(row.as_ref()))).collect()
+    std::iter::once(header.as_slice()).chain(rows.iter().map(AsRef::as_ref)).map(|cells| row(cells, &widths)).collect()
+}
+
+fn row(cells: &[String], widths: &[usize]) -> String {
+    let last = widths.len().saturating_sub(1);
+    let beginning: String = cells
+        .iter()
+        .zip(widths)
+        .take(last)
+        .map(|(cell, width)| format!("{:<width$}{}", cut(cell, *width), " ".repeat(GAP)))
+        .collect();
+    paragraph(&beginning, cells.get(last).map_or("", String::as_str))
 }
 
 fn cut(cell: &str, width: usize) -> String {
@@ -97,12 +104,15 @@ mod tests {
     }
 
     #[test]
-    fn a_table_is_aligned_and_cut_where_it_is_too_wide() {
-        let rows: Vec<[String; 2]> = vec![["1".into(), "short".into()], ["22".into(), "y".repeat(200)]];
-        let text = table(["N", "WORDS"], rows);
+    fn a_table_is_aligned_and_narrowed_where_it_is_too_wide() {
+        let rows: Vec<[String; 3]> =
+            vec![["1".into(), "a".into(), "short".into()], ["22".into(), "y".repeat(200), "word ".repeat(30)]];
+        let text = table(["N", "NAME", "WORDS"], rows);
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[..2], ["N   WORDS", "1   short"]);
-        assert!(lines[2].starts_with("22  yyy") && lines[2].ends_with('…'), "{text}");
-        assert_eq!(lines[2].chars().count(), WIDTH);
+        assert!(lines.iter().all(|line| line.chars().count() <= WIDTH), "{text}");
+        assert!(lines[2].starts_with("22  yyy") && lines[2].contains("…  word"), "{text}");
+        let [first, second] = [lines[2], lines[3]].map(|line| line.find("word").map(|at| line[..at].chars().count()));
+        assert!(first.is_some() && first == second, "{text}");
+        assert_eq!(text.matches("word").count(), 30, "{text}");
     }
 }

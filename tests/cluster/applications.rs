@@ -303,8 +303,11 @@ fn what_happens_in_between_costs_no_replica() {
     let cases = cases.map(|(fault, nth)| (format!("application-{fault:?}-{nth}").to_lowercase(), (fault, nth)));
     stories(cases.collect(), async |world, (fault, nth)| {
         let shop = Shop::open(world).await?;
-        let mut held =
-            world.proxy.hold(*nth, When::Before, |write| write.is_on("pods") || write.is_on("workloadactions"));
+        // A move that is to be deleted has to exist, however many writes that took.
+        let mut held = match fault {
+            Fault::DeleteMove => world.proxy.hold(usize::div_ceil(*nth, 2), When::Before, |write| write.is_on("pods")),
+            _ => world.proxy.hold(*nth, When::Before, |write| write.is_on("pods") || write.is_on("workloadactions")),
+        };
         world.act("go", shop.leave(json!({}))).await?;
         held.reached().await.context("no such write")?;
         let names = &shop.nodes.names;
@@ -312,7 +315,8 @@ fn what_happens_in_between_costs_no_replica() {
             Fault::Abort => world.patch_action("go", json!({"spec": {"abort": true}})).await?,
             Fault::Delete => drop(world.kubectl(&["delete", "wa", "go", "--wait=false"], None).await?),
             Fault::DeleteMove => {
-                let first = moves(&world.eye.now(), "go").next().map(ResourceExt::name_any).context("no move")?;
+                let first = |seen: &Seen| moves(seen, "go").next().map(ResourceExt::name_any);
+                let first = world.eye.until("a move", first).await?;
                 world.kubectl(&["delete", "wa", &first, "--wait=false"], None).await?;
             }
             Fault::Rollout => drop(world.kubectl(&["rollout", "restart", "deployment", "cart"], None).await?),

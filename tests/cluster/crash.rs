@@ -4,15 +4,17 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::TIMEOUT;
-use testkit::action::move_pod;
+use testkit::action::{deployment, move_pod};
 use testkit::kstatus::is_over;
 use testkit::proxy::Write;
 use testkit::proxy::gate::{Held, When};
+use testkit::world::nodes::Size;
 use testkit::world::{World, stories, story};
 
 use crate::acts::{Act, Verb};
+use crate::drain::single;
 use crate::scenes::Scene;
 
 const DONE: (&str, &str) = ("True", "Succeeded");
@@ -131,25 +133,52 @@ fn a_way_back_killed_at_each_write() {
     });
 }
 
-/// Each life of the operator makes one write, and is killed before it hears of it.
+/// Applies the action and kills the operator at every write until it is over: first before the server has it, so that it is lost,
+/// and in the next life after the server has done it, before the operator hears of it.
+pub async fn in_many_lives(world: &World, name: &str, spec: Value) -> Result<()> {
+    let mut held = world.proxy.hold(1, When::Before, |_| true);
+    world.act(name, spec).await?;
+    let (mut lives, mut next) = (1, When::After);
+    while reached(world, &mut held, name, LAST_WORDS).await?.is_some() {
+        let gate = world.proxy.hold(1, next, |_| true);
+        next = if next == When::After { When::Before } else { When::After };
+        kill_at(world, std::mem::replace(&mut held, gate)).await?;
+        lives += 1;
+        ensure!(lives < 80, "no end after {lives} lives");
+    }
+    held.release();
+    ensure!(lives > 8, "only {lives} lives");
+    Ok(())
+}
+
+/// One action through many lives of the operator.
 #[test]
-fn killed_after_every_single_write() {
+fn killed_at_every_single_write() {
     let cases = crate::acts::VERBS.map(|verb| (format!("{}-lives", verb.name()), verb));
     stories(cases.into(), async |world, verb| {
         let act = Act::prepare(world, *verb, "web").await?;
-        let mut held = world.proxy.hold(1, When::After, |_| true);
-        act.begin(world).await?;
-        let mut lives = 1;
-        while reached(world, &mut held, "web", LAST_WORDS).await?.is_some() {
-            let next = world.proxy.hold(1, When::After, |_| true);
-            kill_at(world, std::mem::replace(&mut held, next)).await?;
-            lives += 1;
-            ensure!(lives < 40, "no end after {lives} lives");
-        }
-        held.release();
-        ensure!(lives > 5, "only {lives} lives");
+        in_many_lives(world, "web", act.spec()).await?;
         world.ends("web", DONE).await?;
         act.done(world).await
+    });
+}
+
+/// Where no two pods may run side by side, the old one goes first, once, and one comes.
+#[test]
+fn a_move_that_evicts_first_killed_at_every_single_write() {
+    story("apart-lives", async |world| {
+        let nodes = world.nodes(2, Size::default()).await?;
+        let [home, other] = [0, 1].map(|at| nodes.names[at].as_str());
+        let recreate = json!({"strategy": {"type": "Recreate", "rollingUpdate": null}});
+        let scene = single(world, &nodes, "web", recreate, json!({})).await?;
+        nodes.cordon(home).await?;
+        let change = json!({"workload": deployment("web"), "from": {"nodeName": home}});
+        in_many_lives(world, "go", json!({"move": change, "disruption": "Allowed"})).await?;
+        world.ends("go", DONE).await?;
+        let verdict = scene.at_rest(world, 1).await?;
+        let once = verdict.died.len() == 1 && verdict.came.len() == 1 && verdict.came[0].1 == other;
+        ensure!(once && verdict.passing.is_empty() && verdict.replicas == [1], "{verdict:?}");
+        Ok(())
     });
 }
 

@@ -175,6 +175,23 @@ fn a_move_and_a_swap_do_not_touch_the_owner() {
 }
 
 #[test]
+fn an_application_with_it_leaves_a_node_and_does_not_touch_it() {
+    story("rollout-application", async |world| {
+        install(world).await?;
+        let scene = scene(world, "web", 3).await?;
+        let (pod, home) = scene.pod(0);
+        let free = scene.free(0);
+        let leave = json!({"selector": {"app": "web"}, "from": {"nodeName": home}, "to": {"nodeName": free}});
+        world.act("go", json!({"moveApplication": leave})).await?;
+        let words = words_of(world, "go", DONE).await?;
+        ensure!(words == "1 of 1 replica of 1 workload moved", "{words}");
+        scene.moved(world, &[&pod], &[&free]).await?;
+        ensure!(state(world, "web").await? == (3, 1, false), "the Rollout was touched");
+        Ok(())
+    });
+}
+
+#[test]
 fn create_and_delete_change_the_owner_with_the_right_that_an_administrator_gives() {
     story("rollout-scale", async |world| {
         install(world).await?;

@@ -24,7 +24,7 @@ use testkit::world::nodes::{Nodes, Size};
 use testkit::world::{Road, World, stories_on, story};
 use testkit::{block_on, root};
 
-use crate::crash::{kill_at, reached};
+use crate::crash::in_many_lives;
 use crate::samples::apply;
 
 const DONE: (&str, &str) = ("True", "Succeeded");
@@ -82,7 +82,8 @@ impl Db {
             "serviceName": "db", "replicas": self.replicas, "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": pod},
         });
-        world.create::<StatefulSet>(json!({"metadata": {"name": "db"}, "spec": with(spec, members)})).await.map(drop)
+        let meta = json!({"name": "db", "labels": {"part-of": "shop"}});
+        world.create::<StatefulSet>(json!({"metadata": meta, "spec": with(spec, members)})).await.map(drop)
     }
 
     /// Waits until it has its replicas, all Ready, and no other pod.
@@ -398,6 +399,43 @@ fn a_set_that_is_scaled_while_its_pod_is_gated_rests() {
     });
 }
 
+/// One replica after the other, each at most once; not at all where the application does not allow that one is missing.
+#[test]
+fn an_application_leaves_its_nodes() {
+    story("gate-application", async |world| {
+        let db = Db::new(world, 2, Way::Gate).await?;
+        for at in [0, 1] {
+            db.nodes.label(db.homes()[at], "side", "old").await?;
+        }
+        let leave =
+            json!({"selector": {"part-of": "shop"}, "from": {"nodeSelector": {"side": "old"}}, "maxParallel": 2});
+        world.act("careful", json!({"moveApplication": leave})).await?;
+        let action = world.ends("careful", ("False", "DisruptionNeeded")).await?;
+        ensure!(message(&action).contains("disruption: Allowed"), "{}", message(&action));
+        ensure!(lives(world, "db-0") == 1 && lives(world, "db-1") == 1, "a replica was touched");
+
+        let before = world.eye.now().history.len();
+        world.act("go", json!({"moveApplication": leave, "disruption": "Allowed"})).await?;
+        let action = world.ends("go", DONE).await?;
+        ensure!(message(&action) == "2 of 2 replicas of 1 workload moved", "{}", message(&action));
+        for name in ["db-0", "db-1"] {
+            let node = on(world, name)?;
+            ensure!([db.free(0), db.free(1)].contains(&node.as_str()), "{name} is on {node}");
+            ensure!(lives(world, name) == 2, "{name} had {} lives", lives(world, name));
+        }
+        let mut missing = BTreeSet::new();
+        for happening in &world.eye.now().history[before..] {
+            match happening {
+                Happening::Pod(pod) if serves(pod) => missing.remove(&pod.name_any()),
+                Happening::Pod(pod) | Happening::PodGone(pod) => missing.insert(pod.name_any()),
+                _ => continue,
+            };
+            ensure!(missing.len() < 2, "both were missing at once");
+        }
+        db.rests(world, 2).await
+    });
+}
+
 /// What is killed in these stories.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
@@ -433,37 +471,26 @@ impl Deed {
     }
 }
 
-/// Each life of the operator makes one write, and is killed before it hears of it.
-async fn killed_after_each_write(world: &World, (deed, way): &(Deed, Way)) -> Result<()> {
+async fn killed_at_each_write(world: &World, (deed, way): &(Deed, Way)) -> Result<()> {
     let db = Db::new(world, 2, *way).await?;
-    let mut held = world.proxy.hold(1, When::After, |_| true);
-    world.act("go", deed.spec(&db)).await?;
-    let mut lives = 1;
-    while reached(world, &mut held, "go", Duration::from_secs(1)).await?.is_some() {
-        let next = world.proxy.hold(1, When::After, |_| true);
-        kill_at(world, std::mem::replace(&mut held, next)).await?;
-        lives += 1;
-        ensure!(lives < 40, "no end after {lives} lives");
-    }
-    held.release();
-    ensure!(lives > 4, "only {lives} lives");
+    in_many_lives(world, "go", deed.spec(&db)).await?;
     deed.is_done(world, &db).await
 }
 
 #[test]
-fn by_the_policy_killed_after_each_write() {
+fn by_the_policy_killed_at_each_write() {
     let plane = with_policy("pin-kills");
     let cases = [Deed::Move, Deed::Create, Deed::Delete];
     let cases = cases.map(|deed| (format!("pin-kill-{deed:?}").to_lowercase(), (deed, Way::Policy)));
-    stories_on(&plane.0, Road::Proxy, cases.into(), killed_after_each_write);
+    stories_on(&plane.0, Road::Proxy, cases.into(), killed_at_each_write);
 }
 
 #[test]
-fn by_the_gate_killed_after_each_write() {
+fn by_the_gate_killed_at_each_write() {
     let plane = Arc::clone(&block_on(Plane::shared()).unwrap_or_else(|error| panic!("{error:#}")));
     let cases = [Deed::Move, Deed::Create];
     let cases = cases.map(|deed| (format!("gate-kill-{deed:?}").to_lowercase(), (deed, Way::Gate)));
-    stories_on(&plane, Road::Proxy, cases.into(), killed_after_each_write);
+    stories_on(&plane, Road::Proxy, cases.into(), killed_at_each_write);
 }
 
 /// As a user would, on the plane's own nodes.

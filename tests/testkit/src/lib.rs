@@ -1,7 +1,8 @@
 //! What the tests, the demo and the benches share. It is never part of the operator.
 //!
 //! - [`plane`]: a control plane, with the operator's CRDs and rights installed; [`operator`]: the operator as a process;
-//!   [`proxy`]: the way between the two, on which requests can be held, lost and answered in the server's place.
+//!   [`proxy`]: the way between the two, on which requests can be held, lost and answered in the server's place;
+//!   [`plugin`]: the program in a user's hands.
 //! - [`eye`]: an independent watch; [`verdict`] and [`kstatus`]: what it makes of what it saw.
 //! - [`world`]: one namespace with an operator of its own, for each test on a control plane.
 //! - [`kubelet`]: a kubelet for pods that are real processes.
@@ -17,6 +18,7 @@ pub mod kstatus;
 pub mod kubelet;
 pub mod operator;
 pub mod plane;
+pub mod plugin;
 pub mod process;
 pub mod proxy;
 pub mod scripts;

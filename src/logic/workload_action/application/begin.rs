@@ -41,6 +41,9 @@ pub fn begin(ctx: &PlanContext, application: Application, survey: &Survey) -> Ne
     if let Err(stop) = refusal(ctx, application, survey).and_then(|()| place(ctx, application, survey, &mut plan)) {
         return refuse(ctx, stop, finished(plan));
     }
+    if let (true, Some(stop)) = (survey.members.is_empty(), &survey.held) {
+        return refuse(ctx, stop.clone(), finished(plan));
+    }
     let words = words(application, survey);
     if survey.members.is_empty() {
         let status = WorkloadActionStatus { plan: Some(finished(plan)), ..ctx.status.clone() };

@@ -19,6 +19,8 @@ pub struct Survey<'a> {
     pub members: Vec<Member<'a>>,
     /// The pods with the application's labels that stay, each with the reason.
     pub stay: Vec<(&'a PodFact, String)>,
+    /// Why the first replica of a workload stays that the action would have to allow to move.
+    pub held: Option<Stop>,
 }
 
 /// One workload.
@@ -51,7 +53,7 @@ impl<'a> Survey<'a> {
         let selected =
             |labels: &BTreeMap<String, String>| spec.selector.iter().all(|(key, value)| labels.get(key) == Some(value));
         let mut members: BTreeMap<&str, Member> = BTreeMap::new();
-        let mut stay = Vec::new();
+        let (mut stay, mut held) = (Vec::new(), None);
         for pod in world.pods_within(namespace).filter(|pod| pod.is_active()) {
             let scope = scope_of(ctx, pod);
             let is_member = scope.as_ref().is_ok_and(|scope| selected(scope.object_labels()));
@@ -72,7 +74,10 @@ impl<'a> Survey<'a> {
                         format!("{} {} does not have the labels of the selector", workload.kind, workload.name),
                     ));
                 }
-                Err(stop) => stay.push((pod, stop.message)),
+                Err(stop) => {
+                    stay.push((pod, stop.message.clone()));
+                    held = held.or_else(|| is_member.then_some(stop));
+                }
             }
         }
         let mut members: Vec<Member> = members.into_values().collect();
@@ -80,7 +85,7 @@ impl<'a> Survey<'a> {
         let place =
             |member: &Member| order.iter().position(|name| *name == member.workload.name).unwrap_or(order.len());
         members.sort_by(|a, b| (place(a), a.uid).cmp(&(place(b), b.uid)));
-        Ok(Self { members, stay })
+        Ok(Self { members, stay, held })
     }
 }
 

@@ -121,6 +121,13 @@ pub async fn end(plane: &str) -> Result<()> {
     run(command, None).await.map(drop)
 }
 
+/// The kubectl that is built with the plane.
+pub async fn kubectl() -> Result<PathBuf> {
+    let mut command = Command::new(controlplane());
+    command.arg("bin");
+    Ok(PathBuf::from(run(command, None).await?.trim()).join("kubectl"))
+}
+
 pub(super) fn controlplane() -> OsString {
     std::env::var_os("GANGLION_CONTROLPLANE").unwrap_or_else(|| root().join("hack/controlplane").into())
 }

@@ -1,18 +1,15 @@
 //! `kubectl ganglion drain`: what leaves a node, what stays and why, and what is left when it is interrupted.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
-use std::process::{Output, Stdio};
+use std::process::Output;
 
 use anyhow::{Context, Result, ensure};
 use ganglion::api::workload_action::WorkloadAction;
 use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use testkit::eye::Seen;
-use testkit::operator::program;
 use testkit::plane::kubeconfig;
+use testkit::plugin::Plugin;
 use testkit::verdict::{node_of, pods_of};
 use testkit::world::nodes::{Nodes, OWN, Size};
 use testkit::world::rest::BARE;
@@ -22,49 +19,24 @@ use tokio::process::{Child, Command};
 
 use crate::scenes::Scene;
 
+mod kinds;
+
 /// Exit codes, as `--help` has them.
 const EMPTY: i32 = 0;
 const STAYS: i32 = 3;
 const TIMED_OUT: i32 = 4;
 const INTERRUPTED: i32 = 130;
 
-/// A user with kubectl, and the program as its plugin.
-struct User {
-    home: TempDir,
-    kubectl: PathBuf,
-}
-
-/// The kubectl of the plane itself: a plugin's name must come before any option, so the wrapper of the plane will not do.
-fn kubectl() -> Result<PathBuf> {
-    let own = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(own).context("no cache")?;
-    let mut found: Vec<PathBuf> = std::fs::read_dir(cache.join("ganglion"))?
-        .filter_map(|entry| Some(entry.ok()?.path().join("bin/kubectl")).filter(|path| path.exists()))
-        .collect();
-    found.sort_by_key(|path| path.metadata().and_then(|meta| meta.modified()).ok());
-    found.pop().context("hack/controlplane has built no kubectl")
-}
+/// Who drains nodes.
+struct User(Plugin);
 
 impl User {
-    fn new(kubeconfig: &str) -> Result<Self> {
-        let home = TempDir::new()?;
-        std::fs::write(home.path().join("kubeconfig"), kubeconfig)?;
-        std::os::unix::fs::symlink(program()?, home.path().join("kubectl-ganglion"))?;
-        Ok(Self { home, kubectl: kubectl()? })
-    }
-
     async fn administrator(world: &World) -> Result<Self> {
-        Self::new(&world.administrator().await?)
+        Ok(Self(Plugin::new(&world.administrator().await?).await?))
     }
 
     fn command(&self, args: &[&str]) -> Command {
-        let mut path = OsString::from(self.home.path());
-        path.push(":/usr/bin:/bin");
-        let mut command = Command::new(&self.kubectl);
-        command.args(["ganglion", "drain"]).args(args).env_clear().env("PATH", path).env("HOME", self.home.path());
-        command.env("KUBECONFIG", self.home.path().join("kubeconfig")).kill_on_drop(true);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
+        self.0.command(&[&["drain"], args].concat())
     }
 
     fn begin(&self, args: &[&str]) -> Result<Child> {
@@ -85,8 +57,11 @@ fn said(output: Output) -> Result<(i32, String)> {
 fn ends(found: &(i32, String), code: i32, words: &[&str]) -> Result<()> {
     let (is, text) = found;
     ensure!(*is == code, "exit code {is} instead of {code}:\n{text}");
+    // Tables and paragraphs wrap.
+    let flat = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let whole = flat(text);
     for word in words {
-        ensure!(text.contains(word), "{word:?} is not in\n{text}");
+        ensure!(whole.contains(&flat(word)), "{word:?} is not in\n{text}");
     }
     Ok(())
 }
@@ -115,7 +90,7 @@ async fn on_the_first(world: &World) -> Result<(Nodes, Scene)> {
 }
 
 /// One replica of a Deployment with these members of its spec, on the first node.
-async fn single(world: &World, nodes: &Nodes, name: &str, members: Value, pod: Value) -> Result<Scene> {
+pub async fn single(world: &World, nodes: &Nodes, name: &str, members: Value, pod: Value) -> Result<Scene> {
     nodes.open_only(&[&nodes.names[0]]).await?;
     let mut manifest = Workload::deployment(name, 1).spec(nodes.terms()).spec(pod).manifest();
     json_patch::merge(&mut manifest["spec"], &members);
@@ -348,7 +323,8 @@ fn a_namespace_without_rights_is_named_and_the_others_are_emptied() {
             {"apiGroups": [""], "resources": ["pods", "pods/eviction"], "verbs": ["create"]},
         ]});
         let account = format!("{}:planner", world.ns);
-        let user = User::new(&kubeconfig::direct(&world.plane.cluster.config, &world.token("planner").await?))?;
+        let user =
+            User(Plugin::new(&kubeconfig::direct(&world.plane.cluster.config, &world.token("planner").await?)).await?);
         let refused = user.drain(&[home]).await?;
         ends(&refused, 1, &["the node cannot be read: nodes"])?;
         for object in [&role, &own] {

@@ -1,0 +1,165 @@
+//! How an act is played: it is done, what happens is shown, and it is judged.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use ganglion::api::marks;
+use ganglion::api::workload_action::WorkloadAction;
+use ganglion::api::workload_action::status::Step;
+use kube::api::PostParams;
+use kube::{Api, Client, ResourceExt};
+use testkit::eye::{Eye, Seen};
+use testkit::plugin::Plugin;
+use testkit::verdict::{Story, pods_of, serves};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use super::acts::{Act, Deed};
+use super::narrator::{self, Narrator};
+use super::scene::{APP, REPLICAS};
+use super::screen::Screen;
+use super::{TIMEOUT, judge};
+
+/// Where the acts are played.
+pub struct Theatre<'a> {
+    pub client: Client,
+    pub namespace: String,
+    pub eye: Eye,
+    pub screen: &'a Screen,
+    /// Where the demo may empty nodes.
+    pub plugin: Option<Plugin>,
+}
+
+/// Lines that a command prints, until it has ended.
+type Lines = UnboundedReceiver<String>;
+
+impl Theatre<'_> {
+    /// Does it, shows what happens, and judges it; how much was not as promised.
+    pub async fn play(&self, act: &Act) -> Result<usize> {
+        let before = self.eye.now();
+        let story = Story::begin(&self.eye, APP);
+        let mut show = Show {
+            theatre: self,
+            narrator: Narrator::new(&before),
+            lines: None,
+            began: Instant::now(),
+            least: act.promise.least(),
+        };
+        match &act.deed {
+            Deed::Apply(manifest) => self.apply(manifest).await?,
+            Deed::Drain(node) => show.lines = Some(self.ganglion(&["drain", node, "-w"])?),
+        }
+        let old: BTreeSet<String> = before.actions.keys().cloned().collect();
+        let ended =
+            show.until(|seen, lines| new(seen, &old).next().is_some() && new(seen, &old).all(is_over) && !lines).await;
+        if let Deed::Drain(node) = &act.deed {
+            show.lines = Some(self.ganglion(&["drain", node, "--uncordon"])?);
+        }
+        let replicas = act.promise.replicas.last().copied().unwrap_or(REPLICAS);
+        // After a failure, too: which pods ended is known only when nothing moves any more.
+        let rested = show.until(|seen, lines| is_at_rest(seen, replicas) && !lines).await;
+        self.screen.rest();
+        if !(ended && rested) {
+            self.screen.bad(&format!("  not at an end after {} s; this is how it stands:", TIMEOUT.as_secs()));
+        }
+        let seen = self.eye.now();
+        // The moves of an application are its own.
+        let action = new(&seen, &old).find(|action| action.owner_references().is_empty());
+        Ok(judge::judge(&act.promise, &story.verdict(&self.eye), &seen, action.map(AsRef::as_ref), self.screen))
+    }
+
+    async fn apply(&self, manifest: &str) -> Result<()> {
+        self.screen.manifest(manifest);
+        let action: WorkloadAction = serde_saphyr::from_str(manifest)?;
+        Api::namespaced(self.client.clone(), &self.namespace).create(&PostParams::default(), &action).await?;
+        Ok(())
+    }
+
+    /// Starts `kubectl ganglion` with these words.
+    fn ganglion(&self, words: &[&str]) -> Result<Lines> {
+        self.screen.say(&format!("    $ kubectl ganglion {}\n", words.join(" ")));
+        let mut child = self.plugin.as_ref().context("no node is emptied here")?.command(words).spawn()?;
+        let (sender, lines) = unbounded_channel();
+        let (out, err) = (child.stdout.take().context("no output")?, child.stderr.take().context("no errors")?);
+        tokio::spawn(async move {
+            let (mut out, mut err) = (BufReader::new(out).lines(), BufReader::new(err).lines());
+            while let Ok(Some(line)) = out.next_line().await {
+                let _ = sender.send(line);
+            }
+            while let Ok(Some(line)) = err.next_line().await {
+                let _ = sender.send(line);
+            }
+            // Lives until the command has ended.
+            let _ = child.wait().await;
+            drop(sender);
+        });
+        Ok(lines)
+    }
+}
+
+/// What is shown while an act lasts.
+struct Show<'a> {
+    theatre: &'a Theatre<'a>,
+    narrator: Narrator,
+    lines: Option<Lines>,
+    began: Instant,
+    /// How many replicas have to be Ready.
+    least: usize,
+}
+
+impl Show<'_> {
+    /// Prints what happens until this holds, of what is seen and of whether a command is still at work; false if it does not before
+    /// the timeout.
+    async fn until(&mut self, holds: impl Fn(&Seen, bool) -> bool) -> bool {
+        let Theatre { eye, screen, .. } = self.theatre;
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            let at_work = self.say_lines();
+            let seen = eye.now();
+            for line in self.narrator.read_history(&seen) {
+                screen.event(self.began.elapsed(), &line.subject, &line.text, line.tone);
+            }
+            screen.live(&narrator::picture(screen, &seen, &self.narrator, self.least));
+            if holds(&seen, at_work) {
+                return true;
+            }
+            if Instant::now() > deadline {
+                return false;
+            }
+            let so_far = seen.history.len();
+            let news = |seen: &Seen| (seen.history.len() > so_far).then_some(());
+            let _ = eye.within(Duration::from_millis(200), "news", news).await;
+        }
+    }
+
+    /// Prints what the command says; whether it is still at work.
+    fn say_lines(&mut self) -> bool {
+        let Some(lines) = &mut self.lines else { return false };
+        while let Ok(line) = lines.try_recv() {
+            self.theatre.screen.say(&format!("    {line}"));
+        }
+        !lines.is_closed() || !lines.is_empty()
+    }
+}
+
+/// The actions that are not among these.
+fn new<'a>(seen: &'a Seen, old: &'a BTreeSet<String>) -> impl Iterator<Item = &'a Arc<WorkloadAction>> {
+    seen.actions.iter().filter(|(name, _)| !old.contains(*name)).map(|(_, action)| action)
+}
+
+/// The action has ended, one way or the other, and nothing is left to be done for it.
+fn is_over(action: &Arc<WorkloadAction>) -> bool {
+    let Some(status) = &action.status else { return false };
+    let slots = status.slots.iter().all(|slot| slot.step.is_end() && slot.step != Step::Queued);
+    status.finished_at.is_some() && slots
+}
+
+/// Pods as asked for, all Ready, and the operator's hands off everything.
+fn is_at_rest(seen: &Seen, replicas: usize) -> bool {
+    let pods: Vec<_> = pods_of(seen, APP).collect();
+    let ledger = seen.deployments.get(APP).is_some_and(|object| object.annotations().contains_key(marks::LEDGER));
+    let held = seen.actions.values().any(|action| !action.finalizers().is_empty());
+    pods.len() == replicas && pods.iter().all(|pod| serves(pod)) && !ledger && !held
+}

@@ -1,0 +1,40 @@
+//! The program as a plugin of kubectl: what a user types as `kubectl ganglion …`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use anyhow::Result;
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::operator::program;
+use crate::plane::cluster::kubectl;
+
+/// A user with kubectl, and the program on his `PATH` under the name of a plugin.
+pub struct Plugin {
+    home: TempDir,
+    kubectl: PathBuf,
+}
+
+impl Plugin {
+    /// For the user of this kubeconfig, given as text.
+    pub async fn new(kubeconfig: &str) -> Result<Self> {
+        let home = TempDir::new()?;
+        std::fs::write(home.path().join("kubeconfig"), kubeconfig)?;
+        std::os::unix::fs::symlink(program()?, home.path().join("kubectl-ganglion"))?;
+        Ok(Self { home, kubectl: kubectl().await? })
+    }
+
+    /// `kubectl ganglion` with these words. A plugin's name comes before any option, so the kubeconfig comes by the environment.
+    #[must_use]
+    pub fn command(&self, words: &[&str]) -> Command {
+        let mut path = OsString::from(self.home.path());
+        path.push(":/usr/bin:/bin");
+        let mut command = Command::new(&self.kubectl);
+        command.arg("ganglion").args(words).env_clear().env("PATH", path).env("HOME", self.home.path());
+        command.env("KUBECONFIG", self.home.path().join("kubeconfig")).kill_on_drop(true);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+}
