@@ -125,7 +125,7 @@ pub fn drain_node(_: &Scene, seen: &Seen) -> Result<Act> {
     let (_, node) = all.first().cloned().context("there is no replica")?;
     let there = all.iter().filter(|(_, on)| *on == node).count();
     Ok(Act {
-        title: format!("empty {node}"),
+        title: format!("empty {node}, and open it again"),
         promise: Promise {
             died: Died::OnAny(vec![node.clone()]),
             came: Came::Off(node.clone(), there),

@@ -453,11 +453,12 @@ fn a_bound_volume_keeps_a_replica_where_it_can_be_used() {
 }
 
 #[rstest]
-#[case::no_break(Way::Policy, json!({}), "disruption: Allowed")]
-#[case::no_way(Way::Neither, json!({"disruption": "Allowed"}), "pin-statefulsets")]
-fn what_an_application_cannot_move_of_a_stateful_set_is_listed(
+#[case::no_break(Way::Policy, json!({}), "DisruptionNeeded", "disruption: Allowed")]
+#[case::no_way(Way::Neither, json!({"disruption": "Allowed"}), "PinNotInstalled", "pin-statefulsets")]
+fn an_application_none_of_which_may_move_is_refused_with_a_list(
     #[case] way: Way,
     #[case] more: serde_json::Value,
+    #[case] reason: &str,
     #[case] words: &str,
 ) {
     let mut stage = Stage::stateful(way);
@@ -470,6 +471,9 @@ fn what_an_application_cannot_move_of_a_stateful_set_is_listed(
     let plan = stage.action("app").status.and_then(|status| status.plan).expect("a plan");
     let pod = plan.pods.iter().find(|pod| pod.name == "db-0").expect("db-0 is listed");
     assert!(!pod.chosen && pod.message.contains(words), "{pod:?}");
+    let (ready, found, message) = stage.ready("app");
+    assert_eq!((ready.as_str(), found.as_str()), ("False", reason), "{message}");
+    assert!(message.contains(words), "{message}");
 }
 
 #[test]

@@ -55,9 +55,10 @@ pub struct Request {
 }
 
 impl Request {
-    /// The lease, a question about the own rights, or a watch or list of the caches: not for any action.
+    /// The lease, a question about the own rights, the API server's own addresses, or a watch or list of the caches: not for any
+    /// action.
     pub fn is_upkeep(&self) -> bool {
-        ["leases", "selfsubjectreviews"].contains(&self.resource.as_str())
+        ["leases", "selfsubjectreviews", "endpointslices"].contains(&self.resource.as_str())
             || self.verb == "watch"
             || self.verb == "list"
     }
