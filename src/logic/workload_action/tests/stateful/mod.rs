@@ -1,5 +1,8 @@
 //! Replicas of StatefulSets: what is refused before anything is done, the steps of a slot one by one, and the pods that the gate holds.
 
+mod counts;
+mod gated;
+
 use super::*;
 use crate::api::workload_action::status::PodOnNode;
 use crate::logic::facts::{ClaimFact, PinBindingFact, PinPolicyFact, StatefulSetFact, VolumeFact};
@@ -290,141 +293,6 @@ fn another_action_on_the_set_waits() {
     stage.settle("second");
     let (_, reason, message) = stage.ready("second");
     assert!(message.contains("replica db-1 is at work"), "{reason}: {message}");
-}
-
-#[test]
-fn a_new_replica_has_its_node_before_the_set_grows() {
-    let mut stage = Stage::stateful(Way::Policy);
-    stage.put_stateful(3, Way::Policy, |set| set.first_ordinal = 0);
-    stage.act("go", json!({"create": {"workload": db(), "to": {"nodeName": "d"}}}));
-    let Next::Do(Effect::Scale { replicas, ledger, .. }) = stage.settle("go") else { panic!("no change of replicas") };
-    assert_eq!(replicas, 4);
-    assert_eq!(stage.slot("go").replacement.unwrap().name, "db-3");
-    stage.put_stateful(4, Way::Policy, |set| set.set.scale.ledger = ledger);
-    assert!(matches!(stage.settle("go"), Next::Wait { .. }), "scaled once");
-    stage.put_replica("db-3", "", |pod| (pod.node, pod.pin) = (Some("d".into()), Some("d".into())));
-    let next = stage.settle("go");
-    assert!(matches!(next, Next::Do(Effect::ClearLedger { .. })), "{next:#?}");
-    assert_eq!(stage.ready("go").1, "Succeeded");
-}
-
-#[test]
-fn a_new_replica_that_no_node_takes_goes_again() {
-    let mut stage = Stage::stateful(Way::Policy);
-    stage.act("go", json!({"create": {"workload": db(), "to": {"nodeName": "d"}}}));
-    let Next::Do(Effect::Scale { ledger, .. }) = stage.settle("go") else { panic!("no change of replicas") };
-    stage.put_stateful(4, Way::Policy, |set| set.set.scale.ledger = ledger);
-    stage.put_replica("db-3", "", |pod| {
-        (pod.node, pod.ready_since, pod.unschedulable) = (None, None, Some("no room".into()));
-        pod.pin = Some("d".into());
-    });
-    assert!(matches!(stage.settle("go"), Next::Wait { .. }));
-    stage.now += SignedDuration::from_secs(121);
-    let Next::Do(Effect::Scale { replicas, ledger, .. }) = stage.settle("go") else { panic!("not undone") };
-    assert_eq!(replicas, 3);
-    stage.put_stateful(3, Way::Policy, |set| set.set.scale.ledger = ledger);
-    stage.lose_replica("db-3");
-    stage.settle("go");
-    let (ready, reason, message) = stage.ready("go");
-    assert_eq!((ready.as_str(), reason.as_str()), ("False", "Unschedulable"), "{message}");
-    assert_eq!(stage.slot("go").step, Step::RolledBack);
-}
-
-#[test]
-fn a_delete_takes_the_highest_once() {
-    let mut stage = Stage::stateful(Way::Policy);
-    stage.act("go", json!({"delete": {"pod": {"name": "db-2"}}}));
-    let Next::Do(Effect::Scale { replicas, ledger, .. }) = stage.settle("go") else { panic!("no change of replicas") };
-    assert_eq!(replicas, 2);
-    stage.put_stateful(2, Way::Policy, |set| set.set.scale.ledger = ledger);
-    assert!(matches!(stage.settle("go"), Next::Wait { .. }), "scaled once");
-    stage.lose_replica("db-2");
-    stage.settle("go");
-    assert_eq!(stage.ready("go").1, "Succeeded");
-}
-
-#[test]
-fn a_set_that_was_scaled_before_a_delete_is_left() {
-    let mut stage = Stage::stateful(Way::Policy);
-    stage.put(budget_of_db(0), "db");
-    stage.act("go", json!({"delete": {"pod": {"name": "db-2"}}}));
-    assert!(matches!(stage.settle("go"), Next::Wait { .. }), "the budget allows nothing");
-    stage.put_stateful(4, Way::Policy, |_| {});
-    stage.settle("go");
-    let (ready, reason, message) = stage.ready("go");
-    assert_eq!((ready.as_str(), reason.as_str()), ("False", "WorkloadScaled"), "{message}");
-}
-
-fn gated(pod: &mut PodFact) {
-    (pod.gated, pod.ready_since) = (true, None);
-}
-
-#[test]
-fn a_gated_pod_that_is_wanted_is_bound_and_released() {
-    let mut stage = Stage::stateful(Way::Gate);
-    stage.act("go", move_db("db-1", json!({"nodeName": "d"})));
-    assert_eq!(evicts(&stage.settle("go")), Some("db-1"));
-    stage.put_replica("db-1", "-2", gated);
-    let key = Key::new(NAMESPACE, "db-1");
-    let held = hold(&stage.world, &key, stage.now);
-    assert_eq!(held, GateVerdict::Until(stage.now + LONGEST_HOLD), "its slot releases it");
-    let Next::Do(Effect::ReleasePod { pod, node }) = stage.settle("go") else { panic!("not released") };
-    assert_eq!((pod.uid.as_str(), node.as_deref()), ("uid-db-1-2", Some("d")));
-    let late = hold(&stage.world, &key, stage.now + LONGEST_HOLD);
-    assert!(matches!(late, GateVerdict::Release(_)), "held too long: {late:?}");
-}
-
-#[test]
-fn a_gated_pod_that_nobody_wants_is_released_at_once() {
-    let mut stage = Stage::stateful(Way::Gate);
-    stage.put_replica("db-1", "-2", gated);
-    let GateVerdict::Release(pod) = hold(&stage.world, &Key::new(NAMESPACE, "db-1"), stage.now) else { panic!("held") };
-    assert_eq!(pod.uid, "uid-db-1-2");
-    assert_eq!(hold(&stage.world, &Key::new(NAMESPACE, "db-0"), stage.now), GateVerdict::None);
-}
-
-#[test]
-fn a_pod_that_its_slot_gave_up_is_released() {
-    let mut stage = Stage::stateful(Way::Gate);
-    stage.act("go", move_db("db-1", json!({"nodeName": "d"})));
-    stage.settle("go");
-    stage.put_replica("db-1", "-2", gated);
-    stage.put_node("d", |node| node.cordoned = true);
-    let next = stage.settle("go");
-    assert!(matches!(next, Next::Do(Effect::ReleasePod { node: None, .. })), "{next:#?}");
-    assert_eq!(stage.slot("go").step, Step::RollingBack);
-    assert!(matches!(hold(&stage.world, &Key::new(NAMESPACE, "db-1"), stage.now), GateVerdict::Release(_)));
-}
-
-#[rstest]
-#[case::no_affinity(json!(null), json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
-    "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]}}}))]
-#[case::other_affinity(json!({"podAntiAffinity": {"later": 1}}), json!({"podAntiAffinity": {"later": 1}, "nodeAffinity": {
-    "requiredDuringSchedulingIgnoredDuringExecution": {
-        "nodeSelectorTerms": [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}]}}}))]
-#[case::every_term(
-    json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]},
-        {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["x"]}]}]}}}),
-    json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}],
-            "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]},
-        {"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["x"]},
-            {"key": "metadata.name", "operator": "In", "values": ["n"]}]}]}}})
-)]
-fn a_pin_is_in_every_term(#[case] affinity: serde_json::Value, #[case] expected: serde_json::Value) {
-    let mut pod =
-        json!({"metadata": {"uid": "u"}, "spec": {"schedulingGates": [{"name": "other"}, {"name": marks::GATE}]}});
-    if !affinity.is_null() {
-        pod["spec"]["affinity"] = affinity;
-    }
-    let patch = release_patch(&pod, Some("n")).expect("it is gated");
-    let patch = patch.as_array().unwrap();
-    let pin = patch.iter().find(|step| step["op"] == "add").expect("a pin");
-    assert_eq!(pin["value"], expected);
-    assert_eq!(patch.last(), Some(&json!({"op": "remove", "path": "/spec/schedulingGates/1"})));
-    let free = release_patch(&pod, None).expect("it is gated");
-    assert!(free.as_array().unwrap().iter().all(|step| step["op"] != "add"), "{free}");
 }
 
 #[test]

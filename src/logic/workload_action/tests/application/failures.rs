@@ -1,0 +1,175 @@
+//! What follows from moves that fail, and from an application that is aborted, suspended or gone.
+
+use super::*;
+
+#[test]
+fn a_failure_stops_what_has_not_begun() {
+    let mut stage = shop();
+    stage.act("go", off_a(json!({"maxParallel": 2, "maxParallelPerWorkload": 1})));
+    let parts = stage.make_parts("go");
+    let status = stage.settle_until_admitted(&parts[1]).expect("it begins");
+    let mut action = stage.action(&parts[1]);
+    action.status = Some(status);
+    stage.put_action(action);
+    stage.end_part(&parts[0], &[("api-a", DONE), ("api-c", Step::RolledBack)]);
+    assert_eq!(stage.make_parts("go"), [""; 0]);
+    assert_eq!(stage.ready("go").0, "Unknown", "the other is on its way");
+    assert!(matches!(stage.next(&parts[1]), Next::Do(Effect::CreatePod(_))), "it is completed");
+    stage.end_part(&parts[1], &[("web-a", DONE)]);
+    stage.settle("go");
+    let (ready, reason, message) = stage.ready("go");
+    assert_eq!((ready.as_str(), reason.as_str()), ("False", "NodeFull"));
+    assert_eq!(
+        message,
+        format!(
+            "2 of 4 replicas of 2 workloads moved, 1 could not move; ReplicaSet/api could not move (WorkloadAction {}): words of the move",
+            parts[0]
+        )
+    );
+    let failed = &stage.progress("go").moves;
+    assert_eq!(
+        (failed.len(), failed[0].workload.as_str(), failed[0].reason),
+        (1, "ReplicaSet/api", Some(Reason::NodeFull))
+    );
+}
+
+/// The second replica of the move that runs is not begun.
+#[test]
+fn a_failure_stops_the_other_moves_too() {
+    let mut stage = shop();
+    stage.act("go", off_a(json!({"maxParallel": 2, "maxParallelPerWorkload": 1})));
+    let parts = stage.make_parts("go");
+    let mut status = stage.settle_until_admitted(&parts[1]).expect("it begins");
+    status.slots[0].step = DONE;
+    let mut action = stage.action(&parts[1]);
+    action.status = Some(status);
+    stage.put_action(action);
+    assert!(stage.settle_until_admitted(&parts[1]).is_some(), "the second may begin");
+    stage.end_part(&parts[0], &[("api-a", Step::RolledBack)]);
+    stage.settle(&parts[1]);
+    assert!(stage.action(&parts[1]).status.unwrap().finished_at.is_some());
+}
+
+#[test]
+fn a_failure_lets_the_others_go_on() {
+    let mut stage = shop();
+    stage.act("go", off_a(json!({"onFailure": "Continue"})));
+    let first = stage.make_parts("go");
+    stage.end_part(&first[0], &[("api-a", Step::RolledBack), ("api-c", DONE)]);
+    let second = stage.make_parts("go");
+    assert_eq!(second.iter().map(|part| stage.subject(part)).collect::<Vec<_>>(), ["web"]);
+    stage.end_part(&second[0], &[("web-a", DONE), ("web-d", DONE)]);
+    stage.settle("go");
+    let (ready, _, message) = stage.ready("go");
+    assert!(
+        ready == "False" && message.starts_with("3 of 4 replicas of 2 workloads moved, 1 could not move"),
+        "{message}"
+    );
+}
+
+/// Within one move, too; the replica that could not move is not chosen again.
+#[test]
+fn a_replica_that_could_not_move_does_not_hold_its_workload() {
+    let mut stage = shop();
+    stage.act("go", off_a(json!({"onFailure": "Continue"})));
+    let part = stage.make_parts("go").remove(0);
+    let mut status = stage.settle_until_admitted(&part).expect("it begins");
+    let gone = status.slots[0].victim.clone().unwrap().name;
+    status.slots[0].step = Step::RolledBack;
+    let mut action = stage.action(&part);
+    action.status = Some(status);
+    stage.put_action(action);
+    let status = stage.settle_until_admitted(&part).expect("the next one begins");
+    assert_eq!((status.slots.len(), status.replicas), (2, Some(2)));
+    assert_ne!(status.slots[1].victim.clone().unwrap().name, gone);
+}
+
+#[test]
+fn a_failure_takes_all_back_to_where_they_were() {
+    let mut stage = shop();
+    stage.act("go", off_a(json!({"onFailure": "Rollback", "maxParallel": 3})));
+    let parts = stage.make_parts("go");
+    let status = stage.settle_until_admitted(&parts[1]).expect("it begins");
+    let mut action = stage.action(&parts[1]);
+    action.status = Some(status);
+    stage.put_action(action);
+    stage.end_part(&parts[0], &[("api-a", DONE), ("api-c", Step::RolledBack)]);
+    assert_eq!(stage.make_parts("go"), [""; 0], "first all that is on its way ends");
+    assert_eq!(stage.ready("go").1, "RollingBack");
+    stage.settle(&parts[1]);
+    assert_eq!(stage.action(&parts[1]).status.unwrap().slots[0].step, Step::Aborted, "what is on its way is undone");
+    let back = stage.make_parts("go");
+    assert_eq!(back.iter().map(|part| stage.subject(part)).collect::<Vec<_>>(), ["api-a-new"]);
+    let to = stage.change(&back[0]).to.unwrap();
+    assert_eq!(to.node_name.as_deref(), Some("a"));
+    assert_eq!(to.preferences.unwrap()[0].condition.as_deref(), Some("node.name == \"a\""));
+    let status = stage.settle_until_admitted(&back[0]).expect("it begins, although another failed");
+    assert_eq!(status.slots[0].replacement.as_ref().unwrap().node, "a");
+    stage.end_part(&back[0], &[("api-a-new", DONE)]);
+    stage.settle("go");
+    let (ready, reason, message) = stage.ready("go");
+    assert_eq!((ready.as_str(), reason.as_str()), ("False", "NodeFull"));
+    assert!(message.starts_with("1 of 4 replicas of 2 workloads moved, 1 of these moved back"), "{message}");
+}
+
+#[rstest]
+#[case::abort(false)]
+#[case::deletion(true)]
+fn an_abort_undoes_what_is_on_its_way_and_begins_nothing(#[case] deletes: bool) {
+    let mut stage = shop();
+    stage.act("go", off_a(json!({})));
+    let part = stage.make_parts("go").remove(0);
+    let status = stage.settle_until_admitted(&part).expect("it begins");
+    let mut action = stage.action(&part);
+    action.status = Some(status);
+    stage.put_action(action);
+    let mut action = stage.action("go");
+    if deletes {
+        action.metadata.deletion_timestamp = Some(Time(stage.now));
+    } else {
+        action.spec.abort = true;
+    }
+    stage.put_action(action);
+    stage.settle("go");
+    assert!(stage.action("go").status.unwrap().finished_at.is_none(), "it waits for its move");
+    stage.settle(&part);
+    assert_eq!(stage.action(&part).status.unwrap().slots[0].step, Step::Aborted);
+    stage.settle("go");
+    let status = stage.action("go").status.unwrap();
+    assert!(status.finished_at.is_some());
+    assert_eq!(stage.ready("go").1, "Aborted");
+}
+
+#[test]
+fn suspended_it_begins_nothing_and_its_moves_stop() {
+    let mut stage = shop();
+    stage.act("go", off_a(json!({})));
+    let part = stage.make_parts("go").remove(0);
+    let mut action = stage.action("go");
+    action.spec.suspend = true;
+    stage.put_action(action);
+    stage.settle("go");
+    assert_eq!(stage.ready("go").1, "Suspended");
+    stage.settle(&part);
+    assert!(stage.action(&part).status.unwrap().suspended_at.is_some(), "its move stands still");
+    stage.end_part(&part, &[("api-a", DONE), ("api-c", DONE)]);
+    assert_eq!(stage.make_parts("go"), [""; 0]);
+    let mut action = stage.action("go");
+    action.spec.suspend = false;
+    stage.put_action(action);
+    assert_eq!(stage.make_parts("go").len(), 1);
+}
+
+/// Somebody made it again from a backup, or its application was deleted in haste.
+#[test]
+fn a_move_without_its_application_does_nothing() {
+    let mut stage = shop();
+    stage.act("go", off_a(json!({})));
+    let part = stage.make_parts("go").remove(0);
+    let application = stage.action("go");
+    stage.world.remove::<WorkloadAction>(&Identity::from(&application.metadata));
+    assert!(stage.settle_until_admitted(&part).is_none());
+    stage.settle(&part);
+    let (_, reason, message) = stage.ready(&part);
+    assert!(reason == "Aborted" && message.contains("moveApplication"), "{message}");
+}
