@@ -1,6 +1,7 @@
 //! Pods that the gate holds, and what pins a pod to its node.
 
 use super::*;
+use crate::logic::workload_action::stateful::gate::{GateVerdict, LONGEST_HOLD, hold, release_patch};
 
 fn gated(pod: &mut PodFact) {
     (pod.gated, pod.ready_since) = (true, None);

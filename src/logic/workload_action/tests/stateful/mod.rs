@@ -6,7 +6,6 @@ mod gated;
 use super::*;
 use crate::api::workload_action::status::PodOnNode;
 use crate::logic::facts::{ClaimFact, PinBindingFact, PinPolicyFact, StatefulSetFact, VolumeFact};
-use crate::logic::workload_action::stateful::gate::{GateVerdict, LONGEST_HOLD, hold, release_patch};
 
 /// How a pod gets its node.
 #[derive(Clone, Copy, PartialEq)]
