@@ -421,7 +421,13 @@ fn an_application_leaves_its_nodes() {
         for name in ["db-0", "db-1"] {
             let node = on(world, name)?;
             ensure!([db.free(0), db.free(1)].contains(&node.as_str()), "{name} is on {node}");
-            ensure!(lives(world, name) == 2, "{name} had {} lives", lives(world, name));
+            let path = format!("pods/{name}/eviction");
+            let accepted = world
+                .proxy
+                .writes()
+                .into_iter()
+                .filter(|write| write.target.ends_with(&path) && write.answer.is_some_and(|answer| answer == 201));
+            ensure!(accepted.count() == 1, "{name} was evicted more than once");
         }
         let mut missing = BTreeSet::new();
         for happening in &world.eye.now().history[before..] {
