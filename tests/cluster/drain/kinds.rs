@@ -1,5 +1,7 @@
 //! What else runs on a node that is emptied: pods of Jobs, static pods, data on the node, StatefulSets.
 
+use std::time::Duration;
+
 use testkit::action::with;
 use testkit::verdict::serves;
 
@@ -76,7 +78,9 @@ fn jobs_are_waited_for_and_what_has_its_data_here_stays() {
         world.eye.until("the replica of the StatefulSet to move", moved).await?;
         let name = world.eye.now().actions.keys().next().cloned().context("no action")?;
         world.ends(&name, ("True", "Succeeded")).await?;
-        ensure!(child.try_wait()?.is_none(), "it did not wait for the Job");
+        // It looks about once a second.
+        let early = tokio::time::timeout(Duration::from_secs(4), child.wait()).await;
+        ensure!(early.is_err(), "it did not wait for the Job");
         let job = pods_of(&world.eye.now(), "report").map(|pod| pod.name_any()).next().context("no pod of the Job")?;
         let over = json!({"status": {"phase": "Succeeded"}}).to_string();
         world.kubectl(&["patch", "pod", &job, "--subresource=status", "--type=merge", "-p", &over], None).await?;
