@@ -20,6 +20,12 @@ fn actions(keys: impl IntoIterator<Item = Key>) -> Requeue {
 }
 
 impl Indexed for PodFact {
+    /// A deletion is never taken back. What an eviction of ours has begun is known before the watch reports it; in between the watch
+    /// reports the condition DisruptionTarget, of a pod that does not end yet.
+    fn follow(&mut self, known: &Self) {
+        self.terminating |= known.terminating && known.id.uid == self.id.uid;
+    }
+
     fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
         world.index.pod(old, new);
         world.note_pod(old, new);

@@ -85,6 +85,9 @@ pub trait Indexed: Stored {
     /// Updates the indexes and returns the objects to requeue. At least one of `old` and `new` is set.
     fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue;
 
+    /// Takes over what an older version of the object had and no newer one takes back.
+    fn follow(&mut self, _known: &Self) {}
+
     /// The watch of this kind broke off at this time.
     fn interrupted(_world: &mut World, _at: Timestamp) {}
 }
@@ -92,7 +95,10 @@ pub trait Indexed: Stored {
 impl World {
     /// Takes in an object that was made or changed, and returns the objects to requeue: none where nothing changed that a
     /// planner reads.
-    pub fn apply<F: Indexed>(&mut self, fact: F, origin: Origin) -> Requeue {
+    pub fn apply<F: Indexed>(&mut self, mut fact: F, origin: Origin) -> Requeue {
+        if let Some(known) = F::table(self).get(&fact.id().key) {
+            fact.follow(known);
+        }
         let change = F::table_mut(self).put(fact, origin);
         match change.sides() {
             Some((old, new)) => F::changed(self, old, new),

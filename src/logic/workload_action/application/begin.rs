@@ -94,7 +94,7 @@ fn refusal(ctx: &PlanContext, application: Application, survey: &Survey) -> Resu
         return Ok(());
     }
     let message = format!(
-        "no Deployment or ReplicaSet of namespace {} has the labels {}; look at `kubectl get deployments --show-labels`",
+        "no workload of namespace {} has the labels {}; look at `kubectl get deployments,statefulsets,replicasets --show-labels`",
         ctx.namespace(),
         labels_words(&spec.selector)
     );

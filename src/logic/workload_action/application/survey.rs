@@ -19,7 +19,8 @@ pub struct Survey<'a> {
     pub members: Vec<Member<'a>>,
     /// The pods with the application's labels that stay, each with the reason.
     pub stay: Vec<(&'a PodFact, String)>,
-    /// Why the first replica of a workload stays that the action would have to allow to move.
+    /// Why a replica of the application's workloads stays: the action does not allow it to move, or nothing can give its pod a node.
+    /// The first such reason.
     pub held: Option<Stop>,
 }
 

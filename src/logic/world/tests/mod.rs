@@ -227,3 +227,18 @@ proptest! {
         prop_assert_eq!(world.running().count(), running.count());
     }
 }
+
+/// After an accepted eviction the watch first reports a condition, of a pod that does not end yet.
+#[test]
+fn a_pod_that_ends_does_not_come_back_but_its_successor_does() {
+    let mut world = World::default();
+    let ends = |world: &World| world.pod(&pod(0, 0).id.key).is_some_and(|pod| pod.terminating);
+    world.apply(pod(0, 1), Origin::Watch);
+    world.apply(PodFact { terminating: true, ..pod(0, 1) }, Origin::Own);
+    world.apply(pod(0, 2), Origin::Watch);
+    assert!(ends(&world));
+    let mut next = pod(0, 3);
+    next.id.uid = "another".into();
+    world.apply(next, Origin::Watch);
+    assert!(!ends(&world));
+}
