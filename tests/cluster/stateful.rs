@@ -517,8 +517,15 @@ fn samples_of_stateful_sets_run() {
         world.kubectl(&["scale", "statefulset", "db", "--replicas=3"], None).await?;
         let three = |seen: &Seen| (seen.pods.len() == 3 && seen.pods.values().all(|pod| serves(pod))).then_some(());
         world.eye.until("three replicas", three).await?;
-        for (name, pod, node) in [("move-statefulset", "db-1", "node-5"), ("create-statefulset", "db-3", "node-4")] {
-            apply(world, &root().join("samples/workloadaction").join(format!("{name}.yaml")), &[]).await?;
+        // The sample moves db-1; here, one that the scheduler has not put where it is sent.
+        let seen = world.eye.now();
+        let elsewhere =
+            seen.pods.values().find(|pod| node_of(pod) != "node-5").context("all are on node-5")?.name_any();
+        for (name, pod, node) in [("move-statefulset", &*elsewhere, "node-5"), ("create-statefulset", "db-3", "node-4")]
+        {
+            let sample = root().join("samples/workloadaction").join(format!("{name}.yaml"));
+            let text = std::fs::read_to_string(sample)?.replace("db-1", &elsewhere);
+            world.kubectl(&["apply", "-f", "-"], Some(&text)).await?;
             let action = world.over(name).await?;
             ensure!(ready(&action) == Some(DONE), "{:?} {}", ready(&action), message(&action));
             ensure!(on(world, pod)? == node, "{pod} is on {}", on(world, pod)?);

@@ -12,6 +12,7 @@ mod janitor;
 mod notifier;
 pub mod owners;
 mod replacement;
+mod reservation;
 pub mod usage;
 mod waits;
 
@@ -25,7 +26,6 @@ use tracing::{debug, info};
 
 use crate::api::marks;
 use crate::api::reasons::Reason;
-use crate::api::workload_action::status::Slot;
 use crate::api::workload_action::{WorkloadAction, WorkloadActionStatus};
 use crate::controllers::invalid::{self, StatusWrite};
 use crate::logic::facts::Key;
@@ -39,11 +39,11 @@ use crate::runtime::context::Context;
 use crate::runtime::discovery::Discovery;
 use crate::runtime::error::Error;
 use crate::runtime::run::{Action, Controller, PassResult};
-use crate::runtime::store::Store;
 use error::ActError;
 pub use gate::GateKeeper;
 pub use janitor::{Janitor, run as run_janitor};
 pub use notifier::Notifier;
+use reservation::{Reservation, taken_up};
 use waits::Waits;
 
 /// The most effects of one reconcile; then other actions are reconciled.
@@ -112,6 +112,7 @@ impl Controller for WorkloadActionController {
         if let Some(done) = invalid::pass::<WorkloadAction>(&self.ctx, &key, reason, by).await {
             return done;
         }
+        self.notice(&key);
         let mut failures = Failures::default();
         self.look_up(&key).await?;
         self.read_owner(&key).await?;
@@ -152,6 +153,17 @@ enum Rest {
 }
 
 impl WorkloadActionController {
+    /// Keeps when the action was first planned.
+    fn notice(&self, key: &Key) {
+        let is_new = |world: &World| {
+            let uid = world.action(key)?.metadata.uid.clone()?;
+            world.noticed(&uid).is_none().then_some(uid)
+        };
+        if let Some(uid) = self.ctx.store.read(is_new) {
+            self.ctx.store.write(|world| world.notice(&uid, self.ctx.now()));
+        }
+    }
+
     /// The planner's next step. Notifications come first, since nothing waits for them: those that were made are recorded, and
     /// those that are due are begun.
     fn plan(&self, key: &Key) -> Next {
@@ -347,30 +359,6 @@ impl WorkloadActionController {
         match waits.remaining(key, &status, now) {
             Some(left) => Rest::Until(Action::RequeueAfter(pause.map_or(left, |pause| pause.min(left)))),
             None => Rest::Report(Box::new(Effect::Record { action: (&action.metadata).into(), status })),
-        }
-    }
-}
-
-/// The slots that count until the admission's write is confirmed: those it records, and the recorded ones that it
-/// replaces.
-fn taken_up(world: &World, key: &Key, admitted: &WorkloadActionStatus) -> Vec<Slot> {
-    let recorded = world.action(key).and_then(|action| action.status.as_ref());
-    let recorded = recorded.map(|status| status.slots.as_slice()).unwrap_or_default();
-    recorded.iter().filter(|slot| !admitted.slots.contains(slot)).chain(&admitted.slots).cloned().collect()
-}
-
-/// A reservation that is released after its write; if the outcome of the write is unknown, when the action is read
-/// again.
-struct Reservation<'a> {
-    store: &'a Store,
-    key: &'a Key,
-    open: bool,
-}
-
-impl Drop for Reservation<'_> {
-    fn drop(&mut self) {
-        if !self.open {
-            self.store.write(|world| world.release(self.key));
         }
     }
 }

@@ -185,6 +185,13 @@ impl<'a> PlanContext<'a> {
         self.action.metadata.creation_timestamp.as_ref().map_or(self.now, |time| time.0)
     }
 
+    /// Since when this process knows of the action, by its own clock: the watch that brought it may have been late, and the clocks of
+    /// two machines differ. Where nothing was noticed, as in a preview, since it was created.
+    pub fn known_since(&self) -> Timestamp {
+        let uid = self.action.metadata.uid.as_deref().unwrap_or_default();
+        self.world.noticed(uid).unwrap_or_else(|| self.created())
+    }
+
     pub fn deleting(&self) -> bool {
         self.action.metadata.deletion_timestamp.is_some()
     }

@@ -64,8 +64,8 @@ pub use refusal::refused;
 use scope::{Outlook, Stop};
 use slot::SlotNext;
 
-/// How long an action may name an object that is not known yet: both may have been created together, and watches of
-/// different kinds are not ordered.
+/// How long after it was noticed an action may name an object that is not known yet: both may have been created together, and
+/// watches of different kinds are not ordered.
 const GRACE: SignedDuration = SignedDuration::from_secs(3);
 
 /// Requeue interval of an action that waits for its admission.
@@ -379,7 +379,7 @@ fn queue(ctx: &PlanContext, reason: Reason, message: String) -> Next {
 /// Ends an action that cannot start and has nothing at work. Where the cause may be a late watch, it waits for [`GRACE`];
 /// where it passes, in the queue.
 fn refuse(ctx: &PlanContext, stop: Stop, plan: Plan) -> Next {
-    let until = ctx.created() + GRACE;
+    let until = ctx.known_since() + GRACE;
     match stop.outlook {
         Outlook::Late if ctx.now < until && until <= ctx.now + GRACE => {
             return Next::Wait { until: Some(until), report: None };

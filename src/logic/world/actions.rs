@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use super::{Fact, Indexed, Requeue, World, index};
 use crate::api::execution::Execution;
 use crate::api::marks;
@@ -13,6 +15,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 impl Indexed for WorkloadAction {
     fn changed(world: &mut World, old: Option<&Self>, new: Option<&Self>) -> Requeue {
         let waiting = world.index.action(old, new);
+        if let (Some(gone), None) = (old.and_then(|old| old.metadata.uid.as_deref()), new) {
+            world.noticed.remove(gone);
+        }
         let this = new.or(old).map(|action| action.id().key);
         // The Execution that created the action waits for its end.
         let made = new.map_or_else(|| old.and_then(loop_of), loop_of_ended);
@@ -111,6 +116,17 @@ impl World {
     #[must_use]
     pub fn action(&self, key: &Key) -> Option<&Arc<WorkloadAction>> {
         self.tables.actions.get(key)
+    }
+
+    /// The action with this uid is about to be planned.
+    pub fn notice(&mut self, uid: &str, now: Timestamp) {
+        self.noticed.entry(uid.to_owned()).or_insert(now);
+    }
+
+    /// When this process first planned the action with this uid, by its own clock.
+    #[must_use]
+    pub fn noticed(&self, uid: &str) -> Option<Timestamp> {
+        self.noticed.get(uid).copied()
     }
 
     #[must_use]

@@ -70,6 +70,8 @@ pub struct World {
     /// Slots on their way into their actions' status.
     reserved: HashMap<Key, Vec<Slot>>,
     turns: Turns,
+    /// When this process first planned each action, by uid.
+    noticed: HashMap<String, Timestamp>,
     /// When a watch of workloads or their pods last broke off.
     broken: Option<Timestamp>,
     index: Index,

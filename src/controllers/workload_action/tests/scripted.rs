@@ -23,6 +23,7 @@ use crate::logic::workload_action::rank::NoRanker;
 use crate::logic::world::{Indexed, Origin};
 use crate::metrics::Metrics;
 use crate::runtime::events;
+use crate::runtime::store::Store;
 use crate::runtime::writer::Writer;
 
 /// One request as it came: method, path with query, body.

@@ -76,6 +76,25 @@ fn what_needs_the_load_of_nodes_waits_while_it_is_unknown(#[case] spec: serde_js
     assert!(stage.world.knows_load());
 }
 
+/// The watch brought the action long after it was created, by the API server's clock; what it names may come a moment later.
+#[test]
+fn an_action_that_was_noticed_late_waits_for_what_it_names() {
+    let mut stage = Stage::new();
+    stage.act("go", move_web(json!({"nodeName": "new"})));
+    let uid = stage.action("go").metadata.uid.clone().unwrap();
+    stage.now += SignedDuration::from_secs(60);
+    stage.world.notice(&uid, stage.now);
+    stage.world.notice(&uid, stage.now + SignedDuration::from_secs(60));
+    let Next::Wait { until: Some(until), report: None } = stage.next("go") else { panic!("it does not wait") };
+    assert_eq!(until, stage.now + GRACE);
+    stage.now = until;
+    stage.settle("go");
+    assert_eq!(stage.ready("go").1, "NodeNotFound");
+    let id = Identity::from(&stage.action("go").metadata);
+    let _ = stage.world.remove::<WorkloadAction>(&id);
+    assert_eq!(stage.world.noticed(&uid), None);
+}
+
 #[test]
 fn an_expression_that_finds_no_thread_waits() {
     let mut stage = Stage::new();

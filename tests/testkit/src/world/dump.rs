@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 
+use crate::kstatus::{message, ready};
 use crate::verdict::{node_of, serves};
 use crate::world::World;
 
@@ -14,7 +15,8 @@ pub async fn report_all(world: &World, name: &str, complaint: &str) -> String {
     let mut text = format!("\n=== {name} (namespace {}): {complaint}\n", world.ns);
     let seen = world.eye.now();
     for action in seen.actions.values() {
-        let _ = writeln!(text, "--- action {} finalizers {:?}", action.name_any(), action.finalizers());
+        let words = (ready(action), message(action));
+        let _ = writeln!(text, "--- action {} {words:?} finalizers {:?}", action.name_any(), action.finalizers());
         let _ = writeln!(text, "spec   {}", serde_json::to_string(&action.spec).unwrap_or_default());
         let _ = writeln!(text, "status {}", serde_json::to_string_pretty(&action.status).unwrap_or_default());
     }
