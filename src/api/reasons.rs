@@ -121,6 +121,8 @@ reasons! {
     WorkloadNotFound,
     /// The pod does not exist.
     PodNotFound,
+    /// The operator's settings never allow as many replicas at once as the action changes together.
+    LimitTooSmall,
     /// Fewer replicas are available than the action asks for.
     NotEnoughReplicas,
     /// The node does not exist.
@@ -268,6 +270,9 @@ impl Reason {
             Self::ExpressionInvalid => "Apply a new action with a valid expression in where.",
             Self::WorkloadNotFound => "Check kind, name and namespace of the workload, then apply a new action.",
             Self::PodNotFound => "Apply a new action that names a running pod.",
+            Self::LimitTooSmall => {
+                "Apply a new action that swaps fewer replicas, or raise the limit in the operator's settings first."
+            }
             Self::NotEnoughReplicas => {
                 "Apply a new action with a lower count; status.plan.pods shows why each pod was left out."
             }

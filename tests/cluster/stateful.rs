@@ -192,7 +192,7 @@ async fn any_ordinal(world: &World, way: Way) -> Result<()> {
     db.rests(world, 3).await
 }
 
-/// Each story of the policy, on one plane.
+/// Each story of the policy, and its kills, on one plane.
 #[test]
 fn by_the_policy() {
     let plane = with_policy("pins");
@@ -209,6 +209,9 @@ fn by_the_policy() {
     ];
     let cases = cases.into_iter().map(|(name, body)| (format!("pin-{name}"), body)).collect();
     stories_on(&plane.0, Road::Proxy, cases, async |world: &World, body: &Body| body(world).await);
+    let kills = [Deed::Move, Deed::Create, Deed::Delete];
+    let kills = kills.map(|deed| (format!("pin-kill-{deed:?}").to_lowercase(), (deed, Way::Policy)));
+    stories_on(&plane.0, Road::Proxy, kills.into(), killed_at_each_write);
 }
 
 async fn the_highest_first(world: &World) -> Result<()> {
@@ -491,14 +494,6 @@ async fn killed_at_each_write(world: &World, (deed, way): &(Deed, Way)) -> Resul
     let db = Db::new(world, 2, *way).await?;
     in_many_lives(world, "go", deed.spec(&db)).await?;
     deed.is_done(world, &db).await
-}
-
-#[test]
-fn by_the_policy_killed_at_each_write() {
-    let plane = with_policy("pin-kills");
-    let cases = [Deed::Move, Deed::Create, Deed::Delete];
-    let cases = cases.map(|deed| (format!("pin-kill-{deed:?}").to_lowercase(), (deed, Way::Policy)));
-    stories_on(&plane.0, Road::Proxy, cases.into(), killed_at_each_write);
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::logic::world::{Fact, application_of};
 
 use super::Limits;
 use super::context::{PlanContext, Work, is_suspended};
-use super::scope::Scope;
+use super::scope::{Scope, Stop};
 
 /// Why the action has to wait for another one on the same workload: actions that change replicas run alone, moves run
 /// together.
@@ -49,6 +49,26 @@ pub struct ReachedLimit {
 /// and nodes are chosen: in a long queue that would be most of the work.
 pub fn shared_limit(ctx: &PlanContext, workload: &WorkloadRef) -> Option<ReachedLimit> {
     Count::with_those_ahead(ctx).shared(ctx, workload)
+}
+
+/// The limit that a swap of these workloads' replicas never passes, since all of them are admitted at once. `on_one_node` of them
+/// leave the same node, and arrive at the same node.
+pub fn too_small(ctx: &PlanContext, workloads: &[WorkloadRef], on_one_node: usize) -> Option<Stop> {
+    let Limits { in_all, per_namespace, per_workload, per_source_node, per_target_node, .. } = ctx.limits;
+    let all = workloads.len();
+    let of_one = workloads.iter().map(|one| workloads.iter().filter(|other| *other == one).count()).max().unwrap_or(0);
+    let needs = [
+        (in_all, all, "inAll"),
+        (per_namespace, all, "perNamespace"),
+        (per_workload, of_one, "perWorkload"),
+        (per_source_node, on_one_node, "perSourceNode"),
+        (per_target_node, on_one_node, "perTargetNode"),
+    ];
+    let (limit, need, setting) = needs
+        .into_iter()
+        .find_map(|(limit, need, setting)| Some((limit.filter(|limit| need > *limit)?, need, setting)))?;
+    let message = format!("the swap changes {need} replicas at once, and the setting limits.{setting} allows {limit}");
+    Some(Stop::now(Reason::LimitTooSmall, message))
 }
 
 /// How many of these slots, from the first, the limits admit; and which limit is reached, if not all.
@@ -125,7 +145,7 @@ impl OfApplication {
     }
 }
 
-/// How many waiting actions are admitted before this one.
+/// How many replicas of waiting actions are admitted before this one: all of a swap, and of any other action the next.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Ahead {
     all: usize,
@@ -183,7 +203,7 @@ impl<'a> Count<'a> {
         let changing = |place: String| format!("replicas {place} are being changed");
         let reached = |limit: Option<usize>, used, ahead, reason, what: &dyn Fn() -> String, setting| {
             let limit = limit.filter(|limit| used + ahead >= *limit)?;
-            let line = if ahead > 0 { format!(", {ahead} actions are ahead in the queue") } else { String::new() };
+            let line = if ahead > 0 { format!(", {ahead} more are ahead in the queue") } else { String::new() };
             let message = format!("{used} of {limit} {}{line} (setting limits.{setting})", what());
             Some(ReachedLimit { reason, message })
         };
@@ -234,38 +254,67 @@ fn is_idle(ctx: &PlanContext, action: &Key, slot: &Slot) -> bool {
         || ctx.limits.idle_after.is_some_and(|idle| ctx.now.duration_since(slot.since.0) >= idle)
 }
 
-/// How many of the actions that wait for a turn are admitted before this one.
+/// How many replicas are admitted before this action, of the actions that wait for a turn.
 ///
 /// Within a namespace: by priority, then age, then name. Between namespaces: the next turn is that of the namespace with
 /// the fewest replicas at work, and among equals that of the one whose last turn was longest ago. Only the actions that the
-/// same limit holds wait for its turns.
+/// same limit holds wait for its turns. A swap takes all of its replicas in one turn, or others would take its places one by one.
 fn ahead(ctx: &PlanContext, at_work: &HashMap<&str, usize>) -> Ahead {
     let (own, namespace) = (rank(ctx.action), ctx.namespace());
-    // The waiting actions of each other namespace.
-    let mut others: HashMap<&str, usize> = HashMap::new();
+    let mut others: HashMap<&str, Line> = HashMap::new();
     let mut ahead = Ahead::default();
     let mut before_in_namespace = 0;
     for action in ctx.world.running() {
         let Some(limit) = waits_for(action).filter(|_| !ctx.world.is_reserved(&action.id().key)) else { continue };
+        let waits_for_all = limit == Reason::LimitReached;
         let theirs = action.metadata.namespace.as_deref().unwrap_or_default();
         if theirs != namespace {
-            *others.entry(theirs).or_default() += usize::from(limit == Reason::LimitReached);
+            if waits_for_all {
+                others.entry(theirs).or_default().add(action);
+            }
         } else if rank(action) < own {
-            ahead.namespace += 1;
-            before_in_namespace += usize::from(limit == Reason::LimitReached);
+            ahead.namespace += together(action);
+            before_in_namespace += if waits_for_all { together(action) } else { 0 };
         }
     }
     let at_work = |namespace: &str| at_work.get(namespace).copied().unwrap_or(0);
     // How many replicas of this namespace are at work when it is this action's turn.
     let level = at_work(namespace) + before_in_namespace;
     let is_first = |other: &str| (ctx.world.last_turn(other), other) < (ctx.world.last_turn(namespace), namespace);
-    let turns = others.into_iter().map(|(other, waiting)| {
-        let until_equal = level.saturating_sub(at_work(other)).min(waiting);
-        let also_then = at_work(other) <= level && until_equal < waiting && is_first(other);
-        until_equal + usize::from(also_then)
+    let turns = others.into_iter().map(|(other, line)| {
+        let until_equal = level.saturating_sub(at_work(other)).min(line.replicas);
+        let also_then = at_work(other) <= level && until_equal < line.replicas && is_first(other);
+        match until_equal + usize::from(also_then) {
+            0 => 0,
+            turns => turns.max(line.first.map_or(0, |(_, replicas)| replicas)),
+        }
     });
     ahead.all = before_in_namespace + turns.sum::<usize>();
     ahead
+}
+
+/// The waiting actions of one namespace.
+#[derive(Default)]
+struct Line<'a> {
+    /// How many replicas they have admitted at their turns.
+    replicas: usize,
+    /// The rank of the first in line, and how many replicas its turn takes.
+    first: Option<(Rank<'a>, usize)>,
+}
+
+impl<'a> Line<'a> {
+    fn add(&mut self, action: &'a WorkloadAction) {
+        let (rank, replicas) = (rank(action), together(action));
+        self.replicas += replicas;
+        if self.first.is_none_or(|(first, _)| rank < first) {
+            self.first = Some((rank, replicas));
+        }
+    }
+}
+
+/// How many replicas the action has admitted at once.
+fn together(action: &WorkloadAction) -> usize {
+    action.spec.swap.as_ref().map_or(1, |swap| 1 + swap.with.len())
 }
 
 /// Namespace, kind and name.
@@ -276,8 +325,10 @@ fn workload_of<'a>(namespace: &'a str, workload: &'a WorkloadRef) -> Workload<'a
     (namespace, &workload.kind, &workload.name)
 }
 
-/// The order within a namespace: the smallest is first.
-fn rank(action: &WorkloadAction) -> (i32, Timestamp, Option<&str>) {
+/// The order within a namespace, by priority, age and name: the smallest is first.
+type Rank<'a> = (i32, Timestamp, Option<&'a str>);
+
+fn rank(action: &WorkloadAction) -> Rank<'_> {
     let metadata = &action.metadata;
     let age = metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
     (-action.spec.priority, age, metadata.name.as_deref())

@@ -47,6 +47,11 @@ pub fn choose(ctx: &PlanContext, swap: &Swap, open: &[(i32, i32)]) -> Result<Cho
         let message = "the other replicas of the swap go back first".to_owned();
         return Ok(Choice::Wait { reason: Reason::VictimBusy, message });
     }
+    let scopes = open.iter().map(|(index, _)| Ok(subject(ctx, swap, *index)?.0.workload()));
+    let together = open.iter().filter(|(index, _)| *index != 0).count();
+    if let Some(stop) = admission::too_small(ctx, &scopes.collect::<Result<Vec<_>, Stop>>()?, together) {
+        return Err(stop);
+    }
     let mut plan = Plan::default();
     let mut sides = Vec::new();
     for &(index, attempt) in open {
@@ -82,6 +87,20 @@ fn admit(ctx: &PlanContext, slots: Vec<Slot>, plan: Plan) -> Choice {
     }
 }
 
+/// The workload of one side, and the pod that it names.
+fn subject<'a>(ctx: &PlanContext<'a>, swap: &Swap, index: i32) -> Result<(Scope<'a>, Option<&'a PodFact>), Stop> {
+    let Some(asked) = side_of(swap, index) else {
+        return Err(Stop::now(Reason::NotSupported, "the swap has fewer sides than slots"));
+    };
+    match (&asked.workload, &asked.pod) {
+        (_, Some(PodRef { name })) => {
+            Scope::of_pod(ctx.world, ctx.namespace(), name).map(|(scope, pod)| (scope, Some(pod)))
+        }
+        (Some(workload), None) => Ok((Scope::of_workload(ctx.world, ctx.namespace(), workload)?, None)),
+        (None, None) => Err(Stop::now(Reason::NotSupported, "name a workload or a pod on each side")),
+    }
+}
+
 /// The replicas that one side may be. The inner error is a wait.
 fn side<'a>(
     ctx: &PlanContext<'a>,
@@ -89,16 +108,7 @@ fn side<'a>(
     (index, attempt): (i32, i32),
     plan: &mut Plan,
 ) -> Result<Result<Side<'a>, Choice>, Stop> {
-    let Some(asked) = side_of(swap, index) else {
-        return Err(Stop::now(Reason::NotSupported, "the swap has fewer sides than slots"));
-    };
-    let (scope, named) = match (&asked.workload, &asked.pod) {
-        (_, Some(PodRef { name })) => {
-            Scope::of_pod(ctx.world, ctx.namespace(), name).map(|(scope, pod)| (scope, Some(pod)))?
-        }
-        (Some(workload), None) => (Scope::of_workload(ctx.world, ctx.namespace(), workload)?, None),
-        (None, None) => return Err(Stop::now(Reason::NotSupported, "name a workload or a pod on each side")),
-    };
+    let (scope, named) = subject(ctx, swap, index)?;
     apart::is_needed(ctx, &scope)?;
     let label = scope.detach_label(ctx.world)?;
     refuse_budgets(ctx, &scope)?;
@@ -112,7 +122,14 @@ fn side<'a>(
             considered.pods_total = 1;
             if is_in_use(ctx, pod) { (Vec::new(), 1) } else { (vec![pod], 0) }
         }
-        None => candidates(ctx, &scope, asked.from.as_ref(), &Filter::default(), 1, &mut considered)?,
+        None => candidates(
+            ctx,
+            &scope,
+            side_of(swap, index).and_then(|side| side.from.as_ref()),
+            &Filter::default(),
+            1,
+            &mut considered,
+        )?,
     };
     plan.pods_total += considered.pods_total;
     plan.truncated |= considered.truncated;

@@ -68,7 +68,7 @@ The operator has not reconciled this action yet.
 
 #[test]
 fn one_that_waits_says_for_what() {
-    let message = "waiting: 50 of 50 replicas in the cluster are being changed, 3 actions are ahead in the queue (setting limits.inAll)";
+    let message = "waiting: 50 of 50 replicas in the cluster are being changed, 3 more are ahead in the queue (setting limits.inAll)";
     let status = json!({
         "queuedAt": "2026-11-21T10:00:01Z", "summary": summary("0/2"),
         "conditions": [condition("Ready", "Unknown", "Queued", message), condition("Reconciling", "True", "LimitReached", message)],
@@ -80,7 +80,7 @@ WHEN (UTC)           AGO  WHAT
 2026-11-21 10:00:01  4m   began to wait for its admission
 
 Now: it waits (Queued, LimitReached), since 2026-11-21 10:02:25 (2m ago): waiting: 50 of 50 replicas in the cluster are
-     being changed, 3 actions are ahead in the queue (setting limits.inAll)
+     being changed, 3 more are ahead in the queue (setting limits.inAll)
 -> Wait, or raise the limit in the operator's settings.
 ";
     assert_eq!(story(json!({}), status, Some(&[])).text(), expected);

@@ -286,3 +286,33 @@ fn the_sides_meet_on_two_nodes() {
     assert_eq!(reason, "NotEnoughReplicas");
     assert!(message.contains("all others together on another"), "{message}");
 }
+
+/// All of a swap is admitted at once: more than a limit allows would wait for ever.
+#[rstest]
+#[case::in_all(Limits { in_all: Some(2), ..Limits::default() }, "3 replicas at once, and the setting limits.inAll allows 2")]
+#[case::namespace(Limits { per_namespace: Some(2), ..Limits::default() }, "3 replicas at once, and the setting limits.perNamespace allows 2")]
+#[case::workload(Limits { per_workload: Some(2), ..Limits::default() }, "3 replicas at once, and the setting limits.perWorkload allows 2")]
+#[case::source(Limits { per_source_node: Some(1), ..Limits::default() }, "2 replicas at once, and the setting limits.perSourceNode allows 1")]
+#[case::target(Limits { per_target_node: Some(1), ..Limits::default() }, "2 replicas at once, and the setting limits.perTargetNode allows 1")]
+fn a_swap_that_is_larger_than_a_limit_is_refused(#[case] limits: Limits, #[case] words: &str) {
+    let mut stage = Stage::new();
+    let pod = |name: &str| json!({"pod": {"name": name}});
+    let three = json!({"swap": {"replica": pod("web-a"), "with": [pod("web-b"), pod("web-c")]}});
+    stage.limits = limits;
+    stage.act("go", three.clone());
+    stage.settle("go");
+    let (_, reason, message) = stage.ready("go");
+    assert_eq!(reason, "LimitTooSmall", "{message}");
+    assert!(message.contains(words), "{message}");
+    stage.limits = Limits {
+        in_all: Some(3),
+        per_namespace: Some(3),
+        per_workload: Some(3),
+        per_source_node: Some(2),
+        per_target_node: Some(2),
+        ..Limits::default()
+    };
+    stage.act("again", three);
+    stage.settle("again");
+    assert_ne!(stage.ready("again").1, "LimitTooSmall");
+}

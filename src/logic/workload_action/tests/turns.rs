@@ -213,8 +213,38 @@ fn turns_go_to_the_namespace_with_the_fewest_replicas_at_work_then_to_the_one_th
     stage.act("more", move_web(json!({"nodeName": "d"})));
     stage.settle("more");
     let (_, _, message) = stage.ready("more");
-    let expected = "waiting: 1 of 2 replicas in the cluster are being changed, 2 actions are ahead in the queue";
+    let expected = "waiting: 1 of 2 replicas in the cluster are being changed, 2 more are ahead in the queue";
     assert!(message.starts_with(expected), "{message}");
+}
+
+/// Otherwise moves, one by one, would take the places of a swap for as long as there are any.
+#[rstest]
+#[case::of_its_namespace(NAMESPACE)]
+#[case::of_another_namespace("bank")]
+fn a_swap_that_waits_has_all_of_its_places_kept(#[case] namespace: &str) {
+    let mut stage = Stage::new();
+    stage.limits.in_all = Some(3);
+    let turn = |stage: &mut Stage, namespace: &str| {
+        stage.world.reserve(&Key::new(namespace, "any"), Vec::new());
+        stage.world.release(&Key::new(namespace, "any"));
+    };
+    turn(&mut stage, NAMESPACE);
+    put_waiting(&mut stage, namespace, "swap", Reason::LimitReached);
+    stage.act("ours", move_web(json!({"nodeName": "d"})));
+    assert!(stage.settle_until_admitted("ours").is_some(), "of three places, one is kept for a move");
+    let key = Key::new(namespace, "swap");
+    let mut swap = stage.world.action(&key).expect("it waits").as_ref().clone();
+    let side = || json!({"workload": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}});
+    let spec = json!({"swap": {"replica": side(), "with": [side(), side()]}});
+    swap.spec = serde_json::from_value(spec).expect("a valid spec");
+    stage.put_action(swap);
+    assert_eq!(stage.settle_until_admitted("ours"), None, "all three are kept for the swap");
+    turn(&mut stage, "bank");
+    assert_eq!(
+        stage.settle_until_admitted("ours").is_some(),
+        namespace == "bank",
+        "after the turn of another namespace"
+    );
 }
 
 #[test]

@@ -190,8 +190,6 @@ impl World {
     /// Leaves nothing that costs other stories time; what is left of the namespace goes by itself.
     async fn close(self) {
         self.operator.lock().await.kill();
-        let own = ListParams::default().labels(&format!("{OWN}={}", self.ns));
-        let _ = Api::<Node>::all(self.client.clone()).delete_collection(&DeleteParams::default(), &own).await;
         let actions: Api<WorkloadAction> = self.api();
         for name in self.eye.now().actions.keys() {
             // Nobody is left who would take a finalizer off.
@@ -200,6 +198,11 @@ impl World {
                 .await;
         }
         let _ = Api::<Namespace>::all(self.client.clone()).delete(&self.ns, &DeleteParams::default()).await;
+        // No new pods come now. Those of nodes that are gone would stay for a minute, and their collector has other stories' to do.
+        let at_once = DeleteParams::default().grace_period(0);
+        let _ = self.api::<Pod>().delete_collection(&at_once, &ListParams::default()).await;
+        let own = ListParams::default().labels(&format!("{OWN}={}", self.ns));
+        let _ = Api::<Node>::all(self.client.clone()).delete_collection(&DeleteParams::default(), &own).await;
     }
 
     /// Objects of one kind in the world's namespace.
