@@ -116,6 +116,30 @@ fn every_action_of_a_crowd_ends_within_the_limits() {
     play(&Setup::crowd(18, [120, 40, 40], &Limits { in_all: Some(3), per_namespace: Some(2), ..tight() }));
 }
 
+/// A swap of three is admitted as a whole, where the limits have just these places.
+#[test]
+fn the_largest_swaps_of_a_crowd_have_their_turns() {
+    let limits = Limits {
+        in_all: Some(3),
+        per_namespace: Some(3),
+        per_workload: Some(3),
+        per_source_node: Some(2),
+        per_target_node: Some(2),
+        ..Limits::default()
+    };
+    let mut large = 0;
+    for seed in 100..110 {
+        let setup = Setup::crowd(seed, [30, 12, 12], &limits);
+        let run = play(&setup);
+        let swapped = run.cluster.api.actions.values().filter(|action| {
+            action.spec.swap.as_ref().is_some_and(|swap| swap.with.len() == 2) && outcome::word(action) == "Succeeded"
+        });
+        large += swapped.count();
+    }
+    println!("{large} swaps of three");
+    assert!(large >= 5, "{large} swaps of three");
+}
+
 /// The namespace that has the most and the most urgent actions does not go first with all of them.
 #[test]
 fn no_namespace_of_a_crowd_starves() {
