@@ -12,13 +12,17 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use kube::Config;
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, Semaphore};
 
 use audit::Audit;
 use cluster::{Cluster, Wanted, controlplane};
 
 /// Nodes `node-0` … of the shared plane.
 pub const NODES: usize = 8;
+
+/// How many planes of tests' own there are at once, beside the shared one: an idle plane takes a tenth of a processor, and one that
+/// starts takes all that it gets.
+static OWN_PLANES: Semaphore = Semaphore::const_new(2);
 
 static SHARED: OnceCell<Result<Arc<Plane>, String>> = OnceCell::const_new();
 
@@ -41,8 +45,12 @@ impl Plane {
 
     /// A plane for one test, ended when the guard is dropped.
     pub async fn own(name: &str, nodes: usize) -> Result<OwnPlane> {
+        let turn = OWN_PLANES.acquire().await?;
         let name = format!("test-{}-{name}", std::process::id());
-        Ok(OwnPlane(Arc::new(Self::start(&name, nodes).await?)))
+        let plane = Arc::new(Self::start(&name, nodes).await?);
+        // Its guard gives the turn back.
+        turn.forget();
+        Ok(OwnPlane(plane))
     }
 
     async fn start(name: &str, nodes: usize) -> Result<Self> {
@@ -78,5 +86,6 @@ impl Drop for OwnPlane {
         if !down.is_ok_and(|status| status.success()) {
             eprintln!("plane {name} did not go down; it ends with this process");
         }
+        OWN_PLANES.add_permits(1);
     }
 }

@@ -97,7 +97,7 @@ impl Prometheus {
         fs::write(
             &config,
             format!(
-                "global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}\nscrape_configs: [{}]\n",
+                "global: {{scrape_interval: 500ms, scrape_timeout: 500ms}}\nscrape_configs: [{}]\n",
                 jobs.join(", ")
             ),
         )?;

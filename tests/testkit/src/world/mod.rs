@@ -106,7 +106,6 @@ pub fn stories_on<A>(
 }
 
 async fn run_story(name: &str, body: impl AsyncFnOnce(&World) -> Result<()>) -> Result<(), String> {
-    let _turn = TURNS.acquire().await.map_err(|error| error.to_string())?;
     let plane = Plane::shared().await.map_err(|error| format!("{name}: {error:#}"))?;
     run_story_on(plane, Road::Proxy, name, body).await
 }
@@ -133,6 +132,7 @@ async fn run_story_on(
     name: &str,
     body: impl AsyncFnOnce(&World) -> Result<()>,
 ) -> Result<(), String> {
+    let _turn = TURNS.acquire().await.map_err(|error| error.to_string())?;
     let world = World::open(plane, road, name).await.map_err(|error| format!("{name}: {error:#}"))?;
     let ended = AssertUnwindSafe(async {
         world.operator.lock().await.start()?;
