@@ -112,12 +112,7 @@ async fn install(world: &World) -> Result<()> {
         // A ScaledObject's CRD is too large for an annotation.
         world.plane.cluster.kubectl(&["apply", "--server-side", "-f", file], None).await?;
     }
-    world
-        .plane
-        .cluster
-        .kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=20s"], None)
-        .await?;
-    Ok(())
+    world.plane.cluster.established("--all").await
 }
 
 fn scaled_object() -> Value {

@@ -27,9 +27,9 @@ async fn install(world: &World) -> Result<()> {
     let output = Command::new(script).arg("rollouts").output().await?;
     ensure!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
     let path = String::from_utf8(output.stdout)?;
-    let kubectl = async |args: &[&str]| world.plane.cluster.kubectl(args, None).await;
-    kubectl(&["apply", "--server-side", "-f", path.trim()]).await?;
-    kubectl(&["wait", "--for=condition=Established", "crd", "rollouts.argoproj.io", "--timeout=20s"]).await.map(drop)
+    let cluster = &world.plane.cluster;
+    cluster.kubectl(&["apply", "--server-side", "-f", path.trim()], None).await?;
+    cluster.established("rollouts.argoproj.io").await
 }
 
 fn rollout(name: &str) -> Value {

@@ -38,6 +38,12 @@ pub fn is_taken(ctx: &PlanContext, pod: &PodFact) -> bool {
     })
 }
 
+/// Whether replicas of other actions are on their way, and not for too long.
+pub fn others_move(ctx: &PlanContext) -> bool {
+    let own = ctx.id().key;
+    ctx.world.slots_at_work().any(|(action, slot)| *action != own && !is_idle(ctx, action, slot))
+}
+
 /// A limit that is reached, and how to say so.
 #[derive(Debug)]
 pub struct ReachedLimit {

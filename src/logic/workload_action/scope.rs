@@ -28,7 +28,7 @@ pub enum Outlook {
     Final,
     /// It may be a late watch, since the object may just have been created.
     Late,
-    /// It is this process, for a moment.
+    /// It passes: this process is short of something, or replicas of other actions are on their way.
     Passing,
 }
 

@@ -296,3 +296,30 @@ fn a_node_is_evaluated_once_in_a_plan() {
     assert_eq!(plan.nodes.iter().map(|node| node.replicas).sum::<i32>(), 100);
     assert_eq!((plan.nodes_total, plan.truncated), (2004, true));
 }
+
+/// The substitute of a moved replica is on the target for a moment.
+#[test]
+fn what_the_load_refuses_waits_while_replicas_of_others_are_on_their_way() {
+    let mut stage = Stage::new();
+    stage.act("one", move_web(json!({"nodeName": "d"})));
+    stage.settle("one");
+    let full = json!({"where": "node.pods < 1"});
+    stage.act("two", move_web(full.clone()));
+    stage.act("plan", json!({"move": move_web(full)["move"], "mode": "Plan"}));
+    for (name, reason) in [("two", "Queued"), ("plan", "NoCandidateNode")] {
+        stage.settle(name);
+        assert_eq!(stage.ready(name).1, reason);
+    }
+    let (_, _, message) = stage.ready("two");
+    assert!(message.ends_with("; replicas of other actions are on their way"), "{message}");
+    // A label is not of the load.
+    stage.act("label", move_web(json!({"nodeSelector": {"disk": "none"}})));
+    stage.settle("label");
+    assert_eq!(stage.ready("label").1, "NoCandidateNode");
+    let mut ended = stage.action("one");
+    ended.status.as_mut().expect("it has begun").slots[0].step = Step::Succeeded;
+    stage.put_action(ended);
+    stage.put_pod("other", "d", |_| {});
+    stage.settle("two");
+    assert_eq!(stage.ready("two").1, "NoCandidateNode");
+}

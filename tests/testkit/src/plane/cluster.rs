@@ -86,6 +86,18 @@ impl Cluster {
         run(command, input).await
     }
 
+    /// Waits until these definitions, or `--all`, are served. kubectl fails at once where one is so new that it has no status.
+    pub async fn established(&self, crds: &str) -> Result<()> {
+        let wait = ["wait", "--for=condition=Established", "crd", crds, "--timeout=20s"];
+        for _ in 0..5 {
+            if self.kubectl(&wait, None).await.is_ok() {
+                return Ok(());
+            }
+            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        }
+        self.kubectl(&wait, None).await.map(drop)
+    }
+
     /// A fault verb of hack/controlplane, such as `["pause", "etcd"]`.
     pub async fn fault(&self, verb: &[&str]) -> Result<()> {
         let name = self.plane.as_deref().context("the cluster is no plane of ours")?;

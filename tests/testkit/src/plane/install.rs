@@ -46,8 +46,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 pub async fn apply(cluster: &Cluster) -> Result<()> {
     let base = root().join("kustomize/base").display().to_string();
     cluster.kubectl(&["apply", "--server-side", "-k", &base], None).await?;
-    cluster.kubectl(&["wait", "--for=condition=Established", "crd", "--all", "--timeout=20s"], None).await?;
-    Ok(())
+    cluster.established("--all").await
 }
 
 /// What was made here.
