@@ -47,9 +47,9 @@ pub fn choose(ctx: &PlanContext, swap: &Swap, open: &[(i32, i32)]) -> Result<Cho
         let message = "the other replicas of the swap go back first".to_owned();
         return Ok(Choice::Wait { reason: Reason::VictimBusy, message });
     }
-    let scopes = open.iter().map(|(index, _)| Ok(subject(ctx, swap, *index)?.0.workload()));
-    let together = open.iter().filter(|(index, _)| *index != 0).count();
-    if let Some(stop) = admission::too_small(ctx, &scopes.collect::<Result<Vec<_>, Stop>>()?, together) {
+    let workloads = open.iter().map(|(index, _)| Ok(subject(ctx, side_of(swap, *index)?)?.0.workload()));
+    let on_one_node = open.iter().filter(|(index, _)| *index != 0).count();
+    if let Some(stop) = admission::too_small(ctx, &workloads.collect::<Result<Vec<_>, Stop>>()?, on_one_node) {
         return Err(stop);
     }
     let mut plan = Plan::default();
@@ -88,10 +88,7 @@ fn admit(ctx: &PlanContext, slots: Vec<Slot>, plan: Plan) -> Choice {
 }
 
 /// The workload of one side, and the pod that it names.
-fn subject<'a>(ctx: &PlanContext<'a>, swap: &Swap, index: i32) -> Result<(Scope<'a>, Option<&'a PodFact>), Stop> {
-    let Some(asked) = side_of(swap, index) else {
-        return Err(Stop::now(Reason::NotSupported, "the swap has fewer sides than slots"));
-    };
+fn subject<'a>(ctx: &PlanContext<'a>, asked: &SwapSide) -> Result<(Scope<'a>, Option<&'a PodFact>), Stop> {
     match (&asked.workload, &asked.pod) {
         (_, Some(PodRef { name })) => {
             Scope::of_pod(ctx.world, ctx.namespace(), name).map(|(scope, pod)| (scope, Some(pod)))
@@ -108,7 +105,8 @@ fn side<'a>(
     (index, attempt): (i32, i32),
     plan: &mut Plan,
 ) -> Result<Result<Side<'a>, Choice>, Stop> {
-    let (scope, named) = subject(ctx, swap, index)?;
+    let asked = side_of(swap, index)?;
+    let (scope, named) = subject(ctx, asked)?;
     apart::is_needed(ctx, &scope)?;
     let label = scope.detach_label(ctx.world)?;
     refuse_budgets(ctx, &scope)?;
@@ -122,14 +120,7 @@ fn side<'a>(
             considered.pods_total = 1;
             if is_in_use(ctx, pod) { (Vec::new(), 1) } else { (vec![pod], 0) }
         }
-        None => candidates(
-            ctx,
-            &scope,
-            side_of(swap, index).and_then(|side| side.from.as_ref()),
-            &Filter::default(),
-            1,
-            &mut considered,
-        )?,
+        None => candidates(ctx, &scope, asked.from.as_ref(), &Filter::default(), 1, &mut considered)?,
     };
     plan.pods_total += considered.pods_total;
     plan.truncated |= considered.truncated;
@@ -147,9 +138,9 @@ fn side<'a>(
     Ok(Ok(Side { index, attempt, scope, label, fit }))
 }
 
-fn side_of(swap: &Swap, index: i32) -> Option<&SwapSide> {
-    let index = usize::try_from(index).ok()?;
-    [&swap.replica].into_iter().chain(&swap.with).nth(index)
+fn side_of(swap: &Swap, index: i32) -> Result<&SwapSide, Stop> {
+    let side = usize::try_from(index).ok().and_then(|at| [&swap.replica].into_iter().chain(&swap.with).nth(at));
+    side.ok_or_else(|| Stop::now(Reason::NotSupported, "the swap has fewer sides than slots"))
 }
 
 /// The sides as text, for the column Workload.
