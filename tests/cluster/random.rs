@@ -65,10 +65,16 @@ impl<'a> Turmoil<'a> {
     }
 
     /// A pod of the app, which may be gone when it is named.
-    fn pod(&mut self, app: &str) -> Option<(String, String)> {
-        let pods: Vec<(String, String)> =
-            self.world.eye.look(|seen| pods_of(seen, app).map(|pod| (pod.name_any(), node_of(pod))).collect());
+    fn pod(&mut self, app: &str) -> Option<String> {
+        let pods: Vec<String> = self.world.eye.look(|seen| pods_of(seen, app).map(|pod| pod.name_any()).collect());
         (!pods.is_empty()).then(|| pods[self.rng.usize(..pods.len())].clone())
+    }
+
+    /// A node with a pod of the app: one that is on its way still has none.
+    fn source(&mut self, app: &str) -> Option<String> {
+        let pods: Vec<String> = self.world.eye.look(|seen| pods_of(seen, app).map(|pod| node_of(pod)).collect());
+        let bound: Vec<String> = pods.into_iter().filter(|node| !node.is_empty()).collect();
+        (!bound.is_empty()).then(|| bound[self.rng.usize(..bound.len())].clone())
     }
 
     /// A target: a node, any but one, or left out.
@@ -84,9 +90,9 @@ impl<'a> Turmoil<'a> {
         let (app, to) = (self.app(), self.to());
         let some = |to: Value| if to.is_null() { json!({"where": "node.ready"}) } else { to };
         let mut spec = match self.rng.u8(..12) {
-            0..=2 => json!({"move": {"pod": {"name": self.pod(app)?.0}, "to": some(to)}}),
+            0..=2 => json!({"move": {"pod": {"name": self.pod(app)?}, "to": some(to)}}),
             3..=5 => {
-                let from = self.pod(app)?.1;
+                let from = self.source(app)?;
                 let count = if self.rng.bool() { json!("All") } else { json!(1) };
                 let mut change = json!({"workload": deployment(app), "from": {"nodeName": from}, "count": count});
                 if !to.is_null() {
@@ -95,10 +101,10 @@ impl<'a> Turmoil<'a> {
                 json!({ "move": change })
             }
             6 => json!({"create": {"workload": deployment(app), "to": some(to)}}),
-            7 => json!({"delete": {"pod": {"name": self.pod(app)?.0}}}),
+            7 => json!({"delete": {"pod": {"name": self.pod(app)?}}}),
             8 | 9 => {
                 let other = self.app();
-                let (one, two) = (self.pod(app)?.0, self.pod(other)?.0);
+                let (one, two) = (self.pod(app)?, self.pod(other)?);
                 json!({"swap": {"replica": {"pod": {"name": one}}, "with": [{"pod": {"name": two}}]}})
             }
             _ => {
@@ -151,7 +157,7 @@ impl<'a> Turmoil<'a> {
                 }
             }
             7 | 8 => {
-                let Some((pod, _)) = self.pod(app) else { return Ok(()) };
+                let Some(pod) = self.pod(app) else { return Ok(()) };
                 self.log.push(format!("delete pod {pod}"));
                 self.world.kubectl(&["delete", "pod", &pod, "--wait=false", "--ignore-not-found"], None).await?;
             }
