@@ -100,6 +100,12 @@ fn decimal(value: f64) -> String {
     ((value * 100.0).round() / 100.0 + 0.0).to_string()
 }
 
+/// A pressure as a status has it: three digits tell each step from the next, however low it is.
+fn pressure(pascals: f64) -> String {
+    let rounded: f64 = format!("{pascals:.2e}").parse().unwrap_or(pascals);
+    rounded.to_string()
+}
+
 impl Air {
     fn new(inlet_celsius: f64, pascals: f64) -> Option<Self> {
         let size = (pascals.abs() / LEAST_PRESSURE).max(1.0);
@@ -242,7 +248,7 @@ impl KnownCurve {
         Some(PowerCurve {
             watts: last.watts.iter().map(|watts| decimal(*watts)).collect(),
             inlet_temperature: Some(last.air.inlet_celsius().to_string()),
-            differential_pressure: Some(decimal(last.air.pascals())),
+            differential_pressure: Some(pressure(last.air.pascals())),
             predicted_at: Timestamp::from_second(last.at.as_second()).ok().map(Time),
             problem,
         })
