@@ -100,7 +100,7 @@ fn decimal(value: f64) -> String {
     ((value * 100.0).round() / 100.0 + 0.0).to_string()
 }
 
-/// A pressure as a status has it: three digits tell each step from the next, however low it is.
+/// A pressure as a status has it: three significant digits tell each step from the next, however low it is.
 fn pressure(pascals: f64) -> String {
     let rounded: f64 = format!("{pascals:.2e}").parse().unwrap_or(pascals);
     rounded.to_string()

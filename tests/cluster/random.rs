@@ -70,7 +70,7 @@ impl<'a> Turmoil<'a> {
         (!pods.is_empty()).then(|| pods[self.rng.usize(..pods.len())].clone())
     }
 
-    /// A node with a pod of the app: one that is on its way still has none.
+    /// A node with a pod of the app. A pod that is not scheduled yet has no node.
     fn source(&mut self, app: &str) -> Option<String> {
         let pods: Vec<String> = self.world.eye.look(|seen| pods_of(seen, app).map(|pod| node_of(pod)).collect());
         let bound: Vec<String> = pods.into_iter().filter(|node| !node.is_empty()).collect();

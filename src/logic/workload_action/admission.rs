@@ -38,7 +38,7 @@ pub fn is_taken(ctx: &PlanContext, pod: &PodFact) -> bool {
     })
 }
 
-/// Whether replicas of other actions are on their way, and not for too long.
+/// Whether replicas of other actions are on their way; those that have been for too long do not count.
 pub fn others_move(ctx: &PlanContext) -> bool {
     let own = ctx.id().key;
     ctx.world.slots_at_work().any(|(action, slot)| *action != own && !is_idle(ctx, action, slot))

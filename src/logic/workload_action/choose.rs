@@ -14,7 +14,7 @@ use super::context::{PlanContext, Verb};
 use super::holder::Holder;
 use super::identity;
 use super::place::{Filter, target_words};
-use super::scope::{Outlook, Scope, Stop};
+use super::scope::{Scope, Stop};
 use super::set::Pods;
 use super::stateful;
 use super::swap;
@@ -228,7 +228,7 @@ fn pick_nodes(
         let Some(name) = candidates.take(*home, &|node| volumes(at, node).is_none()) else {
             candidates.narrow(|node| volumes(at, node));
             plan.nodes = candidates.refused(*home);
-            let stop = while_others_move(ctx, no_node(ctx.work.to, &plan.nodes), &plan.nodes);
+            let stop = no_node(ctx.work.to, &filter, &plan.nodes);
             count_and_cut(plan);
             return Err(stop);
         };
@@ -276,24 +276,10 @@ pub fn another_node(ctx: &PlanContext, slot: &Slot) -> Option<String> {
     candidates.best(home).find(|name| open.takes_one_more(name)).map(str::to_owned)
 }
 
-/// While replicas of other actions are on their way, nodes have pods that are about to go: old ones, and those that a ReplicaSet
-/// makes for a moment. What the load of nodes refuses waits in the queue then.
-fn while_others_move(ctx: &PlanContext, stop: Stop, refused: &[NodeChoice]) -> Stop {
-    let by_expression = ctx.work.to.is_some_and(|to| to.condition.is_some());
-    let by_load = by_expression || refused.iter().any(|node| node.refused == Some(Reason::NodeFull));
-    if ctx.action.spec.mode != Mode::Execute || !by_load || !admission::others_move(ctx) {
-        return stop;
-    }
-    let why = stop.message.trim_end_matches(SEE_PLAN);
-    Stop { message: format!("{why}; replicas of other actions are on their way"), outlook: Outlook::Passing, ..stop }
-}
-
-/// End of a message beside which the status has the plan.
-const SEE_PLAN: &str = "; see `status.plan.nodes` for each";
-
 /// Why no node takes a replica.
-pub fn no_node(to: Option<&Target>, refused: &[NodeChoice]) -> Stop {
-    match refused {
+pub fn no_node(to: Option<&Target>, filter: &Filter, refused: &[NodeChoice]) -> Stop {
+    let is_by_load = |node: &NodeChoice| matches!(node.refused, Some(Reason::NodeFull | Reason::PolicyRejected));
+    let stop = match refused {
         [only] if to.is_some_and(|to| to.node_name.is_some()) => {
             Stop::soon(only.refused.unwrap_or(Reason::NoCandidateNode), only.message.clone())
         }
@@ -303,11 +289,11 @@ pub fn no_node(to: Option<&Target>, refused: &[NodeChoice]) -> Stop {
         }
         some => {
             let first = some.iter().find(|node| node.refused != Some(Reason::NodeExcluded)).unwrap_or(&some[0]);
-            let message =
-                format!("none of {} nodes can take the replica, for instance: {}{SEE_PLAN}", some.len(), first.message);
+            let message = format!("none of {} nodes can take the replica, for instance: {}", some.len(), first.message);
             Stop::soon(Reason::NoCandidateNode, message)
         }
-    }
+    };
+    stop.caused_by_load(filter.reads_pods() || refused.iter().any(is_by_load))
 }
 
 /// A slot that is about to start.

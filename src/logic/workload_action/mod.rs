@@ -381,15 +381,22 @@ fn queue(ctx: &PlanContext, reason: Reason, message: String) -> Next {
 fn refuse(ctx: &PlanContext, stop: Stop, plan: Plan) -> Next {
     let until = ctx.known_since() + GRACE;
     match stop.outlook {
-        Outlook::Late if ctx.now < until && until <= ctx.now + GRACE => {
+        Outlook::Load if ctx.action.spec.mode == Mode::Execute && admission::others_move(ctx) => {
+            let message = format!("{}; replicas of other actions are on their way", stop.message);
+            return queue(ctx, stop.reason, message);
+        }
+        Outlook::Late | Outlook::Load if ctx.now < until && until <= ctx.now + GRACE => {
             return Next::Wait { until: Some(until), report: None };
         }
         Outlook::Passing => return queue(ctx, stop.reason, stop.message),
-        Outlook::Late | Outlook::Final => {}
+        Outlook::Late | Outlook::Load | Outlook::Final => {}
     }
     // A slot was started on the workload, so it existed: it was deleted since.
     let begun = !ctx.status.slots.is_empty() && stop.reason == Reason::WorkloadNotFound;
-    let stop = if begun { Stop { reason: Reason::WorkloadGone, ..stop } } else { stop };
+    let mut stop = if begun { Stop { reason: Reason::WorkloadGone, ..stop } } else { stop };
+    if stop.reason == Reason::NoCandidateNode && !plan.nodes.is_empty() {
+        stop.message.push_str("; see `status.plan.nodes` for each");
+    }
     let mut status = WorkloadActionStatus { plan: Some(plan), ..ctx.status.clone() };
     for slot in status.slots.iter_mut().filter(|slot| slot.step == Step::Queued) {
         (slot.step, slot.reason, slot.message) = (Step::RolledBack, Some(stop.reason), Some(stop.message.clone()));

@@ -78,6 +78,11 @@ impl<'a> Filter<'a> {
         met.unwrap_or(self.preferences.len())
     }
 
+    /// Whether the pods on a node may be why it is not selected.
+    pub fn reads_pods(&self) -> bool {
+        self.expression.as_ref().is_some_and(Expression::reads_pods)
+    }
+
     pub fn has_preferences(&self) -> bool {
         !self.preferences.is_empty()
     }

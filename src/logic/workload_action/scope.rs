@@ -12,6 +12,7 @@ use crate::logic::world::World;
 
 use super::effect::{Scalable, ScalableKind};
 use super::holder::{Holder, current_set as current_set_of_other};
+use super::nodes::NodeRefusal;
 
 /// Why an action cannot start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +29,10 @@ pub enum Outlook {
     Final,
     /// It may be a late watch, since the object may just have been created.
     Late,
-    /// It passes: this process is short of something, or replicas of other actions are on their way.
+    /// It is the load of nodes. While replicas of other actions are on their way, nodes have pods that are about to go: old ones,
+    /// and those that a ReplicaSet makes for a moment.
+    Load,
+    /// It is this process, for a moment.
     Passing,
 }
 
@@ -39,6 +43,16 @@ impl Stop {
 
     pub fn soon(reason: Reason, message: impl Into<String>) -> Self {
         Self { reason, message: message.into(), outlook: Outlook::Late }
+    }
+
+    /// A node that cannot take a replica.
+    pub fn node((reason, message): NodeRefusal) -> Self {
+        Self::soon(reason, message).caused_by_load(reason == Reason::NodeFull)
+    }
+
+    /// The same, where it is known whether the load of nodes is the cause.
+    pub fn caused_by_load(self, by_load: bool) -> Self {
+        if by_load { Self { outlook: Outlook::Load, ..self } } else { self }
     }
 
     /// An expression that cannot be used.

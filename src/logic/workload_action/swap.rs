@@ -230,7 +230,7 @@ fn room(ctx: &PlanContext, pairs: &[Pairing], plan: &mut Plan) -> Result<(), Sto
     let mut fits = false;
     for pair in pairs {
         let name = &pair.to.id.key.name;
-        let share = assess(&mut after, pair).map_err(|(reason, message)| Stop::soon(reason, message))?;
+        let share = assess(&mut after, pair).map_err(Stop::node)?;
         match plan.nodes.iter_mut().find(|choice| choice.name == *name) {
             Some(choice) => choice.replicas += 1,
             None => plan.nodes.push(possible(name, share, 1)),
@@ -249,7 +249,7 @@ fn room(ctx: &PlanContext, pairs: &[Pairing], plan: &mut Plan) -> Result<(), Sto
     } else {
         "apply a new action with disruption: Allowed to let the first replica go before its new pod runs"
     };
-    Err(Stop::soon(Reason::NodeFull, format!("neither node has room beside what is there: {message}; {advice}")))
+    Err(Stop::node((Reason::NodeFull, format!("neither node has room beside what is there: {message}; {advice}"))))
 }
 
 fn assess(nodes: &mut Nodes, pair: &Pairing) -> Result<i64, NodeRefusal> {

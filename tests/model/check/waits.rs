@@ -15,7 +15,7 @@ fn names(reason: &str) -> &'static [&'static str] {
         "PodRefused" | "Forbidden" => &["a move cannot be made"],
         "WorkloadBusy" => &["WorkloadAction "],
         "VictimBusy" => &["in use by", "substitute of another replica", "other replicas of the swap"],
-        "NoCandidateNode" | "NodeFull" => &["replicas of other actions are on their way"],
+        "NoCandidateNode" | "NodeFull" | "PolicyRejected" => &["replicas of other actions are on their way"],
         "RolloutInProgress" => &["rollout", "ReplicaSet"],
         _ => &[],
     }

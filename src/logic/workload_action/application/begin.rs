@@ -160,7 +160,7 @@ fn place(ctx: &PlanContext, application: Application, survey: &Survey, plan: &mu
         }
         if full && !application.goes_on() {
             plan.nodes = candidates.refused(None);
-            return Err(no_node(spec.to.as_ref(), &plan.nodes));
+            return Err(no_node(spec.to.as_ref(), &filter, &plan.nodes));
         }
         let (chosen, rest) = candidates.taken();
         chosen.into_iter().for_each(|choice| add(&mut plan.nodes, choice));

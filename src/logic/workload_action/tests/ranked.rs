@@ -101,6 +101,20 @@ fn a_policy_that_cannot_be_asked_ends_the_action(#[case] name: &str, #[case] rea
 }
 
 #[test]
+fn what_the_policy_rejects_waits_while_replicas_of_others_are_on_their_way() {
+    let mut stage = stage();
+    stage.act("other", move_web(json!({"nodeName": "d"})));
+    stage.settle("other");
+    stage.act("go", json!({"move": {"pod": {"name": "web-c"}, "to": {"policy": "green", "nodeName": "a"}}}));
+    stage.settle("go");
+    let (_, reason, message) = stage.ready("go");
+    assert_eq!(
+        (reason.as_str(), message.as_str()),
+        ("Queued", "waiting: x: never; replicas of other actions are on their way")
+    );
+}
+
+#[test]
 fn where_every_node_is_rejected_the_action_says_so() {
     let mut stage = stage();
     let target = json!({"policy": "green", "nodeName": "a"});

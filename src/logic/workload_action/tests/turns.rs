@@ -297,29 +297,57 @@ fn a_node_is_evaluated_once_in_a_plan() {
     assert_eq!((plan.nodes_total, plan.truncated), (2004, true));
 }
 
-/// The substitute of a moved replica is on the target for a moment.
-#[test]
-fn what_the_load_refuses_waits_while_replicas_of_others_are_on_their_way() {
+/// The substitute of a moved replica is on a node for a moment, and so is the old pod.
+#[rstest]
+#[case::a_move(move_web(json!({"where": "node.pods < 1"})), "NoCandidateNode")]
+#[case::by_name(move_web(json!({"nodeName": "a"})), "NodeFull")]
+#[case::a_swap(
+    json!({"swap": {"replica": {"pod": {"name": "web-a"}}, "with": [{"pod": {"name": "web-c"}}]}}), "NodeFull"
+)]
+#[case::an_application(
+    json!({"moveApplication": {
+        "selector": {"app": "web"}, "from": {"nodeName": "a"}, "to": {"where": "node.pods < 1"},
+    }}),
+    "NoCandidateNode"
+)]
+fn what_the_load_refuses_waits_while_replicas_of_others_are_on_their_way(
+    #[case] spec: serde_json::Value,
+    #[case] refused: &str,
+) {
     let mut stage = Stage::new();
-    stage.act("one", move_web(json!({"nodeName": "d"})));
-    stage.settle("one");
-    let full = json!({"where": "node.pods < 1"});
-    stage.act("two", move_web(full.clone()));
-    stage.act("plan", json!({"move": move_web(full)["move"], "mode": "Plan"}));
-    for (name, reason) in [("two", "Queued"), ("plan", "NoCandidateNode")] {
-        stage.settle(name);
-        assert_eq!(stage.ready(name).1, reason);
+    for node in ["a", "c"] {
+        stage.put_node(node, |node| node.pod_capacity = 1);
     }
-    let (_, _, message) = stage.ready("two");
+    stage.act("one", json!({"move": {"pod": {"name": "web-b"}, "to": {"nodeName": "d"}}}));
+    stage.settle("one");
+    stage.act("two", spec.clone());
+    let mut plan = spec;
+    plan["mode"] = json!("Plan");
+    stage.act("plan", plan);
+    stage.settle("plan");
+    assert_eq!(stage.ready("plan").1, refused, "a plan says how things are now");
+    stage.settle("two");
+    let (_, reason, message) = stage.ready("two");
+    assert_eq!(reason, "Queued");
     assert!(message.ends_with("; replicas of other actions are on their way"), "{message}");
-    // A label is not of the load.
-    stage.act("label", move_web(json!({"nodeSelector": {"disk": "none"}})));
-    stage.settle("label");
-    assert_eq!(stage.ready("label").1, "NoCandidateNode");
     let mut ended = stage.action("one");
     ended.status.as_mut().expect("it has begun").slots[0].step = Step::Succeeded;
     stage.put_action(ended);
     stage.put_pod("other", "d", |_| {});
     stage.settle("two");
-    assert_eq!(stage.ready("two").1, "NoCandidateNode");
+    assert_eq!(stage.ready("two").1, refused);
+}
+
+#[rstest]
+#[case::label(json!({"nodeSelector": {"disk": "none"}}))]
+#[case::expression(json!({"where": "node.name == 'z'"}))]
+fn what_no_load_refuses_does_not_wait(#[case] to: serde_json::Value) {
+    let mut stage = Stage::new();
+    stage.act("one", move_web(json!({"nodeName": "d"})));
+    stage.settle("one");
+    stage.act("two", move_web(to));
+    stage.settle("two");
+    let (_, reason, message) = stage.ready("two");
+    assert_eq!(reason, "NoCandidateNode");
+    assert!(message.ends_with("; see `status.plan.nodes` for each"), "{message}");
 }
