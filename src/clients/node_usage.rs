@@ -16,7 +16,7 @@ use super::prometheus::{LabelledNumber, MAX_SERIES, by_label};
 use super::value::ValueError;
 use crate::logic::amounts::{Amounts, or_default};
 use crate::logic::closed_loop::sources::document::parsed;
-use crate::logic::placement::publish::queries::is_label;
+use crate::logic::closed_loop::validate::names::is_label_name;
 use crate::logic::quantity;
 
 /// The shortest time over which rates are taken. A rate needs two samples, and Prometheus takes one a minute unless it is told
@@ -56,7 +56,7 @@ impl UsageStatistic {
     /// # Errors
     /// It is not the name of a label.
     pub fn query(self, label: &str, window: Duration) -> Result<String, ValueError> {
-        if !is_label(label) {
+        if !is_label_name(label) {
             return Err(ValueError::Unfit("nodeLabel is not the name of a label of Prometheus".to_owned()));
         }
         let window = window.max(SHORTEST);

@@ -10,7 +10,7 @@ use super::Error;
 use super::items::Items;
 use super::value::{ValueError, is_plain_name};
 use super::web::{good, parse};
-use crate::logic::closed_loop::common::kind_of_text;
+use crate::logic::words::kind_of_text;
 use crate::logic::closed_loop::sources::document::parsed;
 
 /// The largest differential pressure of a node, in pascals, in either direction; fans make some tens.

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use super::Error;
 use super::items::Items;
 use super::web::{good, parse};
-use crate::logic::closed_loop::common::kind_of_text;
+use crate::logic::words::kind_of_text;
 use crate::logic::closed_loop::sources::document::parsed;
 use crate::logic::quantity;
 

@@ -8,3 +8,12 @@ pub fn counted<N: Display + PartialEq + From<u8>>(count: N, thing: &str) -> Stri
     let plural = if count == N::from(1) { "" } else { "s" };
     format!("{count} {thing}{plural}")
 }
+
+/// Describes a text of other writers by its length only: the text may be a secret.
+#[must_use]
+pub fn kind_of_text(text: &str) -> String {
+    match text.chars().count() {
+        1 => "a text of 1 character".to_owned(),
+        count => format!("a text of {count} characters"),
+    }
+}

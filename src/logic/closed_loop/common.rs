@@ -90,15 +90,6 @@ pub fn number_text(value: f64) -> Number {
     Number(if text == "-0" { "0".into() } else { text.into() })
 }
 
-/// A text that others wrote, for a message: its length only, since it may be a secret.
-#[must_use]
-pub fn kind_of_text(text: &str) -> String {
-    match text.chars().count() {
-        1 => "a text of 1 character".to_owned(),
-        count => format!("a text of {count} characters"),
-    }
-}
-
 /// A time for a message.
 #[must_use]
 pub fn time_text(time: Timestamp) -> String {

@@ -6,7 +6,7 @@ use super::types::ExecutionContext;
 use crate::api::closed_loop::TargetRef;
 use crate::api::execution::Quantities;
 use crate::api::scalars::Number;
-use crate::logic::closed_loop::common::kind_of_text;
+use crate::logic::words::kind_of_text;
 use crate::logic::quantity;
 
 /// `Deployment/web`.

@@ -14,7 +14,8 @@ use crate::api::closed_loop::reasons::LoopReason;
 use crate::api::monitoring::{AlarmState, MonitoringStatus, Reading, UnknownMetric};
 use crate::api::sample::Tag;
 use crate::api::scalars::Number;
-use crate::logic::closed_loop::common::{elapsed, kind_of_text, micro_time, number_text};
+use crate::logic::closed_loop::common::{elapsed, micro_time, number_text};
+use crate::logic::words::kind_of_text;
 use crate::logic::conditions::Health;
 use crate::logic::quantity;
 

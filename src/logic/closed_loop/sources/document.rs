@@ -11,7 +11,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde_json::Number;
 use serde_json::value::RawValue;
 
-use crate::logic::closed_loop::common::kind_of_text;
+use crate::logic::words::kind_of_text;
 use crate::logic::quantity;
 
 /// How a string in a document is read.

@@ -6,7 +6,7 @@ use serde::de::IgnoredAny;
 
 use crate::api::closed_loop::source::{Aggregate, ResourceName, ResourceUse, UseUnit};
 use crate::logic::amounts::{Amounts, or_default};
-use crate::logic::closed_loop::common::kind_of_text;
+use crate::logic::words::kind_of_text;
 use crate::logic::closed_loop::monitoring::SourceValue;
 use crate::logic::quantity;
 

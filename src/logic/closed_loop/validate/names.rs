@@ -16,6 +16,13 @@ pub fn is_api_version(text: &str) -> bool {
     text.split('/').all(is_name)
 }
 
+/// Whether Prometheus accepts the text as a label name. Any other text would change the query around it.
+#[must_use]
+pub fn is_label_name(text: &str) -> bool {
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    text.bytes().all(is_word) && text.bytes().next().is_some_and(|first| !first.is_ascii_digit())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

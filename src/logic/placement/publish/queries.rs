@@ -7,6 +7,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::LEAST_SAMPLES;
+use crate::logic::closed_loop::validate::names::is_label_name;
 
 /// The shortest range of a rate: two samples, where Prometheus takes one a minute as it does by default.
 const SHORTEST_RATE: Duration = Duration::from_secs(120);
@@ -66,7 +67,7 @@ pub fn queries(
     label: &str,
     forecast: bool,
 ) -> Result<Vec<(Statistic, String)>, QueryError> {
-    if !is_label(label) {
+    if !is_label_name(label) {
         return Err(QueryError::Label);
     }
     if step < SHORTEST_STEP || step.subsec_nanos() != 0 {
@@ -79,13 +80,6 @@ pub fn queries(
     let texts = Texts::new(window, step, label);
     let forecasts = Statistic::FORECASTS.into_iter().filter(|_| forecast);
     Ok(Statistic::MEASURED.into_iter().chain(forecasts).map(|statistic| (statistic, texts.query(statistic))).collect())
-}
-
-/// Whether Prometheus takes it as the name of a label. Any other text would change the query around it.
-#[must_use]
-pub fn is_label(text: &str) -> bool {
-    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    text.bytes().all(is_word) && text.bytes().next().is_some_and(|first| !first.is_ascii_digit())
 }
 
 /// The parts of the queries.
