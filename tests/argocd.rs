@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use ganglion::api::closed_loop::reasons::LoopReason;
-use ganglion::logic::conditions::{Health, Stamp, summary};
+use ganglion_api::closed_loop::reasons::LoopReason;
+use ganglion_core::conditions::{Health, Stamp, summary};
 use k8s_openapi::jiff::Timestamp;
 use mlua::{Lua, LuaSerdeExt, Table};
 use rstest::rstest;
@@ -113,7 +113,7 @@ fn a_pause_is_no_trouble_and_a_failure_is_even_in_a_pause() {
 
 #[test]
 fn every_kind_with_a_status_has_a_script() {
-    let crds = ganglion::api::all();
+    let crds = ganglion_api::all();
     let kinds = crds.iter().filter(|crd| crd.spec.versions.iter().any(|version| version.subresources.is_some()));
     let mut kinds: Vec<&str> = kinds.map(|crd| crd.spec.names.kind.as_str()).collect();
     let mut known = KINDS.to_vec();

@@ -8,21 +8,21 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Debug};
 use std::time::{Duration, Instant};
 
-use ganglion::api::closed_loop::policy::Window;
-use ganglion::api::closed_loop::source::{Aggregate, ResourceUse, UseUnit};
-use ganglion::api::decision::{Act, Entry, Rejected};
-use ganglion::clients::inference::{self, InferenceModel};
-use ganglion::clients::network::{HostPattern, Network};
-use ganglion::clients::node_usage::{NodeStatistic, measured_nodes};
-use ganglion::clients::pressure::{self, PressureSensor};
-use ganglion::clients::prometheus;
-use ganglion::logic::closed_loop::decision::schedule::Calendar;
-use ganglion::logic::closed_loop::monitoring::tag::{self, Delivery, MAX_SKEW};
-use ganglion::logic::closed_loop::sources::document::{self, Text, parsed};
-use ganglion::logic::closed_loop::sources::usage::{self, PodList, PodMetricsList};
-use ganglion::logic::duration;
-use ganglion::logic::expression::{Expression, MeasuredView, MetricView, NodeView, PodsView, ResourceView, Score};
-use ganglion::logic::quantity;
+use ganglion_api::closed_loop::policy::Window;
+use ganglion_api::closed_loop::source::{Aggregate, ResourceUse, UseUnit};
+use ganglion_api::decision::{Act, Entry, Rejected};
+use ganglion_core::document::{self, Text, parsed};
+use ganglion_core::duration;
+use ganglion_core::expression::{Expression, MeasuredView, MetricView, NodeView, PodsView, ResourceView, Score};
+use ganglion_core::quantity;
+use ganglion_loops_plan::decision::schedule::Calendar;
+use ganglion_loops_plan::monitoring::tag::{self, Delivery, MAX_SKEW};
+use ganglion_loops_plan::sources::usage::{self, PodList, PodMetricsList};
+use ganglion_outbound::inference::{self, InferenceModel};
+use ganglion_outbound::network::{HostPattern, Network};
+use ganglion_outbound::node_usage::{NodeStatistic, measured_nodes};
+use ganglion_outbound::pressure::{self, PressureSensor};
+use ganglion_outbound::prometheus;
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
@@ -249,7 +249,7 @@ fn usage_of_nodes() {
         r#"{"items": [{"metadata": {"name": "a"}, "timestamp": "2026-11-21T10:00:05Z", "window": "20s",
             "usage": {"cpu": "123456789n", "memory": "1234Ki"}}, {"metadata": {"name": "hunter2"}, "usage": {"cpu": "hunter2"}}]}"#,
     ];
-    let percents = |found: Result<f64, ganglion::clients::value::ValueError>| {
+    let percents = |found: Result<f64, ganglion_outbound::value::ValueError>| {
         hides(&found)?;
         prop_assert!(
             found.clone().unwrap_or_default() >= 0.0 && found.clone().unwrap_or_default() <= 100.0,

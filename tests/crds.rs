@@ -5,8 +5,8 @@ mod schema;
 
 use std::collections::BTreeSet;
 
-use ganglion::api::closed_loop::ClosedLoop;
-use ganglion::api::{
+use ganglion_api::closed_loop::ClosedLoop;
+use ganglion_api::{
     closed_loop, decision, execution, monitoring, node_config, placement_policy, receipt, swarm_pool, workload_action,
 };
 use proptest::strategy::{Strategy, ValueTree};
@@ -64,7 +64,7 @@ fn unbounded(schema: &Value, path: &str, found: &mut Vec<String>) {
 /// The API server adds up what a rule may cost at worst, and refuses a CRD whose rules look at what has no bound.
 #[test]
 fn everything_that_users_write_is_bounded() {
-    for crd in ganglion::api::all() {
+    for crd in ganglion_api::all() {
         let crd = json!(crd);
         let spec = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"];
         let mut found = Vec::new();
@@ -91,7 +91,7 @@ fn parse<K: DeserializeOwned>(object: &Value) -> Result<(), String> {
 #[test]
 fn every_spec_that_the_schema_accepts_can_be_read() {
     let mut found = BTreeSet::new();
-    for crd in ganglion::api::all() {
+    for crd in ganglion_api::all() {
         let kind = crd.spec.names.kind.as_str();
         let parse = match kind {
             "WorkloadAction" => parse::<workload_action::WorkloadAction>,

@@ -4,19 +4,19 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use ganglion::api::closed_loop::ClosedLoop;
-use ganglion::api::monitoring::Monitoring;
-use ganglion::api::node_config::NodeConfig;
-use ganglion::api::node_config::template::NodeConfigTemplate;
-use ganglion::api::placement_policy::PlacementPolicy;
-use ganglion::api::receipt::WorkloadActionReceipt;
-use ganglion::api::swarm_pool::SwarmPool;
-use ganglion::api::workload_action::WorkloadAction;
-use ganglion::logic::facts::NodeFact;
-use ganglion::logic::node_config::template::{compile, render};
-use ganglion::logic::placement::policy::CompiledPolicy;
-use ganglion::logic::swarm_pool::jobs;
-use ganglion::logic::workload_action::identity;
+use ganglion_actions_plan::identity;
+use ganglion_api::closed_loop::ClosedLoop;
+use ganglion_api::monitoring::Monitoring;
+use ganglion_api::node_config::NodeConfig;
+use ganglion_api::node_config::template::NodeConfigTemplate;
+use ganglion_api::placement_policy::PlacementPolicy;
+use ganglion_api::receipt::WorkloadActionReceipt;
+use ganglion_api::swarm_pool::SwarmPool;
+use ganglion_api::workload_action::WorkloadAction;
+use ganglion_core::facts::NodeFact;
+use ganglion_nodes_plan::template::{compile, render};
+use ganglion_placement_plan::policy::CompiledPolicy;
+use ganglion_pools_plan::jobs;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -385,7 +385,7 @@ fn together_they_show_every_field() {
         "SwarmPool",
         "PlacementPolicy",
     ];
-    for crd in ganglion::api::all() {
+    for crd in ganglion_api::all() {
         let kind = crd.spec.names.kind.as_str();
         if !shown_by_samples.contains(&kind) {
             continue;

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use futures::{StreamExt, TryStreamExt, stream};
-use ganglion::api::workload_action::WorkloadAction;
+use ganglion_api::workload_action::WorkloadAction;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Pod, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;

@@ -16,18 +16,18 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
 use futures::StreamExt;
-use ganglion::api::closed_loop::ClosedLoop;
-use ganglion::api::decision::Decision;
-use ganglion::api::execution::Execution;
-use ganglion::api::foreign::{ScaledObject, VerticalPodAutoscaler};
-use ganglion::api::monitoring::Monitoring;
-use ganglion::api::node_config::NodeConfig;
-use ganglion::api::node_config::template::NodeConfigTemplate;
-use ganglion::api::placement_policy::PlacementPolicy;
-use ganglion::api::receipt::WorkloadActionReceipt;
-use ganglion::api::swarm_pool::SwarmPool;
-use ganglion::api::workload_action::WorkloadAction;
-use ganglion::app::{self, Access};
+use ganglion::operator::{self, Access};
+use ganglion_api::closed_loop::ClosedLoop;
+use ganglion_api::decision::Decision;
+use ganglion_api::execution::Execution;
+use ganglion_api::foreign::{ScaledObject, VerticalPodAutoscaler};
+use ganglion_api::monitoring::Monitoring;
+use ganglion_api::node_config::NodeConfig;
+use ganglion_api::node_config::template::NodeConfigTemplate;
+use ganglion_api::placement_policy::PlacementPolicy;
+use ganglion_api::receipt::WorkloadActionReceipt;
+use ganglion_api::swarm_pool::SwarmPool;
+use ganglion_api::workload_action::WorkloadAction;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
@@ -56,7 +56,7 @@ struct Watchers {
 /// Runs until the process is killed.
 pub async fn run(kubeconfig: PathBuf, bind: SocketAddr) -> Result<()> {
     let access = Access { kubeconfig: Some(kubeconfig), context: None };
-    let client = app::client(app::config(&access).await?)?;
+    let client = operator::client(operator::config(&access).await?)?;
     let listener = TcpListener::bind(bind).await?;
     let watchers = Watchers { client, missing: Arc::default() };
     watchers.start_all();
@@ -71,7 +71,7 @@ pub async fn run(kubeconfig: PathBuf, bind: SocketAddr) -> Result<()> {
 }
 
 impl Watchers {
-    /// The kinds of `ganglion::caches`.
+    /// The kinds of `ganglion::operator::kinds`.
     fn start_all(&self) {
         self.start::<Node>();
         self.start::<Pod>();

@@ -1,7 +1,7 @@
 //! The judgement: what was promised of an act, held against what the independent watch saw.
 
-use ganglion::api::marks;
-use ganglion::api::workload_action::WorkloadAction;
+use ganglion_api::marks;
+use ganglion_api::workload_action::WorkloadAction;
 use kube::ResourceExt;
 use testkit::eye::Seen;
 use testkit::verdict::Verdict;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ganglion::api::marks;
-use ganglion::api::workload_action::WorkloadAction;
+use ganglion_api::marks;
+use ganglion_api::workload_action::WorkloadAction;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use testkit::eye::{Happening, Seen};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use ganglion::api::marks;
-use ganglion::api::workload_action::WorkloadAction;
-use ganglion::api::workload_action::status::Step;
+use ganglion_api::marks;
+use ganglion_api::workload_action::WorkloadAction;
+use ganglion_api::workload_action::status::Step;
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt};
 use testkit::eye::{Eye, Seen};

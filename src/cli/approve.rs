@@ -7,9 +7,9 @@ use serde_json::json;
 use thiserror::Error;
 
 use super::objects::{self, LoopFamily, Named};
-use crate::api::closed_loop::ClosedLoop;
-use crate::api::marks;
-use crate::logic::closed_loop::explain::{Proposal, proposal};
+use ganglion_api::closed_loop::ClosedLoop;
+use ganglion_api::marks;
+use ganglion_loops_plan::explain::{Proposal, proposal};
 
 /// Field manager of the annotation.
 const MANAGER: &str = "kubectl-ganglion";

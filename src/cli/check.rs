@@ -8,10 +8,10 @@ use thiserror::Error;
 
 use super::cluster::{self, Cluster};
 use super::manifests;
-use crate::app;
-use crate::logic::closed_loop::check::{CheckReport, CheckState};
-use crate::logic::quantity;
-use crate::settings::{self, Settings};
+use crate::operator;
+use crate::operator::settings::{self, Settings};
+use ganglion_core::quantity;
+use ganglion_loops_plan::check::{CheckReport, CheckState};
 
 /// Options of `check`.
 #[derive(Args, Debug, Clone)]
@@ -42,7 +42,7 @@ pub enum Error {
     #[error(transparent)]
     Settings(#[from] settings::Error),
     #[error(transparent)]
-    App(#[from] app::Error),
+    App(#[from] operator::Error),
 }
 
 fn metric_value(text: &str) -> Result<(String, String), String> {
@@ -60,7 +60,7 @@ pub async fn check(check: CheckArgs) -> Result<(), Error> {
     let settings = check.settings.as_deref().map(Settings::load).transpose()?.unwrap_or_default();
     let (config, namespace) = cluster::configured(check.cluster, check.namespace).await?;
     let values: BTreeMap<String, String> = check.values.into_iter().collect();
-    let reports = app::check::check(config, &namespace, &settings, &loops, &values).await?;
+    let reports = operator::check::check(config, &namespace, &settings, &loops, &values).await?;
     for report in &reports {
         print!("{}", report.text());
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use kube::{Client, Config};
 
-use crate::app::{self, Access};
+use crate::operator::{self, Access};
 
 /// Read timeout of a request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -34,17 +34,17 @@ impl From<Cluster> for Access {
 ///
 /// # Errors
 /// There is no cluster to talk to, or the kubeconfig cannot be used.
-pub async fn open(cluster: Cluster, namespace: Option<String>) -> Result<(Client, String), app::Error> {
+pub async fn open(cluster: Cluster, namespace: Option<String>) -> Result<(Client, String), operator::Error> {
     let (config, namespace) = configured(cluster, namespace).await?;
-    Ok((app::client(config)?, namespace))
+    Ok((operator::client(config)?, namespace))
 }
 
 /// The configuration of such a client, and the namespace.
 ///
 /// # Errors
 /// See [`open`].
-pub async fn configured(cluster: Cluster, namespace: Option<String>) -> Result<(Config, String), app::Error> {
-    let mut config = app::config(&cluster.into()).await?;
+pub async fn configured(cluster: Cluster, namespace: Option<String>) -> Result<(Config, String), operator::Error> {
+    let mut config = operator::config(&cluster.into()).await?;
     config.read_timeout = Some(REQUEST_TIMEOUT);
     let namespace = namespace.unwrap_or_else(|| config.default_namespace.clone());
     Ok((config, namespace))

@@ -10,13 +10,11 @@ use thiserror::Error;
 
 use super::cluster::{self, Cluster};
 use super::output::{self, OutputFormat};
-use crate::app;
-use crate::app::drain::Drain;
-use crate::logic::duration;
-use crate::logic::words::counted;
-use crate::logic::workload_action::drain::{
-    DrainOutcome, DrainReport, DrainWishes, nodes_words, plan_text, report_text,
-};
+use crate::operator;
+use crate::operator::drain::Drain;
+use ganglion_actions_plan::drain::{DrainOutcome, DrainReport, DrainWishes, nodes_words, plan_text, report_text};
+use ganglion_core::duration;
+use ganglion_core::words::counted;
 use screen::Screen;
 
 /// Something stays that a node with DaemonSets and static pods only would not have.
@@ -81,11 +79,11 @@ pub struct DrainArgs {
 #[derive(Debug, Error)]
 pub enum Error {
     #[error(transparent)]
-    Drain(#[from] app::drain::Error),
+    Drain(#[from] operator::drain::Error),
     #[error(transparent)]
     Output(#[from] output::Error),
     #[error(transparent)]
-    App(#[from] app::Error),
+    App(#[from] operator::Error),
     #[error("signals cannot be received")]
     Signals(#[source] std::io::Error),
 }

@@ -4,10 +4,10 @@ use clap::{Args, Subcommand};
 use jiff::Timestamp;
 
 use super::objects::{self, Error, LoopFamily, Named, NamedAction, NamedNode, NamedPool};
-use crate::logic::closed_loop::explain::explain as loop_text;
-use crate::logic::node_config::explain::{ExplainedNode, explain as node_text};
-use crate::logic::swarm_pool::explain::{ExplainedPool, explain as pool_text};
-use crate::logic::workload_action::explain::{ActionStory, ExplainedAction};
+use ganglion_actions_plan::explain::{ActionStory, ExplainedAction};
+use ganglion_loops_plan::explain::explain as loop_text;
+use ganglion_nodes_plan::explain::{ExplainedNode, explain as node_text};
+use ganglion_pools_plan::explain::{ExplainedPool, explain as pool_text};
 
 /// Options of `explain`.
 #[derive(Args, Debug, Clone)]

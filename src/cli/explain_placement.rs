@@ -12,14 +12,14 @@ use serde::de::DeserializeOwned;
 use super::cluster::{self, Cluster};
 use super::objects::Error;
 use super::output::OutputFormat;
-use crate::api::node_config::NodeConfig;
-use crate::api::placement_policy::PlacementPolicy;
-use crate::app::read;
-use crate::logic::facts::{NodeFact, PodFact, ReplicaSet, SetFact, default_requests};
-use crate::logic::placement::explain::explain as explained;
-use crate::logic::placement::policy::CompiledPolicy;
-use crate::logic::placement::question::PlacedPod;
-use crate::logic::world::{Indexed, Origin, World};
+use crate::operator::read;
+use ganglion_api::node_config::NodeConfig;
+use ganglion_api::placement_policy::PlacementPolicy;
+use ganglion_core::facts::{NodeFact, PodFact, ReplicaSet, SetFact, default_requests};
+use ganglion_core::world::{Indexed, Origin, World};
+use ganglion_placement_plan::explain::explain as explained;
+use ganglion_placement_plan::policy::CompiledPolicy;
+use ganglion_placement_plan::question::PlacedPod;
 
 /// Options of `explain placement`.
 #[derive(Args, Debug, Clone)]

@@ -12,20 +12,20 @@ use thiserror::Error;
 
 use super::cluster::{self, Cluster};
 use super::output::{self, OutputFormat};
-use crate::api::closed_loop::ClosedLoop;
-use crate::api::decision::Decision;
-use crate::api::execution::Execution;
-use crate::api::monitoring::Monitoring;
-use crate::api::node_config::NodeConfig;
-use crate::api::receipt::WorkloadActionReceipt;
-use crate::api::swarm_pool::SwarmPool;
-use crate::api::swarm_pool::output::OutputLayout;
-use crate::api::workload_action::WorkloadAction;
-use crate::app;
-use crate::logic::closed_loop::explain::ExplainedLoop;
-use crate::logic::swarm_pool::file::{self, Published};
-use crate::logic::workload_action::identity::receipt_name;
-use crate::logic::world::Fact;
+use crate::operator;
+use ganglion_actions_plan::identity::receipt_name;
+use ganglion_api::closed_loop::ClosedLoop;
+use ganglion_api::decision::Decision;
+use ganglion_api::execution::Execution;
+use ganglion_api::monitoring::Monitoring;
+use ganglion_api::node_config::NodeConfig;
+use ganglion_api::receipt::WorkloadActionReceipt;
+use ganglion_api::swarm_pool::SwarmPool;
+use ganglion_api::swarm_pool::output::OutputLayout;
+use ganglion_api::workload_action::WorkloadAction;
+use ganglion_core::world::Fact;
+use ganglion_loops_plan::explain::ExplainedLoop;
+use ganglion_pools_plan::file::{self, Published};
 
 /// The options that name an object.
 #[derive(Args, Debug, Clone)]
@@ -103,7 +103,7 @@ pub enum Error {
     #[error("the API server did not answer")]
     Api(#[source] Box<kube::Error>),
     #[error(transparent)]
-    App(#[from] app::Error),
+    App(#[from] operator::Error),
 }
 
 impl From<kube::Error> for Error {

@@ -8,10 +8,10 @@ use thiserror::Error;
 use super::cluster::{self, Cluster};
 use super::manifests;
 use super::output::{self, OutputFormat};
-use crate::app;
-use crate::app::plan::PlanBasis;
-use crate::logic::workload_action::preview::ActionPreview;
-use crate::settings::{self, Settings};
+use crate::operator;
+use crate::operator::plan::PlanBasis;
+use crate::operator::settings::{self, Settings};
+use ganglion_actions_plan::preview::ActionPreview;
 
 /// Options of `plan`.
 #[derive(Args, Debug, Clone)]
@@ -45,9 +45,9 @@ pub enum Error {
     #[error(transparent)]
     Settings(#[from] settings::Error),
     #[error(transparent)]
-    Plan(#[from] app::plan::Error),
+    Plan(#[from] operator::plan::Error),
     #[error(transparent)]
-    App(#[from] app::Error),
+    App(#[from] operator::Error),
 }
 
 /// Writes the plan of each action to standard output.
@@ -58,7 +58,7 @@ pub async fn plan(plan: PlanArgs) -> Result<(), Error> {
     let actions = manifests::all_of_kind("WorkloadAction", &plan.files)?;
     let settings = plan.settings.as_deref().map(Settings::load).transpose()?.unwrap_or_default();
     let (client, namespace) = cluster::open(plan.cluster, plan.namespace).await?;
-    let previews = app::plan::plan(&client, &namespace, &settings, &actions, PlanBasis::default()).await?;
+    let previews = operator::plan::plan(&client, &namespace, &settings, &actions, PlanBasis::default()).await?;
     let text = || previews.iter().map(ActionPreview::text).collect::<Vec<_>>().join("\n");
     print!("{}", plan.output.of(&previews, text)?);
     let not = previews.iter().filter(|preview| !preview.starts()).count();

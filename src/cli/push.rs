@@ -15,10 +15,10 @@ use serde_json::json;
 use thiserror::Error;
 
 use super::cluster::{self, Cluster};
-use crate::api::monitoring::Monitoring;
-use crate::api::sample::Sample;
-use crate::app;
-use crate::logic::quantity::{self, QuantityError};
+use crate::operator;
+use ganglion_api::monitoring::Monitoring;
+use ganglion_api::sample::Sample;
+use ganglion_core::quantity::{self, QuantityError};
 
 /// The argument that reads samples from standard input.
 const STDIN: &str = "-";
@@ -85,7 +85,7 @@ pub enum Error {
     #[error("the API server did not accept the sample")]
     Api(#[source] Box<kube::Error>),
     #[error(transparent)]
-    App(#[from] app::Error),
+    App(#[from] operator::Error),
 }
 
 fn samples(count: usize) -> String {

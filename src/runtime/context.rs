@@ -12,9 +12,9 @@ use super::events::Events;
 use super::run::{Action, PassResult};
 use super::store::Store;
 use super::writer::{Kube, Writer};
-use crate::logic::facts::Identity;
-use crate::logic::world::{Indexed, Origin, Stored};
 use crate::metrics::{Metrics, ReasonLabel};
+use ganglion_core::facts::Identity;
+use ganglion_core::world::{Indexed, Origin, Stored};
 
 /// Largest random delay added to a wait, to spread objects that wait for the same time.
 const JITTER: Duration = Duration::from_millis(50);

@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tracing::debug;
 
-use crate::logic::facts::Identity;
 use crate::metrics::Metrics;
+use ganglion_core::facts::Identity;
 
 /// Capacity of the queue.
 const LINE: usize = 512;

@@ -8,8 +8,8 @@ use kube::core::Status;
 
 use super::context::Context;
 use super::error::{Error, retry_after};
-use crate::logic::facts::{Identity, PodFact};
-use crate::logic::world::Origin;
+use ganglion_core::facts::{Identity, PodFact};
+use ganglion_core::world::Origin;
 
 /// The answer to an eviction.
 #[derive(Clone, Debug, PartialEq, Eq)]

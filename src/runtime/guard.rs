@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use crate::logic::world::Unreadable;
+use ganglion_core::world::Unreadable;
 
 /// The object, or what is known of it if it does not parse.
 #[derive(Clone, Debug)]
@@ -77,7 +77,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::receipt::WorkloadActionReceipt;
+    use ganglion_api::receipt::WorkloadActionReceipt;
 
     type Event = WatchEvent<Guard<WorkloadActionReceipt>>;
 

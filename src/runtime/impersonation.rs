@@ -120,7 +120,7 @@ mod tests {
 
     use super::*;
     use crate::metrics::Metrics;
-    use crate::runtime::writer::Writer;
+    use crate::writer::Writer;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()

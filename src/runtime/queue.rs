@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use crate::logic::facts::Key;
+use ganglion_core::facts::Key;
 
 /// See the module.
 #[derive(Default)]

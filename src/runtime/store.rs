@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::queue::Queue;
-use crate::logic::facts::{Identity, Key};
-use crate::logic::world::{Fact, Indexed, Listing, Origin, Requeue, Unreadable, World};
+use ganglion_core::facts::{Identity, Key};
+use ganglion_core::world::{Fact, Indexed, Listing, Origin, Requeue, Unreadable, World};
 
 /// The shared state. Cheap to clone.
 #[derive(Clone, Default)]

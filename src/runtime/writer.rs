@@ -21,8 +21,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use super::error::Error;
-use crate::logic::facts::{Identity, Key};
 use crate::metrics::Metrics;
+use ganglion_core::facts::{Identity, Key};
 
 /// A kind of a cluster or of a namespace.
 pub trait Kube: Resource<DynamicType = (), Scope: ApiScope> + DeserializeOwned + Clone + Debug {}

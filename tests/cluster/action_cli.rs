@@ -1,7 +1,7 @@
 //! `ganglion plan` and `ganglion explain wa`: what they say of an action is what the operator does, and they change nothing.
 
 use anyhow::{Context, Result, ensure};
-use ganglion::api::workload_action::WorkloadAction;
+use ganglion_api::workload_action::WorkloadAction;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt;
@@ -44,7 +44,7 @@ fn done(action: &WorkloadAction) -> Vec<Value> {
             value[key] = json!(found);
         }
     };
-    let replica = |slot: &ganglion::api::workload_action::status::Slot| {
+    let replica = |slot: &ganglion_api::workload_action::status::Slot| {
         let mut replica = json!({});
         side(&mut replica, "pod", slot.victim.as_ref().map(|pod| &pod.name));
         side(&mut replica, "from", slot.victim.as_ref().map(|pod| &pod.node));

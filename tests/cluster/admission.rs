@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use ganglion::api::closed_loop::ClosedLoop;
-use ganglion::api::execution::ExecutionState;
+use ganglion_api::closed_loop::ClosedLoop;
+use ganglion_api::execution::ExecutionState;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{DeleteParams, Patch, PatchParams};
 use serde_json::{Value, json};

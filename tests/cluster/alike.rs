@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use ganglion::api::marks;
-use ganglion::api::workload_action::WorkloadAction;
+use ganglion_api::marks;
+use ganglion_api::workload_action::WorkloadAction;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::DeleteParams;

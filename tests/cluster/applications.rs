@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use ganglion::api::workload_action::WorkloadAction;
-use ganglion::api::workload_action::status::Step;
+use ganglion_api::workload_action::WorkloadAction;
+use ganglion_api::workload_action::status::Step;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use testkit::action::with;

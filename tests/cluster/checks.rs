@@ -1,7 +1,7 @@
 //! `ganglion check`: what it says of a loop before it is applied is what the operator would say after.
 
 use anyhow::{Result, ensure};
-use ganglion::api::closed_loop::ClosedLoop;
+use ganglion_api::closed_loop::ClosedLoop;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::ResourceExt;
 use kube::api::ListParams;

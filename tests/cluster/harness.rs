@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use ganglion::api::workload_action::WorkloadAction;
+use ganglion_api::workload_action::WorkloadAction;
 use kube::api::{PostParams, WatchEvent};
 use kube::{Api, Client, Config};
 use serde_json::json;
@@ -32,11 +32,11 @@ async fn through(world: &World) -> Result<Client> {
 fn the_proxy_writes_down_what_changes_something() {
     story("proxy-notes", async |world| {
         let client = through(world).await?;
-        let receipts: Api<ganglion::api::receipt::WorkloadActionReceipt> = Api::namespaced(client, &world.ns);
+        let receipts: Api<ganglion_api::receipt::WorkloadActionReceipt> = Api::namespaced(client, &world.ns);
         receipts.list(&Default::default()).await?;
         let (mut before, mut after) =
             (world.proxy.hold(1, When::Before, |_| true), world.proxy.hold(2, When::After, |_| true));
-        let receipt = |name: &str| -> Result<ganglion::api::receipt::WorkloadActionReceipt> {
+        let receipt = |name: &str| -> Result<ganglion_api::receipt::WorkloadActionReceipt> {
             Ok(serde_json::from_value(json!({
                 "apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadActionReceipt", "metadata": {"name": name},
                 "spec": {"actionName": "a", "actionUid": "u", "specHash": "h", "executedAt": "2026-01-01T00:00:00Z"},

@@ -2,7 +2,7 @@
 //! people.
 
 use anyhow::{Context, Result, ensure};
-use ganglion::api::execution::ExecutionState;
+use ganglion_api::execution::ExecutionState;
 use kube::api::DynamicObject;
 use serde_json::json;
 use tempfile::TempDir;

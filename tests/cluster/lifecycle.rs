@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use ganglion::api::workload_action::WorkloadAction;
+use ganglion_api::workload_action::WorkloadAction;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use kube::api::DeleteParams;

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use ganglion::api::closed_loop::ClosedLoop;
-use ganglion::api::decision::Decision;
+use ganglion_api::closed_loop::ClosedLoop;
+use ganglion_api::decision::Decision;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::events::v1::Event;

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use axum::http::StatusCode;
-use ganglion::api::closed_loop::ClosedLoop;
-use ganglion::api::decision::{Decision, Outcome};
-use ganglion::api::execution::{Execution, ExecutionState};
-use ganglion::api::monitoring::Monitoring;
+use ganglion_api::closed_loop::ClosedLoop;
+use ganglion_api::decision::{Decision, Outcome};
+use ganglion_api::execution::{Execution, ExecutionState};
+use ganglion_api::monitoring::Monitoring;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt;

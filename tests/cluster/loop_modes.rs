@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use ganglion::api::closed_loop::{ClosedLoop, LoopMode};
-use ganglion::api::decision::{Decision, Outcome};
-use ganglion::api::execution::{Execution, ExecutionState};
-use ganglion::api::marks;
+use ganglion_api::closed_loop::{ClosedLoop, LoopMode};
+use ganglion_api::decision::{Decision, Outcome};
+use ganglion_api::execution::{Execution, ExecutionState};
+use ganglion_api::marks;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use testkit::proxy::gate::When;

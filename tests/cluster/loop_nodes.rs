@@ -1,7 +1,7 @@
 //! Loops on values of nodes: woken by a change of a NodeConfig, in any namespace that their account may read.
 
 use anyhow::{Context, Result, bail, ensure};
-use ganglion::api::monitoring::Monitoring;
+use ganglion_api::monitoring::Monitoring;
 use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::{Value, json};
 use testkit::servers::http::{Manner, Server};

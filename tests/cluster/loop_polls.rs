@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use futures::{StreamExt, TryStreamExt, stream};
-use ganglion::api::closed_loop::ClosedLoop;
-use ganglion::api::monitoring::Monitoring;
+use ganglion_api::closed_loop::ClosedLoop;
+use ganglion_api::monitoring::Monitoring;
 use serde_json::json;
 use testkit::servers::http::{Manner, Server};
 use testkit::world::World;

@@ -1,7 +1,7 @@
 //! Before there is anything to do, a loop says whether it could: its target, and the rights of its account.
 
 use anyhow::{Context, Result, ensure};
-use ganglion::api::closed_loop::ClosedLoop;
+use ganglion_api::closed_loop::ClosedLoop;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};

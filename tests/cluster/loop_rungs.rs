@@ -4,14 +4,14 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use ganglion::api::closed_loop::ClosedLoop;
-use ganglion::api::closed_loop::metric::Side;
-use ganglion::api::decision::Decision;
-use ganglion::api::execution::{Execution, ExecutionState};
-use ganglion::api::marks;
-use ganglion::api::monitoring::Monitoring;
-use ganglion::api::receipt::WorkloadActionReceipt;
-use ganglion::api::workload_action::WorkloadAction;
+use ganglion_api::closed_loop::ClosedLoop;
+use ganglion_api::closed_loop::metric::Side;
+use ganglion_api::decision::Decision;
+use ganglion_api::execution::{Execution, ExecutionState};
+use ganglion_api::marks;
+use ganglion_api::monitoring::Monitoring;
+use ganglion_api::receipt::WorkloadActionReceipt;
+use ganglion_api::workload_action::WorkloadAction;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};

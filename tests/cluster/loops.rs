@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use ganglion::api::closed_loop::ClosedLoop;
-use ganglion::api::decision::Decision;
-use ganglion::api::execution::{Execution, ExecutionState};
-use ganglion::api::marks;
-use ganglion::api::monitoring::Monitoring;
+use ganglion_api::closed_loop::ClosedLoop;
+use ganglion_api::decision::Decision;
+use ganglion_api::execution::{Execution, ExecutionState};
+use ganglion_api::marks;
+use ganglion_api::monitoring::Monitoring;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ReplicationController, ServiceAccount};
 use kube::ResourceExt;

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use axum::http::StatusCode;
-use ganglion::api::node_config::status::NodeReading;
-use ganglion::api::node_config::template::NodeConfigTemplate;
-use ganglion::api::node_config::{NodeConfig, NodeConfigStatus};
+use ganglion_api::node_config::status::NodeReading;
+use ganglion_api::node_config::template::NodeConfigTemplate;
+use ganglion_api::node_config::{NodeConfig, NodeConfigStatus};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret};
 use kube::api::{ListParams, Patch, PatchParams};
 use serde_json::{Value, json};

@@ -3,8 +3,8 @@
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use ganglion::api::node_config::status::NodeReading;
-use ganglion::api::node_config::{NodeConfig, NodeConfigStatus};
+use ganglion_api::node_config::status::NodeReading;
+use ganglion_api::node_config::{NodeConfig, NodeConfigStatus};
 use k8s_openapi::api::core::v1::Node;
 use kube::Api;
 use serde_json::{Value, json};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use ganglion::api::node_config::NodeConfig;
-use ganglion::api::placement_policy::PlacementPolicy;
+use ganglion_api::node_config::NodeConfig;
+use ganglion_api::placement_policy::PlacementPolicy;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, Node, Pod, Secret};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};

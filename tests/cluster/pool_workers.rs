@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use ganglion::api::swarm_pool::SwarmPool;
-use ganglion::api::swarm_pool::status::PoolWorkerState;
+use ganglion_api::swarm_pool::SwarmPool;
+use ganglion_api::swarm_pool::status::PoolWorkerState;
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -120,7 +120,7 @@ fn a_worker_that_reports_an_old_version_for_ever_is_named_and_keeps_nobody_waiti
         world.patch_pod(&worker(1), json!({"metadata": {"annotations": {NO_SYNC: "true"}}})).await?;
         patch(world, WORKERS, json!({"jobs": inline(36)})).await?;
         let status = is(world, WORKERS, "False", "WorkerOutdated").await?;
-        let version = |status: &ganglion::api::swarm_pool::SwarmPoolStatus| {
+        let version = |status: &ganglion_api::swarm_pool::SwarmPoolStatus| {
             status.workers.iter().find(|one| one.name == worker(1)).and_then(|one| one.desired_version)
         };
         let old = version(&before).context("it had no list")?;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use ganglion::api::swarm_pool::SwarmPool;
-use ganglion::api::swarm_pool::status::PoolWorkerState;
+use ganglion_api::swarm_pool::SwarmPool;
+use ganglion_api::swarm_pool::status::PoolWorkerState;
 use serde_json::json;
 use testkit::kubelet::{NO_SYNC, PORT};
 use testkit::proxy::gate::When;

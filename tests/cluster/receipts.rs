@@ -1,7 +1,7 @@
 //! Safe in Git: the same action has one effect, however often its manifest is applied.
 
 use anyhow::ensure;
-use ganglion::api::receipt::WorkloadActionReceipt;
+use ganglion_api::receipt::WorkloadActionReceipt;
 use kube::api::DeleteParams;
 use serde_json::{Value, json};
 use testkit::action::{action, create_on, move_pod, with};

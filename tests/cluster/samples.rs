@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
-use ganglion::api::execution::{Execution, ExecutionState};
-use ganglion::api::workload_action::WorkloadAction;
+use ganglion_api::execution::{Execution, ExecutionState};
+use ganglion_api::workload_action::WorkloadAction;
 use kube::ResourceExt;
 use serde_json::json;
 use testkit::kstatus::{message, ready};

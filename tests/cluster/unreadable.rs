@@ -1,7 +1,7 @@
 //! Objects that the schema lets through and the operator cannot read: each says so, and nobody else is stopped.
 
 use anyhow::{Context, Result, ensure};
-use ganglion::api::marks;
+use ganglion_api::marks;
 use serde_json::{Value, json};
 use testkit::action::{action, move_pod, with};
 use testkit::world::{World, story};

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use ganglion::api::workload_action::{Mode, RunPolicy, Timeouts};
-use ganglion::logic::workload_action::Limits;
+use ganglion_actions_plan::Limits;
+use ganglion_api::workload_action::{Mode, RunPolicy, Timeouts};
 
 use crate::campaign;
 use crate::check::outcome;

@@ -6,7 +6,7 @@ mod operate;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use ganglion::logic::facts::Key;
+use ganglion_core::facts::Key;
 use tokio::runtime::Runtime;
 
 use crate::check::invariants::Invariants;
@@ -136,7 +136,7 @@ impl<'a> Run<'a> {
         }
         for node in &self.setup.nodes {
             let fate = node.fate;
-            let key = ganglion::logic::facts::Key::new("", node.name.clone());
+            let key = ganglion_core::facts::Key::new("", node.name.clone());
             let _ =
                 self.cluster.api.update::<crate::cluster::object::Node>(&key, crate::cluster::api::If::any(), |node| {
                     node.fate = fate

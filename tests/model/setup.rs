@@ -1,12 +1,12 @@
 //! Makes up the situation of a run from its seed: nodes, workloads, actions, what others do and when, and how fast each
 //! part goes. A situation is data, so that a failing one can be made smaller.
 
-use ganglion::api::targets::{NodePreference, NodeSource, PodRef, Target, WorkloadRef};
-use ganglion::api::workload_action::{
+use ganglion_actions_plan::Limits;
+use ganglion_api::targets::{NodePreference, NodeSource, PodRef, Target, WorkloadRef};
+use ganglion_api::workload_action::{
     Create, Delete, Disruption, Mode, Move as MoveSpec, MoveApplication, OnFailure, ReplicaCount, RunPolicy, Swap,
     SwapSide, Timeouts, WorkloadActionSpec,
 };
-use ganglion::logic::workload_action::Limits;
 
 use crate::cluster::Part;
 use crate::cluster::build::{PART_OF, PodShape, labels, place};

@@ -1,7 +1,7 @@
 //! Plays the scripts on the simulated cluster, with the controller that is shipped and every invariant.
 
-use ganglion::logic::facts::Key;
-use ganglion::logic::workload_action::Limits;
+use ganglion_actions_plan::Limits;
+use ganglion_core::facts::Key;
 
 use crate::check::{Violation, outcome};
 use crate::cluster::api::Api;

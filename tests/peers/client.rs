@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use ganglion::clients::address::{Names, Rules, system};
-use ganglion::clients::fair_limit::FairLimit;
-use ganglion::clients::web::{Call, Web};
+use ganglion_outbound::address::{Names, Rules, system};
+use ganglion_outbound::fair_limit::FairLimit;
+use ganglion_outbound::web::{Call, Web};
 use prometheus_client::metrics::counter::Counter;
 
 /// Sends requests to this host.

@@ -1,9 +1,9 @@
 //! Predictions of MLServer, of a model whose answers can be computed.
 
 use anyhow::Result;
-use ganglion::clients::inference::{CONTENT_TYPE, InferenceModel, request, watts};
-use ganglion::clients::value::ValueError;
-use ganglion::logic::power_curve::PowerInput;
+use ganglion_core::power_curve::PowerInput;
+use ganglion_outbound::inference::{CONTENT_TYPE, InferenceModel, request, watts};
+use ganglion_outbound::value::ValueError;
 use testkit::block_on;
 use testkit::servers::inference::{Linear, MODEL, ModelServer};
 

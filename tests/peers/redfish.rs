@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use ganglion::clients;
-use ganglion::clients::redfish::{Bmc, Error, Fetch, Inlet, SensorPath, inlet, model};
-use ganglion::clients::trust::Distrust;
-use ganglion::clients::web::{Call, Credentials};
+use ganglion_outbound as clients;
+use ganglion_outbound::redfish::{Bmc, Error, Fetch, Inlet, SensorPath, inlet, model};
+use ganglion_outbound::trust::Distrust;
+use ganglion_outbound::web::{Call, Credentials};
 use rstest::rstest;
 use testkit::servers::bmc::RedfishServer;
 use testkit::servers::http::Authority;

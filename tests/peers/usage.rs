@@ -4,9 +4,9 @@ use std::fmt::Write;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use ganglion::clients::node_usage::{NodeStatistic, UsageStatistic};
-use ganglion::clients::prometheus::query_url;
-use ganglion::clients::value::ValueError;
+use ganglion_outbound::node_usage::{NodeStatistic, UsageStatistic};
+use ganglion_outbound::prometheus::query_url;
+use ganglion_outbound::value::ValueError;
 use jiff::Timestamp;
 use testkit::servers::prometheus::Prometheus;
 use testkit::{TIMEOUT, block_on};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use futures::future::try_join_all;
-use ganglion::api::workload_action::WorkloadAction;
+use ganglion_api::workload_action::WorkloadAction;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Client, ResourceExt};
 use testkit::eye::{Eye, Seen};

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
-use ganglion::api::workload_action::WorkloadAction;
+use ganglion_api::workload_action::WorkloadAction;
 use kube::api::PostParams;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use ganglion::api::monitoring::Monitoring;
+use ganglion_api::monitoring::Monitoring;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;

@@ -8,9 +8,9 @@ use std::fmt::Debug;
 
 use anyhow::Result;
 use futures::StreamExt;
-use ganglion::api::decision::Decision;
-use ganglion::api::execution::Execution;
-use ganglion::api::monitoring::Monitoring;
+use ganglion_api::decision::Decision;
+use ganglion_api::execution::Execution;
+use ganglion_api::monitoring::Monitoring;
 use http::{Method, Request, header};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;

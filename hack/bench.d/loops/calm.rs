@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use futures::future::try_join_all;
-use ganglion::api::closed_loop::ClosedLoop;
-use ganglion::api::monitoring::Monitoring;
+use ganglion_api::closed_loop::ClosedLoop;
+use ganglion_api::monitoring::Monitoring;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, Client};

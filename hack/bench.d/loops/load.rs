@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use futures::future::try_join_all;
-use ganglion::api::monitoring::Monitoring;
+use ganglion_api::monitoring::Monitoring;
 use kube::{Api, Client};
 use serde_json::json;
 use testkit::operator::Operator;

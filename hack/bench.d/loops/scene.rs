@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use futures::{StreamExt, TryStreamExt, stream};
-use ganglion::api::closed_loop::ClosedLoop;
-use ganglion::api::execution::Execution;
-use ganglion::api::monitoring::Monitoring;
+use ganglion_api::closed_loop::ClosedLoop;
+use ganglion_api::execution::Execution;
+use ganglion_api::monitoring::Monitoring;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};

@@ -2,8 +2,8 @@
 //! plane, and rounds of one load in turns.
 
 use anyhow::Result;
-use ganglion::api::decision::Decision;
-use ganglion::api::monitoring::Monitoring;
+use ganglion_api::decision::Decision;
+use ganglion_api::monitoring::Monitoring;
 use kube::Api;
 use serde_json::{Value, json};
 use testkit::operator::Operator;

@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use futures::StreamExt;
-use ganglion::api::decision::Decision;
-use ganglion::api::execution::{Execution, ExecutionState};
-use ganglion::api::sample::Tag;
+use ganglion_api::decision::Decision;
+use ganglion_api::execution::{Execution, ExecutionState};
+use ganglion_api::sample::Tag;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{ApiResource, Object};
 use kube::runtime::{WatchStreamExt, watcher};

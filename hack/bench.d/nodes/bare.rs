@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use futures::{StreamExt, TryStreamExt, stream};
-use ganglion::api::node_config::NodeConfig;
+use ganglion_api::node_config::NodeConfig;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use axum::Router;
 use axum::routing::get;
-use ganglion::clients::trust;
+use ganglion_outbound::trust;
 use reqwest::Client;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;

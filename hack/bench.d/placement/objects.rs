@@ -1,11 +1,11 @@
 //! A cluster of generated objects: what the watches would bring, taken in by the same code.
 
 use anyhow::Result;
-use ganglion::api::node_config::NodeConfig;
-use ganglion::api::placement_policy::PlacementPolicy;
-use ganglion::logic::facts::{NodeFact, PodFact};
-use ganglion::logic::world::Origin;
-use ganglion::runtime::store::Store;
+use ganglion_api::node_config::NodeConfig;
+use ganglion_api::placement_policy::PlacementPolicy;
+use ganglion_core::facts::{NodeFact, PodFact};
+use ganglion_core::world::Origin;
+use ganglion_runtime::store::Store;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};

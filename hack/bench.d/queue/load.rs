@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use ganglion::logic::facts::Key;
+use ganglion_core::facts::Key;
 
 use super::passes::STAGES;
 use super::sides::Side;

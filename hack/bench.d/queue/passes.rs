@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use ganglion::logic::facts::Key;
-use ganglion::runtime::run::{Action, PassResult};
+use ganglion_core::facts::Key;
+use ganglion_runtime::run::{Action, PassResult};
 use tokio::sync::mpsc::UnboundedSender;
 
 /// Stages of the longest chain: Monitoring, Decision, Execution.

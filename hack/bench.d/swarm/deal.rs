@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use ganglion::api::swarm_pool::assignment::AssignmentStrategy;
-use ganglion::logic::swarm_pool::Job;
-use ganglion::logic::swarm_pool::deal::{DealRules, deal, deal_from};
+use ganglion_api::swarm_pool::assignment::AssignmentStrategy;
+use ganglion_pools_plan::Job;
+use ganglion_pools_plan::deal::{DealRules, deal, deal_from};
 
 use super::settled::Settled;
 use crate::frame::{Bench, Bound, Progress, median, millis, number};

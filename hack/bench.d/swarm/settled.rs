@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ganglion::api::swarm_pool::handover::{HandoverPolicy, RefreshPolicy};
-use ganglion::logic::swarm_pool::Job;
-use ganglion::logic::swarm_pool::deal::Deal;
-use ganglion::logic::swarm_pool::file::{HeldJob, Holding, Published};
-use ganglion::logic::swarm_pool::plan::{HandoverInput, HandoverRules, WorkerPod, WorkerReport, plan};
+use ganglion_api::swarm_pool::handover::{HandoverPolicy, RefreshPolicy};
+use ganglion_pools_plan::Job;
+use ganglion_pools_plan::deal::Deal;
+use ganglion_pools_plan::file::{HeldJob, Holding, Published};
+use ganglion_pools_plan::plan::{HandoverInput, HandoverRules, WorkerPod, WorkerReport, plan};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::frame::millis;

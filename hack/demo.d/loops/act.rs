@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use ganglion::api::execution::ExecutionState;
-use ganglion::api::sample::Tag;
+use ganglion_api::execution::ExecutionState;
+use ganglion_api::sample::Tag;
 use k8s_openapi::jiff::Timestamp;
 use testkit::operator::program;
 use testkit::process::run;

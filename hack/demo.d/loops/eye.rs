@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt;
-use ganglion::api::closed_loop::ClosedLoop;
-use ganglion::api::decision::Decision;
-use ganglion::api::execution::{Execution, ExecutionState};
-use ganglion::api::monitoring::Monitoring;
-use ganglion::api::sample::Tag;
+use ganglion_api::closed_loop::ClosedLoop;
+use ganglion_api::decision::Decision;
+use ganglion_api::execution::{Execution, ExecutionState};
+use ganglion_api::monitoring::Monitoring;
+use ganglion_api::sample::Tag;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::runtime::{WatchStreamExt, watcher};

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use ganglion::api::node_config::NodeConfig;
-use ganglion::api::node_config::status::NodeValue;
-use ganglion::api::node_config::template::NodeConfigTemplate;
-use ganglion::api::placement_policy::PlacementPolicy;
+use ganglion_api::node_config::NodeConfig;
+use ganglion_api::node_config::status::NodeValue;
+use ganglion_api::node_config::template::NodeConfigTemplate;
+use ganglion_api::placement_policy::PlacementPolicy;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{ListParams, PostParams};
 use kube::{Api, ResourceExt};

@@ -8,10 +8,10 @@ use super::metric::Side;
 use super::policy::Window;
 use super::rules;
 use super::source::ResourceName;
-use crate::api::refs::{Auth, CaRef};
-use crate::api::scalars::{DurationText, Number};
-use crate::api::targets::{NodeSource, Target};
-use crate::api::workload_action::Disruption;
+use crate::refs::{Auth, CaRef};
+use crate::scalars::{DurationText, Number};
+use crate::targets::{NodeSource, Target};
+use crate::workload_action::Disruption;
 
 /// The action for one alarm.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::source::Source;
-use crate::api::scalars::{DurationText, Number};
+use crate::scalars::{DurationText, Number};
 
 /// One value that the loop watches.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]

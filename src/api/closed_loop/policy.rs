@@ -6,7 +6,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::scalars::{DurationText, Number};
+use crate::scalars::{DurationText, Number};
 
 /// How one action is chosen in each iteration, and how often the loop may act.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]

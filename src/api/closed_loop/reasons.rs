@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::reasons::reasons;
+use crate::reasons::reasons;
 
 reasons! {
     /// Reason for the state of a loop or of one of its children, or for the rejection of an alarm. The docs of each word are

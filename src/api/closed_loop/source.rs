@@ -6,8 +6,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::node_config::status::NodeValue;
-use crate::api::refs::{Auth, CaRef};
+use crate::node_config::status::NodeValue;
+use crate::refs::{Auth, CaRef};
 
 /// Source of a value. Exactly one member is set. A source that fails, times out, or gives nothing, `NaN` or text makes the
 /// metric unknown, never zero.

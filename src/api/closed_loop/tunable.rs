@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::scalars::{DurationText, Number};
+use crate::scalars::{DurationText, Number};
 
 /// The parts of the policy that other loops may change, with bounds.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]

@@ -8,8 +8,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::line::{NotALine, line_in_status, time, variant, word};
-use crate::api::closed_loop::metric::Side;
-use crate::api::closed_loop::reasons::LoopReason;
+use crate::closed_loop::metric::Side;
+use crate::closed_loop::reasons::LoopReason;
 
 /// What limits need to know of an action. In a status it is one line: `3 2026-11-21T10:00:03.000000Z Raise replicas`.
 #[derive(Clone, Debug, PartialEq)]
@@ -108,7 +108,7 @@ mod tests {
     use serde_json::{from_value, json};
 
     use super::*;
-    use crate::api::decision::DecisionStatus;
+    use crate::decision::DecisionStatus;
 
     proptest! {
         #[test]

@@ -7,8 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 
 use super::Outcome;
 use super::line::{NotALine, line_in_status, part, time, variant, word};
-use crate::api::closed_loop::metric::Side;
-use crate::api::scalars::Number;
+use crate::closed_loop::metric::Side;
+use crate::scalars::Number;
 
 /// Between the parts of a line.
 const SEPARATOR: &str = " | ";

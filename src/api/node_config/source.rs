@@ -4,8 +4,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::refs::{CaRef, SecretRef};
-use crate::api::scalars::DurationText;
+use crate::refs::{CaRef, SecretRef};
+use crate::scalars::DurationText;
 
 /// The types that a source may have, by its name in the spec.
 #[must_use]

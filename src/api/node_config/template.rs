@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::rules;
 use super::source::{MetricsCollector, Predictor};
-use crate::api::selector;
+use crate::selector;
 
 /// Makes a NodeConfig, named `<template>-<node>`, for each node that the selector matches. A NodeConfig goes when its node
 /// leaves or no longer matches, and all of them with the template.

@@ -5,8 +5,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::node_config::source::CpuUsageFormat;
-use crate::api::scalars::{Decimal, DurationText, Fraction};
+use crate::node_config::source::CpuUsageFormat;
+use crate::scalars::{Decimal, DurationText, Fraction};
 
 /// An agent. Exactly one of safe, congestion, pigeon, power, podSpread, reward, expression is set.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq)]

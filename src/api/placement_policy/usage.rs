@@ -3,8 +3,8 @@
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::refs::{Auth, CaRef};
-use crate::api::scalars::DurationText;
+use crate::refs::{Auth, CaRef};
+use crate::scalars::DurationText;
 
 /// What is published of the usage of all nodes, by the series of node-exporter. A window has 10 to 1440 steps.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq, Eq, Hash)]

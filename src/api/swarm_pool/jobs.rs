@@ -5,7 +5,7 @@ use kube::KubeSchema;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
-use crate::api::selector;
+use crate::selector;
 
 /// The jobs: those that are listed here, and those of ConfigMaps. A job that is named several times is one job, with the largest
 /// weight, and dedicated if it is so anywhere.

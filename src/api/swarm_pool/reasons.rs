@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::reasons::reasons;
+use crate::reasons::reasons;
 
 reasons! {
     /// Reason for the state of a SwarmPool. The docs of each word are for users.

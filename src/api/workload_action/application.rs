@@ -3,7 +3,7 @@
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::reasons;
+use crate::reasons;
 
 /// How far a moveApplication is. Counts and what is at work only: each move is a WorkloadAction with a status of its own.
 #[derive(KubeSchema, Serialize, Deserialize, Clone, Debug, Default, PartialEq)]

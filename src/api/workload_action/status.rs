@@ -5,10 +5,10 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::api::reasons;
-use crate::api::targets::WorkloadRef;
-use crate::api::workload_action::application::ApplicationProgress;
-use crate::api::workload_action::notification::Notification;
+use crate::reasons;
+use crate::targets::WorkloadRef;
+use crate::workload_action::application::ApplicationProgress;
+use crate::workload_action::notification::Notification;
 
 /// The most entries that a list of the status has; a count and `truncated` say when there were more.
 pub const LIST_LIMIT: usize = 100;

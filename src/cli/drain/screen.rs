@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use console::Term;
 use jiff::Timestamp;
 
-use crate::app::drain::Drain;
-use crate::logic::workload_action::drain::{news, tree};
+use crate::operator::drain::Drain;
+use ganglion_actions_plan::drain::{news, tree};
 
 /// See the module.
 pub struct Screen {

@@ -12,12 +12,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument, debug, error, info_span, warn};
 
-use crate::logic::facts::Key;
-use crate::logic::world::Stored;
+use crate::backoff::Backoff;
+use crate::error::{Class, Error};
 use crate::metrics::{ControllerLabel, Metrics};
-use crate::runtime::backoff::Backoff;
-use crate::runtime::error::{Class, Error};
-use crate::runtime::queue::Queue;
+use crate::queue::Queue;
+use ganglion_core::facts::Key;
+use ganglion_core::world::Stored;
 
 /// When an object is to be reconciled again after a pass that succeeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -17,7 +17,7 @@ struct Scripted {
 }
 
 impl Controller for Scripted {
-    type Kind = crate::logic::facts::PodFact;
+    type Kind = ganglion_core::facts::PodFact;
     const NAME: &'static str = "scripted";
 
     async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {

@@ -21,11 +21,11 @@ use tracing::{debug, warn};
 
 use super::Watched;
 use super::ready::Awaited;
-use crate::logic::facts::{Identity, Key};
-use crate::logic::world::{Indexed, Listing, Origin, Unreadable};
+use crate::guard::Guard;
 use crate::metrics::{KindLabel, Metrics, WatchLabels};
-use crate::runtime::guard::Guard;
-use crate::runtime::store::Store;
+use crate::store::Store;
+use ganglion_core::facts::{Identity, Key};
+use ganglion_core::world::{Indexed, Listing, Origin, Unreadable};
 
 /// Seconds after which the server ends one watch request. kube gives a silent watch up five seconds later.
 const WATCH_SECONDS: u32 = 145;

@@ -21,10 +21,10 @@ use tokio_util::sync::CancellationToken;
 use super::guard::Guard;
 use super::store::Store;
 use super::tasks::ended;
-use crate::logic::world::Indexed;
 use crate::metrics::Metrics;
 use feed::Feed;
-pub use ready::Readiness;
+use ganglion_core::world::Indexed;
+pub use ready::{Awaited, Readiness};
 
 /// An object that can be watched.
 pub trait Watched: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + 'static {}

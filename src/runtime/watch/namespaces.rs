@@ -13,9 +13,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::feed::Feed;
 use super::{Watched, pace, ready::Readiness};
-use crate::logic::world::Indexed;
 use crate::metrics::Metrics;
-use crate::runtime::store::Store;
+use crate::store::Store;
+use ganglion_core::world::Indexed;
 
 /// How far the watch of a namespace is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -35,14 +35,14 @@ impl Readiness {
     }
 
     /// Registers a watch. It counts as missing until [`Awaited::ready`] is called.
-    pub(crate) fn expect_one(&self) -> Awaited {
+    pub fn expect_one(&self) -> Awaited {
         self.0.missing.fetch_add(1, Ordering::AcqRel);
         Awaited(Some(self.clone()))
     }
 }
 
 /// A registered watch.
-pub(crate) struct Awaited(Option<Readiness>);
+pub struct Awaited(Option<Readiness>);
 
 impl Awaited {
     /// Reports the first list. Returns true for the first call, false for later ones.

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex as StdMutex};
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full, StreamBody};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::ObjectMeta;
 use kube::client::Body;
 use serde_json::{Value, json};
@@ -15,9 +15,10 @@ use tokio::sync::mpsc;
 use tower_test::mock;
 
 use super::*;
-use crate::api::workload_action::WorkloadAction;
-use crate::logic::facts::{Identity, Key, OutsidePodFact, PodFact};
-use crate::logic::world::{Origin, World};
+use ganglion_api::workload_action::WorkloadAction;
+use ganglion_api::foreign::ScaledObject;
+use ganglion_core::facts::{Identity, Key, NodeFact, OutsidePodFact, PodFact, ScaledObjectFact};
+use ganglion_core::world::{Origin, World};
 
 /// A simulated API server: the requests it received and its answers. A watch stays open until the test ends it.
 #[derive(Clone, Default)]
@@ -124,7 +125,11 @@ fn start(server: Server, namespaces: &[&str]) -> Running {
     store.queue::<WorkloadAction>().open();
     let stop = CancellationToken::new();
     let mut feeds = Feeds::new(&server.client(), options, store.clone(), metrics.clone(), stop);
-    crate::caches::feed(&mut feeds);
+    feeds.cluster::<Node, NodeFact>();
+    feeds.namespaced::<Pod, PodFact>();
+    feeds.outside::<Pod, OutsidePodFact>();
+    feeds.optional::<ScaledObject, ScaledObjectFact>();
+    feeds.namespaced::<WorkloadAction, WorkloadAction>();
     Running { server, store, feeds, metrics }
 }
 

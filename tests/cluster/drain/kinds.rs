@@ -21,7 +21,7 @@ async fn make(world: &World, nodes: &Nodes) -> Result<()> {
     let runs_on = json!({"kwok.ganglion.dev/behavior": "never-ready"});
     let claim = json!({"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]});
     let labels = |app: &str| json!({"matchLabels": {"app": app}});
-    let gate = json!({"schedulingGates": [{"name": ganglion::api::marks::GATE}]});
+    let gate = json!({"schedulingGates": [{"name": ganglion_api::marks::GATE}]});
     let list = json!({"apiVersion": "v1", "kind": "List", "items": [
         {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": format!("{}-disk", world.ns)}, "spec": {
             "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "",

@@ -3,7 +3,7 @@
 use std::process::Output;
 
 use anyhow::{Context, Result, ensure};
-use ganglion::api::workload_action::WorkloadAction;
+use ganglion_api::workload_action::WorkloadAction;
 use k8s_openapi::api::core::v1::{Node, ServiceAccount};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};

@@ -1,10 +1,10 @@
 //! Intent first: whatever the operator does to pods and replicas, an open slot of a running action says so in the API
 //! server, the action is held by our finalizer, and its receipt is written.
 
-use ganglion::api::marks;
-use ganglion::api::workload_action::status::Slot;
-use ganglion::logic::facts::Key;
-use ganglion::logic::facts::Ledger;
+use ganglion_api::marks;
+use ganglion_api::workload_action::status::Slot;
+use ganglion_core::facts::Key;
+use ganglion_core::facts::Ledger;
 
 use super::invariants::Invariants;
 use super::{Violation, violation};

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ganglion::api::marks;
-use ganglion::api::workload_action::status::Step;
-use ganglion::logic::facts::Key;
-use ganglion::logic::facts::Ledger;
-use ganglion::logic::workload_action::Limits;
+use ganglion_actions_plan::Limits;
+use ganglion_api::marks;
+use ganglion_api::workload_action::status::Step;
+use ganglion_core::facts::Key;
+use ganglion_core::facts::Ledger;
 
 use super::accounts::Account;
 use super::{Cause, Terms, Violation, intent, limits, outcome, violation, waits};

@@ -1,9 +1,9 @@
 //! Requests that the operator must not send, given what it knows: facts may be stale, but a decision must follow from
 //! them.
 
-use ganglion::api::workload_action::status::Slot;
-use ganglion::logic::facts::{Key, PodFact};
-use ganglion::logic::world::World;
+use ganglion_api::workload_action::status::Slot;
+use ganglion_core::facts::{Key, PodFact};
+use ganglion_core::world::World;
 
 use super::{Violation, violation};
 use crate::cluster::object::APP;

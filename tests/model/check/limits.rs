@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ganglion::api::workload_action::status::Step;
-use ganglion::logic::workload_action::Limits;
+use ganglion_actions_plan::Limits;
+use ganglion_api::workload_action::status::Step;
 
 use super::{Violation, violation};
 use crate::cluster::api::Api;

@@ -10,9 +10,9 @@ pub mod outcome;
 pub mod rest;
 pub mod waits;
 
-use ganglion::api::workload_action::count::MOST_REPLICAS;
-use ganglion::api::workload_action::{Disruption, ReplicaCount, WorkloadActionSpec};
-use ganglion::logic::facts::Key;
+use ganglion_api::workload_action::count::MOST_REPLICAS;
+use ganglion_api::workload_action::{Disruption, ReplicaCount, WorkloadActionSpec};
+use ganglion_core::facts::Key;
 
 use crate::cluster::Part;
 use crate::face::deed::Deed;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use ganglion::api::workload_action::status::{PodOnNode, Slot, Step};
-use ganglion::logic::facts::Key;
+use ganglion_api::workload_action::status::{PodOnNode, Slot, Step};
+use ganglion_core::facts::Key;
 
 use super::invariants::Invariants;
 use super::{Violation, violation};

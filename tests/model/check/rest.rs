@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use ganglion::api::marks;
+use ganglion_api::marks;
 
-use ganglion::logic::world::World;
+use ganglion_core::world::World;
 
 use super::invariants::Invariants;
 use super::{Violation, violation};

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use ganglion::logic::facts::Key;
+use ganglion_core::facts::Key;
 
 use super::object::{Action, Budget, Deployment, Fate, Node, Pod, Receipt, Scaler, Service, Set};
 use super::store::{Store, Stored};

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use ganglion::api::marks;
-use ganglion::api::workload_action::{WorkloadActionSpec, WorkloadActionStatus};
-use ganglion::logic::facts::{Requests, TemplateFact};
+use ganglion_api::marks;
+use ganglion_api::workload_action::{WorkloadActionSpec, WorkloadActionStatus};
+use ganglion_core::facts::{Requests, TemplateFact};
 use serde_json::{Value, json};
 
 use super::api::{Api, Refused};
@@ -128,7 +128,7 @@ impl Api {
     /// The same for an action with other metadata than a name.
     pub fn make_action(&mut self, meta: Meta, spec: WorkloadActionSpec) -> Result<Arc<Action>, Refused> {
         let status = WorkloadActionStatus {
-            observed_generation: Some(ganglion::api::UNSEEN_GENERATION),
+            observed_generation: Some(ganglion_api::UNSEEN_GENERATION),
             ..WorkloadActionStatus::default()
         };
         self.create(Action { meta, spec, status: Some(status) })

@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ganglion::api::marks;
-use ganglion::logic::facts::Key;
+use ganglion_api::marks;
+use ganglion_core::facts::Key;
 use serde_json::{Value, json};
 
 use super::api::{Api, If, Refused};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ganglion::logic::facts::Key;
+use ganglion_core::facts::Key;
 
 use super::api::{Api, If, Refused};
 use super::object::{Budget, Phase, Pod, selects};

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use ganglion::api::closed_loop::TargetRef;
-use ganglion::api::marks;
-use ganglion::api::workload_action::WorkloadAction;
-use ganglion::logic::facts::{
+use ganglion_api::closed_loop::TargetRef;
+use ganglion_api::marks;
+use ganglion_api::workload_action::WorkloadAction;
+use ganglion_core::facts::{
     AutoscalerFact, AutoscalerKind, BudgetFact, Controls, DeploymentFact, HpaFact, Identity, Key, Marks, NodeFact,
     Owner, PodFact, PodHold, PodRun, ReceiptFact, RunFailure, SPREAD_RATE, ScaleFact, Selector, ServiceFact, SetFact,
 };
@@ -237,7 +237,7 @@ impl Action {
 
     /// Name of its receipt: which identifies the decision.
     pub fn decision(&self) -> Key {
-        let name = ganglion::logic::workload_action::identity::receipt_name(&self.resource());
+        let name = ganglion_actions_plan::identity::receipt_name(&self.resource());
         Key::new(self.meta.key.namespace.clone(), name)
     }
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use ganglion::api::marks;
-use ganglion::api::workload_action::WorkloadActionSpec;
-use ganglion::logic::facts::Key;
+use ganglion_api::marks;
+use ganglion_api::workload_action::WorkloadActionSpec;
+use ganglion_core::facts::Key;
 
 use super::api::{Api, If};
 use super::build::{PodShape, template};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use ganglion::api::reasons::Reason;
-use ganglion::logic::facts::Trouble;
+use ganglion_api::reasons::Reason;
+use ganglion_core::facts::Trouble;
 
 use super::api::{Api, If};
 use super::object::{Fate, Phase, Pod};

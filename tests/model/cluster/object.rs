@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ganglion::api::receipt::WorkloadActionReceiptSpec;
-use ganglion::api::workload_action::{WorkloadActionSpec, WorkloadActionStatus};
-use ganglion::logic::facts::{Key, Requests, TemplateFact, Trouble};
+use ganglion_api::receipt::WorkloadActionReceiptSpec;
+use ganglion_api::workload_action::{WorkloadActionSpec, WorkloadActionStatus};
+use ganglion_core::facts::{Key, Requests, TemplateFact, Trouble};
 
 /// Label by which Services, budgets and the invariants know the pods of a workload.
 pub const APP: &str = "app";
@@ -128,7 +128,7 @@ impl Pod {
     }
 
     pub fn cost(&self) -> i32 {
-        self.meta.annotations.get(ganglion::api::marks::DELETION_COST).and_then(|text| text.parse().ok()).unwrap_or(0)
+        self.meta.annotations.get(ganglion_api::marks::DELETION_COST).and_then(|text| text.parse().ok()).unwrap_or(0)
     }
 }
 
@@ -231,11 +231,11 @@ impl Action {
         self.status.as_ref().is_some_and(|status| status.finished_at.is_some())
     }
 
-    pub fn slots(&self) -> impl Iterator<Item = &ganglion::api::workload_action::status::Slot> {
+    pub fn slots(&self) -> impl Iterator<Item = &ganglion_api::workload_action::status::Slot> {
         self.status.iter().flat_map(|status| &status.slots)
     }
 
-    pub fn open_slots(&self) -> impl Iterator<Item = &ganglion::api::workload_action::status::Slot> {
+    pub fn open_slots(&self) -> impl Iterator<Item = &ganglion_api::workload_action::status::Slot> {
         self.slots().filter(|slot| !slot.step.is_end())
     }
 }

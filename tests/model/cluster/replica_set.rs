@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ganglion::logic::facts::Key;
+use ganglion_core::facts::Key;
 
 use super::api::{Api, If, Refused};
 use super::object::{Fate, OwnerRef, Pod, Set, SetStatus, selects};

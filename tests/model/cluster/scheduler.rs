@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ganglion::logic::facts::Requests;
+use ganglion_core::facts::Requests;
 
 use super::api::{Api, If};
 use super::object::{Node, Phase, Pod, selects};

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ganglion::logic::facts::Key;
+use ganglion_core::facts::Key;
 
 use super::object::{Action, Budget, Deployment, Meta, Node, Pod, Receipt, Scaler, Service, Set};
 

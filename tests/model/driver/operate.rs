@@ -1,6 +1,6 @@
 //! The driver's control of the operator's process, and of requests and answers between it and the API server.
 
-use ganglion::logic::facts::Key;
+use ganglion_core::facts::Key;
 
 use super::Run;
 use crate::check::{Cause, Violation, knowledge};

@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use ganglion::api::receipt::WorkloadActionReceiptSpec;
-use ganglion::api::workload_action::{WorkloadAction, WorkloadActionStatus};
-use ganglion::logic::facts::Key;
+use ganglion_api::receipt::WorkloadActionReceiptSpec;
+use ganglion_api::workload_action::{WorkloadAction, WorkloadActionStatus};
+use ganglion_core::facts::Key;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::Eviction;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, OwnerReference, Preconditions};
@@ -227,7 +227,7 @@ impl std::fmt::Display for Asked {
 
 /// A status in a line.
 fn words(status: &WorkloadActionStatus) -> String {
-    let one = |slot: &ganglion::api::workload_action::status::Slot| {
+    let one = |slot: &ganglion_api::workload_action::status::Slot| {
         let reason = slot.reason.map(|reason| format!("({reason})")).unwrap_or_default();
         format!("{}:{:?}{reason}", slot.index, slot.step)
     };

@@ -1,7 +1,7 @@
 //! What a request does to pods and workloads, for the invariants: read off the request itself.
 
-use ganglion::api::marks;
-use ganglion::logic::facts::Key;
+use ganglion_api::marks;
+use ganglion_core::facts::Key;
 use serde_json::Value;
 
 use super::asked::{Asked, Kind, MergePatch, What};

@@ -1,6 +1,6 @@
 //! Objects of the simulated cluster as the JSON that the API server sends: what a client of ours reads of each.
 
-use ganglion::api::receipt::WorkloadActionReceiptSpec;
+use ganglion_api::receipt::WorkloadActionReceiptSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::Serialize;
 use serde_json::value::RawValue;

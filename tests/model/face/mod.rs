@@ -10,7 +10,7 @@ mod tests;
 
 use std::sync::Arc;
 
-use ganglion::logic::facts::Key;
+use ganglion_core::facts::Key;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
 

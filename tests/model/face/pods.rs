@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ganglion::logic::facts::{Key, requests};
+use ganglion_core::facts::{Key, requests};
 use k8s_openapi::api::core::v1::{Pod as Sent, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};

@@ -2,9 +2,9 @@
 
 use std::fmt::Debug;
 
-use ganglion::api::receipt::WorkloadActionReceipt;
-use ganglion::api::workload_action::{WorkloadAction, WorkloadActionSpec};
-use ganglion::logic::facts::{DeploymentFact, Key, PodFact, ReceiptFact, ReplicaSet, SetFact};
+use ganglion_api::receipt::WorkloadActionReceipt;
+use ganglion_api::workload_action::{WorkloadAction, WorkloadActionSpec};
+use ganglion_core::facts::{DeploymentFact, Key, PodFact, ReceiptFact, ReplicaSet, SetFact};
 use k8s_openapi::api::apps::v1 as apps;
 use k8s_openapi::api::core::v1 as core;
 use serde_json::{Value, json};

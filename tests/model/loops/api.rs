@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ganglion::api::marks;
+use ganglion_api::marks;
 use serde_json::{Value, json};
 
 /// The namespace of everything.

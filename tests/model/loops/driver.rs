@@ -6,7 +6,7 @@ mod settle;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ganglion::metrics::Metrics;
+use ganglion_runtime::metrics::Metrics;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use ganglion::api::decision::Entry;
+use ganglion_api::decision::Entry;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use serde::Deserialize;

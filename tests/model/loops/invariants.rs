@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ganglion::api::decision::{Decision, DecisionStatus, Outcome};
-use ganglion::api::execution::{Claim, Execution, ExecutionState};
-use ganglion::api::monitoring::MonitoringStatus;
-use ganglion::logic::closed_loop::decision::Executor;
-use ganglion::logic::closed_loop::decision::settlement;
-use ganglion::logic::duration;
+use ganglion_api::decision::{Decision, DecisionStatus, Outcome};
+use ganglion_api::execution::{Claim, Execution, ExecutionState};
+use ganglion_api::monitoring::MonitoringStatus;
+use ganglion_core::duration;
+use ganglion_loops_plan::decision::Executor;
+use ganglion_loops_plan::decision::settlement;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -271,7 +271,7 @@ impl Invariants {
         let tag = status.tag.as_ref();
         let again = before.tag.as_ref().map(|tag| tag.sequence) == tag.map(|tag| tag.sequence);
         let mut waited = before.rejected.iter().filter(|one| one.metric == chosen.metric && one.side == chosen.side);
-        let outranked = ganglion::api::closed_loop::reasons::LoopReason::Outranked;
+        let outranked = ganglion_api::closed_loop::reasons::LoopReason::Outranked;
         if again && !waited.any(|one| one.reason != outranked) {
             return violation("TwoForOneSample", format!("decisions {} and {} about {tag:?}", before.seq, status.seq));
         }

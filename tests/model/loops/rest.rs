@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use ganglion::api::closed_loop::ClosedLoop;
-use ganglion::api::decision::Decision;
-use ganglion::api::execution::{Execution, ExecutionState};
-use ganglion::logic::closed_loop::decision::Executor;
-use ganglion::logic::closed_loop::decision::settlement;
+use ganglion_api::closed_loop::ClosedLoop;
+use ganglion_api::decision::Decision;
+use ganglion_api::execution::{Execution, ExecutionState};
+use ganglion_loops_plan::decision::Executor;
+use ganglion_loops_plan::decision::settlement;
 use serde_json::Value;
 
 use super::api::{Api, Sort};

@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use ganglion::logic::facts::{Identity, Key};
-use ganglion::logic::world::{Indexed, Listing, Origin};
-use ganglion::runtime::store::Store;
+use ganglion_core::facts::{Identity, Key};
+use ganglion_core::world::{Indexed, Listing, Origin};
+use ganglion_runtime::store::Store;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 

@@ -6,9 +6,9 @@
 
 use std::any::Any;
 
-use ganglion::logic::facts::{Identity, PodFact};
-use ganglion::logic::world::{Indexed, Listing, Origin, World};
-use ganglion::runtime::store::Store;
+use ganglion_core::facts::{Identity, PodFact};
+use ganglion_core::world::{Indexed, Listing, Origin, World};
+use ganglion_runtime::store::Store;
 
 use crate::cluster::api::{Api, Held};
 use crate::cluster::facts::AsFact;

@@ -1,12 +1,12 @@
 //! Operators with one flaw each: the real one, with its requests, their answers or its watch events changed on the way.
 //! The rule that is meant for a flaw must detect it.
 
-use ganglion::api::marks;
-use ganglion::api::workload_action::WorkloadActionStatus;
-use ganglion::api::workload_action::status::{PodOnNode, Slot, Step};
-use ganglion::logic::facts::Ledger;
-use ganglion::logic::facts::{Key, PodFact};
-use ganglion::logic::workload_action::Limits;
+use ganglion_actions_plan::Limits;
+use ganglion_api::marks;
+use ganglion_api::workload_action::WorkloadActionStatus;
+use ganglion_api::workload_action::status::{PodOnNode, Slot, Step};
+use ganglion_core::facts::Ledger;
+use ganglion_core::facts::{Key, PodFact};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde_json::{Value, json};
 

@@ -1,6 +1,6 @@
 //! kstatus, as Flux and `kubectl wait` see it, and the table of the API rules that our conditions follow.
 
-use ganglion::api::workload_action::WorkloadAction;
+use ganglion_api::workload_action::WorkloadAction;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 /// What a GitOps tool takes an object for.

@@ -10,8 +10,8 @@ mod victim_order;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ganglion::api::marks;
-use ganglion::logic::facts::Key;
+use ganglion_api::marks;
+use ganglion_core::facts::Key;
 
 use super::api::{Api, If, Refused};
 use super::build::{NAMESPACE, PodShape};

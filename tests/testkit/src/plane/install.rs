@@ -59,7 +59,7 @@ impl Installed {
     /// Installs what is not there yet.
     pub async fn install(&mut self, cluster: &Cluster) -> Result<()> {
         let client = &cluster.client;
-        for crd in ganglion::api::all() {
+        for crd in ganglion_api::all() {
             let name = crd.name_any();
             let crd: DynamicObject = serde_json::from_value(serde_json::to_value(&crd)?)?;
             self.make(client, crd).await?;

@@ -1,6 +1,6 @@
 //! The scripts themselves.
 
-use ganglion::api::workload_action::status::Step;
+use ganglion_api::workload_action::status::Step;
 
 use super::{Ask, Budget, End, HOME, Nature, Of, Script, What, When};
 

@@ -7,9 +7,9 @@ mod all;
 
 use std::collections::BTreeMap;
 
-use ganglion::api::targets::{NodeSource, Target, WorkloadRef};
-use ganglion::api::workload_action::status::Step;
-use ganglion::api::workload_action::{Create, Delete, Disruption, Move, ReplicaCount, Timeouts, WorkloadActionSpec};
+use ganglion_api::targets::{NodeSource, Target, WorkloadRef};
+use ganglion_api::workload_action::status::Step;
+use ganglion_api::workload_action::{Create, Delete, Disruption, Move, ReplicaCount, Timeouts, WorkloadActionSpec};
 
 pub use all::ALL;
 

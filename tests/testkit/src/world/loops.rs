@@ -4,12 +4,12 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use ganglion::api::closed_loop::ClosedLoop;
-use ganglion::api::decision::{Decision, DecisionStatus};
-use ganglion::api::execution::{Execution, ExecutionState};
-use ganglion::api::monitoring::Monitoring;
-use ganglion::logic::closed_loop::decision::Executor;
-use ganglion::logic::closed_loop::decision::settlement;
+use ganglion_api::closed_loop::ClosedLoop;
+use ganglion_api::decision::{Decision, DecisionStatus};
+use ganglion_api::execution::{Execution, ExecutionState};
+use ganglion_api::monitoring::Monitoring;
+use ganglion_loops_plan::decision::Executor;
+use ganglion_loops_plan::decision::settlement;
 use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::Deployment;

@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
 use futures::{FutureExt, StreamExt, stream};
-use ganglion::api::closed_loop::ClosedLoop;
-use ganglion::api::workload_action::WorkloadAction;
+use ganglion_api::closed_loop::ClosedLoop;
+use ganglion_api::workload_action::WorkloadAction;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ServiceAccount};
 use k8s_openapi::api::rbac::v1::Role;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use ganglion::api::swarm_pool::{SwarmPool, SwarmPoolStatus};
+use ganglion_api::swarm_pool::{SwarmPool, SwarmPoolStatus};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};

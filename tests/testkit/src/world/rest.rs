@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use ganglion::api::marks;
-use ganglion::api::workload_action::WorkloadAction;
+use ganglion_api::marks;
+use ganglion_api::workload_action::WorkloadAction;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource, ResourceExt};
 

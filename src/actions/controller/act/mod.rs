@@ -1,0 +1,223 @@
+//! Effects as requests: one small function for each, with its precondition and its timeout.
+//!
+//! Owns the translation only. The planner decides what an answer means for the action.
+
+mod actions;
+mod pods;
+mod receipts;
+mod workloads;
+
+use std::time::Instant;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::Patch;
+use serde_json::Value;
+
+use super::error::ActError;
+use ganglion_actions_plan::effect::{Effect, PodChange, ScalableKind};
+use ganglion_api::marks;
+use ganglion_api::receipt::WorkloadActionReceipt;
+use ganglion_api::workload_action::WorkloadAction;
+use ganglion_core::facts::{
+    DeploymentFact, Identity, Key, PodFact, ReceiptFact, ReplicaSet, SetFact, StatefulSet, StatefulSetFact,
+};
+use ganglion_core::world::{Indexed, Origin};
+use ganglion_runtime::context::Context;
+use ganglion_runtime::error::{Class, Error};
+use ganglion_runtime::writer::Kube;
+
+/// The state of the object after an effect. The store has it already, and the objects that it concerns are requeued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Done {
+    /// The object exists.
+    Changed,
+    /// The object does not exist any more.
+    Gone,
+}
+
+/// Puts the object of an answer into the store.
+fn changed<F: Indexed>(ctx: &Context, fact: F) -> Done {
+    ctx.store.apply(fact, Origin::Own);
+    Done::Changed
+}
+
+/// Removes an object that a request found gone from the store. Its identity has no version, since no watch reported it.
+fn gone<F: Indexed>(ctx: &Context, id: &Identity) -> Done {
+    ctx.store.remove::<F>(&Identity { version: String::new(), ..id.clone() });
+    Done::Gone
+}
+
+/// Puts the result of a write into the store: the object, or its absence.
+fn written<K: Kube, F: Indexed + From<K>>(
+    ctx: &Context,
+    id: &Identity,
+    answer: Result<K, Error>,
+) -> Result<Done, ActError> {
+    match answer {
+        Err(Error::Gone(_)) => Ok(gone::<F>(ctx, id)),
+        answer => Ok(changed(ctx, F::from(answer?))),
+    }
+}
+
+/// The effect's name in metrics and logs.
+pub fn name(effect: &Effect) -> &'static str {
+    match effect {
+        Effect::Record { .. } => "Record",
+        Effect::Admit { .. } => "Admit",
+        Effect::AddFinalizer { .. } => "AddFinalizer",
+        Effect::RemoveFinalizer { .. } => "RemoveFinalizer",
+        Effect::DeleteAction { .. } => "DeleteAction",
+        Effect::CreatePart { .. } => "CreatePart",
+        Effect::WriteReceipt(_) => "WriteReceipt",
+        Effect::FailReceipt { .. } => "FailReceipt",
+        Effect::DeleteReceipt { .. } => "DeleteReceipt",
+        Effect::CreatePod(_) => "CreatePod",
+        Effect::ChangePod { change: PodChange::Detach { .. }, .. } => "Detach",
+        Effect::ChangePod { change: PodChange::Attach { .. }, .. } => "Attach",
+        Effect::ChangePod { change: PodChange::Mark { .. }, .. } => "Mark",
+        Effect::ChangePod { change: PodChange::Unmark { .. }, .. } => "Unmark",
+        Effect::Evict { .. } => "Evict",
+        Effect::DeletePod { .. } => "DeletePod",
+        Effect::ReleasePod { .. } => "ReleasePod",
+        Effect::Scale { .. } => "Scale",
+        Effect::ClearLedger { .. } => "ClearLedger",
+    }
+}
+
+/// The slot that the effect names.
+pub fn slot(effect: &Effect) -> Option<&str> {
+    match effect {
+        Effect::CreatePod(new) => Some(&new.slot),
+        Effect::ChangePod { change: PodChange::Detach { slot, .. } | PodChange::Mark { slot, .. }, .. } => Some(slot),
+        Effect::ChangePod { change: PodChange::Attach { .. } | PodChange::Unmark { .. }, .. }
+        | Effect::Record { .. }
+        | Effect::Admit { .. }
+        | Effect::AddFinalizer { .. }
+        | Effect::RemoveFinalizer { .. }
+        | Effect::DeleteAction { .. }
+        | Effect::CreatePart { .. }
+        | Effect::WriteReceipt(_)
+        | Effect::FailReceipt { .. }
+        | Effect::DeleteReceipt { .. }
+        | Effect::Evict { .. }
+        | Effect::DeletePod { .. }
+        | Effect::ReleasePod { .. }
+        | Effect::Scale { .. }
+        | Effect::ClearLedger { .. } => None,
+    }
+}
+
+/// The object that the effect is about.
+pub fn target(effect: &Effect) -> &Key {
+    match effect {
+        Effect::Record { action, .. }
+        | Effect::Admit { action, .. }
+        | Effect::AddFinalizer { action, .. }
+        | Effect::RemoveFinalizer { action, .. }
+        | Effect::DeleteAction { action }
+        | Effect::CreatePart { application: action, .. } => &action.key,
+        Effect::WriteReceipt(new) => &new.key,
+        Effect::FailReceipt { receipt } | Effect::DeleteReceipt { receipt } => &receipt.key,
+        Effect::CreatePod(new) => &new.key,
+        Effect::ChangePod { pod, .. }
+        | Effect::Evict { pod }
+        | Effect::DeletePod { pod }
+        | Effect::ReleasePod { pod, .. } => &pod.key,
+        Effect::Scale { workload, .. } | Effect::ClearLedger { workload } => &workload.id.key,
+    }
+}
+
+/// Does it.
+///
+/// # Errors
+/// Whatever kept it from happening, classified.
+pub async fn act(ctx: &Context, effect: &Effect) -> Result<Done, ActError> {
+    let begun = Instant::now();
+    let done = match effect {
+        Effect::Record { action, status } | Effect::Admit { action, status, .. } => {
+            actions::record(ctx, action, status).await
+        }
+        Effect::AddFinalizer { action, finalizers } | Effect::RemoveFinalizer { action, finalizers } => {
+            actions::set_finalizers(ctx, action, finalizers).await
+        }
+        Effect::DeleteAction { action } => actions::delete(ctx, action).await,
+        Effect::CreatePart { application, part } => actions::create_part(ctx, application, part).await,
+        Effect::WriteReceipt(new) => receipts::write(ctx, new).await,
+        Effect::FailReceipt { receipt } => receipts::fail(ctx, receipt).await,
+        Effect::DeleteReceipt { receipt } => receipts::delete(ctx, receipt).await,
+        Effect::CreatePod(new) => pods::create(ctx, new).await,
+        Effect::ChangePod { pod, change } => pods::change(ctx, pod, change).await,
+        Effect::Evict { pod } => pods::evict(ctx, pod).await,
+        Effect::DeletePod { pod } => pods::delete(ctx, pod).await,
+        Effect::ReleasePod { pod, node } => pods::release(ctx, pod, node.as_deref()).await,
+        Effect::Scale { workload, replicas, ledger } => {
+            workloads::scale(ctx, workload, *replicas, ledger.as_deref()).await
+        }
+        Effect::ClearLedger { workload } => workloads::clear_ledger(ctx, workload).await,
+    };
+    let outcome = match &done {
+        Ok(Done::Changed) => "ok",
+        Ok(Done::Gone) => "gone",
+        Err(ActError::Refused(_)) => "refused",
+        Err(ActError::Request(Error::Conflict(_) | Error::Exists(_))) => "conflict",
+        Err(ActError::Request(error)) => match error.class() {
+            Class::Terminal => "failed",
+            Class::Retry | Class::After(_) => "retry",
+        },
+    };
+    ctx.metrics.effect(name(effect), outcome, begun.elapsed());
+    done
+}
+
+/// Reads the object of an effect again, after a conflict or an unknown outcome.
+///
+/// # Errors
+/// The read did not succeed.
+pub async fn look_again(ctx: &Context, effect: &Effect) -> Result<Done, Error> {
+    let named = |key: &Key| Identity { key: key.clone(), ..Identity::default() };
+    match effect {
+        Effect::Record { action, .. }
+        | Effect::Admit { action, .. }
+        | Effect::AddFinalizer { action, .. }
+        | Effect::RemoveFinalizer { action, .. }
+        | Effect::DeleteAction { action } => read::<WorkloadAction, WorkloadAction>(ctx, action).await,
+        Effect::CreatePart { part, .. } => {
+            read::<WorkloadAction, WorkloadAction>(ctx, &named(&Identity::from(&part.metadata).key)).await
+        }
+        Effect::FailReceipt { receipt } | Effect::DeleteReceipt { receipt } => {
+            read::<WorkloadActionReceipt, ReceiptFact>(ctx, receipt).await
+        }
+        Effect::WriteReceipt(new) => read::<WorkloadActionReceipt, ReceiptFact>(ctx, &named(&new.key)).await,
+        Effect::CreatePod(new) => read::<Pod, PodFact>(ctx, &named(&new.key)).await,
+        Effect::ChangePod { pod, .. }
+        | Effect::Evict { pod }
+        | Effect::DeletePod { pod }
+        | Effect::ReleasePod { pod, .. } => read::<Pod, PodFact>(ctx, pod).await,
+        Effect::Scale { workload, .. } | Effect::ClearLedger { workload } => match &workload.kind {
+            ScalableKind::Deployment => read::<Deployment, DeploymentFact>(ctx, &workload.id).await,
+            ScalableKind::ReplicaSet => read::<ReplicaSet, SetFact>(ctx, &workload.id).await,
+            ScalableKind::StatefulSet => read::<StatefulSet, StatefulSetFact>(ctx, &workload.id).await,
+            ScalableKind::Other(kind) => workloads::look_again(ctx, kind, &workload.id).await,
+        },
+    }
+}
+
+/// Reads an object into the store.
+///
+/// # Errors
+/// The read did not succeed.
+pub async fn read<K: Kube, F: Indexed + From<K>>(ctx: &Context, id: &Identity) -> Result<Done, Error> {
+    let found = ctx.writer.get::<K>(&id.key).await?;
+    Ok(found.map_or_else(|| gone::<F>(ctx, id), |found| changed(ctx, F::from(found))))
+}
+
+fn api<K: Kube>(ctx: &Context, id: &Identity) -> Api<K> {
+    ctx.writer.api(&id.key.namespace)
+}
+
+/// A merge patch by our field manager. Its body has uid and version, which the API server checks.
+async fn merge<K: Kube>(ctx: &Context, id: &Identity, patch: &Value) -> Result<K, Error> {
+    ctx.writer.patch(marks::MANAGER, &id.key, &Patch::Merge(patch)).await
+}

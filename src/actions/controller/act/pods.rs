@@ -1,0 +1,109 @@
+//! Writes to pods: creation of replacements, changes of labels and marks, eviction, deletion, release from our scheduling gate.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Done, api, changed, gone, written};
+use crate::error::ActError;
+use crate::replacement;
+use ganglion_actions_plan::effect::{NewPod, Patch, PodChange, RefusalKind};
+use ganglion_actions_plan::stateful::gate::release_patch;
+use ganglion_api::marks;
+use ganglion_core::facts::{Identity, PodFact, ReplicaSet, SetFact, TemplateFact};
+use ganglion_runtime::context::Context;
+use ganglion_runtime::error::Error;
+use ganglion_runtime::eviction::{self, EvictionAnswer};
+use ganglion_runtime::writer::only;
+
+/// A pod as the API server sends it: its affinity is kept, fields unknown to us included.
+#[derive(Resource, Deserialize, Clone, Debug)]
+#[resource(inherit = "k8s_openapi::api::core::v1::Pod")]
+struct GatedPod {
+    metadata: ObjectMeta,
+    spec: Value,
+}
+
+/// Creates a replacement pod. An existing pod of that name with the slot's mark is ours: the answer to its creation was
+/// lost.
+pub async fn create(ctx: &Context, new: &NewPod) -> Result<Done, ActError> {
+    let pod = replacement::pod(&template(ctx, new).await?.json, new);
+    let pod = pod.ok_or_else(|| Error::Malformed(format!("the pod template of ReplicaSet {}", new.set)))?;
+    let words = match ctx.writer.create::<Pod>(marks::MANAGER, &new.key.namespace, &pod).await {
+        Ok(made) => return Ok(changed(ctx, PodFact::from(made))),
+        Err(Error::Exists(words)) => words,
+        // The namespace does not exist.
+        Err(Error::Gone(words)) => return Err(ActError::refused(RefusalKind::Gone, words)),
+        Err(error) => return Err(error.into()),
+    };
+    let api = ctx.writer.api::<Pod>(&new.key.namespace);
+    let found = PodFact::from(ctx.writer.call(api.get(&new.key.name)).await?);
+    let is_ours = found.is_marked_by(&new.slot);
+    let done = changed(ctx, found);
+    if is_ours { Ok(done) } else { Err(ActError::refused(RefusalKind::Taken, words)) }
+}
+
+/// The template of the ReplicaSet. The store does not keep that of a set scaled to zero, see [`SetFact`]: it is read.
+async fn template(ctx: &Context, new: &NewPod) -> Result<Arc<TemplateFact>, ActError> {
+    let gone = || ActError::refused(RefusalKind::Gone, format!("ReplicaSet {} is gone", new.set));
+    let known: Option<SetFact> = ctx.store.read(|world| world.set(&new.set).cloned());
+    let known = known.ok_or_else(gone)?;
+    if let Some(template) = known.template {
+        return Ok(template);
+    }
+    let found = ctx.writer.get::<ReplicaSet>(&new.set).await?;
+    found.and_then(|set| set.spec?.template).map(Arc::new).ok_or_else(gone)
+}
+
+/// Changes labels, owner and marks, only if the pod is still as it was planned on.
+pub async fn change(ctx: &Context, pod: &Identity, change: &PodChange) -> Result<Done, ActError> {
+    let patch = match change.patch(pod) {
+        Patch::Strategic(patch) => kube::api::Patch::Strategic(patch),
+        Patch::Json(patch) => {
+            kube::api::Patch::Json(serde_json::from_value(patch).map_err(|error| Error::Malformed(error.to_string()))?)
+        }
+    };
+    written::<Pod, PodFact>(ctx, pod, ctx.writer.patch(marks::MANAGER, &pod.key, &patch).await)
+}
+
+/// Evicts the pod through the Eviction API, so that budgets hold, only if it still has this uid.
+pub async fn evict(ctx: &Context, pod: &Identity) -> Result<Done, ActError> {
+    match eviction::evict(ctx, pod).await? {
+        EvictionAnswer::Accepted => Ok(Done::Changed),
+        EvictionAnswer::Gone => Ok(gone::<PodFact>(ctx, pod)),
+        EvictionAnswer::Budget(words) => Err(ActError::refused(RefusalKind::Budget, words)),
+        EvictionAnswer::Budgets(words) => Err(ActError::refused(RefusalKind::Budgets, words)),
+    }
+}
+
+/// Deletes the pod, only if it still has this uid.
+pub async fn delete(ctx: &Context, pod: &Identity) -> Result<Done, ActError> {
+    let api = api::<Pod>(ctx, pod);
+    match ctx.writer.call(api.delete(&pod.key.name, &only(pod))).await {
+        Ok(_) => {
+            eviction::mark_ending(ctx, pod);
+            Ok(Done::Changed)
+        }
+        Err(Error::Gone(_)) => Ok(gone::<PodFact>(ctx, pod)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Releases the pod from our scheduling gate, only if it still has this uid, bound to a node if one is given.
+pub async fn release(ctx: &Context, pod: &Identity, node: Option<&str>) -> Result<Done, ActError> {
+    let Some(found) = ctx.writer.get::<GatedPod>(&pod.key).await? else { return Ok(gone::<PodFact>(ctx, pod)) };
+    if found.metadata.uid.as_deref() != Some(&pod.uid) {
+        return Err(Error::Conflict(format!("pod {} is another one", pod.key.name)).into());
+    }
+    let whole = json!({"metadata": {"uid": pod.uid}, "spec": found.spec});
+    let Some(patch) = release_patch(&whole, node) else {
+        return Err(Error::Conflict(format!("pod {} is not gated any more", pod.key.name)).into());
+    };
+    let patch = serde_json::from_value(patch).map_err(|error| Error::Malformed(error.to_string()))?;
+    let patch: kube::api::Patch<Value> = kube::api::Patch::Json(patch);
+    written::<Pod, PodFact>(ctx, pod, ctx.writer.patch(marks::MANAGER, &pod.key, &patch).await)
+}

@@ -1,0 +1,75 @@
+//! Writes to Deployments, ReplicaSets, StatefulSets and owners of other kinds: replicas and ledger, always in one patch.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::DynamicObject;
+use serde_json::{Value, json};
+
+use super::{Done, merge, written};
+use crate::error::ActError;
+use crate::owners;
+use ganglion_actions_plan::effect::{Scalable, ScalableKind};
+use ganglion_api::marks;
+use ganglion_core::facts::{DeploymentFact, Identity, OtherKind, ReplicaSet, SetFact, StatefulSet, StatefulSetFact};
+use ganglion_runtime::account::ObjectPath;
+use ganglion_runtime::context::Context;
+use ganglion_runtime::dynamic;
+use ganglion_runtime::error::Error;
+
+/// Writes replicas and ledger, only if the workload still has the version that was planned on.
+pub async fn scale(ctx: &Context, workload: &Scalable, replicas: i32, ledger: Option<&str>) -> Result<Done, ActError> {
+    let mut patch = ledger_patch(workload, ledger);
+    patch["spec"] = json!({ "replicas": replicas });
+    write(ctx, workload, &patch).await
+}
+
+/// Removes the ledger.
+pub async fn clear_ledger(ctx: &Context, workload: &Scalable) -> Result<Done, ActError> {
+    write(ctx, workload, &ledger_patch(workload, None)).await
+}
+
+fn ledger_patch(workload: &Scalable, ledger: Option<&str>) -> Value {
+    json!({"metadata": {
+        "uid": workload.id.uid, "resourceVersion": workload.id.version, "annotations": {marks::LEDGER: ledger},
+    }})
+}
+
+async fn write(ctx: &Context, workload: &Scalable, patch: &Value) -> Result<Done, ActError> {
+    let id = &workload.id;
+    match &workload.kind {
+        ScalableKind::Deployment => written::<Deployment, DeploymentFact>(ctx, id, merge(ctx, id, patch).await),
+        ScalableKind::ReplicaSet => written::<ReplicaSet, SetFact>(ctx, id, merge(ctx, id, patch).await),
+        ScalableKind::StatefulSet => written::<StatefulSet, StatefulSetFact>(ctx, id, merge(ctx, id, patch).await),
+        ScalableKind::Other(kind) => {
+            let url = owners::url(kind, &id.key.namespace);
+            let path = ObjectPath { url: &url, name: &id.key.name, subresource: None };
+            Ok(answered(ctx, kind, id, dynamic::merge(&ctx.writer, marks::MANAGER, path, patch).await)?)
+        }
+    }
+}
+
+/// Reads an object of another kind again.
+pub async fn look_again(ctx: &Context, kind: &OtherKind, id: &Identity) -> Result<Done, Error> {
+    let url = owners::url(kind, &id.key.namespace);
+    let path = ObjectPath { url: &url, name: &id.key.name, subresource: None };
+    answered(ctx, kind, id, dynamic::get(&ctx.writer, path).await)
+}
+
+fn answered(
+    ctx: &Context,
+    kind: &OtherKind,
+    id: &Identity,
+    answer: Result<DynamicObject, Error>,
+) -> Result<Done, Error> {
+    match answer {
+        Ok(object) if object.metadata.uid.as_ref() == Some(&id.uid) => {
+            let reading = owners::fact(kind.clone(), &object);
+            ctx.store.write(|world| world.put_owner(&id.uid, reading, ctx.now()));
+            Ok(Done::Changed)
+        }
+        Ok(_) | Err(Error::Gone(_)) => {
+            ctx.store.write(|world| world.drop_owner(&id.uid));
+            Ok(Done::Gone)
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,67 @@
+//! The gate keeper: releases the pods that the operator's scheduling gate holds and that no action wants, also those that were
+//! gated before the operator started.
+//!
+//! Owns the passes over these pods. The decision is in `logic::workload_action::stateful::gate`; a pod that an action wants is
+//! released by the action's own controller.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::info;
+
+use super::act;
+use super::error::ActError;
+use ganglion_actions_plan::effect::Effect;
+use ganglion_actions_plan::stateful::gate::{GateVerdict, hold};
+use ganglion_core::facts::{Identity, Key, PodFact};
+use ganglion_core::world::World;
+use ganglion_runtime::context::Context;
+use ganglion_runtime::error::Error;
+use ganglion_runtime::run::{Action, Controller, PassResult};
+
+/// See the module.
+pub struct GateKeeper {
+    pub ctx: Context,
+}
+
+impl GateKeeper {
+    /// The pods to begin with.
+    #[must_use]
+    pub fn gated(world: &World) -> Vec<Key> {
+        world.table::<PodFact>().values().filter(|pod| pod.gated).map(|pod| pod.id.key.clone()).collect()
+    }
+}
+
+impl GateKeeper {
+    async fn release(&self, key: &Key, pod: Identity) -> PassResult {
+        let effect = Effect::ReleasePod { pod, node: None };
+        match act::act(&self.ctx, &effect).await {
+            Ok(_) => {
+                info!(effect = act::name(&effect), on = %key, "done");
+                Ok(Action::AwaitChange)
+            }
+            // It is another pod, or was released meanwhile: what is known of it is read again.
+            Err(ActError::Request(Error::Conflict(_))) => {
+                let _ = act::look_again(&self.ctx, &effect).await?;
+                Ok(Action::RequeueAfter(Duration::from_millis(100)))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Controller for GateKeeper {
+    type Kind = PodFact;
+    const NAME: &'static str = "placement-gate";
+
+    async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
+        let now = self.ctx.now();
+        match self.ctx.store.read(|world| hold(world, &key, now)) {
+            GateVerdict::None => Ok(Action::AwaitChange),
+            GateVerdict::Until(until) => {
+                Ok(Action::RequeueAfter(Duration::try_from(until.duration_since(now)).unwrap_or(Duration::ZERO)))
+            }
+            GateVerdict::Release(pod) => self.release(&key, pod).await,
+        }
+    }
+}

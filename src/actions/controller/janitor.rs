@@ -1,0 +1,60 @@
+//! The janitor: periodically cleans up after actions that vanished before they ended.
+//!
+//! Owns the schedule. The decisions are in `logic::workload_action::janitor`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::info;
+
+use super::{WorkloadActionController, act};
+use ganglion_actions_plan::effect::Effect;
+use ganglion_actions_plan::janitor::Leftovers;
+use ganglion_runtime::metrics::ReasonLabel;
+
+/// Time between two rounds while nothing is left over.
+const ROUND: Duration = Duration::from_secs(60);
+
+/// Runs rounds until the controller is stopped.
+pub async fn run(controller: Arc<WorkloadActionController>) {
+    let mut janitor = Janitor::default();
+    while !controller.ctx.stop.is_cancelled() {
+        let pause = janitor.round(&controller).await;
+        tokio::select! {
+            () = controller.ctx.stop.cancelled() => return,
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+/// What the janitor keeps between two rounds; a crash may lose it.
+#[derive(Debug, Default)]
+pub struct Janitor(Leftovers);
+
+impl Janitor {
+    /// One round; returns the time until the next.
+    pub async fn round(&mut self, controller: &WorkloadActionController) -> Duration {
+        let now = controller.ctx.now();
+        let (effects, again) = controller.ctx.store.read(|world| self.0.sweep(world, now));
+        for effect in effects {
+            if controller.ctx.stop.is_cancelled() {
+                break;
+            }
+            clean(controller, &effect).await;
+        }
+        let until = again.map(|at| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO));
+        until.map_or(ROUND, |until| until.clamp(Duration::from_millis(100), ROUND))
+    }
+}
+
+async fn clean(controller: &WorkloadActionController, effect: &Effect) {
+    let outcome = match controller.perform(effect).await {
+        Ok(()) => "ok",
+        // The object has changed; the next round decides again.
+        Err(error) => {
+            info!(effect = act::name(effect), %error, "leftover not cleaned up");
+            "failed"
+        }
+    };
+    controller.ctx.metrics.janitor.get_or_create(&ReasonLabel { reason: outcome }).inc();
+}

@@ -1,0 +1,125 @@
+//! Objects of other kinds that own ReplicaSets, such as Argo Rollouts: read before each plan that depends on one, since such kinds
+//! are not watched.
+
+use jiff::SignedDuration;
+use k8s_openapi::api::autoscaling::v1::Scale;
+use kube::api::DynamicObject;
+
+use super::act;
+use ganglion_actions_plan::NeededOwner;
+use ganglion_api::reasons::Reason;
+use ganglion_core::facts::{Identity, OtherKind, OwnerFact, ReplicaSet, SetFact};
+use ganglion_core::world::{OwnerReading, World};
+use ganglion_runtime::account::ObjectPath;
+use ganglion_runtime::context::Context;
+use ganglion_runtime::discovery::Discovery;
+use ganglion_runtime::dynamic;
+use ganglion_runtime::error::Error;
+
+/// How old a reading may be for an action that waits: hundreds may wait for one object.
+const HOLDS: SignedDuration = SignedDuration::from_secs(5);
+
+/// How often the object and its scale are read until both have the same resourceVersion.
+const READS: usize = 5;
+
+/// Path of the objects of this kind in a namespace.
+pub fn url(kind: &OtherKind, namespace: &str) -> String {
+    let OtherKind { api_version, plural, .. } = kind;
+    format!("/apis/{api_version}/namespaces/{namespace}/{plural}")
+}
+
+/// Reads the object, and then its ReplicaSet: what its controller has done before the one shows in the other.
+///
+/// # Errors
+/// They could not be read now.
+pub async fn read(ctx: &Context, discovery: &Discovery, needed: &NeededOwner) -> Result<(), Error> {
+    let now = ctx.now();
+    // What was unfit may have been put right.
+    let read_at = ctx.store.read(|world| world.owner_read_at(&needed.uid).filter(|_| is_known(world, &needed.uid)));
+    let is_fresh = read_at.is_some_and(|at| at <= now && now.duration_since(at) < HOLDS);
+    if is_fresh && !needed.working {
+        return Ok(());
+    }
+    let reading = look(ctx, discovery, needed).await?;
+    ctx.store.write(|world| world.put_owner(&needed.uid, reading, now));
+    let set = Identity { key: needed.set.clone(), ..Identity::default() };
+    act::read::<ReplicaSet, SetFact>(ctx, &set).await.map(drop)
+}
+
+fn is_known(world: &World, uid: &str) -> bool {
+    matches!(world.owner(uid), Some(OwnerReading::Known(_)))
+}
+
+async fn look(ctx: &Context, discovery: &Discovery, needed: &NeededOwner) -> Result<OwnerReading, Error> {
+    let (kind, name) = (&needed.workload.kind, &needed.workload.name);
+    let unfit = |reason, message: String| Ok(OwnerReading::Unfit { reason, message });
+    let api_version = &needed.workload.api_version;
+    let Some(found) = discovery.find(ctx, api_version, kind).await? else {
+        let message = format!("the API server does not serve kind {kind} in {api_version}, which owns the ReplicaSet");
+        return unfit(Reason::WorkloadNotFound, message);
+    };
+    if !found.has_scale {
+        let message =
+            format!("{kind} has no scale subresource: replicas of {kind} {name} are moved, not created or deleted");
+        return unfit(Reason::NotSupported, message);
+    }
+    let kind = OtherKind { api_version: api_version.clone(), kind: kind.clone(), plural: found.plural };
+    match known(ctx, kind, needed).await {
+        Err(Error::Gone(_)) => unfit(Reason::WorkloadNotFound, format!("{} {name} is gone", needed.workload.kind)),
+        reading => reading,
+    }
+}
+
+/// Reads the object. The first time, its scale must be what it has in `spec.replicas`: a kind may have it elsewhere.
+async fn known(ctx: &Context, kind: OtherKind, needed: &NeededOwner) -> Result<OwnerReading, Error> {
+    let (url, name) = (url(&kind, &needed.namespace), &needed.workload.name);
+    let path = ObjectPath { url: &url, name, subresource: None };
+    let proven = ctx.store.read(|world| is_known(world, &needed.uid));
+    for _ in 0..READS {
+        let object: DynamicObject = dynamic::get(&ctx.writer, path).await?;
+        if object.metadata.uid.as_deref() != Some(needed.uid.as_str()) {
+            return Err(Error::Gone("another object has its name".to_owned()));
+        }
+        let reading = fact(kind.clone(), &object);
+        let OwnerReading::Known(fact) = &reading else { return Ok(reading) };
+        if proven {
+            return Ok(reading);
+        }
+        let scale: Scale = dynamic::get(&ctx.writer, ObjectPath { subresource: Some("scale"), ..path }).await?;
+        if scale.metadata.resource_version.as_ref() == Some(&fact.id.version) {
+            let scaled = scale.spec.and_then(|spec| spec.replicas).unwrap_or(0);
+            return Ok(if scaled == fact.scale.replicas { reading } else { elsewhere(&kind) });
+        }
+    }
+    Err(Error::Conflict(format!("{} {name} keeps changing", kind.kind)))
+}
+
+/// The object as the planner reads it.
+pub fn fact(kind: OtherKind, object: &DynamicObject) -> OwnerReading {
+    let words = format!("{} {}", kind.kind, object.metadata.name.as_deref().unwrap_or_default());
+    match OwnerFact::read(kind, &object.metadata, &object.data) {
+        Ok(fact) => OwnerReading::Known(Box::new(fact)),
+        Err(why) => OwnerReading::Unfit {
+            reason: Reason::NotSupported,
+            message: format!("replicas of {words} are moved, not created or deleted: it {why}"),
+        },
+    }
+}
+
+fn elsewhere(kind: &OtherKind) -> OwnerReading {
+    let message = format!(
+        "replicas of kind {} are moved, not created or deleted: its scale subresource does not count spec.replicas",
+        kind.kind
+    );
+    OwnerReading::Unfit { reason: Reason::NotSupported, message }
+}
+
+/// The reading where a right is missing, in the words of the API server.
+pub fn forbidden(needed: &NeededOwner, refused: &str) -> OwnerReading {
+    let message = format!(
+        "the operator may not read and change {} {}; a cluster administrator gives it this right for each kind, see \
+         kustomize/components/rollouts: {refused}",
+        needed.workload.kind, needed.workload.name
+    );
+    OwnerReading::Unfit { reason: Reason::Forbidden, message }
+}

@@ -1,0 +1,182 @@
+//! Whatever the template: the pod differs from it in what it must, and in nothing else.
+
+use proptest::collection::{btree_map, vec};
+use proptest::option;
+use proptest::prelude::*;
+
+use super::*;
+use ganglion_core::facts::{Identity, Key};
+
+const NODE: &str = "node-7";
+const REQUIRED: &str = "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution";
+
+fn new() -> NewPod {
+    NewPod {
+        key: Key::new("space", "web-5d9c-abcdef01"),
+        node: NODE.into(),
+        slot: "0123456789abcdef".into(),
+        set: Key::new("space", "web-5d9c"),
+        label: "pod-template-hash".into(),
+        action: Identity { key: Key::new("space", "move-web"), uid: "uid-1".into(), version: "5".into() },
+    }
+}
+
+/// An object with these members, those that are there, and perhaps one that no version of Kubernetes has yet.
+fn object(members: Vec<(&'static str, BoxedStrategy<Option<Value>>)>) -> BoxedStrategy<Value> {
+    let newer = option::of(Just(json!({"newer": [1, {"a": null}]})));
+    let known: Vec<_> = members
+        .into_iter()
+        .map(|(name, value)| value.prop_map(move |value| Some((name.to_owned(), value?))).boxed())
+        .collect();
+    (known, newer)
+        .prop_map(|(known, newer)| {
+            let newer = newer.map(|value| ("newer".to_owned(), value));
+            Value::Object(known.into_iter().flatten().chain(newer).collect())
+        })
+        .boxed()
+}
+
+fn sometimes(value: impl Strategy<Value = Value> + 'static) -> BoxedStrategy<Option<Value>> {
+    option::of(value).boxed()
+}
+
+fn requirement() -> impl Strategy<Value = Value> {
+    ("[a-c]", prop_oneof!["In", "NotIn", "Exists"], vec("[x-z]", 0..3))
+        .prop_map(|(key, operator, values)| json!({"key": key, "operator": operator, "values": values}))
+}
+
+fn requirements(most: usize) -> BoxedStrategy<Option<Value>> {
+    sometimes(prop_oneof![vec(requirement(), 0..most).prop_map(Value::Array), Just(Value::Null)])
+}
+
+fn spec() -> BoxedStrategy<Value> {
+    let term = object(vec![("matchExpressions", requirements(3)), ("matchFields", requirements(2))]);
+    let required = object(vec![("nodeSelectorTerms", sometimes(vec(term, 0..4).prop_map(Value::Array)))]);
+    let node_affinity = object(vec![("requiredDuringSchedulingIgnoredDuringExecution", sometimes(required))]);
+    let affinity = object(vec![("nodeAffinity", sometimes(node_affinity))]);
+    let container = object(vec![("name", Just(Some(json!("web"))).boxed())]);
+    object(vec![
+        ("affinity", sometimes(affinity)),
+        ("nodeName", sometimes("[a-z]{1,3}".prop_map(Value::from))),
+        (
+            "containers",
+            Just(()).prop_flat_map(move |()| vec(container.clone(), 1)).prop_map(|all| Some(json!(all))).boxed(),
+        ),
+    ])
+}
+
+fn template() -> BoxedStrategy<Value> {
+    let key = prop_oneof!["[a-c]", Just("pod-template-hash".to_owned())];
+    let map = || sometimes(btree_map(key.clone(), "[a-z]{1,3}", 0..4).prop_map(|map| json!(map)));
+    let metadata = object(vec![("labels", map()), ("annotations", map())]);
+    object(vec![("metadata", sometimes(metadata)), ("spec", sometimes(spec()))])
+}
+
+fn made(template: &Value) -> Value {
+    pod(&template.to_string(), &new()).unwrap()
+}
+
+/// The terms of the required node affinity.
+fn terms(spec: &Value) -> Vec<Value> {
+    let terms = spec.pointer(&format!("{REQUIRED}/nodeSelectorTerms"));
+    terms.and_then(Value::as_array).cloned().unwrap_or_default()
+}
+
+fn is_pin(field: &Value) -> bool {
+    *field == json!({"key": "metadata.name", "operator": "In", "values": [NODE]})
+}
+
+/// The term without its pin, and how often it was pinned.
+fn without_pin(mut term: Value) -> (Value, usize) {
+    let Some(fields) = term.get_mut("matchFields").and_then(Value::as_array_mut) else { return (term, 0) };
+    let before = fields.len();
+    fields.retain(|field| !is_pin(field));
+    let pins = before - fields.len();
+    (term, pins)
+}
+
+/// Both are equal but for members that are null or empty.
+fn alike(one: &Value, other: &Value) -> bool {
+    bare(json!({ "a": one })) == bare(json!({ "a": other }))
+}
+
+fn bare(mut value: Value) -> Value {
+    match &mut value {
+        Value::Object(members) => {
+            *members = std::mem::take(members).into_iter().map(|(name, value)| (name, bare(value))).collect();
+            members.retain(|_, value| !matches!(value, Value::Null) && *value != json!([]) && *value != json!({}));
+        }
+        Value::Array(items) => *items = std::mem::take(items).into_iter().map(bare).collect(),
+        _ => {}
+    }
+    value
+}
+
+proptest! {
+    #[test]
+    fn no_term_lets_it_run_anywhere_else(template in template()) {
+        let (before, after) = (terms(&template["spec"]), terms(&made(&template)["spec"]));
+        prop_assert!(!after.is_empty());
+        let (left, pins): (Vec<Value>, Vec<usize>) = after.into_iter().map(without_pin).unzip();
+        if !before.is_empty() && before.iter().all(is_empty) {
+            prop_assert!(left == before && pins.iter().all(|pins| *pins == 0), "it fits no node, as before");
+            return Ok(());
+        }
+        prop_assert!(pins.iter().all(|pins| *pins == 1));
+        let kept: Vec<Value> = before.into_iter().filter(|term| !is_empty(term)).map(bare).collect();
+        let left: Vec<Value> = left.into_iter().map(bare).filter(|term| !is_empty(term)).collect();
+        prop_assert_eq!(kept, left);
+    }
+
+    #[test]
+    fn everything_else_is_as_in_the_template(mut template in template()) {
+        let mut pod = made(&template);
+        if let Some(labels) = template.pointer_mut("/metadata/labels").and_then(Value::as_object_mut) {
+            labels.remove("pod-template-hash");
+        }
+        prop_assert!(alike(&pod["metadata"]["labels"], &template["metadata"]["labels"]));
+        let annotations = pod["metadata"]["annotations"].as_object_mut().unwrap();
+        prop_assert_eq!(annotations.remove(marks::SLOT).unwrap(), new().slot);
+        prop_assert_eq!(annotations.remove(marks::ROLE).unwrap(), marks::ROLE_REPLACEMENT);
+        prop_assert!(alike(&pod["metadata"]["annotations"], &template["metadata"]["annotations"]));
+
+        prop_assert_eq!(&pod["spec"]["nodeName"], &Value::Null, "the scheduler must see it");
+        for spec in [&mut template["spec"], &mut pod["spec"]] {
+            if let Some(spec) = spec.as_object_mut() {
+                spec.remove("nodeName");
+            }
+            if let Some(required) = spec.pointer_mut(REQUIRED).and_then(Value::as_object_mut) {
+                required.remove("nodeSelectorTerms");
+            }
+        }
+        prop_assert!(alike(&template["spec"], &pod["spec"]), "{}", pod["spec"]);
+    }
+}
+
+#[test]
+fn the_action_is_its_plain_owner() {
+    let pod = made(&json!({}));
+    assert_eq!(pod["metadata"]["ownerReferences"], json!([action_owner(&new().action)]));
+    assert_eq!(pod["metadata"]["name"], "web-5d9c-abcdef01");
+    assert_eq!(pod["metadata"].get("generateName"), None);
+}
+
+#[test]
+fn each_alternative_is_pinned() {
+    let expression = |key: &str| json!({"matchExpressions": [{"key": key, "operator": "Exists"}]});
+    let required = json!({"nodeSelectorTerms": [expression("gpu"), {}, expression("ssd")]});
+    let node_affinity = json!({"requiredDuringSchedulingIgnoredDuringExecution": required});
+    let pod = made(&json!({"spec": {"affinity": {"nodeAffinity": node_affinity}}}));
+    let terms = terms(&pod["spec"]);
+    assert_eq!(terms.len(), 2, "the empty one matched nothing and would now match the node");
+    assert!(terms.iter().all(|term| term["matchFields"].as_array().unwrap().iter().any(is_pin)));
+}
+
+#[test]
+fn another_structure_is_not_guessed_at() {
+    for template in
+        [json!([]), json!({"spec": 1}), json!({"spec": {"affinity": []}}), json!({"metadata": {"labels": 1}})]
+    {
+        assert_eq!(pod(&template.to_string(), &new()), None, "{template}");
+    }
+}

@@ -1,0 +1,107 @@
+//! The usage of nodes, read from metrics.k8s.io while the expression of an action asks for it: one list for all nodes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tracing::debug;
+
+use ganglion_core::world::{NodeUse, World};
+use ganglion_outbound::client::OutboundClient;
+use ganglion_outbound::client::objects::{ReadError, api_words};
+use ganglion_outbound::node_usage::measured_nodes;
+use ganglion_runtime::backoff::Backoff;
+use ganglion_runtime::context::Context;
+use ganglion_runtime::error::Error;
+
+/// The list of the usage of nodes.
+pub const NODES: &str = "/apis/metrics.k8s.io/v1beta1/nodes";
+
+/// Time between two looks at whether somebody asks for it.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Time between two lists: metrics-server measures every 15 s.
+const PACE: Duration = Duration::from_secs(10);
+
+/// Reads the usage while it is asked for, until the controllers are stopped.
+pub async fn run(ctx: Context, outbound: Arc<OutboundClient>) {
+    let mut failures = Backoff::default();
+    let mut pause = Duration::ZERO;
+    loop {
+        let wait = async {
+            tokio::time::sleep(pause).await;
+            while !ctx.store.read(World::wants_usage) {
+                tokio::time::sleep(LOOK).await;
+            }
+        };
+        tokio::select! {
+            () = ctx.stop.cancelled() => return,
+            () = wait => {}
+        }
+        pause = match list(&ctx, &outbound).await {
+            Ok(()) => {
+                failures.forget(&());
+                PACE
+            }
+            Err(problem) => {
+                debug!(problem, "usage of nodes not read");
+                ctx.store.write(|world| world.usage_failed(problem));
+                failures.failed((), fastrand::f64()).max(LOOK)
+            }
+        };
+    }
+}
+
+async fn list(ctx: &Context, outbound: &OutboundClient) -> Result<(), String> {
+    let request = http::Request::get(NODES).body(Vec::new()).map_err(|error| Error::Malformed(error.to_string()));
+    let opened = match request {
+        Ok(request) => ctx.writer.send(request).await,
+        Err(error) => Err(error),
+    };
+    let body = outbound.body("", opened, outbound.limits.nodes).await.map_err(|error| unread(&error))?;
+    let now = ctx.now();
+    ctx.store.write(|world| take_in(world, &body.bytes, now))
+}
+
+/// Takes in the answer.
+///
+/// # Errors
+/// It is no list of what nodes use, or has none of them.
+pub fn take_in(world: &mut World, body: &[u8], now: Timestamp) -> Result<(), String> {
+    let measured = measured_nodes(body).map_err(|error| format!("metrics.k8s.io: {error}"))?;
+    let mut nodes = HashMap::new();
+    for one in measured {
+        let Some(node) = world.node(&one.name) else { continue };
+        let part = |percent: Result<f64, _>| percent.ok().map(|percent| percent / 100.0);
+        let (cpu, memory) = (one.cpu_percent(node.allocatable.cpu), one.memory_percent(node.allocatable.memory));
+        let usage = NodeUse { cpu: part(cpu), memory: part(memory), at: one.at.unwrap_or(now) };
+        nodes.insert(one.name, usage);
+    }
+    // A metrics-server that has just started serves an empty list.
+    if nodes.is_empty() {
+        return Err("metrics.k8s.io has measured no node yet".to_owned());
+    }
+    world.put_usage(nodes, now);
+    Ok(())
+}
+
+fn unread(error: &ReadError) -> String {
+    match error {
+        ReadError::Api(error) => refused(error),
+        ReadError::TooLong(limit) => {
+            format!("the answer of metrics.k8s.io has more than {limit} bytes (setting outbound.maxBytes.nodes)")
+        }
+        ReadError::Full => ganglion_outbound::Error::Full.to_string(),
+    }
+}
+
+/// What an error of the API server means.
+#[must_use]
+pub fn refused(error: &Error) -> String {
+    match error {
+        Error::Gone(_) => "the cluster does not serve the API metrics.k8s.io".to_owned(),
+        Error::Forbidden(words) => format!("metrics.k8s.io may not be read: {words}"),
+        error => format!("metrics.k8s.io cannot be read: {}", api_words(error)),
+    }
+}

@@ -1,0 +1,139 @@
+//! Waits: their length, and when the status reports them.
+
+use std::collections::HashMap;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use ganglion_api::workload_action::WorkloadActionStatus;
+use ganglion_core::facts::Key;
+
+/// How long the same wait must last before the status reports it: nobody reads a status more often.
+const REPORT_AFTER: Duration = Duration::from_secs(1);
+
+/// Additional delay for each other wait at the same time: the reports of hundreds of waits would slow down the writes
+/// that they wait for.
+const FOR_EACH_OTHER: Duration = Duration::from_millis(25);
+
+/// Largest random delay, so that actions with the same deadline are not reconciled at once.
+const JITTER: Duration = Duration::from_millis(50);
+
+/// Longest pause: users may name a time at the end of the calendar.
+const FAR: Duration = Duration::from_secs(86_400);
+
+/// The current wait of each action, with its start.
+#[derive(Debug, Default)]
+pub struct Waits(HashMap<Key, (u64, Timestamp)>);
+
+impl Waits {
+    /// The action has no unreported wait any more.
+    pub fn forget(&mut self, key: &Key) {
+        self.0.remove(key);
+    }
+
+    /// How much longer this wait must last before it is reported; None if it is to be reported now.
+    pub fn remaining(&mut self, key: &Key, report: &WorkloadActionStatus, now: Timestamp) -> Option<Duration> {
+        let what = essence(report);
+        let since = match self.0.get(key) {
+            // A time in the future: the clock was set back, and the wait is counted from now.
+            Some((same, since)) if *same == what && *since <= now => *since,
+            _ => {
+                self.0.insert(key.clone(), (what, now));
+                now
+            }
+        };
+        let others = u32::try_from(self.0.len().saturating_sub(1)).unwrap_or(u32::MAX);
+        let report_after = REPORT_AFTER.saturating_add(FOR_EACH_OTHER.saturating_mul(others));
+        let left = report_after.saturating_sub(Duration::try_from(now.duration_since(since)).unwrap_or(Duration::ZERO));
+        (!left.is_zero()).then_some(left)
+    }
+}
+
+/// What identifies a wait: steps and reasons, not messages and times.
+fn essence(report: &WorkloadActionStatus) -> u64 {
+    let mut hash = DefaultHasher::new();
+    for slot in &report.slots {
+        (slot.index, slot.attempt, slot.step, slot.reason).hash(&mut hash);
+    }
+    for condition in &report.conditions {
+        (&condition.type_, &condition.status, &condition.reason, condition.observed_generation).hash(&mut hash);
+    }
+    hash.finish()
+}
+
+/// How long to pause: until the deadline or the resync, whichever is sooner. None if only a change matters.
+/// `random` is from 0 to 1.
+pub fn pause(now: Timestamp, until: Option<Timestamp>, resync: Option<Duration>, random: f64) -> Option<Duration> {
+    let until = until.map(|at| {
+        let left = Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
+        left.min(FAR) + JITTER.mul_f64(random)
+    });
+    let resync = resync.map(|every| every.mul_f64(0.9 + 0.2 * random));
+    [until, resync].into_iter().flatten().min()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+    fn report(reason: &str, message: &str) -> WorkloadActionStatus {
+        WorkloadActionStatus {
+            conditions: vec![Condition {
+                type_: "Ready".into(),
+                status: "Unknown".into(),
+                reason: reason.into(),
+                message: message.into(),
+                observed_generation: Some(1),
+                last_transition_time: Time(Timestamp::UNIX_EPOCH),
+            }],
+            ..WorkloadActionStatus::default()
+        }
+    }
+
+    #[test]
+    fn a_wait_is_reported_once_it_has_lasted_and_another_reason_begins_anew() {
+        let (mut waits, key, begun) = (Waits::default(), Key::new("a", "b"), Timestamp::UNIX_EPOCH);
+        assert_eq!(waits.remaining(&key, &report("Creating", ""), begun), Some(REPORT_AFTER));
+        let later = begun + Duration::from_millis(960);
+        assert_eq!(waits.remaining(&key, &report("Creating", "1 of 2"), later), Some(Duration::from_millis(40)));
+        assert_eq!(waits.remaining(&key, &report("Readying", ""), later), Some(REPORT_AFTER));
+        assert_eq!(waits.remaining(&key, &report("Readying", ""), later + REPORT_AFTER), None);
+        waits.forget(&key);
+        assert_eq!(waits.remaining(&key, &report("Readying", ""), later + REPORT_AFTER), Some(REPORT_AFTER));
+    }
+
+    #[test]
+    fn a_wait_that_begins_ahead_of_the_clock_is_counted_anew() {
+        let (mut waits, key, begun) = (Waits::default(), Key::new("a", "b"), Timestamp::UNIX_EPOCH);
+        waits.remaining(&key, &report("Creating", ""), begun + Duration::from_secs(3600));
+        assert_eq!(waits.remaining(&key, &report("Creating", ""), begun), Some(REPORT_AFTER));
+        assert_eq!(waits.remaining(&key, &report("Creating", ""), begun + REPORT_AFTER), None);
+    }
+
+    #[test]
+    fn among_many_waits_each_lasts_longer_before_it_is_reported() {
+        let (mut waits, begun) = (Waits::default(), Timestamp::UNIX_EPOCH);
+        for other in 0..100 {
+            waits.remaining(&Key::new("a", other.to_string()), &report("Readying", ""), begun);
+        }
+        let longer = Duration::from_millis(3500);
+        assert_eq!(waits.remaining(&Key::new("a", "b"), &report("Readying", ""), begun), Some(longer));
+        assert_eq!(waits.remaining(&Key::new("a", "b"), &report("Readying", ""), begun + longer), None);
+    }
+
+    #[test]
+    fn the_sooner_of_deadline_and_resync_counts_and_no_deadline_is_met_early() {
+        let now = Timestamp::UNIX_EPOCH;
+        let at = |seconds| Some(Timestamp::from_second(seconds).unwrap());
+        let every = Some(Duration::from_secs(300));
+        assert_eq!(pause(now, None, None, 0.5), None);
+        assert_eq!(pause(now, at(10), every, 0.0), Some(Duration::from_secs(10)));
+        assert!(pause(now, at(10), every, 1.0) > Some(Duration::from_secs(10)));
+        assert_eq!(pause(now, at(-10), every, 0.0), Some(Duration::ZERO));
+        assert_eq!(pause(now, at(1000), every, 0.5), Some(Duration::from_secs(300)));
+        assert_eq!(pause(now, Some(Timestamp::MAX), None, 0.0), Some(FAR));
+    }
+}

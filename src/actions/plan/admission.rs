@@ -1,0 +1,350 @@
+//! Admission: limits on how much is at work at once, and which actions exclude one another.
+//!
+//! Decides over the whole store. Only slots that have started count. [`ahead`] says whose turn it is.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+
+use ganglion_api::reasons::Reason;
+use ganglion_api::targets::WorkloadRef;
+use ganglion_api::workload_action::WorkloadAction;
+use ganglion_api::workload_action::status::{Slot, Step};
+use ganglion_core::facts::{Key, PodFact};
+use ganglion_core::world::{Fact, application_of};
+
+use super::Limits;
+use super::context::{PlanContext, Work, is_suspended};
+use super::scope::{Scope, Stop};
+
+/// Why the action has to wait for another one on the same workload: actions that change replicas run alone, moves run
+/// together.
+pub fn busy(ctx: &PlanContext, scope: &Scope) -> Option<String> {
+    let workload = scope.workload();
+    let at_work = ctx.world.slots_of_workload(ctx.namespace(), &workload).filter(|(_, slot)| slot.step != Step::Queued);
+    at_work
+        .filter_map(|(key, _)| ctx.world.action(key))
+        .filter(|action| action.metadata.uid != ctx.action.metadata.uid)
+        .find(|action| ctx.work.verb.scales() || Work::of(&action.spec).is_ok_and(|work| work.verb.scales()))
+        .map(|action| format!("WorkloadAction {} is at work on the same workload", action.id().key.name))
+}
+
+/// Whether another slot works on this pod, or is about to.
+pub fn is_taken(ctx: &PlanContext, pod: &PodFact) -> bool {
+    ctx.world.slots_on(pod.controller.as_ref().map_or("", |owner| owner.uid.as_str())).any(|slot| {
+        let victim = slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(&pod.id.uid));
+        let replacement = slot.replacement.as_ref().is_some_and(|replacement| replacement.name == pod.id.key.name);
+        (victim || replacement) && slot.step != Step::Queued
+    })
+}
+
+/// Whether replicas of other actions are on their way; those that have been for too long do not count.
+pub fn others_move(ctx: &PlanContext) -> bool {
+    let own = ctx.id().key;
+    ctx.world.slots_at_work().any(|(action, slot)| *action != own && !is_idle(ctx, action, slot))
+}
+
+/// A limit that is reached, and how to say so.
+#[derive(Debug)]
+pub struct ReachedLimit {
+    pub reason: Reason,
+    pub message: String,
+}
+
+/// The limit that admits none of the workload's replicas, whichever they are and wherever they go. Evaluated before replicas
+/// and nodes are chosen: in a long queue that would be most of the work.
+pub fn shared_limit(ctx: &PlanContext, workload: &WorkloadRef) -> Option<ReachedLimit> {
+    Count::with_those_ahead(ctx).shared(ctx, workload)
+}
+
+/// The limit that a swap of these workloads' replicas never passes, since all of them are admitted at once. `on_one_node` of them
+/// leave the same node, and arrive at the same node.
+pub fn too_small(ctx: &PlanContext, workloads: &[WorkloadRef], on_one_node: usize) -> Option<Stop> {
+    let Limits { in_all, per_namespace, per_workload, per_source_node, per_target_node, .. } = ctx.limits;
+    let all = workloads.len();
+    let of_one = workloads.iter().map(|one| workloads.iter().filter(|other| *other == one).count()).max().unwrap_or(0);
+    let needs = [
+        (in_all, all, "inAll"),
+        (per_namespace, all, "perNamespace"),
+        (per_workload, of_one, "perWorkload"),
+        (per_source_node, on_one_node, "perSourceNode"),
+        (per_target_node, on_one_node, "perTargetNode"),
+    ];
+    let (limit, need, setting) = needs
+        .into_iter()
+        .find_map(|(limit, need, setting)| Some((limit.filter(|limit| need > *limit)?, need, setting)))?;
+    let message = format!("the swap changes {need} replicas at once, and the setting limits.{setting} allows {limit}");
+    Some(Stop::now(Reason::LimitTooSmall, message))
+}
+
+/// How many of these slots, from the first, the limits admit; and which limit is reached, if not all.
+pub fn room(ctx: &PlanContext, slots: &[Slot]) -> (usize, Option<ReachedLimit>) {
+    let mut count = Count::with_those_ahead(ctx);
+    for (admitted, slot) in slots.iter().enumerate() {
+        if let Some(reached) = count.shared(ctx, &slot.workload).or_else(|| count.of_nodes(slot)) {
+            return (admitted, Some(reached));
+        }
+        count.add(ctx.namespace(), slot, true);
+        if let Some(application) = &mut count.application {
+            (application.all, application.own) = (application.all + 1, application.own + 1);
+        }
+    }
+    (slots.len(), None)
+}
+
+/// The nodes on which the limits admit one more replica.
+pub struct OpenNodes<'a> {
+    limit: Option<usize>,
+    targets: HashMap<&'a str, usize>,
+}
+
+impl<'a> OpenNodes<'a> {
+    pub fn of(ctx: &PlanContext<'a>) -> Self {
+        Self { limit: ctx.limits.per_target_node, targets: Count::at_work(ctx).targets }
+    }
+
+    pub fn takes_one_more(&self, node: &str) -> bool {
+        self.limit.is_none_or(|limit| self.targets.get(node).copied().unwrap_or(0) < limit)
+    }
+}
+
+/// How many replicas are being changed, for each limit.
+struct Count<'a> {
+    limits: &'a Limits,
+    all: usize,
+    namespaces: HashMap<&'a str, usize>,
+    workloads: HashMap<Workload<'a>, usize>,
+    sources: HashMap<&'a str, usize>,
+    targets: HashMap<&'a str, usize>,
+    ahead: Ahead,
+    application: Option<OfApplication>,
+}
+
+/// How many replicas the application whose move the action is has on their way, with its limits.
+struct OfApplication {
+    all: usize,
+    most: usize,
+    own: usize,
+    most_of_one: usize,
+}
+
+impl OfApplication {
+    fn at_work(ctx: &PlanContext) -> Option<Self> {
+        let (most, most_of_one) = ctx.application()?.limits();
+        let own = ctx.id().key;
+        let at_work = ctx.world.slots_at_work_of(application_of(ctx.action)?);
+        let (all, own) = at_work.fold((0, 0), |(all, mine), (action, _)| (all + 1, mine + usize::from(*action == own)));
+        Some(Self { all, most, own, most_of_one })
+    }
+
+    fn reached(&self, workload: &WorkloadRef) -> Option<ReachedLimit> {
+        let Self { all, most, own, most_of_one } = self;
+        let message = if all >= most {
+            format!("{all} of {most} replicas of the application are on their way (its maxParallel)")
+        } else if own >= most_of_one {
+            let WorkloadRef { kind, name, .. } = workload;
+            format!("{own} of {most_of_one} replicas of {kind} {name} are on their way (maxParallelPerWorkload)")
+        } else {
+            return None;
+        };
+        Some(ReachedLimit { reason: Reason::ApplicationLimitReached, message })
+    }
+}
+
+/// How many replicas of waiting actions are admitted before this one: all of a swap, and of any other action the next.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Ahead {
+    all: usize,
+    namespace: usize,
+}
+
+impl<'a> Count<'a> {
+    fn at_work(ctx: &PlanContext<'a>) -> Self {
+        let mut count = Self {
+            limits: ctx.limits,
+            all: 0,
+            namespaces: HashMap::new(),
+            workloads: HashMap::new(),
+            sources: HashMap::new(),
+            targets: HashMap::new(),
+            ahead: Ahead::default(),
+            application: OfApplication::at_work(ctx),
+        };
+        if !ctx.limits.is_unlimited() {
+            for (action, slot) in ctx.world.slots_at_work() {
+                count.add(&action.namespace, slot, !is_idle(ctx, action, slot));
+            }
+        }
+        count
+    }
+
+    fn with_those_ahead(ctx: &PlanContext<'a>) -> Self {
+        let mut count = Self::at_work(ctx);
+        if ctx.limits.in_all.is_some() || ctx.limits.per_namespace.is_some() {
+            count.ahead = ahead(ctx, &count.namespaces);
+        }
+        count
+    }
+
+    /// Counts a slot. One that is idle counts for its own namespace and workload only.
+    fn add(&mut self, namespace: &'a str, slot: &'a Slot, is_active: bool) {
+        *self.namespaces.entry(namespace).or_default() += 1;
+        *self.workloads.entry(workload_of(namespace, &slot.workload)).or_default() += 1;
+        if !is_active {
+            return;
+        }
+        self.all += 1;
+        for (nodes, pod) in [(&mut self.sources, &slot.victim), (&mut self.targets, &slot.replacement)] {
+            if let Some(pod) = pod {
+                *nodes.entry(&pod.node).or_default() += 1;
+            }
+        }
+    }
+
+    /// The reached limit of the cluster, the namespace or the workload.
+    fn shared(&self, ctx: &PlanContext, workload: &WorkloadRef) -> Option<ReachedLimit> {
+        let (limits, namespace) = (self.limits, ctx.namespace());
+        let in_namespace = self.namespaces.get(namespace).copied().unwrap_or(0);
+        let of_workload = self.workloads.get(&workload_of(namespace, workload)).copied().unwrap_or(0);
+        let changing = |place: String| format!("replicas {place} are being changed");
+        let reached = |limit: Option<usize>, used, ahead, reason, what: &dyn Fn() -> String, setting| {
+            let limit = limit.filter(|limit| used + ahead >= *limit)?;
+            let line = if ahead > 0 { format!(", {ahead} more are ahead in the queue") } else { String::new() };
+            let message = format!("{used} of {limit} {}{line} (setting limits.{setting})", what());
+            Some(ReachedLimit { reason, message })
+        };
+        let in_all = || changing("in the cluster".to_owned());
+        let of_this = || changing(format!("of {} {}", workload.kind, workload.name));
+        let in_this = || changing(format!("in namespace {namespace}"));
+        // The limits of the application and of the workload are first: an action that they hold must not hold turns of others.
+        let of_application = self.application.as_ref().and_then(|application| application.reached(workload));
+        of_application
+            .or_else(|| {
+                reached(limits.per_workload, of_workload, 0, Reason::WorkloadLimitReached, &of_this, "perWorkload")
+            })
+            .or_else(|| {
+                let ahead = self.ahead.namespace;
+                reached(
+                    limits.per_namespace,
+                    in_namespace,
+                    ahead,
+                    Reason::NamespaceLimitReached,
+                    &in_this,
+                    "perNamespace",
+                )
+            })
+            .or_else(|| reached(limits.in_all, self.all, self.ahead.all, Reason::LimitReached, &in_all, "inAll"))
+    }
+
+    /// The reached limit of the nodes that a slot's replica leaves and arrives at.
+    fn of_nodes(&self, slot: &Slot) -> Option<ReachedLimit> {
+        let sides = [
+            (self.limits.per_source_node, &self.sources, &slot.victim, "leaving", "perSourceNode"),
+            (self.limits.per_target_node, &self.targets, &slot.replacement, "arriving at", "perTargetNode"),
+        ];
+        sides.into_iter().find_map(|(limit, nodes, pod, does, setting)| {
+            let node = &pod.as_ref()?.node;
+            let used = nodes.get(node.as_str()).copied().unwrap_or(0);
+            let limit = limit.filter(|limit| used >= *limit)?;
+            let message = format!("{used} of {limit} replicas are {does} {node} (setting limits.{setting})");
+            Some(ReachedLimit { reason: Reason::NodeLimitReached, message })
+        })
+    }
+}
+
+/// Whether the slot no longer counts for the limits that it shares with other namespaces: its action is suspended, or it
+/// has been in one step for too long. Otherwise a namespace could hold them for ever, by `suspend` or a `readySeconds` of a
+/// day.
+fn is_idle(ctx: &PlanContext, action: &Key, slot: &Slot) -> bool {
+    ctx.world.action(action).is_some_and(|action| is_suspended(ctx.world, action))
+        || ctx.limits.idle_after.is_some_and(|idle| ctx.now.duration_since(slot.since.0) >= idle)
+}
+
+/// How many replicas are admitted before this action, of the actions that wait for a turn.
+///
+/// Within a namespace: by priority, then age, then name. Between namespaces: the next turn is that of the namespace with
+/// the fewest replicas at work, and among equals that of the one whose last turn was longest ago. Only the actions that the
+/// same limit holds wait for its turns. A swap takes all of its replicas in one turn, or others would take its places one by one.
+fn ahead(ctx: &PlanContext, at_work: &HashMap<&str, usize>) -> Ahead {
+    let (own, namespace) = (rank(ctx.action), ctx.namespace());
+    let mut others: HashMap<&str, Line> = HashMap::new();
+    let mut ahead = Ahead::default();
+    let mut before_in_namespace = 0;
+    for action in ctx.world.running() {
+        let Some(limit) = waits_for(action).filter(|_| !ctx.world.is_reserved(&action.id().key)) else { continue };
+        let waits_for_all = limit == Reason::LimitReached;
+        let theirs = action.metadata.namespace.as_deref().unwrap_or_default();
+        if theirs != namespace {
+            if waits_for_all {
+                others.entry(theirs).or_default().add(action);
+            }
+        } else if rank(action) < own {
+            ahead.namespace += together(action);
+            before_in_namespace += if waits_for_all { together(action) } else { 0 };
+        }
+    }
+    let at_work = |namespace: &str| at_work.get(namespace).copied().unwrap_or(0);
+    // How many replicas of this namespace are at work when it is this action's turn.
+    let level = at_work(namespace) + before_in_namespace;
+    let is_first = |other: &str| (ctx.world.last_turn(other), other) < (ctx.world.last_turn(namespace), namespace);
+    let turns = others.into_iter().map(|(other, line)| {
+        let until_equal = level.saturating_sub(at_work(other)).min(line.replicas);
+        let also_then = at_work(other) <= level && until_equal < line.replicas && is_first(other);
+        match until_equal + usize::from(also_then) {
+            0 => 0,
+            turns => turns.max(line.first.map_or(0, |(_, replicas)| replicas)),
+        }
+    });
+    ahead.all = before_in_namespace + turns.sum::<usize>();
+    ahead
+}
+
+/// The waiting actions of one namespace.
+#[derive(Default)]
+struct Line<'a> {
+    /// How many replicas they have admitted at their turns.
+    replicas: usize,
+    /// The rank of the first in line, and how many replicas its turn takes.
+    first: Option<(Rank<'a>, usize)>,
+}
+
+impl<'a> Line<'a> {
+    fn add(&mut self, action: &'a WorkloadAction) {
+        let (rank, replicas) = (rank(action), together(action));
+        self.replicas += replicas;
+        if self.first.is_none_or(|(first, _)| rank < first) {
+            self.first = Some((rank, replicas));
+        }
+    }
+}
+
+/// How many replicas the action has admitted at once.
+fn together(action: &WorkloadAction) -> usize {
+    action.spec.swap.as_ref().map_or(1, |swap| 1 + swap.with.len())
+}
+
+/// Namespace, kind and name.
+type Workload<'a> = (&'a str, &'a str, &'a str);
+
+/// The workload that the user named: after a rollout it has another ReplicaSet and is the same workload.
+fn workload_of<'a>(namespace: &'a str, workload: &'a WorkloadRef) -> Workload<'a> {
+    (namespace, &workload.kind, &workload.name)
+}
+
+/// The order within a namespace, by priority, age and name: the smallest is first.
+type Rank<'a> = (i32, Timestamp, Option<&'a str>);
+
+fn rank(action: &WorkloadAction) -> Rank<'_> {
+    let metadata = &action.metadata;
+    let age = metadata.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0);
+    (-action.spec.priority, age, metadata.name.as_deref())
+}
+
+/// The limit of the cluster or of the namespace that alone keeps the action, which has nothing at work, from being admitted.
+fn waits_for(action: &WorkloadAction) -> Option<Reason> {
+    let status = action.status.as_ref().filter(|_| !action.spec.suspend)?;
+    let is_idle = status.slots.iter().all(|slot| slot.step.is_end() || slot.step == Step::Queued);
+    let reason = &status.conditions.iter().find(|one| one.type_ == "Reconciling")?.reason;
+    let limits = [Reason::LimitReached, Reason::NamespaceLimitReached];
+    limits.into_iter().find(|limit| is_idle && limit.as_str() == reason)
+}

@@ -1,0 +1,198 @@
+//! moveApplication: the replicas of several workloads leave some nodes, by one move of each workload at a time.
+//!
+//! Each move is a WorkloadAction of its own, which belongs to the moveApplication, and does to its replicas what any move does.
+//! Here it is decided which of them are made, and what follows from their results. Everything is derived from the moves and from
+//! where pods are: a crash needs no recovery, and a move has a name that only it can have, so that it is made once.
+
+mod begin;
+mod part;
+mod progress;
+mod survey;
+
+use ganglion_api::reasons::Reason;
+use ganglion_api::workload_action::{MoveApplication, OnFailure, WorkloadAction, WorkloadActionStatus};
+use ganglion_core::conditions::Health;
+use ganglion_core::world::World;
+
+use super::choose::usage_words;
+use super::context::PlanContext;
+use super::effect::{Effect, Next};
+use super::report::{self, ActionHealth};
+use super::{QUEUE_PACE, ending, missing_receipt, wait};
+use part::ApplicationPart;
+use progress::Progress;
+pub use progress::share;
+use survey::Survey;
+
+/// The most moves that are made at the same time.
+const MADE_AT_ONCE: usize = 8;
+
+/// A moveApplication with its moves.
+#[derive(Clone, Copy)]
+pub struct Application<'a> {
+    world: &'a World,
+    action: &'a WorkloadAction,
+    spec: &'a MoveApplication,
+}
+
+impl<'a> Application<'a> {
+    /// The action as a moveApplication, if it is one.
+    pub fn of(world: &'a World, action: &'a WorkloadAction) -> Option<Self> {
+        Some(Self { world, action, spec: action.spec.move_application.as_ref()? })
+    }
+
+    fn parts(&self) -> impl Iterator<Item = ApplicationPart<'a>> + use<'a> {
+        let uid = self.action.metadata.uid.as_deref().unwrap_or_default();
+        self.world.parts_of(uid).filter_map(|part| ApplicationPart::of(part))
+    }
+
+    /// The move that failed first; one that ended since others failed only if there is no other.
+    fn failure(&self) -> Option<ApplicationPart<'a>> {
+        let failed = self.parts().filter(|part| !part.is_back() && part.failed());
+        failed.min_by_key(|part| (part.reason() == Reason::Aborted, part.finished_at()))
+    }
+
+    fn on_failure(&self) -> OnFailure {
+        self.spec.on_failure.unwrap_or_default()
+    }
+
+    /// Whether replicas begin although others could not move.
+    pub fn goes_on(&self) -> bool {
+        self.on_failure() == OnFailure::Continue
+    }
+
+    /// Whether this move's replicas that have not begun stay where they are.
+    pub fn stops(&self, part: &WorkloadAction) -> bool {
+        let has_ended = self.action.status.as_ref().is_some_and(|status| status.finished_at.is_some());
+        let is_back = ApplicationPart::of(part).is_some_and(|part| part.is_back());
+        has_ended || (!is_back && !self.goes_on() && self.failure().is_some())
+    }
+
+    /// Whether this move's replicas that are on their way are undone, because another could not move.
+    pub fn undoes(&self, part: &WorkloadAction) -> bool {
+        self.turns_back() && ApplicationPart::of(part).is_some_and(|part| !part.is_back())
+    }
+
+    /// Whether the replicas that have moved go back.
+    fn turns_back(&self) -> bool {
+        self.on_failure() == OnFailure::Rollback && self.failure().is_some()
+    }
+
+    /// The most replicas that move at once, in all and of one workload.
+    pub fn limits(&self) -> (usize, usize) {
+        let number =
+            |asked: Option<i32>, default| asked.and_then(|asked| usize::try_from(asked).ok()).unwrap_or(default);
+        let all = number(self.spec.max_parallel, 1);
+        (all, number(self.spec.max_parallel_per_workload, all).min(all))
+    }
+}
+
+/// The next step of a moveApplication that has not ended.
+pub fn next(ctx: &PlanContext, application: Application) -> Next {
+    let survey = match Survey::of(ctx, application.spec) {
+        Ok(survey) => survey,
+        Err(stop) => {
+            return ending::finish(ctx, ctx.status.clone(), Health::Stalled(stop.reason, stop.message));
+        }
+    };
+    if ctx.status.started_at.is_none() {
+        return begin::begin(ctx, application, &survey);
+    }
+    if application.parts().next().is_none()
+        && let Some(receipt) = missing_receipt(ctx)
+    {
+        return Next::Do(Effect::WriteReceipt(receipt));
+    }
+    // Which replicas have left is not known.
+    if let Some(message) = usage_words(ctx).filter(|_| !ctx.aborted()) {
+        let health = Health::working(Reason::UsageUnknown, message);
+        return wait(ctx, report::status(ctx, ctx.status.clone(), &health), Some(ctx.now + QUEUE_PACE));
+    }
+    let progress = Progress::of(application, &survey);
+    if !ctx.suspended() {
+        let due = if ctx.aborted() { Vec::new() } else { due(ctx, application, &progress) };
+        if !due.is_empty() {
+            return Next::DoAll(due);
+        }
+        if application.parts().all(|part| part.has_ended()) {
+            return conclude(ctx, application, &progress);
+        }
+    }
+    wait(ctx, with_progress(ctx, &progress, &health(ctx, application, &progress)), None)
+}
+
+/// The moves to be made now: of the workloads in order, as many as the limits let begin.
+fn due(ctx: &PlanContext, application: Application, progress: &Progress) -> Vec<Effect> {
+    let (most, of_one) = application.limits();
+    let wanted = if application.turns_back() {
+        part::back(ctx, application)
+    } else if application.failure().is_some() && !application.goes_on() {
+        Vec::new()
+    } else {
+        let open = progress.open();
+        open.map(|member| (member.leaving.len().min(of_one), part::forward(ctx, application, member))).collect()
+    };
+    let mut free = most.saturating_sub(progress.taken(of_one));
+    let mut made = Vec::new();
+    for (replicas, part) in wanted.into_iter().take(MADE_AT_ONCE) {
+        if free == 0 {
+            break;
+        }
+        free = free.saturating_sub(replicas);
+        made.push(Effect::CreatePart { application: ctx.id(), part: Box::new(part) });
+    }
+    made
+}
+
+fn with_progress(ctx: &PlanContext, progress: &Progress, health: &ActionHealth) -> WorkloadActionStatus {
+    let status = WorkloadActionStatus { application: Some(progress.shown()), ..ctx.status.clone() };
+    report::status(ctx, status, health)
+}
+
+/// The health while it is at work: what the first move waits for, if no replica is on its way.
+fn health(ctx: &PlanContext, application: Application, progress: &Progress) -> ActionHealth {
+    let failure = application.failure().map(|part| format!("; {}", part.failure_words())).unwrap_or_default();
+    let words = format!("{}{failure}", progress.words());
+    if ctx.suspended() {
+        return Health::Suspended(Reason::Suspended, format!("{words}; set spec.suspend to false to resume"));
+    }
+    if ctx.aborted() || application.turns_back() {
+        return Health::working(Reason::RollingBack, words);
+    }
+    let waiting = application.parts().filter(|part| part.waits() && progress.in_motion() == 0);
+    match waiting.filter_map(|part| part.cause()).next() {
+        Some((cause, message)) => {
+            Health::Working { reason: Reason::Queued, cause, message: format!("{words}; {message}") }
+        }
+        None => Health::working(Reason::Moving, words),
+    }
+}
+
+/// The end, once all moves have ended and no other is to be made.
+fn conclude(ctx: &PlanContext, application: Application, progress: &Progress) -> Next {
+    let words = progress.words();
+    let health = match (application.failure(), progress.refilled()) {
+        _ if ctx.aborted() => {
+            let rest = "the others were undone or had not begun; apply a new action if it is still wanted";
+            Health::Stalled(Reason::Aborted, format!("{words}; {rest}"))
+        }
+        (Some(part), _) => Health::Stalled(part.reason(), format!("{words}; {}", part.failure_words())),
+        (None, Some(workload)) => {
+            let message = format!("{words}; new replicas of {workload} keep coming to the nodes that they leave");
+            Health::Stalled(Reason::SourceRefilled, message)
+        }
+        (None, None) => Health::Good(Reason::Succeeded, words),
+    };
+    let status = WorkloadActionStatus { application: Some(progress.shown()), ..ctx.status.clone() };
+    ending::finish(ctx, status, health)
+}
+
+/// The report where the API server refuses to make a move, which is tried again.
+pub fn refused(ctx: &PlanContext, reason: Reason, words: &str) -> WorkloadActionStatus {
+    let health = Health::Working {
+        reason: Reason::Queued,
+        cause: reason,
+        message: format!("a move cannot be made, and is tried again: {words}"),
+    };
+    report::status(ctx, ctx.status.clone(), &health)
+}

@@ -1,0 +1,115 @@
+//! Which workloads an application has, which of their replicas are on the nodes that it leaves, and what stays there.
+
+use std::collections::{BTreeMap, HashMap};
+
+use ganglion_api::reasons::Reason;
+use ganglion_api::targets::WorkloadRef;
+use ganglion_api::workload_action::MoveApplication;
+use ganglion_core::facts::{Key, Owner, PodFact};
+
+use super::super::choose::way;
+use super::super::context::PlanContext;
+use super::super::nodes::Nodes;
+use super::super::place::Filter;
+use super::super::scope::{Scope, Stop};
+
+/// What is found.
+pub struct Survey<'a> {
+    /// The workloads, in the order in which they begin.
+    pub members: Vec<Member<'a>>,
+    /// The pods with the application's labels that stay, each with the reason.
+    pub stay: Vec<(&'a PodFact, String)>,
+    /// Why a replica of the application's workloads stays: the action does not allow it to move, or nothing can give its pod a node.
+    /// The first such reason.
+    pub held: Option<Stop>,
+}
+
+/// One workload.
+pub struct Member<'a> {
+    pub workload: WorkloadRef,
+    uid: &'a str,
+    /// The replicas on the nodes that it leaves.
+    pub leaving: Vec<&'a PodFact>,
+}
+
+impl<'a> Survey<'a> {
+    /// The survey of now.
+    ///
+    /// # Errors
+    /// An expression cannot be used.
+    pub fn of(ctx: &PlanContext<'a>, spec: &MoveApplication) -> Result<Self, Stop> {
+        let (world, namespace) = (ctx.world, ctx.namespace());
+        let source = Filter::source(world, Some(&spec.from))?;
+        // A target that cannot be used is told before anything moves.
+        Filter::target(world, spec.to.as_ref(), Some(&spec.from))?;
+        let nodes = Nodes::new(world, ctx.now);
+        let mut known: HashMap<&str, bool> = HashMap::new();
+        let mut leaves = |pod: &PodFact| {
+            let Some(name) = pod.node.as_deref() else { return false };
+            let node = world.node(name);
+            *known
+                .entry(node.map_or("", |node| &node.id.key.name))
+                .or_insert_with(|| node.is_some_and(|node| source.admits(&nodes, node).is_ok()))
+        };
+        let selected =
+            |labels: &BTreeMap<String, String>| spec.selector.iter().all(|(key, value)| labels.get(key) == Some(value));
+        let mut members: BTreeMap<&str, Member> = BTreeMap::new();
+        let (mut stay, mut held) = (Vec::new(), None);
+        for pod in world.pods_within(namespace).filter(|pod| pod.is_active()) {
+            let scope = scope_of(ctx, pod);
+            let is_member = scope.as_ref().is_ok_and(|scope| selected(scope.object_labels()));
+            if !(is_member || selected(&pod.labels)) || pod.marks.role.is_some() || !leaves(pod) {
+                continue;
+            }
+            // What cannot be moved without what the action does not allow stays, too.
+            match scope.and_then(|scope| if is_member { way(ctx, &scope).map(|_| scope) } else { Ok(scope) }) {
+                Ok(scope) if is_member => {
+                    let uid = scope.object_uid();
+                    let member = || Member { workload: scope.workload(), uid, leaving: Vec::new() };
+                    members.entry(uid).or_insert_with(member).leaving.push(pod);
+                }
+                Ok(scope) => {
+                    let workload = scope.workload();
+                    stay.push((
+                        pod,
+                        format!("{} {} does not have the labels of the selector", workload.kind, workload.name),
+                    ));
+                }
+                Err(stop) => {
+                    stay.push((pod, stop.message.clone()));
+                    held = held.or_else(|| is_member.then_some(stop));
+                }
+            }
+        }
+        let mut members: Vec<Member> = members.into_values().collect();
+        let order = spec.order.as_deref().unwrap_or_default();
+        let place =
+            |member: &Member| order.iter().position(|name| *name == member.workload.name).unwrap_or(order.len());
+        members.sort_by(|a, b| (place(a), a.uid).cmp(&(place(b), b.uid)));
+        Ok(Self { members, stay, held })
+    }
+}
+
+/// Whether any workload of the namespace has all these labels.
+pub fn exists(ctx: &PlanContext, spec: &MoveApplication) -> bool {
+    let selected =
+        |labels: &BTreeMap<String, String>| spec.selector.iter().all(|(key, value)| labels.get(key) == Some(value));
+    let here = |key: &Key| key.namespace == ctx.namespace();
+    ctx.world.deployments().any(|one| here(&one.id.key) && selected(&one.labels))
+        || ctx.world.stateful_sets().any(|one| here(&one.id.key) && selected(&one.set.labels))
+        || ctx.world.sets().any(|one| here(&one.id.key) && selected(&one.labels))
+}
+
+/// The workload of a pod, or why its pods cannot be moved.
+fn scope_of<'a>(ctx: &PlanContext<'a>, pod: &'a PodFact) -> Result<Scope<'a>, Stop> {
+    match &pod.controller {
+        Some(Owner { kind, name, uid }) if kind == "ReplicaSet" => {
+            let set = ctx.world.set(&ctx.key(name)).filter(|set| set.id.uid == *uid);
+            let set = set.ok_or_else(|| {
+                Stop::now(Reason::WorkloadNotFound, format!("ReplicaSet {name} of the pod does not exist"))
+            })?;
+            Scope::of_set(ctx.world, set)
+        }
+        _ => Scope::of_pod(ctx.world, ctx.namespace(), &pod.id.key.name).map(|(scope, _)| scope),
+    }
+}

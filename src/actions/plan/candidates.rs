@@ -1,0 +1,278 @@
+//! The nodes that may take the replicas of one plan, best first.
+//!
+//! Each node is evaluated once, and again when a replica was assigned to it: with thousands of nodes and a `where`, this is most
+//! of a plan's work. A policy is asked about all of them after each assignment, since one replica may change what it says of
+//! every node.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use ganglion_api::reasons::Reason;
+use ganglion_api::workload_action::status::{LIST_LIMIT, NodeChoice};
+use ganglion_core::facts::{NodeFact, Requests, TemplateFact};
+use ganglion_core::world::World;
+
+use super::context::PlanContext;
+use super::nodes::{Load, NodeRefusal, Nodes, possible};
+use super::place::Filter;
+use super::rank::{NodeRanking, RankedPod};
+use super::scope::{Scope, Stop};
+
+/// The order of the nodes: by preference, by the score of the policy in millionths, by the share that stays free in thousandths, by
+/// name.
+type Rank<'a> = (usize, Reverse<i64>, Reverse<i64>, &'a str);
+
+/// How well a node fits that can take the replica.
+#[derive(Clone, Copy)]
+struct Fit {
+    /// See [`Filter::preference`].
+    preference: usize,
+    /// The share that stays free with one more replica, in thousandths.
+    share: i64,
+}
+
+/// See the module. `'a`: the world; `'f`: the filter and the template.
+pub struct Candidates<'a, 'f> {
+    world: &'a World,
+    nodes: Nodes<'a>,
+    filter: &'f Filter<'f>,
+    template: Option<&'f TemplateFact>,
+    requests: Requests,
+    /// The nodes that can take a replica.
+    fit: BTreeMap<&'a str, Fit>,
+    /// These nodes, best first.
+    open: BTreeSet<Rank<'a>>,
+    refused: Vec<NodeChoice>,
+    /// Those that the policy rejects as things are now.
+    rejected: Vec<NodeChoice>,
+    /// The nodes that replicas were assigned to.
+    chosen: Vec<NodeChoice>,
+    policy: Option<Box<dyn NodeRanking>>,
+}
+
+impl<'a, 'f> Candidates<'a, 'f> {
+    /// The candidates for pods of this ReplicaSet, without the nodes that were tried before.
+    ///
+    /// # Errors
+    /// The policy that the action names cannot be asked.
+    pub fn new(
+        ctx: &PlanContext<'a>,
+        filter: &'f Filter<'f>,
+        scope: &Scope<'f>,
+        tried: &[String],
+    ) -> Result<Self, Stop> {
+        Self::among(ctx, Nodes::new(ctx.world, ctx.now), filter, scope, tried)
+    }
+
+    /// The same, where these are the loads of nodes.
+    ///
+    /// # Errors
+    /// The policy that the action names cannot be asked.
+    pub fn among(
+        ctx: &PlanContext<'a>,
+        nodes: Nodes<'a>,
+        filter: &'f Filter<'f>,
+        scope: &Scope<'f>,
+        tried: &[String],
+    ) -> Result<Self, Stop> {
+        let template = scope.set.template.as_deref();
+        let policy = ctx.work.to.and_then(|to| to.policy.as_deref());
+        let policy = policy.zip(template).map(|(policy, template)| {
+            let pod = RankedPod { set: scope.set, template };
+            ctx.ranker.begin(ctx.world, policy, pod, ctx.now).map_err(|error| error.stop(policy))
+        });
+        let mut all = Self {
+            world: ctx.world,
+            nodes,
+            filter,
+            template,
+            requests: template.map(|template| template.requests).unwrap_or_default(),
+            fit: BTreeMap::new(),
+            open: BTreeSet::new(),
+            refused: Vec::new(),
+            rejected: Vec::new(),
+            chosen: Vec::new(),
+            policy: policy.transpose()?,
+        };
+        // A node that the user's node name excludes is no candidate: the plan does not list it.
+        for node in ctx.world.nodes().filter(|node| !filter.names_another(node)) {
+            if tried.contains(&node.id.key.name) {
+                all.refuse(&node.id.key.name, (Reason::NodeExcluded, "tried before and failed".to_owned()));
+            } else {
+                all.evaluate(node);
+            }
+        }
+        all.count_arrivals();
+        all.order();
+        Ok(all)
+    }
+
+    /// Has the policy count the replicas of other actions that are on their way.
+    fn count_arrivals(&mut self) {
+        let Some(policy) = &mut self.policy else { return };
+        for name in self.fit.keys() {
+            let (pods, requests) = self.world.usage(name);
+            let load = self.nodes.load(name);
+            if load.pods > pods {
+                let (pods, requests) = (load.pods - pods, load.requests - requests);
+                policy.add(name, Load { pods, requests, cores: load.cores });
+            }
+        }
+    }
+
+    fn evaluate(&mut self, node: &'a NodeFact) {
+        let name = &node.id.key.name;
+        let admitted = self.filter.admits(&self.nodes, node).map_err(|why| (Reason::NodeExcluded, why));
+        match admitted.and_then(|()| self.nodes.assess(node, self.template)) {
+            Ok(share) => {
+                let preference = self.filter.preference(&self.nodes, node);
+                self.fit.insert(name, Fit { preference, share });
+            }
+            Err(refusal) => {
+                self.fit.remove(name.as_str());
+                self.refuse(name, refusal);
+            }
+        }
+    }
+
+    /// Puts the nodes that fit in order.
+    fn order(&mut self) {
+        let Some(policy) = &self.policy else {
+            self.open = self.fit.iter().map(|(name, fit)| fit.rank(0, name)).collect();
+            return;
+        };
+        let names: Vec<&str> = self.fit.keys().copied().collect();
+        self.open.clear();
+        self.rejected.clear();
+        for ((name, fit), rank) in self.fit.iter().zip(policy.rank(&names)) {
+            match rank {
+                Ok(score) => drop(self.open.insert(fit.rank(millionths(score), name))),
+                Err(why) => self.rejected.push(refusal(name, (Reason::PolicyRejected, why))),
+            }
+        }
+    }
+
+    fn refuse(&mut self, name: &str, why: NodeRefusal) {
+        self.refused.push(refusal(name, why));
+    }
+
+    /// Refuses the node that the replicas leave. That they are there says more than that it is full.
+    fn refuse_home(&mut self, home: Option<&str>) {
+        self.refused.append(&mut self.rejected);
+        let Some(home) = home else { return };
+        let known = self.refused.len();
+        self.open.retain(|(_, _, _, name)| *name != home);
+        self.refused.retain(|node| node.name != home || node.refused == Some(Reason::NodeExcluded));
+        let is_candidate = self.refused.len() < known || self.refused.iter().all(|node| node.name != home);
+        if is_candidate && self.world.node(home).is_some_and(|node| !self.filter.names_another(node)) {
+            self.refuse(home, (Reason::AlreadyOnTarget, format!("the replica is on node {home} already")));
+        }
+    }
+
+    /// Refuses the nodes that one replica cannot go to, though others can.
+    pub fn narrow(&mut self, why: impl Fn(&NodeFact) -> Option<NodeRefusal>) {
+        let names: Vec<&'a str> = self.fit.keys().copied().collect();
+        for name in names {
+            if let Some(refusal) = self.world.node(name).and_then(&why) {
+                self.fit.remove(name);
+                self.open.retain(|(_, _, _, open)| *open != name);
+                self.refuse(name, refusal);
+            }
+        }
+    }
+
+    /// The open nodes but the replica's own, best first.
+    pub fn best(&self, home: Option<&str>) -> impl Iterator<Item = &'a str> {
+        self.open.iter().map(|(_, _, _, name)| *name).filter(move |name| home != Some(*name))
+    }
+
+    /// Assigns a replica from this node to the best other one that it may go to. None: no node can take it.
+    pub fn take(&mut self, home: Option<&str>, allows: &dyn Fn(&NodeFact) -> bool) -> Option<&'a str> {
+        let is_allowed = |name: &str| home != Some(name) && self.world.node(name).is_some_and(allows);
+        let best = *self.open.iter().find(|(_, _, _, name)| is_allowed(name))?;
+        let name = best.3;
+        match self.chosen.iter().position(|node| node.name == name) {
+            Some(at) => self.chosen[at].replicas += 1,
+            None => self.chosen.push(self.possible(best, 1)),
+        }
+        self.nodes.add(name, self.requests);
+        if let Some(node) = self.world.node(name) {
+            self.evaluate(node);
+        }
+        match &mut self.policy {
+            Some(policy) => {
+                policy.assign(name);
+                self.order();
+            }
+            // Only this node has changed.
+            None => {
+                self.open.remove(&best);
+                self.open.extend(self.fit.get(name).map(|fit| fit.rank(0, name)));
+            }
+        }
+        Some(name)
+    }
+
+    /// The plan's entry for a node that can take replicas.
+    fn possible(&self, (preference, _, Reverse(share), name): Rank<'_>, replicas: i32) -> NodeChoice {
+        let mut choice = possible(name, share, replicas);
+        if self.filter.has_preferences() {
+            let met = if self.filter.prefers(preference) {
+                format!("preference {}", preference + 1)
+            } else {
+                "no preference".into()
+            };
+            choice.message = format!("meets {met}; {}", choice.message);
+        }
+        if let Some(policy) = &self.policy {
+            choice.message = format!("{}; {}", policy.words(name), choice.message);
+        }
+        choice
+    }
+
+    /// The refused nodes, when no node can take the replica from this one.
+    pub fn refused(mut self, home: Option<&str>) -> Vec<NodeChoice> {
+        self.refuse_home(home);
+        self.refused
+    }
+
+    /// The nodes with replicas, and the loads with these.
+    pub fn taken(self) -> (Vec<NodeChoice>, Nodes<'a>) {
+        (self.chosen, self.nodes)
+    }
+
+    /// The nodes for the plan: those with replicas, those that could take one, and the refused ones, among them the node that
+    /// all replicas leave.
+    pub fn listed(mut self, home: Option<&str>) -> Vec<NodeChoice> {
+        self.refuse_home(home);
+        let mut listed = std::mem::take(&mut self.chosen);
+        let taken: BTreeSet<String> = listed.iter().map(|node| node.name.clone()).collect();
+        let open = self.open.iter().filter(|(_, _, _, name)| !taken.contains(*name));
+        // The words of a policy take time, and a plan has room for some only.
+        listed.extend(
+            open.enumerate().map(
+                |(at, rank)| {
+                    if at < LIST_LIMIT { self.possible(*rank, 0) } else { possible(rank.3, rank.2.0, 0) }
+                },
+            ),
+        );
+        let Self { refused, .. } = self;
+        listed.extend(refused.into_iter().filter(|node| !taken.contains(&node.name)));
+        listed
+    }
+}
+
+impl Fit {
+    fn rank(self, score: i64, name: &str) -> Rank<'_> {
+        (self.preference, Reverse(score), Reverse(self.share), name)
+    }
+}
+
+fn refusal(name: &str, (reason, message): NodeRefusal) -> NodeChoice {
+    NodeChoice { name: name.to_owned(), replicas: 0, message, refused: Some(reason) }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "scores are small, and casts of floats saturate")]
+fn millionths(score: f64) -> i64 {
+    (score * 1e6).round() as i64
+}

@@ -1,0 +1,342 @@
+//! Chooses replicas and nodes for the slots that have not started, and explains the choice in the plan.
+
+use ganglion_api::reasons::Reason;
+use ganglion_api::targets::Target;
+use ganglion_api::workload_action::status::{LIST_LIMIT, NodeChoice, Plan, PodOnNode, SetRef, Slot, Step};
+use ganglion_api::workload_action::{Mode, OnReplicaOwner};
+use ganglion_core::facts::{NodeFact, PodFact};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::admission::{self, ReachedLimit};
+use super::apart;
+use super::candidates::Candidates;
+use super::context::{PlanContext, Verb};
+use super::holder::Holder;
+use super::identity;
+use super::place::{Filter, target_words};
+use super::scope::{Scope, Stop};
+use super::set::Pods;
+use super::stateful;
+use super::swap;
+use super::victims::{self, Victims};
+
+/// The result of choosing.
+#[derive(Debug)]
+pub enum Choice {
+    /// These slots start now. `found`: the number of replicas of `count: All`.
+    Begin { slots: Vec<Slot>, plan: Plan, found: Option<i32> },
+    /// Of `count: All`: no replica is left that would have to start.
+    Nothing { plan: Plan },
+    /// The action waits.
+    Wait { reason: Reason, message: String },
+    /// The action cannot start.
+    Refuse(Stop, Plan),
+}
+
+impl From<ReachedLimit> for Choice {
+    fn from(ReachedLimit { reason, message }: ReachedLimit) -> Self {
+        Self::Wait { reason, message }
+    }
+}
+
+/// Chooses for the slots with these indexes and attempts.
+pub fn choose(ctx: &PlanContext, open: &[(i32, i32)]) -> Choice {
+    match prepare(ctx, open) {
+        Ok(choice) => choice,
+        Err(Stop { reason: Reason::VictimBusy, message, .. }) => Choice::Wait { reason: Reason::VictimBusy, message },
+        Err(stop) => Choice::Refuse(stop, Plan::default()),
+    }
+}
+
+fn prepare(ctx: &PlanContext, open: &[(i32, i32)]) -> Result<Choice, Stop> {
+    if let Some(swap) = ctx.work.swap {
+        return swap::choose(ctx, swap, open);
+    }
+    let (scope, named) = subject(ctx)?;
+    let (label, goes_first) = way(ctx, &scope)?;
+    let scope = if ctx.work.verb.scales() { scalable(ctx, scope, named)? } else { scope };
+    if ctx.work.verb.scales()
+        && ctx.action.spec.on_replica_owner == OnReplicaOwner::Yield
+        && let Some(owner) = scope.replicas_owner(ctx.world)
+    {
+        let advice = "change the number there, or apply a new action with onReplicaOwner: Force";
+        let message = format!("{owner} owns spec.replicas of {}; {advice}", words(&scope));
+        return Err(Stop::now(Reason::ReplicasOwnedElsewhere, message));
+    }
+    if let Some(wait) = obstacle(ctx, &scope) {
+        return Ok(wait);
+    }
+    let looks_at_load = ctx.work.places() || ctx.work.from.is_some_and(|from| from.condition.is_some());
+    if looks_at_load && let Some(wait) = unknown_load(ctx) {
+        return Ok(wait);
+    }
+    if let Some(wait) = unknown_usage(ctx) {
+        return Ok(wait);
+    }
+    let mut plan = Plan::default();
+    let victims = match victims::pick(ctx, &scope, named, open.len(), &mut plan) {
+        Err(stop) => return Ok(Choice::Refuse(stop, plan)),
+        Ok(Victims::Found(victims)) => victims,
+        Ok(Victims::None) => return Ok(Choice::Nothing { plan }),
+        Ok(Victims::Busy(message)) => return Ok(Choice::Wait { reason: Reason::VictimBusy, message }),
+    };
+    let places = if ctx.work.places() {
+        match pick_nodes(ctx, &scope, &victims.pods, &mut plan) {
+            // That there is a node is all that is wanted of them.
+            Ok(places) if goes_first => {
+                apart::refuse_open_nodes(ctx, &victims.pods)?;
+                plan.nodes.iter_mut().for_each(|node| node.replicas = 0);
+                vec![None; places.len()]
+            }
+            Ok(places) => places.into_iter().map(Some).collect(),
+            Err(stop) => return Ok(Choice::Refuse(stop, plan)),
+        }
+    } else {
+        vec![None; victims.pods.len()]
+    };
+    let chosen = open.iter().zip(victims.pods).zip(places);
+    let slots = chosen.map(|((&(index, attempt), pod), node)| {
+        let slot = new_slot(ctx, &scope, &label, (index, attempt), pod, node);
+        Slot { break_first: goes_first, ..slot }
+    });
+    let slots = match scope.stateful() {
+        Some(set) => stateful::in_order(ctx, set, slots.collect()),
+        None => slots.collect(),
+    };
+    Ok(admit(ctx, slots, plan, victims.found))
+}
+
+/// The label to detach pods of the workload by, and whether the old pods go before new ones come; or why its replicas cannot be
+/// changed.
+pub fn way(ctx: &PlanContext, scope: &Scope) -> Result<(String, bool), Stop> {
+    if let Some(set) = scope.stateful() {
+        return Ok((stateful::label(ctx, set)?, false));
+    }
+    let goes_first = apart::is_needed(ctx, scope)?;
+    let label = scope.detach_label(ctx.world);
+    Ok((if goes_first { label.unwrap_or_default() } else { label? }, goes_first))
+}
+
+/// The scope for an action that changes replicas. For a replica of another kind the API server could not ask whether its author may
+/// scale the workload: the policy on authors knows it only by its name.
+fn scalable<'a>(ctx: &PlanContext<'a>, scope: Scope<'a>, named: Option<&PodFact>) -> Result<Scope<'a>, Stop> {
+    if let (Some(pod), Holder::Other(..)) = (named, scope.holder) {
+        let (pod, workload) = (&pod.id.key.name, words(&scope));
+        let advice =
+            "name the workload instead, and the pod's node in `from`: your right to scale it is checked by its name";
+        let message =
+            format!("pod {pod} belongs to {workload}, whose replicas are not deleted by the name of a pod; {advice}");
+        return Err(Stop::now(Reason::NotSupported, message));
+    }
+    scope.with_owner(ctx.world)
+}
+
+/// Why no replica of the workload may start now, whichever it is and wherever it goes.
+pub fn obstacle(ctx: &PlanContext, scope: &Scope) -> Option<Choice> {
+    if let Some(message) = scope.rollout(ctx.world) {
+        return Some(Choice::Wait { reason: Reason::RolloutInProgress, message });
+    }
+    let busy = scope.stateful().and_then(|set| stateful::busy(ctx, set)).or_else(|| admission::busy(ctx, scope));
+    if let Some(message) = busy {
+        return Some(Choice::Wait { reason: Reason::WorkloadBusy, message });
+    }
+    if ctx.work.verb != Verb::Create && Pods::of(ctx.world, scope).wanted_by_others("") {
+        let message = "the ReplicaSet has not created the substitute of another replica yet".to_owned();
+        return Some(Choice::Wait { reason: Reason::VictimBusy, message });
+    }
+    let executes = ctx.action.spec.mode == Mode::Execute;
+    executes.then(|| admission::shared_limit(ctx, &scope.workload()))?.map(Choice::from)
+}
+
+/// See [`Reason::LoadUnknown`].
+pub const LOAD_UNKNOWN: &str =
+    "the load of nodes is unknown: the operator may not list and watch pods in all namespaces";
+
+/// A wait until the pods of all nodes are known.
+pub fn unknown_load(ctx: &PlanContext) -> Option<Choice> {
+    (!ctx.world.knows_load()).then(|| Choice::Wait { reason: Reason::LoadUnknown, message: LOAD_UNKNOWN.to_owned() })
+}
+
+/// A wait until the usage of nodes is known, if an expression of the action reads it.
+pub fn unknown_usage(ctx: &PlanContext) -> Option<Choice> {
+    Some(Choice::Wait { reason: Reason::UsageUnknown, message: usage_words(ctx)? })
+}
+
+/// Why the usage of nodes is not known, if an expression of the action reads it, and what to do.
+pub fn usage_words(ctx: &PlanContext) -> Option<String> {
+    let why = ctx.world.unknown_usage(ctx.action, ctx.now)?;
+    let advice = "NodeConfigs measure it, too; an expression without node.cpu.utilization and node.memory.utilization needs neither";
+    Some(format!("the usage of nodes is unknown: {why}; {advice}"))
+}
+
+/// As many of the slots as the limits admit; a plan that is only shown has all of them.
+fn admit(ctx: &PlanContext, mut slots: Vec<Slot>, plan: Plan, found: Option<i32>) -> Choice {
+    if ctx.action.spec.mode == Mode::Plan {
+        return Choice::Begin { slots, plan, found };
+    }
+    let (room, full) = admission::room(ctx, &slots);
+    match full {
+        Some(limit) if room == 0 => limit.into(),
+        _ => {
+            slots.truncate(room);
+            Choice::Begin { slots, plan, found }
+        }
+    }
+}
+
+fn subject<'a>(ctx: &PlanContext<'a>) -> Result<(Scope<'a>, Option<&'a PodFact>), Stop> {
+    match (ctx.work.workload, ctx.work.pod) {
+        (_, Some(pod)) => {
+            let (scope, pod) = Scope::of_pod(ctx.world, ctx.namespace(), &pod.name)?;
+            Ok((scope, Some(pod)))
+        }
+        (Some(workload), None) => Ok((Scope::of_workload(ctx.world, ctx.namespace(), workload)?, None)),
+        (None, None) => Err(Stop::now(Reason::NotSupported, "name a workload or a pod")),
+    }
+}
+
+/// Kind and name of the workload.
+pub fn words(scope: &Scope) -> String {
+    let workload = scope.workload();
+    format!("{} {}", workload.kind, workload.name)
+}
+
+/// One node for each replica.
+fn pick_nodes(
+    ctx: &PlanContext,
+    scope: &Scope,
+    victims: &[Option<&PodFact>],
+    plan: &mut Plan,
+) -> Result<Vec<String>, Stop> {
+    if let Some(name) = ctx.work.to.and_then(|to| to.node_name.as_ref())
+        && ctx.world.node(name).is_none()
+    {
+        return Err(unknown_node(name));
+    }
+    let filter = target(ctx)?;
+    let mut candidates = Candidates::new(ctx, &filter, scope, &[])?;
+    let homes: Vec<Option<&str>> = victims.iter().map(|pod| pod.and_then(|pod| pod.node.as_deref())).collect();
+    let volumes = |at: usize, node: &NodeFact| {
+        let set = scope.stateful()?;
+        stateful::volume_refusal(ctx.world, set, &stateful::name_of(set, victims, at), node)
+    };
+    let mut places = Vec::new();
+    for (at, home) in homes.iter().enumerate() {
+        if homes.len() == 1 {
+            candidates.narrow(|node| volumes(at, node));
+        }
+        let Some(name) = candidates.take(*home, &|node| volumes(at, node).is_none()) else {
+            candidates.narrow(|node| volumes(at, node));
+            plan.nodes = candidates.refused(*home);
+            let stop = no_node(ctx.work.to, &filter, &plan.nodes);
+            count_and_cut(plan);
+            return Err(stop);
+        };
+        places.push(name.to_owned());
+    }
+    let shared_home = homes.first().copied().flatten().filter(|first| homes.iter().all(|home| *home == Some(*first)));
+    plan.nodes = candidates.listed(shared_home);
+    count_and_cut(plan);
+    Ok(places)
+}
+
+/// The target nodes. Those of an application's move are never among the nodes that the application leaves.
+pub fn target<'a>(ctx: &PlanContext<'a>) -> Result<Filter<'a>, Stop> {
+    match ctx.work.from {
+        Some(from) if ctx.is_part() => Filter::apart(ctx.world, ctx.work.to, from),
+        from => Filter::target(ctx.world, ctx.work.to, from),
+    }
+}
+
+pub fn unknown_node(name: &str) -> Stop {
+    Stop::soon(Reason::NodeNotFound, format!("no node {name}; look at `kubectl get nodes`"))
+}
+
+/// Counts the nodes of the plan, and cuts their list.
+pub fn count_and_cut(plan: &mut Plan) {
+    plan.nodes_total = i64::try_from(plan.nodes.len()).unwrap_or(i64::MAX);
+    cut(&mut plan.nodes, &mut plan.truncated);
+}
+
+/// Another node for a slot whose node failed, within the limits; None if none is left. The nodes of a swap are given.
+pub fn another_node(ctx: &PlanContext, slot: &Slot) -> Option<String> {
+    if ctx.work.swap.is_some() {
+        return None;
+    }
+    let scope = Scope::of_slot(ctx.world, ctx.namespace(), slot)?;
+    let filter = target(ctx).ok()?;
+    let home = slot.victim.as_ref().map(|victim| victim.node.as_str());
+    let mut tried = slot.tried.clone();
+    tried.extend(slot.replacement.as_ref().map(|replacement| replacement.node.clone()));
+    let open = admission::OpenNodes::of(ctx);
+    let mut candidates = Candidates::new(ctx, &filter, &scope, &tried).ok()?;
+    if let Some((set, pod)) = scope.stateful().zip(slot.replacement.as_ref()) {
+        candidates.narrow(|node| stateful::volume_refusal(ctx.world, set, &pod.name, node));
+    }
+    candidates.best(home).find(|name| open.takes_one_more(name)).map(str::to_owned)
+}
+
+/// Why no node takes a replica.
+pub fn no_node(to: Option<&Target>, filter: &Filter, refused: &[NodeChoice]) -> Stop {
+    let is_by_load = |node: &NodeChoice| matches!(node.refused, Some(Reason::NodeFull | Reason::PolicyRejected));
+    let stop = match refused {
+        [only] if to.is_some_and(|to| to.node_name.is_some()) => {
+            Stop::soon(only.refused.unwrap_or(Reason::NoCandidateNode), only.message.clone())
+        }
+        [] => {
+            let asked = to.map_or_else(|| "any node".to_owned(), target_words);
+            Stop::soon(Reason::NoCandidateNode, format!("no node matches {asked}"))
+        }
+        some => {
+            let first = some.iter().find(|node| node.refused != Some(Reason::NodeExcluded)).unwrap_or(&some[0]);
+            let message = format!("none of {} nodes can take the replica, for instance: {}", some.len(), first.message);
+            Stop::soon(Reason::NoCandidateNode, message)
+        }
+    };
+    stop.caused_by_load(filter.reads_pods() || refused.iter().any(is_by_load))
+}
+
+/// A slot that is about to start.
+pub fn new_slot(
+    ctx: &PlanContext,
+    scope: &Scope,
+    label: &str,
+    (index, attempt): (i32, i32),
+    victim: Option<&PodFact>,
+    node: Option<String>,
+) -> Slot {
+    let id = identity::slot_id(&ctx.id().uid, index);
+    let set = &scope.set.id;
+    let replacement =
+        node.map(|node| PodOnNode { name: identity::replacement_name(&set.key.name, &id, attempt), uid: None, node });
+    Slot {
+        index,
+        attempt,
+        step: Step::Planned,
+        since: Time(ctx.now),
+        workload: scope.workload(),
+        replica_set: SetRef { name: set.key.name.clone(), uid: set.uid.clone() },
+        label: label.to_owned(),
+        victim: victim.map(|pod| PodOnNode {
+            name: pod.id.key.name.clone(),
+            uid: Some(pod.id.uid.clone()),
+            node: pod.node.clone().unwrap_or_default(),
+        }),
+        replacement,
+        tried: Vec::new(),
+        scaled: false,
+        evicting: false,
+        break_first: false,
+        reason: None,
+        message: None,
+        id,
+    }
+}
+
+/// Cuts a list of the plan to what the status has room for.
+pub fn cut<T>(list: &mut Vec<T>, truncated: &mut bool) {
+    if list.len() > LIST_LIMIT {
+        list.truncate(LIST_LIMIT);
+        *truncated = true;
+    }
+}

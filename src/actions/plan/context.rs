@@ -1,0 +1,263 @@
+//! One action, the world and the time: the input of every part of the planner.
+
+use jiff::{SignedDuration, Timestamp};
+
+use ganglion_api::targets::{NodeSource, PodRef, Target, WorkloadRef};
+use ganglion_api::workload_action::count::MOST_REPLICAS;
+use ganglion_api::workload_action::status::{Slot, Step};
+use ganglion_api::workload_action::{
+    Disruption, MoveApplication, ReplicaCount, Swap, WorkloadAction, WorkloadActionSpec, WorkloadActionStatus,
+};
+use ganglion_core::facts::{Identity, Key};
+use ganglion_core::world::{World, application_of};
+
+use super::Limits;
+use super::application::Application;
+use super::rank::NodeRanker;
+use super::scope::Stop;
+use ganglion_api::reasons::Reason;
+
+/// The input of one call of the planner.
+#[derive(Clone, Copy)]
+pub struct PlanContext<'a> {
+    pub world: &'a World,
+    pub now: Timestamp,
+    /// The time that deadlines are compared with. It stands still while the action is suspended.
+    pub clock: Timestamp,
+    pub limits: &'a Limits,
+    pub action: &'a WorkloadAction,
+    pub status: &'a WorkloadActionStatus,
+    pub work: Work<'a>,
+    pub ranker: &'a dyn NodeRanker,
+}
+
+/// What an action does, in the members that all verbs share. A swap is a move of each of its replicas.
+#[derive(Clone, Copy, Debug)]
+pub struct Work<'a> {
+    pub verb: Verb,
+    pub workload: Option<&'a WorkloadRef>,
+    pub pod: Option<&'a PodRef>,
+    pub from: Option<&'a NodeSource>,
+    pub to: Option<&'a Target>,
+    /// The number of replicas; of `count: All` the most, before it is known how many there are.
+    pub count: i32,
+    /// Whether `count` is All.
+    pub all: bool,
+    /// Whether `upTo` says how many of all.
+    pub bounded: bool,
+    pub swap: Option<&'a Swap>,
+    /// Its moves are other actions.
+    pub application: Option<&'a MoveApplication>,
+}
+
+/// See [`Work`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    Create,
+    Delete,
+    Move,
+}
+
+impl Verb {
+    /// Whether it changes `spec.replicas` of the workload.
+    pub fn scales(self) -> bool {
+        match self {
+            Self::Create | Self::Delete => true,
+            Self::Move => false,
+        }
+    }
+}
+
+impl<'a> Work<'a> {
+    /// A move of one replica of nothing: what is shown of an action that cannot be carried out.
+    pub const NONE: Self = Self {
+        verb: Verb::Move,
+        workload: None,
+        pod: None,
+        from: None,
+        to: None,
+        count: 1,
+        all: false,
+        bounded: false,
+        swap: None,
+        application: None,
+    };
+
+    /// What the spec asks for, given how many replicas `count: All` has found.
+    pub fn with_found(spec: &'a WorkloadActionSpec, found: Option<i32>) -> Result<Self, Stop> {
+        let work = Self::of(spec)?;
+        Ok(Self { count: found.filter(|_| work.all).unwrap_or(work.count), ..work })
+    }
+
+    /// What the spec asks for, or why this version does not support it.
+    pub fn of(spec: &'a WorkloadActionSpec) -> Result<Self, Stop> {
+        let work = if let Some(create) = &spec.create {
+            let count = create.count.unwrap_or(1);
+            Self { verb: Verb::Create, workload: Some(&create.workload), to: Some(&create.to), count, ..Self::NONE }
+        } else if let Some(delete) = &spec.delete {
+            let (workload, pod, from) = (delete.workload.as_ref(), delete.pod.as_ref(), delete.from.as_ref());
+            Self { verb: Verb::Delete, workload, pod, from, ..Self::NONE }.counted(delete.count, delete.up_to)
+        } else if let Some(change) = &spec.move_ {
+            let (workload, pod, from) = (change.workload.as_ref(), change.pod.as_ref(), change.from.as_ref());
+            Self { workload, pod, from, to: change.to.as_ref(), ..Self::NONE }.counted(change.count, change.up_to)
+        } else if let Some(swap) = &spec.swap {
+            let count = i32::try_from(swap.with.len()).unwrap_or(0).saturating_add(1);
+            Self { count, swap: Some(swap), ..Self::NONE }
+        } else if let Some(application) = &spec.move_application {
+            let (from, to) = (Some(&application.from), application.to.as_ref());
+            Self { from, to, application: Some(application), ..Self::NONE }
+        } else {
+            return Err(Stop::now(Reason::NotSupported, "the spec has no action that this version knows"));
+        };
+        Ok(work)
+    }
+
+    fn counted(self, count: Option<ReplicaCount>, up_to: Option<i32>) -> Self {
+        match count {
+            Some(ReplicaCount::All) => {
+                Self { count: up_to.unwrap_or(MOST_REPLICAS), all: true, bounded: up_to.is_some(), ..self }
+            }
+            Some(ReplicaCount::Number(count)) => Self { count, ..self },
+            None => self,
+        }
+    }
+
+    /// Whether its replicas get new pods on chosen nodes.
+    pub fn places(&self) -> bool {
+        match self.verb {
+            Verb::Create | Verb::Move => true,
+            Verb::Delete => false,
+        }
+    }
+}
+
+/// Whether the user wants the action undone. A move of an application is undone with it, and where others of it failed and all
+/// go back.
+fn is_aborted(world: &World, action: &WorkloadAction) -> bool {
+    let is_asked = |action: &WorkloadAction| action.spec.abort || action.metadata.deletion_timestamp.is_some();
+    is_asked(action)
+        || match world.application_of(action) {
+            Some(Some(owner)) => {
+                is_asked(owner) || Application::of(world, owner).is_some_and(|application| application.undoes(action))
+            }
+            Some(None) => !is_hidden(world, action),
+            None => false,
+        }
+}
+
+/// Whether the action's clocks stand still, or those of the application whose move it is. A deletion goes on nevertheless.
+pub fn is_suspended(world: &World, action: &WorkloadAction) -> bool {
+    let owner = world.application_of(action);
+    let is_asked = action.spec.suspend || owner.flatten().is_some_and(|owner| owner.spec.suspend);
+    (is_asked || (owner == Some(None) && is_hidden(world, action))) && !is_aborted(world, action)
+}
+
+/// Whether the application whose move the action is exists and does not parse: it may be in use, and nothing is done.
+fn is_hidden(world: &World, part: &WorkloadAction) -> bool {
+    let uid = application_of(part);
+    world.table::<WorkloadAction>().unreadable().values().any(|known| known.metadata.uid.as_deref() == uid)
+}
+
+impl<'a> PlanContext<'a> {
+    /// The same, for this number of replicas: `count: All` learns it while it plans.
+    pub fn counting(&self, replicas: Option<i32>) -> Self {
+        Self { work: Work { count: replicas.unwrap_or(self.work.count), ..self.work }, ..*self }
+    }
+
+    pub fn id(&self) -> Identity {
+        (&self.action.metadata).into()
+    }
+
+    pub fn namespace(&self) -> &'a str {
+        self.action.metadata.namespace.as_deref().unwrap_or_default()
+    }
+
+    pub fn key(&self, name: &str) -> Key {
+        Key::new(self.namespace(), name)
+    }
+
+    pub fn generation(&self) -> i64 {
+        self.action.metadata.generation.unwrap_or(0)
+    }
+
+    /// When the API server created the action, by its clock.
+    pub fn created(&self) -> Timestamp {
+        self.action.metadata.creation_timestamp.as_ref().map_or(self.now, |time| time.0)
+    }
+
+    /// Since when this process knows of the action, by its own clock: the watch that brought it may have been late, and the clocks of
+    /// two machines differ. Where nothing was noticed, as in a preview, since it was created.
+    pub fn known_since(&self) -> Timestamp {
+        let uid = self.action.metadata.uid.as_deref().unwrap_or_default();
+        self.world.noticed(uid).unwrap_or_else(|| self.created())
+    }
+
+    pub fn deleting(&self) -> bool {
+        self.action.metadata.deletion_timestamp.is_some()
+    }
+
+    /// Whether the action is to be undone.
+    pub fn aborted(&self) -> bool {
+        is_aborted(self.world, self.action)
+    }
+
+    /// Why, as text, where it is to be undone.
+    pub fn why_aborted(&self) -> &'static str {
+        match (self.deleting(), self.action.spec.abort) {
+            (true, _) => "the action was deleted",
+            (false, true) => "spec.abort was set",
+            (false, false) => "its moveApplication was aborted, was deleted or goes back",
+        }
+    }
+
+    pub fn suspended(&self) -> bool {
+        is_suspended(self.world, self.action)
+    }
+
+    /// Whether the action is a move of an application.
+    pub fn is_part(&self) -> bool {
+        application_of(self.action).is_some()
+    }
+
+    /// The application whose move the action is.
+    pub fn application(&self) -> Option<Application<'a>> {
+        Application::of(self.world, self.world.application_of(self.action)??)
+    }
+
+    pub fn may_disrupt(&self) -> bool {
+        self.action.spec.disruption == Disruption::Allowed
+    }
+
+    /// The slots at work: started and not ended.
+    pub fn working(&self) -> impl Iterator<Item = &'a Slot> {
+        self.status.slots.iter().filter(|slot| !slot.step.is_end() && slot.step != Step::Queued)
+    }
+
+    pub fn queue_time(&self) -> SignedDuration {
+        self.seconds(self.timeouts().and_then(|timeouts| timeouts.queue_seconds), 600)
+    }
+
+    pub fn schedule_time(&self) -> SignedDuration {
+        self.seconds(self.timeouts().and_then(|timeouts| timeouts.schedule_seconds), 120)
+    }
+
+    pub fn ready_time(&self) -> SignedDuration {
+        self.seconds(self.timeouts().and_then(|timeouts| timeouts.ready_seconds), 300)
+    }
+
+    pub fn drain_time(&self) -> SignedDuration {
+        self.seconds(self.timeouts().and_then(|timeouts| timeouts.drain_seconds), 300)
+    }
+
+    pub fn stable_time(&self) -> SignedDuration {
+        SignedDuration::from_secs(i64::from(self.action.spec.stable_seconds))
+    }
+
+    fn timeouts(&self) -> Option<&'a ganglion_api::workload_action::Timeouts> {
+        self.action.spec.timeouts.as_ref()
+    }
+
+    fn seconds(&self, asked: Option<i32>, default: i32) -> SignedDuration {
+        SignedDuration::from_secs(i64::from(asked.unwrap_or(default)))
+    }
+}

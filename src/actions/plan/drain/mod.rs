@@ -1,0 +1,146 @@
+//! Emptying nodes: which pods move, which are waited for and which stay, the actions that do it, and how far they are.
+//!
+//! Pure. Reading the cluster, the cordon and the creation of actions are `app::drain`'s.
+
+pub mod action;
+mod plan;
+mod pods;
+mod progress;
+#[cfg(test)]
+mod tests;
+mod text;
+
+use serde::Serialize;
+
+use ganglion_api::targets::WorkloadRef;
+
+pub use plan::{DrainPlan, PodSurroundings, WorkloadMove};
+pub use pods::NodePod;
+pub use progress::{DrainProgress, NewMove};
+pub use text::{news, nodes_words, plan_text, report_text, stays_of_plan, tree};
+
+/// What the user wants of a drain.
+#[derive(Clone, Debug, Default)]
+pub struct DrainWishes {
+    /// Move what cannot have its replacement first, or loses data.
+    pub disruption: bool,
+    /// Pods of Jobs are not waited for.
+    pub leave_jobs: bool,
+    /// The most replicas of all actions that are in motion at once.
+    pub parallel: Option<usize>,
+}
+
+/// One action of a drain: the replicas of a workload on a node.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MoveKey {
+    pub namespace: String,
+    pub kind: String,
+    pub name: String,
+    pub node: String,
+}
+
+impl MoveKey {
+    #[must_use]
+    pub fn new(namespace: &str, workload: &WorkloadRef, node: &str) -> Self {
+        let own = str::to_owned;
+        Self { namespace: own(namespace), kind: own(&workload.kind), name: own(&workload.name), node: own(node) }
+    }
+}
+
+/// Why pods stay on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub enum StayCause {
+    /// A DaemonSet runs one pod on each node.
+    DaemonSet,
+    /// The node's kubelet runs it from a file.
+    StaticPod,
+    /// It belongs to no workload.
+    BarePod,
+    /// Its workload is of a kind that is not handled.
+    UnknownOwner,
+    /// It runs to its end.
+    Job,
+    /// It would move with `--disruption` only.
+    NeedsDisruption,
+    /// A volume is on this node only.
+    LocalVolume,
+    /// The API server refused the action.
+    Refused,
+    /// The action ended without success, or found nothing to move.
+    NotMoved,
+    /// The drain ended before it was gone.
+    NotYet,
+}
+
+/// A pod, or the pods of a workload, that stay on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Stay {
+    pub namespace: String,
+    /// Kind and name of the pod or workload, such as `Deployment/web`.
+    pub what: String,
+    pub node: String,
+    /// Number of its pods there.
+    pub pods: usize,
+    pub cause: StayCause,
+    /// Reason of the action, if one was made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    pub message: String,
+    /// What the user can do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
+}
+
+impl Stay {
+    /// Whether a node with it counts as empty.
+    #[must_use]
+    pub fn is_expected(&self) -> bool {
+        match self.cause {
+            StayCause::DaemonSet | StayCause::StaticPod => true,
+            StayCause::BarePod
+            | StayCause::UnknownOwner
+            | StayCause::Job
+            | StayCause::NeedsDisruption
+            | StayCause::LocalVolume
+            | StayCause::Refused
+            | StayCause::NotMoved
+            | StayCause::NotYet => false,
+        }
+    }
+}
+
+/// How a drain, or its plan, ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum DrainOutcome {
+    /// What can leave the nodes has left them: DaemonSets and static pods stay.
+    Empty,
+    /// Something else stays, too.
+    Stays,
+    /// The time was over before.
+    TimedOut,
+}
+
+/// The end of a drain.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DrainReport {
+    pub nodes: Vec<String>,
+    pub outcome: DrainOutcome,
+    /// Number of replicas that moved.
+    pub moved: usize,
+    /// The actions, as namespace and name.
+    pub actions: Vec<String>,
+    pub stays: Vec<Stay>,
+    /// Time that it took, such as `2m13s`.
+    pub took: String,
+}
+
+impl DrainReport {
+    /// With the outcome that follows from what stays.
+    #[must_use]
+    pub fn judged(self) -> Self {
+        let is_empty = self.stays.iter().all(Stay::is_expected);
+        Self { outcome: if is_empty { DrainOutcome::Empty } else { DrainOutcome::Stays }, ..self }
+    }
+}

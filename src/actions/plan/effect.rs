@@ -1,0 +1,271 @@
+//! The effects that the planner may ask for, each with a precondition, and the refusals that may follow.
+//!
+//! Owns the types only. The controller turns effects into requests.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use ganglion_api::marks;
+use ganglion_api::reasons::Reason;
+use ganglion_api::receipt::WorkloadActionReceiptSpec;
+use ganglion_api::workload_action::status::SetRef;
+use ganglion_api::workload_action::{WorkloadAction, WorkloadActionStatus};
+use ganglion_core::facts::{Identity, Key, OtherKind};
+
+/// The next step for an action.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "one exists at a time, and is consumed at once")]
+pub enum Next {
+    /// Perform this effect, then plan again.
+    Do(Effect),
+    /// Perform these effects at the same time, then plan again: none of them changes what another one rests on.
+    DoAll(Vec<Effect>),
+    /// Wait for a change, or until this time. `report` is the status to write if the wait lasts; safety does not depend
+    /// on it.
+    Wait { until: Option<Timestamp>, report: Option<Box<WorkloadActionStatus>> },
+}
+
+/// One write.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Writes the action's status, only if the action still has the version that was planned on.
+    Record {
+        action: Identity,
+        status: Box<WorkloadActionStatus>,
+    },
+    /// Writes a status that reserves nodes, pods or places within limits, which another action may plan to take at the
+    /// same time. It is planned again and reserved under one lock. The receipt may be written in parallel; if that
+    /// fails, the planner asks for it again, so its result is not reported.
+    Admit {
+        action: Identity,
+        status: Box<WorkloadActionStatus>,
+        receipt: Option<NewReceipt>,
+    },
+    AddFinalizer {
+        action: Identity,
+        finalizers: Vec<String>,
+    },
+    RemoveFinalizer {
+        action: Identity,
+        finalizers: Vec<String>,
+    },
+    DeleteAction {
+        action: Identity,
+    },
+    /// Makes a move of a moveApplication. One of that name that exists and belongs to the moveApplication counts as made.
+    CreatePart {
+        application: Identity,
+        part: Box<WorkloadAction>,
+    },
+    WriteReceipt(NewReceipt),
+    /// Records in the receipt that the action did not fully succeed.
+    FailReceipt {
+        receipt: Identity,
+    },
+    DeleteReceipt {
+        receipt: Identity,
+    },
+    CreatePod(NewPod),
+    ChangePod {
+        pod: Identity,
+        change: PodChange,
+    },
+    /// Evicts the pod, only if it still has this uid.
+    Evict {
+        pod: Identity,
+    },
+    DeletePod {
+        pod: Identity,
+    },
+    /// Lets a pod of a StatefulSet go that our scheduling gate holds, bound to this node if one is given.
+    ReleasePod {
+        pod: Identity,
+        node: Option<String>,
+    },
+    /// Writes replicas and ledger in one patch, only if the workload still has this version.
+    Scale {
+        workload: Scalable,
+        replicas: i32,
+        ledger: Option<String>,
+    },
+    /// Removes the ledger annotation.
+    ClearLedger {
+        workload: Scalable,
+    },
+}
+
+/// A receipt to create.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewReceipt {
+    pub key: Key,
+    pub spec: WorkloadActionReceiptSpec,
+}
+
+/// A workload whose replicas can be written: kind and identity.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scalable {
+    pub kind: ScalableKind,
+    pub id: Identity,
+}
+
+/// See [`Scalable`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ScalableKind {
+    Deployment,
+    ReplicaSet,
+    StatefulSet,
+    Other(OtherKind),
+}
+
+/// A replacement pod, created from a ReplicaSet's template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewPod {
+    pub key: Key,
+    pub node: String,
+    pub slot: String,
+    /// The ReplicaSet with the template.
+    pub set: Key,
+    /// The label of the template that the pod is created without.
+    pub label: String,
+    /// The action, which becomes an owner, not the controller.
+    pub action: Identity,
+}
+
+/// One change of a pod's metadata, which fails if what it depends on has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PodChange {
+    /// Removes the pod from its ReplicaSet: removes the label, makes the action the owner in place of the set, adds the
+    /// slot's marks.
+    Detach { label: String, set: SetRef, slot: String, action: Identity, peers: String },
+    /// Adds the pod to the ReplicaSet: adds the label, makes the set the controller in place of the action, removes the
+    /// marks.
+    Attach { label: String, value: String, set: SetRef, action: Identity },
+    /// Marks the pod that the set deletes when it has one too many.
+    Mark { slot: String, rests_on: Claimable },
+    /// Removes the mark; `cost` is the deletion cost of the template.
+    Unmark { cost: Option<String> },
+}
+
+/// The properties of a pod that a slot may mark. The patch tests them instead of the version, which changes all the
+/// time while the kubelet starts the pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claimable {
+    /// The label, with its value, that ties the pod to its set.
+    pub label: Option<(String, String)>,
+    /// The slot whose mark the pod has.
+    pub held_by: Option<String>,
+    /// Whether the pod has any annotations.
+    pub annotated: bool,
+}
+
+/// A change in the form of a request body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Patch {
+    /// Kubernetes' strategic merge patch, with uid and version inside. Owner references are merged by uid: those that others gave
+    /// the pod stay.
+    Strategic(Value),
+    /// RFC 6902, with `test` operations. A test for `null` holds if nothing is at that path (seen on a real control
+    /// plane); a failed test is a 422 without a cause.
+    Json(Value),
+}
+
+impl PodChange {
+    /// The patch that makes the change. It fails if the pod is another one, or if what the change depends on has
+    /// changed.
+    #[must_use]
+    pub fn patch(&self, pod: &Identity) -> Patch {
+        let mut patch = match self {
+            Self::Detach { label, set, slot, action, peers } => json!({"metadata": {
+                "labels": {label: null},
+                "ownerReferences": [action_owner(action), {"$patch": "delete", "uid": set.uid}],
+                "annotations": {marks::SLOT: slot, marks::ROLE: marks::ROLE_VICTIM, marks::PEERS: peers},
+            }}),
+            Self::Attach { label, value, set, action } => json!({"metadata": {
+                "labels": {label: value},
+                "ownerReferences": [{
+                    "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": set.name, "uid": set.uid,
+                    "controller": true, "blockOwnerDeletion": true,
+                }, {"$patch": "delete", "uid": action.uid}],
+                "annotations": {marks::SLOT: null, marks::ROLE: null, marks::PEERS: null},
+            }}),
+            Self::Mark { slot, rests_on } => return Patch::Json(mark(&pod.uid, slot, rests_on)),
+            Self::Unmark { cost } => json!({"metadata": {"annotations": {
+                marks::SLOT: null, marks::ROLE: null, marks::DELETION_COST: cost,
+            }}}),
+        };
+        patch["metadata"]["uid"] = json!(pod.uid);
+        patch["metadata"]["resourceVersion"] = json!(pod.version);
+        Patch::Strategic(patch)
+    }
+}
+
+fn mark(uid: &str, slot: &str, rests_on: &Claimable) -> Value {
+    let test = |path: String, value: Value| json!({"op": "test", "path": path, "value": value});
+    let add = |path: String, value: Value| json!({"op": "add", "path": path, "value": value});
+    let at = |map: &str, key: &str| format!("/metadata/{map}/{}", key.replace('~', "~0").replace('/', "~1"));
+    let marks = json!({
+        marks::SLOT: slot, marks::ROLE: marks::ROLE_SURPLUS, marks::DELETION_COST: marks::LOWEST_COST,
+    });
+    let mut patch =
+        vec![test("/metadata/uid".to_owned(), json!(uid)), test("/metadata/deletionTimestamp".to_owned(), Value::Null)];
+    patch.extend(rests_on.label.iter().map(|(key, value)| test(at("labels", key), json!(value))));
+    if rests_on.annotated {
+        patch.push(test(at("annotations", marks::SLOT), json!(rests_on.held_by)));
+        patch.extend(
+            marks.as_object().into_iter().flatten().map(|(key, value)| add(at("annotations", key), value.clone())),
+        );
+    } else {
+        patch.push(test("/metadata/annotations".to_owned(), Value::Null));
+        patch.push(add("/metadata/annotations".to_owned(), marks));
+    }
+    Value::Array(patch)
+}
+
+/// The owner reference to an action, not as controller: the pod is deleted if the action vanishes, and a GitOps tool
+/// does not prune the pod as an orphan of its own.
+#[must_use]
+pub fn action_owner(action: &Identity) -> Value {
+    json!({
+        "apiVersion": "ganglion.dev/v1alpha1", "kind": "WorkloadAction",
+        "name": action.key.name, "uid": action.uid, "controller": false, "blockOwnerDeletion": false,
+    })
+}
+
+/// Why an effect failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    pub kind: RefusalKind,
+    /// The API server's words.
+    pub message: String,
+}
+
+/// See [`Refusal`]. Other errors (conflicts, throttling, timeouts) are retried with fresh facts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalKind {
+    /// Quota, admission or validation refused it, and will refuse it again.
+    Denied,
+    /// A permission is missing.
+    Forbidden,
+    /// A budget does not allow the eviction now.
+    Budget,
+    /// More than one budget guards the pod.
+    Budgets,
+    /// An object of that name exists and is not ours.
+    Taken,
+    /// The object is gone.
+    Gone,
+}
+
+impl RefusalKind {
+    /// The reason that the status shows.
+    #[must_use]
+    pub fn reason(self) -> Reason {
+        match self {
+            Self::Denied | Self::Taken => Reason::PodRefused,
+            Self::Forbidden => Reason::Forbidden,
+            Self::Budget => Reason::BudgetBlocked,
+            Self::Budgets => Reason::BudgetsOverlap,
+            Self::Gone => Reason::WorkloadGone,
+        }
+    }
+}

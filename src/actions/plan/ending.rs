@@ -1,0 +1,175 @@
+//! The end of an action, and the clean-up after it.
+
+use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Resource;
+
+use ganglion_api::execution::Execution;
+use ganglion_api::marks;
+use ganglion_api::workload_action::WorkloadActionStatus;
+use ganglion_api::workload_action::count::MOST_REPLICAS;
+use ganglion_api::workload_action::status::{Plan, Slot, Step};
+use ganglion_core::facts::{Identity, ReceiptFact, ScaleFact, SetFact};
+
+use super::context::PlanContext;
+use super::effect::{Effect, Next, Scalable, ScalableKind};
+use super::report::{self, ActionHealth};
+use super::{NOTHING, identity, notify, origin, record};
+use ganglion_core::facts::Ledger;
+use ganglion_core::world::OwnerReading;
+
+/// All slots have ended.
+pub fn conclude(ctx: &PlanContext) -> Next {
+    let mut status = ctx.status.clone();
+    for slot in status.slots.iter_mut().filter(|slot| slot.step == Step::Queued) {
+        slot.step = Step::Aborted;
+    }
+    let health = report::ended(ctx, &status.slots);
+    finish(ctx, status, health)
+}
+
+/// The end of an action with `count: All` that has nothing at work, and for which no replica is left. Replicas that were to be
+/// tried again have gone by themselves.
+pub fn nothing_left(ctx: &PlanContext, plan: Plan) -> Next {
+    let mut slots = ctx.status.slots.clone();
+    slots.retain(|slot| slot.step != Step::Queued);
+    let count = i32::try_from(slots.len()).unwrap_or(MOST_REPLICAS);
+    let ctx = ctx.counting(Some(count));
+    let health = report::ended(&ctx, &slots);
+    let status = WorkloadActionStatus { slots, replicas: Some(count), plan: Some(plan), ..ctx.status.clone() };
+    finish(&ctx, status, health)
+}
+
+/// Ends the action. The end is recorded before the receipt is corrected: an action that has ended cannot start again
+/// while its receipt is missing.
+pub fn finish(ctx: &PlanContext, mut status: WorkloadActionStatus, health: ActionHealth) -> Next {
+    status.finished_at = Some(Time(ctx.now));
+    status.queued_at = None;
+    record(ctx, report::status(ctx, status, &health))
+}
+
+/// The clean-up of an action that has ended: the receipt, the ledger on the workload, the finalizer; then the notifications,
+/// which a deletion by ttl waits for.
+pub fn after(ctx: &PlanContext) -> Next {
+    if let Some(effect) = receipt_put_right(ctx) {
+        return Next::Do(effect);
+    }
+    if let Some(workload) = ctx.status.slots.iter().find_map(|slot| ledger_left(ctx, slot)) {
+        return Next::Do(Effect::ClearLedger { workload });
+    }
+    if ctx.action.metadata.finalizers.iter().flatten().any(|name| name == marks::FINALIZER) {
+        return let_go(ctx);
+    }
+    if ctx.deleting() {
+        return NOTHING;
+    }
+    if ctx.status.observed_generation != Some(ctx.generation()) {
+        let mut status = ctx.status.clone();
+        status.observed_generation = Some(ctx.generation());
+        for condition in &mut status.conditions {
+            condition.observed_generation = Some(ctx.generation());
+        }
+        return record(ctx, status);
+    }
+    // The end of an attempt requeues the action.
+    if notify::is_pending(ctx.action) {
+        return Next::Wait { until: notify::next_due(ctx.status, ctx.now), report: None };
+    }
+    expire(ctx).unwrap_or(NOTHING)
+}
+
+/// Corrects the receipt of an action: deletes it if nothing was done, records the failure of one that did something.
+fn receipt_put_right(ctx: &PlanContext) -> Option<Effect> {
+    let receipt = own_receipt(ctx).filter(|receipt| receipt.outcome.is_none())?;
+    let failed = ctx.status.conditions.iter().any(|one| one.type_ == "Ready" && one.status == "False");
+    let has_moved = ctx.status.application.as_ref().is_some_and(|progress| progress.moved > 0);
+    let did_something =
+        has_moved || ctx.status.slots.iter().any(|slot| matches!(slot.step, Step::Succeeded | Step::Failed));
+    let receipt = receipt.id.clone();
+    match (failed, did_something) {
+        (_, false) => Some(Effect::DeleteReceipt { receipt }),
+        (true, true) => Some(Effect::FailReceipt { receipt }),
+        (false, true) => None,
+    }
+}
+
+/// An object that still has the ledger of one of the action's slots: the workload, then those of its ReplicaSets that
+/// have a copy, since the Deployment controller copies annotations to them and never removes one.
+fn ledger_left(ctx: &PlanContext, slot: &Slot) -> Option<Scalable> {
+    let name = ctx.key(&slot.workload.name);
+    let ours = |scale: &ScaleFact| {
+        let ledger = Ledger::parse(scale.ledger.as_deref());
+        ledger.is_some_and(|ledger| ctx.status.slots.iter().any(|slot| slot.id == ledger.slot))
+    };
+    if slot.is_stateful() {
+        let set = ctx.world.stateful_set(&name).filter(|known| ours(&known.set.scale))?;
+        return Some(Scalable { kind: ScalableKind::StatefulSet, id: set.id.clone() });
+    }
+    let set = |set: &SetFact| Scalable { kind: ScalableKind::ReplicaSet, id: set.id.clone() };
+    match slot.workload.kind.as_str() {
+        "ReplicaSet" => return ctx.world.set(&name).filter(|known| ours(&known.scale)).map(set),
+        "Deployment" => {
+            let deployment = ctx.world.deployment(&name)?;
+            if ours(&deployment.scale) {
+                return Some(Scalable { kind: ScalableKind::Deployment, id: deployment.id.clone() });
+            }
+        }
+        _ => {
+            let known = ctx.world.set(&ctx.key(&slot.replica_set.name))?.controller.as_ref();
+            if let Some(OwnerReading::Known(owner)) = known.and_then(|owner| ctx.world.owner(&owner.uid))
+                && ours(&owner.scale)
+            {
+                return Some(Scalable { kind: ScalableKind::Other(owner.kind.clone()), id: owner.id.clone() });
+            }
+        }
+    }
+    ctx.world.sets_of_named(ctx.namespace(), &slot.workload).find(|known| ours(&known.scale)).map(set)
+}
+
+/// Deletes the action when its ttl is over.
+fn expire(ctx: &PlanContext) -> Option<Next> {
+    let ttl = ctx.action.spec.ttl_seconds_after_finished?;
+    let finished = ctx.status.finished_at.as_ref()?;
+    if origin::gitops_manager(&ctx.action.metadata).is_some() {
+        return None;
+    }
+    let due = finished.0 + SignedDuration::from_secs(i64::from(ttl));
+    if ctx.now >= due {
+        if let Some(receipt) = receipt_of_a_loop(ctx) {
+            return Some(Next::Do(Effect::DeleteReceipt { receipt }));
+        }
+        return Some(Next::Do(Effect::DeleteAction { action: ctx.id() }));
+    }
+    Some(Next::Wait { until: Some(due), report: None })
+}
+
+/// The receipt of an action that a loop created. It is deleted with the action: otherwise each decision would leave one
+/// for ever. The loop's Execution records by itself which decisions were carried out.
+fn receipt_of_a_loop(ctx: &PlanContext) -> Option<Identity> {
+    let mut owners = ctx.action.metadata.owner_references.iter().flatten();
+    owners.find(|owner| owner.kind == Execution::kind(&()))?;
+    own_receipt(ctx).map(|receipt| receipt.id.clone())
+}
+
+fn own_receipt<'a>(ctx: &PlanContext<'a>) -> Option<&'a ReceiptFact> {
+    let receipt = ctx.world.receipt(&ctx.key(&identity::receipt_name(ctx.action)));
+    receipt.filter(|receipt| receipt.action_uid == ctx.id().uid)
+}
+
+/// The end of an action that is deleted before its first effect: deletes the receipt, then removes the finalizer.
+pub fn give_up(ctx: &PlanContext) -> Next {
+    match own_receipt(ctx) {
+        Some(receipt) => Next::Do(Effect::DeleteReceipt { receipt: receipt.id.clone() }),
+        None => let_go(ctx),
+    }
+}
+
+/// Removes our finalizer.
+fn let_go(ctx: &PlanContext) -> Next {
+    let finalizers = ctx.action.metadata.finalizers.clone().unwrap_or_default();
+    if !finalizers.iter().any(|name| name == marks::FINALIZER) {
+        return NOTHING;
+    }
+    let finalizers = finalizers.into_iter().filter(|name| name != marks::FINALIZER).collect();
+    Next::Do(Effect::RemoveFinalizer { action: ctx.id(), finalizers })
+}

@@ -1,0 +1,305 @@
+//! The story of an action: when it was made, what it waited for, what became of each replica and why, how it ended, and what its
+//! user can do.
+//!
+//! Reads the action and its receipt only. Decides nothing and sends no requests.
+
+mod text;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use serde::Serialize;
+
+use super::notify::NOTIFIED;
+use super::report::step_words;
+use super::{identity, verb};
+use ganglion_api::reasons::Reason;
+use ganglion_api::receipt::WorkloadActionReceipt;
+use ganglion_api::workload_action::application::ApplicationProgress;
+use ganglion_api::workload_action::status::{Plan, PodOnNode, Slot, Step, Summary};
+use ganglion_api::workload_action::{Mode, WorkloadAction, WorkloadActionStatus};
+use ganglion_core::duration;
+use ganglion_core::facts::Identity;
+use ganglion_core::layout::{age, clock};
+use ganglion_core::words::counted;
+use ganglion_core::world::{application_of, loop_of};
+
+/// The most pieces of advice.
+const ADVICE: usize = 3;
+
+/// What is explained. The action's managedFields have its first manager only, as the world keeps them.
+#[derive(Clone, Copy, Debug)]
+pub struct ExplainedAction<'a> {
+    pub action: &'a WorkloadAction,
+    /// The receipt of the action's name and spec, if there is one; None if that is not known.
+    pub receipts: Option<&'a [WorkloadActionReceipt]>,
+    pub now: Timestamp,
+}
+
+/// The story of an action.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ActionStory {
+    pub namespace: String,
+    pub name: String,
+    /// Create, Delete, Move, Swap or MoveApplication.
+    pub action: &'static str,
+    /// None before the operator has reconciled it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summary: Option<Summary>,
+    /// What happened, the oldest first.
+    pub events: Vec<StoryEvent>,
+    /// The replicas that have begun.
+    pub replicas: Vec<StoryReplica>,
+    /// How far a moveApplication is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub application: Option<ApplicationProgress>,
+    /// How it is now; None before the operator has reconciled it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<StoryState>,
+    /// What else is to be known, as text.
+    pub remarks: Vec<String>,
+    /// What would be done, with `mode: Plan`; why nothing could be done, if so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan: Option<Plan>,
+    /// What the user can do.
+    pub advice: Vec<&'static str>,
+    /// When the story was told.
+    pub told_at: Time,
+}
+
+/// Something that happened to an action.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoryEvent {
+    pub at: Time,
+    pub what: String,
+}
+
+/// A replica of an action.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoryReplica {
+    pub index: i32,
+    pub step: Step,
+    /// The step as text.
+    pub words: &'static str,
+    /// When it reached the step.
+    pub since: Time,
+    /// The pod that leaves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// The pod that comes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub new_pod: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub to: Option<String>,
+    /// Nodes on which the new pod failed before.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tried: Vec<String>,
+    /// How often it was begun again.
+    pub attempt: i32,
+    /// Why it waits, or why it was undone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// How an action is.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StoryState {
+    /// As text: `it waits`.
+    pub words: &'static str,
+    pub since: Time,
+    /// Reason of the condition Ready.
+    pub reason: String,
+    /// Why it is not further; as `reason` where nothing else is in the way.
+    pub cause: String,
+    pub message: String,
+}
+
+/// Why an action is as it is: while it works, the reason of Reconciling says what it waits for.
+pub(super) fn cause(status: &WorkloadActionStatus) -> Option<&Condition> {
+    let condition = |kind: &str| status.conditions.iter().find(|condition| condition.type_ == kind);
+    let ready = condition("Ready")?;
+    Some(condition("Reconciling").filter(|_| ready.status == "Unknown").unwrap_or(ready))
+}
+
+/// The reason that this word means.
+pub(super) fn reason_of(word: &str) -> Reason {
+    serde_json::from_value(word.into()).unwrap_or(Reason::Unknown)
+}
+
+impl ActionStory {
+    /// The story of this action.
+    #[must_use]
+    pub fn of(subject: ExplainedAction) -> Self {
+        let action = subject.action;
+        let Identity { key, .. } = (&action.metadata).into();
+        let fresh = WorkloadActionStatus::default();
+        let status = action.status.as_ref().unwrap_or(&fresh);
+        Self {
+            namespace: key.namespace,
+            name: key.name,
+            action: verb(action),
+            summary: status.summary.clone(),
+            events: events(action, status),
+            replicas: status.slots.iter().map(StoryReplica::from).collect(),
+            application: status.application.clone(),
+            state: state(status),
+            remarks: remarks(subject, status),
+            plan: status.plan.clone().filter(|_| status.slots.is_empty()),
+            advice: advice(status),
+            told_at: Time(subject.now),
+        }
+    }
+}
+
+impl From<&Slot> for StoryReplica {
+    fn from(slot: &Slot) -> Self {
+        let of = |pod: &Option<PodOnNode>| pod.as_ref().map(|pod| (pod.name.clone(), pod.node.clone())).unzip();
+        let ((pod, from), (new_pod, to)) = (of(&slot.victim), of(&slot.replacement));
+        Self {
+            index: slot.index,
+            step: slot.step,
+            words: step_words(slot.step),
+            since: slot.since.clone(),
+            pod,
+            from,
+            new_pod,
+            to,
+            tried: slot.tried.clone(),
+            attempt: slot.attempt,
+            reason: slot.reason,
+            message: slot.message.clone(),
+        }
+    }
+}
+
+/// What happened, with the times that the status has.
+fn events(action: &WorkloadAction, status: &WorkloadActionStatus) -> Vec<StoryEvent> {
+    let (made, begun) = (action.metadata.creation_timestamp.as_ref(), status.started_at.as_ref());
+    let after = |since: Option<&Time>, at: &Time, what: &str| {
+        let time: Option<SignedDuration> = since.map(|since| at.0.duration_since(since.0));
+        time.map(|time| format!(", {} after {what}", duration::show(time))).unwrap_or_default()
+    };
+    let by = loop_of(action).map(|key| format!(" by loop {}", key.name)).unwrap_or_default();
+    let ended = |at: &Time| {
+        let reason = cause(status).map_or("", |condition| condition.reason.as_str());
+        match begun {
+            Some(_) => format!("ended: {reason}{}", after(begun, at, "its admission")),
+            None => format!("ended without having begun: {reason}{}", after(made, at, "it was made")),
+        }
+    };
+    let event =
+        |at: Option<&Time>, what: &dyn Fn(&Time) -> String| at.map(|at| StoryEvent { at: at.clone(), what: what(at) });
+    let mut all: Vec<StoryEvent> = [
+        event(made, &|_| format!("made{by}")),
+        event(status.queued_at.as_ref(), &|_| "began to wait for its admission".to_owned()),
+        event(begun, &|at| format!("admitted{}", after(made, at, "it was made"))),
+        event(status.suspended_at.as_ref(), &|_| "suspended; its timeouts do not run".to_owned()),
+        event(action.metadata.deletion_timestamp.as_ref(), &|_| "its deletion was asked for".to_owned()),
+        event(status.finished_at.as_ref(), &ended),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    all.sort_by_key(|event| event.at.0);
+    all
+}
+
+fn state(status: &WorkloadActionStatus) -> Option<StoryState> {
+    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready")?;
+    let in_motion = status.application.as_ref().map_or(0, |progress| progress.in_motion);
+    let waits = in_motion == 0 && status.slots.iter().all(|slot| slot.step == Step::Queued);
+    let words = match ready.status.as_str() {
+        "True" => "it is done",
+        "Unknown" if ready.reason == Reason::Suspended.as_str() => "it is suspended",
+        "Unknown" if waits => "it waits",
+        "Unknown" => "it is at work",
+        _ => "it ended without success",
+    };
+    Some(StoryState {
+        words,
+        since: ready.last_transition_time.clone(),
+        reason: ready.reason.clone(),
+        cause: cause(status).map_or_else(|| ready.reason.clone(), |condition| condition.reason.clone()),
+        message: ready.message.clone(),
+    })
+}
+
+fn notified(status: &WorkloadActionStatus) -> Option<&Condition> {
+    status.conditions.iter().find(|one| one.type_ == NOTIFIED)
+}
+
+/// The advice for the state, then that for replicas with other troubles and for receivers.
+fn advice(status: &WorkloadActionStatus) -> Vec<&'static str> {
+    let Some(cause) = cause(status) else {
+        return vec!["Wait a moment. If nothing changes, check the operator: kubectl get pods -n ganglion-system"];
+    };
+    let slots = status.slots.iter().filter(|slot| slot.step != Step::Succeeded).filter_map(|slot| slot.reason);
+    let notified = notified(status).filter(|one| one.status != "True").map(|one| reason_of(&one.reason));
+    let mut all: Vec<&str> = Vec::new();
+    for advice in std::iter::once(reason_of(&cause.reason)).chain(slots).chain(notified).map(Reason::advice) {
+        if !all.contains(&advice) && all.len() < ADVICE {
+            all.push(advice);
+        }
+    }
+    all
+}
+
+/// What else is to be known: what the spec asks for besides, how many replicas have not begun, the receipt, the receivers, the
+/// deletion.
+fn remarks(subject: ExplainedAction, status: &WorkloadActionStatus) -> Vec<String> {
+    let spec = &subject.action.spec;
+    let is_over = status.finished_at.is_some();
+    let mut all = Vec::new();
+    if spec.mode == Mode::Plan {
+        all.push("It has mode: Plan: nothing was changed.".to_owned());
+    }
+    if spec.abort && !is_over {
+        all.push("spec.abort is set: it undoes what was done, unless a pod was evicted already.".to_owned());
+    }
+    let asked = status.summary.as_ref().and_then(|summary| summary.done.split_once('/')?.1.parse::<usize>().ok());
+    let left = asked.unwrap_or(0).saturating_sub(status.slots.len());
+    if left > 0 && !status.slots.is_empty() {
+        all.push(format!("{} not begun{}.", counted(left as u64, "replica"), if is_over { "" } else { " yet" }));
+    }
+    all.extend(receipt(subject, status));
+    all.extend(notified(status).map(|one| format!("Receivers ({}): {}.", one.reason, one.message)));
+    let ignored = status.conditions.iter().find(|one| one.type_ == "TTLHonored");
+    match (spec.ttl_seconds_after_finished, &status.finished_at, ignored) {
+        (_, _, Some(ignored)) => all.push(format!("ttlSecondsAfterFinished is ignored: {}.", ignored.message)),
+        (Some(seconds), Some(at), None) => {
+            let due = at.0 + SignedDuration::from_secs(i64::from(seconds));
+            all.push(format!("It is deleted at {}, as ttlSecondsAfterFinished says.", clock(due)));
+        }
+        _ => {}
+    }
+    all
+}
+
+fn receipt(subject: ExplainedAction, status: &WorkloadActionStatus) -> Option<String> {
+    if let Some(owner) =
+        subject.action.metadata.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))
+        && application_of(subject.action) == Some(owner.uid.as_str())
+    {
+        return Some(format!("It is a move of the moveApplication {}: ganglion explain wa {0}", owner.name));
+    }
+    let name = identity::receipt_name(subject.action);
+    let Some(receipt) = subject.receipts?.first() else {
+        let words = format!("Its receipt {name} is not there: nothing is left of what it did, or somebody deleted it.");
+        return status.started_at.as_ref().map(|_| words);
+    };
+    let spec = &receipt.spec;
+    let when = format!("{} ({} ago)", clock(spec.executed_at.0), age(spec.executed_at.0, subject.now));
+    let outcome = spec.outcome.as_ref().map(|outcome| format!("; its outcome was {outcome}")).unwrap_or_default();
+    Some(if Some(&spec.action_uid) == subject.action.metadata.uid.as_ref() {
+        format!("Receipt {name} proves that it ran, from {when} on{outcome}.")
+    } else {
+        format!("Receipt {name} proves that another object of this name ran, from {when} on{outcome}.")
+    })
+}

@@ -1,0 +1,138 @@
+//! The event that reports the end of an action: CloudEvents 1.0, structured JSON.
+
+use serde_json::{Value, json};
+
+use crate::verb;
+use ganglion_api::workload_action::WorkloadAction;
+use ganglion_api::workload_action::status::{PodOnNode, Slot, Step};
+use ganglion_api::{reasons::Reason, workload_action::WorkloadActionStatus};
+
+/// The media type of one event as JSON.
+pub const MEDIA: &str = "application/cloudevents+json; charset=utf-8";
+
+/// Longest event, in bytes. Replicas that do not fit are left out.
+pub const MAX_EVENT: usize = 64 << 10;
+
+/// The first part of an event's type; the outcome follows.
+const TYPE: &str = "dev.ganglion.workloadaction";
+
+/// An event as it is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndEvent {
+    /// The same for each receiver and each attempt.
+    pub id: String,
+    pub body: Vec<u8>,
+}
+
+/// How an action ended, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EndOutcome {
+    Succeeded,
+    AlreadyExecuted,
+    Planned,
+    RolledBack,
+    Failed,
+    Aborted,
+    Expired,
+}
+
+impl EndOutcome {
+    /// The outcome of an action with this status, which has ended as its reason says.
+    #[must_use]
+    pub fn of(status: &WorkloadActionStatus, reason: Reason) -> Self {
+        let has = |step| status.slots.iter().any(|slot| slot.step == step);
+        match reason {
+            Reason::Succeeded => Self::Succeeded,
+            Reason::AlreadyExecuted => Self::AlreadyExecuted,
+            Reason::Planned => Self::Planned,
+            // What could not be undone counts before what was.
+            _ if has(Step::Failed) => Self::Failed,
+            Reason::Aborted => Self::Aborted,
+            Reason::Expired | Reason::QueueTimedOut => Self::Expired,
+            _ if has(Step::RolledBack) => Self::RolledBack,
+            _ => Self::Failed,
+        }
+    }
+
+    /// The last part of the event's type and id.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::AlreadyExecuted => "alreadyexecuted",
+            Self::Planned => "planned",
+            Self::RolledBack => "rolledback",
+            Self::Failed => "failed",
+            Self::Aborted => "aborted",
+            Self::Expired => "expired",
+        }
+    }
+}
+
+/// The event of an action that has ended; None before.
+#[must_use]
+pub fn event(action: &WorkloadAction) -> Option<EndEvent> {
+    let status = action.status.as_ref()?;
+    let mut shown = status.slots.len();
+    loop {
+        let (id, event) = with_replicas(action, status, shown)?;
+        let body = event.to_string().into_bytes();
+        if body.len() <= MAX_EVENT || shown == 0 {
+            return Some(EndEvent { id, body });
+        }
+        shown /= 2;
+    }
+}
+
+/// Id and event, with the first `shown` replicas.
+fn with_replicas(action: &WorkloadAction, status: &WorkloadActionStatus, shown: usize) -> Option<(String, Value)> {
+    let finished_at = status.finished_at.as_ref()?;
+    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready")?;
+    let reason: Reason = serde_json::from_value(ready.reason.clone().into()).unwrap_or(Reason::Unknown);
+    let outcome = EndOutcome::of(status, reason).word();
+    let metadata = &action.metadata;
+    let (namespace, name) = (metadata.namespace.as_deref()?, metadata.name.as_deref()?);
+    let uid = metadata.uid.as_deref()?;
+    let id = format!("{uid}-{outcome}");
+    let mut event = json!({
+        "specversion": "1.0",
+        "id": id,
+        "source": format!("/apis/ganglion.dev/v1alpha1/namespaces/{namespace}/workloadactions/{name}"),
+        "type": format!("{TYPE}.{outcome}"),
+        "time": finished_at,
+        "datacontenttype": "application/json",
+        "data": {
+            "namespace": namespace,
+            "name": name,
+            "uid": uid,
+            "action": verb(action),
+            "ready": ready.status,
+            "reason": ready.reason,
+            "message": ready.message,
+            "summary": status.summary,
+            "startedAt": status.started_at,
+            "finishedAt": finished_at,
+            "replicas": status.slots.iter().take(shown).map(replica).collect::<Vec<_>>(),
+            "replicasTotal": status.slots.len(),
+            "truncated": shown < status.slots.len(),
+        },
+    });
+    // An attribute has a value or is left out.
+    if let Some(subject) = status.summary.as_ref().and_then(|summary| summary.workload.as_ref()) {
+        event["subject"] = json!(subject);
+    }
+    Some((id, event))
+}
+
+fn replica(slot: &Slot) -> Value {
+    let node = |pod: &Option<PodOnNode>| pod.as_ref().map(|pod| pod.node.clone());
+    let name = |pod: &Option<PodOnNode>| pod.as_ref().map(|pod| pod.name.clone());
+    json!({
+        "from": node(&slot.victim),
+        "to": node(&slot.replacement),
+        "step": slot.step,
+        "oldPod": name(&slot.victim),
+        "newPod": name(&slot.replacement),
+        "reason": slot.reason,
+    })
+}

@@ -1,0 +1,149 @@
+//! The nodes that a user selects: by node name, labels and expression, all of which must match.
+
+use std::collections::BTreeMap;
+
+use ganglion_api::targets::{NodeSource, Target};
+use ganglion_core::expression::Expression;
+use ganglion_core::facts::NodeFact;
+use ganglion_core::world::World;
+
+use super::nodes::Nodes;
+use super::scope::Stop;
+
+/// The user's selection of nodes.
+#[derive(Default)]
+pub struct Filter<'a> {
+    name: Option<&'a str>,
+    selector: Option<&'a BTreeMap<String, String>>,
+    expression: Option<Expression>,
+    /// Nodes that are not selected.
+    except: Option<Box<Filter<'a>>>,
+    /// Nodes that are tried first, in this order.
+    preferences: Vec<Filter<'a>>,
+}
+
+impl<'a> Filter<'a> {
+    fn new(
+        world: &World,
+        name: Option<&'a str>,
+        selector: Option<&'a BTreeMap<String, String>>,
+        condition: Option<&str>,
+    ) -> Result<Self, Stop> {
+        let expression = condition.map(|text| world.expression(text)).transpose();
+        let expression = expression.map_err(|error| Stop::expression(&error))?;
+        Ok(Self { name, selector, expression, ..Self::default() })
+    }
+
+    pub fn source(world: &World, source: Option<&'a NodeSource>) -> Result<Self, Stop> {
+        source.map_or(Ok(Self::default()), |source| {
+            Self::new(world, source.node_name.as_deref(), source.node_selector.as_ref(), source.condition.as_deref())
+        })
+    }
+
+    /// The nodes of the target that the replicas do not leave.
+    pub fn apart(world: &World, target: Option<&'a Target>, source: &'a NodeSource) -> Result<Self, Stop> {
+        let except = Some(Box::new(Self::source(world, Some(source))?));
+        Ok(Self { except, ..Self::target(world, target, None)? })
+    }
+
+    /// Without a target: the nodes that the replicas do not leave.
+    pub fn target(world: &World, target: Option<&'a Target>, source: Option<&'a NodeSource>) -> Result<Self, Stop> {
+        let Some(to) = target else {
+            let except = source.map(|_| Self::source(world, source).map(Box::new)).transpose()?;
+            return Ok(Self { except, ..Self::default() });
+        };
+        let preferred = to.preferences.iter().flatten();
+        let preferred =
+            preferred.map(|one| Self::new(world, None, one.node_selector.as_ref(), one.condition.as_deref()));
+        let preferences = preferred.collect::<Result<_, Stop>>()?;
+        let all = Self::new(world, to.node_name.as_deref(), to.node_selector.as_ref(), to.condition.as_deref())?;
+        Ok(Self { preferences, ..all })
+    }
+
+    /// Whether a replica on this node has no reason to leave it for a target node: it is one, and a preferred one where others are
+    /// preferred among all nodes.
+    pub fn is_best(&self, nodes: &Nodes, node: &NodeFact) -> bool {
+        let is_any = self.name.is_none() && self.selector.is_none() && self.expression.is_none();
+        let is_first = self.has_preferences() && self.preference(nodes, node) == 0;
+        (!is_any || is_first) && self.admits(nodes, node).is_ok()
+    }
+
+    pub fn names_another(&self, node: &NodeFact) -> bool {
+        self.name.is_some_and(|name| name != node.id.key.name)
+    }
+
+    /// The first preference that the node meets, from 0; for a node that meets none, their number.
+    pub fn preference(&self, nodes: &Nodes, node: &NodeFact) -> usize {
+        let met = self.preferences.iter().position(|preference| preference.admits(nodes, node).is_ok());
+        met.unwrap_or(self.preferences.len())
+    }
+
+    /// Whether the pods on a node may be why it is not selected.
+    pub fn reads_pods(&self) -> bool {
+        self.expression.as_ref().is_some_and(Expression::reads_pods)
+    }
+
+    pub fn has_preferences(&self) -> bool {
+        !self.preferences.is_empty()
+    }
+
+    /// Whether this is the number of a preference, and not of those that meet none.
+    pub fn prefers(&self, preference: usize) -> bool {
+        preference < self.preferences.len()
+    }
+
+    pub fn admits(&self, nodes: &Nodes, node: &NodeFact) -> Result<(), String> {
+        if self.except.as_ref().is_some_and(|except| except.admits(nodes, node).is_ok()) {
+            return Err("the replicas leave it".to_owned());
+        }
+        if self.names_another(node) {
+            return Err(format!("not node {}", self.name.unwrap_or_default()));
+        }
+        if let Some((key, value)) = self
+            .selector
+            .and_then(|selector| selector.iter().find(|(key, value)| node.labels.get(*key) != Some(*value)))
+        {
+            return Err(format!("has no label {key}={value}"));
+        }
+        match &self.expression {
+            Some(expression) if !nodes.satisfies(node, expression)? => {
+                Err(format!("`{}` does not hold", expression.as_str()))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The source as text, for messages and columns.
+#[must_use]
+pub fn source_words(source: &NodeSource) -> String {
+    place_words(source.node_name.as_deref(), source.node_selector.as_ref(), source.condition.as_deref())
+}
+
+/// The target as text, for messages and columns.
+#[must_use]
+pub fn target_words(target: &Target) -> String {
+    let asked = place_words(target.node_name.as_deref(), target.node_selector.as_ref(), target.condition.as_deref());
+    match &target.policy {
+        _ if !asked.is_empty() => asked,
+        Some(policy) => format!("policy {policy}"),
+        None => "any node".to_owned(),
+    }
+}
+
+/// Labels as text, as `kubectl -l` takes them.
+#[must_use]
+pub fn labels_words(labels: &BTreeMap<String, String>) -> String {
+    place_words(None, Some(labels), None).replace(", ", ",")
+}
+
+fn place_words(name: Option<&str>, selector: Option<&BTreeMap<String, String>>, condition: Option<&str>) -> String {
+    let labels = selector.iter().flat_map(|selector| selector.iter()).map(|(key, value)| format!("{key}={value}"));
+    let words: Vec<String> =
+        name.map(str::to_owned).into_iter().chain(labels).chain(condition.map(str::to_owned)).collect();
+    let mut text = words.join(", ");
+    if text.chars().count() > 48 {
+        text = text.chars().take(47).chain(['…']).collect();
+    }
+    text
+}

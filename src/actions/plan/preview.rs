@@ -1,0 +1,203 @@
+//! What an action would do, before it is made: the planner itself is asked, in a world that has the action.
+//!
+//! Owns the question and the answer as text. Changes nothing but that world, and leaves it as it was.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde::Serialize;
+
+use super::effect::{Effect, Next};
+use super::explain::{cause, reason_of};
+use super::rank::NodeRanker;
+use super::{GRACE, Limits, identity, next, plan_text, verb};
+use ganglion_api::reasons::Reason;
+use ganglion_api::workload_action::status::Plan;
+use ganglion_api::workload_action::{Mode, WorkloadAction, WorkloadActionStatus};
+use ganglion_core::facts::{Identity, Key};
+use ganglion_core::layout::paragraph;
+use ganglion_core::world::{Fact, Origin, World};
+
+/// What an action would do.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ActionPreview {
+    pub namespace: String,
+    pub name: String,
+    /// Create, Delete, Move, Swap or MoveApplication; empty if the manifest does not parse.
+    pub action: &'static str,
+    pub outcome: PreviewOutcome,
+    /// Why it would not start at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// What the user can do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub advice: Option<String>,
+    /// As `status.plan` of an action with `mode: Plan`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan: Option<Plan>,
+    /// What was not checked or not counted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+}
+
+/// How an action would begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum PreviewOutcome {
+    /// It would start at once.
+    Starts,
+    /// It would find no replica, and succeed.
+    Nothing,
+    /// It would wait.
+    Waits,
+    /// It would end without any effect.
+    Ends,
+    /// The API server does not accept it.
+    Refused,
+}
+
+/// Asks the planner about an action as it would be made now. The world is left as it was.
+#[must_use]
+pub fn preview(
+    world: &mut World,
+    action: &WorkloadAction,
+    now: Timestamp,
+    limits: &Limits,
+    ranker: &dyn NodeRanker,
+) -> ActionPreview {
+    let mut asked = as_new(action, now);
+    let id = Identity::from(&asked.metadata);
+    if world.action(&id.key).is_some() {
+        let words = format!("workloadactions.ganglion.dev {:?} already exists", id.key.name);
+        return ActionPreview::refused(id.key, verb(action), words);
+    }
+    // Where a receipt says that it ran, only an action that is to be carried out says so.
+    let receipt = Key::new(&id.key.namespace, identity::receipt_name(&asked));
+    if world.receipt(&receipt).is_none() {
+        asked.spec.mode = Mode::Plan;
+    }
+    world.apply(asked, Origin::Watch);
+    let answer = next(&id.key, world, now, limits, ranker);
+    world.remove::<WorkloadAction>(&id);
+    ActionPreview::of(id.key, verb(action), answer)
+}
+
+/// The action as the API server would make it, but for its age: the planner would wait for the watches of one that is younger than
+/// [`GRACE`], and what is not listed here does not exist.
+fn as_new(action: &WorkloadAction, now: Timestamp) -> WorkloadAction {
+    let mut asked = WorkloadAction { status: None, ..action.clone() };
+    asked.slim();
+    let meta = &mut asked.metadata;
+    meta.uid.get_or_insert_with(|| "new".to_owned());
+    meta.resource_version = Some("1".to_owned());
+    meta.generation = Some(1);
+    meta.deletion_timestamp = None;
+    meta.creation_timestamp = Some(Time(now - (GRACE + SignedDuration::from_secs(1))));
+    asked
+}
+
+impl ActionPreview {
+    /// The preview of an action that the API server does not accept, in its words.
+    #[must_use]
+    pub fn refused(key: Key, action: &'static str, words: String) -> Self {
+        let exists = words.contains("already exists");
+        let advice = if exists {
+            let name = &key.name;
+            format!(
+                "It was made before: ganglion explain wa {name} tells what became of it. A new decision needs a new name."
+            )
+        } else {
+            "Correct what the message names.".to_owned()
+        };
+        Self {
+            namespace: key.namespace,
+            name: key.name,
+            action,
+            outcome: PreviewOutcome::Refused,
+            reason: None,
+            message: Some(words),
+            advice: Some(advice),
+            plan: None,
+            notes: Vec::new(),
+        }
+    }
+
+    /// The preview of an action that the API server accepts, and of which no more is known.
+    #[must_use]
+    pub fn unplanned(key: Key, action: &'static str) -> Self {
+        Self {
+            outcome: PreviewOutcome::Starts,
+            message: None,
+            advice: None,
+            ..Self::refused(key, action, String::new())
+        }
+    }
+
+    fn of(key: Key, action: &'static str, answer: Next) -> Self {
+        let status = match answer {
+            Next::Do(Effect::Record { status, .. }) | Next::Wait { report: Some(status), .. } => *status,
+            // A plan has no other effects.
+            Next::Do(_) | Next::DoAll(_) | Next::Wait { report: None, .. } => WorkloadActionStatus::default(),
+        };
+        let cause = cause(&status);
+        let reason = cause.map_or(Reason::Unknown, |condition| reason_of(&condition.reason));
+        let outcome = match status.finished_at {
+            Some(_) if reason == Reason::Planned => PreviewOutcome::Starts,
+            Some(_) if reason == Reason::Succeeded => PreviewOutcome::Nothing,
+            Some(_) => PreviewOutcome::Ends,
+            None => PreviewOutcome::Waits,
+        };
+        let open = outcome != PreviewOutcome::Starts;
+        let message = cause.map(|condition| {
+            let words = condition.message.as_str();
+            words.strip_prefix("waiting: ").unwrap_or(words).to_owned()
+        });
+        Self {
+            namespace: key.namespace,
+            name: key.name,
+            action,
+            outcome,
+            reason: open.then(|| reason.to_string()),
+            message: message.filter(|_| open),
+            advice: (open && outcome != PreviewOutcome::Nothing).then(|| reason.advice().to_owned()),
+            plan: status.plan,
+            notes: Vec::new(),
+        }
+    }
+
+    /// Whether it would start at once, or need not.
+    #[must_use]
+    pub fn starts(&self) -> bool {
+        matches!(self.outcome, PreviewOutcome::Starts | PreviewOutcome::Nothing)
+    }
+
+    /// For a terminal. Lines have at most 120 columns, except for long names.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let Self { namespace, name, action, .. } = self;
+        let how = match self.outcome {
+            PreviewOutcome::Starts => "would start now.",
+            PreviewOutcome::Nothing => "would do nothing.",
+            PreviewOutcome::Waits => "would wait.",
+            PreviewOutcome::Ends => "would not start.",
+            PreviewOutcome::Refused => "would not start: the API server does not accept it.",
+        };
+        let verb = if action.is_empty() { String::new() } else { format!(" ({action})") };
+        let mut text = paragraph("", &format!("WorkloadAction {namespace}/{name}{verb} {how}"));
+        if let Some(message) = &self.message {
+            let reason = self.reason.as_ref().map(|reason| format!("{reason}: ")).unwrap_or_default();
+            text.push_str(&paragraph(&reason, message));
+        }
+        text.extend(self.advice.iter().map(|advice| paragraph("-> ", advice)));
+        if let Some(plan) = &self.plan {
+            text.push_str(&plan_text::replicas(plan));
+            text.push_str(&plan_text::others(plan));
+        }
+        if !self.notes.is_empty() {
+            text.push('\n');
+        }
+        text.extend(self.notes.iter().map(|note| paragraph("Note: ", note)));
+        text
+    }
+}

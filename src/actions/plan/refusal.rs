@@ -1,0 +1,88 @@
+//! The next step after the API server refused an effect.
+
+use jiff::{SignedDuration, Timestamp};
+
+use ganglion_api::workload_action::status::{PodOnNode, Slot, Step};
+use ganglion_core::facts::{Identity, Key};
+use ganglion_core::world::World;
+
+use super::context::{PlanContext, Work};
+use super::effect::{Effect, Next, PodChange, Refusal, RefusalKind};
+use super::rank::NoRanker;
+use super::slot::{self, SlotNext};
+use super::{Limits, NOTHING, QUEUE_PACE, already_executed, application, record, wait, with_slots};
+use ganglion_core::facts::Ledger;
+
+/// How long to wait after a refusal that only somebody else can resolve.
+const REFUSED_PACE: SignedDuration = SignedDuration::from_secs(10);
+
+/// The next step after the API server refused an effect for a reason that an immediate retry does not change.
+#[must_use]
+pub fn refused(key: &Key, world: &World, now: Timestamp, effect: &Effect, refusal: &Refusal) -> Next {
+    let later = |after| Next::Wait { until: Some(now + after), report: None };
+    let Some(action) = world.action(key) else { return NOTHING };
+    let (Some(status), Ok(work)) = (&action.status, Work::of(&action.spec)) else { return later(REFUSED_PACE) };
+    let limits = Limits::default();
+    let ctx = PlanContext { world, now, clock: now, limits: &limits, action, status, work, ranker: &NoRanker };
+    let slot = touched(&ctx, effect);
+    let back = |slot: &Slot| {
+        let view = slot::View::new(&ctx, slot);
+        let SlotNext::Record(new) = view.roll_back(refusal.kind.reason(), &refusal.message) else {
+            return later(REFUSED_PACE);
+        };
+        let slots = status.slots.iter().map(|old| if old.id == new.id { new.clone() } else { old.clone() }).collect();
+        record(&ctx, with_slots(&ctx, slots))
+    };
+    if matches!(effect, Effect::CreatePart { .. }) {
+        let report = application::refused(&ctx, refusal.kind.reason(), &refusal.message);
+        return wait(&ctx, report, Some(now + REFUSED_PACE));
+    }
+    match (effect, refusal.kind, slot) {
+        (Effect::WriteReceipt(_), RefusalKind::Taken, _) => already_executed(&ctx).unwrap_or_else(|| later(QUEUE_PACE)),
+        (Effect::Evict { .. }, RefusalKind::Budget, Some(slot)) => hold_refused(&ctx, slot, refusal, QUEUE_PACE),
+        (_, RefusalKind::Gone, _) => later(QUEUE_PACE),
+        (_, _, Some(slot)) if slot.step != Step::RollingBack && slot::View::new(&ctx, slot).can_go_back() => back(slot),
+        (_, _, Some(slot)) => hold_refused(&ctx, slot, refusal, REFUSED_PACE),
+        (_, _, None) => later(REFUSED_PACE),
+    }
+}
+
+/// Waits, with the refusal as the slot's reason.
+fn hold_refused(ctx: &PlanContext, slot: &Slot, refusal: &Refusal, pace: SignedDuration) -> Next {
+    let mut slots = ctx.status.slots.clone();
+    for shown in slots.iter_mut().filter(|shown| shown.id == slot.id) {
+        (shown.reason, shown.message) = (Some(refusal.kind.reason()), Some(refusal.message.clone()));
+    }
+    wait(ctx, with_slots(ctx, slots), Some(ctx.now + pace))
+}
+
+/// The slot that an effect is for.
+fn touched<'a>(ctx: &PlanContext<'a>, effect: &Effect) -> Option<&'a Slot> {
+    let of = |pod: &Identity| {
+        let name = Some(&pod.key.name);
+        ctx.status.slots.iter().find(|slot| {
+            let own = |pod: &Option<PodOnNode>| pod.as_ref().map(|pod| &pod.name) == name;
+            own(&slot.victim) || own(&slot.replacement)
+        })
+    };
+    let named = |id: &str| ctx.status.slots.iter().find(|slot| slot.id == id);
+    match effect {
+        Effect::CreatePod(pod) => named(&pod.slot),
+        Effect::ChangePod { change: PodChange::Mark { slot, .. } | PodChange::Detach { slot, .. }, .. } => named(slot),
+        Effect::ChangePod { pod, .. }
+        | Effect::Evict { pod }
+        | Effect::DeletePod { pod }
+        | Effect::ReleasePod { pod, .. } => of(pod),
+        Effect::Scale { ledger, .. } => Ledger::parse(ledger.as_deref()).and_then(|ledger| named(&ledger.slot)),
+        Effect::Record { .. }
+        | Effect::Admit { .. }
+        | Effect::AddFinalizer { .. }
+        | Effect::RemoveFinalizer { .. }
+        | Effect::DeleteAction { .. }
+        | Effect::CreatePart { .. }
+        | Effect::WriteReceipt(_)
+        | Effect::FailReceipt { .. }
+        | Effect::DeleteReceipt { .. }
+        | Effect::ClearLedger { .. } => None,
+    }
+}

@@ -1,0 +1,202 @@
+//! One slot's new pod: creation, scheduling, readiness, and failures of each.
+
+use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use ganglion_api::reasons::Reason;
+use ganglion_api::workload_action::status::{PodOnNode, Step};
+
+use super::choose;
+use super::context::Verb;
+use super::effect::{Effect, NewPod};
+use super::identity;
+use super::slot::{SlotNext, View};
+use super::swap;
+
+/// The most times that a new pod is created again after others deleted it.
+const MOST_LOSSES: i32 = 2;
+
+impl<'a> View<'a> {
+    pub fn make_replacement(&self) -> SlotNext {
+        let step = Step::Creating;
+        let Some(planned) = &self.slot.replacement else { return self.hold(step, None, None, None) };
+        if let Some(ending) = self.replacement {
+            let message = format!("pod {} is terminating", ending.id.key.name);
+            return self.hold(step, Some(Reason::ReplacementLost), Some(message), None);
+        }
+        if planned.uid.is_some() {
+            return self.lost_replacement();
+        }
+        if let Some(next) = self.node_failure() {
+            return next;
+        }
+        if let Some(next) = swap::until_there_is_room(self) {
+            return next;
+        }
+        if self.overdue(step, self.ctx.schedule_time() + swap::patience(self.ctx)).unwrap_or(false) {
+            return self.roll_back(Reason::PodRefused, "the new pod could not be created in time");
+        }
+        self.create(planned)
+    }
+
+    fn create(&self, planned: &PodOnNode) -> SlotNext {
+        let ctx = self.ctx;
+        if ctx.suspended() && !self.slot.evicting {
+            return self.suspended(Step::Creating);
+        }
+        SlotNext::Do(Effect::CreatePod(NewPod {
+            key: ctx.key(&planned.name),
+            node: planned.node.clone(),
+            slot: self.slot.id.clone(),
+            set: ctx.key(&self.slot.replica_set.name),
+            label: self.slot.label.clone(),
+            action: ctx.id(),
+        }))
+    }
+
+    /// Creates a new pod that others deleted again, under another name, at most [`MOST_LOSSES`] times.
+    fn lost_replacement(&self) -> SlotNext {
+        let why = "the new pod was deleted by somebody else";
+        match &self.slot.replacement {
+            Some(replacement) if self.slot.attempt < MOST_LOSSES => self.again_on(replacement.node.clone(), None),
+            _ => self.roll_back(Reason::ReplacementLost, why),
+        }
+    }
+
+    /// The same slot with a new pod on this node.
+    fn again_on(&self, node: String, tried: Option<&str>) -> SlotNext {
+        let mut slot = self.slot.clone();
+        slot.attempt += 1;
+        slot.step = Step::Planned;
+        slot.since = Time(self.ctx.now);
+        slot.tried.extend(tried.map(str::to_owned));
+        let name = identity::replacement_name(&slot.replica_set.name, &slot.id, slot.attempt);
+        slot.replacement = Some(PodOnNode { name, uid: None, node });
+        (slot.reason, slot.message) = (None, None);
+        SlotNext::Record(slot)
+    }
+
+    /// The next step if the target node does not accept the new pod any more.
+    fn node_failure(&self) -> Option<SlotNext> {
+        let name = &self.slot.replacement.as_ref()?.node;
+        let why = match self.ctx.world.node(name) {
+            None => format!("node {name} is gone"),
+            Some(node) if node.terminating => format!("node {name} is being deleted"),
+            Some(node) if node.cordoned => format!("node {name} was cordoned"),
+            Some(_) => return None,
+        };
+        Some(self.next_node(Reason::NodeGone, &why))
+    }
+
+    /// The target node, if it is gone: its pod stays Ready in the API until the garbage collector deletes it.
+    fn vanished_node(&self) -> Option<&'a str> {
+        let name = &self.slot.replacement.as_ref()?.node;
+        self.ctx.world.node(name).is_none().then_some(name.as_str())
+    }
+
+    /// Tries another node, or rolls back.
+    fn next_node(&self, reason: Reason, why: &str) -> SlotNext {
+        let Some(replacement) = &self.slot.replacement else { return self.roll_back(reason, why) };
+        match choose::another_node(self.ctx, self.slot) {
+            Some(node) => self.again_on(node, Some(&replacement.node)),
+            None => self.roll_back(reason, why),
+        }
+    }
+
+    /// How long the new pod may wait for the scheduler. In a swap without room it waits until the others have left its node.
+    pub fn schedule_time(&self) -> SignedDuration {
+        let others = if self.slot.break_first { swap::patience(self.ctx) } else { SignedDuration::ZERO };
+        self.ctx.schedule_time() + others
+    }
+
+    pub fn await_node(&self) -> SlotNext {
+        let step = Step::Scheduling;
+        if let Some(next) = self.node_failure() {
+            return next;
+        }
+        let timeout = self.schedule_time();
+        let over = self.overdue(step, timeout).unwrap_or(false);
+        let Some(why) = self.replacement.and_then(|pod| pod.unschedulable.clone()) else {
+            if over {
+                return self.next_node(
+                    Reason::Unschedulable,
+                    "the scheduler did not process the new pod in time; is it running?",
+                );
+            }
+            return self.hold(step, None, None, self.deadline(step, timeout));
+        };
+        let movable = self.ctx.work.verb == Verb::Move && !self.slot.break_first;
+        if movable && self.ctx.may_disrupt() && !over && choose::another_node(self.ctx, self.slot).is_none() {
+            let mut slot = self.slot.clone();
+            slot.break_first = true;
+            return SlotNext::Record(slot);
+        }
+        if self.slot.break_first && !self.slot.evicting {
+            return self.detach(step);
+        }
+        if over || (!self.slot.evicting && choose::another_node(self.ctx, self.slot).is_some()) {
+            return self.next_node(Reason::Unschedulable, &why);
+        }
+        self.hold(step, Some(Reason::Unschedulable), Some(why), self.deadline(step, timeout))
+    }
+
+    pub fn await_ready(&self) -> SlotNext {
+        let step = Step::Readying;
+        let Some(pod) = self.replacement else { return self.hold(step, None, None, None) };
+        if let Some(name) = self.vanished_node() {
+            return self.next_node(Reason::NodeGone, &format!("node {name} is gone"));
+        }
+        if let Some(trouble) = &pod.trouble {
+            return self.roll_back(trouble.reason, &trouble.message);
+        }
+        let timeout = self.ctx.ready_time() + self.ctx.stable_time();
+        let Some(since) = pod.ready_since else {
+            if self.overdue(step, timeout).unwrap_or(false) {
+                return self.roll_back(
+                    Reason::ReplacementNotReady,
+                    "the new pod was not Ready in time; look at its events and log",
+                );
+            }
+            return self.hold(step, None, None, self.deadline(step, timeout));
+        };
+        let stable = since + self.ctx.stable_time();
+        if self.ctx.now < stable {
+            let message = format!("the new pod is Ready; it must stay Ready until {stable}");
+            return self.hold(step, None, Some(message), Some(stable));
+        }
+        if !self.slot.evicting
+            && let Some(next) = swap::until_all_are_ready(self)
+        {
+            return next;
+        }
+        match self.ctx.work.verb {
+            Verb::Create => self.scale(step, 1),
+            // Break before make: the old pod is gone already, and the set adopts the new one.
+            Verb::Move if self.slot.evicting => self.take_in(step),
+            Verb::Move | Verb::Delete => self.detach(step),
+        }
+    }
+
+    /// The next step if the new pod has failed since the old one was detached.
+    pub fn replacement_failure(&self, step: Step) -> Option<SlotNext> {
+        if self.slot.replacement.is_none() || self.slot.break_first {
+            return None;
+        }
+        if let Some(name) = self.vanished_node() {
+            return Some(self.roll_back(Reason::NodeGone, &format!("node {name} is gone")));
+        }
+        match self.replacement {
+            Some(pod) if pod.is_ready() => None,
+            Some(pod) if pod.is_active() && pod.trouble.is_none() => {
+                let message = "the new pod is not Ready any more".to_owned();
+                Some(self.hold_or_back(step, Reason::ReplacementNotReady, message, self.ctx.ready_time()))
+            }
+            Some(pod) => {
+                let message = pod.trouble.as_ref().map_or("the new pod ended", |trouble| trouble.message.as_str());
+                let reason = pod.trouble.as_ref().map_or(Reason::ReplacementLost, |trouble| trouble.reason);
+                Some(self.roll_back(reason, message))
+            }
+            None => Some(self.roll_back(Reason::ReplacementLost, "the new pod was deleted by somebody else")),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! One slot, backwards: undoes the effects in an order that loses no replica, and ends the slot.
+//!
+//! The goal: the new pod deleted, the old one back in its set, `spec.replicas` as before, no mark left. As on the way
+//! forward, a pod is added to the set only when another of its pods is marked for deletion.
+
+use ganglion_api::reasons::Reason;
+use ganglion_api::workload_action::status::{Slot, Step};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::apart;
+use super::context::Verb;
+use super::effect::Effect;
+use super::scope::Scope;
+use super::set::Pods;
+use super::slot::{SlotNext, View};
+use ganglion_core::facts::Ledger;
+
+/// The most retries of a slot after changes by others rolled it back.
+const MOST_ATTEMPTS: i32 = 5;
+
+/// The next step of a slot that rolls back.
+pub fn next(view: &View) -> SlotNext {
+    if carried_through(view) {
+        let mut slot = view.noted();
+        slot.step = Step::Verifying;
+        slot.since = Time(view.ctx.now);
+        (slot.reason, slot.message) = (None, None);
+        return SlotNext::Record(slot);
+    }
+    replacement_away(view)
+        .or_else(|| victim_back(view))
+        .or_else(|| replicas_back(view))
+        .or_else(|| marks_off(view))
+        .unwrap_or_else(|| SlotNext::Record(ended(view)))
+}
+
+/// Whether the slot was completed after all: an eviction was accepted and its answer lost, or others deleted the old
+/// pod after the set had adopted the new one.
+fn carried_through(view: &View) -> bool {
+    match view.ctx.work.verb {
+        Verb::Create => view.taken_in(),
+        Verb::Delete => view.slot.evicting && !view.victim_runs() && view.scaled(),
+        Verb::Move if apart::goes_first(view.slot) => view.slot.evicting && !view.victim_runs(),
+        Verb::Move => view.taken_in() && !view.victim_runs(),
+    }
+}
+
+/// Deletes the new pod, unless the set has adopted it.
+fn replacement_away(view: &View) -> Option<SlotNext> {
+    let pod = view.replacement.filter(|pod| !view.taken_in() && !pod.terminating)?;
+    Some(SlotNext::Do(Effect::DeletePod { pod: pod.id.clone() }))
+}
+
+/// Adds the old pod to its set again, once another pod is marked for deletion in its place.
+fn victim_back(view: &View) -> Option<SlotNext> {
+    let victim = view.victim.filter(|pod| pod.is_active() && view.is_out())?;
+    let (Some(scope), Some(pods)) = (&view.scope, view.pods()) else {
+        // Its set is gone, and with the workload this pod would have been deleted, too.
+        return Some(SlotNext::Do(Effect::DeletePod { pod: victim.id.clone() }));
+    };
+    if view.ctx.work.verb == Verb::Delete && view.scaled() {
+        return Some(unscale(view, scope, 1));
+    }
+    if let Some(next) = substitute(view, &pods) {
+        return Some(next);
+    }
+    Some(view.attach(victim, scope))
+}
+
+/// Marks the pod that the set deletes when the old pod is back: the new pod if the set has adopted it, else the
+/// surplus.
+fn substitute(view: &View, pods: &Pods) -> Option<SlotNext> {
+    // Even if the surplus still exists: it may have become the substitute of another detached replica.
+    if let Some(pod) = view.replacement.filter(|pod| view.taken_in() && pod.is_active() && pod.marks.slot.is_none()) {
+        return Some(view.mark(pod));
+    }
+    let marked = pods.surplus_of(&view.slot.id).is_some();
+    if marked && pods.may_take_in() {
+        return None;
+    }
+    if marked {
+        // The set is about to delete more pods than are marked, or has not seen a change of its replicas yet.
+        return Some(wait(view));
+    }
+    if let Some(next) = view.mark_surplus(pods) {
+        return Some(next);
+    }
+    // The old pod still serves, so waiting is safe; without a substitute the set would choose the pod that it deletes.
+    (pods.is_to_make_one() || pods.may_let_more_go()).then(|| wait(view))
+}
+
+/// Restores the workload's replicas, once the surplus is marked.
+fn replicas_back(view: &View) -> Option<SlotNext> {
+    let scope = view.scope.as_ref().filter(|_| view.scaled())?;
+    let pods = view.pods()?;
+    match view.ctx.work.verb {
+        Verb::Move => None,
+        // Others deleted the old pod; the replicas are restored nevertheless.
+        Verb::Delete => Some(unscale(view, scope, 1)),
+        Verb::Create => {
+            Some(calm(view, scope).or_else(|| substitute(view, &pods)).unwrap_or_else(|| unscale(view, scope, -1)))
+        }
+    }
+}
+
+/// Waits before it lowers the replicas during a rollout, which may have unavailable replicas of its own, and after the
+/// watches broke. A rollout is waited for at most `drainSeconds`.
+fn calm(view: &View, scope: &Scope) -> Option<SlotNext> {
+    let (step, timeout) = (Step::RollingBack, view.ctx.drain_time());
+    if let Some(until) = view.catching_up(step) {
+        return Some(view.hold(step, view.slot.reason, view.slot.message.clone(), Some(until)));
+    }
+    if !scope.rolls(view.ctx.world) || view.overdue(step, timeout).unwrap_or(false) {
+        return None;
+    }
+    Some(view.hold(step, view.slot.reason, view.slot.message.clone(), view.deadline(step, timeout)))
+}
+
+fn unscale(view: &View, scope: &Scope, by: i32) -> SlotNext {
+    if ledger_is_taken(view, scope) {
+        return wait(view);
+    }
+    scale(view, scope, by, true, Vec::new())
+}
+
+/// Waits until the set deletes the pod that this slot marked; if the set keeps it, removes the mark.
+fn marks_off(view: &View) -> Option<SlotNext> {
+    if let Some((marked, pods)) = view.surplus() {
+        return Some(match view.release(Step::RollingBack, marked, &pods) {
+            // The status keeps the reason of the roll-back.
+            SlotNext::Wait(_) => wait(view),
+            next => next,
+        });
+    }
+    // Wait until the new pod has terminated.
+    view.replacement.filter(|pod| pod.terminating && !view.taken_in()).map(|_| wait(view))
+}
+
+fn wait(view: &View) -> SlotNext {
+    view.hold(Step::RollingBack, view.slot.reason, view.slot.message.clone(), None)
+}
+
+/// Ends the slot; a slot that rolled back because of a change by others is queued again.
+fn ended(view: &View) -> Slot {
+    let mut slot = view.slot.clone();
+    let again = matches!(slot.reason, Some(Reason::RolloutStarted | Reason::WorkloadScaled | Reason::VictimGone));
+    slot.since = Time(view.ctx.now);
+    slot.scaled = false;
+    if again && slot.attempt < MOST_ATTEMPTS && !view.ctx.aborted() && !slot.evicting {
+        slot.step = Step::Queued;
+        slot.attempt += 1;
+        (slot.victim, slot.replacement) = (None, None);
+        slot.tried.clear();
+    } else {
+        slot.step = if slot.reason == Some(Reason::Aborted) { Step::Aborted } else { Step::RolledBack };
+    }
+    slot
+}
+
+/// Whether another slot still needs its entry in the ledger: it is the only proof of its change of the replicas, or its
+/// exchange of pods is not over. Another change of the replicas would make the set create or delete a pod of no slot.
+pub fn ledger_is_taken(view: &View, scope: &Scope) -> bool {
+    let Some(ledger) = scope.ledger().filter(|ledger| ledger.slot != view.slot.id) else { return false };
+    let world = view.ctx.world;
+    let holder = world.action_of(&ledger.slot).and_then(|key| world.action(key));
+    let slots =
+        holder.and_then(|action| action.status.as_ref()).map(|status| status.slots.as_slice()).unwrap_or_default();
+    slots.iter().any(|slot| {
+        let passed_on = slot.scaled && slot.evicting && !ledger.undone;
+        slot.id == ledger.slot && !slot.step.is_end() && !passed_on
+    })
+}
+
+/// The effect that changes the replicas together with the ledger.
+pub fn scale(view: &View, scope: &Scope, by: i32, undone: bool, peers: Vec<String>) -> SlotNext {
+    let from = scope.replicas();
+    let to = from.saturating_add(by).max(0);
+    let ledger = Ledger { slot: view.slot.id.clone(), undone, from, to, peers };
+    let Some(workload) = scope.scalable() else { return wait(view) };
+    SlotNext::Do(Effect::Scale { workload, replicas: to, ledger: Some(ledger.render()) })
+}

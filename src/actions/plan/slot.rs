@@ -1,0 +1,283 @@
+//! One slot: its step by the world, and how it waits, rolls back and ends.
+//!
+//! The step is derived from the world, not from the recorded step: from labels and owners of the pods, the ledger, and
+//! two recorded facts (`evicting`, `scaled`). So a crash needs no recovery. The effects are in [`super::forward`],
+//! [`super::replacement`], [`super::eviction`] and [`super::apart`], undoing in [`super::rollback`].
+
+use jiff::{SignedDuration, Timestamp};
+
+use ganglion_api::marks;
+use ganglion_api::reasons::Reason;
+use ganglion_api::workload_action::status::{PodOnNode, Slot, Step};
+use ganglion_core::facts::PodFact;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::QUEUE_PACE;
+use super::apart;
+use super::context::{PlanContext, Verb};
+use super::effect::Effect;
+use super::rollback;
+use super::scope::{Scope, Stop};
+use super::set::Pods;
+use super::stateful;
+use super::swap;
+
+/// How long a step must have lasted before the status shows its obstacle: in a healthy cluster other controllers are a
+/// moment behind, and a reason that disappears at once is noise.
+const NOTABLE: SignedDuration = SignedDuration::from_secs(2);
+
+/// The next step of a slot.
+#[derive(Debug)]
+pub enum SlotNext {
+    /// Perform this effect.
+    Do(Effect),
+    /// Record the slot like this before any other effect.
+    Record(Slot),
+    /// Wait.
+    Wait(Hold),
+}
+
+/// Step, reason and message that a waiting slot shows, and its deadline.
+#[derive(Debug)]
+pub struct Hold {
+    pub step: Step,
+    pub reason: Option<Reason>,
+    pub message: Option<String>,
+    pub until: Option<Timestamp>,
+}
+
+/// One slot and its objects.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    pub ctx: &'a PlanContext<'a>,
+    pub slot: &'a Slot,
+    pub scope: Option<Scope<'a>>,
+    /// The new pod; None if it does not exist.
+    pub replacement: Option<&'a PodFact>,
+    /// The old pod; None if it does not exist.
+    pub victim: Option<&'a PodFact>,
+}
+
+/// The next step of this slot.
+pub fn next(ctx: &PlanContext, slot: &Slot) -> SlotNext {
+    let view = View::new(ctx, slot);
+    if slot.is_stateful() {
+        return stateful::next(&view);
+    }
+    if let Some(stop) = view.owner_problem() {
+        return view.hold(slot.step, Some(stop.reason), Some(stop.message), Some(ctx.now + QUEUE_PACE));
+    }
+    if let Some(pod) = view.leftover() {
+        return SlotNext::Do(Effect::DeletePod { pod: pod.id.clone() });
+    }
+    if slot.step == Step::RollingBack {
+        return swap::on_again(&view).unwrap_or_else(|| rollback::next(&view));
+    }
+    if view.can_go_back() {
+        if ctx.aborted() && !swap::is_committed(ctx) {
+            return view.roll_back(Reason::Aborted, ctx.why_aborted());
+        }
+        match &view.scope {
+            None => return view.roll_back(Reason::WorkloadGone, "the workload was deleted"),
+            Some(scope) if scope.superseded(ctx.world) => {
+                return view.roll_back(Reason::RolloutStarted, "a rollout of the workload began");
+            }
+            Some(_) => {}
+        }
+        if let Some(next) = swap::back_with_others(&view) {
+            return next;
+        }
+    }
+    view.forward(view.step())
+}
+
+impl<'a> View<'a> {
+    pub fn new(ctx: &'a PlanContext<'a>, slot: &'a Slot) -> Self {
+        let pod = |pod: &PodOnNode| ctx.world.pod(&ctx.key(&pod.name));
+        let same = |known: &&PodFact, pod: &PodOnNode| pod.uid.as_ref().is_none_or(|uid| *uid == known.id.uid);
+        let scope = Scope::of_slot(ctx.world, ctx.namespace(), slot);
+        let with_owner = |scope: Scope<'a>| scope.with_owner(ctx.world).unwrap_or(scope);
+        Self {
+            ctx,
+            slot,
+            scope: if ctx.work.verb.scales() { scope.map(with_owner) } else { scope },
+            replacement: slot.replacement.as_ref().and_then(pod).filter(|known| !is_old_stateful(slot, known)),
+            victim: slot.victim.as_ref().and_then(|victim| pod(victim).filter(|known| same(known, victim))),
+        }
+    }
+
+    /// Why nothing is known of the object whose replicas the slot changes, where it is one that is not watched.
+    fn owner_problem(&self) -> Option<Stop> {
+        self.scope.filter(|_| self.ctx.work.verb.scales())?.with_owner(self.ctx.world).err()
+    }
+
+    /// A new pod of an earlier attempt.
+    fn leftover(&self) -> Option<&'a PodFact> {
+        let current = self.slot.replacement.as_ref().map(|replacement| replacement.name.as_str());
+        let mut marked = self.ctx.world.pods_marked(&self.slot.id);
+        marked.find(|pod| {
+            pod.marks.role.as_deref() == Some(marks::ROLE_REPLACEMENT)
+                && pod.id.key.namespace == self.ctx.namespace()
+                && Some(pod.id.key.name.as_str()) != current
+                && !pod.terminating
+        })
+    }
+
+    pub fn pods(&self) -> Option<Pods<'a>> {
+        self.scope.as_ref().map(|scope| Pods::of(self.ctx.world, scope))
+    }
+
+    /// Whether the set has adopted the new pod.
+    pub fn taken_in(&self) -> bool {
+        self.replacement.is_some_and(|pod| pod.is_of(&self.slot.replica_set.uid))
+    }
+
+    /// Whether this slot has detached the old pod.
+    pub fn is_out(&self) -> bool {
+        self.victim.is_some_and(|pod| pod.is_marked_by(&self.slot.id) && !pod.is_of(&self.slot.replica_set.uid))
+    }
+
+    /// Whether the old pod runs, attached or detached.
+    pub fn victim_runs(&self) -> bool {
+        self.victim.is_some_and(PodFact::is_active)
+    }
+
+    /// Whether this slot has changed the workload's replicas, and not changed them back.
+    pub fn scaled(&self) -> bool {
+        match self.scope.and_then(|scope| scope.ledger()) {
+            Some(ledger) if ledger.slot == self.slot.id => !ledger.undone,
+            _ => self.slot.scaled,
+        }
+    }
+
+    /// Whether the slot is before its point of no return: no eviction was accepted, and no new replica adopted for
+    /// good.
+    pub fn can_go_back(&self) -> bool {
+        if self.slot.is_stateful() {
+            return stateful::can_go_back(self);
+        }
+        match self.ctx.work.verb {
+            Verb::Create => !self.taken_in(),
+            Verb::Delete => !self.slot.evicting || self.victim_runs(),
+            Verb::Move => !(self.slot.evicting || self.taken_in()) || self.victim_runs(),
+        }
+    }
+
+    /// The step of the slot, derived from the world.
+    pub fn step(&self) -> Step {
+        let claimed = self.pods().is_some_and(|pods| pods.surplus_of(&self.slot.id).is_some());
+        let out = if claimed { Step::Marked } else { Step::Detached };
+        let sent = if self.victim.is_some() { Step::Evicting } else { Step::Verifying };
+        match self.ctx.work.verb {
+            Verb::Move if apart::goes_first(self.slot) => {
+                if self.slot.evicting {
+                    sent
+                } else {
+                    Step::Planned
+                }
+            }
+            // Break before make: the old pod is gone, and the new one is not adopted yet.
+            Verb::Move
+                if self.slot.evicting && (self.victim.is_some() || self.taken_in() || !self.slot.break_first) =>
+            {
+                sent
+            }
+            // Others deleted the old pod after the set had adopted the new one.
+            Verb::Move if self.taken_in() && !self.victim_runs() => sent,
+            Verb::Move if self.is_out() && self.taken_in() => Step::Adopted,
+            Verb::Move if self.is_out() => out,
+            Verb::Delete if self.slot.evicting => sent,
+            Verb::Delete if self.scaled() => Step::Scaled,
+            Verb::Delete if self.is_out() => out,
+            Verb::Delete => Step::Planned,
+            Verb::Create if self.taken_in() => Step::Verifying,
+            Verb::Create if self.scaled() => {
+                if claimed {
+                    Step::Marked
+                } else {
+                    Step::Scaled
+                }
+            }
+            Verb::Create | Verb::Move => match self.replacement {
+                Some(pod) if pod.is_active() && pod.node.is_some() => Step::Readying,
+                Some(pod) if pod.is_active() => Step::Scheduling,
+                Some(_) | None => Step::Creating,
+            },
+        }
+    }
+}
+
+/// Whether the pod is the old one of a StatefulSet, whose new one has the same name.
+fn is_old_stateful(slot: &Slot, pod: &PodFact) -> bool {
+    slot.is_stateful() && slot.victim.as_ref().is_some_and(|victim| victim.uid.as_ref() == Some(&pod.id.uid))
+}
+
+/// Waiting, rolling back and ending.
+impl View<'_> {
+    /// The deadline of this step; None if the step is not recorded yet, since its clock starts with the record.
+    pub fn deadline(&self, step: Step, timeout: SignedDuration) -> Option<Timestamp> {
+        (self.slot.step == step).then(|| self.slot.since.0 + timeout)
+    }
+
+    /// Whether this step's deadline has passed; None if its clock has not started.
+    pub fn overdue(&self, step: Step, timeout: SignedDuration) -> Option<bool> {
+        self.deadline(step, timeout).map(|deadline| self.ctx.clock >= deadline)
+    }
+
+    pub fn hold(
+        &self,
+        step: Step,
+        reason: Option<Reason>,
+        message: Option<String>,
+        until: Option<Timestamp>,
+    ) -> SlotNext {
+        SlotNext::Wait(Hold { step, reason, message, until })
+    }
+
+    pub fn suspended(&self, step: Step) -> SlotNext {
+        let message = "stopped at a safe point; set spec.suspend to false to resume".to_owned();
+        self.hold(step, Some(Reason::Suspended), Some(message), None)
+    }
+
+    /// Waits for something outside; shows the reason when the wait lasts, and rolls back after the timeout.
+    pub fn hold_or_back(&self, step: Step, reason: Reason, message: String, timeout: SignedDuration) -> SlotNext {
+        if self.overdue(step, timeout).unwrap_or(false) && (self.can_go_back() || self.slot.break_first) {
+            return self.roll_back(reason, &message);
+        }
+        if !self.overdue(step, NOTABLE).unwrap_or(false) {
+            return self.hold(step, None, None, self.deadline(step, timeout.min(NOTABLE)));
+        }
+        let deadline = self.deadline(step, timeout);
+        let undone = deadline.filter(|_| self.can_go_back() || self.slot.break_first);
+        let until = undone.map(|until| format!("; tried until {}, then undone", until.strftime("%H:%M:%S UTC")));
+        self.hold(step, Some(reason), Some(message + &until.unwrap_or_default()), deadline)
+    }
+
+    /// The slot with the observed uid of its new pod.
+    pub fn noted(&self) -> Slot {
+        let mut slot = self.slot.clone();
+        if let (Some(replacement), Some(pod)) = (&mut slot.replacement, self.replacement) {
+            replacement.uid = Some(pod.id.uid.clone());
+        }
+        slot
+    }
+
+    pub fn roll_back(&self, reason: Reason, message: &str) -> SlotNext {
+        let mut slot = self.noted();
+        slot.scaled = self.scaled();
+        slot.step = Step::RollingBack;
+        slot.since = Time(self.ctx.now);
+        slot.reason = Some(reason);
+        slot.message = Some(message.to_owned());
+        SlotNext::Record(slot)
+    }
+
+    pub fn end(&self, step: Step, reason: Reason, message: &str) -> SlotNext {
+        let mut slot = self.noted();
+        slot.step = step;
+        slot.since = Time(self.ctx.now);
+        slot.reason = Some(reason);
+        slot.message = Some(message.to_owned());
+        SlotNext::Record(slot)
+    }
+}

@@ -1,0 +1,211 @@
+//! One slot, from the departure of the old pod on: the new pod comes, on the node that is wanted, and becomes Ready.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::MOST_ATTEMPTS;
+use crate::choose;
+use crate::context::Verb;
+use crate::effect::Effect;
+use crate::nodes::Nodes;
+use crate::slot::{SlotNext, View};
+use ganglion_api::reasons::Reason;
+use ganglion_api::workload_action::status::{PodOnNode, Slot, Step};
+use ganglion_core::facts::PodFact;
+
+impl View<'_> {
+    pub fn arrive(&self) -> SlotNext {
+        let Some(pod) = self.arrived() else { return self.await_creation() };
+        match &pod.node {
+            None if pod.gated => self.let_through(pod),
+            None => self.await_scheduler(pod),
+            Some(node) if node != self.target() => self.landed_elsewhere(pod, node),
+            Some(_) => self.await_stable(pod),
+        }
+    }
+
+    /// Waits until the StatefulSet has made the new pod.
+    fn await_creation(&self) -> SlotNext {
+        let step = Step::Creating;
+        if self.scope.is_none() {
+            return self.end(Step::Failed, Reason::WorkloadGone, "the workload was deleted while its replica moved");
+        }
+        if !self.is_kept() {
+            let message = "somebody scaled the workload down, without this replica";
+            return self.lost(Reason::WorkloadScaled, message);
+        }
+        if let Some(next) = self.target_failure(None) {
+            return next;
+        }
+        let timeout = self.ctx.schedule_time();
+        if self.overdue(step, timeout).unwrap_or(false) {
+            let message = format!(
+                "the StatefulSet has not created pod {}: see its events; is kube-controller-manager running?",
+                self.pod_name()
+            );
+            return self.lost(Reason::SetStuck, &message);
+        }
+        self.hold(step, None, None, self.deadline(step, timeout))
+    }
+
+    /// Binds a gated pod to the node, and lets it go.
+    fn let_through(&self, pod: &PodFact) -> SlotNext {
+        if let Some(next) = self.target_failure(Some(pod)) {
+            return next;
+        }
+        SlotNext::Do(Effect::ReleasePod { pod: pod.id.clone(), node: Some(self.target().to_owned()) })
+    }
+
+    fn await_scheduler(&self, pod: &PodFact) -> SlotNext {
+        let step = Step::Scheduling;
+        if pod.pin.as_deref() != Some(self.target()) {
+            return self.come_again(pod, self.target().to_owned(), None).unwrap_or_else(|| {
+                self.lost(Reason::PinMissed, "the new pod was not bound to the node that is wanted, again and again")
+            });
+        }
+        if let Some(next) = self.target_failure(Some(pod)) {
+            return next;
+        }
+        let timeout = self.ctx.schedule_time();
+        let over = self.overdue(step, timeout).unwrap_or(false);
+        let Some(why) = &pod.unschedulable else {
+            let message = "the scheduler did not process the new pod in time; is it running?";
+            return if over {
+                self.other_node(Some(pod), Reason::Unschedulable, message)
+            } else {
+                self.hold(step, None, None, self.deadline(step, timeout))
+            };
+        };
+        if over || choose::another_node(self.ctx, self.slot).is_some() {
+            return self.other_node(Some(pod), Reason::Unschedulable, why);
+        }
+        self.hold(step, Some(Reason::Unschedulable), Some(why.clone()), self.deadline(step, timeout))
+    }
+
+    /// The next step if the target node accepts no pod any more.
+    fn target_failure(&self, pod: Option<&PodFact>) -> Option<SlotNext> {
+        let name = self.target();
+        let why = match self.ctx.world.node(name) {
+            None => format!("node {name} is gone"),
+            Some(node) if node.terminating => format!("node {name} is being deleted"),
+            Some(node) if node.cordoned => format!("node {name} was cordoned"),
+            Some(_) => return None,
+        };
+        Some(self.other_node(pod, Reason::NodeGone, &why))
+    }
+
+    /// Another node for the new pod. Without any the pod is let go, and the slot fails.
+    fn other_node(&self, pod: Option<&PodFact>, reason: Reason, why: &str) -> SlotNext {
+        let other = choose::another_node(self.ctx, self.slot).filter(|_| self.slot.attempt < MOST_ATTEMPTS);
+        let Some(node) = other else { return self.lost(reason, why) };
+        let tried = Some(self.target().to_owned());
+        match pod {
+            Some(pod) if !pod.gated => self.come_again(pod, node, tried).unwrap_or_else(|| self.lost(reason, why)),
+            _ => SlotNext::Record(self.toward(node, tried)),
+        }
+    }
+
+    /// The same slot with this node.
+    fn toward(&self, node: String, tried: Option<String>) -> Slot {
+        let mut slot = self.slot.clone();
+        slot.attempt += 1;
+        slot.since = Time(self.ctx.now);
+        slot.step = if slot.victim.is_some() { Step::Evicting } else { Step::Creating };
+        slot.tried.extend(tried);
+        slot.replacement = Some(PodOnNode { name: self.pod_name().to_owned(), uid: None, node });
+        (slot.reason, slot.message) = (None, None);
+        slot
+    }
+
+    /// Has the pod come again, bound to this node: it is the old one now. None: it came too often.
+    fn come_again(&self, pod: &PodFact, node: String, tried: Option<String>) -> Option<SlotNext> {
+        if self.slot.attempt >= MOST_ATTEMPTS {
+            return None;
+        }
+        let mut slot = self.toward(node, tried);
+        let from = self.slot.victim.as_ref().map_or_else(|| self.target(), |victim| victim.node.as_str());
+        let (name, uid) = (pod.id.key.name.clone(), Some(pod.id.uid.clone()));
+        slot.victim = Some(PodOnNode { name, uid, node: from.to_owned() });
+        // A pod that runs leaves as budgets allow it.
+        (slot.evicting, slot.step) = if pod.node.is_some() { (false, Step::Planned) } else { (true, Step::Evicting) };
+        Some(SlotNext::Record(slot))
+    }
+
+    /// The new pod is on another node than the one that is wanted: an API server did not know the pin yet.
+    fn landed_elsewhere(&self, pod: &PodFact, node: &str) -> SlotNext {
+        if self.may_stay(node) {
+            let mut slot = self.slot.clone();
+            slot.replacement.iter_mut().for_each(|replacement| node.clone_into(&mut replacement.node));
+            return SlotNext::Record(slot);
+        }
+        if self.ctx.aborted() {
+            return self.missed(pod, self.ctx.why_aborted());
+        }
+        self.come_again(pod, self.target().to_owned(), None).unwrap_or_else(|| {
+            let name = &pod.id.key.name;
+            self.missed(pod, &format!("pod {name} came on another node than {} again and again", self.target()))
+        })
+    }
+
+    /// Whether the user's target allows this node, too.
+    fn may_stay(&self, node: &str) -> bool {
+        let (ctx, nodes) = (self.ctx, Nodes::new(self.ctx.world, self.ctx.now));
+        let is_home = self.slot.victim.as_ref().is_some_and(|victim| victim.node == node);
+        let filter = choose::target(ctx).ok();
+        let by_policy = ctx.work.to.is_some_and(|to| to.policy.is_some());
+        let admits = filter.zip(ctx.world.node(node)).is_some_and(|(filter, node)| filter.admits(&nodes, node).is_ok());
+        !is_home && !by_policy && admits
+    }
+
+    /// The end of a slot whose pod runs on another node than the one that is wanted.
+    pub fn missed(&self, pod: &PodFact, why: &str) -> SlotNext {
+        let node = pod.node.as_deref().unwrap_or("no node");
+        let message = format!("{why}; pod {} runs on {node}", pod.id.key.name);
+        if self.ctx.work.verb == Verb::Create {
+            return self.roll_back(Reason::PinMissed, &message);
+        }
+        self.end(Step::Failed, Reason::PinMissed, &message)
+    }
+
+    fn await_stable(&self, pod: &PodFact) -> SlotNext {
+        let step = Step::Readying;
+        let node = self.target();
+        if self.ctx.world.node(node).is_none() {
+            let why = format!("node {node} is gone");
+            return self.other_node(Some(pod), Reason::NodeGone, &why);
+        }
+        let timeout = self.ctx.ready_time() + self.ctx.stable_time();
+        let stays = format!("; pod {} stays on {node}", pod.id.key.name);
+        if let Some(trouble) = &pod.trouble {
+            return self.not_ready(trouble.reason, &(trouble.message.clone() + &stays));
+        }
+        let Some(since) = pod.ready_since else {
+            if self.overdue(step, timeout).unwrap_or(false) {
+                let message = format!("the new pod was not Ready in time; look at its events and log{stays}");
+                return self.not_ready(Reason::ReplacementNotReady, &message);
+            }
+            return self.hold(step, None, None, self.deadline(step, timeout));
+        };
+        let stable = since + self.ctx.stable_time();
+        if self.ctx.now < stable {
+            let message = format!("the new pod is Ready; it must stay Ready until {stable}");
+            return self.hold(step, None, Some(message), Some(stable));
+        }
+        let mut slot = self.noted();
+        (slot.step, slot.since, slot.scaled) = (Step::Succeeded, Time(self.ctx.now), self.scaled());
+        (slot.reason, slot.message) = (None, None);
+        SlotNext::Record(slot)
+    }
+
+    /// The new pod is where it is wanted and does not become Ready. A create is undone; the replica of a move is the set's.
+    fn not_ready(&self, reason: Reason, message: &str) -> SlotNext {
+        match self.ctx.work.verb {
+            Verb::Create => self.roll_back(reason, message),
+            Verb::Move | Verb::Delete => self.end(Step::Failed, reason, message),
+        }
+    }
+
+    /// Gives up the node. The record drops the pin, so that the set has its full number of replicas again.
+    fn lost(&self, reason: Reason, message: &str) -> SlotNext {
+        self.roll_back(reason, message)
+    }
+}

@@ -1,0 +1,148 @@
+//! What is refused before anything is done to a StatefulSet, and which of its replicas come first.
+
+use crate::context::{PlanContext, Verb};
+use crate::nodes::Nodes;
+use crate::place::{Filter, source_words};
+use crate::scope::Stop;
+use crate::victims::{FoundVictims, Victims, choice_of, is_in_use};
+use ganglion_api::marks;
+use ganglion_api::reasons::Reason;
+use ganglion_api::workload_action::Mode;
+use ganglion_api::workload_action::status::{Plan, PodOnNode, Slot, Step};
+use ganglion_core::facts::{PodFact, StatefulSetFact};
+
+/// The label of the slots, which is none; or why the action is refused.
+pub fn label(ctx: &PlanContext, set: &StatefulSetFact) -> Result<String, Stop> {
+    let name = &set.id.key.name;
+    if ctx.work.verb == Verb::Move && !ctx.may_disrupt() {
+        let message = format!(
+            "a replica of StatefulSet {name} keeps its name, so it stops before it starts on the other node; allow that with \
+             disruption: Allowed"
+        );
+        return Err(Stop::now(Reason::DisruptionNeeded, message));
+    }
+    if ctx.work.places() && !set.is_gated() && !ctx.world.pins_pods() {
+        let message = format!(
+            "nothing can give a new pod of StatefulSet {name} its node: apply kustomize/components/pin-statefulsets \
+             (Kubernetes 1.36 or newer), or add the scheduling gate {} to spec.template.spec.schedulingGates",
+            marks::GATE
+        );
+        return Err(Stop::soon(Reason::PinNotInstalled, message));
+    }
+    Ok(String::new())
+}
+
+/// Why the action has to wait: the replicas of a StatefulSet change one after the other.
+pub fn busy(ctx: &PlanContext, set: &StatefulSetFact) -> Option<String> {
+    let slot = ctx.world.slots_on(&set.id.uid).find(|slot| slot.step != Step::Queued)?;
+    let pods = [&slot.victim, &slot.replacement];
+    let pod = pods.into_iter().flatten().next().map_or("", |pod| pod.name.as_str());
+    Some(format!("replica {pod} is at work; those of a StatefulSet change one after the other"))
+}
+
+/// The slots that start now: one, unless they are only shown. The replicas of a create are numbered.
+pub fn in_order(ctx: &PlanContext, set: &StatefulSetFact, mut slots: Vec<Slot>) -> Vec<Slot> {
+    let numbers = set.next_ordinal()..;
+    for (slot, next) in slots.iter_mut().zip(numbers) {
+        let name = slot.victim.as_ref().map_or_else(|| set.pod_name(next), |victim| victim.name.clone());
+        if let Some(replacement) = &mut slot.replacement {
+            replacement.name = name;
+        }
+    }
+    if ctx.action.spec.mode == Mode::Execute {
+        slots.truncate(1);
+    }
+    slots
+}
+
+/// The name of the replica that one of these victims has, or that is made for one that there is not.
+pub fn name_of(set: &StatefulSetFact, victims: &[Option<&PodFact>], at: usize) -> String {
+    let next = set.next_ordinal().saturating_add(i32::try_from(at).unwrap_or(0));
+    victims.get(at).copied().flatten().map_or_else(|| set.pod_name(next), |pod| pod.id.key.name.clone())
+}
+
+/// Whether the action has moved this replica already.
+pub fn is_done(ctx: &PlanContext, pod: &PodFact) -> bool {
+    let is_it = |victim: &PodOnNode| victim.name == pod.id.key.name;
+    ctx.status.slots.iter().any(|slot| slot.step == Step::Succeeded && slot.victim.as_ref().is_some_and(is_it))
+}
+
+/// Why a replica is chosen, or not yet.
+pub fn rank_words(chosen: bool) -> &'static str {
+    if chosen { "first in order: highest ordinal" } else { "later in order" }
+}
+
+/// The replicas that a delete removes: those with the highest ordinals, which must be the ones that are asked for.
+pub fn highest<'a>(
+    ctx: &PlanContext<'a>,
+    set: &'a StatefulSetFact,
+    named: Option<&'a PodFact>,
+    count: usize,
+    plan: &mut Plan,
+) -> Result<Victims<'a>, Stop> {
+    let name = &set.id.key.name;
+    let ordinals = (set.first_ordinal..set.next_ordinal()).rev();
+    let top: Vec<(i32, Option<&PodFact>)> =
+        ordinals.map(|ordinal| (ordinal, ctx.world.pod(&ctx.key(&set.pod_name(ordinal))))).collect();
+    if let Some(pod) = named {
+        plan.pods = vec![choice_of(pod, true, "named by the action")];
+        plan.pods_total = 1;
+        let last = top.first().map_or_else(String::new, |(ordinal, _)| set.pod_name(*ordinal));
+        if pod.id.key.name != last {
+            let message = format!(
+                "StatefulSet {name} loses {last} first, which has the highest ordinal: delete that one, or move {} to another node",
+                pod.id.key.name
+            );
+            return Err(Stop::now(Reason::NotHighestOrdinal, message));
+        }
+    }
+    let (nodes, source) = (Nodes::new(ctx.world, ctx.now), Filter::source(ctx.world, ctx.work.from)?);
+    let leaves = |pod: &PodFact| {
+        let node = pod.node.as_deref().and_then(|node| ctx.world.node(node));
+        node.is_some_and(|node| source.admits(&nodes, node).is_ok())
+    };
+    let is_meant = |pod: Option<&PodFact>| ctx.work.from.is_none() || pod.is_some_and(leaves);
+    let matching = top.iter().filter(|(_, pod)| is_meant(*pod)).count();
+    let wanted = if ctx.work.all { matching.min(count) } else { count };
+    if matching < wanted || top.len() < wanted {
+        let message =
+            format!("{wanted} replicas of StatefulSet {name} asked for, {} of {} can be deleted", matching, top.len());
+        return Err(Stop::soon(Reason::NotEnoughReplicas, message));
+    }
+    if wanted == 0 {
+        return Ok(Victims::None);
+    }
+    let mut pods = Vec::new();
+    for (ordinal, pod) in top.into_iter().take(wanted) {
+        let Some(pod) = pod.filter(|pod| pod.is_of(&set.id.uid)) else {
+            let message = format!("replica {} of StatefulSet {name} does not exist now", set.pod_name(ordinal));
+            return Ok(Victims::Busy(message));
+        };
+        if !is_meant(Some(pod)) {
+            return Err(another_order(set, pod, ctx));
+        }
+        if is_in_use(ctx, pod) {
+            return Ok(Victims::Busy(format!("pod {} is in use by another action", pod.id.key.name)));
+        }
+        pods.push(pod);
+    }
+    if named.is_none() {
+        plan.pods = pods.iter().map(|pod| choice_of(pod, true, rank_words(true))).collect();
+        plan.pods_total = i64::from(set.set.scale.replicas);
+    }
+    let started = ctx.status.slots.iter().filter(|slot| slot.step != Step::Queued).count();
+    let found = ctx.work.all.then(|| i32::try_from(started + wanted).unwrap_or(i32::MAX));
+    Ok(Victims::Found(FoundVictims { pods: pods.into_iter().map(Some).collect(), found }))
+}
+
+fn another_order(set: &StatefulSetFact, pod: &PodFact, ctx: &PlanContext) -> Stop {
+    let from = ctx.work.from.map(source_words).unwrap_or_default();
+    let message = format!(
+        "StatefulSet {} loses {} before the others, and it is on node {}, not on {from}: move replicas so that the highest ordinals \
+         are there, or leave `from` out",
+        set.id.key.name,
+        pod.id.key.name,
+        pod.node.as_deref().unwrap_or("none"),
+    );
+    Stop::now(Reason::NotHighestOrdinal, message)
+}

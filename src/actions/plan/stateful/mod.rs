@@ -1,0 +1,93 @@
+//! Replicas of StatefulSets: a pod keeps its name, so the old one leaves before the new one comes.
+//!
+//! The slot is the intent and the pin: while it is at work, every new pod of its name is bound to `replacement.node`. Two ways do
+//! that, and a StatefulSet that has neither is refused:
+//!
+//! - the MutatingAdmissionPolicy of `kustomize/components/pin-statefulsets`, which reads the slot in the action's status when the
+//!   pod is created. An API server may see a status late, so the slot looks where the pod went, and repeats within a limit;
+//! - the scheduling gate [`marks::GATE`](ganglion_api::marks::GATE) in the template: see [`gate`].
+//!
+//! A move: the intent is recorded, then the pod is evicted, comes again on the target, and becomes Ready. Before the eviction it is
+//! undone by the end of the slot alone; after it, a pod that no candidate takes is let go without a pin. Create and delete change
+//! `spec.replicas` with the ledger, at the highest ordinal.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `choose` | what is refused before anything is done; the order of replicas |
+//! | `forward`, `arrival` | the next effect of a slot; from the new pod's creation on |
+//! | `back` | a slot that turns back |
+//! | `gate` | the pods that the gate holds |
+//! | `volumes` | the nodes that bound volumes allow |
+
+mod arrival;
+mod back;
+mod choose;
+mod forward;
+pub mod gate;
+mod volumes;
+
+use ganglion_api::reasons::Reason;
+use ganglion_api::workload_action::status::Step;
+use ganglion_core::facts::{PodFact, StatefulSetFact};
+
+use super::context::Verb;
+use super::slot::{SlotNext, View};
+pub use choose::{busy, highest, in_order, is_done, label, name_of, rank_words};
+pub use volumes::refusal as volume_refusal;
+
+/// The most further pods that a slot has come: after so many misses or nodes without room it gives up.
+const MOST_ATTEMPTS: i32 = 3;
+
+/// The next step of a slot of a StatefulSet.
+pub fn next(view: &View) -> SlotNext {
+    if view.slot.step == Step::RollingBack {
+        return back::next(view);
+    }
+    if can_go_back(view) {
+        if view.ctx.aborted() {
+            return view.roll_back(Reason::Aborted, view.ctx.why_aborted());
+        }
+        if view.scope.is_none() {
+            return view.roll_back(Reason::WorkloadGone, "the workload was deleted");
+        }
+    }
+    view.forward_stateful()
+}
+
+/// Whether everything can still be undone: no pod has left, and the replicas are as before or can be so again.
+pub fn can_go_back(view: &View) -> bool {
+    match view.ctx.work.verb {
+        Verb::Move => view.slot.attempt == 0 && view.victim_runs(),
+        Verb::Create => true,
+        Verb::Delete => !view.scaled(),
+    }
+}
+
+impl<'a> View<'a> {
+    /// The StatefulSet, if it exists.
+    pub fn stateful(&self) -> Option<&'a StatefulSetFact> {
+        self.scope?.stateful()
+    }
+
+    /// The name of the replica.
+    fn pod_name(&self) -> &str {
+        let pods = [&self.slot.victim, &self.slot.replacement];
+        pods.into_iter().flatten().next().map_or("", |pod| pod.name.as_str())
+    }
+
+    /// Whether the set is to have this replica.
+    fn is_kept(&self) -> bool {
+        let Some(set) = self.stateful() else { return false };
+        set.ordinal(self.pod_name()).is_some_and(|ordinal| set.keeps(ordinal))
+    }
+
+    /// The node that the new pod is to have.
+    fn target(&self) -> &str {
+        self.slot.replacement.as_ref().map_or("", |replacement| replacement.node.as_str())
+    }
+
+    /// The new pod, if it exists and stays.
+    fn arrived(&self) -> Option<&'a PodFact> {
+        self.replacement.filter(|pod| pod.is_active() && pod.is_of(&self.slot.replica_set.uid))
+    }
+}

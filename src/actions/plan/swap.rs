@@ -1,0 +1,398 @@
+//! Swap: replicas on two nodes change places.
+//!
+//! Each replica is moved by a slot of its own. What they have in common is here: they are chosen and admitted together; each
+//! waits for room, and for the others to be Ready before the first old pod is detached; and until the first old pod is gone, one
+//! that fails takes all of them back. Where neither node has room, `disruption: Allowed` lets the old pod of the first side go
+//! before its new one runs.
+
+use jiff::SignedDuration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use ganglion_api::reasons::Reason;
+use ganglion_api::targets::PodRef;
+use ganglion_api::workload_action::status::{Plan, Slot, Step};
+use ganglion_api::workload_action::{Mode, Swap, SwapSide};
+use ganglion_core::facts::{NodeFact, PodFact};
+
+use super::QUEUE_PACE;
+use super::admission;
+use super::apart;
+use super::choose::{Choice, cut, new_slot, obstacle, unknown_load, unknown_usage, words};
+use super::context::PlanContext;
+use super::nodes::{NodeRefusal, Nodes, possible};
+use super::place::Filter;
+use super::scope::{Scope, Stop};
+use super::slot::{SlotNext, View};
+use super::victims::{candidates, choice_of, is_in_use, refuse_budgets};
+
+/// One replica that changes places, and those that it may be.
+struct Side<'a> {
+    index: i32,
+    attempt: i32,
+    scope: Scope<'a>,
+    label: String,
+    fit: Vec<&'a PodFact>,
+}
+
+/// A replica with the node that it goes to.
+struct Pairing<'a, 's> {
+    side: &'s Side<'a>,
+    pod: &'a PodFact,
+    to: &'a NodeFact,
+}
+
+/// Chooses for the slots with these indexes and attempts: all of the swap, or those that are tried again.
+pub fn choose(ctx: &PlanContext, swap: &Swap, open: &[(i32, i32)]) -> Result<Choice, Stop> {
+    if ctx.working().next().is_some() && !is_committed(ctx) {
+        let message = "the other replicas of the swap go back first".to_owned();
+        return Ok(Choice::Wait { reason: Reason::VictimBusy, message });
+    }
+    let workloads = open.iter().map(|(index, _)| Ok(subject(ctx, side_of(swap, *index)?)?.0.workload()));
+    let on_one_node = open.iter().filter(|(index, _)| *index != 0).count();
+    if let Some(stop) = admission::too_small(ctx, &workloads.collect::<Result<Vec<_>, Stop>>()?, on_one_node) {
+        return Err(stop);
+    }
+    let mut plan = Plan::default();
+    let mut sides = Vec::new();
+    for &(index, attempt) in open {
+        match side(ctx, swap, (index, attempt), &mut plan)? {
+            Ok(side) => sides.push(side),
+            Err(wait) => return Ok(wait),
+        }
+    }
+    if let Some(wait) = unknown_load(ctx).or_else(|| unknown_usage(ctx)) {
+        return Ok(wait);
+    }
+    let Some(pairs) = pair(ctx, &sides) else { return Ok(Choice::Refuse(no_pair(&sides), plan)) };
+    if let Err(stop) = room(ctx, &pairs, &mut plan) {
+        return Ok(Choice::Refuse(stop, plan));
+    }
+    for choice in &mut plan.pods {
+        choice.chosen = pairs.iter().any(|pair| pair.pod.id.key.name == choice.name);
+    }
+    plan.pods.sort_by_key(|choice| !choice.chosen);
+    cut(&mut plan.pods, &mut plan.truncated);
+    let slots = pairs.iter().map(|Pairing { side, pod, to }| {
+        let node = Some(to.id.key.name.clone());
+        new_slot(ctx, &side.scope, &side.label, (side.index, side.attempt), Some(pod), node)
+    });
+    Ok(admit(ctx, slots.collect(), plan))
+}
+
+/// All of the slots or none: a part of a swap would leave the others without room.
+fn admit(ctx: &PlanContext, slots: Vec<Slot>, plan: Plan) -> Choice {
+    match admission::room(ctx, &slots) {
+        (_, Some(limit)) if ctx.action.spec.mode == Mode::Execute => limit.into(),
+        _ => Choice::Begin { slots, plan, found: None },
+    }
+}
+
+/// The workload of one side, and the pod that it names.
+fn subject<'a>(ctx: &PlanContext<'a>, asked: &SwapSide) -> Result<(Scope<'a>, Option<&'a PodFact>), Stop> {
+    match (&asked.workload, &asked.pod) {
+        (_, Some(PodRef { name })) => {
+            Scope::of_pod(ctx.world, ctx.namespace(), name).map(|(scope, pod)| (scope, Some(pod)))
+        }
+        (Some(workload), None) => Ok((Scope::of_workload(ctx.world, ctx.namespace(), workload)?, None)),
+        (None, None) => Err(Stop::now(Reason::NotSupported, "name a workload or a pod on each side")),
+    }
+}
+
+/// The replicas that one side may be. The inner error is a wait.
+fn side<'a>(
+    ctx: &PlanContext<'a>,
+    swap: &'a Swap,
+    (index, attempt): (i32, i32),
+    plan: &mut Plan,
+) -> Result<Result<Side<'a>, Choice>, Stop> {
+    let asked = side_of(swap, index)?;
+    let (scope, named) = subject(ctx, asked)?;
+    apart::is_needed(ctx, &scope)?;
+    let label = scope.detach_label(ctx.world)?;
+    refuse_budgets(ctx, &scope)?;
+    if let Some(wait) = obstacle(ctx, &scope) {
+        return Ok(Err(wait));
+    }
+    let mut considered = Plan::default();
+    let (fit, busy) = match named {
+        Some(pod) => {
+            considered.pods.push(choice_of(pod, true, "named by the action"));
+            considered.pods_total = 1;
+            if is_in_use(ctx, pod) { (Vec::new(), 1) } else { (vec![pod], 0) }
+        }
+        None => candidates(ctx, &scope, asked.from.as_ref(), &Filter::default(), 1, &mut considered)?,
+    };
+    plan.pods_total += considered.pods_total;
+    plan.truncated |= considered.truncated;
+    plan.pods.extend(
+        considered
+            .pods
+            .into_iter()
+            .filter(|pod| plan.pods.iter().all(|known| known.name != pod.name))
+            .collect::<Vec<_>>(),
+    );
+    if fit.is_empty() && busy > 0 {
+        let message = format!("{busy} replicas of {} are in use by other actions", words(&scope));
+        return Ok(Err(Choice::Wait { reason: Reason::VictimBusy, message }));
+    }
+    Ok(Ok(Side { index, attempt, scope, label, fit }))
+}
+
+fn side_of(swap: &Swap, index: i32) -> Result<&SwapSide, Stop> {
+    let side = usize::try_from(index).ok().and_then(|at| [&swap.replica].into_iter().chain(&swap.with).nth(at));
+    side.ok_or_else(|| Stop::now(Reason::NotSupported, "the swap has fewer sides than slots"))
+}
+
+/// The sides as text, for the column Workload.
+pub fn sides_words(swap: &Swap) -> String {
+    let words = |side: &SwapSide| match (&side.workload, &side.pod) {
+        (_, Some(pod)) => format!("Pod/{}", pod.name),
+        (Some(workload), None) => format!("{}/{}", workload.kind, workload.name),
+        (None, None) => "?".to_owned(),
+    };
+    match swap.with.as_slice() {
+        [other] => format!("{}, {}", words(&swap.replica), words(other)),
+        others => format!("{} and {} others", words(&swap.replica), others.len()),
+    }
+}
+
+/// Two nodes, and a replica for each side: the first on one of them, the others on the other.
+fn pair<'a, 's>(ctx: &PlanContext<'a>, sides: &'s [Side<'a>]) -> Option<Vec<Pairing<'a, 's>>> {
+    let fixed = nodes_of_started(ctx);
+    let on = |is_of: fn(&Side) -> bool| {
+        let pods = sides.iter().find(|side| is_of(side)).map(|side| side.fit.as_slice()).unwrap_or_default();
+        let mut nodes: Vec<&str> = Vec::new();
+        for node in pods.iter().filter_map(|pod| pod.node.as_deref()) {
+            if !nodes.contains(&node) {
+                nodes.push(node);
+            }
+        }
+        nodes
+    };
+    let first = fixed.map_or_else(|| on(|side| side.index == 0), |(first, _)| vec![first]);
+    let second = fixed.map_or_else(|| on(|side| side.index != 0), |(_, second)| vec![second]);
+    let both = first.iter().flat_map(|one| second.iter().map(move |other| (*one, *other)));
+    both.filter(|(one, other)| one != other).find_map(|(one, other)| assign(ctx, sides, one, other))
+}
+
+/// The two nodes of a swap that has started.
+fn nodes_of_started<'a>(ctx: &PlanContext<'a>) -> Option<(&'a str, &'a str)> {
+    let slot = ctx.status.slots.iter().find(|slot| slot.step != Step::Queued)?;
+    let (home, target) = (slot.victim.as_ref()?.node.as_str(), slot.replacement.as_ref()?.node.as_str());
+    Some(if slot.index == 0 { (home, target) } else { (target, home) })
+}
+
+/// Different replicas for the sides on these nodes. Those with the fewest candidates choose first.
+fn assign<'a, 's>(
+    ctx: &PlanContext<'a>,
+    sides: &'s [Side<'a>],
+    one: &str,
+    other: &str,
+) -> Option<Vec<Pairing<'a, 's>>> {
+    let mut order: Vec<&Side> = sides.iter().collect();
+    order.sort_by_key(|side| (side.fit.len(), side.index));
+    let mut pairs: Vec<Pairing> = Vec::new();
+    for side in order {
+        let (home, target) = if side.index == 0 { (one, other) } else { (other, one) };
+        let is_free = |pod: &&&PodFact| pairs.iter().all(|pair| pair.pod.id.uid != pod.id.uid);
+        let mut there = side.fit.iter().filter(|pod| pod.node.as_deref() == Some(home));
+        let pod = *there.find(is_free)?;
+        pairs.push(Pairing { side, pod, to: ctx.world.node(target)? });
+    }
+    pairs.sort_by_key(|pair| pair.side.index);
+    Some(pairs)
+}
+
+fn no_pair(sides: &[Side]) -> Stop {
+    let on = |side: &Side| {
+        let mut nodes: Vec<&str> = side.fit.iter().filter_map(|pod| pod.node.as_deref()).collect();
+        nodes.dedup();
+        let nodes = if nodes.is_empty() { "no node that the side allows".to_owned() } else { nodes.join(", ") };
+        format!("{} is on {nodes}", words(&side.scope))
+    };
+    let where_they_are: Vec<String> = sides.iter().take(4).map(on).collect();
+    let advice = "the first replica must be on one node, and all others together on another";
+    Stop::soon(
+        Reason::NotEnoughReplicas,
+        format!("no two nodes to swap between: {}; {advice}", where_they_are.join("; ")),
+    )
+}
+
+/// Whether both nodes can take the replicas once the others have left, and at least one of them before.
+fn room(ctx: &PlanContext, pairs: &[Pairing], plan: &mut Plan) -> Result<(), Stop> {
+    let key = ctx.id().key;
+    let mut after = Nodes::new(ctx.world, ctx.now).without(&key);
+    for pair in pairs {
+        after.remove(pair.pod.node.as_deref().unwrap_or_default(), pair.pod.hold.requests);
+    }
+    let mut before = Nodes::new(ctx.world, ctx.now).without(&key);
+    let mut full: Option<String> = None;
+    let mut fits = false;
+    for pair in pairs {
+        let name = &pair.to.id.key.name;
+        let share = assess(&mut after, pair).map_err(Stop::node)?;
+        match plan.nodes.iter_mut().find(|choice| choice.name == *name) {
+            Some(choice) => choice.replicas += 1,
+            None => plan.nodes.push(possible(name, share, 1)),
+        }
+        match assess(&mut before, pair) {
+            Ok(_) => fits = true,
+            Err((_, message)) => full = full.or(Some(message)),
+        }
+    }
+    plan.nodes_total = i64::try_from(plan.nodes.len()).unwrap_or(0);
+    let sets: Vec<&str> = pairs.iter().map(|pair| pair.side.scope.set.id.uid.as_str()).collect();
+    let may_begin = fits || is_committed(ctx) || (ctx.may_disrupt() && is_apart(&sets));
+    let Some(message) = full.filter(|_| !may_begin) else { return Ok(()) };
+    let advice = if ctx.may_disrupt() {
+        "replicas of one workload do not change places where one of them would have to go first"
+    } else {
+        "apply a new action with disruption: Allowed to let the first replica go before its new pod runs"
+    };
+    Err(Stop::node((Reason::NodeFull, format!("neither node has room beside what is there: {message}; {advice}"))))
+}
+
+fn assess(nodes: &mut Nodes, pair: &Pairing) -> Result<i64, NodeRefusal> {
+    let template = pair.side.scope.set.template.as_deref();
+    let share = nodes.assess(pair.to, template)?;
+    nodes.add(&pair.to.id.key.name, template.map(|template| template.requests).unwrap_or_default());
+    Ok(share)
+}
+
+/// Whether the swap is past its point of no return: one of its old pods is gone.
+pub fn is_committed(ctx: &PlanContext) -> bool {
+    let is_past = |slot: &Slot| match slot.step {
+        Step::Succeeded | Step::Failed => true,
+        Step::Queued | Step::RolledBack | Step::Aborted | Step::Expired => false,
+        _ => !View::new(ctx, slot).can_go_back(),
+    };
+    ctx.work.swap.is_some() && ctx.status.slots.iter().any(is_past)
+}
+
+/// Takes the slot back with another one of the swap that does not succeed.
+pub fn back_with_others(view: &View) -> Option<SlotNext> {
+    let failed = |step: Step| match step {
+        Step::RollingBack | Step::RolledBack | Step::Failed | Step::Aborted | Step::Expired | Step::Queued => true,
+        Step::Planned
+        | Step::Creating
+        | Step::Scheduling
+        | Step::Readying
+        | Step::Detached
+        | Step::Marked
+        | Step::Scaled
+        | Step::Adopted
+        | Step::Evicting
+        | Step::Verifying
+        | Step::Succeeded => false,
+    };
+    let other = others(view)?.find(|other| failed(other.step))?;
+    if is_committed(view.ctx) {
+        return None;
+    }
+    let why = other.message.as_deref().unwrap_or("no reason known");
+    let message = format!("another replica of the swap, of {}, was undone: {why}", other.workload.name);
+    Some(view.roll_back(other.reason.unwrap_or(Reason::RolledBack), &message))
+}
+
+/// Turns a slot forwards again that an abort has turned back, where the abort came too late: the API server marks a pod that it
+/// evicts before it deletes it, so that an accepted eviction looks for a moment like none.
+pub fn on_again(view: &View) -> Option<SlotNext> {
+    let is_whole = view.scope.is_some() && view.replacement.is_some_and(PodFact::is_active);
+    if view.slot.reason != Some(Reason::Aborted) || !is_whole || !is_committed(view.ctx) {
+        return None;
+    }
+    let mut slot = view.noted();
+    (slot.step, slot.since) = (view.step(), Time(view.ctx.now));
+    (slot.reason, slot.message) = (None, None);
+    Some(SlotNext::Record(slot))
+}
+
+/// Waits until the target node has room for the new pod. Where no replica of the swap has room, and the action may disrupt, the
+/// first goes on all the same: its pod waits for the scheduler, which lets its old pod go first.
+pub fn until_there_is_room(view: &View) -> Option<SlotNext> {
+    view.ctx.work.swap?;
+    if has_room(view.ctx, view.slot) || goes_first(view) {
+        return None;
+    }
+    let node = view.slot.replacement.as_ref().map(|replacement| replacement.node.as_str()).unwrap_or_default();
+    let message = match waiting_pod(view.ctx).filter(|_| view.ctx.may_disrupt()) {
+        Some(pod) => {
+            format!("node {node} has no room, and pod {} waits for the room that a replica would free", pod.id.key)
+        }
+        None => format!("node {node} has no room until another replica has left it"),
+    };
+    let mut next = view.hold_or_back(Step::Creating, Reason::NodeFull, message, patience(view.ctx));
+    if let SlotNext::Wait(hold) = &mut next {
+        hold.until = super::earlier(hold.until, Some(view.ctx.now + QUEUE_PACE));
+    }
+    Some(next)
+}
+
+/// Waits, with a new pod that is Ready, until those of all replicas of the swap are that have room.
+pub fn until_all_are_ready(view: &View) -> Option<SlotNext> {
+    let lagging = others(view)?.find(|other| !is_ready(view.ctx, other))?;
+    if is_committed(view.ctx) {
+        return None;
+    }
+    let pod = lagging.replacement.as_ref().map(|replacement| replacement.name.as_str()).unwrap_or_default();
+    let message = format!("the new pod is Ready; the action waits for pod {pod} before it evicts any");
+    Some(view.hold(Step::Readying, None, Some(message), None))
+}
+
+/// How much longer than a replica that is moved alone one may take that waits for the others.
+pub fn patience(ctx: &PlanContext) -> SignedDuration {
+    if ctx.work.swap.is_none() {
+        return SignedDuration::ZERO;
+    }
+    ctx.schedule_time() + ctx.ready_time() + ctx.stable_time() + ctx.drain_time()
+}
+
+/// The other slots of the swap; None if the action is none.
+fn others<'a>(view: &View<'a>) -> Option<impl Iterator<Item = &'a Slot> + use<'a>> {
+    view.ctx.work.swap?;
+    let index = view.slot.index;
+    Some(view.ctx.status.slots.iter().filter(move |other| other.index != index))
+}
+
+/// Whether the new pod of the slot can be scheduled beside what is on its node. Other obstacles than room are those of any move.
+fn has_room(ctx: &PlanContext, slot: &Slot) -> bool {
+    let node = slot.replacement.as_ref().and_then(|replacement| ctx.world.node(&replacement.node));
+    let scope = Scope::of_slot(ctx.world, ctx.namespace(), slot);
+    let Some((node, scope)) = node.zip(scope) else { return true };
+    let key = ctx.id().key;
+    let nodes = Nodes::new(ctx.world, ctx.now).without(&key);
+    !matches!(nodes.assess(node, scope.set.template.as_deref()), Err((Reason::NodeFull, _)))
+}
+
+/// Whether the first replica's ReplicaSet has none of the others. Else they would wait for one another: no pod leaves a set in
+/// which a new pod waits for room.
+fn is_apart(sets: &[&str]) -> bool {
+    sets.split_first().is_some_and(|(first, others)| !others.contains(first))
+}
+
+/// Whether the slot is the one that goes without room.
+fn goes_first(view: &View) -> bool {
+    let ctx = view.ctx;
+    let waits = |slot: &Slot| !slot.step.is_end() && View::new(ctx, slot).replacement.is_none() && !has_room(ctx, slot);
+    let slots = &ctx.status.slots;
+    let sets: Vec<&str> = slots.iter().map(|slot| slot.replica_set.uid.as_str()).collect();
+    ctx.may_disrupt()
+        && view.slot.index == 0
+        && slots.iter().all(waits)
+        && is_apart(&sets)
+        && waiting_pod(ctx).is_none()
+}
+
+/// A pod that waits for room: the scheduler would give it the place of the replica that goes first.
+fn waiting_pod<'a>(ctx: &PlanContext<'a>) -> Option<&'a PodFact> {
+    let mut pods = ctx.world.table::<PodFact>().values();
+    pods.find(|pod| pod.is_active() && pod.node.is_none() && pod.unschedulable.is_some()).map(AsRef::as_ref)
+}
+
+/// Whether nothing speaks, for this slot, against the eviction of the others' old pods.
+fn is_ready(ctx: &PlanContext, slot: &Slot) -> bool {
+    let view = View::new(ctx, slot);
+    let runs = |pod: &PodFact| pod.ready_since.is_some_and(|since| ctx.now >= since + ctx.stable_time());
+    let has_begun = view.is_out() || view.taken_in() || slot.evicting || slot.break_first;
+    slot.step.is_end() || has_begun || view.replacement.map_or_else(|| !has_room(ctx, slot), runs)
+}

@@ -1,0 +1,198 @@
+//! The replicas that an action evicts: which fit, which are in use, and in which order they are chosen.
+
+use std::collections::HashMap;
+
+use ganglion_api::reasons::Reason;
+use ganglion_api::targets::NodeSource;
+use ganglion_api::workload_action::count::MOST_REPLICAS;
+use ganglion_api::workload_action::status::{Plan, PodChoice, Step};
+use ganglion_core::facts::PodFact;
+
+use super::admission;
+use super::choose::{cut, words};
+use super::context::{PlanContext, Verb};
+use super::nodes::Nodes;
+use super::place::{Filter, source_words, target_words};
+use super::scope::{Scope, Stop};
+use super::set::Pods;
+use super::stateful;
+
+/// The replicas for the slots that have not started.
+pub enum Victims<'a> {
+    Found(FoundVictims<'a>),
+    /// Of `count: All`: none matches.
+    None,
+    /// Others are at work on them.
+    Busy(String),
+}
+
+/// See [`Victims`].
+pub struct FoundVictims<'a> {
+    /// One for each slot, from the first; None for create.
+    pub pods: Vec<Option<&'a PodFact>>,
+    /// Of `count: All`: how many replicas the action is about, those included that have started.
+    pub found: Option<i32>,
+}
+
+/// Chooses the replicas. The error ends the action.
+pub fn pick<'a>(
+    ctx: &PlanContext<'a>,
+    scope: &Scope<'a>,
+    named: Option<&'a PodFact>,
+    count: usize,
+    plan: &mut Plan,
+) -> Result<Victims<'a>, Stop> {
+    let some = |pods, found| Ok(Victims::Found(FoundVictims { pods, found }));
+    if ctx.work.verb == Verb::Create {
+        return some(vec![None; count], None);
+    }
+    refuse_budgets(ctx, scope)?;
+    if let Some(set) = scope.stateful().filter(|_| ctx.work.verb == Verb::Delete) {
+        return stateful::highest(ctx, set, named, count, plan);
+    }
+    if let Some(pod) = named {
+        plan.pods = vec![choice_of(pod, true, "named by the action")];
+        plan.pods_total = 1;
+        if is_in_use(ctx, pod) {
+            return Ok(Victims::Busy(format!("pod {} is in use by another action", pod.id.key.name)));
+        }
+        return some(vec![Some(pod)], None);
+    }
+    let target = Filter::target(ctx.world, if ctx.work.from.is_none() { ctx.work.to } else { None }, None)?;
+    let (mut fit, busy) = candidates(ctx, scope, ctx.work.from, &target, count, plan)?;
+    let in_use =
+        |busy: usize| Victims::Busy(format!("{busy} replicas of {} are in use by other actions", words(scope)));
+    if ctx.work.all {
+        return match (fit.len(), busy) {
+            (0, 0) => Ok(Victims::None),
+            (0, busy) => Ok(in_use(busy)),
+            (there, busy) => {
+                let found = found(ctx, scope, there + busy, count)?;
+                fit.truncate(count);
+                some(fit.into_iter().map(Some).collect(), Some(found))
+            }
+        };
+    }
+    if fit.len() >= count {
+        fit.truncate(count);
+        return some(fit.into_iter().map(Some).collect(), None);
+    }
+    if fit.len() + busy >= count {
+        return Ok(in_use(busy));
+    }
+    Err(Stop::soon(Reason::NotEnoughReplicas, too_few(ctx, scope, count, fit.len() + busy, plan)))
+}
+
+/// How many replicas `count: All` is about: those that have started and those that match now, at most as many as are asked for.
+fn found(ctx: &PlanContext, scope: &Scope, matching: usize, open: usize) -> Result<i32, Stop> {
+    let started = ctx.status.slots.iter().filter(|slot| slot.step != Step::Queued).count();
+    let bounded = ctx.work.bounded;
+    if started == 0 && matching > open && !bounded {
+        let message = format!(
+            "{matching} replicas of {} match, and an action changes at most {MOST_REPLICAS}; set upTo, or move them with \
+             moveApplication, which works in waves",
+            words(scope)
+        );
+        return Err(Stop::now(Reason::NotSupported, message));
+    }
+    Ok(i32::try_from(started + matching.min(open)).unwrap_or(MOST_REPLICAS))
+}
+
+/// Stops where an eviction of the workload's pods is impossible.
+pub fn refuse_budgets(ctx: &PlanContext, scope: &Scope) -> Result<(), Stop> {
+    if ctx.world.budgets_for(ctx.namespace(), &scope.labels()).count() < 2 {
+        return Ok(());
+    }
+    let message =
+        format!("more than one PodDisruptionBudget selects the pods of {}; nothing can evict them", words(scope));
+    Err(Stop::now(Reason::BudgetsOverlap, message))
+}
+
+/// The message for a number of replicas that the workload does not have where the action takes them.
+fn too_few(ctx: &PlanContext, scope: &Scope, count: usize, available: usize, plan: &Plan) -> String {
+    let verb = if ctx.work.verb == Verb::Delete { "deleted" } else { "moved" };
+    let asked =
+        format!("{count} replicas of {} asked for, {available} of {} can be {verb}", words(scope), plan.pods_total);
+    let why = match (ctx.work.from, ctx.work.to) {
+        (Some(from), _) => format!("the others are not on {}", source_words(from)),
+        (None, Some(to)) if ctx.work.verb == Verb::Move => {
+            format!("the others are on nodes that match `to` ({}) already", target_words(to))
+        }
+        _ => "there are no others".to_owned(),
+    };
+    let advice = if available > 0 { format!("; apply a new action with count: {available}") } else { String::new() };
+    format!("{asked}: {why}{advice}; status.plan.pods lists each")
+}
+
+/// The replicas that fit, in the order in which they are chosen, and how many more would fit if no other action used them.
+pub fn candidates<'a>(
+    ctx: &PlanContext<'a>,
+    scope: &Scope<'a>,
+    from: Option<&NodeSource>,
+    target: &Filter<'_>,
+    count: usize,
+    plan: &mut Plan,
+) -> Result<(Vec<&'a PodFact>, usize), Stop> {
+    let source = Filter::source(ctx.world, from)?;
+    let nodes = Nodes::new(ctx.world, ctx.now);
+    // The answer for each node: several of the pods may be on it.
+    let mut eligible: HashMap<&str, Result<(), String>> = HashMap::new();
+    let (mut fit, mut busy) = (Vec::new(), 0);
+    let mut refused = Vec::new();
+    for pod in Pods::of(ctx.world, scope).active() {
+        let node = pod.node.as_deref().unwrap_or_default();
+        match eligible.entry(node).or_insert_with(|| may_leave(ctx, &nodes, node, &source, target)) {
+            Err(why) => refused.push(choice_of(pod, false, why)),
+            Ok(()) if has_failed(ctx, pod) => refused.push(choice_of(pod, false, "could not be moved before")),
+            Ok(()) if scope.stateful().is_some() && stateful::is_done(ctx, pod) => {
+                refused.push(choice_of(pod, false, "moved by this action"));
+            }
+            Ok(()) if is_in_use(ctx, pod) => {
+                busy += 1;
+                refused.push(choice_of(pod, false, "in use by another action"));
+            }
+            Ok(()) => fit.push(pod),
+        }
+    }
+    // The order in which the ReplicaSet itself would delete them, as far as it depends on the pod alone: not Ready,
+    // lowest deletion cost, youngest; then by name, which makes it deterministic.
+    let cost = |pod: &PodFact| pod.marks.cost.as_ref().and_then(|cost| cost.parse::<i32>().ok()).unwrap_or(0);
+    fit.sort_by_key(|pod| (pod.is_ready(), cost(pod), std::cmp::Reverse(pod.created), pod.id.key.name.clone()));
+    if let Some(set) = scope.stateful() {
+        fit.sort_by_key(|pod| std::cmp::Reverse(set.ordinal(&pod.id.key.name)));
+    }
+    plan.pods_total = i64::try_from(fit.len() + refused.len()).unwrap_or(i64::MAX);
+    let words = |chosen| if scope.stateful().is_some() { stateful::rank_words(chosen) } else { rank_words(chosen) };
+    plan.pods = fit.iter().enumerate().map(|(rank, pod)| choice_of(pod, rank < count, words(rank < count))).collect();
+    plan.pods.append(&mut refused);
+    cut(&mut plan.pods, &mut plan.truncated);
+    Ok((fit, busy))
+}
+
+/// Whether the action tried this pod, and gave it up.
+fn has_failed(ctx: &PlanContext, pod: &PodFact) -> bool {
+    let ended = ctx.status.slots.iter().filter(|slot| slot.step.is_end());
+    ended.filter_map(|slot| slot.victim.as_ref()).any(|victim| victim.uid.as_ref() == Some(&pod.id.uid))
+}
+
+/// Whether any slot works on this pod.
+pub fn is_in_use(ctx: &PlanContext, pod: &PodFact) -> bool {
+    pod.marks.slot.is_some() || admission::is_taken(ctx, pod)
+}
+
+fn rank_words(chosen: bool) -> &'static str {
+    if chosen { "first in order: not Ready, lowest deletion cost, youngest" } else { "later in order" }
+}
+
+/// Whether a replica on this node may be chosen.
+fn may_leave(ctx: &PlanContext, nodes: &Nodes, node: &str, source: &Filter, target: &Filter) -> Result<(), String> {
+    let Some(node) = ctx.world.node(node) else { return Err("not scheduled yet".into()) };
+    source.admits(nodes, node).map_err(|why| format!("excluded by `from`: {why}"))?;
+    let already = target.is_best(nodes, node);
+    if already { Err("already on a target node".into()) } else { Ok(()) }
+}
+
+/// The plan's entry for a pod.
+pub fn choice_of(pod: &PodFact, chosen: bool, message: &str) -> PodChoice {
+    PodChoice { name: pod.id.key.name.clone(), node: pod.node.clone(), chosen, message: message.to_owned() }
+}

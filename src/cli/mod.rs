@@ -1,0 +1,266 @@
+//! The command line: the subcommands of `ganglion` and their options. Commands that talk to a cluster have a file below.
+
+pub mod approve;
+pub mod check;
+mod cluster;
+pub mod drain;
+pub mod explain;
+mod explain_placement;
+mod manifests;
+mod objects;
+mod output;
+pub mod plan;
+pub mod push;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use thiserror::Error;
+
+use crate::operator;
+use crate::operator::settings::{self, Settings};
+use crate::operator::telemetry::Format;
+use cluster::Cluster;
+
+/// The name of the program as a plugin of kubectl.
+const PLUGIN: &str = "kubectl-ganglion";
+
+/// A Kubernetes operator that changes workloads on request and by closed loops.
+#[derive(Parser, Debug)]
+#[command(name = "ganglion", version, about)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+impl Cli {
+    /// The command line of this process. As a plugin of kubectl (`kubectl-ganglion`), the program calls itself so in its help.
+    #[must_use]
+    pub fn read() -> Self {
+        let called = std::env::args_os().next().map(PathBuf::from);
+        let is_plugin = called.as_deref().and_then(Path::file_stem).is_some_and(|name| name == PLUGIN);
+        let command = Self::command();
+        let command = if is_plugin { command.name(PLUGIN).bin_name("kubectl ganglion") } else { command };
+        Self::from_arg_matches(&command.get_matches()).unwrap_or_else(|error| error.exit())
+    }
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Runs the operator.
+    Run(RunArgs),
+    /// Writes the CRD manifests, one file for each kind.
+    Crds(CrdsArgs),
+    /// Pushes a sample to a loop.
+    Push(push::PushArgs),
+    /// Explains what a loop, an action, a pool, a policy or a node does, and why.
+    Explain(explain::ExplainArgs),
+    /// Shows what WorkloadActions would do, before they are applied: which pods would go where and why. Changes nothing.
+    Plan(plan::PlanArgs),
+    /// Empties nodes: cordons them and moves their replicas, each new pod Ready before the old one goes.
+    Drain(drain::DrainArgs),
+    /// Checks loops before they are applied: whether they would work, and what they would do now.
+    Check(check::CheckArgs),
+    /// Shows the proposal of a loop with `mode: Approve`, or approves it.
+    Approve(approve::ApproveArgs),
+}
+
+/// Options of `run`.
+#[derive(Args, Debug, Clone)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub cluster: Cluster,
+    /// Address and port of the HTTP server for health and metrics.
+    #[arg(long, env = "GANGLION_BIND", value_name = "ADDR", default_value = "0.0.0.0:8080")]
+    pub bind: SocketAddr,
+    /// Address and port where kube-scheduler asks for filters and scores (scheduler extender). Default: it is not served.
+    #[arg(long, env = "GANGLION_EXTENDER_BIND", value_name = "ADDR")]
+    pub extender_bind: Option<SocketAddr>,
+    /// Namespace of the lease. Default: the client's own namespace.
+    #[arg(long, env = "GANGLION_LEASE_NAMESPACE", value_name = "NS")]
+    pub lease_namespace: Option<String>,
+    /// Watch only this namespace; may be repeated or a comma-separated list. The pods of other namespaces still count as load of
+    /// their nodes, which needs list and watch on pods and nodes by a ClusterRole. Default: all namespaces.
+    #[arg(long = "watch-namespace", env = "GANGLION_WATCH_NAMESPACE", value_name = "NS", value_delimiter = ',')]
+    pub watch_namespaces: Vec<String>,
+    /// Settings file, YAML. Default: no file, all settings have their defaults.
+    #[arg(long, env = "GANGLION_SETTINGS", value_name = "FILE")]
+    pub settings: Option<PathBuf>,
+    /// Format of log lines.
+    #[arg(long, env = "GANGLION_LOG", value_name = "FORMAT", default_value = "text")]
+    pub log: Format,
+    /// Log filter, in the syntax of RUST_LOG.
+    #[arg(long, env = "GANGLION_LOG_FILTER", value_name = "FILTER", default_value = crate::operator::telemetry::DEFAULT_FILTER)]
+    pub log_filter: String,
+    /// Identity of this replica in the lease; it must be unique. Default: name and uid of the pod (POD_NAME, POD_UID), or the
+    /// host name and a random part.
+    #[arg(long, env = "GANGLION_IDENTITY", value_name = "NAME")]
+    pub identity: Option<String>,
+}
+
+/// Options of `crds`.
+#[derive(Args, Debug)]
+pub struct CrdsArgs {
+    /// Directory for the manifests.
+    #[arg(long, default_value = "crds", value_name = "DIR")]
+    pub dir: PathBuf,
+    /// Write nothing; fail if a file is not up to date.
+    #[arg(long)]
+    pub check: bool,
+}
+
+/// Why a command failed.
+#[derive(Debug, Error)]
+pub enum Error {
+    #[error(transparent)]
+    Settings(#[from] settings::Error),
+    #[error("logging cannot be started")]
+    Telemetry(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error(transparent)]
+    App(#[from] operator::Error),
+    #[error(transparent)]
+    Push(#[from] push::Error),
+    #[error(transparent)]
+    Object(#[from] objects::Error),
+    #[error(transparent)]
+    Approve(#[from] approve::Error),
+    #[error(transparent)]
+    Check(#[from] check::Error),
+    #[error(transparent)]
+    Plan(#[from] plan::Error),
+    #[error(transparent)]
+    Drain(#[from] drain::Error),
+    #[error("{path} cannot be written or read")]
+    File {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("a CRD cannot be written as YAML")]
+    Render(#[from] serde_saphyr::ser::Error),
+    #[error("stale: {}; run `ganglion crds`", .0.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", "))]
+    Stale(Vec<PathBuf>),
+}
+
+/// Runs the operator until SIGTERM or SIGINT.
+///
+/// # Errors
+/// It cannot start, or the lease was lost.
+pub async fn run(run: RunArgs) -> Result<(), Error> {
+    crate::operator::telemetry::start(run.log, &run.log_filter).map_err(Error::Telemetry)?;
+    let settings = run.settings.as_deref().map(Settings::load).transpose()?.unwrap_or_default();
+    let options = operator::RunOptions {
+        access: run.cluster.into(),
+        bind: run.bind,
+        extender_bind: run.extender_bind,
+        lease_namespace: run.lease_namespace,
+        // A manifest may set the variable to the empty string.
+        watch_namespaces: run.watch_namespaces.into_iter().filter(|name| !name.is_empty()).collect(),
+        identity: run.identity.unwrap_or_else(identity),
+    };
+    Ok(operator::run(options, settings).await?)
+}
+
+/// In a pod: its name and uid, so that a restarted container acquires its own lease at once; the previous process has
+/// certainly ended. Elsewhere the host name and a random part, since several processes may run on one host.
+fn identity() -> String {
+    match (std::env::var("POD_NAME"), std::env::var("POD_UID")) {
+        (Ok(name), Ok(uid)) if !name.is_empty() && !uid.is_empty() => format!("{name}_{uid}"),
+        _ => {
+            let host = hostname::get().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+            format!("{host}_{:016x}", fastrand::u64(..))
+        }
+    }
+}
+
+/// File name and text of each CRD manifest.
+///
+/// # Errors
+/// A CRD cannot be written as YAML.
+pub fn manifests() -> Result<Vec<(String, String)>, Error> {
+    let header = "# Generated by `ganglion crds` from the types in src/api. Do not edit.\n";
+    ganglion_api::all()
+        .iter()
+        .map(|crd| {
+            let name = crd.metadata.name.clone().unwrap_or_default();
+            // A JSON value sorts its members and leaves out unset fields.
+            let value = serde_json::to_value(crd).unwrap_or_default();
+            Ok((format!("{name}.yaml"), format!("{header}{}", serde_saphyr::to_string(&value)?)))
+        })
+        .collect()
+}
+
+/// Writes or checks the CRD manifests.
+///
+/// # Errors
+/// A file cannot be written or, with `--check`, differs.
+pub fn crds(crds: &CrdsArgs) -> Result<(), Error> {
+    let mut stale = Vec::new();
+    for (name, text) in manifests()? {
+        let path = crds.dir.join(name);
+        if crds.check {
+            if std::fs::read_to_string(&path).ok().as_deref() != Some(&text) {
+                stale.push(path);
+            }
+        } else {
+            write(&path, &text)?;
+        }
+    }
+    if stale.is_empty() { Ok(()) } else { Err(Error::Stale(stale)) }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Error> {
+    let file = |source| Error::File { path: path.to_path_buf(), source };
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir).map_err(file)?;
+    }
+    std::fs::write(path, text).map_err(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_option_of_run_can_be_given_by_environment() {
+        let command = Cli::command();
+        let run = command.find_subcommand("run").unwrap();
+        for option in run.get_arguments().filter(|option| option.get_id() != "help") {
+            let variable = option.get_env().unwrap_or_default().to_string_lossy().into_owned();
+            assert!(variable.starts_with("GANGLION_"), "{option}");
+        }
+    }
+
+    #[test]
+    fn namespaces_are_repeated_or_listed() {
+        let args = ["ganglion", "run", "--watch-namespace", "a,b", "--watch-namespace", "c"];
+        let Command::Run(run) = Cli::try_parse_from(args).unwrap().command else { panic!("not run") };
+        assert_eq!(run.watch_namespaces, ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn manifests_are_written_checked_and_found_stale() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = |check| CrdsArgs { dir: dir.path().to_path_buf(), check };
+        assert!(matches!(crds(&options(true)), Err(Error::Stale(paths)) if paths.len() == ganglion_api::all().len()));
+        crds(&options(false)).unwrap();
+        crds(&options(true)).unwrap();
+        let one = dir.path().join("workloadactions.ganglion.dev.yaml");
+        std::fs::write(&one, "changed").unwrap();
+        let error = crds(&options(true)).unwrap_err().to_string();
+        assert!(error.contains("workloadactions.ganglion.dev.yaml") && error.contains("ganglion crds"), "{error}");
+    }
+
+    #[test]
+    fn two_processes_of_one_host_have_two_identities() {
+        if std::env::var("POD_NAME").is_err() {
+            assert_ne!(identity(), identity());
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The conditions of all kinds: the summary of kstatus, and how a new condition follows the old one.
+//!
+//! Which further conditions and which reasons there are is a matter of each kind.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+/// The longest message, in characters.
+const MAX_MESSAGE: usize = 1024;
+
+/// Generation of the object that a condition describes, and the time.
+#[derive(Clone, Copy, Debug)]
+pub struct Stamp {
+    pub generation: i64,
+    pub now: Timestamp,
+}
+
+/// Health of an object, from which its summary conditions are made; `R` is the kind's set of reasons.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Health<R> {
+    /// The object works, or is done.
+    Good(R, String),
+    /// The object is on its way: `reason` says how far it is, `cause` why it is not further.
+    Working { reason: R, cause: R, message: String },
+    /// The object waits because somebody asked for it.
+    Suspended(R, String),
+    /// The object does not work; it recovers without a change of the spec.
+    Retrying(R, String),
+    /// The object does not work until somebody changes it.
+    Stalled(R, String),
+}
+
+impl<R: Copy> Health<R> {
+    /// The object is on its way, for one reason.
+    #[must_use]
+    pub fn working(reason: R, message: String) -> Self {
+        Self::Working { reason, cause: reason, message }
+    }
+}
+
+/// The condition Ready, and Reconciling or Stalled where it is true: never both, never `False`, as kstatus expects it.
+#[must_use]
+pub fn summary<R: AsRef<str>>(old: &[Condition], health: &Health<R>, stamp: Stamp) -> Vec<Condition> {
+    let new = |kind, status, reason: &R, message: &str| condition(old, kind, status, reason.as_ref(), message, stamp);
+    match health {
+        Health::Good(reason, message) => vec![new("Ready", "True", reason, message)],
+        Health::Working { reason, cause, message } => {
+            vec![new("Ready", "Unknown", reason, message), new("Reconciling", "True", cause, message)]
+        }
+        Health::Suspended(reason, message) => vec![new("Ready", "Unknown", reason, message)],
+        Health::Retrying(reason, message) => vec![
+            new("Ready", "False", reason, message),
+            condition(old, "Reconciling", "True", "ProgressingWithRetry", message, stamp),
+        ],
+        Health::Stalled(reason, message) => {
+            vec![new("Ready", "False", reason, message), new("Stalled", "True", reason, message)]
+        }
+    }
+}
+
+/// The conditions of an object that does not parse: stalled; those outside the summary stay.
+#[must_use]
+pub fn invalid(old: &[Condition], reason: &str, error: &str, stamp: Stamp) -> Vec<Condition> {
+    let message = format!(
+        "{error}; correct the field, or delete the object and apply it again; changes have no effect until then"
+    );
+    let others = old.iter().filter(|one| !matches!(one.type_.as_str(), "Ready" | "Reconciling" | "Stalled"));
+    let mut conditions = summary(old, &Health::Stalled(reason, message), stamp);
+    conditions.extend(others.cloned());
+    conditions
+}
+
+/// A condition. It keeps the transition time of the old condition if the status is the same.
+#[must_use]
+pub fn condition(old: &[Condition], kind: &str, status: &str, reason: &str, message: &str, stamp: Stamp) -> Condition {
+    let kept = old.iter().find(|old| old.type_ == kind && old.status == status);
+    Condition {
+        type_: kind.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: message.chars().take(MAX_MESSAGE).collect(),
+        observed_generation: Some(stamp.generation),
+        last_transition_time: kept.map_or(Time(stamp.now), |old| old.last_transition_time.clone()),
+    }
+}
+
+/// Whether two lists of conditions have the same types, statuses and generations.
+#[must_use]
+pub fn alike(a: &[Condition], b: &[Condition]) -> bool {
+    let same = |a: &Condition, b: &Condition| {
+        (&a.type_, &a.status, a.observed_generation) == (&b.type_, &b.status, b.observed_generation)
+    };
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| same(a, b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ganglion_api::reasons::Reason;
+
+    /// Type and status of each condition.
+    fn shown(health: &Health<Reason>) -> Vec<(String, String)> {
+        let stamp = Stamp { generation: 1, now: Timestamp::UNIX_EPOCH };
+        summary(&[], health, stamp).into_iter().map(|condition| (condition.type_, condition.status)).collect()
+    }
+
+    #[test]
+    fn the_summary_is_that_of_kstatus() {
+        let (reason, message) = (Reason::Queued, String::new);
+        for (health, expected) in [
+            (Health::Good(reason, message()), &[("Ready", "True")][..]),
+            (Health::working(reason, message()), &[("Ready", "Unknown"), ("Reconciling", "True")]),
+            (Health::Suspended(reason, message()), &[("Ready", "Unknown")]),
+            (Health::Retrying(reason, message()), &[("Ready", "False"), ("Reconciling", "True")]),
+            (Health::Stalled(reason, message()), &[("Ready", "False"), ("Stalled", "True")]),
+        ] {
+            let expected: Vec<_> = expected.iter().map(|(kind, status)| ((*kind).into(), (*status).into())).collect();
+            assert_eq!(shown(&health), expected, "{health:?}");
+        }
+    }
+
+    #[test]
+    fn the_transition_time_changes_with_the_status_only() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let ready = |old: &[Condition], status, reason, second| {
+            condition(old, "Ready", status, reason, "", Stamp { generation: second, now: at(second) })
+        };
+        let first = ready(&[], "True", "Running", 1);
+        let second = ready(std::slice::from_ref(&first), "True", "Paused", 2);
+        assert_eq!((second.last_transition_time.0, second.observed_generation), (at(1), Some(2)));
+        assert_eq!(ready(&[second], "False", "Failed", 3).last_transition_time.0, at(3));
+    }
+}

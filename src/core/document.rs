@@ -1,0 +1,321 @@
+//! Numbers from JSON documents and Kubernetes objects: the number at a path, or a condition as 1 or 0.
+//!
+//! Reads the bytes without a tree of the document, which takes many times their memory: everything beside the path is skipped.
+//! Errors name paths and kinds of values, never a value, since a document may hold secrets.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::Number;
+use serde_json::value::RawValue;
+
+use crate::quantity;
+use crate::words::kind_of_text;
+
+/// How a string in a document is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Text {
+    /// Not as a number: JSON has numbers.
+    Never,
+    /// As a Kubernetes quantity, such as `250m`.
+    Quantity,
+}
+
+/// The number at this path: names and indexes separated by dots. Of several members with one name the last one counts.
+///
+/// # Errors
+///
+/// There is no number; the message says why.
+pub fn number(document: &[u8], path: &str, text: Text) -> Result<String, String> {
+    let raw = at(document, path)?;
+    let kind = match raw.as_bytes().first() {
+        Some(b'{') => "an object".to_owned(),
+        Some(b'[') => "a list".to_owned(),
+        Some(b't' | b'f') => "true or false".to_owned(),
+        Some(b'n') => "null".to_owned(),
+        Some(b'"') => {
+            let found: Cow<'_, str> = parsed(raw.as_bytes())?;
+            if text == Text::Quantity && quantity::number(&found).is_ok() {
+                return Ok(found.into_owned());
+            }
+            kind_of_text(&found)
+        }
+        Some(_) | None => return parsed::<Number>(raw.as_bytes()).map(|number| number.to_string()),
+    };
+    Err(format!("{path} is {kind}, not a number"))
+}
+
+/// The JSON text at this path.
+///
+/// # Errors
+///
+/// It is no JSON document, or nothing is at the path.
+pub fn at<'a>(document: &'a [u8], path: &str) -> Result<&'a str, String> {
+    let parts: Vec<&str> = path.split('.').collect();
+    let mut deserializer = serde_json::Deserializer::from_slice(document);
+    let found = Walk(&parts).deserialize(&mut deserializer).and_then(|found| deserializer.end().map(|()| found));
+    match found {
+        Ok(Ok(raw)) => Ok(raw.get()),
+        Ok(Err(Lost { after })) => {
+            let there = parts.len().saturating_sub(after).saturating_add(1);
+            Err(format!("there is no {}", parts[..there.min(parts.len())].join(".")))
+        }
+        Err(error) => Err(malformed(&error)),
+    }
+}
+
+/// Parses a JSON text.
+///
+/// # Errors
+///
+/// It has another form; the message says where.
+pub fn parsed<'a, T: Deserialize<'a>>(text: &'a [u8]) -> Result<T, String> {
+    serde_json::from_slice(text).map_err(|error| malformed(&error))
+}
+
+/// Only the place of the error: its text may quote the document.
+fn malformed(error: &serde_json::Error) -> String {
+    let (line, column) = (error.line(), error.column());
+    if error.is_data() {
+        format!("the answer does not have the expected form at line {line}, column {column}")
+    } else {
+        format!("the answer is no JSON document: error at line {line}, column {column}")
+    }
+}
+
+/// Nothing is at the path; so many of its parts were left, the missing one included.
+struct Lost {
+    after: usize,
+}
+
+/// Goes down a path and skips everything else. Its depth is that of the path.
+struct Walk<'p>(&'p [&'p str]);
+
+impl<'de> DeserializeSeed<'de> for Walk<'_> {
+    type Value = Result<&'de RawValue, Lost>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        if self.0.is_empty() {
+            return <&RawValue>::deserialize(deserializer).map(Ok);
+        }
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Walk<'_> {
+    type Value = Result<&'de RawValue, Lost>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self::Value, A::Error> {
+        let mut found = self.lost();
+        let Some((name, rest)) = self.0.split_first() else { return found };
+        while let Some(is_it) = members.next_key_seed(Is(name))? {
+            if is_it {
+                found = Ok(members.next_value_seed(Walk(rest))?);
+            } else {
+                members.next_value::<IgnoredAny>()?;
+            }
+        }
+        found
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+        let mut found = self.lost();
+        let Some((index, rest)) = self.0.split_first() else { return found };
+        let index: Option<usize> = index.parse().ok();
+        for place in 0_usize.. {
+            if Some(place) == index {
+                let Some(item) = items.next_element_seed(Walk(rest))? else { break };
+                found = Ok(item);
+            } else if items.next_element::<IgnoredAny>()?.is_none() {
+                break;
+            }
+        }
+        found
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Self::Value, E> {
+        self.lost()
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Self::Value, E> {
+        self.lost()
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Self::Value, E> {
+        self.lost()
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Self::Value, E> {
+        self.lost()
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Self::Value, E> {
+        self.lost()
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        self.lost()
+    }
+}
+
+impl Walk<'_> {
+    fn lost<'de, E>(&self) -> Result<Result<&'de RawValue, Lost>, E> {
+        Ok(Err(Lost { after: self.0.len() }))
+    }
+}
+
+/// Whether the name of a member is this one, escapes resolved.
+struct Is<'p>(&'p str);
+
+impl<'de> DeserializeSeed<'de> for Is<'_> {
+    type Value = bool;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Is<'_> {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<bool, E> {
+        Ok(name == self.0)
+    }
+}
+
+/// One condition of an object.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct OneCondition {
+    #[serde(rename = "type")]
+    kind: String,
+    status: Option<String>,
+    observed_generation: Option<i64>,
+}
+
+/// The first condition of this type in a list.
+struct First<'k>(&'k str);
+
+impl<'de> Visitor<'de> for First<'_> {
+    type Value = Option<OneCondition>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of conditions")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self::Value, A::Error> {
+        let mut found = None;
+        while let Some(one) = items.next_element::<OneCondition>()? {
+            found = found.or(Some(one).filter(|one| one.kind == self.0));
+        }
+        Ok(found)
+    }
+}
+
+/// 1 if this condition of an object is True, 0 if it is False.
+///
+/// # Errors
+///
+/// It is neither, or was observed for an older generation; the message says why.
+pub fn condition(object: &[u8], kind: &str) -> Result<String, String> {
+    let none = || format!("there is no condition {kind}");
+    let list = at(object, "status.conditions").map_err(|_| none())?;
+    let found = serde_json::Deserializer::from_str(list).deserialize_seq(First(kind));
+    let found = found.map_err(|_| "status.conditions is not a list of conditions".to_owned())?.ok_or_else(none)?;
+    let now = at(object, "metadata.generation").and_then(|now| parsed::<i64>(now.as_bytes()));
+    if let (Some(of), Ok(now)) = (found.observed_generation, now)
+        && of < now
+    {
+        return Err(format!("condition {kind} was observed for an older generation"));
+    }
+    match found.status.as_deref() {
+        Some("True") => Ok("1".to_owned()),
+        Some("False") => Ok("0".to_owned()),
+        Some(_) | None => Err(format!("condition {kind} is Unknown")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    #[rstest]
+    #[case("a.b", Ok("1.5"))]
+    #[case("list.1.c", Ok("-3"))]
+    #[case("small", Ok("1e-7"))]
+    #[case("a.x.y", Err("there is no a.x"))]
+    #[case("list.2", Err("there is no list.2"))]
+    #[case("list.-1", Err("there is no list.-1"))]
+    #[case("a.b.c", Err("there is no a.b.c"))]
+    #[case("", Err("there is no "))]
+    #[case("text", Err("text is a text of 2 characters, not a number"))]
+    #[case("none", Err("none is null, not a number"))]
+    #[case("yes", Err("yes is true or false, not a number"))]
+    #[case("list", Err("list is a list, not a number"))]
+    #[case("a", Err("a is an object, not a number"))]
+    fn numbers_stand_at_paths(#[case] path: &str, #[case] expected: Result<&str, &str>) {
+        let document =
+            json!({"a": {"b": 1.5}, "list": [0, {"c": -3}], "text": "12", "none": null, "yes": true, "small": 1e-7});
+        let found = number(document.to_string().as_bytes(), path, Text::Never);
+        assert_eq!(found.as_deref().map_err(String::as_str), expected);
+    }
+
+    #[test]
+    fn objects_write_numbers_as_quantities() {
+        let found = |value: &str| number(json!({"cpu": value}).to_string().as_bytes(), "cpu", Text::Quantity);
+        assert_eq!(found("250m").as_deref(), Ok("250m"));
+        assert_eq!(found("hunter2"), Err("cpu is a text of 7 characters, not a number".to_owned()));
+    }
+
+    #[rstest]
+    #[case(r#"{"a": 1, "a": {"b": 2}}"#, "a", Err("a is an object, not a number"))]
+    #[case(r#"{"a": {"b": 2}, "a": 1}"#, "a.b", Err("there is no a.b"))]
+    #[case(r#"{"\u0061\/": [5]}"#, "a/.0", Ok("5"))]
+    #[case(r#"{"a": -0, "b": 1E2}"#, "b", Ok("100.0"))]
+    #[case(r#"{"a": 1} x"#, "a", Err("the answer is no JSON document: error at line 1, column 10"))]
+    #[case(r#"{"a": hunter2}"#, "a", Err("the answer is no JSON document: error at line 1, column 7"))]
+    #[case(r#"["hunter2"#, "0", Err("the answer is no JSON document: error at line 1, column 9"))]
+    fn odd_documents_are_read_as_a_tree_would_be(
+        #[case] document: &str,
+        #[case] path: &str,
+        #[case] expected: Result<&str, &str>,
+    ) {
+        let found = number(document.as_bytes(), path, Text::Never);
+        assert_eq!(found.as_deref().map_err(String::as_str), expected);
+    }
+
+    #[test]
+    fn depth_is_no_limit_beside_the_path_and_one_on_it() {
+        let deep = |depth: usize, inner: &str| format!("{}{inner}{}", "[".repeat(depth), "]".repeat(depth));
+        let beside = format!(r#"{{"x": {}, "a": 7}}"#, deep(300_000, ""));
+        assert_eq!(number(beside.as_bytes(), "a", Text::Never).as_deref(), Ok("7"));
+        let path = vec!["0"; 126].join(".");
+        assert_eq!(number(deep(126, "7").as_bytes(), &path, Text::Never).as_deref(), Ok("7"));
+        let path = vec!["0"; 1000].join(".");
+        assert!(number(deep(1000, "7").as_bytes(), &path, Text::Never).is_err());
+    }
+
+    #[rstest]
+    #[case(json!({"type": "Ready", "status": "True"}), Ok("1"))]
+    #[case(json!({"type": "Ready", "status": "False", "observedGeneration": 2}), Ok("0"))]
+    #[case(json!({"type": "Ready", "status": "Unknown"}), Err("condition Ready is Unknown"))]
+    #[case(json!({"type": "Ready"}), Err("condition Ready is Unknown"))]
+    #[case(json!({"type": "Ready", "status": "True", "observedGeneration": 1}), Err("condition Ready was observed for an older generation"))]
+    #[case(json!({"type": "Other", "status": "True"}), Err("there is no condition Ready"))]
+    fn conditions_hold_or_not(#[case] one: Value, #[case] expected: Result<&str, &str>) {
+        let object = json!({"metadata": {"generation": 2}, "status": {"conditions": [one]}});
+        assert_eq!(condition(object.to_string().as_bytes(), "Ready").as_deref().map_err(String::as_str), expected);
+    }
+}

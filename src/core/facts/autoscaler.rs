@@ -1,0 +1,190 @@
+//! Facts about autoscalers: the object that each writes, and the dimensions.
+
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use kube::ResourceExt;
+
+use super::Identity;
+use ganglion_api::closed_loop::TargetRef;
+use ganglion_api::foreign::{ContainerPolicy, ForeignTarget, ScaledObject, VerticalPodAutoscaler};
+
+/// Annotation that pauses scaling by KEDA.
+const PAUSED: &str = "autoscaling.keda.sh/paused";
+
+/// Annotation that makes KEDA keep a number of replicas.
+const PAUSED_AT: &str = "autoscaling.keda.sh/paused-replicas";
+
+/// The kind of an autoscaler.
+// Messages use this order: a ScaledObject before the HorizontalPodAutoscaler that KEDA creates for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum AutoscalerKind {
+    ScaledObject,
+    HorizontalPodAutoscaler,
+    VerticalPodAutoscaler,
+}
+
+impl AutoscalerKind {
+    /// The kind's name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ScaledObject => "ScaledObject",
+            Self::HorizontalPodAutoscaler => "HorizontalPodAutoscaler",
+            Self::VerticalPodAutoscaler => "VerticalPodAutoscaler",
+        }
+    }
+}
+
+/// An autoscaler of any kind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AutoscalerFact {
+    pub id: Identity,
+    pub kind: AutoscalerKind,
+    pub target: TargetRef,
+    pub controls: Controls,
+}
+
+/// A HorizontalPodAutoscaler.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HpaFact(pub AutoscalerFact);
+
+/// A ScaledObject of KEDA.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScaledObjectFact(pub AutoscalerFact);
+
+/// A VerticalPodAutoscaler.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VpaFact(pub AutoscalerFact);
+
+macro_rules! is_an_autoscaler {
+    ($($fact:ty),*) => {
+        $(impl std::ops::Deref for $fact {
+            type Target = AutoscalerFact;
+            fn deref(&self) -> &AutoscalerFact {
+                &self.0
+            }
+        }
+        impl std::ops::DerefMut for $fact {
+            fn deref_mut(&mut self) -> &mut AutoscalerFact {
+                &mut self.0
+            }
+        })*
+    };
+}
+is_an_autoscaler!(HpaFact, ScaledObjectFact, VpaFact);
+
+/// The fields that an autoscaler writes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Controls {
+    Nothing,
+    Replicas,
+    /// Requests and limits of containers, by these policies; `*` is for all others.
+    Resources(Vec<ContainerPolicy>),
+}
+
+impl Controls {
+    /// Whether it writes this dimension of its target: `replicas`, or `container/resource`.
+    #[must_use]
+    pub fn holds(&self, dimension: &str) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Replicas => dimension == "replicas",
+            Self::Resources(policies) => {
+                let Some((container, resource)) = dimension.split_once('/') else { return false };
+                let named = |name: &str| policies.iter().find(|policy| policy.container_name == name);
+                let Some(policy) = named(container).or_else(|| named("*")) else {
+                    return matches!(resource, "cpu" | "memory");
+                };
+                policy.mode.as_deref() != Some("Off")
+                    && policy.controlled_resources.as_ref().is_none_or(|all| all.iter().any(|one| one == resource))
+            }
+        }
+    }
+}
+
+fn target(target: &ForeignTarget) -> TargetRef {
+    TargetRef {
+        api_version: target.api_version.clone().unwrap_or_else(|| "apps/v1".to_owned()),
+        kind: target.kind.clone().unwrap_or_else(|| "Deployment".to_owned()),
+        name: target.name.clone(),
+    }
+}
+
+impl From<HorizontalPodAutoscaler> for HpaFact {
+    fn from(scaler: HorizontalPodAutoscaler) -> Self {
+        let scaled = scaler.spec.as_ref().map(|spec| spec.scale_target_ref.clone()).unwrap_or_default();
+        let scaled = ForeignTarget { api_version: scaled.api_version, kind: Some(scaled.kind), name: scaled.name };
+        Self(AutoscalerFact {
+            id: (&scaler.metadata).into(),
+            kind: AutoscalerKind::HorizontalPodAutoscaler,
+            target: target(&scaled),
+            controls: Controls::Replicas,
+        })
+    }
+}
+
+impl From<ScaledObject> for ScaledObjectFact {
+    fn from(scaler: ScaledObject) -> Self {
+        let says = |annotation: &str| scaler.annotations().get(annotation).map(String::as_str);
+        let paused = says(PAUSED) == Some("true") && says(PAUSED_AT).is_none();
+        Self(AutoscalerFact {
+            id: (&scaler.metadata).into(),
+            kind: AutoscalerKind::ScaledObject,
+            target: target(&scaler.spec.scale_target_ref),
+            controls: if paused { Controls::Nothing } else { Controls::Replicas },
+        })
+    }
+}
+
+impl From<VerticalPodAutoscaler> for VpaFact {
+    fn from(scaler: VerticalPodAutoscaler) -> Self {
+        let off = scaler.spec.update_policy.update_mode.as_deref() == Some("Off");
+        let policies = scaler.spec.resource_policy.container_policies.clone();
+        Self(AutoscalerFact {
+            id: (&scaler.metadata).into(),
+            kind: AutoscalerKind::VerticalPodAutoscaler,
+            target: target(&scaler.spec.target_ref),
+            controls: if off { Controls::Nothing } else { Controls::Resources(policies) },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn vertical(spec: Value) -> AutoscalerFact {
+        let object = json!({"apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler",
+            "metadata": {"name": "vpa"}, "spec": spec});
+        VpaFact::from(serde_json::from_value::<VerticalPodAutoscaler>(object).unwrap()).0
+    }
+
+    #[rstest]
+    #[case(json!({}), &["app/cpu", "app/memory"])]
+    #[case(json!({"updatePolicy": {"updateMode": "Off"}}), &[])]
+    #[case(json!({"resourcePolicy": {"containerPolicies": [{"containerName": "*", "controlledResources": ["cpu"]}]}}), &["app/cpu"])]
+    #[case(json!({"resourcePolicy": {"containerPolicies": [{"containerName": "app", "mode": "Off"}, {"containerName": "*"}]}}), &[])]
+    #[case(json!({"resourcePolicy": {"containerPolicies": [{"containerName": "side", "mode": "Off"}]}}), &["app/cpu", "app/memory"])]
+    fn a_vertical_autoscaler_holds_what_its_policies_say(#[case] mut spec: Value, #[case] held: &[&str]) {
+        spec["targetRef"] = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+        let scaler = vertical(spec);
+        let all = ["app/cpu", "app/memory", "replicas", "placement"];
+        let holds: Vec<&str> = all.into_iter().filter(|one| scaler.controls.holds(one)).collect();
+        assert_eq!(holds, held);
+    }
+
+    #[rstest]
+    #[case(json!({}), true)]
+    #[case(json!({"autoscaling.keda.sh/paused": "true"}), false)]
+    #[case(json!({"autoscaling.keda.sh/paused": "true", "autoscaling.keda.sh/paused-replicas": "3"}), true)]
+    fn a_scaled_object_holds_the_replicas_of_a_deployment(#[case] annotations: Value, #[case] held: bool) {
+        let object = json!({"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject",
+            "metadata": {"name": "so", "annotations": annotations},
+            "spec": {"scaleTargetRef": {"name": "web"}, "triggers": []}});
+        let scaler = ScaledObjectFact::from(serde_json::from_value::<ScaledObject>(object).unwrap()).0;
+        assert_eq!((scaler.target.kind.as_str(), scaler.controls.holds("replicas")), ("Deployment", held));
+        assert!(!scaler.controls.holds("app/cpu"));
+    }
+}

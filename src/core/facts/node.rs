@@ -1,0 +1,183 @@
+//! Facts about nodes.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Node, Taint};
+
+use super::{Identity, Requests};
+use crate::quantity;
+
+/// The annotations about usage that others write on nodes, or a PlacementPolicy, and that placement reads.
+pub const PUBLISHED: [&str; 18] = [
+    "mean-used-cpu",
+    "std-used-cpu",
+    "forecasted-used-cpu",
+    "mean-free-cpu",
+    "std-free-cpu",
+    "forcasted-free-cpu",
+    "forecasted-free-cpu",
+    "mean-used-memory",
+    "std-used-memory",
+    "forecasted-used-memory",
+    "mean-free-memory",
+    "std-free-memory",
+    "forcasted-free-memory",
+    "forecasted-free-memory",
+    CONGESTION,
+    CONGESTION_SAMPLED_AT,
+    USAGE_SAMPLED_AT,
+    USAGE_SAMPLES,
+];
+
+/// The annotation with a factor of congestion.
+pub const CONGESTION: &str = "congestion-factor";
+
+/// The annotation with the time at which the factor of congestion was measured.
+pub const CONGESTION_SAMPLED_AT: &str = "ganglion.dev/congestion-sampled-at";
+
+/// The annotation with the time at which the usage was measured that the others tell.
+pub const USAGE_SAMPLED_AT: &str = "ganglion.dev/usage-sampled-at";
+
+/// The annotation with the number of samples of which the others are made.
+pub const USAGE_SAMPLES: &str = "ganglion.dev/usage-samples";
+
+/// Taints of the control plane begin with this.
+const NODE_ROLE: &str = "node-role.kubernetes.io/";
+
+/// The longest such annotation that is kept, in characters, without surrounding blanks.
+const MAX_PUBLISHED: usize = 64;
+
+/// What is kept of a longer one: neither a number nor a time, so that readers take it for malformed. Its first characters could
+/// be another number.
+const TOO_LONG: &str = "longer than 64 characters";
+
+/// A node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeFact {
+    pub id: Identity,
+    pub labels: BTreeMap<String, String>,
+    /// Its internal addresses, IPv4 and IPv6, in the order of its status.
+    pub addresses: Vec<String>,
+    pub ready: bool,
+    /// `spec.unschedulable`.
+    pub cordoned: bool,
+    pub taints: Vec<Taint>,
+    pub allocatable: Requests,
+    /// What the machine has: more than what is allocatable.
+    pub capacity: Requests,
+    /// Maximum number of pods.
+    pub pod_capacity: i64,
+    pub terminating: bool,
+    /// Its annotations among [`PUBLISHED`].
+    pub published: BTreeMap<&'static str, String>,
+}
+
+impl NodeFact {
+    /// Whether pods may come to it, some of which may have to tolerate a taint; not a node of the control plane that keeps pods off.
+    #[must_use]
+    pub fn takes_pods(&self) -> bool {
+        let of_role = |taint: &Taint| taint.effect != "PreferNoSchedule" && taint.key.starts_with(NODE_ROLE);
+        self.ready && !self.cordoned && !self.terminating && !self.taints.iter().any(of_role)
+    }
+}
+
+fn published(annotations: Option<&BTreeMap<String, String>>) -> BTreeMap<&'static str, String> {
+    let found = |key: &'static str| Some((key, kept(annotations?.get(key)?)));
+    PUBLISHED.into_iter().filter_map(found).collect()
+}
+
+fn kept(text: &str) -> String {
+    let text = text.trim();
+    let is_long = text.chars().nth(MAX_PUBLISHED).is_some();
+    let kept = if is_long { TOO_LONG } else { text };
+    kept.to_owned()
+}
+
+impl From<Node> for NodeFact {
+    fn from(node: Node) -> Self {
+        let spec = node.spec.as_ref();
+        let status = node.status.as_ref();
+        let allocatable = status.and_then(|status| status.allocatable.as_ref());
+        let capacity = status.and_then(|status| status.capacity.as_ref());
+        Self {
+            id: (&node.metadata).into(),
+            labels: node.metadata.labels.clone().unwrap_or_default(),
+            addresses: status
+                .and_then(|status| status.addresses.as_ref())
+                .map(|all| all.iter().filter(|one| one.type_ == "InternalIP").map(|one| one.address.clone()).collect())
+                .unwrap_or_default(),
+            ready: status
+                .and_then(|status| status.conditions.as_ref())
+                .is_some_and(|all| all.iter().any(|one| one.type_ == "Ready" && one.status == "True")),
+            cordoned: spec.and_then(|spec| spec.unschedulable).unwrap_or(false),
+            taints: spec.and_then(|spec| spec.taints.clone()).unwrap_or_default(),
+            allocatable: Requests::of(allocatable, Requests::default()),
+            capacity: Requests::of(capacity, Requests::default()),
+            pod_capacity: allocatable
+                .and_then(|map| map.get("pods"))
+                .and_then(|text| quantity::bytes(&text.0).ok())
+                .unwrap_or(0),
+            published: published(node.metadata.annotations.as_ref()),
+            terminating: node.metadata.deletion_timestamp.is_some(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn node(version: &str, heartbeat: &str, addresses: Value) -> Node {
+        let value = json!({
+            "metadata": {"name": "n", "resourceVersion": version, "labels": {"kubernetes.io/hostname": "host"}},
+            "status": {
+                "addresses": addresses,
+                "conditions": [{"type": "Ready", "status": "True", "lastHeartbeatTime": heartbeat}],
+                "images": [{"names": [heartbeat], "sizeBytes": 1}],
+            },
+        });
+        serde_json::from_value(value).expect("a node")
+    }
+
+    #[test]
+    fn only_internal_addresses_are_kept_and_in_their_order() {
+        let addresses = json!([
+            {"type": "Hostname", "address": "host"},
+            {"type": "InternalIP", "address": "fd00::1"},
+            {"type": "ExternalIP", "address": "192.0.2.1"},
+            {"type": "InternalIP", "address": "10.0.0.1"},
+        ]);
+        let fact = NodeFact::from(node("1", "2026-11-23T00:00:00Z", addresses));
+        assert_eq!(fact.addresses, ["fd00::1", "10.0.0.1"]);
+    }
+
+    #[test]
+    fn annotations_are_kept_whole_or_not_at_all() {
+        let digits = |count: usize| "5".repeat(count);
+        let blanks = " ".repeat(2 * MAX_PUBLISHED);
+        let texts = [
+            (" 12.5\n".to_owned(), "12.5".to_owned()),
+            (format!("{blanks}5{blanks}"), "5".to_owned()),
+            (digits(MAX_PUBLISHED), digits(MAX_PUBLISHED)),
+            (digits(MAX_PUBLISHED + 1), TOO_LONG.to_owned()),
+        ];
+        for (text, kept) in texts {
+            let keys = [CONGESTION, CONGESTION_SAMPLED_AT, "another"];
+            let annotations = BTreeMap::from(keys.map(|key| (key.to_owned(), text.clone())));
+            let expected = BTreeMap::from([(CONGESTION, kept.clone()), (CONGESTION_SAMPLED_AT, kept)]);
+            assert_eq!(published(Some(&annotations)), expected);
+        }
+    }
+
+    #[test]
+    fn a_heartbeat_changes_no_more_than_the_version() {
+        let addresses = || json!([{"type": "InternalIP", "address": "10.0.0.1"}]);
+        let before = NodeFact::from(node("1", "2026-11-23T00:00:00Z", addresses()));
+        let mut after = NodeFact::from(node("2", "2026-11-23T00:00:10Z", addresses()));
+        assert_ne!(before, after);
+        after.id.version = "1".to_owned();
+        assert_eq!(before, after);
+    }
+}

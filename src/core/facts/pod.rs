@@ -1,0 +1,264 @@
+//! Facts about pods.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+
+use super::requests::{Requests, cores, requests};
+use super::stateful_set::{is_gated, pinned_to};
+use super::{Identity, Owner, PodRun, pod_type};
+use ganglion_api::marks;
+use ganglion_api::reasons::Reason;
+
+/// The labels and annotations that this operator wrote on a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    pub slot: Option<String>,
+    pub role: Option<String>,
+    pub peers: Option<String>,
+    /// The pod's deletion cost, whoever wrote it.
+    pub cost: Option<String>,
+    /// The number of the worker of a SwarmPool that the pod is.
+    pub worker: Option<String>,
+    /// The version of its jobs, as it was last told.
+    pub job_version: Option<String>,
+    /// The version of its jobs, as the pod itself reports.
+    pub observed_version: Option<String>,
+}
+
+/// Why a pod's containers do not run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    pub reason: Reason,
+    pub message: String,
+}
+
+/// A pod.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PodFact {
+    pub id: Identity,
+    pub created: Timestamp,
+    /// Its name was generated (`generateName`); names of the operator's pods are not.
+    pub generated: bool,
+    pub labels: BTreeMap<String, String>,
+    /// It has annotations.
+    pub annotated: bool,
+    pub marks: Marks,
+    pub controller: Option<Owner>,
+    pub node: Option<String>,
+    /// Its address.
+    pub ip: Option<String>,
+    /// When it became Ready; None if it is not.
+    pub ready_since: Option<Timestamp>,
+    pub terminating: bool,
+    /// Its containers have terminated (phase Succeeded or Failed).
+    pub finished: bool,
+    /// It is a mirror pod of a static pod, which only its kubelet controls.
+    pub mirror: bool,
+    /// Termination grace period in seconds.
+    pub grace_seconds: i64,
+    /// The scheduler's message while it finds no node.
+    pub unschedulable: Option<String>,
+    pub trouble: Option<Trouble>,
+    /// The operator's scheduling gate holds it.
+    pub gated: bool,
+    /// Of a pod of a StatefulSet: the node that it is pinned to.
+    pub pin: Option<String>,
+    pub hold: PodHold,
+    /// `spec.schedulerName`.
+    pub scheduler: String,
+    pub run: PodRun,
+}
+
+/// What a pod holds of its node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PodHold {
+    pub requests: Requests,
+    /// CPU in millicores as the agent `power` counts it: of each container the request, or else the limit.
+    pub cores: i64,
+    /// When it was bound to its node.
+    pub bound: Timestamp,
+    /// None of its containers has run yet.
+    pub pending: bool,
+}
+
+impl PodFact {
+    /// The node on which it holds something, and what; none once it has finished.
+    #[must_use]
+    pub fn held(&self) -> Option<(&str, PodHold)> {
+        Some((self.node.as_deref().filter(|_| !self.finished)?, self.hold))
+    }
+
+    /// Whether it counts for its ReplicaSet: neither terminated nor being deleted.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        !self.terminating && !self.finished
+    }
+
+    /// Whether it is active and Ready.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.is_active() && self.ready_since.is_some()
+    }
+
+    /// Whether the ReplicaSet with this uid controls it.
+    #[must_use]
+    pub fn is_of(&self, set_uid: &str) -> bool {
+        self.controller.as_ref().is_some_and(|owner| owner.uid == set_uid)
+    }
+
+    /// The type of pods that it is of: see [`pod_type`].
+    #[must_use]
+    pub fn pod_type(&self) -> &str {
+        pod_type(&self.labels, &self.id.key.name)
+    }
+
+    /// Whether they differ in how their containers run, and in nothing else.
+    #[must_use]
+    pub fn differs_in_run_only(&self, other: &Self) -> bool {
+        let as_other = || {
+            let mut one = Self { run: other.run.clone(), ..self.clone() };
+            one.id.version.clone_from(&other.id.version);
+            one
+        };
+        // Few differ in it at all.
+        self.run != other.run && as_other() == *other
+    }
+
+    /// Whether it has the mark of this slot.
+    #[must_use]
+    pub fn is_marked_by(&self, slot: &str) -> bool {
+        self.marks.slot.as_deref() == Some(slot)
+    }
+}
+
+/// A pod of a namespace that the operator does not watch: only what it takes of its node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct OutsidePodFact {
+    pub id: Identity,
+    pub node: Option<String>,
+    /// Its containers have terminated (phase Succeeded or Failed).
+    pub finished: bool,
+    pub hold: PodHold,
+}
+
+impl OutsidePodFact {
+    /// As for [`PodFact::held`].
+    #[must_use]
+    pub fn held(&self) -> Option<(&str, PodHold)> {
+        Some((self.node.as_deref().filter(|_| !self.finished)?, self.hold))
+    }
+}
+
+impl From<Pod> for OutsidePodFact {
+    fn from(pod: Pod) -> Self {
+        let PodFact { id, node, finished, hold, .. } = pod.into();
+        Self { id, node, finished, hold }
+    }
+}
+
+impl From<Pod> for PodFact {
+    fn from(pod: Pod) -> Self {
+        let meta = &pod.metadata;
+        let spec = pod.spec.as_ref();
+        let status = pod.status.as_ref();
+        let condition = |kind: &str| {
+            status
+                .and_then(|status| status.conditions.as_ref())
+                .and_then(|all| all.iter().find(|one| one.type_ == kind))
+        };
+        let annotation = |key: &str| meta.annotations.as_ref().and_then(|all| all.get(key)).cloned();
+        let controller = Owner::controller_of(meta);
+        let is_stateful = controller.as_ref().is_some_and(|owner| owner.kind == "StatefulSet");
+        Self {
+            id: meta.into(),
+            created: meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+            generated: meta.generate_name.is_some(),
+            labels: meta.labels.clone().unwrap_or_default(),
+            annotated: meta.annotations.as_ref().is_some_and(|all| !all.is_empty()),
+            marks: Marks {
+                slot: annotation(marks::SLOT),
+                role: annotation(marks::ROLE),
+                peers: annotation(marks::PEERS),
+                cost: annotation(marks::DELETION_COST),
+                worker: annotation(marks::WORKER),
+                job_version: annotation(marks::JOB_VERSION),
+                observed_version: annotation(marks::OBSERVED_VERSION),
+            },
+            controller,
+            gated: is_gated(spec.and_then(|spec| spec.scheduling_gates.as_deref())),
+            pin: is_stateful.then(|| pinned_to(&pod)).flatten(),
+            node: spec.and_then(|spec| spec.node_name.clone()).filter(|name| !name.is_empty()),
+            ip: status.and_then(|status| status.pod_ip.clone()).filter(|ip| !ip.is_empty()),
+            ready_since: condition("Ready")
+                .filter(|ready| ready.status == "True")
+                .map(|ready| ready.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |time| time.0)),
+            terminating: meta.deletion_timestamp.is_some(),
+            finished: matches!(status.and_then(|status| status.phase.as_deref()), Some("Succeeded" | "Failed")),
+            mirror: annotation("kubernetes.io/config.mirror").is_some(),
+            grace_seconds: spec.and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(30),
+            unschedulable: condition("PodScheduled")
+                .filter(|scheduled| scheduled.status == "False" && scheduled.reason.as_deref() == Some("Unschedulable"))
+                .map(|scheduled| scheduled.message.clone().unwrap_or_default()),
+            trouble: status.and_then(|status| {
+                let inits = status.init_container_statuses.iter().flatten();
+                inits.chain(status.container_statuses.iter().flatten()).find_map(trouble)
+            }),
+            hold: spec
+                .map(|spec| PodHold {
+                    requests: requests(spec),
+                    cores: cores(spec),
+                    bound: condition("PodScheduled")
+                        .filter(|scheduled| scheduled.status == "True")
+                        .and_then(|scheduled| scheduled.last_transition_time.as_ref())
+                        .or(meta.creation_timestamp.as_ref())
+                        .map_or(Timestamp::UNIX_EPOCH, |time| time.0),
+                    pending: matches!(status.and_then(|status| status.phase.as_deref()), None | Some("Pending")),
+                })
+                .unwrap_or_default(),
+            scheduler: spec.and_then(|spec| spec.scheduler_name.clone()).unwrap_or_default(),
+            run: PodRun::from(&pod),
+        }
+    }
+}
+
+/// The kubelet's reason for a container that cannot start without intervention.
+fn trouble(status: &ContainerStatus) -> Option<Trouble> {
+    let waiting = status.state.as_ref()?.waiting.as_ref()?;
+    let reason = match waiting.reason.as_deref()? {
+        "CrashLoopBackOff" | "CreateContainerConfigError" | "CreateContainerError" | "RunContainerError" => {
+            Reason::ReplacementCrashed
+        }
+        "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => Reason::ImagePullFailed,
+        _ => return None,
+    };
+    let word = waiting.reason.as_deref().unwrap_or_default();
+    let message = match waiting.message.as_deref() {
+        Some(text) if !text.is_empty() => format!("container {}: {word}: {text}", status.name),
+        _ => format!("container {}: {word}", status.name),
+    };
+    Some(Trouble { reason, message })
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    #[rstest]
+    #[case("CrashLoopBackOff", Some(Reason::ReplacementCrashed))]
+    #[case("ImagePullBackOff", Some(Reason::ImagePullFailed))]
+    #[case("ContainerCreating", None)]
+    fn only_what_needs_help_is_trouble(#[case] waiting: &str, #[case] reason: Option<Reason>) {
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "p"},
+            "status": {"containerStatuses": [{"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                "state": {"waiting": {"reason": waiting}}}]},
+        }))
+        .expect("a pod");
+        assert_eq!(PodFact::from(pod).trouble.map(|trouble| trouble.reason), reason);
+    }
+}

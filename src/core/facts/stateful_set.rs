@@ -1,0 +1,232 @@
+//! Facts about StatefulSets and their pods, and about the admission policy that gives these pods a node.
+
+use k8s_openapi::api::apps::v1::{StatefulSetOrdinals, StatefulSetStatus};
+use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorTerm, PersistentVolume, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use kube::Resource;
+use serde::Deserialize;
+
+use super::workload::{scale, selector_text};
+use super::{Identity, Owner, SetFact, TemplateFact};
+use ganglion_api::foreign::{MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding};
+use ganglion_api::marks;
+use std::sync::Arc;
+
+/// A StatefulSet as the API server sends it: see [`super::ReplicaSet`].
+#[derive(Resource, Deserialize, Clone, Debug)]
+#[resource(inherit = "k8s_openapi::api::apps::v1::StatefulSet")]
+pub struct StatefulSet {
+    pub metadata: ObjectMeta,
+    pub spec: Option<StatefulSetSpec>,
+    pub status: Option<StatefulSetStatus>,
+}
+
+/// See [`StatefulSet`].
+#[derive(Deserialize, Clone, Debug)]
+#[serde(rename_all = "camelCase")]
+pub struct StatefulSetSpec {
+    pub replicas: Option<i32>,
+    pub selector: LabelSelector,
+    pub template: Option<TemplateFact>,
+    pub ordinals: Option<StatefulSetOrdinals>,
+    #[serde(default)]
+    pub volume_claim_templates: Vec<ClaimTemplate>,
+    pub update_strategy: Option<UpdateStrategy>,
+}
+
+/// Of a template of PersistentVolumeClaims only the name is read.
+#[derive(Deserialize, Clone, Debug)]
+pub struct ClaimTemplate {
+    #[serde(default)]
+    pub metadata: ObjectMeta,
+}
+
+/// See [`StatefulSetFact::partition`].
+#[derive(Deserialize, Clone, Debug)]
+#[serde(rename_all = "camelCase")]
+pub struct UpdateStrategy {
+    #[serde(rename = "type")]
+    pub type_: Option<String>,
+    pub rolling_update: Option<RollingUpdate>,
+}
+
+/// See [`StatefulSetFact::partition`].
+#[derive(Deserialize, Clone, Debug)]
+pub struct RollingUpdate {
+    pub partition: Option<i32>,
+}
+
+/// A StatefulSet.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct StatefulSetFact {
+    pub id: Identity,
+    /// What it has in common with a ReplicaSet. Its `id` has no version: that is in the other `id`.
+    pub set: SetFact,
+    pub status_replicas: i32,
+    /// The revision of its pods that are up to date, and that of its template.
+    pub revisions: (Option<String>, Option<String>),
+    /// How many of its pods have the new template.
+    pub updated_replicas: i32,
+    /// Pods with a lower ordinal keep the old template; None where pods get a new one only when they are deleted.
+    pub partition: Option<i32>,
+    /// The ordinal of its first pod.
+    pub first_ordinal: i32,
+    /// The names of its templates of PersistentVolumeClaims.
+    pub claims: Vec<String>,
+    /// Its pods' selector, as text.
+    pub selector: String,
+    pub terminating: bool,
+}
+
+impl StatefulSetFact {
+    /// The name of the pod with this ordinal.
+    #[must_use]
+    pub fn pod_name(&self, ordinal: i32) -> String {
+        format!("{}-{ordinal}", self.id.key.name)
+    }
+
+    /// The ordinal of a pod of this set.
+    #[must_use]
+    pub fn ordinal(&self, pod: &str) -> Option<i32> {
+        pod.strip_prefix(&self.id.key.name)?.strip_prefix('-')?.parse().ok()
+    }
+
+    /// The ordinal that the next replica gets.
+    #[must_use]
+    pub fn next_ordinal(&self) -> i32 {
+        self.first_ordinal.saturating_add(self.set.scale.replicas)
+    }
+
+    /// Whether the set keeps a pod of this ordinal.
+    #[must_use]
+    pub fn keeps(&self, ordinal: i32) -> bool {
+        (self.first_ordinal..self.next_ordinal()).contains(&ordinal)
+    }
+
+    /// Whether its pods are held by the scheduling gate of the operator.
+    #[must_use]
+    pub fn is_gated(&self) -> bool {
+        self.set.template.as_ref().is_some_and(|template| template.gated)
+    }
+
+    /// The names of the PersistentVolumeClaims that the pod with this ordinal mounts.
+    pub fn claims_of(&self, ordinal: i32) -> impl Iterator<Item = String> {
+        let own = self.claims.iter().map(move |claim| format!("{claim}-{}-{ordinal}", self.id.key.name));
+        own.chain(self.set.template.iter().flat_map(|template| template.claims.iter().cloned()))
+    }
+
+    /// Whether a change of its template has not reached all of its pods.
+    #[must_use]
+    pub fn in_rollout(&self) -> bool {
+        let (current, wanted) = &self.revisions;
+        let updated = self.partition.map(|partition| self.set.scale.replicas.saturating_sub(partition.max(0)).max(0));
+        self.set.behind || (current != wanted && updated.is_some_and(|updated| self.updated_replicas < updated))
+    }
+}
+
+impl From<StatefulSet> for StatefulSetFact {
+    fn from(StatefulSet { metadata: meta, spec, status }: StatefulSet) -> Self {
+        let id = Identity::from(&meta);
+        let observed = status.as_ref().and_then(|status| status.observed_generation).unwrap_or(0);
+        let scale = scale(&meta, spec.as_ref().and_then(|spec| spec.replicas));
+        let claims = spec.iter().flat_map(|spec| &spec.volume_claim_templates);
+        let claims = claims.filter_map(|claim| claim.metadata.name.clone()).collect();
+        let strategy = spec.as_ref().and_then(|spec| spec.update_strategy.as_ref());
+        let on_delete = strategy.is_some_and(|strategy| strategy.type_.as_deref() == Some("OnDelete"));
+        let partition = strategy.and_then(|strategy| strategy.rolling_update.as_ref()?.partition).unwrap_or(0);
+        let terminating = meta.deletion_timestamp.is_some();
+        Self {
+            status_replicas: status.as_ref().map_or(0, |status| status.replicas),
+            updated_replicas: status.as_ref().and_then(|status| status.updated_replicas).unwrap_or(0),
+            revisions: status.map(|status| (status.current_revision, status.update_revision)).unwrap_or_default(),
+            partition: (!on_delete).then_some(partition),
+            first_ordinal: spec.as_ref().and_then(|spec| spec.ordinals.as_ref()?.start).unwrap_or(0),
+            claims,
+            selector: selector_text(spec.as_ref().map(|spec| &spec.selector)),
+            terminating,
+            set: SetFact {
+                id: Identity { version: String::new(), ..id.clone() },
+                labels: meta.labels.clone().unwrap_or_default(),
+                scale,
+                controller: Owner::controller_of(&meta),
+                behind: observed < meta.generation.unwrap_or(0),
+                selector: spec.as_ref().map(|spec| (&spec.selector).into()).unwrap_or_default(),
+                terminating,
+                // Of one that is scaled to zero, too: an action may make its first replica.
+                template: spec.and_then(|spec| spec.template).map(Arc::new),
+                ..SetFact::default()
+            },
+            id,
+        }
+    }
+}
+
+/// The node that every required node affinity term of a pod names, as a pin does.
+pub(super) fn pinned_to(pod: &Pod) -> Option<String> {
+    let affinity = pod.spec.as_ref()?.affinity.as_ref()?.node_affinity.as_ref()?;
+    pin_of(affinity.required_during_scheduling_ignored_during_execution.as_ref()?).map(str::to_owned)
+}
+
+/// The node that every term names.
+#[must_use]
+pub fn pin_of(required: &NodeSelector) -> Option<&str> {
+    let terms = &required.node_selector_terms;
+    let first = node_of(terms.first()?)?;
+    terms.iter().all(|term| node_of(term) == Some(first)).then_some(first)
+}
+
+/// The one node that a term names. A later pin adds to an earlier one, so the last counts.
+fn node_of(term: &NodeSelectorTerm) -> Option<&str> {
+    let fields = term.match_fields.as_deref()?.iter();
+    let mut named = fields.filter(|field| field.key == "metadata.name" && field.operator == "In");
+    match named.next_back()?.values.as_deref()? {
+        [only] => Some(only),
+        _ => None,
+    }
+}
+
+/// Whether the operator's scheduling gate holds a pod.
+pub(super) fn is_gated(gates: Option<&[k8s_openapi::api::core::v1::PodSchedulingGate]>) -> bool {
+    gates.unwrap_or_default().iter().any(|gate| gate.name == marks::GATE)
+}
+
+/// The MutatingAdmissionPolicy that gives pods of StatefulSets their node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PinPolicyFact {
+    pub id: Identity,
+}
+
+impl From<MutatingAdmissionPolicy> for PinPolicyFact {
+    fn from(policy: MutatingAdmissionPolicy) -> Self {
+        Self { id: (&policy.metadata).into() }
+    }
+}
+
+/// The binding of that policy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PinBindingFact {
+    pub id: Identity,
+    /// The policy that it puts in force.
+    pub policy: String,
+}
+
+impl From<MutatingAdmissionPolicyBinding> for PinBindingFact {
+    fn from(binding: MutatingAdmissionPolicyBinding) -> Self {
+        Self { id: (&binding.metadata).into(), policy: binding.spec.policy_name }
+    }
+}
+
+/// A PersistentVolume.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct VolumeFact {
+    pub id: Identity,
+    /// The nodes on which it can be used; None: all.
+    pub affinity: Option<NodeSelector>,
+}
+
+impl From<PersistentVolume> for VolumeFact {
+    fn from(volume: PersistentVolume) -> Self {
+        let affinity = volume.spec.and_then(|spec| spec.node_affinity?.required);
+        Self { id: (&volume.metadata).into(), affinity }
+    }
+}

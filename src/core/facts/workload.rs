@@ -1,0 +1,355 @@
+//! Facts about workloads, and about the objects that concern their replicas.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ManagedFieldsEntry, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::core::PartialObjectMeta;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::{Identity, Selector};
+use ganglion_api::marks;
+use ganglion_api::receipt::WorkloadActionReceipt;
+
+/// What `kubectl apply` and Argo CD applied last without server-side apply, as JSON.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// The object that controls another.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Owner {
+    pub kind: String,
+    pub name: String,
+    pub uid: String,
+}
+
+impl Owner {
+    /// The controlling owner reference, if there is one.
+    #[must_use]
+    pub fn controller_of(meta: &ObjectMeta) -> Option<Self> {
+        meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true)).map(|owner| Self {
+            kind: owner.kind.clone(),
+            name: owner.name.clone(),
+            uid: owner.uid.clone(),
+        })
+    }
+
+    /// The API version in the controlling owner reference; empty if there is none. Pods, of which there are many, do without.
+    #[must_use]
+    pub fn version_in(meta: &ObjectMeta) -> String {
+        let controller = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true));
+        controller.map(|owner| owner.api_version.clone()).unwrap_or_default()
+    }
+}
+
+/// The common facts of workloads with replicas.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScaleFact {
+    pub replicas: i32,
+    /// Our ledger annotation, as text.
+    pub ledger: Option<String>,
+    /// The field manager that applies `spec.replicas` again.
+    pub owned_by: Option<String>,
+    /// The field manager that last wrote `spec.replicas`, unless it was a loop's.
+    pub written_by: Option<String>,
+}
+
+/// A Deployment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DeploymentFact {
+    pub id: Identity,
+    pub labels: BTreeMap<String, String>,
+    pub scale: ScaleFact,
+    pub generation: i64,
+    pub observed_generation: i64,
+    pub status_replicas: i32,
+    pub updated_replicas: i32,
+    pub revision: Option<String>,
+    /// Its pods' selector, as text.
+    pub selector: String,
+    /// Its old pods go before the new ones come (`strategy: Recreate`).
+    pub recreates: bool,
+    pub terminating: bool,
+}
+
+impl DeploymentFact {
+    /// Pods of more than one template exist, or the controller has not observed the latest spec.
+    #[must_use]
+    pub fn in_rollout(&self) -> bool {
+        self.observed_generation < self.generation || self.updated_replicas < self.status_replicas
+    }
+}
+
+impl From<Deployment> for DeploymentFact {
+    fn from(deployment: Deployment) -> Self {
+        let meta = &deployment.metadata;
+        let status = deployment.status.as_ref();
+        Self {
+            id: meta.into(),
+            labels: meta.labels.clone().unwrap_or_default(),
+            scale: scale(meta, deployment.spec.as_ref().and_then(|spec| spec.replicas)),
+            generation: meta.generation.unwrap_or(0),
+            observed_generation: status.and_then(|status| status.observed_generation).unwrap_or(0),
+            status_replicas: status.and_then(|status| status.replicas).unwrap_or(0),
+            updated_replicas: status.and_then(|status| status.updated_replicas).unwrap_or(0),
+            revision: meta.annotations.as_ref().and_then(|all| all.get(marks::REVISION)).cloned(),
+            selector: selector_text(deployment.spec.as_ref().map(|spec| &spec.selector)),
+            recreates: deployment
+                .spec
+                .as_ref()
+                .and_then(|spec| spec.strategy.as_ref()?.type_.as_deref())
+                .is_some_and(|strategy| strategy == "Recreate"),
+            terminating: meta.deletion_timestamp.is_some(),
+        }
+    }
+}
+
+/// A label selector as `kubectl -l` takes it; empty if it cannot be read.
+pub(super) fn selector_text(selector: Option<&LabelSelector>) -> String {
+    let parsed = selector.and_then(|selector| kube::core::Selector::try_from(selector.clone()).ok());
+    parsed.map(|selector| selector.to_string()).unwrap_or_default()
+}
+
+/// A ConfigMap, without its data.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ConfigMapFact {
+    pub id: Identity,
+    /// The resourceVersion: the data, which are not here, may have changed with it.
+    pub edition: String,
+    pub labels: BTreeMap<String, String>,
+    pub controller: Option<Owner>,
+}
+
+impl From<&ObjectMeta> for ConfigMapFact {
+    fn from(meta: &ObjectMeta) -> Self {
+        Self {
+            id: meta.into(),
+            edition: meta.resource_version.clone().unwrap_or_default(),
+            labels: meta.labels.clone().unwrap_or_default(),
+            controller: Owner::controller_of(meta),
+        }
+    }
+}
+
+impl From<PartialObjectMeta<ConfigMap>> for ConfigMapFact {
+    fn from(object: PartialObjectMeta<ConfigMap>) -> Self {
+        Self::from(&object.metadata)
+    }
+}
+
+/// Replicas and ledger of a workload.
+pub(super) fn scale(meta: &ObjectMeta, replicas: Option<i32>) -> ScaleFact {
+    let fields = meta.managed_fields.as_deref().unwrap_or_default();
+    ScaleFact {
+        replicas: replicas.unwrap_or(1),
+        ledger: meta.annotations.as_ref().and_then(|all| all.get(marks::LEDGER)).cloned(),
+        owned_by: replicas_owner(meta),
+        written_by: holder(fields, &["spec", "replicas"]),
+    }
+}
+
+/// The field manager that will write `spec.replicas` again: one that applied it (server-side apply), or one whose last applied
+/// configuration has it. Who wrote it by an update says nothing: the API server sets defaults before it records the fields of
+/// an update, so that the creator of a workload owns replicas that its manifest leaves out.
+#[must_use]
+pub fn replicas_owner(meta: &ObjectMeta) -> Option<String> {
+    let entries = || meta.managed_fields.iter().flatten();
+    let owns = |entry: &&ManagedFieldsEntry, path: &str| {
+        entry.fields_v1.as_ref().is_some_and(|fields| fields.0.pointer(path).is_some())
+    };
+    let is_apply = |entry: &&ManagedFieldsEntry| entry.operation.as_deref() == Some("Apply");
+    let manager = |entry: &ManagedFieldsEntry| entry.manager.clone().unwrap_or_default();
+    if let Some(entry) = entries().find(|entry| is_apply(entry) && owns(entry, "/f:spec/f:replicas")) {
+        return Some(manager(entry));
+    }
+    let applied = meta.annotations.as_ref()?.get(LAST_APPLIED)?;
+    has_replicas(applied).then(|| {
+        let annotation = format!("/f:metadata/f:annotations/f:{}", LAST_APPLIED.replace('/', "~1"));
+        entries().find(|entry| owns(entry, &annotation)).map_or_else(|| "kubectl apply".to_owned(), manager)
+    })
+}
+
+/// Whether a manifest has `spec.replicas`. Nothing of it is kept: it may have hundreds of kilobytes.
+fn has_replicas(manifest: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Manifest {
+        spec: Option<Spec>,
+    }
+    #[derive(Deserialize)]
+    struct Spec {
+        replicas: Option<IgnoredAny>,
+    }
+    let manifest: Option<Manifest> = serde_json::from_str(manifest).ok();
+    manifest.and_then(|manifest| manifest.spec?.replicas).is_some()
+}
+
+/// The field manager that wrote this field last, other than a loop's own execution.
+#[must_use]
+pub fn holder(fields: &[ManagedFieldsEntry], path: &[&str]) -> Option<String> {
+    let pointer: String = path.iter().map(|part| format!("/f:{part}")).collect();
+    let held = fields.iter().filter(|entry| {
+        entry.manager.as_deref() != Some(marks::EXECUTION_MANAGER)
+            && entry.fields_v1.as_ref().is_some_and(|fields| fields.0.pointer(&pointer).is_some())
+    });
+    held.max_by_key(|entry| entry.time.as_ref().map(|time| time.0)).and_then(|entry| entry.manager.clone())
+}
+
+/// A PodDisruptionBudget.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct BudgetFact {
+    pub id: Identity,
+    /// None if the budget has no selector; it then matches nothing.
+    pub selector: Option<Selector>,
+    /// Number of evictions that it allows now; 0 until its controller has observed the latest spec.
+    pub allowed: i32,
+    /// Number of healthy pods, as counted by its controller.
+    pub healthy: i32,
+    /// Number of pods that must stay healthy, as computed by its controller.
+    pub required: i32,
+    /// Number of all pods, as counted by its controller. None for a percentage or `maxUnavailable`, where the controller counts
+    /// the workloads' replicas instead.
+    pub pods: Option<i32>,
+    /// Pods whose eviction the API server has granted, by name, with the time of the grant. The disruption controller removes a pod
+    /// that is terminating or gone.
+    pub granted: BTreeMap<String, Timestamp>,
+}
+
+impl BudgetFact {
+    /// Whether it selects a pod with these labels in this namespace.
+    #[must_use]
+    pub fn guards(&self, namespace: &str, labels: &BTreeMap<String, String>) -> bool {
+        self.id.key.namespace == namespace && self.selector.as_ref().is_some_and(|selector| selector.matches(labels))
+    }
+}
+
+impl From<PodDisruptionBudget> for BudgetFact {
+    fn from(budget: PodDisruptionBudget) -> Self {
+        let status = budget.status.as_ref();
+        let seen = status.and_then(|status| status.observed_generation).unwrap_or(0);
+        let current = seen >= budget.metadata.generation.unwrap_or(0);
+        let least = budget.spec.as_ref().and_then(|spec| spec.min_available.as_ref());
+        let absolute = matches!(least, Some(IntOrString::Int(_)));
+        Self {
+            id: (&budget.metadata).into(),
+            selector: budget.spec.as_ref().and_then(|spec| spec.selector.as_ref()).map(Selector::from),
+            allowed: status.filter(|_| current).map_or(0, |status| status.disruptions_allowed),
+            healthy: status.map_or(0, |status| status.current_healthy),
+            required: status.map_or(0, |status| status.desired_healthy),
+            pods: status.filter(|_| absolute).map(|status| status.expected_pods),
+            granted: status
+                .iter()
+                .flat_map(|status| status.disrupted_pods.iter().flatten())
+                .map(|(pod, at)| (pod.clone(), at.0))
+                .collect(),
+        }
+    }
+}
+
+/// A Service.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ServiceFact {
+    pub id: Identity,
+    pub selector: BTreeMap<String, String>,
+}
+
+impl From<Service> for ServiceFact {
+    fn from(service: Service) -> Self {
+        Self {
+            id: (&service.metadata).into(),
+            selector: service.spec.as_ref().and_then(|spec| spec.selector.clone()).unwrap_or_default(),
+        }
+    }
+}
+
+/// A WorkloadActionReceipt.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ReceiptFact {
+    pub id: Identity,
+    pub action_uid: String,
+    pub executed_at: Timestamp,
+    pub outcome: Option<String>,
+}
+
+impl From<WorkloadActionReceipt> for ReceiptFact {
+    fn from(receipt: WorkloadActionReceipt) -> Self {
+        Self {
+            id: (&receipt.metadata).into(),
+            action_uid: receipt.spec.action_uid.clone(),
+            executed_at: receipt.spec.executed_at.0,
+            outcome: receipt.spec.outcome.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    const KUBECTL: &str = "kubectl-client-side-apply";
+
+    fn entry(manager: &str, operation: &str, fields: &serde_json::Value) -> ManagedFieldsEntry {
+        let entry = json!({"manager": manager, "operation": operation, "fieldsType": "FieldsV1", "fieldsV1": fields});
+        serde_json::from_value(entry).unwrap()
+    }
+
+    #[rstest]
+    #[case::applied("flux", "Apply", "f:replicas", None, Some("flux"))]
+    #[case::applied_without_replicas("flux", "Apply", "f:template", None, None)]
+    #[case::kubectl_scale("kubectl", "Update", "f:replicas", None, None)]
+    // The API server's default became the creator's.
+    #[case::argo_left_it_out("argocd-controller", "Update", "f:replicas", Some(r#"{"spec": {"template": {}}}"#), None)]
+    #[case::argo_has_it(
+        "argocd-controller",
+        "Update",
+        "f:replicas",
+        Some(r#"{"spec": {"replicas": 3}}"#),
+        Some(KUBECTL)
+    )]
+    #[case::somebody_scaled("kubectl", "Update", "f:replicas", Some(r#"{"spec": {"replicas": 3}}"#), Some(KUBECTL))]
+    #[case::our_own("ganglion/execution", "Update", "f:replicas", Some(r#"{"spec": {"replicas": 3}}"#), Some(KUBECTL))]
+    #[case::helm("helm", "Update", "f:replicas", None, None)]
+    #[case::empty("kubectl", "Update", "f:replicas", Some(r#"{"spec": {"replicas": null}}"#), None)]
+    #[case::elsewhere(
+        "kubectl",
+        "Update",
+        "f:replicas",
+        Some(r#"{"replicas": 3, "spec": {"template": {"replicas": 3}}}"#),
+        None
+    )]
+    #[case::no_json("kubectl", "Update", "f:replicas", Some("{"), None)]
+    #[case::no_object("kubectl", "Update", "f:replicas", Some(r#"{"spec": 1}"#), None)]
+    fn replicas_belong_to_who_will_write_them_again(
+        #[case] manager: &str,
+        #[case] operation: &str,
+        #[case] field: &str,
+        #[case] applied: Option<&str>,
+        #[case] owner: Option<&str>,
+    ) {
+        let annotated = json!({"f:metadata": {"f:annotations": {".": {}, "f:kubectl.kubernetes.io/last-applied-configuration": {}}}});
+        let meta = ObjectMeta {
+            managed_fields: Some(vec![
+                entry(manager, operation, &json!({"f:spec": {field: {}}})),
+                entry(KUBECTL, "Update", &annotated),
+            ]),
+            annotations: applied.map(|text| BTreeMap::from([(LAST_APPLIED.to_owned(), text.to_owned())])),
+            ..ObjectMeta::default()
+        };
+        assert_eq!(replicas_owner(&meta).as_deref(), owner);
+        let deployment = Deployment { metadata: meta, ..Deployment::default() };
+        assert_eq!(DeploymentFact::from(deployment).scale.owned_by.as_deref(), owner);
+    }
+
+    #[test]
+    fn an_applier_whose_fields_are_unknown_is_called_by_its_command() {
+        let applied = BTreeMap::from([(LAST_APPLIED.to_owned(), r#"{"spec": {"replicas": 0}}"#.to_owned())]);
+        let meta = ObjectMeta { annotations: Some(applied), ..ObjectMeta::default() };
+        assert_eq!(replicas_owner(&meta).as_deref(), Some("kubectl apply"));
+    }
+}

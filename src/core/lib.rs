@@ -1,0 +1,19 @@
+//! Pure foundations of every product: facts of Kubernetes objects, versioned tables, quantities, expressions, conditions.
+//!
+//! No client, clock, I/O or log: time and settings are arguments. Knows the kinds of [`ganglion_api`] only as data.
+
+pub mod amounts;
+pub mod conditions;
+pub mod digest;
+pub mod document;
+pub mod duration;
+pub mod expression;
+pub mod facts;
+pub mod layout;
+pub mod names;
+pub mod namespaces;
+pub mod node_values;
+pub mod power_curve;
+pub mod quantity;
+pub mod words;
+pub mod world;

@@ -1,0 +1,369 @@
+//! The facts of one kind, by key, and the rules for which of two versions wins.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::Hash;
+use std::sync::Arc;
+
+use super::Unreadable;
+use super::list::Listing;
+use crate::facts::{Identity, Key};
+
+/// Where a fact comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A watch event. Watch events arrive in the order of versions.
+    Watch,
+    /// The answer to our own request, which may arrive before or after the watch event.
+    Own,
+}
+
+/// A fact that a [`Table`] can hold.
+pub trait Fact: Clone + PartialEq + Send + Sync + 'static {
+    /// Name of its kind, in metrics, logs and [`Requeue`](super::Requeue).
+    const KIND: &'static str;
+    /// The identity and version of the object.
+    fn id(&self) -> Identity;
+    /// Its version, mutable.
+    fn version_mut(&mut self) -> &mut String;
+    /// Drops data that nobody reads.
+    fn slim(&mut self) {}
+}
+
+/// The effect of a new version on the table.
+#[derive(Debug)]
+pub enum Change<T> {
+    /// No relevant change.
+    None,
+    /// The old and the new fact; at least one exists.
+    Sides(Option<Arc<T>>, Option<Arc<T>>),
+}
+
+impl<T> Change<T> {
+    /// The old and the new fact, if there was a change.
+    pub fn sides(&self) -> Option<(Option<&T>, Option<&T>)> {
+        match self {
+            Self::None => None,
+            Self::Sides(old, new) => Some((old.as_deref(), new.as_deref())),
+        }
+    }
+}
+
+/// The number of namespaces in `seen`, and of objects in `gone`, that are kept when there are twice as many. An entry protects
+/// from answers and watch events that are on their way. What is dropped is older than this number of others.
+const REMEMBERED: usize = 2048;
+
+/// An object that our own requests found gone.
+#[derive(Debug)]
+struct Gone {
+    uid: String,
+    /// The last known version, as a number.
+    version: u64,
+}
+
+/// Drops the oldest entries if there are too many.
+fn bound<K: Eq + Hash, V>(entries: &mut HashMap<K, V>, version: impl Fn(&V) -> u64) {
+    if entries.len() < 2 * REMEMBERED {
+        return;
+    }
+    let mut versions: Vec<u64> = entries.values().map(&version).collect();
+    versions.sort_unstable();
+    let least = versions.get(versions.len().saturating_sub(REMEMBERED)).copied().unwrap_or(0);
+    entries.retain(|_, entry| version(entry) >= least);
+}
+
+/// Whether the facts differ only in their version.
+fn alike<T: Fact>(old: &T, new: &mut T) -> bool {
+    let version = std::mem::replace(new.version_mut(), old.id().version);
+    let alike = old == new;
+    *new.version_mut() = version;
+    alike
+}
+
+/// The facts of one kind.
+#[derive(Debug)]
+pub struct Table<T> {
+    items: BTreeMap<Key, Arc<T>>,
+    /// For each namespace, the newest version that a watch has reported. All changes up to it are known, deletions included. By
+    /// namespace, since each may have its own watch, and one may be ahead of another.
+    seen: HashMap<String, u64>,
+    /// Objects that our own requests found gone, as last known, until the watch reports the deletion.
+    gone: HashMap<Key, Gone>,
+    /// Objects whose version is known from our own requests and not yet reported by the watch.
+    unconfirmed: BTreeSet<Key>,
+    /// Objects whose newest version does not parse.
+    unreadable: BTreeMap<Key, Arc<Unreadable>>,
+    /// The API server does not serve the kind, or not to the operator.
+    unavailable: bool,
+}
+
+impl<T> Default for Table<T> {
+    fn default() -> Self {
+        Self {
+            items: BTreeMap::new(),
+            seen: HashMap::new(),
+            gone: HashMap::new(),
+            unconfirmed: BTreeSet::new(),
+            unreadable: BTreeMap::new(),
+            unavailable: false,
+        }
+    }
+}
+
+impl<T: Fact> Table<T> {
+    pub fn get(&self, key: &Key) -> Option<&Arc<T>> {
+        self.items.get(key)
+    }
+
+    pub fn values(&self) -> impl Iterator<Item = &Arc<T>> {
+        self.items.values()
+    }
+
+    /// The facts of one namespace.
+    pub fn within(&self, namespace: &str) -> impl Iterator<Item = &Arc<T>> {
+        let from = Key::new(namespace, "");
+        let in_it = move |key: &Key| key.namespace == from.namespace;
+        self.items.range(Key::new(namespace, "")..).take_while(move |(key, _)| in_it(key)).map(|(_, item)| item)
+    }
+
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// All facts with their keys, sorted by key.
+    pub fn iter(&self) -> impl Iterator<Item = (&Key, &Arc<T>)> {
+        self.items.iter()
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = &Key> {
+        self.items.keys()
+    }
+
+    /// The objects whose newest version does not parse, with their keys.
+    pub fn unreadable(&self) -> &BTreeMap<Key, Arc<Unreadable>> {
+        &self.unreadable
+    }
+
+    /// Whether the API server does not serve the kind, or not to the operator: the objects are not known.
+    pub fn is_unavailable(&self) -> bool {
+        self.unavailable
+    }
+
+    /// Records that the API server does not serve the kind, or not to the operator.
+    pub fn unavailable(&mut self) {
+        self.unavailable = true;
+    }
+
+    /// Records an object whose newest version does not parse. Its last fact stays. Returns its key, unless a newer version is known.
+    pub(super) fn put_unreadable(&mut self, object: Unreadable) -> Option<Key> {
+        let id = object.id();
+        let known = self.unreadable.get(&id.key).map(|known| known.id());
+        let fact = self.items.get(&id.key).map(|fact| fact.id());
+        if known.into_iter().chain(fact).any(|known| known.order() > id.order()) {
+            return None;
+        }
+        self.unreadable.insert(id.key.clone(), Arc::new(object));
+        Some(id.key)
+    }
+
+    /// The objects of one namespace, or of all, whose version is known only from our own requests. After a list the watch may never
+    /// report them: they may have been written and deleted before the snapshot of the list.
+    pub fn unconfirmed(&self, namespace: Option<&str>) -> Vec<Identity> {
+        let keys = self.unconfirmed.iter().filter(|key| namespace.is_none_or(|namespace| key.namespace == namespace));
+        keys.filter_map(|key| self.items.get(key)).map(|item| item.id()).collect()
+    }
+
+    /// Call before a list is requested; see [`Listing`].
+    pub(super) fn begin_list(&self, namespace: Option<&str>) -> Listing<T> {
+        let within = |key: &&Key| namespace.is_none_or(|namespace| key.namespace == namespace);
+        let known = self.items.iter().filter(|(key, _)| within(key));
+        let known = known.map(|(key, item)| (key.clone(), item.id().version)).collect();
+        let gone = self.gone.iter().filter(|(key, _)| within(key)).map(|(key, gone)| (key.clone(), gone.uid.clone()));
+        Listing::new(namespace.map(str::to_owned), known, gone.collect())
+    }
+
+    /// The objects that are certainly gone: they are missing in the complete list and unchanged since before its request. Objects
+    /// that have changed since stay, since the list may be older.
+    pub(super) fn vanished(&mut self, list: &Listing<T>) -> Vec<Identity> {
+        let within = |key: &Key| list.namespace.as_ref().is_none_or(|namespace| key.namespace == *namespace);
+        self.unavailable = false;
+        self.unreadable.retain(|key, _| !within(key));
+        // The list is newer than those answers, so these objects cannot reappear.
+        self.gone.retain(|key, gone| list.gone.get(key) != Some(&gone.uid));
+        let unlisted = list.known.iter().filter(|(key, _)| !list.has(key));
+        let same =
+            |(key, version): (&Key, &String)| Some(self.items.get(key)?.id()).filter(|id| id.version == *version);
+        unlisted.filter_map(same).collect()
+    }
+
+    /// Records that the watch has reported all changes in this namespace up to this version.
+    fn see(&mut self, namespace: &str, version: u64) {
+        match self.seen.get_mut(namespace) {
+            Some(seen) => *seen = version.max(*seen),
+            None => {
+                self.seen.insert(namespace.to_owned(), version);
+                bound(&mut self.seen, |seen| *seen);
+            }
+        }
+    }
+
+    fn seen_in(&self, namespace: &str) -> u64 {
+        self.seen.get(namespace).copied().unwrap_or(0)
+    }
+
+    /// Stores a fact unless a newer version is known.
+    pub fn put(&mut self, mut fact: T, origin: Origin) -> Change<T> {
+        fact.slim();
+        let id = fact.id();
+        let old = self.items.get(&id.key).cloned();
+        match origin {
+            // The watch is past this version and the object is unknown, so the watch has reported its deletion.
+            Origin::Own if old.is_none() && id.order() <= self.seen_in(&id.key.namespace) => return Change::None,
+            Origin::Own => {}
+            Origin::Watch => self.see(&id.key.namespace, id.order()),
+        }
+        let is_read = |unreadable: &Arc<Unreadable>| origin == Origin::Watch || unreadable.id().order() < id.order();
+        if self.unreadable.get(&id.key).is_some_and(is_read) {
+            self.unreadable.remove(&id.key);
+        }
+        // This also covers another uid: an answer about a deleted object may arrive after the watch event of its successor.
+        if old.as_ref().is_some_and(|old| old.id().order() > id.order()) {
+            return Change::None;
+        }
+        // The object is known to be gone; the watch lags behind.
+        if self.gone.get(&id.key).is_some_and(|gone| gone.uid == id.uid) {
+            return Change::None;
+        }
+        match origin {
+            Origin::Watch => {
+                self.unconfirmed.remove(&id.key);
+            }
+            Origin::Own if old.as_ref().is_none_or(|old| old.id().version != id.version) => {
+                self.unconfirmed.insert(id.key.clone());
+            }
+            Origin::Own => {}
+        }
+        let unchanged = old.as_ref().is_some_and(|old| alike(&**old, &mut fact));
+        if unchanged && old.as_ref().is_some_and(|old| old.id().version == id.version) {
+            // The watch event of our own write: keep the stored fact, which others share.
+            return Change::None;
+        }
+        let new = Arc::new(fact);
+        self.items.insert(id.key, Arc::clone(&new));
+        if unchanged { Change::None } else { Change::Sides(old, Some(new)) }
+    }
+
+    /// Removes an object that the watch reported deleted.
+    pub fn take(&mut self, id: &Identity) -> Change<T> {
+        self.see(&id.key.namespace, id.order());
+        self.unreadable.remove(&id.key);
+        if id.version.is_empty() {
+            // Not needed if the watch has already reported the deletion.
+            let known = self.items.get(&id.key).map(|item| item.id()).filter(|known| known.uid == id.uid);
+            if let Some(known) = known {
+                let version = known.order();
+                self.gone.insert(known.key, Gone { uid: known.uid, version });
+                bound(&mut self.gone, |gone| gone.version);
+            }
+        } else if self.gone.get(&id.key).is_some_and(|gone| gone.uid == id.uid) {
+            self.gone.remove(&id.key);
+        }
+        match self.items.get(&id.key) {
+            // The object was deleted and re-created, and the new one is already known from our own write.
+            Some(item) if item.id().uid != id.uid && item.id().order() > id.order() => Change::None,
+            Some(_) => {
+                self.unconfirmed.remove(&id.key);
+                Change::Sides(self.items.remove(&id.key), None)
+            }
+            None => Change::None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::facts::PodFact;
+
+    fn pod(namespace: &str, name: &str, uid: &str, version: u64) -> PodFact {
+        PodFact {
+            id: Identity { key: Key::new(namespace, name), uid: uid.into(), version: version.to_string() },
+            ..PodFact::default()
+        }
+    }
+
+    fn is_there(table: &Table<PodFact>, namespace: &str, name: &str) -> bool {
+        table.get(&Key::new(namespace, name)).is_some()
+    }
+
+    #[test]
+    fn an_answer_refines_the_version_that_is_known_though_the_watch_is_ahead_with_others() {
+        let mut table = Table::default();
+        table.put(pod("a", "one", "1", 5), Origin::Watch);
+        table.put(pod("a", "two", "2", 9), Origin::Watch);
+        let ending = PodFact { terminating: true, ..pod("a", "one", "1", 5) };
+        assert!(table.put(ending, Origin::Own).sides().is_some());
+        assert!(table.get(&Key::new("a", "one")).unwrap().terminating);
+    }
+
+    #[test]
+    fn a_late_answer_about_a_deleted_object_does_not_hide_the_one_made_in_its_place() {
+        let mut table = Table::default();
+        table.put(pod("a", "one", "1", 5), Origin::Watch);
+        table.put(pod("a", "one", "2", 9), Origin::Watch);
+        table.put(pod("a", "one", "1", 7), Origin::Own);
+        assert_eq!(table.get(&Key::new("a", "one")).unwrap().id.uid, "2");
+    }
+
+    #[test]
+    fn an_answer_does_not_bring_back_what_the_watch_reported_deleted() {
+        let mut table = Table::default();
+        table.put(pod("a", "one", "1", 5), Origin::Watch);
+        table.take(&pod("a", "one", "1", 8).id);
+        table.put(pod("a", "one", "1", 7), Origin::Own);
+        assert!(!is_there(&table, "a", "one"));
+    }
+
+    #[test]
+    fn an_answer_counts_where_only_the_watch_of_another_namespace_is_ahead() {
+        let mut table = Table::default();
+        table.put(pod("a", "one", "1", 100), Origin::Watch);
+        table.put(pod("b", "two", "2", 70), Origin::Own);
+        assert!(is_there(&table, "b", "two"));
+    }
+
+    #[test]
+    fn taking_out_without_a_version_is_no_word_of_the_watch() {
+        let mut table = Table::default();
+        table.put(pod("a", "one", "1", 50), Origin::Own);
+        table.take(&Identity { version: String::new(), ..pod("a", "one", "1", 0).id });
+        assert!(!is_there(&table, "a", "one"));
+        table.put(pod("a", "two", "2", 40), Origin::Own);
+        assert!(is_there(&table, "a", "two"));
+    }
+
+    #[test]
+    fn what_is_remembered_of_namespaces_and_objects_that_went_is_bounded() {
+        let mut table = Table::default();
+        let number = |index: usize| u64::try_from(index).unwrap();
+        for index in 1..REMEMBERED * 5 {
+            let (namespace, uid) = (format!("review-{index}"), index.to_string());
+            table.put(pod(&namespace, "one", &uid, number(index * 10)), Origin::Watch);
+            table.take(&pod(&namespace, "one", &uid, number(index * 10 + 1)).id);
+            // A ghost: the watch reported its deletion before it was known.
+            table.put(pod("ghosts", &uid, &uid, number(index * 10 + 2)), Origin::Own);
+            table.take(&Identity { version: String::new(), ..pod("ghosts", &uid, &uid, 0).id });
+        }
+        assert!(table.is_empty());
+        assert!(table.seen.len() <= 2 * REMEMBERED && table.gone.len() <= 2 * REMEMBERED);
+        for index in REMEMBERED * 4..REMEMBERED * 5 {
+            let (namespace, uid) = (format!("review-{index}"), index.to_string());
+            table.put(pod(&namespace, "one", &uid, number(index * 10)), Origin::Own);
+            table.put(pod("ghosts", &uid, &uid, number(index * 10 + 2)), Origin::Watch);
+        }
+        assert!(table.is_empty(), "late answers and events about the newest are still known as such");
+    }
+}

@@ -1,0 +1,129 @@
+//! The tables of the world: one for each kind.
+//!
+//! A kind needs one line here and an impl of [`Indexed`](super::Indexed), which defines the objects that a change requeues.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use kube::Resource;
+
+use super::World;
+use super::table::{Fact, Table};
+use crate::facts::{
+    BudgetFact, ClaimFact, ConfigMapFact, DeploymentFact, HpaFact, Identity, NodeFact, OutsidePodFact, PinBindingFact,
+    PinPolicyFact, PodFact, ReceiptFact, ScaledObjectFact, ServiceFact, SetFact, StatefulSetFact, VolumeFact, VpaFact,
+};
+use ganglion_api::closed_loop::ClosedLoop;
+use ganglion_api::decision::Decision;
+use ganglion_api::execution::Execution;
+use ganglion_api::marks;
+use ganglion_api::monitoring::Monitoring;
+use ganglion_api::node_config::NodeConfig;
+use ganglion_api::node_config::template::NodeConfigTemplate;
+use ganglion_api::placement_policy::PlacementPolicy;
+use ganglion_api::swarm_pool::SwarmPool;
+use ganglion_api::workload_action::WorkloadAction;
+
+/// A fact that the world holds.
+pub trait Stored: Fact {
+    /// Its table.
+    fn table(world: &World) -> &Table<Self>;
+    /// Its table, mutable.
+    fn table_mut(world: &mut World) -> &mut Table<Self>;
+}
+
+macro_rules! tables {
+    (facts { $($fact:ident: $type:ty = $kind:literal,)* } objects { $($object:ident: $whole:ty = $name:literal,)* }) => {
+        /// Every table.
+        #[derive(Debug, Default)]
+        pub struct Tables {
+            $(pub $fact: Table<$type>,)*
+            $(pub $object: Table<$whole>,)*
+        }
+
+        impl Tables {
+            /// The number of known objects of each kind.
+            pub fn counts(&self) -> Vec<(&'static str, usize)> {
+                vec![$(($kind, self.$fact.len()),)* $(($name, self.$object.len()),)*]
+            }
+        }
+
+        $(impl Fact for $type {
+            const KIND: &'static str = $kind;
+            fn id(&self) -> Identity {
+                self.id.clone()
+            }
+            fn version_mut(&mut self) -> &mut String {
+                &mut self.id.version
+            }
+        })*
+
+        $(impl Fact for $whole {
+            const KIND: &'static str = $name;
+            fn id(&self) -> Identity {
+                self.meta().into()
+            }
+            fn version_mut(&mut self) -> &mut String {
+                self.metadata.resource_version.get_or_insert_default()
+            }
+            fn slim(&mut self) {
+                let fields = self.metadata.managed_fields.take();
+                self.metadata.managed_fields = fields.and_then(first_manager).map(|first| vec![first]);
+            }
+        })*
+
+        tables!(@stored $($fact: $type,)* $($object: $whole,)*);
+    };
+    (@stored $($field:ident: $type:ty,)*) => {
+        $(impl Stored for $type {
+            fn table(world: &World) -> &Table<Self> {
+                &world.tables.$field
+            }
+            fn table_mut(world: &mut World) -> &mut Table<Self> {
+                &mut world.tables.$field
+            }
+        })*
+    };
+}
+
+/// The entry of the manager that wrote the object first, without the fields. All that is kept of managedFields, which are often
+/// larger than the object: it says who made the object. Not the operator, which may have written in the same second.
+fn first_manager(fields: Vec<ManagedFieldsEntry>) -> Option<ManagedFieldsEntry> {
+    let is_ours = |entry: &ManagedFieldsEntry| {
+        entry.manager.as_deref().is_some_and(|manager| manager.starts_with(marks::MANAGERS))
+    };
+    let of_object = fields.into_iter().filter(|entry| entry.subresource.as_deref().is_none_or(str::is_empty));
+    let first = of_object.filter(|entry| !is_ours(entry)).min_by_key(|entry| entry.time.as_ref().map(|time| time.0))?;
+    Some(ManagedFieldsEntry { fields_v1: None, ..first })
+}
+
+tables! {
+    facts {
+        pods: PodFact = "Pod",
+        outside_pods: OutsidePodFact = "OutsidePod",
+        nodes: NodeFact = "Node",
+        sets: SetFact = "ReplicaSet",
+        deployments: DeploymentFact = "Deployment",
+        stateful_sets: StatefulSetFact = "StatefulSet",
+        pin_policies: PinPolicyFact = "MutatingAdmissionPolicy",
+        pin_bindings: PinBindingFact = "MutatingAdmissionPolicyBinding",
+        claims: ClaimFact = "PersistentVolumeClaim",
+        volumes: VolumeFact = "PersistentVolume",
+        config_maps: ConfigMapFact = "ConfigMap",
+        budgets: BudgetFact = "PodDisruptionBudget",
+        services: ServiceFact = "Service",
+        hpas: HpaFact = "HorizontalPodAutoscaler",
+        scaled_objects: ScaledObjectFact = "ScaledObject",
+        vpas: VpaFact = "VerticalPodAutoscaler",
+        receipts: ReceiptFact = "WorkloadActionReceipt",
+    }
+    objects {
+        actions: WorkloadAction = "WorkloadAction",
+        loops: ClosedLoop = "ClosedLoop",
+        monitorings: Monitoring = "Monitoring",
+        decisions: Decision = "Decision",
+        executions: Execution = "Execution",
+        node_configs: NodeConfig = "NodeConfig",
+        node_config_templates: NodeConfigTemplate = "NodeConfigTemplate",
+        swarm_pools: SwarmPool = "SwarmPool",
+        placement_policies: PlacementPolicy = "PlacementPolicy",
+    }
+}

@@ -1,0 +1,30 @@
+//! Objects whose newest version does not parse.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
+use serde_json::{Map, Value};
+
+use crate::facts::Identity;
+
+/// What is known of an object that does not parse.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Unreadable {
+    pub metadata: ObjectMeta,
+    /// Path of the field, and what is wrong with it.
+    pub error: String,
+    /// Its status as the API server sent it.
+    pub status: Map<String, Value>,
+}
+
+impl Unreadable {
+    #[must_use]
+    pub fn id(&self) -> Identity {
+        (&self.metadata).into()
+    }
+
+    /// The conditions of its status; none if they do not parse.
+    #[must_use]
+    pub fn conditions(&self) -> Vec<Condition> {
+        let conditions = self.status.get("conditions").cloned();
+        conditions.and_then(|conditions| serde_json::from_value(conditions).ok()).unwrap_or_default()
+    }
+}

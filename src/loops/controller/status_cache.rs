@@ -1,0 +1,120 @@
+//! A status that is newer than the stored one but not worth a write. The controller keeps it between reconciles.
+//!
+//! It may be lost. It is used only while the stored status is the one it was derived from.
+
+use std::sync::Arc;
+
+use kube::ResourceExt;
+use kube::core::object::HasStatus;
+
+use ganglion_api::monitoring::Monitoring;
+use ganglion_loops_plan::monitoring::tag;
+
+/// The current status, and the stored object it was derived from.
+#[derive(Debug)]
+pub struct StatusCache<K: HasStatus> {
+    stored: Option<Arc<K>>,
+    now: Arc<K::Status>,
+}
+
+impl<K: HasStatus<Status: Default>> Default for StatusCache<K> {
+    fn default() -> Self {
+        Self { stored: None, now: Arc::default() }
+    }
+}
+
+impl<K: HasStatus<Status: Clone + PartialEq + Default> + ResourceExt> StatusCache<K> {
+    /// The current status: the unwritten one, unless somebody has written another one since.
+    pub fn of(&self, object: &Arc<K>) -> Arc<K::Status> {
+        match object.status() {
+            Some(_) if self.grew_from(object) => Arc::clone(&self.now),
+            status => Arc::new(status.cloned().unwrap_or_default()),
+        }
+    }
+
+    fn grew_from(&self, object: &Arc<K>) -> bool {
+        self.stored.as_ref().is_some_and(|stored| same(stored, object))
+    }
+
+    /// Sets the current status; none if it equals the stored one.
+    pub fn keep(&mut self, object: &Arc<K>, now: Option<Arc<K::Status>>) {
+        let now = now.unwrap_or_else(|| Arc::new(object.status().cloned().unwrap_or_default()));
+        *self = Self { stored: Some(Arc::clone(object)), now };
+    }
+
+    /// The object that the current status was derived from.
+    pub fn stored(&self) -> Option<&Arc<K>> {
+        self.stored.as_ref()
+    }
+
+    /// The current status.
+    pub fn now(&self) -> &Arc<K::Status> {
+        &self.now
+    }
+}
+
+impl StatusCache<Monitoring> {
+    /// Whether the stored status belongs to another sample than the last one known here: somebody has restored an old status.
+    pub fn is_ahead_of(&self, object: &Arc<Monitoring>) -> bool {
+        let is_this = self.stored.as_ref().is_some_and(|stored| stored.metadata.uid == object.metadata.uid);
+        let (known, stored) = (self.now.tag.as_ref(), object.status.as_ref().and_then(|status| status.tag.as_ref()));
+        is_this && !self.grew_from(object) && known != stored && !tag::is_after(stored, known)
+    }
+}
+
+/// Whether both are the same object with the same status.
+fn same<K: HasStatus<Status: PartialEq> + ResourceExt>(one: &Arc<K>, other: &Arc<K>) -> bool {
+    Arc::ptr_eq(one, other) || (one.meta().uid == other.meta().uid && one.status() == other.status())
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+    use jiff::Timestamp;
+
+    use super::*;
+    use ganglion_api::execution::{Execution, ExecutionStatus};
+    use ganglion_api::monitoring::{MonitoringSpec, MonitoringStatus};
+    use ganglion_api::sample::Tag;
+
+    fn object(uid: &str, seq: i64) -> Arc<Execution> {
+        let mut object = Execution::new("one", Default::default());
+        object.metadata.uid = Some(uid.to_owned());
+        object.status = Some(ExecutionStatus { seq: Some(seq), ..ExecutionStatus::default() });
+        Arc::new(object)
+    }
+
+    #[test]
+    fn what_was_not_written_counts_only_beside_what_it_grew_from() {
+        let mut held = StatusCache::default();
+        let unwritten = object("a", 2).status.clone().map(Arc::new);
+        held.keep(&object("a", 1), unwritten);
+        assert_eq!(held.of(&object("a", 1)).seq, Some(2));
+        assert_eq!(held.of(&object("a", 3)).seq, Some(3), "somebody else wrote");
+        assert_eq!(held.of(&object("b", 1)).seq, Some(1), "another object of that name");
+        held.keep(&object("a", 4), None);
+        assert_eq!(held.now().seq, Some(4));
+    }
+    fn monitoring(uid: &str, sequence: i64, second: i64) -> Arc<Monitoring> {
+        let mut object = Monitoring::new("one", MonitoringSpec::default());
+        object.metadata.uid = Some(uid.to_owned());
+        let time = MicroTime(Timestamp::from_second(second).expect("a time"));
+        let tag = Tag { time, sequence, pushed: None };
+        object.status = Some(MonitoringStatus { tag: Some(tag), ..MonitoringStatus::default() });
+        Arc::new(object)
+    }
+
+    #[test]
+    fn a_status_that_was_put_back_is_told_from_one_that_was_written_later() {
+        let mut held = StatusCache::default();
+        assert!(!held.is_ahead_of(&monitoring("a", 1, 1)), "nothing is known");
+        let unwritten = monitoring("a", 4, 4).status.clone().map(Arc::new);
+        held.keep(&monitoring("a", 3, 3), unwritten);
+        assert!(!held.is_ahead_of(&monitoring("a", 3, 3)), "it grew from this");
+        assert!(held.is_ahead_of(&monitoring("a", 2, 2)));
+        assert!(held.is_ahead_of(&monitoring("a", 4, 3)), "another process numbered another sample so");
+        assert!(!held.is_ahead_of(&monitoring("a", 5, 5)));
+        assert!(!held.is_ahead_of(&monitoring("b", 2, 2)), "another object of that name");
+    }
+}

@@ -1,0 +1,109 @@
+//! WorkloadActions for the target: created as the loop's account, observed through the store of all actions.
+
+use std::sync::Arc;
+
+use kube::Resource;
+use serde_json::json;
+
+use super::scale::owned;
+use super::{Actor, Targets};
+use ganglion_api::closed_loop::TargetRef;
+use ganglion_api::closed_loop::action::ActionTemplate;
+use ganglion_api::closed_loop::reasons::LoopReason;
+use ganglion_api::execution::{Claim, Execution};
+use ganglion_api::marks;
+use ganglion_api::workload_action::{WorkloadAction, WorkloadActionSpec};
+use ganglion_core::facts::{Key, ScaleFact};
+use ganglion_core::world::Origin;
+use ganglion_core::world::loops::is_owned;
+use ganglion_loops_plan::execution::{ActionProgress, TargetState};
+use ganglion_runtime::error::Error;
+
+/// The progress of the claimed action. Without a claim there is no action.
+///
+/// # Errors
+/// It could not be read.
+pub async fn look(targets: &Targets, actor: &Actor, claim: Option<&Claim>) -> Result<TargetState, Error> {
+    let Some(name) = claim.and_then(|claim| claim.goal.workload_action.as_ref()) else {
+        return Ok(TargetState::WorkloadAction(None));
+    };
+    let key = Key::new(actor.loop_key.namespace.clone(), name.clone());
+    let known = targets.ctx.store.read(|world| world.action(&key).cloned());
+    // The watch may lag behind, so a missing action is looked up.
+    let found = match known {
+        Some(known) => known,
+        None => match targets.ctx.writer.get::<WorkloadAction>(&key).await? {
+            Some(found) => take_in(targets, found),
+            None => return Ok(TargetState::WorkloadAction(None)),
+        },
+    };
+    if !is_owned(found.metadata.owner_references.as_ref(), &actor.uid) {
+        let words = format!("WorkloadAction {name} exists and does not belong to this loop");
+        return Ok(TargetState::Unfit(LoopReason::NotOwned, words));
+    }
+    Ok(TargetState::WorkloadAction(Some(end(&found))))
+}
+
+/// The state of the workload before there is an action, from the cache: the account needs no right to read it.
+pub fn look_ahead(targets: &Targets, actor: &Actor, template: &ActionTemplate) -> TargetState {
+    let TargetRef { api_version, kind, name } = &actor.target;
+    let key = Key::new(actor.loop_key.namespace.clone(), name.clone());
+    let scale = targets.ctx.store.read(|world| match (api_version.as_str(), kind.as_str()) {
+        ("apps/v1", "Deployment") => Ok(world.deployment(&key).map(|found| found.scale.clone())),
+        ("apps/v1", "ReplicaSet") => Ok(world.set(&key).map(|found| found.scale.clone())),
+        _ => Err(format!(
+            "WorkloadActions are for Deployments and ReplicaSets of apps/v1, not for {kind} of {api_version}: use another \
+             action, or correct spec.target"
+        )),
+    });
+    match scale {
+        Err(words) => TargetState::Unfit(LoopReason::NotSupported, words),
+        Ok(None) => actor.not_found(),
+        Ok(Some(ScaleFact { owned_by: Some(manager), .. })) if template.move_.is_none() => {
+            owned(&actor.target, &manager)
+        }
+        Ok(Some(_)) => TargetState::WorkloadAction(None),
+    }
+}
+
+fn end(action: &WorkloadAction) -> ActionProgress {
+    let Some(status) = &action.status else { return ActionProgress::Running("was made".to_owned()) };
+    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+    let words = ready.map_or_else(|| "was made".to_owned(), |ready| format!("{}: {}", ready.reason, ready.message));
+    match (&status.finished_at, ready) {
+        (None, _) => ActionProgress::Running(words),
+        (Some(_), Some(ready)) if ready.status == "True" => ActionProgress::Succeeded(words),
+        (Some(_), _) => ActionProgress::Failed(words),
+    }
+}
+
+/// Creates the action. It is deleted together with the Execution.
+///
+/// # Errors
+/// The action was not created, one of that name exists, or the outcome is unknown.
+pub async fn act(
+    targets: &Targets,
+    actor: &Actor,
+    name: &str,
+    spec: &WorkloadActionSpec,
+) -> Result<Option<String>, Error> {
+    let Key { namespace, name: loop_name } = &actor.loop_key;
+    let mut action = WorkloadAction::new(name, spec.clone());
+    action.metadata.namespace = Some(namespace.clone());
+    action.metadata.labels = Some([(marks::LOOP.to_owned(), loop_name.clone())].into());
+    let owner = json!([{
+        "apiVersion": Execution::api_version(&()), "kind": Execution::kind(&()),
+        "name": loop_name, "uid": actor.uid, "controller": true, "blockOwnerDeletion": false,
+    }]);
+    action.metadata.owner_references = serde_json::from_value(owner).ok();
+    let url = WorkloadAction::url_path(&(), Some(namespace));
+    let made = actor.account.create(&url, &action).await?;
+    take_in(targets, made);
+    Ok(None)
+}
+
+/// Stores the API server's answer at once, which also requeues the action.
+fn take_in(targets: &Targets, action: WorkloadAction) -> Arc<WorkloadAction> {
+    targets.ctx.store.apply(action.clone(), Origin::Own);
+    Arc::new(action)
+}

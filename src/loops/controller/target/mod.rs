@@ -1,0 +1,241 @@
+//! The target of a loop: read and changed as the loop's account, so that a loop can do no more than its account may.
+//!
+//! Execution acts here, and the preflight of the closed-loop controller looks.
+//!
+//! Owns only the translation of requests and answers. Tuning another loop is the exception: the operator itself writes it, since
+//! that loop's `tunable` authorizes the writer.
+
+mod action;
+mod patch;
+mod resize;
+mod scale;
+mod try_rung;
+mod tune;
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::{Value, json};
+
+use ganglion_api::closed_loop::TargetRef;
+use ganglion_api::closed_loop::action::Rung;
+use ganglion_api::closed_loop::reasons::LoopReason;
+use ganglion_api::execution::Claim;
+use ganglion_api::marks;
+use ganglion_core::facts::Key;
+use ganglion_core::names::DEFAULT_ACCOUNT;
+use ganglion_loops_plan::execution::{EffectResult, ExecutionEffect, ObjectVersion, TargetState};
+use ganglion_runtime::account::Account;
+use ganglion_runtime::context::Context;
+use ganglion_runtime::discovery::{DiscoveredKind, Discovery};
+use ganglion_runtime::error::Error;
+pub use try_rung::Trials;
+
+/// How long a right must be missing before it is reported: an API server that has just started answers before it has loaded
+/// its roles.
+const DOUBT: SignedDuration = SignedDuration::from_secs(5);
+
+/// After this time a missing right counts as newly missing.
+const BELIEF: SignedDuration = SignedDuration::from_mins(10);
+
+/// What reading and changing targets needs. Cheap to clone.
+#[derive(Clone)]
+pub struct Targets {
+    pub ctx: Context,
+    pub discovery: Arc<Discovery>,
+    /// The kinds whose fields may be changed, as `group/Kind`.
+    pub patchable: Arc<[String]>,
+}
+
+/// A loop and its target.
+#[derive(Clone)]
+pub struct Actor {
+    /// The loop's key.
+    pub loop_key: Key,
+    /// uid of its Execution, which owns the WorkloadActions that it creates.
+    uid: String,
+    pub target: TargetRef,
+    pub account: Account,
+    /// Since when a right is missing.
+    pub doubt: Option<Timestamp>,
+}
+
+impl Actor {
+    /// The loop of this name, as an Execution or the loop's spec describes it.
+    pub fn of(targets: &Targets, loop_key: &Key, target: &TargetRef, account: Option<&str>) -> Self {
+        let account = Account {
+            writer: targets.ctx.writer.clone(),
+            namespace: loop_key.namespace.clone(),
+            name: account.unwrap_or(DEFAULT_ACCOUNT).to_owned(),
+            manager: marks::EXECUTION_MANAGER,
+        };
+        Self { loop_key: loop_key.clone(), uid: String::new(), target: target.clone(), account, doubt: None }
+    }
+
+    /// The same for its Execution.
+    pub fn executing(self, uid: String, doubt: Option<Timestamp>) -> Self {
+        Self { uid, doubt, ..self }
+    }
+
+    /// The same, for a command that ends before a refusal could be confirmed: it believes the first one.
+    #[must_use]
+    pub fn without_doubt(self, now: Timestamp) -> Self {
+        Self { doubt: now.checked_sub(DOUBT).ok(), ..self }
+    }
+
+    /// The state of a target that does not exist.
+    fn not_found(&self) -> TargetState {
+        let TargetRef { kind, name, .. } = &self.target;
+        let namespace = &self.loop_key.namespace;
+        TargetState::NotFound(format!(
+            "there is no {kind} {name} in namespace {namespace}: create it, or correct spec.target"
+        ))
+    }
+
+    /// The message for a missing right.
+    ///
+    /// # Errors
+    /// The right has not been missing for long enough.
+    pub fn forbidden(&mut self, now: Timestamp, refused: &str) -> Result<String, Error> {
+        let since = self.doubt.filter(|since| now.duration_since(*since) < BELIEF).unwrap_or(now);
+        self.doubt = Some(since);
+        if now.duration_since(since) < DOUBT {
+            return Err(Error::Doubtful(refused.to_owned()));
+        }
+        Ok(self.account.words(refused))
+    }
+}
+
+/// Discovers the target's kind; none if the API server does not know it.
+pub async fn find(targets: &Targets, target: &TargetRef) -> Result<Option<DiscoveredKind>, Error> {
+    targets.discovery.find(&targets.ctx, &target.api_version, &target.kind).await
+}
+
+/// The state of a target of an unknown kind.
+fn unknown_kind(target: &TargetRef) -> TargetState {
+    TargetState::NotFound(unknown_words(target))
+}
+
+/// The error for an effect on a target of an unknown kind.
+fn no_such_kind(target: &TargetRef) -> Error {
+    Error::Gone(unknown_words(target))
+}
+
+fn unknown_words(target: &TargetRef) -> String {
+    format!("the API server does not know kind {} in {}: correct spec.target", target.kind, target.api_version)
+}
+
+/// Looks whether the rung could begin now.
+///
+/// # Errors
+/// The target could not be read now.
+async fn look_ahead(targets: &Targets, actor: &mut Actor, rung: &Rung) -> Result<TargetState, Error> {
+    match &rung.workload_action {
+        Some(template) => Ok(action::look_ahead(targets, actor, template)),
+        None => look(targets, actor, rung, None).await,
+    }
+}
+
+/// Reads the state of the target that the rung needs. `claim`: the recorded intent, if any.
+///
+/// # Errors
+/// The target could not be read now.
+pub async fn look(
+    targets: &Targets,
+    actor: &mut Actor,
+    rung: &Rung,
+    claim: Option<&Claim>,
+) -> Result<TargetState, Error> {
+    let looked = if rung.scale.is_some() {
+        scale::look(targets, actor, claim).await
+    } else if rung.tune.is_some() {
+        tune::look(targets, actor).await
+    } else if rung.workload_action.is_some() {
+        action::look(targets, actor, claim).await
+    } else if let Some(resize) = &rung.resize {
+        resize::look(targets, actor, resize).await
+    } else if let Some(field) = &rung.patch {
+        patch::look(targets, actor, &field.path).await
+    } else if rung.webhook.is_some() {
+        Ok(TargetState::Nothing)
+    } else {
+        Ok(TargetState::Unfit(
+            LoopReason::NotSupported,
+            "this version of the operator does not support the decided rung".to_owned(),
+        ))
+    };
+    match looked {
+        // A successful read says nothing about the right to change the target, so `missing` stays.
+        Ok(seen) => Ok(seen),
+        Err(Error::Forbidden(refused)) => actor.forbidden(targets.ctx.now(), &refused).map(TargetState::Forbidden),
+        Err(Error::Gone(_)) => Ok(actor.not_found()),
+        Err(error) => Err(error),
+    }
+}
+
+/// The parts of an object that preconditions need.
+fn thing(meta: &ObjectMeta) -> ObjectVersion {
+    ObjectVersion {
+        uid: meta.uid.clone().unwrap_or_default(),
+        generation: meta.generation.unwrap_or(0),
+        version: meta.resource_version.clone().unwrap_or_default(),
+        written_by: None,
+    }
+}
+
+/// The `test` operations of a JSON patch that changes only this generation of the object.
+fn tests_of(thing: &ObjectVersion) -> Vec<Value> {
+    let test = |path: &str, value: Value| json!({"op": "test", "path": path, "value": value});
+    vec![test("/metadata/uid", json!(thing.uid)), test("/metadata/generation", json!(thing.generation))]
+}
+
+/// Carries out the effect.
+///
+/// # Errors
+/// A right is missing, not yet for long enough to be reported.
+pub async fn act(targets: &Targets, actor: &mut Actor, effect: &ExecutionEffect) -> Result<EffectResult, Error> {
+    let writer = &targets.ctx.writer;
+    let done = match effect {
+        ExecutionEffect::Scale { target, replicas } => {
+            writer.counted("ScaleTarget", scale::act(targets, actor, target, *replicas)).await
+        }
+        ExecutionEffect::Tune { uid, tuning } => writer.counted("Tune", tune::act(targets, actor, uid, tuning)).await,
+        ExecutionEffect::Create { name, spec } => {
+            writer.counted("MakeAction", action::act(targets, actor, name, spec)).await
+        }
+        ExecutionEffect::Resize { pods, container, resource } => {
+            writer.counted("ResizePods", resize::act(actor, pods, container, *resource)).await
+        }
+        ExecutionEffect::Template { target, index, container, resource, from, to } => {
+            let change = (*resource, from, to);
+            let done = resize::act_on_template(targets, actor, target, *index, container, change);
+            writer.counted("ResizeTemplate", done).await
+        }
+        ExecutionEffect::Patch { target, path, value } => {
+            writer.counted("PatchField", patch::act(targets, actor, target, path, value)).await
+        }
+        // Webhooks are sent in tasks of their own, not here.
+        ExecutionEffect::Send { .. } => return Ok(EffectResult::Unclear("it was not sent".to_owned())),
+    };
+    let result = match done {
+        Ok(there) => EffectResult::Done(there),
+        Err(Error::NotLeader) => return Err(Error::NotLeader),
+        Err(Error::Forbidden(refused)) => {
+            return actor.forbidden(targets.ctx.now(), &refused).map(EffectResult::Forbidden);
+        }
+        Err(Error::Denied(message)) => EffectResult::Refused(message),
+        Err(Error::Conflict(_) | Error::Exists(_)) => EffectResult::Conflict,
+        Err(Error::Gone(words)) => EffectResult::NotFound(words),
+        Err(
+            error @ (Error::Doubtful(_)
+            | Error::Throttled(_)
+            | Error::Timeout(_)
+            | Error::Unavailable(_)
+            | Error::Malformed(_)
+            | Error::Broken),
+        ) => EffectResult::Unclear(error.to_string()),
+    };
+    actor.doubt = None;
+    Ok(result)
+}

@@ -1,0 +1,85 @@
+//! One field of the target's spec, for kinds that the operator's settings allow.
+
+use kube::api::DynamicObject;
+use serde_json::{Value, json};
+
+use super::{Actor, Targets, find, no_such_kind, tests_of, thing, unknown_kind};
+use ganglion_api::closed_loop::TargetRef;
+use ganglion_api::closed_loop::reasons::LoopReason;
+use ganglion_core::facts::holder;
+use ganglion_loops_plan::execution::{ObjectVersion, TargetState, value_text};
+use ganglion_runtime::account::ObjectPath;
+use ganglion_runtime::error::Error;
+
+/// The field's value.
+///
+/// # Errors
+/// It could not be read.
+pub async fn look(targets: &Targets, actor: &Actor, path: &str) -> Result<TargetState, Error> {
+    let target = &actor.target;
+    if !is_allowed(targets, target) {
+        let words = format!(
+            "fields of kind {} are not patched: setting closedLoops.patchableKinds of the operator does not list {}",
+            target.kind,
+            name(target),
+        );
+        return Ok(TargetState::Unfit(LoopReason::NotSupported, words));
+    }
+    let Some(found) = find(targets, target).await? else { return Ok(unknown_kind(target)) };
+    let url = found.url(&actor.loop_key.namespace);
+    let object: DynamicObject =
+        actor.account.get(ObjectPath { url: &url, name: &target.name, subresource: None }).await?;
+    let unfit = |words: String| Ok(TargetState::Unfit(LoopReason::NotScalable, words));
+    if object.metadata.generation.is_none() {
+        return unfit(format!(
+            "objects of kind {} have no generation, which is needed to detect other changes",
+            target.kind
+        ));
+    }
+    let (parent, _) = path.rsplit_once('.').unwrap_or((path, ""));
+    if !object.data.pointer(&pointer(parent)).is_some_and(|parent| parent.is_object() || parent.is_array()) {
+        return unfit(format!("{} {} has no field {parent}", target.kind, target.name));
+    }
+    let value = object.data.pointer(&pointer(path)).cloned();
+    let fields = object.metadata.managed_fields.as_deref().unwrap_or_default();
+    let by = holder(fields, &path.split('.').collect::<Vec<_>>());
+    Ok(TargetState::Field(ObjectVersion { written_by: by, ..thing(&object.metadata) }, value))
+}
+
+fn is_allowed(targets: &Targets, target: &TargetRef) -> bool {
+    let name = name(target);
+    targets.patchable.contains(&name)
+}
+
+/// `apps/Deployment`; a kind of the core group is `/Service`.
+fn name(target: &TargetRef) -> String {
+    let group = target.api_version.rsplit_once('/').map_or("", |(group, _)| group);
+    format!("{group}/{}", target.kind)
+}
+
+/// The JSON pointer of a dotted path.
+fn pointer(path: &str) -> String {
+    path.split('.').map(|part| format!("/{}", part.replace('~', "~0").replace('/', "~1"))).collect()
+}
+
+/// Sets the field if the target still has this generation.
+///
+/// # Errors
+/// The field was not set, or the outcome is unknown.
+pub async fn act(
+    targets: &Targets,
+    actor: &Actor,
+    target: &ObjectVersion,
+    path: &str,
+    value: &Value,
+) -> Result<Option<String>, Error> {
+    let Some(found) = find(targets, &actor.target).await? else { return Err(no_such_kind(&actor.target)) };
+    let url = found.url(&actor.loop_key.namespace);
+    let mut patch = tests_of(target);
+    // In a list, `add` would insert an element.
+    let in_list = path.rsplit('.').next().is_some_and(|last| last.parse::<usize>().is_ok());
+    patch.push(json!({"op": if in_list { "replace" } else { "add" }, "path": pointer(path), "value": value}));
+    let object_path = ObjectPath { url: &url, name: &actor.target.name, subresource: None };
+    let object: DynamicObject = actor.account.json(object_path, &patch).await?;
+    Ok(Some(value_text(object.data.pointer(&pointer(path)))))
+}

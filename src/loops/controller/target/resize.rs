@@ -1,0 +1,172 @@
+//! Requests and limits of one container: in the workload's pods, in place, and in its pod template.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
+use kube::api::{DynamicObject, ObjectList};
+use kube::core::Selector;
+use serde_json::{Value, json};
+
+use super::{Actor, Targets, find, no_such_kind, thing, unknown_kind};
+use ganglion_api::closed_loop::action::Resize;
+use ganglion_api::closed_loop::reasons::LoopReason;
+use ganglion_api::closed_loop::source::ResourceName;
+use ganglion_api::execution::Quantities;
+use ganglion_api::scalars::Number;
+use ganglion_loops_plan::execution::{
+    ObjectVersion, PendingResize, PodResize, PodResources, ResizeTarget, TargetState,
+};
+use ganglion_runtime::account::ObjectPath;
+use ganglion_runtime::error::Error;
+
+/// The workload's pods that have the container.
+///
+/// # Errors
+/// They could not be read.
+pub async fn look(targets: &Targets, actor: &Actor, resize: &Resize) -> Result<TargetState, Error> {
+    let target = &actor.target;
+    let Some(found) = find(targets, target).await? else { return Ok(unknown_kind(target)) };
+    let url = found.url(&actor.loop_key.namespace);
+    let workload: DynamicObject =
+        actor.account.get(ObjectPath { url: &url, name: &target.name, subresource: None }).await?;
+    let Some(selector) = selector(&workload) else {
+        let words = format!("{} {} has no selector for its pods", target.kind, target.name);
+        return Ok(TargetState::Unfit(LoopReason::NotScalable, words));
+    };
+    let target = thing(&workload.metadata);
+    let pods: ObjectList<Pod> = actor.account.list(&pods_url(actor), &selector).await?;
+    let sets: Vec<String> =
+        targets.ctx.store.read(|world| world.sets_of(&target.uid).map(|set| set.id.uid.clone()).collect());
+    let owned = |owner: &OwnerReference| {
+        owner.controller == Some(true) && (owner.uid == target.uid || sets.contains(&owner.uid))
+    };
+    let mut pods: Vec<PodResources> = pods
+        .into_iter()
+        .filter(|pod| pod.metadata.owner_references.iter().flatten().any(owned))
+        .filter_map(|pod| pod_seen(&pod, resize))
+        .collect();
+    pods.sort_by(|one, other| one.name.cmp(&other.name));
+    let template = template(&workload, resize);
+    Ok(TargetState::Resources(Box::new(ResizeTarget { target, template, pods })))
+}
+
+fn pods_url(actor: &Actor) -> String {
+    format!("/api/v1/namespaces/{}/pods", actor.loop_key.namespace)
+}
+
+/// The pod selector of the workload, in either form: that of a ReplicationController is a plain map.
+fn selector(workload: &DynamicObject) -> Option<String> {
+    let value = workload.data.pointer("/spec/selector")?;
+    let plain: Option<BTreeMap<String, String>> = serde_json::from_value(value.clone()).ok();
+    let full = || serde_json::from_value::<LabelSelector>(value.clone()).ok()?.try_into().ok();
+    let selector: Option<Selector> = plain.map(|labels| labels.into_iter().collect()).or_else(full);
+    // An empty selector would match every pod.
+    selector.map(|selector| selector.to_string()).filter(|text| !text.is_empty())
+}
+
+/// The pod, if it runs and has the container.
+fn pod_seen(pod: &Pod, resize: &Resize) -> Option<PodResources> {
+    let spec = pod.spec.as_ref()?;
+    let status = pod.status.as_ref()?;
+    if pod.metadata.deletion_timestamp.is_some() || status.phase.as_deref() != Some("Running") {
+        return None;
+    }
+    let index = spec.containers.iter().position(|container| container.name == resize.container)?;
+    let container = status.container_statuses.iter().flatten().find(|container| container.name == resize.container);
+    let pending =
+        status.conditions.iter().flatten().find(|one| one.type_ == "PodResizePending" && one.status == "True");
+    Some(PodResources {
+        name: pod.metadata.name.clone()?,
+        thing: thing(&pod.metadata),
+        index,
+        wants: quantities(spec.containers[index].resources.as_ref(), resize.resource),
+        has: container
+            .and_then(|container| container.resources.as_ref())
+            .map(|has| quantities(Some(has), resize.resource)),
+        pending: pending.map(|pending| PendingResize {
+            refused: pending.reason.as_deref() == Some("Infeasible"),
+            message: pending.message.clone().unwrap_or_default(),
+        }),
+    })
+}
+
+fn quantities(resources: Option<&ResourceRequirements>, resource: ResourceName) -> Quantities {
+    let part = |all: Option<&BTreeMap<String, Quantity>>| {
+        all.and_then(|all| all.get(resource.as_str())).map(|quantity| Number(quantity.0.clone()))
+    };
+    Quantities {
+        request: part(resources.and_then(|all| all.requests.as_ref())),
+        limit: part(resources.and_then(|all| all.limits.as_ref())),
+    }
+}
+
+fn template(workload: &DynamicObject, resize: &Resize) -> Option<(usize, Quantities)> {
+    let containers = workload.data.pointer("/spec/template/spec/containers")?.as_array()?;
+    let index = containers.iter().position(|container| container["name"] == json!(resize.container))?;
+    let resources = serde_json::from_value(containers[index]["resources"].clone()).ok();
+    Some((index, quantities(resources.as_ref(), resize.resource)))
+}
+
+/// Resizes the pods one after another; stops at the first pod that has changed since it was read.
+///
+/// # Errors
+/// A pod was not resized, or the outcome is unknown.
+pub async fn act(
+    actor: &Actor,
+    pods: &[PodResize],
+    container: &str,
+    resource: ResourceName,
+) -> Result<Option<String>, Error> {
+    let url = pods_url(actor);
+    for pod in pods {
+        let path = ObjectPath { url: &url, name: &pod.name, subresource: Some("resize") };
+        let at = format!("/spec/containers/{}", pod.index);
+        let patch = patch(&pod.thing, &at, container, resource, &pod.from, &pod.to);
+        let _: Pod = actor.account.json(path, &patch).await?;
+    }
+    Ok(None)
+}
+
+/// Writes the pod template.
+///
+/// # Errors
+/// The template was not written, or the outcome is unknown.
+pub async fn act_on_template(
+    targets: &Targets,
+    actor: &Actor,
+    target: &ObjectVersion,
+    index: usize,
+    container: &str,
+    change: (ResourceName, &Quantities, &Quantities),
+) -> Result<Option<String>, Error> {
+    let Some(found) = find(targets, &actor.target).await? else { return Err(no_such_kind(&actor.target)) };
+    let url = found.url(&actor.loop_key.namespace);
+    let path = ObjectPath { url: &url, name: &actor.target.name, subresource: None };
+    let at = format!("/spec/template/spec/containers/{index}");
+    let (resource, from, to) = change;
+    let patch = patch(target, &at, container, resource, from, to);
+    let _: DynamicObject = actor.account.json(path, &patch).await?;
+    Ok(None)
+}
+
+/// The JSON patch for one container, which tests the generation that was read.
+fn patch(
+    thing: &ObjectVersion,
+    at: &str,
+    container: &str,
+    resource: ResourceName,
+    from: &Quantities,
+    to: &Quantities,
+) -> Vec<Value> {
+    let mut patch = super::tests_of(thing);
+    patch.push(json!({"op": "test", "path": format!("{at}/name"), "value": container}));
+    for (kind, from, to) in [("requests", &from.request, &to.request), ("limits", &from.limit, &to.limit)] {
+        if let Some(to) = to.as_ref().filter(|_| from != to) {
+            let path = format!("{at}/resources/{kind}/{}", resource.as_str());
+            patch.push(json!({"op": "replace", "path": path, "value": to}));
+        }
+    }
+    patch
+}

@@ -1,0 +1,125 @@
+//! The replicas of the target, through the scale subresource.
+
+use k8s_openapi::api::autoscaling::v1::Scale;
+use kube::api::DynamicObject;
+use serde_json::json;
+
+use super::{Actor, Targets, find, no_such_kind, thing, unknown_kind};
+use ganglion_api::closed_loop::TargetRef;
+use ganglion_api::closed_loop::reasons::LoopReason;
+use ganglion_api::execution::Claim;
+use ganglion_core::facts::{DeploymentFact, Key, holder, replicas_owner};
+use ganglion_core::world::Origin;
+use ganglion_loops_plan::execution::{ObjectVersion, TargetState};
+use ganglion_runtime::account::ObjectPath;
+use ganglion_runtime::error::Error;
+
+/// How often the target and its scale are read until both have the same resourceVersion.
+const READS: usize = 5;
+
+/// The target's replicas. Without a claim the cached Deployment is used, since the write tests its resourceVersion.
+///
+/// # Errors
+/// They could not be read.
+pub async fn look(targets: &Targets, actor: &Actor, claim: Option<&Claim>) -> Result<TargetState, Error> {
+    let target = &actor.target;
+    if let Some(known) = known(targets, actor).filter(|_| claim.is_none()) {
+        let (id, scale) = (known.id, known.scale);
+        return Ok(match &scale.owned_by {
+            Some(manager) => owned(target, manager),
+            None => TargetState::Scale(
+                ObjectVersion {
+                    uid: id.uid,
+                    generation: known.generation,
+                    version: id.version,
+                    written_by: scale.written_by,
+                },
+                scale.replicas,
+            ),
+        });
+    }
+    let Some(found) = find(targets, target).await? else { return Ok(unknown_kind(target)) };
+    if !found.has_scale {
+        return Ok(TargetState::Unfit(
+            LoopReason::NotScalable,
+            format!("{} has no scale subresource: use another action, or correct spec.target", target.kind),
+        ));
+    }
+    let url = found.url(&actor.loop_key.namespace);
+    let whole = ObjectPath { url: &url, name: &target.name, subresource: None };
+    for _ in 0..READS {
+        let object: DynamicObject = actor.account.get(whole).await?;
+        if let Some(manager) = replicas_owner(&object.metadata) {
+            return Ok(owned(target, &manager));
+        }
+        let fields = object.metadata.managed_fields.as_deref().unwrap_or_default();
+        let thing = ObjectVersion { written_by: holder(fields, &["spec", "replicas"]), ..thing(&object.metadata) };
+        if found.replicas_in_spec {
+            return Ok(TargetState::Scale(thing, replicas(&object)));
+        }
+        let scale: Scale = actor.account.get(ObjectPath { subresource: Some("scale"), ..whole }).await?;
+        // Equal resourceVersions: the generation belongs to these replicas.
+        if scale.metadata.resource_version.as_ref() == Some(&thing.version) {
+            return Ok(TargetState::Scale(thing, scale.spec.and_then(|spec| spec.replicas).unwrap_or(0)));
+        }
+    }
+    Err(Error::Conflict(format!("{} {} keeps changing", target.kind, target.name)))
+}
+
+/// The target from the cache; only Deployments are cached with all fields that are needed.
+fn known(targets: &Targets, actor: &Actor) -> Option<DeploymentFact> {
+    let TargetRef { api_version, kind, name, .. } = &actor.target;
+    let key = Key::new(actor.loop_key.namespace.clone(), name.clone());
+    let is_deployment = api_version == "apps/v1" && kind == "Deployment";
+    targets.ctx.store.read(|world| world.deployment(&key).filter(|_| is_deployment).cloned())
+}
+
+pub fn owned(target: &TargetRef, manager: &str) -> TargetState {
+    let TargetRef { kind, name, .. } = target;
+    let words = format!(
+        "spec.replicas of {kind} {name} belongs to {manager}: leave it out of the manifest that {manager} applies"
+    );
+    TargetState::Unfit(LoopReason::ReplicasOwnedElsewhere, words)
+}
+
+/// `spec.replicas` of the object; 1 if it is unset.
+fn replicas(object: &DynamicObject) -> i32 {
+    let replicas = object.data.pointer("/spec/replicas").and_then(serde_json::Value::as_i64);
+    replicas.map_or(1, |replicas| i32::try_from(replicas).unwrap_or(i32::MAX))
+}
+
+/// Sets the replicas if the target still has this resourceVersion.
+///
+/// # Errors
+/// The replicas were not set, or the outcome is unknown.
+pub async fn act(
+    targets: &Targets,
+    actor: &Actor,
+    thing: &ObjectVersion,
+    replicas: i32,
+) -> Result<Option<String>, Error> {
+    let target = &actor.target;
+    let Some(found) = find(targets, target).await? else { return Err(no_such_kind(target)) };
+    let url = found.url(&actor.loop_key.namespace);
+    let path = ObjectPath { url: &url, name: &target.name, subresource: Some("scale") };
+    let body = json!({
+        "metadata": {"uid": thing.uid, "resourceVersion": thing.version},
+        "spec": {"replicas": replicas},
+    });
+    let scale: Scale = actor.account.merge(path, &body).await?;
+    take_in(targets, actor, thing, &scale);
+    Ok(scale.spec.and_then(|spec| spec.replicas).map(|replicas| replicas.to_string()))
+}
+
+/// Stores the answer at once: the target may be read again before the watch reports the change.
+fn take_in(targets: &Targets, actor: &Actor, thing: &ObjectVersion, scale: &Scale) {
+    let Some(mut known) = known(targets, actor).filter(|known| known.id.uid == thing.uid) else { return };
+    let Some(version) = scale.metadata.resource_version.clone() else { return };
+    let replicas = scale.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(0);
+    // The write tested the resourceVersion, so nobody else changed the target in between.
+    known.generation = thing.generation + i64::from(version != thing.version);
+    known.id.version = version;
+    known.scale.replicas = replicas;
+    known.scale.written_by = None;
+    targets.ctx.store.apply(known, Origin::Own);
+}

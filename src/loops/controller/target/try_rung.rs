@@ -1,0 +1,91 @@
+//! What each rung of a loop would do to its target, found out without a change: for preflights and for `ganglion check`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::authorization::v1::ResourceAttributes;
+
+use super::{Actor, Targets, find, look_ahead};
+use ganglion_api::closed_loop::action::Rung;
+use ganglion_api::closed_loop::reasons::LoopReason;
+use ganglion_loops_plan::execution::{TargetState, Trial, trial};
+use ganglion_loops_plan::rung;
+use ganglion_loops_plan::validate::preflight::{AccessRight, TargetResource, needs_rights, rights};
+use ganglion_outbound::client::{OutboundClient, Outgoing};
+use ganglion_runtime::error::Error;
+
+/// Tries the rungs of one loop as its account. Rungs of one dimension share a look at the target, and a right is asked once.
+pub struct Trials<'a> {
+    targets: &'a Targets,
+    outbound: &'a OutboundClient,
+    pub actor: &'a mut Actor,
+    seen: BTreeMap<(bool, String), TargetState>,
+    granted: BTreeSet<AccessRight>,
+}
+
+impl<'a> Trials<'a> {
+    #[must_use]
+    pub fn new(targets: &'a Targets, outbound: &'a OutboundClient, actor: &'a mut Actor) -> Self {
+        Self { targets, outbound, actor, seen: BTreeMap::new(), granted: BTreeSet::new() }
+    }
+
+    /// Tries a rung.
+    ///
+    /// # Errors
+    /// The target or the rights could not be read now.
+    pub async fn of(&mut self, rung: &Rung) -> Result<Trial, Error> {
+        let dimension = (rung.workload_action.is_some(), rung::dimension(rung));
+        let state = match self.seen.get(&dimension) {
+            Some(state) => state.clone(),
+            None => look_ahead(self.targets, self.actor, rung).await?,
+        };
+        let found = trial(&self.actor.loop_key.name, &self.actor.target, rung, &state);
+        if matches!(found, Trial::Impossible(..)) {
+            return Ok(found);
+        }
+        self.seen.insert(dimension, state);
+        if let Some(refused) = self.missing_rights(rung).await? {
+            let problem = self.actor.forbidden(self.targets.ctx.now(), &refused)?;
+            return Ok(Trial::Impossible(LoopReason::Forbidden, problem));
+        }
+        let Some(webhook) = &rung.webhook else { return Ok(found) };
+        let (auth, ca, within) = (webhook.auth.as_ref(), webhook.ca.as_ref(), self.outbound.request_timeout);
+        let request = Outgoing { url: &webhook.url, auth, ca, within };
+        Ok(match self.outbound.prepare(&self.actor.account, request).await {
+            Ok(()) => found,
+            Err(why) if why.passing => Trial::Unknown(why.words),
+            Err(why) => Trial::Impossible(LoopReason::Failed, why.words),
+        })
+    }
+
+    /// The API server's words for the rights that the account lacks.
+    async fn missing_rights(&mut self, rung: &Rung) -> Result<Option<String>, Error> {
+        if !needs_rights(rung) {
+            return Ok(None);
+        }
+        let (target, account) = (&self.actor.target, &self.actor.account);
+        // A kind that nobody knows was found out by the look at the target.
+        let Some(found) = find(self.targets, target).await? else { return Ok(None) };
+        let kind = TargetResource { plural: &found.plural, reads_scale: !found.replicas_in_spec };
+        let mut missing = Vec::new();
+        for right in rights(rung, target, kind) {
+            if self.granted.contains(&right) {
+                continue;
+            }
+            let AccessRight { verb, group, resource, subresource, name } = right.clone();
+            let attributes = ResourceAttributes {
+                verb: Some(verb.to_owned()),
+                group: Some(group),
+                resource: Some(resource),
+                subresource: subresource.map(str::to_owned),
+                name,
+                ..ResourceAttributes::default()
+            };
+            if account.may(attributes).await? {
+                self.granted.insert(right);
+            } else {
+                missing.push(right.refusal(&account.namespace, &account.name));
+            }
+        }
+        Ok((!missing.is_empty()).then(|| missing.join("; ")))
+    }
+}

@@ -1,0 +1,123 @@
+//! Texts about an action that was done: what changed, and which alarm caused it. For columns and events.
+
+use ganglion_api::closed_loop::action::Rung;
+use ganglion_api::closed_loop::metric::{Metric, Side};
+use ganglion_api::closed_loop::reasons::LoopReason;
+use ganglion_api::decision::{DecisionStatus, Entry};
+use ganglion_api::execution::{ExecutionState, ExecutionStatus};
+use ganglion_api::scalars::Number;
+
+/// What the last action changed, such as `replicas 3 → 4`; None unless the Execution's last decision was carried out.
+#[must_use]
+pub fn change(execution: &ExecutionStatus, decision: &DecisionStatus) -> Option<String> {
+    let after = execution.after.as_deref().filter(|_| execution.state == Some(ExecutionState::Done))?;
+    let Some(before) = &execution.before else { return Some(after.to_owned()) };
+    let act = decision.acts.iter().find(|act| Some(act.seq) == execution.seq);
+    let dimension = act.map(|act| format!("{} ", act.dimension)).unwrap_or_default();
+    Some(format!("{dimension}{before} → {after}"))
+}
+
+/// The alarm that the Execution's last decision serves, such as `cpu 2 is below 5`.
+#[must_use]
+pub fn cause(execution: &ExecutionStatus, decision: &DecisionStatus, metrics: &[Metric]) -> Option<String> {
+    let Entry { metric, side, value, .. } = decision.history.iter().rfind(|entry| Some(entry.seq) == execution.seq)?;
+    alarm_words(metric, *side, value.as_ref().map(Number::as_str), metrics)
+}
+
+/// An alarm with its value and its level, such as `cpu 2 is below 5`; none for an alarm that the metrics do not have.
+#[must_use]
+pub fn alarm_words(metric: &str, side: Side, value: Option<&str>, metrics: &[Metric]) -> Option<String> {
+    let levels = metrics.iter().find(|known| known.name == metric)?;
+    let level = match side {
+        Side::Low => format!("is below {}", levels.low.as_ref()?.raise.as_str()),
+        Side::High => format!("is above {}", levels.high.as_ref()?.raise.as_str()),
+        Side::Equal => format!("is {}", levels.equal.as_ref()?.to.as_str()),
+        Side::Missing => return Some(format!("{metric} is missing")),
+    };
+    let value = value.filter(|_| side != Side::Equal).map(|value| format!(" {value}")).unwrap_or_default();
+    Some(format!("{metric}{value} {level}"))
+}
+
+/// The reason of the event for a rung that was carried out.
+#[must_use]
+pub fn event_reason(rung: &Rung) -> LoopReason {
+    if rung.scale.is_some() {
+        LoopReason::Scaled
+    } else if rung.resize.is_some() {
+        LoopReason::Resized
+    } else if rung.patch.is_some() {
+        LoopReason::Patched
+    } else if rung.workload_action.is_some() {
+        LoopReason::ActionSucceeded
+    } else if rung.tune.is_some() {
+        LoopReason::Tuned
+    } else {
+        LoopReason::Sent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn decision(side: &str, value: Value) -> DecisionStatus {
+        let mut status = DecisionStatus::default();
+        let entry = json!({"seq": 2, "at": "2026-11-21T10:00:01.000000Z", "metric": "cpu", "side": side, "value": value,
+            "rung": 0, "action": "scale by 1"});
+        status.history.push(Entry {
+            seq: 2,
+            at: serde_json::from_value(entry["at"].clone()).unwrap(),
+            metric: "cpu".into(),
+            side: serde_json::from_value(entry["side"].clone()).unwrap(),
+            value: serde_json::from_value(entry["value"].clone()).unwrap(),
+            rung: 0,
+            action: "scale by 1".into(),
+            outcome: None,
+            ended: None,
+            effect: None,
+        });
+        status.acts.push(ganglion_api::decision::Act {
+            seq: 2,
+            at: serde_json::from_value(entry["at"].clone()).unwrap(),
+            direction: ganglion_api::decision::Direction::Raise,
+            dimension: "replicas".into(),
+        });
+        status
+    }
+
+    fn execution(status: Value) -> ExecutionStatus {
+        serde_json::from_value(status).unwrap()
+    }
+
+    #[rstest]
+    #[case("Low", json!("2"), Some("cpu 2 is below 5"))]
+    #[case("High", json!("95"), Some("cpu 95 is above 80"))]
+    #[case("Missing", json!(null), Some("cpu is missing"))]
+    #[case("Equal", json!("1"), None)]
+    fn the_alarm_is_named_with_its_value_and_level(
+        #[case] side: &str,
+        #[case] value: Value,
+        #[case] text: Option<&str>,
+    ) {
+        let metrics: Vec<Metric> = serde_json::from_value(json!([
+            {"name": "cpu", "source": {"push": {}}, "low": {"raise": "5"}, "high": {"raise": "80"}},
+        ]))
+        .unwrap();
+        let done = execution(json!({"seq": 2, "state": "Done"}));
+        assert_eq!(cause(&done, &decision(side, value), &metrics).as_deref(), text);
+        assert_eq!(cause(&execution(json!({"seq": 3})), &decision(side, json!("2")), &metrics), None);
+    }
+
+    #[rstest]
+    #[case(json!({"seq": 2, "state": "Done", "before": "3", "after": "4"}), Some("replicas 3 → 4"))]
+    #[case(json!({"seq": 3, "state": "Done", "before": "3", "after": "4"}), Some("3 → 4"))]
+    #[case(json!({"seq": 2, "state": "Done", "after": "WorkloadAction web-1"}), Some("WorkloadAction web-1"))]
+    #[case(json!({"seq": 2, "state": "Failed", "before": "3", "after": "4"}), None)]
+    #[case(json!({"seq": 2, "state": "Claimed", "before": "3", "after": "4"}), None)]
+    fn only_what_was_done_is_a_change(#[case] status: Value, #[case] text: Option<&str>) {
+        assert_eq!(change(&execution(status), &decision("Low", json!("2"))).as_deref(), text);
+    }
+}

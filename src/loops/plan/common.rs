@@ -1,0 +1,104 @@
+//! Helpers of all stages: numbers, times and durations, read from a spec and formatted for a status.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use thiserror::Error;
+
+use ganglion_api::closed_loop::action::Alarm;
+use ganglion_api::scalars::{DurationText, Number};
+use ganglion_core::duration;
+use ganglion_core::quantity;
+
+/// The longest time between two writes of a status that does not change. The writes show that the loop is alive.
+pub const HEARTBEAT: SignedDuration = SignedDuration::from_mins(5);
+
+/// When a spec is parsed again that this process could not parse for a passing reason.
+pub const PARSE_AGAIN: SignedDuration = SignedDuration::from_secs(5);
+
+/// A field of a spec with a value that the schema accepts and the operator cannot use.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("{field}: {problem}")]
+pub struct FieldError {
+    /// Path of the field.
+    pub field: String,
+    /// What is wrong, and what would be right.
+    pub problem: String,
+    /// The field may be right: this process could not read it at the moment.
+    pub passing: bool,
+}
+
+impl FieldError {
+    /// An error of this field.
+    pub fn new(field: impl Into<String>, problem: impl std::fmt::Display) -> Self {
+        Self { field: field.into(), problem: problem.to_string(), passing: false }
+    }
+}
+
+/// Parses a number of the spec.
+///
+/// # Errors
+///
+/// The text is not a number.
+pub fn number(field: &str, text: &Number) -> Result<f64, FieldError> {
+    quantity::number(text.as_str()).map_err(|error| FieldError::new(field, error))
+}
+
+/// Parses a duration of the spec. Unset is zero.
+///
+/// # Errors
+///
+/// The text is not a duration.
+pub fn duration(field: &str, text: Option<&DurationText>) -> Result<SignedDuration, FieldError> {
+    text.map_or(Ok(SignedDuration::ZERO), |text| {
+        duration::parse(text.as_str()).map_err(|error| FieldError::new(field, error))
+    })
+}
+
+/// The field of the action on this alarm: `actions[Low cpu]`.
+#[must_use]
+pub fn action_field(when: &Alarm) -> String {
+    format!("actions[{} {}]", when.side, when.metric)
+}
+
+/// Adds a duration to a time; at most the end of time.
+#[must_use]
+pub fn later(time: Timestamp, duration: SignedDuration) -> Timestamp {
+    time.checked_add(duration).unwrap_or(Timestamp::MAX)
+}
+
+/// The time since `then`; negative if `then` is in the future.
+#[must_use]
+pub fn elapsed(then: &MicroTime, now: Timestamp) -> SignedDuration {
+    now.duration_since(then.0)
+}
+
+/// The time as an API object stores it, in microseconds. A stage that reads it back gets the same time.
+#[must_use]
+pub fn micro_time(time: Timestamp) -> MicroTime {
+    MicroTime(Timestamp::from_microsecond(time.as_microsecond()).unwrap_or(time))
+}
+
+/// A number for a status or a message: at most three decimals, without trailing zeros.
+#[must_use]
+pub fn number_text(value: f64) -> Number {
+    // A number in a status has at most this many digits.
+    if value.abs() >= 1e18 {
+        return Number(format!("{:.3e}", value.clamp(-9e98, 9e98)));
+    }
+    let text = format!("{value:.3}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    Number(if text == "-0" { "0".into() } else { text.into() })
+}
+
+/// A time for a message.
+#[must_use]
+pub fn time_text(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// The time at which something opens, for a message: without the day if it is within a day.
+#[must_use]
+pub fn opening_text(time: Timestamp, now: Timestamp) -> String {
+    let soon = time.duration_since(now) <= SignedDuration::from_hours(24);
+    time.strftime(if soon { "%H:%M UTC" } else { "%Y-%m-%d %H:%M UTC" }).to_string()
+}

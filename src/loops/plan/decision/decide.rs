@@ -1,0 +1,255 @@
+//! The next status of a Decision: at most one action, and a reason for each alarm that is rejected.
+//!
+//! Each iteration chooses the first alarm in order that has a rung left and that no limit blocks. A new sample starts
+//! an iteration, and so does the end of a limit that blocked a raised alarm. While a decision is being carried out
+//! there is no other one. The status contains everything that later decisions need. Must not know the target, nor carry
+//! anything out.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::evaluate::{Rejection, hold_message};
+use super::history::action_history;
+use super::ladder::Ladder;
+use super::order::{OrderContext, order};
+use super::rules::{DecisionInput, DecisionRules};
+use super::settlement::{awaits_execution, counter, recover, settle, withdraw};
+use crate::common::{HEARTBEAT, elapsed, micro_time, number_text};
+use crate::monitoring::tag;
+use crate::proposal;
+use crate::rung;
+use ganglion_api::closed_loop::metric::Side;
+use ganglion_api::closed_loop::reasons::LoopReason;
+use ganglion_api::closed_loop::{LoopMode, Trace};
+use ganglion_api::decision::{
+    ACTS_LIMIT, Act, COUNTERS_LIMIT, Chosen, Counter, DecisionStatus, Entry, Outcome, REJECTED_LIMIT,
+};
+use ganglion_api::monitoring::AlarmState;
+use ganglion_core::conditions::{self, Health, Stamp};
+
+/// Result of the stage.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decided {
+    pub status: DecisionStatus,
+    /// The status is worth a write. A choice counts only once it is written.
+    pub write: bool,
+    /// When the next time-based rejection expires.
+    pub again: Option<Timestamp>,
+}
+
+/// Monitoring has written in this leader term: nothing is decided on what another leader saw.
+fn is_of_this_term(input: DecisionInput) -> bool {
+    input.monitoring.term.as_deref() == Some(input.term)
+}
+
+/// What monitoring wrote still holds.
+fn is_valid(input: DecisionInput) -> bool {
+    is_of_this_term(input) && input.monitoring.valid_until.as_ref().is_none_or(|until| input.now < until.0)
+}
+
+impl DecisionRules {
+    /// Computes the next status.
+    #[must_use]
+    pub fn decide(&self, before: &DecisionStatus, input: DecisionInput) -> Decided {
+        let mut status = before.clone();
+        recover(&mut status, input.executor);
+        let fresh = tag::is_after(input.monitoring.tag.as_ref(), status.tag.as_ref()) && is_of_this_term(input);
+        settle(self, &mut status, input.executor, input.now);
+        withdraw(self, &mut status, input.executor, fresh.then_some(input.monitoring.alarms.as_slice()));
+        if self.mode == LoopMode::Paused {
+            status.message = Some("Paused".into());
+            status.rejected.clear();
+        } else if !is_valid(input) {
+            // Monitoring looks at it again at this very time.
+        } else if fresh || self.released(&status, input) {
+            self.iterate(&mut status, input);
+            status.tag.clone_from(&input.monitoring.tag);
+        } else {
+            self.update_reasons(&mut status, input);
+        }
+        self.forget_counters(&mut status.counters);
+        status.limits = self.limits.state(&action_history(self, &status), input.now);
+        status.observed_generation = Some(input.generation);
+        let stamp = Stamp { generation: input.generation, now: input.now };
+        status.conditions = conditions::summary(&before.conditions, &self.health(&status), stamp);
+        let traced = fresh && self.trace == Trace::EverySample;
+        let rested = before.heartbeat.as_ref().is_none_or(|last| elapsed(last, input.now) >= HEARTBEAT);
+        let late = rested && counts(input.written) != counts(&status);
+        // One that another leader made is carried out once it is confirmed.
+        let unconfirmed = is_of_this_term(input)
+            && awaits_execution(&status, input.executor)
+            && input.written.term.as_deref() != Some(input.term);
+        let write = traced || late || unconfirmed || edges(before) != edges(&status);
+        if write {
+            if is_of_this_term(input) {
+                status.term = Some(input.term.to_owned());
+            }
+            status.heartbeat = Some(micro_time(input.now));
+        }
+        let again = self.next_release(&status, input).filter(|_| is_valid(input));
+        Decided { status, write, again }
+    }
+
+    fn health(&self, status: &DecisionStatus) -> Health<LoopReason> {
+        match self.mode {
+            LoopMode::Paused => Health::Good(LoopReason::Paused, "the loop is paused".into()),
+            LoopMode::Auto | LoopMode::DryRun | LoopMode::Approve if status.seq > 0 && status.history.is_empty() => {
+                let lost = "decides on each sample; the budgets, ladders and counters of the deleted Decision are lost";
+                Health::Good(LoopReason::Running, lost.into())
+            }
+            LoopMode::Auto | LoopMode::DryRun | LoopMode::Approve => {
+                Health::Good(LoopReason::Running, "decides on each sample".into())
+            }
+        }
+    }
+
+    /// Removes the oldest counters of metrics that the spec does not have, if there are too many. They are not removed at once,
+    /// since whoever edits the Decision itself changes its spec only until the loop's controller has restored it.
+    fn forget_counters(&self, counters: &mut Vec<Counter>) {
+        while counters.len() > COUNTERS_LIMIT {
+            let Some(oldest) = counters.iter().position(|counter| !self.rank.contains(&counter.metric)) else { return };
+            counters.remove(oldest);
+        }
+    }
+
+    /// Chooses at most one action.
+    fn iterate(&self, status: &mut DecisionStatus, input: DecisionInput) {
+        let alarms = &input.monitoring.alarms;
+        status
+            .ladders
+            .retain(|state| alarms.iter().any(|alarm| alarm.metric == state.metric && alarm.side == state.side));
+        status.rejected.clear();
+        let counters = status.counters.clone();
+        let known = self.order_context(&counters, input);
+        let mut chosen = None;
+        for candidate in order(&self.selection, alarms, known) {
+            let alarm = candidate.alarm;
+            if self.action_for(&alarm.metric, alarm.side).is_some() {
+                let counter = counter(&mut status.counters, &alarm.metric);
+                counter.wanted = counter.wanted.saturating_add(1);
+            }
+            match self.evaluate(status, candidate, chosen.is_some(), known, input) {
+                Ok(rung) => chosen = Some((alarm, rung)),
+                Err(rejection) => reject(status, alarm, rejection),
+            }
+        }
+        status.message = Some(match chosen {
+            Some((alarm, rung)) => {
+                self.choose(status, alarm, rung, known, input);
+                self.announcement(&alarm.metric)
+            }
+            None => hold_message(&status.rejected),
+        });
+    }
+
+    fn announcement(&self, metric: &str) -> String {
+        match self.mode {
+            LoopMode::Auto | LoopMode::Paused => format!("React to {metric}"),
+            LoopMode::DryRun => format!("Would react to {metric}"),
+            LoopMode::Approve => format!("Propose to react to {metric}"),
+        }
+    }
+
+    /// Records the choice, with everything that later decisions need of it.
+    fn choose(
+        &self,
+        status: &mut DecisionStatus,
+        alarm: &AlarmState,
+        index: usize,
+        known: OrderContext,
+        input: DecisionInput,
+    ) {
+        let Some(action) = self.rung(&alarm.metric, alarm.side, index).cloned() else { return };
+        let executor = input.executor.map(|executor| executor.uid.to_owned()).unwrap_or_default();
+        let last = input.executor.and_then(|executor| executor.status.seq).unwrap_or(0);
+        status.seq = status.seq.max(last).saturating_add(1);
+        let at = micro_time(input.now);
+        let dry = self.mode == LoopMode::DryRun;
+        let outcome = dry.then_some(Outcome::DryRun);
+        let value = known.value(&alarm.metric);
+        if dry {
+            let counter = counter(&mut status.counters, &alarm.metric);
+            counter.served = counter.served.saturating_add(1);
+            counter.last_served = Some(at.clone());
+        }
+        let ladder = Ladder { side: alarm.side, ..self.ladder(&alarm.metric, alarm.side).unwrap_or(NO_LADDER) };
+        status.ladders.retain(|state| (&state.metric, state.side) != (&alarm.metric, alarm.side));
+        status.ladders.push(ladder.acted(&alarm.metric, index, value, input.now));
+        status.acts.push(Act {
+            seq: status.seq,
+            at: at.clone(),
+            direction: rung::direction(&action),
+            dimension: rung::dimension(&action),
+        });
+        self.limits.forget(&mut status.acts, input.now);
+        keep_last(&mut status.acts, ACTS_LIMIT);
+        let index = i32::try_from(index).unwrap_or(0);
+        status.history.push(Entry {
+            seq: status.seq,
+            at: at.clone(),
+            metric: alarm.metric.clone(),
+            side: alarm.side,
+            value: value.map(number_text),
+            rung: index,
+            action: rung::words(&action),
+            outcome,
+            ended: None,
+            effect: None,
+        });
+        keep_last(&mut status.history, self.history);
+        status.reason = Some(match self.mode {
+            LoopMode::DryRun => LoopReason::DryRun,
+            LoopMode::Approve => LoopReason::Proposed,
+            LoopMode::Auto | LoopMode::Paused => LoopReason::InFlight,
+        });
+        let found = input.monitoring.last_served.iter().find(|found| found.metric == alarm.metric);
+        let mut chosen = Chosen {
+            seq: status.seq,
+            metric: alarm.metric.clone(),
+            side: alarm.side,
+            rung: index,
+            action,
+            at,
+            executor,
+            mode: self.mode,
+            unknown: alarm.unknown,
+            least_served: found.and_then(|found| found.least_served.clone()),
+            digest: None,
+            outcome,
+        };
+        if let Some(executor) = input.executor.filter(|_| self.mode == LoopMode::Approve) {
+            chosen.digest = Some(proposal::digest_of(&chosen, executor.target));
+        }
+        status.chosen = Some(chosen);
+    }
+}
+
+const NO_LADDER: Ladder = Ladder { rungs: 0, settle: SignedDuration::ZERO, side: Side::Low };
+
+fn reject(status: &mut DecisionStatus, alarm: &AlarmState, rejection: Rejection) {
+    if rejection.limit {
+        let counter = counter(&mut status.counters, &alarm.metric);
+        counter.limited = counter.limited.saturating_add(1);
+    }
+    if status.rejected.len() < REJECTED_LIMIT {
+        status.rejected.push(rejection.reported(alarm));
+    }
+}
+
+fn keep_last<T>(list: &mut Vec<T>, most: usize) {
+    let surplus = list.len().saturating_sub(most);
+    list.drain(..surplus);
+}
+
+/// The part of a status that is written as soon as it changes: the decision, its withdrawal, the rejections.
+fn edges(status: &DecisionStatus) -> impl PartialEq + '_ {
+    let rejected: Vec<(&str, Side, LoopReason)> =
+        status.rejected.iter().map(|one| (one.metric.as_str(), one.side, one.reason)).collect();
+    let withdrawn = status.chosen.as_ref().is_some_and(|chosen| chosen.outcome == Some(Outcome::Withdrawn));
+    let idle = status.message.as_deref().is_none_or(|message| message == "No Event");
+    (status.seq, withdrawn, rejected, idle, status.observed_generation)
+}
+
+/// The part of a status that is written with the next decision or heartbeat: outcomes, counters, ladders.
+fn counts(status: &DecisionStatus) -> impl PartialEq + '_ {
+    (status.chosen.as_ref().map(|chosen| chosen.outcome), &status.counters, &status.ladders)
+}

@@ -1,0 +1,100 @@
+//! The position on a ladder: which rung is next.
+//!
+//! The next rung is tried when the current one is exhausted or had no effect. A cleared alarm starts again at the first
+//! rung.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::common::{later, micro_time, number_text};
+use ganglion_api::closed_loop::metric::Side;
+use ganglion_api::decision::LadderState;
+use ganglion_core::quantity;
+
+/// Pause of a ladder whose last rung reached its bounds. Other loops or users may make room meanwhile.
+pub const LIMITED_PAUSE: SignedDuration = SignedDuration::from_mins(5);
+
+/// Pause of a ladder whose last rung failed. Somebody may grant a missing right meanwhile.
+pub const FAILED_PAUSE: SignedDuration = SignedDuration::from_mins(1);
+
+/// The next step on a ladder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LadderStep {
+    /// Take this rung, counted from 0.
+    Climb(usize),
+    /// Wait: the effect of the last action cannot be judged before this time.
+    Settling(Timestamp),
+    /// No rung is left until this time.
+    Exhausted(Timestamp),
+}
+
+/// The properties of a ladder that its steps depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct Ladder {
+    /// The number of rungs.
+    pub rungs: usize,
+    /// The time after which an effect can be judged.
+    pub settle: SignedDuration,
+    /// The side of the alarm.
+    pub side: Side,
+}
+
+impl Ladder {
+    /// The next step.
+    #[must_use]
+    pub fn next_step(&self, state: Option<&LadderState>, value: Option<f64>, now: Timestamp) -> LadderStep {
+        let Some(state) = state else { return LadderStep::Climb(0) };
+        if let Some(until) = &state.exhausted_until {
+            return if until.0 > now { LadderStep::Exhausted(until.0) } else { LadderStep::Climb(0) };
+        }
+        // If the policy was changed and the rung is gone, the ladder starts again.
+        let rung = usize::try_from(state.rung).ok().filter(|rung| *rung < self.rungs).unwrap_or(0);
+        match &state.judge_at {
+            Some(at) if at.0 > now => LadderStep::Settling(at.0),
+            Some(_) if !self.helped(state, value) && rung.saturating_add(1) < self.rungs => {
+                LadderStep::Climb(rung.saturating_add(1))
+            }
+            Some(_) | None => LadderStep::Climb(rung),
+        }
+    }
+
+    /// Whether the value improved since the last action. An unknown value counts as improved: no stronger action is
+    /// taken blindly.
+    fn helped(&self, state: &LadderState, value: Option<f64>) -> bool {
+        let before = state.value.as_ref().and_then(|value| quantity::number(value.as_str()).ok());
+        match (before, value, self.side) {
+            (Some(before), Some(value), Side::Low) => value > before,
+            (Some(before), Some(value), Side::High) => value < before,
+            // The alarm is still raised, or the ladder would not be asked.
+            (Some(_), Some(_), Side::Equal | Side::Missing) => false,
+            (None, _, _) | (_, None, _) => true,
+        }
+    }
+
+    /// The state after an action of this rung.
+    #[must_use]
+    pub fn acted(&self, metric: &str, rung: usize, value: Option<f64>, now: Timestamp) -> LadderState {
+        LadderState {
+            metric: metric.to_owned(),
+            side: self.side,
+            rung: i32::try_from(rung).unwrap_or(0),
+            judge_at: (!self.settle.is_zero()).then(|| micro_time(later(now, self.settle))),
+            value: value.map(number_text),
+            exhausted_until: None,
+        }
+    }
+
+    /// The state after an action of this rung failed: the next rung, or a pause until this time.
+    #[must_use]
+    pub fn failed(&self, metric: &str, rung: usize, until: Timestamp) -> LadderState {
+        let next = rung.saturating_add(1);
+        let left = next < self.rungs;
+        LadderState {
+            metric: metric.to_owned(),
+            side: self.side,
+            rung: if left { i32::try_from(next).unwrap_or(0) } else { 0 },
+            judge_at: None,
+            value: None,
+            exhausted_until: (!left).then(|| micro_time(until)),
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! The limits of a policy: dwell, budgets, and the reaction to oscillation.
+//!
+//! They depend on the list of past actions alone. The list is written with each decision, so it is kept as short as the
+//! limits allow.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::schedule::{self, Calendar};
+use crate::common::{FieldError, duration, elapsed, later, micro_time, time_text};
+use ganglion_api::closed_loop::policy::{self, Calm, Oscillation, Policy};
+use ganglion_api::closed_loop::reasons::LoopReason;
+use ganglion_api::decision::{Act, Direction, LimitState};
+
+/// The number of actions that are kept whatever their age: the last one, and the one before if the last comes to
+/// nothing.
+const LAST_FEW: usize = 2;
+
+/// The parsed limits of a policy.
+#[derive(Clone, Debug, Default)]
+pub struct PolicyLimits {
+    all: Vec<Limit>,
+    oscillation: Option<OscillationLimit>,
+}
+
+/// A dwell and a budget, and the windows in which they apply.
+#[derive(Clone, Debug)]
+struct Limit {
+    /// Empty for the limit of the policy itself.
+    name: String,
+    windows: Vec<Calendar>,
+    dwell: SignedDuration,
+    budget: Option<Budget>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    max: usize,
+    per: SignedDuration,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct OscillationLimit {
+    reversals: usize,
+    per: SignedDuration,
+    then: Calm,
+}
+
+/// Why an action is blocked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LimitHold {
+    pub reason: LoopReason,
+    pub message: String,
+    /// When that ends, if it is known.
+    pub until: Option<Timestamp>,
+}
+
+impl PolicyLimits {
+    /// Parses the policy.
+    ///
+    /// # Errors
+    ///
+    /// A duration or window cannot be parsed.
+    pub fn parse(policy: &Policy) -> Result<Self, FieldError> {
+        let mut all = vec![Limit {
+            name: String::new(),
+            windows: Vec::new(),
+            dwell: duration("policy.dwell", policy.dwell.as_ref())?,
+            budget: policy.budget.as_ref().map(|budget| Budget::parse("policy.budget", budget)).transpose()?,
+        }];
+        for limit in policy.limits.iter().flatten() {
+            let field = format!("policy.limits[{}]", limit.name);
+            all.push(Limit {
+                windows: schedule::parse(&format!("{field}.during"), Some(&limit.during))?,
+                dwell: duration(&format!("{field}.dwell"), limit.dwell.as_ref())?,
+                budget: limit
+                    .budget
+                    .as_ref()
+                    .map(|budget| Budget::parse(&format!("{field}.budget"), budget))
+                    .transpose()?,
+                name: limit.name.clone(),
+            });
+        }
+        Ok(Self { all, oscillation: policy.oscillation.as_ref().map(OscillationLimit::parse).transpose()? })
+    }
+
+    /// The limit that blocks an action of this direction; none if the action is allowed.
+    #[must_use]
+    pub fn held(&self, acts: &[Act], direction: Direction, now: Timestamp) -> Option<LimitHold> {
+        let restless = self.oscillation.and_then(|oscillation| oscillation.held(acts, direction, now));
+        restless.or_else(|| self.at(now).find_map(|(limit, ends)| limit.held(acts, now, ends)))
+    }
+
+    /// The state of the limits for the status.
+    #[must_use]
+    pub fn state(&self, acts: &[Act], now: Timestamp) -> Option<LimitState> {
+        let limits: Vec<&Limit> = self.at(now).map(|(limit, _)| limit).collect();
+        let dwell = limits.iter().filter_map(|limit| limit.dwells(acts, now)).max();
+        let left = limits.iter().filter_map(|limit| limit.budget).map(|budget| budget.left(acts, now)).min();
+        let calm = self.oscillation.and_then(|oscillation| Some((oscillation.then, oscillation.until(acts, now)?)));
+        let until = |kind| calm.filter(|(then, _)| *then == kind).map(|(_, until)| micro_time(until));
+        let state = LimitState {
+            dwell_until: dwell.map(micro_time),
+            budget_left: left.map(|left| i32::try_from(left).unwrap_or(i32::MAX)),
+            damped_until: until(Calm::Damp),
+            frozen_until: until(Calm::Freeze),
+        };
+        (state != LimitState::default()).then_some(state)
+    }
+
+    /// Removes the actions that no limit needs: all that are older than the longest period. The last action of each
+    /// dimension is kept, since the next one may be its reversal. If the policy is changed and needs more, `history`
+    /// takes them from the history of decisions.
+    pub fn forget(&self, acts: &mut Vec<Act>, now: Timestamp) {
+        let durations = self.all.iter().flat_map(|limit| [Some(limit.dwell), limit.budget.map(|budget| budget.per)]);
+        let longest = durations.chain([self.oscillation.map(|oscillation| oscillation.per)]).flatten().max();
+        let is_old = |act: &Act| elapsed(&act.at, now) >= longest.unwrap_or_default();
+        let turns = |act: &Act| act.direction != Direction::Neither;
+        let mut kept: Vec<Act> = Vec::new();
+        for (age, act) in acts.drain(..).rev().enumerate() {
+            let same_turns = |other: &Act| is_old(other) && turns(other) && other.dimension == act.dimension;
+            let is_last = || !kept.iter().any(same_turns);
+            if age < LAST_FEW || !is_old(&act) || (turns(&act) && is_last()) {
+                kept.push(act);
+            }
+        }
+        kept.reverse();
+        *acts = kept;
+    }
+
+    /// The limits that apply now, each with the time when its window closes.
+    fn at(&self, now: Timestamp) -> impl Iterator<Item = (&Limit, Timestamp)> {
+        let phases = self.all.iter().map(move |limit| (limit, schedule::phase(&limit.windows, now)));
+        phases.filter(|(_, phase)| phase.open).map(|(limit, phase)| (limit, phase.end))
+    }
+}
+
+impl Limit {
+    /// Why no action is allowed now. `ends` is when the limit ceases to apply.
+    fn held(&self, acts: &[Act], now: Timestamp, ends: Timestamp) -> Option<LimitHold> {
+        let whose = if self.name.is_empty() { String::new() } else { format!(" (limit {})", self.name) };
+        if let Some(until) = self.dwells(acts, now).map(|until| until.min(ends)) {
+            let message = format!("dwell: no action before {}{whose}", time_text(until));
+            return Some(LimitHold { reason: LoopReason::Dwell, message, until: Some(until) });
+        }
+        let budget = self.budget.filter(|budget| budget.left(acts, now) == 0)?;
+        let until = budget.until(acts, now).into_iter().chain((ends < Timestamp::MAX).then_some(ends)).min();
+        let when = until.map(|until| format!(" until {}", time_text(until))).unwrap_or_default();
+        let message = format!("all {} actions of the budget are used{when}{whose}", budget.max);
+        Some(LimitHold { reason: LoopReason::Budget, message, until })
+    }
+
+    fn dwells(&self, acts: &[Act], now: Timestamp) -> Option<Timestamp> {
+        let last = acts.iter().map(|act| act.at.0).max()?;
+        let until = later(last, self.dwell);
+        (!self.dwell.is_zero() && until > now).then_some(until)
+    }
+}
+
+impl Budget {
+    fn parse(field: &str, budget: &policy::Budget) -> Result<Self, FieldError> {
+        let per = duration(&format!("{field}.per"), Some(&budget.per))?;
+        Ok(Self { max: usize::try_from(budget.max).unwrap_or(0), per })
+    }
+
+    fn left(self, acts: &[Act], now: Timestamp) -> usize {
+        self.max.saturating_sub(self.recent(acts, now).count())
+    }
+
+    /// When the oldest action leaves the period, so that the budget allows another one.
+    fn until(self, acts: &[Act], now: Timestamp) -> Option<Timestamp> {
+        let mut recent: Vec<Timestamp> = self.recent(acts, now).collect();
+        recent.sort_unstable();
+        let first = recent.len().checked_sub(self.max)?;
+        recent.get(first).map(|at| later(*at, self.per))
+    }
+
+    fn recent(self, acts: &[Act], now: Timestamp) -> impl Iterator<Item = Timestamp> {
+        acts.iter().filter(move |act| elapsed(&act.at, now) < self.per).map(|act| act.at.0)
+    }
+}
+
+impl OscillationLimit {
+    fn parse(oscillation: &Oscillation) -> Result<Self, FieldError> {
+        Ok(Self {
+            reversals: usize::try_from(oscillation.reversals).unwrap_or(1).max(1),
+            per: duration("policy.oscillation.per", Some(&oscillation.per))?,
+            then: oscillation.then.unwrap_or_default(),
+        })
+    }
+
+    fn held(self, acts: &[Act], direction: Direction, now: Timestamp) -> Option<LimitHold> {
+        let until = self.until(acts, now)?;
+        let (reason, what) = match (self.then, direction) {
+            (Calm::Freeze, Direction::Raise | Direction::Lower | Direction::Neither) => {
+                (LoopReason::Frozen, "no action")
+            }
+            (Calm::Damp, Direction::Lower) => (LoopReason::Damped, "capacity is not lowered"),
+            (Calm::Damp, Direction::Raise | Direction::Neither) => return None,
+        };
+        let message = format!(
+            "oscillation: its actions reversed {} times or more; {what} until {}",
+            self.reversals,
+            time_text(until)
+        );
+        Some(LimitHold { reason, message, until: Some(until) })
+    }
+
+    /// When there are no longer too many reversals.
+    fn until(self, acts: &[Act], now: Timestamp) -> Option<Timestamp> {
+        let mut recent: Vec<Timestamp> =
+            reversals(acts).into_iter().filter(|at| now.duration_since(*at) < self.per).collect();
+        recent.sort_unstable();
+        let last = recent.len().checked_sub(self.reversals)?;
+        recent.get(last).map(|at| later(*at, self.per))
+    }
+}
+
+/// The times of actions whose direction is opposite to the one before them on the same dimension.
+fn reversals(acts: &[Act]) -> Vec<Timestamp> {
+    let mut found = Vec::new();
+    for (index, act) in acts.iter().enumerate() {
+        if act.direction == Direction::Neither {
+            continue;
+        }
+        let before = acts
+            .iter()
+            .take(index)
+            .rev()
+            .find(|other| other.dimension == act.dimension && other.direction != Direction::Neither);
+        if before.is_some_and(|before| before.direction != act.direction) {
+            found.push(act.at.0);
+        }
+    }
+    found
+}

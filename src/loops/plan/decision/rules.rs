@@ -1,0 +1,127 @@
+//! The parsed spec of a Decision, and the input types of its stage.
+//!
+//! The other files of this folder implement the steps of a decision as methods of [`DecisionRules`].
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::ladder::Ladder;
+use super::limits::PolicyLimits;
+use super::order::{OrderContext, Selection};
+use super::schedule::{self, Calendar};
+use crate::common::{FieldError, action_field, duration};
+use ganglion_api::closed_loop::TargetRef;
+use ganglion_api::closed_loop::action::{Alarm, Rung};
+use ganglion_api::closed_loop::metric::Side;
+use ganglion_api::closed_loop::{LoopMode, Trace};
+use ganglion_api::decision::{Counter, DecisionSpec, DecisionStatus};
+use ganglion_api::execution::{Execution, ExecutionStatus};
+use ganglion_api::monitoring::MonitoringStatus;
+
+/// The length of the history if the spec has none.
+const HISTORY: i32 = 10;
+
+/// The parsed spec of a Decision.
+#[derive(Clone, Debug)]
+pub struct DecisionRules {
+    pub(super) mode: LoopMode,
+    pub(super) trace: Trace,
+    pub(super) blocked: Option<String>,
+    pub(super) rank: Vec<String>,
+    pub(super) selection: Selection,
+    pub(super) limits: PolicyLimits,
+    actions: Vec<AlarmAction>,
+    pub(super) history: usize,
+}
+
+/// The parsed actions of one alarm.
+#[derive(Clone, Debug)]
+pub(super) struct AlarmAction {
+    pub(super) when: Alarm,
+    pub(super) settle: SignedDuration,
+    pub(super) rungs: Vec<Rung>,
+    pub(super) windows: Vec<Calendar>,
+}
+
+/// The loop's Execution, as last read.
+#[derive(Clone, Copy, Debug)]
+pub struct Executor<'a> {
+    pub uid: &'a str,
+    /// What it acts on.
+    pub target: &'a TargetRef,
+    pub status: &'a ExecutionStatus,
+}
+
+impl<'a> Executor<'a> {
+    /// The Execution, if its controller has written its status.
+    #[must_use]
+    pub fn of(execution: &'a Execution) -> Option<Self> {
+        let uid = execution.metadata.uid.as_deref()?;
+        Some(Self { uid, target: &execution.spec.target, status: execution.status.as_ref()? })
+    }
+}
+
+/// The input of the stage besides the status.
+#[derive(Clone, Copy, Debug)]
+pub struct DecisionInput<'a> {
+    /// The status of the Monitoring.
+    pub monitoring: &'a MonitoringStatus,
+    /// The next hop, if it exists and its controller has written its status.
+    pub executor: Option<Executor<'a>>,
+    /// The status of the Decision as it was last written.
+    pub written: &'a DecisionStatus,
+    /// Generation of the Decision.
+    pub generation: i64,
+    /// This leader term.
+    pub term: &'a str,
+    /// The time.
+    pub now: Timestamp,
+}
+
+impl DecisionRules {
+    /// Parses the spec.
+    ///
+    /// # Errors
+    ///
+    /// A number, duration, window or expression cannot be parsed.
+    pub fn parse(spec: &DecisionSpec) -> Result<Self, FieldError> {
+        let policy = spec.policy.clone().unwrap_or_default();
+        let mut actions = Vec::new();
+        for action in &spec.actions {
+            let field = action_field(&action.when);
+            actions.push(AlarmAction {
+                when: action.when.clone(),
+                settle: duration(&format!("{field}.settle"), action.settle.as_ref())?,
+                rungs: action.ladder.clone(),
+                windows: schedule::parse(&format!("{field}.during"), action.during.as_ref())?,
+            });
+        }
+        let history = policy.history_limit.unwrap_or(HISTORY).clamp(10, 64);
+        Ok(Self {
+            mode: spec.mode,
+            trace: spec.trace,
+            blocked: spec.blocked.clone(),
+            rank: spec.rank.clone(),
+            selection: Selection::parse(&policy)?,
+            limits: PolicyLimits::parse(&policy)?,
+            actions,
+            history: usize::try_from(history).unwrap_or(10),
+        })
+    }
+
+    pub(super) fn action_for(&self, metric: &str, side: Side) -> Option<&AlarmAction> {
+        self.actions.iter().find(|action| action.when.metric == metric && action.when.side == side)
+    }
+
+    pub(super) fn ladder(&self, metric: &str, side: Side) -> Option<Ladder> {
+        let action = self.action_for(metric, side)?;
+        Some(Ladder { rungs: action.rungs.len(), settle: action.settle, side })
+    }
+
+    pub(super) fn rung(&self, metric: &str, side: Side, rung: usize) -> Option<&Rung> {
+        self.action_for(metric, side)?.rungs.get(rung)
+    }
+
+    pub(super) fn order_context<'a>(&'a self, counters: &'a [Counter], input: DecisionInput<'a>) -> OrderContext<'a> {
+        OrderContext { rank: &self.rank, values: &input.monitoring.values, counters }
+    }
+}

@@ -1,0 +1,214 @@
+//! The outcome of the last decision: it is read from the Execution, counted and recorded. Decisions that nobody has
+//! begun can be withdrawn.
+//!
+//! An outcome is counted once. It is not worth a write of its own: until the next decision is written, it can be read
+//! from the Execution again. An action counts as served only if it was done; one that a bound blocked counts as
+//! limited.
+
+use jiff::Timestamp;
+
+use super::ladder;
+use super::rules::{DecisionRules, Executor};
+use crate::common::{later, micro_time};
+use crate::monitoring::tag;
+use ganglion_api::closed_loop::LoopMode;
+use ganglion_api::closed_loop::reasons::LoopReason;
+use ganglion_api::decision::{Act, Chosen, Counter, DecisionStatus, Direction, Entry, Outcome};
+use ganglion_api::execution::{ExecutionState, ExecutionStatus};
+use ganglion_api::monitoring::AlarmState;
+
+/// The status with the outcome of the last decision, read from the Execution. Every reader of a Decision needs it,
+/// since the status is only written with the next decision or heartbeat. The function is idempotent.
+#[must_use]
+pub fn with_outcome(status: &DecisionStatus, executor: Option<Executor>, now: Timestamp) -> DecisionStatus {
+    let mut status = status.clone();
+    take_outcome(&mut status, executor, now);
+    status
+}
+
+/// Adds the outcome of the last decision to the status, for the next decisions.
+pub fn settle(rules: &DecisionRules, status: &mut DecisionStatus, executor: Option<Executor>, now: Timestamp) {
+    let Some(Conclusion { chosen, outcome, at }) = take_outcome(status, executor, now) else { return };
+    let rest = match outcome {
+        Outcome::Limited => ladder::LIMITED_PAUSE,
+        Outcome::Failed => ladder::FAILED_PAUSE,
+        Outcome::Served | Outcome::Overtaken | Outcome::Lost | Outcome::DryRun | Outcome::Withdrawn => return,
+    };
+    if let Some(ladder) = rules.ladder(&chosen.metric, chosen.side) {
+        let rung = usize::try_from(chosen.rung).unwrap_or(0);
+        status.ladders.retain(|state| (&state.metric, state.side) != (&chosen.metric, chosen.side));
+        status.ladders.push(ladder.failed(&chosen.metric, rung, later(at, rest)));
+    }
+}
+
+/// A recreated Decision continues with the number, the sample and the time of the last action of the Execution. If the
+/// last decision changed nothing, the last action was an earlier one; its time is unknown, and not later than this.
+pub fn recover(status: &mut DecisionStatus, executor: Option<Executor>) {
+    let done = executor.map(|executor| executor.status).filter(|done| done.claim.is_none());
+    let Some(done) = done.filter(|_| status.seq == 0) else { return };
+    status.seq = done.seq.unwrap_or(0).max(0);
+    status.tag = tag::latest([status.tag.as_ref(), done.tag.as_ref()]).cloned();
+    let ended = status.seq > 0 && self::ended(done).is_some();
+    if let Some(since) = done.since.as_ref().filter(|_| ended) {
+        let (direction, dimension) = (Direction::Neither, String::new());
+        status.acts.push(Act { seq: status.seq, at: since.clone(), direction, dimension });
+    }
+}
+
+/// How and when a decision ended.
+struct Conclusion {
+    chosen: Chosen,
+    outcome: Outcome,
+    at: Timestamp,
+}
+
+/// Records how the last decision ended, unless it is running or already recorded.
+fn take_outcome(status: &mut DecisionStatus, executor: Option<Executor>, now: Timestamp) -> Option<Conclusion> {
+    let chosen = status.chosen.clone()?;
+    match chosen.outcome {
+        None => {}
+        // It was begun while it was being withdrawn: it counts.
+        Some(Outcome::Withdrawn) if executor.is_some_and(|executor| is_taken_up(&chosen, executor)) => {
+            mark(status, chosen.seq, None);
+        }
+        Some(
+            Outcome::Served
+            | Outcome::DryRun
+            | Outcome::Limited
+            | Outcome::Failed
+            | Outcome::Overtaken
+            | Outcome::Lost
+            | Outcome::Withdrawn,
+        ) => return None,
+    }
+    let outcome = executor.and_then(|executor| outcome(&chosen, executor))?;
+    let at = conclude(status, &chosen, outcome, executor, now);
+    Some(Conclusion { chosen, outcome, at })
+}
+
+/// The last decision is open, and its Execution has not taken it up.
+#[must_use]
+pub fn awaits_execution(status: &DecisionStatus, executor: Option<Executor>) -> bool {
+    let open = status.chosen.as_ref().filter(|chosen| chosen.outcome.is_none());
+    open.is_some_and(|chosen| !executor.is_some_and(|executor| is_taken_up(chosen, executor)))
+}
+
+/// The Execution has taken up this decision.
+pub fn is_taken_up(chosen: &Chosen, executor: Executor) -> bool {
+    executor.uid == chosen.executor && executor.status.seq == Some(chosen.seq)
+}
+
+/// The outcome of the decision; none while it is running.
+fn outcome(chosen: &Chosen, executor: Executor) -> Option<Outcome> {
+    if executor.uid != chosen.executor {
+        return Some(Outcome::Lost);
+    }
+    match executor.status.seq {
+        Some(seq) if seq > chosen.seq => Some(Outcome::Lost),
+        Some(seq) if seq == chosen.seq => ended(executor.status),
+        Some(_) | None => None,
+    }
+}
+
+fn ended(status: &ExecutionStatus) -> Option<Outcome> {
+    match status.state? {
+        ExecutionState::Idle | ExecutionState::Claimed | ExecutionState::Executing => None,
+        ExecutionState::Done => Some(Outcome::Served),
+        ExecutionState::Limited => Some(Outcome::Limited),
+        ExecutionState::Failed => Some(Outcome::Failed),
+        ExecutionState::Overtaken => Some(Outcome::Overtaken),
+        ExecutionState::Lost => Some(Outcome::Lost),
+    }
+}
+
+fn conclude(
+    status: &mut DecisionStatus,
+    chosen: &Chosen,
+    outcome: Outcome,
+    executor: Option<Executor>,
+    now: Timestamp,
+) -> Timestamp {
+    let done = executor.filter(|executor| is_taken_up(chosen, *executor)).map(|executor| executor.status);
+    let at = done.and_then(|done| done.since.as_ref()).map_or(now, |since| since.0).max(chosen.at.0);
+    let effect = done.and_then(|done| match (&done.before, &done.after) {
+        (Some(before), Some(after)) => Some(format!("{before} -> {after}")),
+        (None, Some(after)) => Some(after.clone()),
+        (_, None) => done.message.clone(),
+    });
+    mark(status, chosen.seq, Some(outcome));
+    if let Some(entry) = entry(status, chosen.seq) {
+        (entry.effect, entry.ended) = (effect, (at > entry.at.0).then(|| micro_time(at)));
+    }
+    match outcome {
+        Outcome::Served => {
+            let counter = counter(&mut status.counters, &chosen.metric);
+            counter.served = counter.served.saturating_add(1);
+            counter.last_served = Some(micro_time(at));
+            date_actions(status, chosen, at);
+        }
+        Outcome::Limited => {
+            let counter = counter(&mut status.counters, &chosen.metric);
+            counter.limited = counter.limited.saturating_add(1);
+            // Nothing was done, so no dwell begins.
+            status.acts.retain(|act| act.seq != chosen.seq);
+        }
+        Outcome::Failed | Outcome::Overtaken | Outcome::Lost | Outcome::DryRun | Outcome::Withdrawn => {
+            date_actions(status, chosen, at);
+        }
+    }
+    at
+}
+
+/// Limits count from the time of the effect, which may be long after the decision.
+fn date_actions(status: &mut DecisionStatus, chosen: &Chosen, at: Timestamp) {
+    for act in status.acts.iter_mut().filter(|act| act.seq == chosen.seq) {
+        act.at = micro_time(at);
+    }
+}
+
+/// Records the outcome where the status shows it.
+fn mark(status: &mut DecisionStatus, seq: i64, outcome: Option<Outcome>) {
+    if let Some(chosen) = status.chosen.as_mut().filter(|chosen| chosen.seq == seq) {
+        chosen.outcome = outcome;
+    }
+    if let Some(entry) = entry(status, seq) {
+        (entry.outcome, entry.ended, entry.effect) = (outcome, None, None);
+    }
+    status.reason = Some(outcome.map_or(LoopReason::InFlight, Outcome::reason));
+}
+
+fn entry(status: &mut DecisionStatus, seq: i64) -> Option<&mut Entry> {
+    status.history.iter_mut().find(|entry| entry.seq == seq)
+}
+
+/// Withdraws a decision that nobody has begun and that is no longer wanted: its alarm was cleared, its rung was
+/// removed, or the mode was changed.
+pub fn withdraw(
+    rules: &DecisionRules,
+    status: &mut DecisionStatus,
+    executor: Option<Executor>,
+    alarms: Option<&[AlarmState]>,
+) {
+    let Some(chosen) = status.chosen.clone().filter(|chosen| chosen.outcome.is_none()) else { return };
+    if executor.is_some_and(|executor| is_taken_up(&chosen, executor)) {
+        return;
+    }
+    let stands = alarms
+        .is_none_or(|alarms| alarms.iter().any(|alarm| alarm.metric == chosen.metric && alarm.side == chosen.side));
+    let rung = usize::try_from(chosen.rung).unwrap_or(0);
+    let there = rules.rung(&chosen.metric, chosen.side, rung).is_some_and(|rung| *rung == chosen.action);
+    let mode = rules.mode == chosen.mode && rules.mode != LoopMode::Paused;
+    if !(stands && there && mode) {
+        // The action stays in the list of the limits: it may be begun at this moment.
+        mark(status, chosen.seq, Some(Outcome::Withdrawn));
+    }
+}
+
+/// The counter of a metric.
+pub fn counter<'a>(counters: &'a mut Vec<Counter>, metric: &str) -> &'a mut Counter {
+    let index = counters.iter().position(|counter| counter.metric == metric).unwrap_or_else(|| {
+        counters.push(Counter { metric: metric.to_owned(), ..Counter::default() });
+        counters.len() - 1
+    });
+    &mut counters[index]
+}

@@ -1,0 +1,155 @@
+//! The statuses of an Execution: the first one, the result of an effect, and the end of a decision.
+
+use jiff::SignedDuration;
+
+use super::texts::done_text;
+use super::types::{EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep};
+use crate::common::{later, micro_time};
+use crate::rung;
+use ganglion_api::closed_loop::reasons::LoopReason;
+use ganglion_api::execution::{ExecutionState, ExecutionStatus, Left};
+use ganglion_core::conditions::{self, Health, Stamp};
+
+/// The delay before an effect with an unclear result is tried again.
+const RETRY: SignedDuration = SignedDuration::from_secs(2);
+
+/// The step after an effect of this claim.
+#[must_use]
+pub fn after_effect(context: &ExecutionContext, effect: &ExecutionEffect, acted: &EffectResult) -> ExecutionStep {
+    let seq = context.status.claim.as_ref().map(|claim| claim.seq).or(context.status.seq).unwrap_or(0);
+    match (acted, effect) {
+        // These effects only start something. The end is observed on the target.
+        (
+            EffectResult::Done(_),
+            ExecutionEffect::Create { .. } | ExecutionEffect::Resize { .. } | ExecutionEffect::Template { .. },
+        ) => ExecutionStep::Look,
+        (EffectResult::Done(there), effect) => {
+            let message = match effect {
+                ExecutionEffect::Tune { tuning, .. } => tuning.message.clone().unwrap_or_default(),
+                ExecutionEffect::Scale { .. }
+                | ExecutionEffect::Resize { .. }
+                | ExecutionEffect::Template { .. }
+                | ExecutionEffect::Patch { .. }
+                | ExecutionEffect::Create { .. }
+                | ExecutionEffect::Send { .. } => done_text(context),
+            };
+            let mut status = end(context, seq, ExecutionState::Done, LoopReason::Done, &message);
+            status.effective = there.clone().or(status.effective);
+            record(context, status)
+        }
+        (EffectResult::Unclear(message), ExecutionEffect::Send { .. }) => ended(
+            context,
+            seq,
+            ExecutionState::Lost,
+            LoopReason::Lost,
+            &format!("it may have been received: {message}"),
+        ),
+        (EffectResult::Conflict, _) => ExecutionStep::Look,
+        (EffectResult::NotFound(message), _) => {
+            ended(context, seq, ExecutionState::Failed, LoopReason::TargetNotFound, message)
+        }
+        (EffectResult::Forbidden(message), _) => {
+            ended(context, seq, ExecutionState::Failed, LoopReason::Forbidden, message)
+        }
+        (EffectResult::Refused(message), _) => ended(context, seq, ExecutionState::Failed, LoopReason::Failed, message),
+        (EffectResult::Unclear(_), _) => ExecutionStep::Wait(later(context.now, RETRY)),
+    }
+}
+
+/// The first status of an Execution. From then on, decisions can be addressed to it.
+pub fn first(context: &ExecutionContext) -> ExecutionStep {
+    let status = ExecutionStatus {
+        seq: Some(0),
+        state: Some(ExecutionState::Idle),
+        reason: Some(LoopReason::Idle),
+        message: Some("no decision yet".into()),
+        since: Some(micro_time(context.now)),
+        ..context.status.clone()
+    };
+    record(context, status)
+}
+
+/// Reports once why no decision is begun.
+pub fn blocked(context: &ExecutionContext, why: &str) -> ExecutionStep {
+    if context.status.reason == Some(LoopReason::Blocked) && context.status.message.as_deref() == Some(why) {
+        return ExecutionStep::Nothing;
+    }
+    let status =
+        ExecutionStatus { reason: Some(LoopReason::Blocked), message: Some(why.to_owned()), ..context.status.clone() };
+    record(context, status)
+}
+
+/// Records the end of the decision.
+pub fn ended(
+    context: &ExecutionContext,
+    seq: i64,
+    state: ExecutionState,
+    reason: LoopReason,
+    message: &str,
+) -> ExecutionStep {
+    record(context, end(context, seq, state, reason, message))
+}
+
+fn end(
+    context: &ExecutionContext,
+    seq: i64,
+    state: ExecutionState,
+    reason: LoopReason,
+    message: &str,
+) -> ExecutionStatus {
+    let claimed = context.status.claim.as_ref().is_some_and(|claim| claim.seq == seq);
+    let old = context.status.clone();
+    // A decision that was never claimed has no before and after; those in the status belong to the decision before it.
+    let (before, after) = if claimed { (old.before.clone(), old.after.clone()) } else { (None, None) };
+    let tag = if claimed { old.tag.clone() } else { context.tag.cloned() };
+    let effective = if state == ExecutionState::Done { after.clone() } else { None };
+    let left = if state == ExecutionState::Done { left(context).or(old.left.clone()) } else { old.left.clone() };
+    ExecutionStatus {
+        tag,
+        seq: Some(seq),
+        state: Some(state),
+        reason: Some(reason),
+        message: Some(message.chars().take(1024).collect()),
+        since: Some(micro_time(context.now)),
+        before,
+        after,
+        effective,
+        claim: None,
+        left,
+        ..old
+    }
+}
+
+/// The values before and after the change, for fields that others may change back.
+fn left(context: &ExecutionContext) -> Option<Left> {
+    let action = &context.status.claim.as_ref()?.action;
+    let kept = action.scale.is_some() || action.patch.is_some();
+    Some(Left {
+        dimension: rung::dimension(action),
+        before: context.status.before.clone()?,
+        after: context.status.after.clone()?,
+    })
+    .filter(|_| kept)
+}
+
+/// Records a status with its conditions.
+pub fn record(context: &ExecutionContext, mut status: ExecutionStatus) -> ExecutionStep {
+    if status.state != context.status.state || status.seq != context.status.seq {
+        status.since = Some(micro_time(context.now));
+    }
+    status.observed_generation = Some(context.generation);
+    let stamp = Stamp { generation: context.generation, now: context.now };
+    status.conditions = conditions::summary(&context.status.conditions, &health(&status), stamp);
+    ExecutionStep::Record(Box::new(status))
+}
+
+fn health(status: &ExecutionStatus) -> Health<LoopReason> {
+    let message = status.message.clone().unwrap_or_default();
+    let reason = status.reason.unwrap_or(LoopReason::Idle);
+    match status.state {
+        Some(ExecutionState::Claimed | ExecutionState::Executing) => Health::working(reason, message),
+        Some(ExecutionState::Failed | ExecutionState::Lost) => Health::Retrying(reason, message),
+        Some(ExecutionState::Idle | ExecutionState::Done | ExecutionState::Limited | ExecutionState::Overtaken)
+        | None => Health::Good(reason, message),
+    }
+}

@@ -1,0 +1,262 @@
+//! The absolute value that the target is to have, computed from the current value and the rung.
+//!
+//! A rung that raises never returns less than the current value nor more than its max; a rung that lowers never returns
+//! more than the current value nor less than its min. A decision on an unknown value never lowers. Must not know how a
+//! value is read or written.
+
+use serde_json::Value;
+
+use crate::common::number_text;
+use ganglion_api::closed_loop::action::{Bounds, PatchField, Resize, Scale};
+use ganglion_api::closed_loop::source::ResourceName;
+use ganglion_api::execution::Quantities;
+use ganglion_api::scalars::Number;
+use ganglion_core::quantity;
+
+/// Larger amounts are not exact as floats. In bytes it is 8 PiB.
+const MOST: i64 = 1 << 53;
+
+/// Why there is no goal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NoGoal {
+    /// Min, max or an unknown value leave nothing to do.
+    Limited(String),
+    /// The target or the rung is not suitable.
+    Impossible(String),
+}
+
+/// The bounds of a change.
+#[derive(Clone, Copy, Debug)]
+struct NumberBounds {
+    min: Option<f64>,
+    max: Option<f64>,
+    may_lower: bool,
+}
+
+impl NumberBounds {
+    /// The value between `now` and `want` that the bounds allow. An unset bound is the current value.
+    fn bound(self, now: f64, want: f64) -> f64 {
+        if want > now {
+            let floor = self.min.unwrap_or(want);
+            want.max(floor).min(self.max.unwrap_or(now)).max(now)
+        } else if self.may_lower {
+            want.max(self.min.unwrap_or(now)).min(now)
+        } else {
+            now
+        }
+    }
+
+    fn why(self, now: f64, want: f64) -> String {
+        let at = number_text(now).0;
+        if want > now {
+            return self.max.map_or(format!("no max is set: it stays at {at}"), |max| {
+                format!("it is at {at}, and max is {}", number_text(max).0)
+            });
+        }
+        if !self.may_lower {
+            return format!("the value is unknown: it is not lowered from {at}");
+        }
+        self.min.map_or(format!("no min is set: it stays at {at}"), |min| {
+            format!("it is at {at}, and min is {}", number_text(min).0)
+        })
+    }
+}
+
+/// The number of replicas.
+///
+/// # Errors
+///
+/// There is nothing to do, or the rung cannot be parsed.
+pub fn replicas(scale: &Scale, now: i32, unknown: bool) -> Result<i32, NoGoal> {
+    let have = f64::from(now);
+    let want = match (scale.by, &scale.factor) {
+        (Some(by), _) => have + f64::from(by),
+        (None, Some(factor)) => round_away(have, have * read("factor", factor)?),
+        (None, None) => return Err(NoGoal::Impossible("neither by nor factor is set".into())),
+    };
+    let room = NumberBounds { min: scale.min.map(f64::from), max: scale.max.map(f64::from), may_lower: !unknown };
+    let goal = room.bound(have, want).max(0.0);
+    // The goal is between two values of i32.
+    let goal = goal.clamp(0.0, f64::from(i32::MAX)) as i32;
+    if goal == now { Err(NoGoal::Limited(room.why(have, want))) } else { Ok(goal) }
+}
+
+/// Rounds away from the current value, so that a factor always changes the number.
+fn round_away(have: f64, want: f64) -> f64 {
+    if want > have { want.ceil() } else { want.floor() }
+}
+
+/// The requests and limits.
+///
+/// # Errors
+///
+/// There is nothing to do, or a quantity cannot be parsed.
+pub fn quantities(resize: &Resize, now: &Quantities, unknown: bool) -> Result<Quantities, NoGoal> {
+    let factor = read("factor", &resize.factor)?;
+    if factor <= 0.0 {
+        return Err(NoGoal::Impossible("factor must be above 0".into()));
+    }
+    let bound =
+        |bound: &Option<Number>, field| bound.as_ref().map(|bound| amount(resize.resource, field, bound)).transpose();
+    let room = NumberBounds {
+        min: bound(&resize.min, "min")?.map(|min| min as f64),
+        max: bound(&resize.max, "max")?.map(|max| max as f64),
+        may_lower: !unknown,
+    };
+    let (requests, limits) = match resize.what.unwrap_or(Bounds::Both) {
+        Bounds::Requests => (true, false),
+        Bounds::Limits => (false, true),
+        Bounds::Both => (true, true),
+    };
+    let mut why = None;
+    let mut change = |chosen: bool, field, now: &Option<Number>| -> Result<Option<Number>, NoGoal> {
+        let Some(text) = now.as_ref().filter(|_| chosen) else { return Ok(now.clone()) };
+        let have = amount(resize.resource, field, text)?;
+        let want = round_away(have as f64, have as f64 * factor);
+        let goal = room.bound(have as f64, want) as i64;
+        if goal == have {
+            why = Some(room.why(have as f64, want));
+            return Ok(now.clone());
+        }
+        Ok(Some(amount_text(resize.resource, goal)))
+    };
+    let request = change(requests, "requests", &now.request)?;
+    let limit = change(limits, "limits", &now.limit)?;
+    let goal = Quantities { request, limit };
+    check_request_within_limit(resize.resource, &goal)?;
+    if goal != *now {
+        return Ok(goal);
+    }
+    Err(match why {
+        Some(why) => NoGoal::Limited(why),
+        None => NoGoal::Impossible(format!("container {} has no such request or limit", resize.container)),
+    })
+}
+
+/// Whether the rung raises.
+///
+/// # Errors
+///
+/// The factor cannot be parsed.
+pub fn raises(resize: &Resize) -> Result<bool, NoGoal> {
+    Ok(read("factor", &resize.factor)? > 1.0)
+}
+
+/// The amount in millicores or bytes, to sort pods; 0 if unset.
+///
+/// # Errors
+///
+/// The quantity cannot be parsed.
+pub fn amount_or_zero(resize: &Resize, text: Option<&Number>) -> Result<i64, NoGoal> {
+    text.map_or(Ok(0), |text| amount(resize.resource, &resize.container, text))
+}
+
+/// The quantities of a pod that has `now` while the workload goes from `was` to `goal`. They are never lower than `now`
+/// when the workload goes up, and never higher when it goes down.
+#[must_use]
+pub fn moved_toward(resource: ResourceName, now: &Quantities, was: &Quantities, goal: &Quantities) -> Quantities {
+    let part = |now: &Option<Number>, was: &Option<Number>, goal: &Option<Number>| {
+        let read = |text: &Option<Number>| text.as_ref().and_then(|text| amount(resource, "", text).ok());
+        let (Some(have), Some(from), Some(to)) = (read(now), read(was), read(goal)) else { return now.clone() };
+        let farther = if to > from { have < to } else { to < from && have > to };
+        if farther { goal.clone() } else { now.clone() }
+    };
+    Quantities {
+        request: part(&now.request, &was.request, &goal.request),
+        limit: part(&now.limit, &was.limit, &goal.limit),
+    }
+}
+
+/// Whether both are the same amounts, in any notation: the API server writes `2000m` as `2`.
+#[must_use]
+pub fn same_quantities(resource: ResourceName, a: &Quantities, b: &Quantities) -> bool {
+    let same = |a: &Option<Number>, b: &Option<Number>| match (a, b) {
+        (Some(a), Some(b)) => match (amount(resource, "", a), amount(resource, "", b)) {
+            (Ok(a), Ok(b)) => a == b,
+            (Ok(_) | Err(_), _) => false,
+        },
+        (None, None) => true,
+        (Some(_), None) | (None, Some(_)) => false,
+    };
+    same(&a.request, &b.request) && same(&a.limit, &b.limit)
+}
+
+/// The API server refuses a request above its limit; this gives a better message.
+fn check_request_within_limit(resource: ResourceName, goal: &Quantities) -> Result<(), NoGoal> {
+    let (Some(request), Some(limit)) = (&goal.request, &goal.limit) else { return Ok(()) };
+    if amount(resource, "requests", request)? > amount(resource, "limits", limit)? {
+        let message = format!("the request, {}, would be above the limit, {}", request.as_str(), limit.as_str());
+        return Err(NoGoal::Limited(message));
+    }
+    Ok(())
+}
+
+/// Millicores or bytes.
+fn amount(resource: ResourceName, field: &str, text: &Number) -> Result<i64, NoGoal> {
+    let amount = match resource {
+        ResourceName::Cpu => quantity::cpu_millis(text.as_str()),
+        ResourceName::Memory => quantity::bytes(text.as_str()),
+    };
+    match amount {
+        Ok(amount) if (0..=MOST).contains(&amount) => Ok(amount),
+        Ok(_) => Err(NoGoal::Impossible(format!("{field}: {} is out of range", text.as_str()))),
+        Err(error) => Err(NoGoal::Impossible(format!("{field}: {error}"))),
+    }
+}
+
+/// The amount in the largest unit of which it is a multiple, as people write it.
+fn amount_text(resource: ResourceName, amount: i64) -> Number {
+    let (units, rest): (&[(i64, &str)], &str) = match resource {
+        ResourceName::Cpu => (&[(1000, "")], "m"),
+        ResourceName::Memory => (&[(1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")], ""),
+    };
+    let whole = units.iter().find(|(size, _)| amount > 0 && amount % size == 0);
+    Number(whole.map_or_else(|| format!("{amount}{rest}"), |(size, unit)| format!("{}{unit}", amount / size)))
+}
+
+/// The value of the field.
+///
+/// # Errors
+///
+/// There is nothing to do, or a value cannot be parsed.
+pub fn field(patch: &PatchField, now: Option<&Value>, unknown: bool) -> Result<Value, NoGoal> {
+    if let Some(to) = &patch.to {
+        let goal: Value = serde_json::from_str(to)
+            .map_err(|error| NoGoal::Impossible(format!("to: {to:?} is not a JSON value: {error}")))?;
+        return if now == Some(&goal) { Err(NoGoal::Limited(format!("it is {to} already"))) } else { Ok(goal) };
+    }
+    let have = now
+        .and_then(|value| match value {
+            Value::Number(number) => number.as_f64(),
+            Value::String(text) => quantity::number(text).ok(),
+            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
+        })
+        .filter(|value| value.is_finite())
+        .ok_or_else(|| NoGoal::Impossible(format!("{} is not a number", patch.path)))?;
+    let want = match (&patch.by, &patch.factor) {
+        (Some(by), _) => have + read("by", by)?,
+        (None, Some(factor)) => have * read("factor", factor)?,
+        (None, None) => return Err(NoGoal::Impossible("none of by, factor, to is set".into())),
+    };
+    let whole = matches!(now, Some(Value::Number(number)) if number.is_i64() || number.is_u64());
+    let want = if whole { round_away(have, want) } else { want };
+    let bound = |bound: &Option<Number>, field| bound.as_ref().map(|bound| read(field, bound)).transpose();
+    let room = NumberBounds { min: bound(&patch.min, "min")?, max: bound(&patch.max, "max")?, may_lower: !unknown };
+    let goal = room.bound(have, want);
+    if (goal - have).abs() < f64::EPSILON {
+        return Err(NoGoal::Limited(room.why(have, want)));
+    }
+    if whole {
+        return Ok(Value::from(goal as i64));
+    }
+    if matches!(now, Some(Value::String(_))) {
+        return Ok(Value::String(number_text(goal).0));
+    }
+    serde_json::Number::from_f64(goal)
+        .map(Value::Number)
+        .ok_or_else(|| NoGoal::Impossible(format!("{} would leave the range of numbers", patch.path)))
+}
+
+fn read(field: &str, text: &Number) -> Result<f64, NoGoal> {
+    quantity::number(text.as_str()).map_err(|error| NoGoal::Impossible(format!("{field}: {error}")))
+}

@@ -1,0 +1,247 @@
+//! The next step of a claim: the effect, if it has not happened; the end, if it has.
+
+use jiff::SignedDuration;
+use serde_json::Value;
+
+use super::end::{ended, record};
+use super::resize;
+use super::texts::{done_text, target_text, value_text};
+use super::types::{
+    ActionProgress, ClaimProgress, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, RungAction, Sent,
+    TargetState, TunedLoop, cannot_be_verified, lookup_failure,
+};
+use crate::common::{later, micro_time};
+use ganglion_api::closed_loop::action::{ActionTemplate, Tune};
+use ganglion_api::closed_loop::reasons::LoopReason;
+use ganglion_api::closed_loop::tunable::{TunedThreshold, Tuning};
+use ganglion_api::execution::{Claim, ExecutionState, ExecutionStatus};
+use ganglion_api::targets::WorkloadRef;
+use ganglion_api::workload_action::{Create, Delete, Move, ReplicaCount, WorkloadActionSpec};
+
+/// The interval at which pods are read until their kubelets have resized them.
+const POLL: SignedDuration = SignedDuration::from_secs(1);
+
+/// Seconds for which a WorkloadAction is kept after its end. At least the timeout of a claim, so that a deleted
+/// WorkloadAction is never mistaken for one that was never created.
+const ACTION_TTL: i32 = 3600;
+
+/// The next step of this claim.
+pub fn resume(context: &ExecutionContext, claim: &Claim) -> ExecutionStep {
+    let end = |state, reason, message: &str| ended(context, claim.seq, state, reason, message);
+    if cannot_be_verified(&claim.action) && context.sent == Sent::Maybe {
+        let message = "it may have been sent when the operator ended; it is not sent again";
+        return end(ExecutionState::Lost, LoopReason::Lost, message);
+    }
+    if context.sent == Sent::NotYet && !is_wanted(context, claim) {
+        let message = "the decision was withdrawn before it was carried out; nothing was changed";
+        return end(ExecutionState::Overtaken, LoopReason::Withdrawn, message);
+    }
+    let Some(seen) = context.seen else { return ExecutionStep::Look };
+    if let Some((reason, message)) = lookup_failure(seen) {
+        return end(ExecutionState::Failed, reason, message);
+    }
+    match progress(context, claim, seen) {
+        ClaimProgress::Look => ExecutionStep::Look,
+        ClaimProgress::Done(message) => end(ExecutionState::Done, LoopReason::Done, &message),
+        ClaimProgress::Overtaken(message) => end(ExecutionState::Overtaken, LoopReason::Overtaken, &message),
+        ClaimProgress::Failed(message) => end(ExecutionState::Failed, LoopReason::Failed, &message),
+        ClaimProgress::Lost(message) => end(ExecutionState::Lost, LoopReason::Lost, &message),
+        ClaimProgress::NotStarted(_) if context.now >= claim.deadline.0 => {
+            end(ExecutionState::Failed, LoopReason::TimedOut, "the effect was not accepted in time")
+        }
+        ClaimProgress::Running(message) if context.now >= claim.deadline.0 => {
+            end(ExecutionState::Failed, LoopReason::TimedOut, &format!("it timed out: {message}"))
+        }
+        ClaimProgress::NotStarted(effect) => ExecutionStep::Act(Box::new(effect)),
+        ClaimProgress::Running(message) => under_way(context, claim, message),
+    }
+}
+
+/// Whether the stored decision still stands: it may have been withdrawn while it was being claimed.
+fn is_wanted(context: &ExecutionContext, claim: &Claim) -> bool {
+    let stands = context.chosen.is_some_and(|chosen| chosen.seq == claim.seq && chosen.outcome.is_none());
+    stands && !context.spec.paused && context.spec.blocked.is_none()
+}
+
+fn under_way(context: &ExecutionContext, claim: &Claim, message: String) -> ExecutionStep {
+    let begun = context.status.state == Some(ExecutionState::Executing);
+    // Pods are polled; the end of a WorkloadAction requeues the Execution.
+    let asks = claim.action.resize.is_some();
+    if begun && (!asks || context.status.message.as_ref() == Some(&message)) {
+        let soon = later(context.now, POLL);
+        return ExecutionStep::Wait(if asks { soon.min(claim.deadline.0) } else { claim.deadline.0 });
+    }
+    let status = ExecutionStatus {
+        state: Some(ExecutionState::Executing),
+        reason: Some(LoopReason::Executing),
+        message: Some(message),
+        ..context.status.clone()
+    };
+    record(context, status)
+}
+
+fn progress(context: &ExecutionContext, claim: &Claim, seen: &TargetState) -> ClaimProgress {
+    match (RungAction::from(&claim.action), seen) {
+        (RungAction::Scale(_), TargetState::Scale(thing, now)) => {
+            let Some(goal) = claim.goal.replicas else { return ClaimProgress::tampered() };
+            let effect = ExecutionEffect::Scale { target: thing.clone(), replicas: goal };
+            by_generation(context, claim, thing, *now == goal, &now.to_string(), effect)
+        }
+        (RungAction::Patch(patch), TargetState::Field(thing, now)) => {
+            let goal = claim.goal.value.as_deref().and_then(|goal| serde_json::from_str::<Value>(goal).ok());
+            let Some(goal) = goal else { return ClaimProgress::tampered() };
+            let there = value_text(now.as_ref());
+            let reached = now.as_ref() == Some(&goal);
+            let effect = ExecutionEffect::Patch { target: thing.clone(), path: patch.path.clone(), value: goal };
+            by_generation(context, claim, thing, reached, &there, effect)
+        }
+        (RungAction::Resize(resize), TargetState::Resources(seen)) => resize::progress(context, claim, resize, seen),
+        (RungAction::WorkloadAction(template), TargetState::WorkloadAction(found)) => {
+            action(context, claim, template, found.as_ref())
+        }
+        (RungAction::Webhook(webhook), TargetState::Nothing) => match &claim.goal.event {
+            Some(id) => ClaimProgress::NotStarted(ExecutionEffect::Send { id: id.clone(), webhook: webhook.clone() }),
+            None => ClaimProgress::tampered(),
+        },
+        (RungAction::Tune(tune), TargetState::Loop(other)) => tuned(context, claim, tune, other),
+        (RungAction::Nothing, _) => ClaimProgress::tampered(),
+        (
+            RungAction::Scale(_)
+            | RungAction::Patch(_)
+            | RungAction::Resize(_)
+            | RungAction::WorkloadAction(_)
+            | RungAction::Webhook(_)
+            | RungAction::Tune(_),
+            TargetState::Scale(..)
+            | TargetState::Resources(..)
+            | TargetState::Field(..)
+            | TargetState::WorkloadAction(_)
+            | TargetState::Loop(_)
+            | TargetState::Nothing
+            | TargetState::NotFound(_)
+            | TargetState::Unfit(..)
+            | TargetState::Forbidden(_),
+        ) => ClaimProgress::Look,
+    }
+}
+
+/// While the generation is that of the claim, nobody has written the spec since. A later one is the work of this claim only where
+/// the claim may have been sent.
+fn by_generation(
+    context: &ExecutionContext,
+    claim: &Claim,
+    thing: &ObjectVersion,
+    reached: bool,
+    there: &str,
+    effect: ExecutionEffect,
+) -> ClaimProgress {
+    if claim.uid.as_deref() != Some(&thing.uid) {
+        return ClaimProgress::Overtaken(format!("{} was recreated", target_text(&context.spec.target)));
+    }
+    if claim.generation == Some(thing.generation) {
+        return ClaimProgress::NotStarted(effect);
+    }
+    // Where nothing was sent, others have changed it, and to the same: the decision rested on an older state.
+    if reached && context.sent == Sent::Maybe {
+        return ClaimProgress::Done(done_text(context));
+    }
+    ClaimProgress::Overtaken(format!(
+        "{} was changed by somebody else; it is at {there}",
+        target_text(&context.spec.target)
+    ))
+}
+
+fn action(
+    context: &ExecutionContext,
+    claim: &Claim,
+    template: &ActionTemplate,
+    found: Option<&ActionProgress>,
+) -> ClaimProgress {
+    let Some(name) = &claim.goal.workload_action else { return ClaimProgress::tampered() };
+    match found {
+        Some(ActionProgress::Running(message)) => ClaimProgress::Running(format!("WorkloadAction {name}: {message}")),
+        Some(ActionProgress::Succeeded(message)) => ClaimProgress::Done(format!("WorkloadAction {name}: {message}")),
+        Some(ActionProgress::Failed(message)) => ClaimProgress::Failed(format!("WorkloadAction {name}: {message}")),
+        None if context.status.state == Some(ExecutionState::Executing) => {
+            ClaimProgress::Lost(format!("WorkloadAction {name} was deleted before its end was seen"))
+        }
+        None => ClaimProgress::NotStarted(ExecutionEffect::Create {
+            name: name.clone(),
+            spec: Box::new(action_spec(context, template)),
+        }),
+    }
+}
+
+/// The spec of the WorkloadAction of a rung; it acts on the loop's target.
+fn action_spec(context: &ExecutionContext, template: &ActionTemplate) -> WorkloadActionSpec {
+    let target = &context.spec.target;
+    let workload =
+        WorkloadRef { api_version: target.api_version.clone(), kind: target.kind.clone(), name: target.name.clone() };
+    WorkloadActionSpec {
+        create: template.create.as_ref().map(|create| Create {
+            workload: workload.clone(),
+            to: create.to.clone(),
+            count: create.count,
+        }),
+        delete: template.delete.as_ref().map(|delete| Delete {
+            workload: Some(workload.clone()),
+            pod: None,
+            from: delete.from.clone(),
+            count: delete.count.map(ReplicaCount::Number),
+            up_to: None,
+        }),
+        move_: template.move_.as_ref().map(|moved| Move {
+            workload: Some(workload.clone()),
+            pod: None,
+            from: moved.from.clone(),
+            to: Some(moved.to.clone()),
+            count: moved.count.map(ReplicaCount::Number),
+            up_to: None,
+        }),
+        disruption: template.disruption.unwrap_or_default(),
+        ttl_seconds_after_finished: Some(ACTION_TTL),
+        ..WorkloadActionSpec::default()
+    }
+}
+
+fn tuned(context: &ExecutionContext, claim: &Claim, tune: &Tune, other: &TunedLoop) -> ClaimProgress {
+    if claim.uid.as_deref() != Some(&other.uid) {
+        return ClaimProgress::Overtaken(format!("{} was recreated", target_text(&context.spec.target)));
+    }
+    let message = tuning_text(claim, tune, context);
+    match other.mine.as_ref().filter(|mine| mine.uid == context.uid) {
+        Some(mine) if mine.seq == claim.seq => return ClaimProgress::Done(message),
+        Some(mine) if mine.seq > claim.seq => return ClaimProgress::Overtaken("a later decision has tuned it".into()),
+        Some(_) | None => {}
+    }
+    let kept = other.mine.clone();
+    let mut tuning = Tuning {
+        by: context.loop_name.to_owned(),
+        uid: context.uid.to_owned(),
+        seq: claim.seq,
+        at: micro_time(claim.at.0),
+        rank: kept.as_ref().and_then(|kept| kept.rank.clone()),
+        thresholds: kept.map(|kept| kept.thresholds).unwrap_or_default(),
+        message: Some(message),
+    };
+    if let Some(rank) = &claim.goal.rank {
+        tuning.rank = Some(rank.clone());
+    }
+    if let (Some(threshold), Some(value)) = (&tune.threshold, &claim.goal.threshold) {
+        tuning.thresholds.retain(|tuned| tuned.path != threshold.path);
+        tuning.thresholds.push(TunedThreshold { path: threshold.path.clone(), value: value.clone() });
+    }
+    ClaimProgress::NotStarted(ExecutionEffect::Tune { uid: other.uid.clone(), tuning })
+}
+
+/// `Increase rank memory`.
+fn tuning_text(claim: &Claim, tune: &Tune, context: &ExecutionContext) -> String {
+    if let Some(threshold) = &tune.threshold {
+        return format!("Change {} to {}", threshold.path, context.status.after.as_deref().unwrap_or_default());
+    }
+    // The raised metric is the first one at a new place.
+    let before: Vec<&str> = context.status.before.as_deref().unwrap_or_default().split(',').collect();
+    let rank = claim.goal.rank.as_deref().unwrap_or_default();
+    let raised = rank.iter().zip(before).find(|(now, before)| now.as_str() != *before).map(|(now, _)| now.as_str());
+    format!("Increase rank {}", raised.unwrap_or_default())
+}

@@ -1,0 +1,225 @@
+//! Pods that get other resources: which, how far, and never twice by one decision.
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::execution::{
+    EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, PendingResize, PodResources,
+    ResizeTarget, Sent, TargetState, after_effect, next_step,
+};
+use crate::tests::bench::at;
+use ganglion_api::closed_loop::reasons::LoopReason;
+use ganglion_api::decision::Chosen;
+use ganglion_api::execution::{ExecutionSpec, ExecutionState, ExecutionStatus, Quantities};
+
+/// An API server with a workload's pods, and the Execution that resizes them.
+struct Stage {
+    spec: ExecutionSpec,
+    status: ExecutionStatus,
+    chosen: Chosen,
+    seen: ResizeTarget,
+}
+
+fn memory(request: &str) -> Quantities {
+    Quantities { request: Some(request.into()), limit: None }
+}
+
+fn pod(name: &str, has: &str) -> PodResources {
+    PodResources {
+        name: name.into(),
+        thing: ObjectVersion { uid: name.into(), generation: 1, version: "1".into(), written_by: None },
+        index: 0,
+        wants: memory(has),
+        has: Some(memory(has)),
+        pending: None,
+    }
+}
+
+fn rung(members: Value) -> Value {
+    let mut resize = json!({"container": "app", "resource": "memory", "factor": "2", "max": "1Gi"});
+    resize.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+    json!({"resize": resize})
+}
+
+impl Stage {
+    fn new(rung: Value, pods: &[(&str, &str)]) -> Self {
+        let target = json!({"target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}});
+        let chosen = json!({"seq": 1, "metric": "memory", "side": "Low", "rung": 0, "do": rung, "executor": "exe",
+            "mode": "Auto", "at": "2026-11-18T08:26:40.000000Z"});
+        Self {
+            spec: serde_json::from_value(target).unwrap(),
+            status: ExecutionStatus { seq: Some(0), ..ExecutionStatus::default() },
+            chosen: serde_json::from_value(chosen).unwrap(),
+            seen: ResizeTarget {
+                target: ObjectVersion { uid: "web".into(), generation: 1, version: "1".into(), written_by: None },
+                template: Some((0, memory("256Mi"))),
+                pods: pods.iter().map(|(name, has)| pod(name, has)).collect(),
+            },
+        }
+    }
+
+    fn pod(&mut self, name: &str) -> &mut PodResources {
+        self.seen.pods.iter_mut().find(|pod| pod.name == name).unwrap()
+    }
+
+    /// Somebody, or we, write this pod's spec; its kubelet follows.
+    fn write(&mut self, name: &str, wants: &str) {
+        let pod = self.pod(name);
+        pod.thing.generation += 1;
+        (pod.wants, pod.has) = (memory(wants), Some(memory(wants)));
+    }
+
+    fn step(&mut self, second: i64, acted: Option<(&ExecutionEffect, EffectResult)>) -> ExecutionStep {
+        let seen = TargetState::Resources(Box::new(self.seen.clone()));
+        let job = ExecutionContext {
+            spec: &self.spec,
+            status: &self.status,
+            uid: "exe",
+            generation: 1,
+            loop_name: "web",
+            chosen: Some(&self.chosen),
+            tag: None,
+            seen: Some(&seen),
+            sent: Sent::Maybe,
+            now: at(second),
+        };
+        let step = match acted {
+            Some((effect, acted)) => after_effect(&job, effect, &acted),
+            None => next_step(&job),
+        };
+        if let ExecutionStep::Record(status) = &step {
+            self.status = (**status).clone();
+        }
+        step
+    }
+
+    /// The next effect, after as many records as it takes.
+    #[track_caller]
+    fn effect(&mut self) -> ExecutionEffect {
+        for _ in 0..3 {
+            if let ExecutionStep::Act(effect) = self.step(0, None) {
+                return *effect;
+            }
+        }
+        panic!("no effect: {:?}", self.status);
+    }
+
+    #[track_caller]
+    fn names(&mut self) -> Vec<String> {
+        let ExecutionEffect::Resize { pods, .. } = self.effect() else { panic!("not a resize") };
+        pods.into_iter().map(|pod| format!("{} {}", pod.name, pod.to.request.unwrap().as_str())).collect()
+    }
+
+    #[track_caller]
+    fn ends(&mut self, state: ExecutionState, reason: LoopReason) -> String {
+        assert!(matches!(self.step(1, None), ExecutionStep::Record(_)));
+        assert_eq!((self.status.state, self.status.reason), (Some(state), Some(reason)), "{:?}", self.status.message);
+        self.status.message.clone().unwrap_or_default()
+    }
+}
+
+#[test]
+fn the_pods_that_are_behind_are_resized_and_no_other() {
+    let mut stage = Stage::new(rung(json!({})), &[("a", "512Mi"), ("b", "256Mi"), ("c", "300Mi")]);
+    assert_eq!(stage.names(), ["b 512Mi", "c 512Mi"]);
+    assert_eq!(
+        (stage.status.before.as_deref(), stage.status.after.as_deref()),
+        (Some("request 256Mi"), Some("request 512Mi"))
+    );
+    stage.write("b", "512Mi");
+    assert_eq!(stage.names(), ["c 512Mi"], "the process was killed between the two");
+    stage.write("c", "512Mi");
+    let message = stage.ends(ExecutionState::Done, LoopReason::Done);
+    assert!(message.contains("from request 256Mi to request 512Mi in 2 pods; new pods start with"), "{message}");
+}
+
+#[test]
+fn who_lowers_begins_with_the_largest() {
+    let down = rung(json!({"factor": "0.5", "min": "100Mi"}));
+    let mut stage = Stage::new(down, &[("a", "512Mi"), ("b", "256Mi"), ("c", "400Mi")]);
+    assert_eq!(stage.names(), ["a 256Mi", "c 256Mi"]);
+}
+
+/// The weak spot of going by values alone.
+#[test]
+fn a_pod_that_was_set_back_is_not_resized_again() {
+    let mut stage = Stage::new(rung(json!({})), &[("a", "256Mi")]);
+    stage.effect();
+    stage.write("a", "512Mi");
+    stage.write("a", "256Mi");
+    let message = stage.ends(ExecutionState::Overtaken, LoopReason::Overtaken);
+    assert!(message.contains("pod a changed by somebody else"), "{message}");
+}
+
+#[test]
+fn a_pod_that_is_another_is_left_alone() {
+    let mut stage = Stage::new(rung(json!({})), &[("a", "256Mi"), ("b", "256Mi")]);
+    stage.effect();
+    stage.pod("a").thing.uid = "anew".into();
+    assert_eq!(stage.names(), ["b 512Mi"]);
+    stage.seen.pods.clear();
+    stage.ends(ExecutionState::Overtaken, LoopReason::Overtaken);
+    let mut stage = Stage::new(rung(json!({})), &[("a", "256Mi")]);
+    stage.effect();
+    stage.seen.target.uid = "anew".into();
+    stage.ends(ExecutionState::Overtaken, LoopReason::Overtaken);
+}
+
+#[test]
+fn the_template_comes_after_the_pods_and_only_while_nobody_wrote_the_workload() {
+    let with = || rung(json!({"template": true}));
+    let mut stage = Stage::new(with(), &[("a", "256Mi")]);
+    stage.effect();
+    stage.write("a", "512Mi");
+    let ExecutionEffect::Template { to, .. } = stage.effect() else { panic!("not the template") };
+    assert_eq!(to, memory("512Mi"));
+    stage.seen.target.generation = 2;
+    stage.seen.template = Some((0, memory("512Mi")));
+    // The rollout has replaced the pods already.
+    stage.seen.pods.clear();
+    let message = stage.ends(ExecutionState::Done, LoopReason::Done);
+    assert!(message.contains("and in the template"), "{message}");
+
+    let mut stage = Stage::new(with(), &[("a", "256Mi")]);
+    stage.effect();
+    stage.write("a", "512Mi");
+    stage.seen.target.generation = 2;
+    let message = stage.ends(ExecutionState::Done, LoopReason::Done);
+    assert!(message.contains("changed by somebody else: the pod template"), "{message}");
+}
+
+#[test]
+fn asked_for_is_not_given() {
+    let mut stage = Stage::new(rung(json!({})), &[("a", "256Mi")]);
+    let effect = stage.effect();
+    assert_eq!(stage.step(0, Some((&effect, EffectResult::Done(None)))), ExecutionStep::Look);
+    stage.write("a", "512Mi");
+    stage.pod("a").has = Some(memory("256Mi"));
+    let message = stage.ends(ExecutionState::Executing, LoopReason::Executing);
+    assert!(message.contains("0 of 1 pods are resized; pod a is not yet"), "{message}");
+    assert_eq!(stage.step(1, None), ExecutionStep::Wait(at(2)), "nobody tells, so it asks");
+    stage.pod("a").pending = Some(PendingResize { refused: false, message: "node is full".into() });
+    assert!(stage.ends(ExecutionState::Executing, LoopReason::Executing).contains("node is full"));
+    let mut late = stage.status.clone();
+    stage.step(500, None);
+    assert_eq!(stage.status.reason, Some(LoopReason::TimedOut));
+    std::mem::swap(&mut stage.status, &mut late);
+    stage.pod("a").pending = Some(PendingResize { refused: true, message: "node is too small".into() });
+    assert!(stage.ends(ExecutionState::Failed, LoopReason::Failed).contains("node is too small"));
+}
+
+#[rstest]
+#[case::no_pod(&[], ExecutionState::Failed, LoopReason::NotScalable)]
+#[case::at_its_max(&[("a", "1Gi")], ExecutionState::Limited, LoopReason::Limited)]
+fn where_nothing_can_be_done(#[case] pods: &[(&str, &str)], #[case] state: ExecutionState, #[case] reason: LoopReason) {
+    Stage::new(rung(json!({})), pods).ends(state, reason);
+}
+
+#[test]
+fn a_hundred_pods_at_a_time() {
+    let names: Vec<String> = (0..130).map(|index| format!("pod-{index:03}")).collect();
+    let pods: Vec<(&str, &str)> = names.iter().map(|name| (name.as_str(), "256Mi")).collect();
+    let mut stage = Stage::new(rung(json!({})), &pods);
+    assert_eq!(stage.names().len(), 100);
+    assert!(serde_json::to_string(&stage.status).unwrap().len() < 16 << 10);
+}

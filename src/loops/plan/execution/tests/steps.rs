@@ -1,0 +1,401 @@
+//! The third hop: what is done for each kind of rung, and what is not done twice.
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::common::micro_time;
+use crate::execution::{
+    ActionProgress, EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, Sent, TargetState,
+    TunedLoop, action_name, after_effect, next_step,
+};
+use crate::proposal::digest_of;
+use crate::tests::bench::at;
+use ganglion_api::closed_loop::reasons::LoopReason;
+use ganglion_api::closed_loop::tunable::Tuning;
+use ganglion_api::decision::Chosen;
+use ganglion_api::execution::{ExecutionSpec, ExecutionState, ExecutionStatus};
+
+const UID: &str = "11111111-2222-3333-4444-555555555555";
+
+struct Bench {
+    spec: ExecutionSpec,
+    status: ExecutionStatus,
+    chosen: Chosen,
+}
+
+fn thing(generation: i64) -> ObjectVersion {
+    ObjectVersion { uid: "t".into(), generation, version: (generation * 10).to_string(), written_by: None }
+}
+
+impl Bench {
+    fn new(rung: Value) -> Self {
+        let target = json!({"target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}});
+        let chosen = json!({"seq": 1, "metric": "cpu", "side": "Low", "rung": 0, "do": rung, "executor": "exe",
+            "mode": "Auto", "at": "2026-11-18T08:26:40.000000Z", "leastServed": "memory"});
+        Self {
+            spec: serde_json::from_value(target).unwrap(),
+            status: ExecutionStatus { seq: Some(0), ..ExecutionStatus::default() },
+            chosen: serde_json::from_value(chosen).unwrap(),
+        }
+    }
+
+    fn job<'a>(&'a self, seen: Option<&'a TargetState>, sent: Sent, second: i64) -> ExecutionContext<'a> {
+        ExecutionContext {
+            spec: &self.spec,
+            status: &self.status,
+            uid: "exe",
+            generation: 1,
+            loop_name: "slow",
+            chosen: Some(&self.chosen),
+            tag: None,
+            seen,
+            sent,
+            now: at(second),
+        }
+    }
+
+    fn next(&self, seen: &TargetState) -> ExecutionStep {
+        next_step(&self.job(Some(seen), Sent::Maybe, 0))
+    }
+
+    #[track_caller]
+    fn recorded(&mut self, next: ExecutionStep) {
+        let ExecutionStep::Record(status) = next else { panic!("not recorded: {next:?}") };
+        self.status = *status;
+    }
+
+    /// Claims, and gives the effect.
+    #[track_caller]
+    fn effect(&mut self, seen: &TargetState) -> ExecutionEffect {
+        let claim = self.next(seen);
+        self.recorded(claim);
+        assert_eq!(self.status.state, Some(ExecutionState::Claimed));
+        match next_step(&self.job(Some(seen), Sent::NotYet, 0)) {
+            ExecutionStep::Act(effect) => *effect,
+            other => panic!("no effect: {other:?}"),
+        }
+    }
+
+    #[track_caller]
+    fn ends(&mut self, seen: &TargetState, state: ExecutionState, reason: LoopReason) {
+        let next = self.next(seen);
+        self.recorded(next);
+        assert_eq!((self.status.state, self.status.reason), (Some(state), Some(reason)));
+        assert_eq!((self.status.seq, &self.status.claim), (Some(1), &None));
+    }
+}
+
+fn up() -> Value {
+    json!({"scale": {"by": 1, "max": 9}})
+}
+
+#[test]
+fn a_new_execution_says_that_it_is_there() {
+    let mut bench = Bench::new(up());
+    bench.status = ExecutionStatus::default();
+    let first = bench.next(&TargetState::Scale(thing(1), 3));
+    bench.recorded(first);
+    assert_eq!((bench.status.seq, bench.status.state), (Some(0), Some(ExecutionState::Idle)));
+}
+
+#[test]
+fn a_claim_comes_before_the_effect_and_the_result_after() {
+    let mut bench = Bench::new(up());
+    let seen = TargetState::Scale(thing(1), 3);
+    assert_eq!(next_step(&bench.job(None, Sent::Maybe, 0)), ExecutionStep::Look);
+    let effect = bench.effect(&seen);
+    assert_eq!(effect, ExecutionEffect::Scale { target: thing(1), replicas: 4 });
+    let done = after_effect(&bench.job(Some(&seen), Sent::Maybe, 1), &effect, &EffectResult::Done(Some("4".into())));
+    bench.recorded(done);
+    assert_eq!(bench.status.state, Some(ExecutionState::Done));
+    assert_eq!(bench.status.message.as_deref(), Some("changed Deployment/web from 3 to 4"));
+    assert_eq!(bench.status.effective.as_deref(), Some("4"));
+    assert_eq!(bench.next(&TargetState::Scale(thing(2), 4)), ExecutionStep::Nothing);
+}
+
+#[test]
+fn after_a_crash_the_target_is_looked_at() {
+    let claimed = || {
+        let mut bench = Bench::new(up());
+        bench.effect(&TargetState::Scale(thing(1), 3));
+        bench
+    };
+    // Nothing happened; its status alone changed meanwhile.
+    let seen = TargetState::Scale(ObjectVersion { version: "99".into(), ..thing(1) }, 3);
+    let ExecutionStep::Act(effect) = claimed().next(&seen) else { panic!("no effect") };
+    assert!(
+        matches!(*effect, ExecutionEffect::Scale { target: ObjectVersion { ref version, .. }, replicas: 4 } if version == "99")
+    );
+    claimed().ends(&TargetState::Scale(thing(2), 4), ExecutionState::Done, LoopReason::Done);
+    // It happened, and somebody set it back: it is not done again.
+    claimed().ends(&TargetState::Scale(thing(3), 3), ExecutionState::Overtaken, LoopReason::Overtaken);
+    claimed().ends(&TargetState::Scale(thing(2), 7), ExecutionState::Overtaken, LoopReason::Overtaken);
+    let anew = TargetState::Scale(ObjectVersion { uid: "other".into(), ..thing(1) }, 3);
+    claimed().ends(&anew, ExecutionState::Overtaken, LoopReason::Overtaken);
+    claimed().ends(&TargetState::NotFound("gone".into()), ExecutionState::Failed, LoopReason::TargetNotFound);
+}
+
+/// The claim rested on an older state; others have changed the target to the same value.
+#[test]
+fn what_others_did_before_anything_was_sent_is_not_taken_for_its_own() {
+    let mut bench = Bench::new(up());
+    bench.effect(&TargetState::Scale(thing(1), 3));
+    let seen = TargetState::Scale(thing(2), 4);
+    let next = next_step(&bench.job(Some(&seen), Sent::NotYet, 0));
+    bench.recorded(next);
+    assert_eq!(
+        (bench.status.state, bench.status.reason),
+        (Some(ExecutionState::Overtaken), Some(LoopReason::Overtaken))
+    );
+}
+
+#[rstest]
+#[case(EffectResult::Forbidden("grant patch deployments/scale".into()), LoopReason::Forbidden)]
+#[case(EffectResult::NotFound("gone".into()), LoopReason::TargetNotFound)]
+#[case(EffectResult::Refused("no".into()), LoopReason::Failed)]
+fn what_is_refused_ends(#[case] acted: EffectResult, #[case] reason: LoopReason) {
+    let mut bench = Bench::new(up());
+    let seen = TargetState::Scale(thing(1), 3);
+    let effect = bench.effect(&seen);
+    let next = after_effect(&bench.job(Some(&seen), Sent::Maybe, 1), &effect, &acted);
+    bench.recorded(next);
+    assert_eq!((bench.status.state, bench.status.reason), (Some(ExecutionState::Failed), Some(reason)));
+}
+
+#[test]
+fn what_is_unclear_is_tried_until_its_time_is_over() {
+    let mut bench = Bench::new(up());
+    let seen = TargetState::Scale(thing(1), 3);
+    let effect = bench.effect(&seen);
+    assert!(matches!(
+        after_effect(&bench.job(Some(&seen), Sent::Maybe, 1), &effect, &EffectResult::Unclear("?".into())),
+        ExecutionStep::Wait(_)
+    ));
+    assert_eq!(
+        after_effect(&bench.job(Some(&seen), Sent::Maybe, 1), &effect, &EffectResult::Conflict),
+        ExecutionStep::Look
+    );
+    assert!(matches!(next_step(&bench.job(Some(&seen), Sent::Maybe, 119)), ExecutionStep::Act(_)));
+    let late = next_step(&bench.job(Some(&seen), Sent::Maybe, 120));
+    bench.recorded(late);
+    assert_eq!(bench.status.reason, Some(LoopReason::TimedOut));
+}
+
+#[test]
+fn what_may_not_begin_does_not() {
+    let seen = TargetState::Scale(thing(1), 3);
+    let idle = |edit: &dyn Fn(&mut Bench)| {
+        let mut bench = Bench::new(up());
+        edit(&mut bench);
+        bench.next(&seen)
+    };
+    assert_eq!(idle(&|bench| bench.spec.paused = true), ExecutionStep::Nothing);
+    assert_eq!(idle(&|bench| bench.chosen.executor = "another".into()), ExecutionStep::Nothing);
+    assert_eq!(idle(&|bench| bench.chosen.seq = 0), ExecutionStep::Nothing);
+    assert_eq!(
+        idle(&|bench| bench.chosen.mode = serde_json::from_value(json!("DryRun")).unwrap()),
+        ExecutionStep::Nothing
+    );
+    let approve = serde_json::from_value(json!("Approve")).unwrap();
+    assert_eq!(idle(&|bench| bench.chosen.mode = approve), ExecutionStep::Nothing);
+    let wrong = |bench: &mut Bench| (bench.chosen.mode, bench.spec.approve) = (approve, Some("1".into()));
+    assert_eq!(idle(&wrong), ExecutionStep::Nothing);
+    let right = |bench: &mut Bench| {
+        bench.chosen.mode = approve;
+        bench.spec.approve = Some(digest_of(&bench.chosen, &bench.spec.target));
+    };
+    assert!(matches!(idle(&right), ExecutionStep::Record(_)));
+}
+
+#[test]
+fn what_is_blocked_says_so_once() {
+    let mut bench = Bench::new(up());
+    bench.spec.blocked = Some("HorizontalPodAutoscaler web".into());
+    let seen = TargetState::Scale(thing(1), 3);
+    let blocked = bench.next(&seen);
+    bench.recorded(blocked);
+    assert_eq!((bench.status.reason, bench.status.seq), (Some(LoopReason::Blocked), Some(0)));
+    assert_eq!(bench.next(&seen), ExecutionStep::Nothing);
+}
+
+#[test]
+fn a_claim_is_brought_to_its_end_in_a_paused_loop_too() {
+    let mut bench = Bench::new(up());
+    bench.effect(&TargetState::Scale(thing(1), 3));
+    bench.spec.paused = true;
+    bench.ends(&TargetState::Scale(thing(2), 4), ExecutionState::Done, LoopReason::Done);
+}
+
+#[test]
+fn a_field_is_patched() {
+    let rung = json!({"patch": {"path": "spec.rate", "by": "5", "min": "0", "max": "12"}});
+    let mut bench = Bench::new(rung);
+    let effect = bench.effect(&TargetState::Field(thing(1), Some(json!(10))));
+    assert_eq!(effect, ExecutionEffect::Patch { target: thing(1), path: "spec.rate".into(), value: json!(12) });
+    bench.ends(&TargetState::Field(thing(2), Some(json!(12))), ExecutionState::Done, LoopReason::Done);
+}
+
+#[test]
+fn a_workload_action_is_made_once_and_its_end_is_the_end() {
+    let rung = json!({"workloadAction": {"move": {"from": {"nodeName": "a"}, "to": {"nodeName": "b"}}}});
+    let none = TargetState::WorkloadAction(None);
+    let mut bench = Bench::new(rung.clone());
+    let ExecutionEffect::Create { name, spec } = bench.effect(&none) else { panic!("nothing made") };
+    assert_eq!(name, action_name("slow", "exe", 1));
+    assert!(name.starts_with("slow-1-") && name.len() < 64);
+    let moved = spec.move_.unwrap();
+    assert_eq!(moved.workload.unwrap().name, "web");
+    let running = TargetState::WorkloadAction(Some(ActionProgress::Running("Readying".into())));
+    let step = bench.next(&running);
+    bench.recorded(step);
+    assert_eq!(bench.status.state, Some(ExecutionState::Executing));
+    assert!(matches!(bench.next(&running), ExecutionStep::Wait(_)));
+    let ended = |end| TargetState::WorkloadAction(Some(end));
+    let under_way = bench.status.clone();
+    bench.ends(&ended(ActionProgress::Succeeded("moved".into())), ExecutionState::Done, LoopReason::Done);
+    bench.status = under_way.clone();
+    bench.ends(&ended(ActionProgress::Failed("NodeFull".into())), ExecutionState::Failed, LoopReason::Failed);
+    bench.status = under_way;
+    bench.ends(&none, ExecutionState::Lost, LoopReason::Lost);
+}
+
+#[test]
+fn an_event_is_never_sent_twice() {
+    let rung = json!({"webhook": {"url": "http://a.b"}});
+    let mut bench = Bench::new(rung.clone());
+    let ExecutionEffect::Send { id, .. } = bench.effect(&TargetState::Nothing) else { panic!("nothing sent") };
+    assert_eq!(id, "exe/1");
+    let claimed = bench.status.clone();
+    bench.ends(&TargetState::Nothing, ExecutionState::Lost, LoopReason::Lost);
+    bench.status = claimed;
+    let effect = ExecutionEffect::Send { id, webhook: serde_json::from_value(rung["webhook"].clone()).unwrap() };
+    let unclear = after_effect(
+        &bench.job(Some(&TargetState::Nothing), Sent::Maybe, 1),
+        &effect,
+        &EffectResult::Unclear("timeout".into()),
+    );
+    bench.recorded(unclear);
+    assert_eq!(bench.status.state, Some(ExecutionState::Lost));
+}
+
+fn other(mine: Option<Tuning>) -> TunedLoop {
+    let metrics = json!([{"name": "cpu", "source": {"push": {}}, "low": {"raise": "5"}}]);
+    let tunable = json!({"by": ["slow"], "rank": true,
+        "thresholds": [{"path": "cpu.low.raise", "min": "2", "max": "10", "maxStep": "1"}]});
+    TunedLoop {
+        uid: "fast".into(),
+        tunable: serde_json::from_value(tunable).unwrap(),
+        rank: vec!["cpu".into(), "memory".into()],
+        metrics: serde_json::from_value(metrics).unwrap(),
+        mine,
+    }
+}
+
+#[test]
+fn a_loop_is_tuned_with_absolute_values() {
+    let mut bench = Bench::new(json!({"tune": {"raiseRank": "LeastServed"}}));
+    let seen = TargetState::Loop(Box::new(other(None)));
+    let ExecutionEffect::Tune { tuning, uid } = bench.effect(&seen) else { panic!("nothing tuned") };
+    assert_eq!((uid.as_str(), tuning.seq, tuning.at.clone()), ("fast", 1, micro_time(at(0))));
+    assert_eq!(tuning.rank, Some(vec!["memory".into(), "cpu".into()]));
+    assert_eq!(tuning.message.as_deref(), Some("Increase rank memory"));
+    bench.ends(&TargetState::Loop(Box::new(other(Some(tuning.clone())))), ExecutionState::Done, LoopReason::Done);
+    assert_eq!(bench.status.message.as_deref(), Some("Increase rank memory"));
+    // What an Execution before this one tuned is not taken for this one's.
+    let mut bench = Bench::new(json!({"tune": {"raiseRank": "LeastServed"}}));
+    let before = Tuning { uid: "before".into(), seq: 17, ..tuning.clone() };
+    assert!(matches!(bench.effect(&TargetState::Loop(Box::new(other(Some(before))))), ExecutionEffect::Tune { .. }));
+    // A level beside it keeps the rank.
+    let mut bench = Bench::new(json!({"tune": {"threshold": {"path": "cpu.low.raise", "by": "3"}}}));
+    bench.chosen.seq = 2;
+    let ExecutionEffect::Tune { tuning, .. } = bench.effect(&TargetState::Loop(Box::new(other(Some(tuning))))) else {
+        panic!()
+    };
+    assert_eq!(tuning.thresholds[0].value.as_str(), "6");
+    assert!(tuning.rank.is_some());
+}
+
+#[test]
+fn a_loop_is_tuned_only_where_it_allows_for_it() {
+    let refused = |rung: Value, edit: &dyn Fn(&mut TunedLoop)| {
+        let mut bench = Bench::new(rung);
+        let mut other = other(None);
+        edit(&mut other);
+        let next = bench.next(&TargetState::Loop(Box::new(other)));
+        bench.recorded(next);
+        (bench.status.state, bench.status.reason)
+    };
+    let no = (Some(ExecutionState::Failed), Some(LoopReason::NotTunable));
+    let rank = || json!({"tune": {"raiseRank": "LeastServed"}});
+    assert_eq!(refused(rank(), &|other| other.tunable = None), no);
+    assert_eq!(refused(rank(), &|other| other.tunable.as_mut().unwrap().by = vec!["else".into()]), no);
+    assert_eq!(refused(rank(), &|other| other.tunable.as_mut().unwrap().rank = false), no);
+    assert_eq!(refused(json!({"tune": {"threshold": {"path": "cpu.low.clear", "by": "1"}}}), &|_| {}), no);
+    let limited = (Some(ExecutionState::Limited), Some(LoopReason::Limited));
+    assert_eq!(refused(rank(), &|other| other.rank.reverse()), limited);
+}
+
+#[test]
+fn a_rung_that_cannot_be_used_is_named() {
+    let mut bench = Bench::new(json!({"patch": {"path": "spec.paused", "by": "1", "min": "0", "max": "2"}}));
+    bench.chosen.rung = 1;
+    let next = bench.next(&TargetState::Field(thing(1), Some(json!(true))));
+    bench.recorded(next);
+    let expected = "rung 2 on Low cpu (change spec.paused by 1, at least 0, at most 2): spec.paused is not a number";
+    assert_eq!(bench.status.reason, Some(LoopReason::SpecInvalid));
+    assert_eq!(bench.status.message.as_deref(), Some(expected));
+}
+
+#[test]
+fn names_are_of_one_decision() {
+    assert_ne!(action_name("a", "uid", 1), action_name("a", "uid", 2));
+    assert_ne!(action_name("a", "uid", 1), action_name("a", "other", 1));
+    assert!(action_name(&"a".repeat(253), UID, i64::MAX).len() <= 253);
+}
+
+/// Each round the loop raises 3 to 4, and somebody sets it back.
+fn rounds(by: Option<&str>, pause: i64) -> Vec<Option<LoopReason>> {
+    let mut bench = Bench::new(up());
+    let mut generation = 1;
+    let mut now = 3;
+    let mut reasons = Vec::new();
+    for round in 0..5 {
+        bench.chosen.seq = round + 1;
+        let looked = TargetState::Scale(ObjectVersion { written_by: by.map(Into::into), ..thing(generation) }, now);
+        let step = next_step(&bench.job(Some(&looked), Sent::Maybe, round * pause));
+        bench.recorded(step);
+        if bench.status.claim.is_some() {
+            generation += 1;
+            let done = TargetState::Scale(thing(generation), now + 1);
+            let step = next_step(&bench.job(Some(&done), Sent::Maybe, round * pause));
+            bench.recorded(step);
+        }
+        reasons.push(bench.status.reason);
+        (generation, now) = (generation + 1, 3);
+    }
+    reasons
+}
+
+#[test]
+fn what_is_undone_three_times_within_ten_minutes_stops_the_loop() {
+    let (done, stop) = (Some(LoopReason::Done), Some(LoopReason::FieldConflict));
+    assert_eq!(rounds(Some("flux"), 10), [done, done, done, stop, stop]);
+    assert_eq!(rounds(Some("flux"), 400), [done; 5], "not so often");
+    assert_eq!(rounds(None, 10), [done; 5], "by nobody who can be named");
+}
+
+#[test]
+fn the_content_of_a_patched_field_is_not_shown() {
+    let mut bench = Bench::new(json!({"patch": {"path": "spec.word", "to": "\"new\""}}));
+    let field = |generation, word: &str| TargetState::Field(thing(generation), Some(json!(word)));
+    let effect = bench.effect(&field(1, "hunter2"));
+    assert_eq!(bench.status.before.as_deref(), Some("a text of 7 characters"));
+    let done = after_effect(&bench.job(None, Sent::Maybe, 1), &effect, &EffectResult::Done(None));
+    bench.recorded(done);
+    assert_eq!(bench.status.message.as_deref(), Some("changed Deployment/web from a text of 7 characters to \"new\""));
+    assert!(!serde_json::to_string(&bench.status).unwrap().contains("hunter2"), "{:?}", bench.status);
+    let mut bench = Bench::new(json!({"patch": {"path": "spec.word", "to": "\"new\""}}));
+    bench.effect(&field(1, "old"));
+    bench.ends(&field(2, "hunter2"), ExecutionState::Overtaken, LoopReason::Overtaken);
+    assert!(!serde_json::to_string(&bench.status).unwrap().contains("hunter2"), "{:?}", bench.status);
+}

@@ -1,0 +1,46 @@
+//! Texts that several steps use in messages.
+
+use serde_json::Value;
+
+use super::types::ExecutionContext;
+use ganglion_api::closed_loop::TargetRef;
+use ganglion_api::execution::Quantities;
+use ganglion_api::scalars::Number;
+use ganglion_core::quantity;
+use ganglion_core::words::kind_of_text;
+
+/// `Deployment/web`.
+pub fn target_text(target: &TargetRef) -> String {
+    format!("{}/{}", target.kind, target.name)
+}
+
+/// `changed Deployment/web from 3 to 4`.
+pub fn done_text(context: &ExecutionContext) -> String {
+    let after = context.status.after.as_deref().unwrap_or("what was decided");
+    match &context.status.before {
+        Some(before) => format!("changed {} from {before} to {after}", target_text(&context.spec.target)),
+        None => format!("carried out: {after}"),
+    }
+}
+
+/// The value of a field, for a status: a number, a quantity, true or false as JSON; of all else only the kind, since a field may
+/// hold a secret.
+#[must_use]
+pub fn value_text(value: Option<&Value>) -> String {
+    match value {
+        None => "unset".to_owned(),
+        Some(value @ (Value::Null | Value::Bool(_) | Value::Number(_))) => value.to_string(),
+        Some(value @ Value::String(text)) if quantity::number(text).is_ok() => value.to_string(),
+        Some(Value::String(text)) => kind_of_text(text),
+        Some(Value::Array(items)) => format!("a list of {} items", items.len()),
+        Some(Value::Object(_)) => "an object".to_owned(),
+    }
+}
+
+/// `request 512Mi, limit 1Gi`.
+pub fn quantities_text(quantities: &Quantities) -> String {
+    let part = |name: &str, value: &Option<Number>| value.as_ref().map(|value| format!("{name} {}", value.as_str()));
+    let parts: Vec<String> =
+        [part("request", &quantities.request), part("limit", &quantities.limit)].into_iter().flatten().collect();
+    parts.join(", ")
+}

@@ -1,0 +1,81 @@
+//! Whether a rung could be carried out on its target as it is, and what it would change, without a decision.
+
+use jiff::Timestamp;
+
+use super::begin::plan;
+use super::types::{ExecutionContext, NoPlan, PodResources, RungAction, Sent, TargetState, lookup_failure};
+use crate::common::micro_time;
+use ganglion_api::closed_loop::action::Rung;
+use ganglion_api::closed_loop::metric::Side;
+use ganglion_api::closed_loop::reasons::LoopReason;
+use ganglion_api::closed_loop::{LoopMode, TargetRef};
+use ganglion_api::decision::Chosen;
+use ganglion_api::execution::{ExecutionSpec, ExecutionStatus};
+
+/// What would become of a rung.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trial {
+    /// The value before, if the rung has one, and the value after.
+    Possible { before: Option<String>, after: String },
+    /// The target is at the bound of the rung.
+    Limited(String),
+    /// Each decision on the rung would fail for this reason.
+    Impossible(LoopReason, String),
+    /// It could not be found out now.
+    Unknown(String),
+}
+
+/// Plans the rung as for a decision of the loop.
+#[must_use]
+pub fn trial(loop_name: &str, target: &TargetRef, rung: &Rung, seen: &TargetState) -> Trial {
+    if let Some((reason, message)) = lookup_failure(seen) {
+        return Trial::Impossible(reason, message.to_owned());
+    }
+    let now = Timestamp::UNIX_EPOCH;
+    let spec = ExecutionSpec { target: target.clone(), ..ExecutionSpec::default() };
+    let status = ExecutionStatus::default();
+    let context = ExecutionContext {
+        spec: &spec,
+        status: &status,
+        uid: "",
+        generation: 0,
+        loop_name,
+        chosen: None,
+        tag: None,
+        seen: None,
+        sent: Sent::NotYet,
+        now,
+    };
+    let chosen = Chosen {
+        seq: 0,
+        metric: String::new(),
+        side: Side::default(),
+        rung: 0,
+        action: rung.clone(),
+        at: micro_time(now),
+        executor: String::new(),
+        mode: LoopMode::default(),
+        unknown: false,
+        least_served: None,
+        digest: None,
+        outcome: None,
+    };
+    match plan(&context, &chosen, &with_template_as_pod(rung, seen)) {
+        Ok(plan) => Trial::Possible { before: plan.before, after: plan.after },
+        Err(NoPlan::Limited(message)) => Trial::Limited(message),
+        Err(NoPlan::Failed(reason, message)) => Trial::Impossible(reason, message),
+        Err(NoPlan::Look) => Trial::Impossible(LoopReason::SpecInvalid, "the rung does not fit its target".to_owned()),
+    }
+}
+
+/// A workload that has no pods yet is judged by its template.
+fn with_template_as_pod(rung: &Rung, seen: &TargetState) -> TargetState {
+    let (RungAction::Resize(_), TargetState::Resources(target)) = (RungAction::from(rung), seen) else {
+        return seen.clone();
+    };
+    let mut target = target.clone();
+    if let (true, Some((index, wants))) = (target.pods.is_empty(), &target.template) {
+        target.pods = vec![PodResources { index: *index, wants: wants.clone(), ..PodResources::default() }];
+    }
+    TargetState::Resources(target)
+}

@@ -1,0 +1,298 @@
+//! Types that the steps of an execution share: the input, the state of the target, effects and steps.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::goal::NoGoal;
+use ganglion_api::closed_loop::action::{ActionTemplate, PatchField, Resize, Rung, Scale, Tune, Webhook};
+use ganglion_api::closed_loop::metric::Metric;
+use ganglion_api::closed_loop::reasons::LoopReason;
+use ganglion_api::closed_loop::source::ResourceName;
+use ganglion_api::closed_loop::tunable::{Tunable, Tuning};
+use ganglion_api::decision::Chosen;
+use ganglion_api::execution::{ExecutionSpec, ExecutionStatus, Quantities};
+use ganglion_api::sample::Tag;
+use ganglion_api::workload_action::WorkloadActionSpec;
+
+/// The input of a step.
+#[derive(Clone, Copy, Debug)]
+pub struct ExecutionContext<'a> {
+    pub spec: &'a ExecutionSpec,
+    pub status: &'a ExecutionStatus,
+    /// uid of the Execution.
+    pub uid: &'a str,
+    pub generation: i64,
+    /// Name of the loop.
+    pub loop_name: &'a str,
+    /// The last decision, as it was written.
+    pub chosen: Option<&'a Chosen>,
+    /// The tag of the sample of that decision.
+    pub tag: Option<&'a Tag>,
+    /// The target, if it was read after the status.
+    pub seen: Option<&'a TargetState>,
+    /// Whether the claim in the status may have been carried out.
+    pub sent: Sent,
+    pub now: Timestamp,
+}
+
+/// Whether a claim may have been carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// This process wrote the claim, and none of its requests was accepted since.
+    NotYet,
+    /// This process or another one may have.
+    Maybe,
+}
+
+/// Identity and version of an object, for preconditions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObjectVersion {
+    pub uid: String,
+    /// The API server increases it with each change of the spec, and with nothing else.
+    pub generation: i64,
+    /// The resourceVersion.
+    pub version: String,
+    /// The field manager that last wrote the field, unless it was a loop.
+    pub written_by: Option<String>,
+}
+
+/// The state of the target, as the rung needs it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TargetState {
+    /// It does not exist; the message says so.
+    NotFound(String),
+    /// It is not suitable for the rung, or may not be changed; the message says why.
+    Unfit(LoopReason, String),
+    /// The loop's account may not read it; the message names verb and resource.
+    Forbidden(String),
+    /// Its replicas, from the scale subresource.
+    Scale(ObjectVersion, i32),
+    /// The resources of one container in its pods.
+    Resources(Box<ResizeTarget>),
+    /// The value of the field.
+    Field(ObjectVersion, Option<Value>),
+    /// The WorkloadAction of this decision; none if it does not exist.
+    WorkloadAction(Option<ActionProgress>),
+    /// The loop that is tuned.
+    Loop(Box<TunedLoop>),
+    /// The rung has no target to read.
+    Nothing,
+}
+
+/// A workload with the resources of one container.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ResizeTarget {
+    pub target: ObjectVersion,
+    /// Index and resources of the container in the pod template.
+    pub template: Option<(usize, Quantities)>,
+    /// The pods that have the container.
+    pub pods: Vec<PodResources>,
+}
+
+/// A pod with the resources of one container.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PodResources {
+    pub name: String,
+    pub thing: ObjectVersion,
+    /// Index of the container in the pod.
+    pub index: usize,
+    /// The resources in the pod's spec.
+    pub wants: Quantities,
+    /// The resources that the kubelet reports; none if it does not report them.
+    pub has: Option<Quantities>,
+    /// Why the kubelet has not resized the pod.
+    pub pending: Option<PendingResize>,
+}
+
+/// A kubelet's report of a pending resize.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PendingResize {
+    /// The resize is infeasible: the node is too small, or the pod cannot be resized.
+    pub refused: bool,
+    pub message: String,
+}
+
+/// The change of one pod. Precondition: nobody has written its spec since it was read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodResize {
+    pub name: String,
+    pub thing: ObjectVersion,
+    pub index: usize,
+    pub from: Quantities,
+    pub to: Quantities,
+}
+
+/// The progress of a WorkloadAction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ActionProgress {
+    Running(String),
+    Succeeded(String),
+    Failed(String),
+}
+
+/// A loop that is tuned.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TunedLoop {
+    pub uid: String,
+    pub tunable: Option<Tunable>,
+    /// The effective rank and metrics.
+    pub rank: Vec<String>,
+    pub metrics: Vec<Metric>,
+    /// The earlier tuning of this loop, if it has not expired.
+    pub mine: Option<Tuning>,
+}
+
+/// The next step.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ExecutionStep {
+    /// Nothing until something changes.
+    Nothing,
+    /// Read the target and ask again.
+    Look,
+    /// Write this status, with the resourceVersion that was read as precondition, and ask again.
+    Record(Box<ExecutionStatus>),
+    /// Carry out this effect and pass its result to `after_effect`.
+    Act(Box<ExecutionEffect>),
+    /// Ask again at this time.
+    Wait(Timestamp),
+}
+
+/// One change outside of the loop's own status. Each has a precondition or is idempotent.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ExecutionEffect {
+    /// Sets the replicas of exactly this version of the target.
+    Scale { target: ObjectVersion, replicas: i32 },
+    /// Resizes these pods in place, each only while its generation is the same.
+    Resize { pods: Vec<PodResize>, container: String, resource: ResourceName },
+    /// Sets the resources in the pod template of exactly this generation of the target.
+    Template {
+        target: ObjectVersion,
+        index: usize,
+        container: String,
+        resource: ResourceName,
+        from: Quantities,
+        to: Quantities,
+    },
+    /// Sets the field of exactly this version of the target.
+    Patch { target: ObjectVersion, path: String, value: Value },
+    /// Creates a WorkloadAction; one that exists already is as good.
+    Create { name: String, spec: Box<WorkloadActionSpec> },
+    /// Sends an event, once.
+    Send { id: String, webhook: Webhook },
+    /// Sets this loop's entry in `status.tuning` of the other loop.
+    Tune { uid: String, tuning: Tuning },
+}
+
+/// Result of an effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EffectResult {
+    /// It was accepted; with the new value, if it is known.
+    Done(Option<String>),
+    /// Its precondition failed.
+    Conflict,
+    /// The target does not exist any more.
+    NotFound(String),
+    /// The loop's account may not do it; the message names verb and resource.
+    Forbidden(String),
+    /// It was refused permanently.
+    Refused(String),
+    /// The result is unknown: no answer, or an error that can be retried.
+    Unclear(String),
+}
+
+/// Why a decision is not claimed.
+pub enum NoPlan {
+    Limited(String),
+    Failed(LoopReason, String),
+    /// The target has to be read in another way.
+    Look,
+}
+
+impl From<NoGoal> for NoPlan {
+    fn from(none: NoGoal) -> Self {
+        match none {
+            NoGoal::Limited(message) => Self::Limited(message),
+            NoGoal::Impossible(message) => Self::Failed(LoopReason::SpecInvalid, message),
+        }
+    }
+}
+
+/// The progress of a claim, compared with the target.
+pub enum ClaimProgress {
+    /// The target is unchanged.
+    NotStarted(ExecutionEffect),
+    /// The target has the goal.
+    Done(String),
+    /// Somebody else changed the target.
+    Overtaken(String),
+    /// The effect is in progress.
+    Running(String),
+    /// The effect failed.
+    Failed(String),
+    /// The result cannot be known.
+    Lost(String),
+    /// Something else has to be read.
+    Look,
+}
+
+impl ClaimProgress {
+    /// The result for a claim that somebody has edited so that it has no goal.
+    pub fn tampered() -> Self {
+        Self::Lost("its claim was changed by somebody else".into())
+    }
+}
+
+/// Why the target could not be read.
+pub fn lookup_failure(seen: &TargetState) -> Option<(LoopReason, &str)> {
+    match seen {
+        TargetState::NotFound(message) => Some((LoopReason::TargetNotFound, message)),
+        TargetState::Unfit(reason, message) => Some((*reason, message)),
+        TargetState::Forbidden(message) => Some((LoopReason::Forbidden, message)),
+        TargetState::Scale(..)
+        | TargetState::Resources(..)
+        | TargetState::Field(..)
+        | TargetState::WorkloadAction(_)
+        | TargetState::Loop(_)
+        | TargetState::Nothing => None,
+    }
+}
+
+/// The action of a rung.
+pub enum RungAction<'a> {
+    Scale(&'a Scale),
+    Resize(&'a Resize),
+    WorkloadAction(&'a ActionTemplate),
+    Patch(&'a PatchField),
+    Webhook(&'a Webhook),
+    Tune(&'a Tune),
+    Nothing,
+}
+
+impl<'a> From<&'a Rung> for RungAction<'a> {
+    fn from(rung: &'a Rung) -> Self {
+        match rung {
+            Rung { scale: Some(scale), .. } => Self::Scale(scale),
+            Rung { resize: Some(resize), .. } => Self::Resize(resize),
+            Rung { workload_action: Some(template), .. } => Self::WorkloadAction(template),
+            Rung { patch: Some(patch), .. } => Self::Patch(patch),
+            Rung { webhook: Some(webhook), .. } => Self::Webhook(webhook),
+            Rung { tune: Some(tune), .. } => Self::Tune(tune),
+            Rung { scale: None, resize: None, workload_action: None, patch: None, webhook: None, tune: None } => {
+                Self::Nothing
+            }
+        }
+    }
+}
+
+/// Whether the effect of the rung cannot be verified on the target.
+pub fn cannot_be_verified(rung: &Rung) -> bool {
+    match RungAction::from(rung) {
+        RungAction::Webhook(_) => true,
+        RungAction::Scale(_)
+        | RungAction::Resize(_)
+        | RungAction::WorkloadAction(_)
+        | RungAction::Patch(_)
+        | RungAction::Tune(_)
+        | RungAction::Nothing => false,
+    }
+}

@@ -1,0 +1,191 @@
+//! What the user of a loop can do now.
+
+use kube::ResourceExt;
+
+use super::subject::ExplainedLoop;
+use crate::proposal::digest_of;
+use crate::rung;
+use ganglion_api::closed_loop::LoopMode;
+use ganglion_api::closed_loop::metric::Metric;
+use ganglion_api::closed_loop::reasons::LoopReason;
+use ganglion_api::closed_loop::source::Push;
+use ganglion_api::decision::{Outcome, Rejected};
+use ganglion_api::marks;
+use ganglion_core::names;
+
+/// What can be done, and the command that does it.
+pub struct Advice {
+    pub words: String,
+    pub command: Option<String>,
+}
+
+fn say(words: impl Into<String>) -> Advice {
+    Advice { words: words.into(), command: None }
+}
+
+fn run(words: impl Into<String>, command: String) -> Advice {
+    Advice { words: words.into(), command: Some(command) }
+}
+
+/// The advice, the most important first; at least one.
+pub fn advice(subject: &ExplainedLoop) -> Vec<Advice> {
+    let mut all: Vec<Advice> = reason(subject).and_then(|reason| remedy(subject, reason)).into_iter().collect();
+    let (name, namespace) = names(subject);
+    let patch = |spec: &str| format!("kubectl patch loop {name} -n {namespace} --type merge -p '{{\"spec\":{spec}}}'");
+    if let Some(Proposal { seq, digest, .. }) = proposal(subject) {
+        let words = format!("Decision {seq} waits for approval. To approve it:");
+        all.push(run(words, format!("ganglion approve {name} {digest} -n {namespace}")));
+    }
+    match subject.parent.spec.mode {
+        LoopMode::DryRun => {
+            all.push(run("The mode is DryRun. To let it act:", patch("{\"mode\":\"Auto\"}")));
+        }
+        LoopMode::Paused => all.push(run("To resume it:", patch("{\"mode\":\"Auto\"}"))),
+        LoopMode::Auto | LoopMode::Approve => {}
+    }
+    let decided = subject.decided();
+    all.extend(decided.iter().flat_map(|decided| &decided.rejected).filter_map(rejected).map(say));
+    let last = decided.and_then(|decided| decided.history.last());
+    if last.and_then(|entry| entry.outcome) == Some(Outcome::Limited) {
+        all.push(say("Its last action reached its min or max: change the bound to allow more."));
+    }
+    if all.is_empty() {
+        all.push(say("Nothing to do."));
+    }
+    all
+}
+
+/// A decision that waits for its approval.
+pub struct Proposal {
+    pub seq: i64,
+    /// What the approval names.
+    pub digest: String,
+    /// What would be done, and why.
+    pub words: String,
+}
+
+/// The proposal that waits for approval.
+#[must_use]
+pub fn proposal(subject: &ExplainedLoop) -> Option<Proposal> {
+    let chosen = subject.decided()?.chosen.as_ref()?;
+    let taken_up = subject.executed().is_some_and(|executed| executed.seq == Some(chosen.seq));
+    let open = chosen.outcome.is_none() && chosen.mode == LoopMode::Approve && !taken_up;
+    let target = &subject.parent.spec.target;
+    let digest = digest_of(chosen, target);
+    let is_approved = subject.parent.annotations().get(marks::APPROVE) == Some(&digest);
+    let (side, metric) = (chosen.side, &chosen.metric);
+    let words = format!("{} of {}/{}, against {side} {metric}", rung::words(&chosen.action), target.kind, target.name);
+    (open && !is_approved).then_some(Proposal { seq: chosen.seq, digest, words })
+}
+
+/// The reason of the condition `Ready`.
+fn reason(subject: &ExplainedLoop) -> Option<LoopReason> {
+    Some(LoopReason::of(&subject.condition("Ready")?.reason))
+}
+
+fn names(subject: &ExplainedLoop) -> (String, String) {
+    (subject.parent.name_any(), subject.parent.namespace().unwrap_or_default())
+}
+
+/// What helps a rejected alarm; none if it waits for a sample or for time, or if the condition Ready says it.
+fn rejected(passed: &Rejected) -> Option<String> {
+    let alarm = format!("{} {}", passed.side, passed.metric);
+    match passed.reason {
+        LoopReason::Exhausted => {
+            Some(format!("No rung is left for {alarm}: raise the max, or add a rung to its ladder."))
+        }
+        LoopReason::NoAction => Some(format!("No action is declared for {alarm}: add one in spec.actions.")),
+        LoopReason::OutsideWindow => Some(format!("To serve {alarm} at other times, change during of its action.")),
+        _ => None,
+    }
+}
+
+/// What helps with the reason of the condition Ready; none if nothing is wrong, or if the mode needs other advice.
+fn remedy(subject: &ExplainedLoop, reason: LoopReason) -> Option<Advice> {
+    let (name, namespace) = names(subject);
+    let spec = &subject.parent.spec;
+    let target = format!("{} {}", spec.target.kind, spec.target.name);
+    let account = spec.service_account_name.as_deref().unwrap_or(names::DEFAULT_ACCOUNT);
+    let words = words(reason)?;
+    Some(match reason {
+        LoopReason::Starting | LoopReason::NoExecutor | LoopReason::NotParsed => {
+            run(words, "kubectl get pods -n ganglion-system".to_owned())
+        }
+        LoopReason::SpecInvalid
+        | LoopReason::NotSupported
+        | LoopReason::Circle
+        | LoopReason::TooDeep
+        | LoopReason::TimescaleOverlap => run(words, format!("kubectl edit loop {name} -n {namespace}")),
+        LoopReason::NoSample => sample(subject, words),
+        LoopReason::Forbidden => say(format!("{words} to service account {account} in namespace {namespace}.")),
+        LoopReason::TargetNotFound => say(format!("Create {target}, {words}.")),
+        LoopReason::NotTunable => say(format!("{words} of loop {}.", spec.target.name)),
+        _ => say(words),
+    })
+}
+
+/// The words of the advice for every reason: a new one does not compile without. None if nothing is wrong.
+fn words(reason: LoopReason) -> Option<&'static str> {
+    use LoopReason as R;
+    Some(match reason {
+        R::Running | R::Passed | R::Paused | R::DryRun | R::Proposed | R::AwaitsApproval => return None,
+        R::Served | R::Done | R::Idle | R::Watching => return None,
+        R::Scaled | R::Resized | R::Patched | R::ActionSucceeded | R::Tuned | R::Sent => return None,
+        R::Starting | R::NoExecutor | R::NotParsed => "Wait a moment. If nothing changes, check the operator:",
+        R::SpecInvalid | R::NotSupported | R::Circle | R::TooDeep => "Change the named field:",
+        R::InvalidObject => {
+            "Correct the field that the message names; the operator of another version may have written it."
+        }
+        R::TimescaleOverlap => "Raise spec.interval:",
+        R::NamespaceRefused => {
+            "Move the loop to another namespace, or set namespaces.allowKube in the operator's settings."
+        }
+        R::NamespaceNotBound => "Run the command in the message; it needs the right to create rolebindings.",
+        R::NotOwned => "Delete the named object, or create the loop with another name.",
+        R::LoopConflict | R::AutoscalerConflict | R::Blocked => {
+            "Only one of the two may act: delete or pause the other, or give this loop another target."
+        }
+        R::NoSample => "Push a sample:",
+        R::SomeUnknown | R::UnknownValue => "Check the sender or the source of the unknown metrics.",
+        R::OutOfOrder | R::Repeated | R::FromFuture | R::Unreadable => {
+            "Check the sender's clock, and the time in its samples."
+        }
+        R::Forbidden => "Grant the named right",
+        R::TargetNotFound => "or name another target",
+        R::NotScalable => "Name a target that supports the action, or declare another action.",
+        R::NotTunable => "Allow it in spec.tunable",
+        R::ReplicasOwnedElsewhere => "Leave spec.replicas out of the manifest that the named manager applies.",
+        R::FieldConflict => {
+            "Only one of the two may write the field: stop the named manager, or give this loop another target."
+        }
+        R::Limited => "Change the min or max of the action to allow more.",
+        R::Exhausted => "Raise the max of the last rung, or add a rung to the ladder.",
+        R::TimedOut | R::Failed | R::Lost | R::Overtaken => {
+            "The loop continues with the next decision. If this happens again, check the target."
+        }
+        R::NoAction => "Add an action for the alarm in spec.actions.",
+        R::NotSelected => "policy.expression must give a number above 0 for an alarm that is to be served.",
+        R::OutsideWindow => "Wait until the window opens, or change during of the action.",
+        R::Damped | R::Frozen => "Wait, or move the levels of the metric further apart.",
+        R::Outranked | R::Dwell | R::Budget | R::Settling => "Wait: the loop goes on by itself.",
+        R::InFlight | R::Claimed | R::Executing | R::Withdrawn => "Wait: the loop goes on with the next sample.",
+        R::Unknown => "Use the ganglion program of the operator's version.",
+    })
+}
+
+/// How the first sample comes.
+fn sample(subject: &ExplainedLoop, words: &str) -> Advice {
+    let (name, namespace) = names(subject);
+    let metrics = subject.parent.spec.metrics.iter();
+    let values: Vec<String> =
+        metrics.filter_map(|one| Some(format!("{}=NUMBER", key(one, one.source.push.as_ref()?)))).collect();
+    if values.is_empty() {
+        return say("Wait for the loop's next interval.");
+    }
+    run(words, format!("ganglion push {name} -n {namespace} {}", values.join(" ")))
+}
+
+/// The key of a pushed metric in a sample.
+fn key<'a>(metric: &'a Metric, push: &'a Push) -> &'a str {
+    push.key.as_deref().unwrap_or(&metric.name)
+}

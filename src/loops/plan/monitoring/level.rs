@@ -1,0 +1,209 @@
+//! Levels of a metric: when a value raises an alarm, when it clears it, and what happens while the value is missing.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::common::{FieldError, duration, later, number};
+use ganglion_api::closed_loop::metric::{Equal, Level, Metric, MissingThen, Side};
+
+/// For a level smaller than this, the excess is absolute and not relative to the level.
+const SMALL: f64 = 1e-9;
+
+/// The parsed levels of one metric.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Levels {
+    bounds: Vec<Bound>,
+    /// The largest age of a value.
+    pub after: SignedDuration,
+    /// What happens when the value is older.
+    pub then: WhenMissing,
+}
+
+/// What happens while the value is missing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum WhenMissing {
+    /// The alarm keeps its state.
+    Hold,
+    /// This value is assumed.
+    Assume(f64),
+    /// The alarm `Missing` is raised.
+    Alarm,
+}
+
+/// One level.
+#[derive(Clone, Debug, PartialEq)]
+struct Bound {
+    side: Side,
+    raise: f64,
+    clear: f64,
+    lasting: SignedDuration,
+}
+
+/// The state of a metric's value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum MetricState {
+    /// The value is known.
+    Known(f64),
+    /// The value is missing; this value is assumed.
+    Assumed(f64),
+    /// The value is missing; alarms keep their state.
+    Unknown,
+    /// The value is missing; the alarm `Missing` is raised.
+    Missing,
+}
+
+/// The stage of an alarm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AlarmStage {
+    /// Not raised.
+    Off,
+    /// The value is beyond the level since this time, not yet for long enough.
+    Pending(Timestamp),
+    /// Raised. The value went beyond the level at this time.
+    Raised(Timestamp),
+}
+
+impl Levels {
+    /// Parses the levels of a metric; `interval` is the interval of the loop.
+    ///
+    /// # Errors
+    ///
+    /// A number or duration cannot be parsed.
+    pub fn parse(metric: &Metric, interval: SignedDuration) -> Result<Self, FieldError> {
+        let name = &metric.name;
+        let mut bounds = Vec::new();
+        for (side, level) in [(Side::Low, &metric.low), (Side::High, &metric.high)] {
+            if let Some(level) = level {
+                bounds.push(bound(name, side, level)?);
+            }
+        }
+        if let Some(equal) = &metric.equal {
+            bounds.push(equal_bound(name, equal)?);
+        }
+        let missing = metric.missing.clone().unwrap_or_default();
+        let after = match &missing.after {
+            Some(after) => duration(&format!("metrics[{name}].missing.after"), Some(after))?,
+            None => interval.saturating_mul(3),
+        };
+        let then = match (missing.then.unwrap_or_default(), &missing.value) {
+            (MissingThen::Hold, _) => WhenMissing::Hold,
+            (MissingThen::Alarm, _) => WhenMissing::Alarm,
+            (MissingThen::Assume, Some(value)) => {
+                WhenMissing::Assume(number(&format!("metrics[{name}].missing.value"), value)?)
+            }
+            (MissingThen::Assume, None) => {
+                return Err(FieldError::new(format!("metrics[{name}].missing.value"), "then: Assume needs a value"));
+            }
+        };
+        Ok(Self { bounds, after, then })
+    }
+
+    /// The sides on which an alarm can be raised, in the order of the status.
+    pub fn sides(&self) -> impl Iterator<Item = Side> {
+        let missing = (self.then == WhenMissing::Alarm).then_some(Side::Missing);
+        self.bounds.iter().map(|bound| bound.side).chain(missing)
+    }
+
+    /// The next stage of the alarm on this side.
+    #[must_use]
+    pub fn step(&self, side: Side, before: AlarmStage, value: MetricState, now: Timestamp) -> AlarmStage {
+        let bound = self.bounds.iter().find(|bound| bound.side == side);
+        match (bound, value) {
+            (Some(bound), MetricState::Known(value) | MetricState::Assumed(value)) => bound.step(before, value, now),
+            // A missing value neither clears a raised alarm nor counts towards the time of a pending one.
+            (Some(_), MetricState::Unknown | MetricState::Missing) => match before {
+                AlarmStage::Raised(since) => AlarmStage::Raised(since),
+                AlarmStage::Off | AlarmStage::Pending(_) => AlarmStage::Off,
+            },
+            (None, MetricState::Missing) => match before {
+                AlarmStage::Raised(since) => AlarmStage::Raised(since),
+                AlarmStage::Off | AlarmStage::Pending(_) => AlarmStage::Raised(now),
+            },
+            (None, MetricState::Known(_) | MetricState::Assumed(_) | MetricState::Unknown) => AlarmStage::Off,
+        }
+    }
+
+    /// When an alarm that is pending since this time is raised.
+    #[must_use]
+    pub fn raises_at(&self, side: Side, since: Timestamp) -> Option<Timestamp> {
+        self.bounds.iter().find(|bound| bound.side == side).map(|bound| later(since, bound.lasting))
+    }
+
+    /// How far the value is beyond the level, relative to the level. None for an alarm without a measure.
+    #[must_use]
+    pub fn excess(&self, side: Side, value: MetricState) -> Option<f64> {
+        let bound = self.bounds.iter().find(|bound| bound.side == side)?;
+        let value = match value {
+            MetricState::Known(value) | MetricState::Assumed(value) => value,
+            MetricState::Unknown | MetricState::Missing => return None,
+        };
+        let beyond = match side {
+            Side::Low => bound.raise - value,
+            Side::High => value - bound.raise,
+            Side::Equal | Side::Missing => return None,
+        };
+        let size = bound.raise.abs();
+        Some(if size < SMALL { beyond } else { beyond / size }).filter(|excess| excess.is_finite())
+    }
+}
+
+fn bound(name: &str, side: Side, level: &Level) -> Result<Bound, FieldError> {
+    let field = format!("metrics[{name}].{}", side.as_str().to_lowercase());
+    let raise = number(&format!("{field}.raise"), &level.raise)?;
+    let clear = level.clear.as_ref().map_or(Ok(raise), |clear| number(&format!("{field}.clear"), clear))?;
+    let crossed = match side {
+        Side::Low => clear < raise,
+        Side::High => clear > raise,
+        Side::Equal | Side::Missing => false,
+    };
+    if crossed {
+        return Err(FieldError::new(format!("{field}.clear"), "clear lies beyond raise: the alarm would never clear"));
+    }
+    Ok(Bound { side, raise, clear, lasting: duration(&format!("{field}.for"), level.for_.as_ref())? })
+}
+
+/// `equal` has no hysteresis: the alarm is raised while the value is within the tolerance.
+fn equal_bound(name: &str, equal: &Equal) -> Result<Bound, FieldError> {
+    let field = format!("metrics[{name}].equal");
+    let to = number(&format!("{field}.to"), &equal.to)?;
+    let within = equal.within.as_ref().map_or(Ok(0.0), |within| number(&format!("{field}.within"), within))?;
+    Ok(Bound {
+        side: Side::Equal,
+        raise: to,
+        clear: within.abs(),
+        lasting: duration(&format!("{field}.for"), equal.for_.as_ref())?,
+    })
+}
+
+impl Bound {
+    fn step(&self, before: AlarmStage, value: f64, now: Timestamp) -> AlarmStage {
+        match before {
+            AlarmStage::Raised(since) if !self.cleared(value) => AlarmStage::Raised(since),
+            AlarmStage::Raised(_) => AlarmStage::Off,
+            AlarmStage::Off | AlarmStage::Pending(_) if !self.beyond(value) => AlarmStage::Off,
+            AlarmStage::Off => self.stage_since(now, now),
+            AlarmStage::Pending(since) => self.stage_since(since, now),
+        }
+    }
+
+    fn stage_since(&self, since: Timestamp, now: Timestamp) -> AlarmStage {
+        if now.duration_since(since) >= self.lasting { AlarmStage::Raised(since) } else { AlarmStage::Pending(since) }
+    }
+
+    fn beyond(&self, value: f64) -> bool {
+        match self.side {
+            Side::Low => value < self.raise,
+            Side::High => value > self.raise,
+            Side::Equal => (value - self.raise).abs() <= self.clear,
+            Side::Missing => false,
+        }
+    }
+
+    fn cleared(&self, value: f64) -> bool {
+        match self.side {
+            Side::Low => value >= self.clear,
+            Side::High => value <= self.clear,
+            Side::Equal => !self.beyond(value),
+            Side::Missing => true,
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Tags of samples, and which samples are accepted.
+//!
+//! A pushed sample is accepted if it is newer than the last pushed one. A polled sample is always accepted. The clock
+//! of a sender and our own clock are never compared with each other.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+
+use crate::common::{later, micro_time};
+use ganglion_api::closed_loop::reasons::LoopReason;
+use ganglion_api::sample::Tag;
+
+/// A sample may lie this far in the future, since clocks differ.
+pub const MAX_SKEW: SignedDuration = SignedDuration::from_secs(10);
+
+/// Why a sample is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SampleRefusal {
+    /// It is older than the last sample.
+    OutOfOrder,
+    /// It has the time of the last sample.
+    Repeated,
+    /// It lies more than [`MAX_SKEW`] in the future.
+    FromFuture,
+    /// Its time cannot be parsed.
+    Unreadable,
+}
+
+impl SampleRefusal {
+    /// The reason in the status.
+    #[must_use]
+    pub fn reason(self) -> LoopReason {
+        match self {
+            Self::OutOfOrder => LoopReason::OutOfOrder,
+            Self::Repeated => LoopReason::Repeated,
+            Self::FromFuture => LoopReason::FromFuture,
+            Self::Unreadable => LoopReason::Unreadable,
+        }
+    }
+}
+
+/// How the values of a loop are delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// All are pushed, or all are polled.
+    Uniform,
+    /// Some are pushed, some are polled.
+    Mixed,
+}
+
+/// The tag of a pushed sample; `last` is the tag before it.
+///
+/// # Errors
+///
+/// The sample is refused.
+pub fn for_pushed(last: Option<&Tag>, time: &str, delivery: Delivery, now: Timestamp) -> Result<Tag, SampleRefusal> {
+    let time: Timestamp = time.parse().map_err(|_| SampleRefusal::Unreadable)?;
+    let time = micro_time(time);
+    if time.0 > later(now, MAX_SKEW) {
+        return Err(SampleRefusal::FromFuture);
+    }
+    match last.and_then(|last| last_push(last, delivery)) {
+        Some(last) if time == *last => Err(SampleRefusal::Repeated),
+        Some(last) if time < *last => Err(SampleRefusal::OutOfOrder),
+        Some(_) | None => {
+            let pushed = (delivery == Delivery::Mixed).then(|| time.clone());
+            Ok(Tag { time, sequence: after(last), pushed })
+        }
+    }
+}
+
+/// The tag of a polled sample. It is always accepted: we poll one sample after the other.
+#[must_use]
+pub fn for_polled(last: Option<&Tag>, now: Timestamp) -> Tag {
+    Tag { time: micro_time(now), sequence: after(last), pushed: last.and_then(|last| last.pushed.clone()) }
+}
+
+/// The tag of a change without a sample, such as a value that is missing. Its time is just after the last tag, or,
+/// without one, as far in the past as clocks may differ: the next sample is then accepted even if its sender's clock is
+/// slow.
+#[must_use]
+pub fn without_sample(last: Option<&Tag>, now: Timestamp) -> Tag {
+    let time = match last {
+        Some(last) => later(last.time.0, SignedDuration::from_micros(1)),
+        None => now.checked_sub(MAX_SKEW).unwrap_or(now),
+    };
+    Tag { time: micro_time(time), sequence: after(last), pushed: last.and_then(|last| last.pushed.clone()) }
+}
+
+fn after(last: Option<&Tag>) -> i64 {
+    last.map_or(1, |last| last.sequence.saturating_add(1))
+}
+
+/// When the last pushed sample was measured, if the tag contains it.
+fn last_push(last: &Tag, delivery: Delivery) -> Option<&MicroTime> {
+    match delivery {
+        Delivery::Uniform => Some(last.pushed.as_ref().unwrap_or(&last.time)),
+        Delivery::Mixed => last.pushed.as_ref(),
+    }
+}
+
+/// The latest of several tags. A hop that was lost or recreated continues there.
+#[must_use]
+pub fn latest<'a>(tags: impl IntoIterator<Item = Option<&'a Tag>>) -> Option<&'a Tag> {
+    tags.into_iter().flatten().max_by_key(|tag| tag.sequence)
+}
+
+/// Whether `new` is later than `old`.
+#[must_use]
+pub fn is_after(new: Option<&Tag>, old: Option<&Tag>) -> bool {
+    match (new, old) {
+        (Some(new), Some(old)) => new.sequence > old.sequence,
+        (Some(_), None) => true,
+        (None, Some(_) | None) => false,
+    }
+}

@@ -1,0 +1,73 @@
+//! The digest of a proposal: what an approval names.
+//!
+//! A number would approve whatever decision has it by then. The digest changes with everything that the user was shown: the
+//! decision, its action and its target.
+
+use ganglion_api::closed_loop::{LoopMode, TargetRef};
+use ganglion_api::decision::Chosen;
+use ganglion_core::digest::digest;
+
+/// Longest approval that is passed on, in characters; digests are shorter.
+pub const MAX_APPROVAL: usize = 64;
+
+/// The digest of this decision on this target; 10 hex digits.
+#[must_use]
+pub fn digest_of(chosen: &Chosen, target: &TargetRef) -> String {
+    // A Rung is plain data: its serialization does not fail, and its fields always have the same order.
+    let action = serde_json::to_string(&chosen.action).unwrap_or_default();
+    let TargetRef { api_version, kind, name } = target;
+    let tuned = chosen.least_served.as_deref().unwrap_or_default();
+    let (seq, side) = (chosen.seq.to_string(), chosen.side.to_string());
+    digest(&[&chosen.executor, &seq, &chosen.metric, &side, &action, tuned, api_version, kind, name], 10)
+}
+
+/// Whether the decision may be carried out: a proposal needs an approval of its digest.
+#[must_use]
+pub fn may_be_carried_out(chosen: &Chosen, target: &TargetRef, approval: Option<&str>) -> bool {
+    match chosen.mode {
+        LoopMode::Auto => true,
+        LoopMode::Approve => approval == Some(digest_of(chosen, target).as_str()),
+        LoopMode::DryRun | LoopMode::Paused => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn chosen() -> Chosen {
+        serde_json::from_value(json!({
+            "seq": 3, "metric": "cpu", "side": "Low", "rung": 0, "do": {"scale": {"by": 1, "max": 5}},
+            "at": "2026-11-22T00:00:00Z", "executor": "exe", "mode": "Approve",
+        }))
+        .expect("a decision")
+    }
+
+    fn target(name: &str) -> TargetRef {
+        TargetRef { api_version: "apps/v1".into(), kind: "Deployment".into(), name: name.into() }
+    }
+
+    #[test]
+    fn an_approval_is_of_one_decision_action_and_target() {
+        let proposed = chosen();
+        let approval = digest_of(&proposed, &target("web"));
+        let approved = |chosen: &Chosen, name: &str| may_be_carried_out(chosen, &target(name), Some(&approval));
+        assert!(approved(&proposed, "web"));
+        assert!(!approved(&proposed, "db"));
+        assert!(!approved(&Chosen { seq: 4, ..chosen() }, "web"));
+        assert!(!approved(&Chosen { executor: "another".into(), ..chosen() }, "web"));
+        let mut more = chosen();
+        more.action = serde_json::from_value(json!({"scale": {"by": 2, "max": 5}})).expect("a rung");
+        assert!(!approved(&more, "web"));
+        assert!(!may_be_carried_out(&proposed, &target("web"), None));
+        assert!(!may_be_carried_out(&proposed, &target("web"), Some("3")));
+    }
+
+    #[test]
+    fn only_a_proposal_needs_an_approval() {
+        for (mode, expected) in [(LoopMode::Auto, true), (LoopMode::DryRun, false), (LoopMode::Paused, false)] {
+            assert_eq!(may_be_carried_out(&Chosen { mode, ..chosen() }, &target("web"), None), expected);
+        }
+    }
+}

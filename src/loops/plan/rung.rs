@@ -1,0 +1,146 @@
+//! Properties of a rung: its direction, its dimension, its text.
+
+use ganglion_api::closed_loop::action::{ActionTemplate, PatchField, Resize, Rung, Scale, Tune};
+use ganglion_api::closed_loop::metric::Side;
+use ganglion_api::decision::Direction;
+use ganglion_api::scalars::Number;
+use ganglion_core::quantity;
+
+/// Where the rung stands in the spec; `index` counts from 0: `rung 1 on Low cpu (scale by 1, at most 9)`.
+#[must_use]
+pub fn place(rung: &Rung, index: usize, side: Side, metric: &str) -> String {
+    format!("rung {} on {side} {metric} ({})", index + 1, words(rung))
+}
+
+/// Whether the rung raises or lowers capacity.
+#[must_use]
+pub fn direction(rung: &Rung) -> Direction {
+    if let Some(scale) = &rung.scale {
+        return match scale.by {
+            Some(by) => sign(f64::from(by)),
+            None => ratio(scale.factor.as_ref()),
+        };
+    }
+    if let Some(resize) = &rung.resize {
+        return ratio(Some(&resize.factor));
+    }
+    if let Some(template) = &rung.workload_action {
+        return match (&template.create, &template.delete) {
+            (Some(_), _) => Direction::Raise,
+            (None, Some(_)) => Direction::Lower,
+            (None, None) => Direction::Neither,
+        };
+    }
+    if let Some(patch) = &rung.patch {
+        return match &patch.by {
+            Some(by) => quantity::number(by.as_str()).map_or(Direction::Neither, sign),
+            None => ratio(patch.factor.as_ref()),
+        };
+    }
+    // An event or a change of a policy does neither.
+    Direction::Neither
+}
+
+fn sign(by: f64) -> Direction {
+    if by > 0.0 {
+        Direction::Raise
+    } else if by < 0.0 {
+        Direction::Lower
+    } else {
+        Direction::Neither
+    }
+}
+
+fn ratio(factor: Option<&Number>) -> Direction {
+    factor
+        .and_then(|factor| quantity::number(factor.as_str()).ok())
+        .map_or(Direction::Neither, |factor| sign(factor - 1.0))
+}
+
+/// The field or quantity that the rung changes. Two rungs of the same dimension can undo each other.
+#[must_use]
+pub fn dimension(rung: &Rung) -> String {
+    if let Some(resize) = &rung.resize {
+        return format!("{}/{}", resize.container, resize.resource.as_str());
+    }
+    if let Some(patch) = &rung.patch {
+        return patch.path.clone();
+    }
+    if let Some(template) = &rung.workload_action {
+        return if template.move_.is_some() { "placement".into() } else { "replicas".into() };
+    }
+    if let Some(tune) = &rung.tune {
+        return tune.threshold.as_ref().map_or_else(|| "rank".into(), |threshold| threshold.path.clone());
+    }
+    if rung.webhook.is_some() {
+        return "event".into();
+    }
+    "replicas".into()
+}
+
+/// Text of the rung: `scale by 1, at most 10`.
+#[must_use]
+pub fn words(rung: &Rung) -> String {
+    if let Some(scale) = &rung.scale {
+        return scale_words(scale);
+    }
+    if let Some(resize) = &rung.resize {
+        return resize_words(resize);
+    }
+    if let Some(template) = &rung.workload_action {
+        return action_words(template).into();
+    }
+    if let Some(patch) = &rung.patch {
+        return patch_words(patch);
+    }
+    if let Some(webhook) = &rung.webhook {
+        return format!("send an event to {}", webhook.url);
+    }
+    rung.tune.as_ref().map_or_else(|| "nothing".into(), tune_words)
+}
+
+fn scale_words(scale: &Scale) -> String {
+    let by = match (scale.by, &scale.factor) {
+        (Some(by), _) => format!("by {by}"),
+        (None, Some(factor)) => format!("times {}", factor.as_str()),
+        (None, None) => "by nothing".into(),
+    };
+    format!("scale {by}{}", within(scale.min, scale.max))
+}
+
+fn resize_words(resize: &Resize) -> String {
+    let bounds = within(resize.min.as_ref().map(Number::as_str), resize.max.as_ref().map(Number::as_str));
+    format!("resize {} of {} times {}{bounds}", resize.resource.as_str(), resize.container, resize.factor.as_str())
+}
+
+fn action_words(template: &ActionTemplate) -> &'static str {
+    match (&template.create, &template.delete, &template.move_) {
+        (Some(_), _, _) => "create replicas",
+        (None, Some(_), _) => "delete replicas",
+        (None, None, Some(_)) => "move replicas",
+        (None, None, None) => "nothing",
+    }
+}
+
+fn patch_words(patch: &PatchField) -> String {
+    let bounds = within(patch.min.as_ref().map(Number::as_str), patch.max.as_ref().map(Number::as_str));
+    match (&patch.by, &patch.factor, &patch.to) {
+        (Some(by), _, _) => format!("change {} by {}{bounds}", patch.path, by.as_str()),
+        (None, Some(factor), _) => format!("change {} times {}{bounds}", patch.path, factor.as_str()),
+        (None, None, Some(to)) => format!("set {} to {to}", patch.path),
+        (None, None, None) => "nothing".into(),
+    }
+}
+
+fn tune_words(tune: &Tune) -> String {
+    match &tune.threshold {
+        Some(threshold) => format!("tune {} by {}", threshold.path, threshold.by.as_str()),
+        None => "raise the rank of the least served".into(),
+    }
+}
+
+fn within(min: Option<impl std::fmt::Display>, max: Option<impl std::fmt::Display>) -> String {
+    let min = min.map(|min| format!(", at least {min}")).unwrap_or_default();
+    let max = max.map(|max| format!(", at most {max}")).unwrap_or_default();
+    format!("{min}{max}")
+}

@@ -1,0 +1,247 @@
+//! The resource usage of pods as one number.
+
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use crate::monitoring::SourceValue;
+use ganglion_api::closed_loop::source::{Aggregate, ResourceName, ResourceUse, UseUnit};
+use ganglion_core::amounts::{Amounts, or_default};
+use ganglion_core::quantity;
+use ganglion_core::words::kind_of_text;
+
+/// The fields of a `PodMetricsList` of metrics.k8s.io that are used here.
+#[derive(Debug, Default, Deserialize)]
+pub struct PodMetricsList {
+    /// One for each measured pod.
+    #[serde(default, deserialize_with = "or_default")]
+    pub items: Vec<PodMetrics>,
+}
+
+/// The usage of one pod.
+#[derive(Debug, Deserialize)]
+pub struct PodMetrics {
+    metadata: PodMeta,
+    /// The end of the period of the measurement.
+    #[serde(default)]
+    timestamp: Option<String>,
+    #[serde(default, deserialize_with = "or_default")]
+    containers: Vec<ContainerMetrics>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ContainerMetrics {
+    name: String,
+    #[serde(default, deserialize_with = "or_default")]
+    usage: Amounts,
+}
+
+/// The fields of a `PodList` that are used here.
+#[derive(Debug, Default, Deserialize)]
+pub struct PodList {
+    #[serde(default, deserialize_with = "or_default")]
+    pub items: Vec<MeasuredPod>,
+}
+
+/// A pod, to compare its usage with.
+#[derive(Debug, Deserialize)]
+pub struct MeasuredPod {
+    metadata: PodMeta,
+    #[serde(default)]
+    spec: PodSpec,
+    #[serde(default)]
+    status: PodStatus,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PodMeta {
+    name: String,
+    #[serde(default)]
+    deletion_timestamp: Option<IgnoredAny>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct PodSpec {
+    containers: Vec<Container>,
+    init_containers: Vec<Container>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct PodStatus {
+    phase: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Container {
+    name: String,
+    #[serde(default)]
+    resources: Resources,
+    #[serde(default)]
+    restart_policy: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Resources {
+    requests: Amounts,
+}
+
+/// Whether the pods are needed besides their metrics.
+#[must_use]
+pub fn needs_pods(source: &ResourceUse) -> bool {
+    source.unit == Some(UseUnit::Utilization) || source.of == Some(Aggregate::Sum)
+}
+
+/// The usage of the pods as one number, with the time of the oldest measurement. Pods without a measurement are
+/// ignored, except that a sum needs all of them.
+///
+/// # Errors
+///
+/// There is no such number; the message says why.
+pub fn amount(source: &ResourceUse, used: &PodMetricsList, pods: &[MeasuredPod]) -> Result<SourceValue, String> {
+    let of = source.of.unwrap_or_default();
+    if of == Aggregate::Sum
+        && let Some(name) = pods
+            .iter()
+            .filter(|pod| runs(pod))
+            .map(|pod| &pod.metadata.name)
+            .find(|name| !used.items.iter().any(|one| &one.metadata.name == *name))
+    {
+        return Err(format!("pod {name} is not measured yet"));
+    }
+    let mut values = Vec::with_capacity(used.items.len());
+    let mut oldest: Option<Timestamp> = None;
+    for one in &used.items {
+        values.push(value(source, one, pods)?);
+        let at: Option<Timestamp> = one.timestamp.as_deref().and_then(|at| at.parse().ok());
+        oldest = match (oldest, at) {
+            (Some(oldest), Some(at)) => Some(at.min(oldest)),
+            (oldest, at) => oldest.or(at),
+        };
+    }
+    if values.is_empty() {
+        return Err("no pod is measured".to_owned());
+    }
+    let sum: f64 = values.iter().sum();
+    let value = match of {
+        #[expect(clippy::cast_precision_loss, reason = "there are not that many pods")]
+        Aggregate::Mean => sum / values.len() as f64,
+        Aggregate::Sum => sum,
+        Aggregate::Max => values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+        Aggregate::Min => values.iter().copied().fold(f64::INFINITY, f64::min),
+    };
+    Ok(SourceValue { value: value.to_string(), at: oldest })
+}
+
+/// It is running and not being deleted.
+fn runs(pod: &MeasuredPod) -> bool {
+    pod.metadata.deletion_timestamp.is_none() && pod.status.phase.as_deref() == Some("Running")
+}
+
+fn value(source: &ResourceUse, used: &PodMetrics, pods: &[MeasuredPod]) -> Result<f64, String> {
+    let (name, pod) = (source.resource.as_str(), &used.metadata.name);
+    let meant = |container: &str| source.container.as_deref().is_none_or(|only| only == container);
+    let mut sum = 0.0;
+    let mut any = false;
+    for container in used.containers.iter().filter(|container| meant(&container.name)) {
+        let text = container.usage.of(source.resource);
+        let text = text.ok_or_else(|| format!("{name} of pod {pod} is not measured"))?;
+        sum += number(text, || format!("{name} of pod {pod}"))?;
+        any = true;
+    }
+    if !any {
+        let container = source.container.as_deref().unwrap_or("that is measured");
+        return Err(format!("pod {pod} has no container {container}"));
+    }
+    match source.unit.unwrap_or_default() {
+        UseUnit::Usage => Ok(sum),
+        UseUnit::Utilization => Ok(100.0 * sum / requested(source.resource, pod, pods, meant)?),
+    }
+}
+
+/// The sum of the requests of the selected containers of a pod, including sidecars.
+fn requested(
+    resource: ResourceName,
+    pod: &str,
+    pods: &[MeasuredPod],
+    meant: impl Fn(&str) -> bool,
+) -> Result<f64, String> {
+    let name = resource.as_str();
+    let found = pods.iter().find(|one| one.metadata.name == pod);
+    let spec = &found.ok_or_else(|| format!("pod {pod} no longer exists"))?.spec;
+    let sidecars = spec.init_containers.iter();
+    let sidecars = sidecars.filter(|container| container.restart_policy.as_deref() == Some("Always"));
+    let mut sum = 0.0;
+    for container in spec.containers.iter().chain(sidecars).filter(|container| meant(&container.name)) {
+        let request = container.resources.requests.of(resource);
+        let request = request.ok_or_else(|| format!("pod {pod} requests no {name}"))?;
+        sum += number(request, || format!("the request for {name} of pod {pod}"))?;
+    }
+    if sum > 0.0 { Ok(sum) } else { Err(format!("pod {pod} requests no {name}")) }
+}
+
+fn number(text: &str, what: impl Fn() -> String) -> Result<f64, String> {
+    quantity::number(text).map_err(|_| format!("{} is {}, not a quantity", what(), kind_of_text(text)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    fn measured() -> PodMetricsList {
+        let pod = |name: &str, at: &str, cpu: &str| {
+            json!({"metadata": {"name": name}, "timestamp": at, "window": "15s", "containers": [
+                {"name": "app", "usage": {"cpu": cpu, "memory": "64Mi"}},
+                {"name": "side", "usage": {"cpu": "50m", "memory": "1Mi"}},
+            ]})
+        };
+        let items = [pod("a", "2026-11-21T10:00:05Z", "250m"), pod("b", "2026-11-21T10:00:00Z", "750000000n")];
+        serde_json::from_value(json!({"items": items})).unwrap()
+    }
+
+    fn pods(names: &[&str]) -> Vec<MeasuredPod> {
+        let container = |name: &str, cpu: &str| json!({"name": name, "resources": {"requests": {"cpu": cpu}}});
+        let pod = |name: &&str| {
+            serde_json::from_value(json!({"metadata": {"name": name}, "status": {"phase": "Running"},
+                "spec": {"containers": [container("app", "1"), container("side", "500m")]}}))
+        };
+        names.iter().map(|name| pod(name).unwrap()).collect()
+    }
+
+    #[rstest]
+    #[case(json!({"resource": "cpu"}), Ok("0.55"))]
+    #[case(json!({"resource": "cpu", "container": "app"}), Ok("0.5"))]
+    #[case(json!({"resource": "memory", "container": "app", "of": "Max"}), Ok("67108864"))]
+    #[case(json!({"resource": "cpu", "container": "app", "of": "Min"}), Ok("0.25"))]
+    #[case(json!({"resource": "cpu", "container": "app", "of": "Sum"}), Ok("1"))]
+    #[case(json!({"resource": "cpu", "container": "app", "unit": "Utilization"}), Ok("50"))]
+    #[case(json!({"resource": "cpu", "unit": "Utilization", "of": "Min"}), Ok("20"))]
+    #[case(json!({"resource": "memory", "unit": "Utilization"}), Err("pod a requests no memory"))]
+    #[case(json!({"resource": "cpu", "container": "none"}), Err("pod a has no container none"))]
+    fn pods_become_one_number(#[case] source: Value, #[case] expected: Result<&str, &str>) {
+        let source: ResourceUse = serde_json::from_value(source).unwrap();
+        let found = amount(&source, &measured(), &pods(&["a", "b"]));
+        assert_eq!(found.as_ref().map(|point| point.value.as_str()).map_err(String::as_str), expected);
+        if let Ok(point) = found {
+            assert_eq!(point.at, Some("2026-11-21T10:00:00Z".parse().unwrap()), "as old as the oldest");
+        }
+    }
+
+    #[test]
+    fn a_sum_lacks_nobody_and_nothing_is_no_zero() {
+        let source = |of| ResourceUse { of: Some(of), ..ResourceUse::default() };
+        let all = pods(&["a", "b", "new"]);
+        assert_eq!(amount(&source(Aggregate::Sum), &measured(), &all), Err("pod new is not measured yet".into()));
+        assert!(amount(&source(Aggregate::Mean), &measured(), &all).is_ok());
+        for of in [Aggregate::Sum, Aggregate::Mean, Aggregate::Min, Aggregate::Max] {
+            let nobody = amount(&source(of), &PodMetricsList::default(), &[]);
+            assert_eq!(nobody, Err("no pod is measured".into()));
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! A whole loop in memory: the stages one after another, with a target that counts what is done to it.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::children::{Children, children};
+use crate::decision::settlement;
+use crate::decision::{DecisionInput, DecisionRules, Executor};
+use crate::execution::{
+    self, EffectResult, ExecutionContext, ExecutionEffect, ExecutionStep, ObjectVersion, Sent, TargetState, TunedLoop,
+};
+use crate::monitoring::tag;
+use crate::monitoring::{Measurement, MonitoringRules, ObserveContext, ObserveTrigger};
+use crate::tuning::{effective_policy, last_served};
+use ganglion_api::closed_loop::ClosedLoopSpec;
+use ganglion_api::closed_loop::tunable::Tuning;
+use ganglion_api::decision::DecisionStatus;
+use ganglion_api::execution::ExecutionStatus;
+use ganglion_api::monitoring::MonitoringStatus;
+use ganglion_api::sample::Sample;
+
+pub fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_795_000_000 + seconds).unwrap()
+}
+
+pub fn spec(value: Value) -> ClosedLoopSpec {
+    serde_json::from_value(value).unwrap()
+}
+
+/// The loop of the demo: cpu low under 5, memory low under 50, rank cpu then memory.
+pub fn demo(policy: Value) -> ClosedLoopSpec {
+    spec(json!({
+        "target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "metrics": [
+            {"name": "cpu", "source": {"push": {}}, "low": {"raise": "5"}},
+            {"name": "memory", "source": {"push": {}}, "low": {"raise": "50"}},
+        ],
+        "policy": policy,
+        "actions": [
+            {"when": {"metric": "cpu", "side": "Low"}, "ladder": [{"scale": {"by": 1, "max": 1000}}]},
+            {"when": {"metric": "memory", "side": "Low"}, "ladder": [{"scale": {"by": 1, "max": 1000}}]},
+        ],
+        "tunable": {"by": ["slow"], "rank": true},
+    }))
+}
+
+/// Raises where load is high, lowers where it is low.
+pub fn up_and_down(policy: Value) -> Loop {
+    Loop::new(
+        "fast",
+        spec(json!({
+            "target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "metrics": [{"name": "load", "source": {"push": {}}, "low": {"raise": "10"}, "high": {"raise": "90"}}],
+            "policy": policy,
+            "actions": [
+                {"when": {"metric": "load", "side": "High"}, "ladder": [{"scale": {"by": 1, "max": 9}}]},
+                {"when": {"metric": "load", "side": "Low"}, "ladder": [{"scale": {"by": -1, "min": 1}}]},
+            ],
+        })),
+    )
+}
+
+pub fn sample(now: Timestamp, values: &[(&str, &str)]) -> Sample {
+    Sample {
+        time: now.to_string(),
+        values: values.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect::<BTreeMap<_, _>>(),
+    }
+}
+
+/// A loop, its children's statuses, and its target.
+#[derive(Clone)]
+pub struct Loop {
+    pub name: &'static str,
+    pub spec: ClosedLoopSpec,
+    pub tuning: Vec<Tuning>,
+    pub shown: Option<ganglion_api::closed_loop::status::Effective>,
+    pub monitoring: MonitoringStatus,
+    pub decision: DecisionStatus,
+    pub execution: ExecutionStatus,
+    pub replicas: i32,
+    pub generation: i64,
+    /// Every effect that there was, with the decision's number.
+    pub effects: Vec<(i64, ExecutionEffect)>,
+    pub writes: usize,
+    /// What was written of the first two hops: all that is left after a crash.
+    pub stored: (MonitoringStatus, DecisionStatus),
+    /// When time alone lets something through.
+    pub again: Option<Timestamp>,
+    /// The digest that the user approved.
+    pub approval: Option<String>,
+}
+
+impl Loop {
+    pub fn new(name: &'static str, spec: ClosedLoopSpec) -> Self {
+        Self {
+            name,
+            spec,
+            tuning: Vec::new(),
+            shown: None,
+            monitoring: MonitoringStatus::default(),
+            decision: DecisionStatus::default(),
+            execution: ExecutionStatus::default(),
+            replicas: 3,
+            generation: 1,
+            effects: Vec::new(),
+            writes: 0,
+            stored: (MonitoringStatus::default(), DecisionStatus::default()),
+            again: None,
+            approval: None,
+        }
+    }
+
+    pub fn children(&mut self, now: Timestamp) -> Children {
+        let policy = effective_policy::effective(&self.spec, &self.tuning, self.shown.as_ref(), now).unwrap();
+        self.shown = Some(policy.shown.clone());
+        children(&self.spec, &policy, None, self.approval.as_deref())
+    }
+
+    /// One sample through all hops.
+    pub fn push(&mut self, now: Timestamp, values: &[(&str, &str)]) {
+        let children = self.children(now);
+        let watch = MonitoringRules::parse(&children.monitoring).unwrap();
+        let measurement = watch.pushed(&sample(now, values));
+        self.hop(&children, &watch, ObserveTrigger::Measured(&measurement), now, None);
+    }
+
+    /// Time passes, and no sample comes.
+    pub fn wait(&mut self, now: Timestamp) {
+        let children = self.children(now);
+        let watch = MonitoringRules::parse(&children.monitoring).unwrap();
+        self.hop(&children, &watch, ObserveTrigger::Time, now, None);
+    }
+
+    /// One interval of a slow loop.
+    pub fn look(&mut self, now: Timestamp, fast: &mut Loop) {
+        let children = self.children(now);
+        let watch = MonitoringRules::parse(&children.monitoring).unwrap();
+        let rank = fast.children(now).decision.rank;
+        let before = self.monitoring.last_served.first();
+        let found = last_served::find_least_served("imbalance", before, &rank, &fast.status_at(now), 10);
+        let measurement = Measurement {
+            pushed: None,
+            values: [("imbalance".to_owned(), Ok(last_served::imbalance(&found).to_string().into()))].into(),
+            last_served: vec![("imbalance".to_owned(), found)],
+        };
+        self.hop(&children, &watch, ObserveTrigger::Measured(&measurement), now, Some(fast));
+    }
+
+    pub fn hop(
+        &mut self,
+        children: &Children,
+        watch: &MonitoringRules,
+        news: ObserveTrigger,
+        now: Timestamp,
+        mut below: Option<&mut Loop>,
+    ) {
+        self.execute(children, now, below.as_deref_mut());
+        let last = tag::latest([self.decision.tag.as_ref(), self.execution.tag.as_ref()]).cloned();
+        let stored = self.stored.0.clone();
+        let context = ObserveContext { last: last.as_ref(), written: &stored, awaited: false, term: "term", now };
+        let seen = watch.observe(&self.monitoring, news, context);
+        if seen.write {
+            self.writes += 1;
+            self.stored.0 = seen.status.clone();
+        }
+        self.monitoring = seen.status;
+        self.decide(children, now);
+        self.execute(children, now, below);
+    }
+
+    /// What was decided, with what became of it.
+    pub fn status_at(&self, now: Timestamp) -> DecisionStatus {
+        settlement::with_outcome(
+            &self.decision,
+            Some(Executor { uid: "exe", target: &self.spec.target, status: &self.execution }),
+            now,
+        )
+    }
+
+    pub fn decide(&mut self, children: &Children, now: Timestamp) {
+        let rules = DecisionRules::parse(&children.decision).unwrap();
+        let executor = Some(Executor { uid: "exe", target: &self.spec.target, status: &self.execution });
+        let input = DecisionInput {
+            monitoring: &self.stored.0,
+            executor,
+            written: &self.stored.1,
+            generation: 1,
+            term: "term",
+            now,
+        };
+        let decided = rules.decide(&self.decision, input);
+        if decided.write {
+            self.writes += 1;
+            self.stored.1 = decided.status.clone();
+        }
+        self.decision = decided.status;
+        self.again = decided.again;
+    }
+
+    /// The operator is killed and starts again.
+    pub fn crash(&mut self) {
+        (self.monitoring, self.decision) = self.stored.clone();
+    }
+
+    /// Runs execution until it has nothing to do.
+    pub fn execute(&mut self, children: &Children, now: Timestamp, mut below: Option<&mut Loop>) {
+        let mut sent = Sent::Maybe;
+        for _ in 0..20 {
+            let seen = self.seen(below.as_deref_mut(), now);
+            let status = self.execution.clone();
+            let decision = self.decision.clone();
+            let job = ExecutionContext {
+                spec: &children.execution,
+                status: &status,
+                uid: "exe",
+                generation: 1,
+                loop_name: self.name,
+                chosen: decision.chosen.as_ref(),
+                tag: decision.tag.as_ref(),
+                seen: Some(&seen),
+                sent,
+                now,
+            };
+            match execution::next_step(&job) {
+                ExecutionStep::Nothing | ExecutionStep::Wait(_) | ExecutionStep::Look => return,
+                ExecutionStep::Record(status) => {
+                    self.execution = *status;
+                    self.writes += 1;
+                    sent = Sent::NotYet;
+                }
+                ExecutionStep::Act(effect) => {
+                    let acted = self.act(&effect, below.as_deref_mut());
+                    sent = Sent::Maybe;
+                    if let ExecutionStep::Record(status) = execution::after_effect(&job, &effect, &acted) {
+                        self.execution = *status;
+                        self.writes += 1;
+                    }
+                }
+            }
+        }
+        panic!("execution does not come to rest");
+    }
+
+    pub fn thing(&self) -> ObjectVersion {
+        ObjectVersion {
+            uid: "target".into(),
+            generation: self.generation,
+            version: self.generation.to_string(),
+            written_by: None,
+        }
+    }
+
+    fn seen(&self, below: Option<&mut Loop>, now: Timestamp) -> TargetState {
+        match below {
+            None => TargetState::Scale(self.thing(), self.replicas),
+            Some(below) => {
+                let policy =
+                    effective_policy::effective(&below.spec, &below.tuning, below.shown.as_ref(), now).unwrap();
+                TargetState::Loop(Box::new(TunedLoop {
+                    uid: "fast".into(),
+                    tunable: below.spec.tunable.clone(),
+                    rank: policy.rank,
+                    metrics: policy.metrics,
+                    mine: below.tuning.iter().find(|tuning| tuning.by == self.name).cloned(),
+                }))
+            }
+        }
+    }
+
+    pub fn act(&mut self, effect: &ExecutionEffect, below: Option<&mut Loop>) -> EffectResult {
+        let seq = self.execution.claim.as_ref().map_or(0, |claim| claim.seq);
+        match effect {
+            ExecutionEffect::Scale { target, replicas } => {
+                if target.generation != self.generation {
+                    return EffectResult::Conflict;
+                }
+                (self.replicas, self.generation) = (*replicas, self.generation + 1);
+            }
+            ExecutionEffect::Tune { tuning, .. } => {
+                let below = below.expect("a loop to tune");
+                below.tuning.retain(|old| old.by != tuning.by);
+                below.tuning.push(tuning.clone());
+            }
+            other => panic!("nothing here does {other:?}"),
+        }
+        self.effects.push((seq, effect.clone()));
+        EffectResult::Done(None)
+    }
+
+    /// The metrics in the order in which they were served.
+    pub fn served(&self) -> Vec<&str> {
+        self.decision.history.iter().map(|entry| entry.metric.as_str()).collect()
+    }
+
+    pub fn messages(&self) -> (&str, &str) {
+        (self.monitoring.message.as_deref().unwrap_or(""), self.decision.message.as_deref().unwrap_or(""))
+    }
+}
+
+pub fn seconds(seconds: i64) -> SignedDuration {
+    SignedDuration::from_secs(seconds)
+}

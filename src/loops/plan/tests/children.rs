@@ -1,0 +1,41 @@
+//! The specs of a loop's children.
+
+use rstest::rstest;
+use serde_json::json;
+
+use super::bench::{at, demo};
+use crate::children::children;
+use crate::decision::DecisionRules;
+use crate::monitoring::MonitoringRules;
+use crate::tuning::effective_policy::effective;
+use ganglion_api::closed_loop::LoopMode;
+
+#[test]
+fn each_gets_the_policy_that_holds() {
+    let spec = demo(json!({"rank": ["memory"], "dwell": "60s"}));
+    let tuned = json!([{"by": "slow", "uid": "u", "seq": 1, "at": at(0).to_string(), "rank": ["cpu", "memory"]}]);
+    let tuning: Vec<_> = serde_json::from_value(tuned).unwrap();
+    let policy = effective(&spec, &tuning, None, at(1)).unwrap();
+    let all = children(&spec, &policy, Some("x".repeat(2000)), Some("1a2b"));
+    assert_eq!(all.decision.rank, ["cpu", "memory"]);
+    let decides = all.decision.policy.as_ref().unwrap();
+    assert_eq!((decides.rank.clone(), decides.dwell.clone()), (None, Some("60s".into())));
+    assert_eq!(all.monitoring.sample, None, "the sender's own");
+    assert_eq!(all.execution.approve.as_deref(), Some("1a2b"));
+    assert_eq!(all.execution.blocked.as_ref().map(String::len), Some(1024));
+    assert_eq!(all.decision.blocked, all.execution.blocked);
+    MonitoringRules::parse(&all.monitoring).unwrap();
+    DecisionRules::parse(&all.decision).unwrap();
+}
+
+#[rstest]
+#[case(LoopMode::Auto, false)]
+#[case(LoopMode::DryRun, false)]
+#[case(LoopMode::Approve, false)]
+#[case(LoopMode::Paused, true)]
+fn a_paused_loop_pauses_all(#[case] mode: LoopMode, #[case] paused: bool) {
+    let mut spec = demo(json!({}));
+    spec.mode = mode;
+    let all = children(&spec, &effective(&spec, &[], None, at(0)).unwrap(), None, None);
+    assert_eq!((all.monitoring.paused, all.execution.paused, all.decision.mode), (paused, paused, mode));
+}

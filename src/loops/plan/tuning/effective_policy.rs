@@ -1,0 +1,266 @@
+//! The effective policy of a loop that other loops tune: within the bounds of `tunable`, one step at a time, until it
+//! expires.
+//!
+//! Nobody writes a user's spec: tunings are in the status and are merged with the spec here. A tuning that is not
+//! allowed is left out and reported.
+
+use jiff::{SignedDuration, Timestamp};
+
+use crate::common::{FieldError, duration, later, micro_time, number, number_text};
+use ganglion_api::closed_loop::ClosedLoopSpec;
+use ganglion_api::closed_loop::metric::Metric;
+use ganglion_api::closed_loop::status::Effective;
+use ganglion_api::closed_loop::tunable::{Tunable, TunableThreshold, TunedThreshold, Tuning};
+use ganglion_api::scalars::Number;
+use ganglion_core::quantity;
+
+/// The lifetime of a tuning if the spec has none.
+pub const DEFAULT_TTL: SignedDuration = SignedDuration::from_hours(24);
+
+/// Tolerance for rounding when steps are compared.
+const SLACK: f64 = 1e-9;
+
+/// The effective policy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EffectivePolicy {
+    /// All metrics, the most important first.
+    pub rank: Vec<String>,
+    /// The metrics, with the effective levels.
+    pub metrics: Vec<Metric>,
+    /// The same, for the status.
+    pub shown: Effective,
+}
+
+/// All metrics in the order of the spec's rank; metrics that are not in the rank follow in the order of the spec.
+#[must_use]
+pub fn declared_rank(spec: &ClosedLoopSpec) -> Vec<String> {
+    let rank = spec.policy.as_ref().and_then(|policy| policy.rank.as_deref()).unwrap_or_default();
+    complete_rank(rank, spec)
+}
+
+/// The rank with every metric of the spec exactly once.
+fn complete_rank(rank: &[String], spec: &ClosedLoopSpec) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    let declared = || spec.metrics.iter().map(|metric| &metric.name);
+    for name in rank.iter().filter(|name| declared().any(|other| other == *name)).chain(declared()) {
+        if !all.contains(name) {
+            all.push(name.clone());
+        }
+    }
+    all
+}
+
+/// The policy without tunings.
+#[must_use]
+pub fn declared(spec: &ClosedLoopSpec) -> EffectivePolicy {
+    let rank = declared_rank(spec);
+    let shown = Effective { rank: rank.clone(), ..Effective::default() };
+    EffectivePolicy { rank, metrics: spec.metrics.clone(), shown }
+}
+
+/// The effective policy now. `before` is the last effective policy, from which steps are measured.
+///
+/// # Errors
+///
+/// `tunable` of the spec cannot be parsed.
+pub fn effective(
+    spec: &ClosedLoopSpec,
+    tuning: &[Tuning],
+    before: Option<&Effective>,
+    now: Timestamp,
+) -> Result<EffectivePolicy, FieldError> {
+    let mut policy =
+        EffectivePolicy { rank: declared_rank(spec), metrics: spec.metrics.clone(), shown: Effective::default() };
+    if let Some(tunable) = &spec.tunable {
+        let ttl = ttl(tunable)?;
+        let mut ranked = false;
+        // Earlier names in `by` have priority.
+        for by in &tunable.by {
+            let Some(tuning) = tuning.iter().find(|tuning| &tuning.by == by) else { continue };
+            let until = later(tuning.at.0, ttl);
+            if until <= now {
+                continue;
+            }
+            let mut taken = false;
+            if let Some(rank) = tuning.rank.as_ref().filter(|_| !ranked) {
+                if tunable.rank {
+                    policy.rank = complete_rank(rank, spec);
+                    (ranked, taken) = (true, true);
+                } else {
+                    policy.shown.refused.push(format!("{by}: the rank is not tunable"));
+                }
+            }
+            for tuned in &tuning.thresholds {
+                match apply_threshold(&mut policy, spec, tunable, tuned, before) {
+                    Ok(changed) => taken |= changed,
+                    Err(why) => policy.shown.refused.push(format!("{by}: {}: {why}", tuned.path)),
+                }
+            }
+            if taken {
+                policy.shown.until = policy.shown.until.into_iter().chain([micro_time(until)]).min();
+            }
+        }
+    }
+    for tuning in tuning {
+        let known = spec.tunable.as_ref().is_some_and(|tunable| tunable.by.contains(&tuning.by));
+        if !known {
+            policy.shown.refused.push(format!("{}: this loop is not in tunable.by", tuning.by));
+        }
+    }
+    policy.shown.rank.clone_from(&policy.rank);
+    Ok(policy)
+}
+
+/// The lifetime of a tuning.
+///
+/// # Errors
+///
+/// It cannot be parsed.
+pub fn ttl(tunable: &Tunable) -> Result<SignedDuration, FieldError> {
+    tunable.ttl.as_ref().map_or(Ok(DEFAULT_TTL), |ttl| duration("tunable.ttl", Some(ttl)))
+}
+
+/// The places of the tunings that have no effect any more: those that have expired, those of loops that went, and those of
+/// loops that may not tune any more. `tunable`: of the tuned loop.
+#[must_use]
+pub fn obsolete(
+    tunable: Option<&Tunable>,
+    tuning: &[Tuning],
+    exists: impl Fn(&str) -> bool,
+    now: Timestamp,
+) -> Vec<usize> {
+    let ttl = tunable.and_then(|tunable| ttl(tunable).ok()).unwrap_or(DEFAULT_TTL);
+    let may_tune = |by: &String| tunable.is_some_and(|tunable| tunable.by.contains(by)) && exists(by);
+    let is_obsolete = |tuning: &Tuning| later(tuning.at.0, ttl) <= now || !may_tune(&tuning.by);
+    tuning.iter().enumerate().filter(|(_, tuning)| is_obsolete(tuning)).map(|(place, _)| place).collect()
+}
+
+/// Applies one tuned level to the policy; false if a loop with priority has set it already.
+fn apply_threshold(
+    policy: &mut EffectivePolicy,
+    spec: &ClosedLoopSpec,
+    tunable: &Tunable,
+    tuned: &TunedThreshold,
+    before: Option<&Effective>,
+) -> Result<bool, String> {
+    if policy.shown.thresholds.iter().any(|other| other.path == tuned.path) {
+        return Ok(false);
+    }
+    let bounds = bounds(tunable, &tuned.path).ok_or("it is not tunable")?;
+    let declared = level(&spec.metrics, &tuned.path).ok_or("no metric has this level")?;
+    let held = before.and_then(|before| before.thresholds.iter().find(|other| other.path == tuned.path));
+    let from = held.map_or(&declared, |held| &held.value);
+    let (value, from) = (read(&tuned.value)?, [read(from)?, read(&declared)?]);
+    check_bounds(bounds, from, value)?;
+    // A level falls back to the declared one when its tuning ends, and may be a step from there at once.
+    let step = read(&bounds.max_step)? + SLACK;
+    if from.iter().all(|from| (value - from).abs() > step) {
+        return Err(format!(
+            "{} is more than {} from {}",
+            tuned.value.as_str(),
+            bounds.max_step.as_str(),
+            number_text(from[0]).as_str()
+        ));
+    }
+    let mut metrics = policy.metrics.clone();
+    set_level(&mut metrics, &tuned.path, &tuned.value);
+    let name = tuned.path.split('.').next().unwrap_or_default();
+    if metrics.iter().any(|metric| metric.name == name && crossed(metric)) {
+        return Err("raise and clear would cross".into());
+    }
+    policy.metrics = metrics;
+    policy.shown.thresholds.push(tuned.clone());
+    Ok(true)
+}
+
+/// A level that is declared outside of its bounds may return step by step, and may not go further out. A tuned level that
+/// narrower bounds have excluded is refused.
+fn check_bounds(bounds: &TunableThreshold, from: [f64; 2], value: f64) -> Result<(), String> {
+    let (min, max) = (read(&bounds.min)?, read(&bounds.max)?);
+    let outside = |value: f64| (min - value).max(value - max).max(0.0);
+    if from.iter().any(|from| outside(value) > outside(*from) + SLACK) {
+        return Err(format!(
+            "{} is not within {} and {}",
+            number_text(value).0,
+            bounds.min.as_str(),
+            bounds.max.as_str()
+        ));
+    }
+    Ok(())
+}
+
+/// The level after a change by `by`: at most one step, and within the bounds or on the way back to them.
+///
+/// # Errors
+///
+/// The level is not tunable, or a number cannot be parsed.
+pub fn stepped(tunable: &Tunable, path: &str, now: &Number, by: &Number) -> Result<Number, FieldError> {
+    let field = |name: &str| format!("tunable.thresholds[{path}].{name}");
+    let bounds = bounds(tunable, path).ok_or_else(|| FieldError::new(path, "it is not tunable"))?;
+    let step = number(&field("maxStep"), &bounds.max_step)?.abs();
+    let (min, max) = (number(&field("min"), &bounds.min)?, number(&field("max"), &bounds.max)?);
+    let now = number(path, now)?;
+    let by = number("by", by)?.max(-step).min(step);
+    Ok(number_text((now + by).min(max).max(min).min(now + step).max(now - step)))
+}
+
+/// The bounds of a tunable level.
+#[must_use]
+pub fn bounds<'a>(tunable: &'a Tunable, path: &str) -> Option<&'a TunableThreshold> {
+    tunable.thresholds.iter().flatten().find(|bounds| bounds.path == path)
+}
+
+/// The level at `path`, such as `cpu.low.raise`. An unset clear is the same as raise.
+#[must_use]
+pub fn level(metrics: &[Metric], path: &str) -> Option<Number> {
+    let (name, side, part) = parts(path)?;
+    let metric = metrics.iter().find(|metric| metric.name == name)?;
+    let level = match side {
+        "low" => metric.low.as_ref()?,
+        "high" => metric.high.as_ref()?,
+        _ => return None,
+    };
+    match part {
+        "raise" => Some(level.raise.clone()),
+        "clear" => Some(level.clear.clone().unwrap_or_else(|| level.raise.clone())),
+        _ => None,
+    }
+}
+
+fn set_level(metrics: &mut [Metric], path: &str, value: &Number) {
+    let Some((name, side, part)) = parts(path) else { return };
+    let Some(metric) = metrics.iter_mut().find(|metric| metric.name == name) else { return };
+    let level = match side {
+        "low" => metric.low.as_mut(),
+        "high" => metric.high.as_mut(),
+        _ => None,
+    };
+    match (level, part) {
+        (Some(level), "raise") => level.raise = value.clone(),
+        (Some(level), "clear") => level.clear = Some(value.clone()),
+        (Some(_) | None, _) => {}
+    }
+}
+
+fn parts(path: &str) -> Option<(&str, &str, &str)> {
+    let mut parts = path.split('.');
+    let found = (parts.next()?, parts.next()?, parts.next()?);
+    parts.next().is_none().then_some(found)
+}
+
+/// Whether an alarm would never clear, or both alarms would be raised at once.
+fn crossed(metric: &Metric) -> bool {
+    let value = |number: &Number| quantity::number(number.as_str()).ok();
+    let over = |a: Option<f64>, b: Option<f64>| matches!((a, b), (Some(a), Some(b)) if a > b);
+    let low = metric.low.as_ref().is_some_and(|low| over(value(&low.raise), low.clear.as_ref().and_then(value)));
+    let high = metric.high.as_ref().is_some_and(|high| over(high.clear.as_ref().and_then(value), value(&high.raise)));
+    let both = match (&metric.low, &metric.high) {
+        (Some(low), Some(high)) => !over(value(&high.raise), value(&low.raise)),
+        (Some(_) | None, None) | (None, Some(_)) => false,
+    };
+    low || high || both
+}
+
+fn read(number: &Number) -> Result<f64, String> {
+    quantity::number(number.as_str()).map_err(|error| error.to_string())
+}

@@ -1,0 +1,347 @@
+//! The assessment of a loop as a whole: its effective policy, the specs of its children, whether it may act, and its
+//! status.
+//!
+//! A loop with a problem has children too. They report why nothing is done, and continue once the problem is solved.
+//! Must not know how children are written.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::chain::{self, ChainError, LoopLink};
+use super::conflict::{self, Claimant, Conflict};
+use super::preflight::Preflight;
+use crate::acted;
+use crate::children::{Children, children};
+use crate::common::FieldError;
+use crate::decision::DecisionRules;
+use crate::monitoring::MonitoringRules;
+use crate::tuning::effective_policy;
+use ganglion_api::closed_loop::metric::Metric;
+use ganglion_api::closed_loop::reasons::LoopReason;
+use ganglion_api::closed_loop::status::{Effective, LoopSummary};
+use ganglion_api::closed_loop::{ClosedLoopSpec, ClosedLoopStatus, LoopMode};
+use ganglion_api::decision::DecisionStatus;
+use ganglion_api::execution::{ExecutionState, ExecutionStatus};
+use ganglion_api::monitoring::MonitoringStatus;
+use ganglion_core::conditions::{self, Health, Stamp};
+use ganglion_core::names;
+
+/// The longest name of a loop: its children carry it in a label.
+const MAX_NAME: usize = 63;
+
+/// The message before the first verdict.
+const CHECKING: &str = "checking the target and the rights";
+
+/// A loop, and the other loops and autoscalers of its namespace.
+#[derive(Clone, Copy, Debug)]
+pub struct AssessmentInput<'a> {
+    pub name: &'a str,
+    pub spec: &'a ClosedLoopSpec,
+    pub status: &'a ClosedLoopStatus,
+    /// Every loop of the namespace, including this one.
+    pub links: &'a BTreeMap<String, LoopLink>,
+    /// This loop as a claimant of its target.
+    pub me: &'a Claimant,
+    /// Other claimants in the namespace.
+    pub others: &'a [Claimant],
+    /// The digest that the user approved.
+    pub approval: Option<&'a str>,
+    pub access: &'a NamespaceAccess,
+    pub now: Timestamp,
+}
+
+/// Whether the operator may act in the loop's namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum NamespaceAccess {
+    #[default]
+    Granted,
+    /// The settings exclude the namespace.
+    Refused(String),
+    /// The operator may not act as the loop's account; the message says how to allow it.
+    NotBound(String),
+}
+
+/// Why a loop does not act.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LoopProblem {
+    /// The spec has to be changed.
+    Spec(LoopReason, String),
+    /// This process could not read the spec at the moment.
+    Passing(String),
+    /// The operator does not act in this namespace.
+    Refused(String),
+    /// The operator may not act as the loop's account.
+    NotBound(String),
+    /// Something else acts on the same target.
+    Conflict(LoopReason, String),
+}
+
+/// Result of the assessment.
+#[derive(Clone, Debug)]
+pub struct Assessment {
+    pub children: Children,
+    /// The parsed rules of the first two stages; none if the spec cannot be parsed.
+    pub stages: Option<(MonitoringRules, DecisionRules)>,
+    pub effective: Effective,
+    pub problem: Option<LoopProblem>,
+    /// Why the interval is too short for the loop that it tunes.
+    pub overlap: Option<String>,
+}
+
+/// Assesses a loop.
+#[must_use]
+pub fn assess(case: &AssessmentInput) -> Assessment {
+    let held = effective_policy::effective(case.spec, &case.status.tuning, case.status.effective.as_ref(), case.now);
+    let (policy, unreadable) = match held {
+        Ok(policy) => (policy, None),
+        Err(fault) => (effective_policy::declared(case.spec), Some(fault)),
+    };
+    let free = children(case.spec, &policy, None, case.approval);
+    let read =
+        MonitoringRules::parse(&free.monitoring).and_then(|watch| Ok((watch, DecisionRules::parse(&free.decision)?)));
+    let problem = find_problem(case, unreadable.or_else(|| read.as_ref().err().cloned()));
+    let Some(why) = problem.as_ref().map(LoopProblem::message) else {
+        return Assessment {
+            children: free,
+            stages: read.ok(),
+            effective: policy.shown,
+            problem,
+            overlap: chain::overlap(case.name, case.links),
+        };
+    };
+    let mut blocked = children(case.spec, &policy, Some(why.to_owned()), case.approval);
+    if matches!(problem, Some(LoopProblem::Refused(_))) {
+        (blocked.monitoring.paused, blocked.execution.paused) = (true, true);
+    }
+    let stages = read.ok().and_then(|(watch, _)| Some((watch, DecisionRules::parse(&blocked.decision).ok()?)));
+    Assessment { children: blocked, stages, effective: policy.shown, problem, overlap: None }
+}
+
+fn find_problem(case: &AssessmentInput, unreadable: Option<FieldError>) -> Option<LoopProblem> {
+    let spec = |reason, fault: &dyn std::fmt::Display| Some(LoopProblem::Spec(reason, fault.to_string()));
+    if let NamespaceAccess::Refused(message) = case.access {
+        return Some(LoopProblem::Refused(message.clone()));
+    }
+    if case.name.len() > MAX_NAME {
+        let fault = FieldError::new("metadata.name", format!("a loop's name may have at most {MAX_NAME} characters"));
+        return spec(LoopReason::SpecInvalid, &fault);
+    }
+    if let Some(fault) = misnamed(case.spec).or(unreadable).or_else(|| LoopLink::of(case.spec).err()) {
+        return if fault.passing {
+            Some(LoopProblem::Passing(fault.to_string()))
+        } else {
+            spec(LoopReason::SpecInvalid, &fault)
+        };
+    }
+    match chain::check(case.name, case.links) {
+        Ok(()) => {}
+        Err(broken @ ChainError::Circle(_)) => return spec(LoopReason::Circle, &broken),
+        Err(broken @ ChainError::TooDeep(_)) => return spec(LoopReason::TooDeep, &broken),
+    }
+    if let NamespaceAccess::NotBound(message) = case.access {
+        return Some(LoopProblem::NotBound(message.clone()));
+    }
+    let conflict = conflict::find(case.me, case.others)?;
+    Some(LoopProblem::Conflict(reason_of(&conflict), conflict.to_string()))
+}
+
+/// The first name that no object can have: in a URL it would address something else.
+fn misnamed(spec: &ClosedLoopSpec) -> Option<FieldError> {
+    let target = &spec.target;
+    let account = spec.service_account_name.as_deref().unwrap_or(names::DEFAULT_ACCOUNT);
+    let checked = [
+        ("spec.target.apiVersion", target.api_version.as_str(), names::is_api_version(&target.api_version)),
+        ("spec.target.name", target.name.as_str(), names::is_name(&target.name)),
+        ("spec.serviceAccountName", account, names::is_name(account)),
+    ];
+    let (field, text, _) = checked.into_iter().find(|(_, _, good)| !good)?;
+    Some(FieldError::new(field, format!("{text:?} is not a valid name")))
+}
+
+fn reason_of(conflict: &Conflict) -> LoopReason {
+    if conflict.with.is_autoscaler() { LoopReason::AutoscalerConflict } else { LoopReason::LoopConflict }
+}
+
+impl Assessment {
+    /// The inputs of the assessment say nothing about when it would be another one.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        matches!(self.problem, Some(LoopProblem::Passing(_)))
+    }
+}
+
+impl LoopProblem {
+    /// What is wrong.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        match self {
+            Self::Spec(_, words)
+            | Self::Passing(words)
+            | Self::Conflict(_, words)
+            | Self::Refused(words)
+            | Self::NotBound(words) => words,
+        }
+    }
+}
+
+/// The statuses of the children that exist.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ChildStatuses<'a> {
+    pub monitoring: Option<&'a MonitoringStatus>,
+    pub decision: Option<&'a DecisionStatus>,
+    pub execution: Option<&'a ExecutionStatus>,
+    /// Objects with the names of the children that do not belong to the loop; the message names one.
+    pub not_owned: Option<&'a str>,
+    /// Whether the loop could act; none while it is not checked.
+    pub preflight: Option<&'a Preflight>,
+}
+
+/// The next status of the loop, without `tuning`, which other loops write.
+#[must_use]
+pub fn status(
+    case: &AssessmentInput,
+    assessment: &Assessment,
+    hops: ChildStatuses,
+    generation: i64,
+) -> ClosedLoopStatus {
+    let stamp = Stamp { generation, now: case.now };
+    let old = &case.status.conditions;
+    let mut conditions = conditions::summary(old, &health(case, assessment, hops), stamp);
+    conditions.extend(hops.preflight.and_then(|preflight| preflight.condition(old, stamp)));
+    if let Some(LoopProblem::Conflict(reason, message)) = &assessment.problem {
+        conditions.push(conditions::condition(old, "Conflict", "True", reason.as_str(), message, stamp));
+    }
+    if let Some(message) = &assessment.overlap {
+        let reason = LoopReason::TimescaleOverlap;
+        conditions.push(conditions::condition(old, "TimescaleOverlap", "True", reason.as_str(), message, stamp));
+    }
+    let target = &case.spec.target;
+    ClosedLoopStatus {
+        observed_generation: Some(generation),
+        conditions,
+        summary: Some(LoopSummary {
+            target: format!("{}/{}", target.kind, target.name),
+            decision: hops.decision.and_then(|decision| decision.message.clone()),
+            decided_at: hops.decision.and_then(|decision| decision.chosen.as_ref()).map(|chosen| chosen.at.clone()),
+            ..last_action(case, hops)
+        }),
+        effective: Some(assessment.effective.clone()),
+        tuning: Vec::new(),
+    }
+}
+
+/// The standing alarms, and the last action that was done, for the columns.
+fn last_action(case: &AssessmentInput, hops: ChildStatuses) -> LoopSummary {
+    let before = case.status.summary.clone().unwrap_or_default();
+    let alarms = hops.monitoring.filter(|monitoring| monitoring.tag.is_some()).map(|monitoring| {
+        let words: Vec<String> =
+            monitoring.alarms.iter().map(|alarm| format!("{} {}", alarm.side, alarm.metric)).collect();
+        if words.is_empty() { "none".to_owned() } else { words.join(",") }
+    });
+    let change = hops
+        .execution
+        .zip(hops.decision)
+        .and_then(|(execution, decision)| Some((acted::change(execution, decision)?, execution.since.clone())));
+    let (action, acted_at) = change.map_or((before.action, before.acted_at), |(text, at)| (Some(text), at));
+    LoopSummary { alarms, action, acted_at, ..LoopSummary::default() }
+}
+
+fn health(case: &AssessmentInput, assessment: &Assessment, hops: ChildStatuses) -> Health<LoopReason> {
+    match &assessment.problem {
+        Some(LoopProblem::Spec(reason, message)) => return Health::Stalled(*reason, message.clone()),
+        Some(LoopProblem::Passing(message)) => return Health::Retrying(LoopReason::NotParsed, message.clone()),
+        Some(LoopProblem::Refused(message)) => return Health::Stalled(LoopReason::NamespaceRefused, message.clone()),
+        Some(LoopProblem::NotBound(message)) => {
+            return Health::Retrying(LoopReason::NamespaceNotBound, message.clone());
+        }
+        Some(LoopProblem::Conflict(reason, message)) => return Health::Retrying(*reason, message.clone()),
+        None => {}
+    }
+    if let Some(not_owned) = hops.not_owned {
+        return Health::Stalled(LoopReason::NotOwned, not_owned.to_owned());
+    }
+    if case.spec.mode == LoopMode::Paused {
+        return Health::Good(LoopReason::Paused, "the loop is paused".into());
+    }
+    let (Some(monitoring), Some(_), Some(execution)) = (hops.monitoring, hops.decision, hops.execution) else {
+        return Health::working(LoopReason::Starting, "the loop's children are being created".into());
+    };
+    let message = || execution.message.clone().unwrap_or_default();
+    match execution.state {
+        Some(ExecutionState::Failed | ExecutionState::Lost) => {
+            return Health::Retrying(execution.reason.unwrap_or(LoopReason::Failed), message());
+        }
+        Some(
+            ExecutionState::Idle
+            | ExecutionState::Claimed
+            | ExecutionState::Executing
+            | ExecutionState::Done
+            | ExecutionState::Limited
+            | ExecutionState::Overtaken,
+        )
+        | None => {}
+    }
+    match hops.preflight {
+        Some(Preflight::Passed) => {}
+        Some(Preflight::Failed(reason, message)) => return Health::Retrying(*reason, message.clone()),
+        Some(Preflight::Pending(Some(why))) => {
+            return Health::working(LoopReason::Starting, format!("{CHECKING}: {why}"));
+        }
+        Some(Preflight::Pending(None)) | None => return Health::working(LoopReason::Starting, CHECKING.into()),
+    }
+    match monitoring.conditions.iter().find(|condition| condition.type_ == "Ready") {
+        None => Health::working(LoopReason::Starting, "the loop's children are being created".into()),
+        Some(ready) if ready.status == "True" => {
+            Health::Good(LoopReason::Running, "watches, decides and acts".to_owned())
+        }
+        Some(ready) if ready.status == "Unknown" => {
+            Health::working(LoopReason::of(&ready.reason), no_sample_message(case, &ready.message))
+        }
+        Some(ready) => Health::Retrying(LoopReason::of(&ready.reason), ready.message.clone()),
+    }
+}
+
+/// Why there is no value yet, and how to push a sample if samples are pushed.
+fn no_sample_message(case: &AssessmentInput, message: &str) -> String {
+    let key = |metric: &Metric| {
+        let push = metric.source.push.as_ref()?;
+        Some(format!("{}=NUMBER", push.key.as_deref().unwrap_or(&metric.name)))
+    };
+    let pushed: Vec<String> = case.spec.metrics.iter().filter_map(key).collect();
+    match pushed.as_slice() {
+        [] => message.to_owned(),
+        pushed => format!("waiting for the first sample: ganglion push {} {}", case.name, pushed.join(" ")),
+    }
+}
+
+/// Whether two statuses are equal except for the last decision and times.
+#[must_use]
+pub fn same_edges(old: &ClosedLoopStatus, new: &ClosedLoopStatus) -> bool {
+    let messages = |status: &ClosedLoopStatus| -> Vec<String> {
+        status.conditions.iter().map(|condition| condition.message.clone()).collect()
+    };
+    // That there is a decision at all is an edge; which one it is, is not.
+    let summary = |status: &ClosedLoopStatus| {
+        status.summary.as_ref().map(|summary| (summary.target.clone(), summary.decision.is_some()))
+    };
+    conditions::alike(&old.conditions, &new.conditions)
+        && messages(old) == messages(new)
+        && old.effective == new.effective
+        && old.observed_generation == new.observed_generation
+        && summary(old) == summary(new)
+}
+
+impl Assessment {
+    /// Whether missing children are created.
+    #[must_use]
+    pub fn creates_children(&self) -> bool {
+        !matches!(self.problem, Some(LoopProblem::Refused(_)))
+    }
+
+    /// Whether children of this name can be created: the name must fit into a label.
+    #[must_use]
+    pub fn can_have_children(&self, name: &str) -> bool {
+        name.len() <= MAX_NAME
+    }
+}

@@ -1,0 +1,140 @@
+//! Conflicts on a target: the later of two loops does not act, and no loop acts on the target of an autoscaler.
+//!
+//! An autoscaler does not read our conditions. If it was created later, it would act anyway, and both would change the
+//! same number. So the loop stops, whichever was first.
+
+use jiff::Timestamp;
+
+use crate::rung;
+use ganglion_api::closed_loop::{ClosedLoopSpec, LoopMode, TargetRef};
+use ganglion_core::facts::{AutoscalerFact, AutoscalerKind};
+
+/// Something that acts on a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claimant {
+    pub kind: ClaimantKind,
+    pub name: String,
+    pub uid: String,
+    pub created: Timestamp,
+    /// The target.
+    pub target: TargetRef,
+    /// The dimensions that it changes: `replicas`, `app/memory`; see [`rung::dimension`].
+    pub dimensions: Vec<String>,
+}
+
+/// The kind of a claimant.
+// Conflicts are reported in this order: a ScaledObject before the HorizontalPodAutoscaler that it creates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ClaimantKind {
+    ScaledObject,
+    HorizontalPodAutoscaler,
+    VerticalPodAutoscaler,
+    ClosedLoop,
+}
+
+impl ClaimantKind {
+    /// Name of the kind.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::HorizontalPodAutoscaler => "HorizontalPodAutoscaler",
+            Self::ScaledObject => "ScaledObject",
+            Self::VerticalPodAutoscaler => "VerticalPodAutoscaler",
+            Self::ClosedLoop => "ClosedLoop",
+        }
+    }
+
+    /// Whether it scales by itself and does not read our conditions.
+    #[must_use]
+    pub fn is_autoscaler(self) -> bool {
+        match self {
+            Self::HorizontalPodAutoscaler | Self::ScaledObject | Self::VerticalPodAutoscaler => true,
+            Self::ClosedLoop => false,
+        }
+    }
+}
+
+impl From<AutoscalerKind> for ClaimantKind {
+    fn from(kind: AutoscalerKind) -> Self {
+        match kind {
+            AutoscalerKind::ScaledObject => Self::ScaledObject,
+            AutoscalerKind::HorizontalPodAutoscaler => Self::HorizontalPodAutoscaler,
+            AutoscalerKind::VerticalPodAutoscaler => Self::VerticalPodAutoscaler,
+        }
+    }
+}
+
+impl Claimant {
+    /// An autoscaler as a claimant of those of the dimensions that it changes.
+    #[must_use]
+    pub fn autoscaler(fact: &AutoscalerFact, dimensions: &[String]) -> Self {
+        Self {
+            kind: fact.kind.into(),
+            name: fact.id.key.name.clone(),
+            uid: fact.id.uid.clone(),
+            // Its age does not matter.
+            created: Timestamp::UNIX_EPOCH,
+            target: fact.target.clone(),
+            dimensions: dimensions.iter().filter(|one| fact.controls.holds(one)).cloned().collect(),
+        }
+    }
+}
+
+/// Why a loop may not act.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    pub with: ClaimantKind,
+    pub name: String,
+    pub dimension: String,
+}
+
+impl std::fmt::Display for Conflict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { with, name, dimension } = self;
+        write!(f, "{} {name} acts on {dimension} of the same target: remove it, or this loop's rung", with.as_str())
+    }
+}
+
+/// The dimensions that a loop changes; none if it does not act.
+#[must_use]
+pub fn dimensions(spec: &ClosedLoopSpec) -> Vec<String> {
+    match spec.mode {
+        LoopMode::DryRun | LoopMode::Paused => return Vec::new(),
+        LoopMode::Auto | LoopMode::Approve => {}
+    }
+    let rungs = spec.actions.iter().flatten().flat_map(|action| &action.ladder);
+    // Events conflict with nothing.
+    let mut all: Vec<String> = rungs.filter(|rung| rung.webhook.is_none()).map(rung::dimension).collect();
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// The first claimant with precedence over this loop on the same dimension of the same target.
+#[must_use]
+pub fn find(me: &Claimant, others: &[Claimant]) -> Option<Conflict> {
+    let mut before: Vec<&Claimant> = others
+        .iter()
+        .filter(|other| other.uid != me.uid && same_target(&me.target, &other.target) && precedes(other, me))
+        .collect();
+    before.sort_by_key(|other| order(other));
+    before.into_iter().find_map(|other| {
+        let dimension = me.dimensions.iter().find(|mine| other.dimensions.contains(mine))?;
+        Some(Conflict { with: other.kind, name: other.name.clone(), dimension: dimension.clone() })
+    })
+}
+
+fn order(claimant: &Claimant) -> (ClaimantKind, Timestamp, &str, &str) {
+    (claimant.kind, claimant.created, &claimant.name, &claimant.uid)
+}
+
+fn precedes(other: &Claimant, me: &Claimant) -> bool {
+    other.kind.is_autoscaler() || (other.created, &other.name, &other.uid) < (me.created, &me.name, &me.uid)
+}
+
+/// Whether both are the same object, in any version of its API group.
+fn same_target(a: &TargetRef, b: &TargetRef) -> bool {
+    let group =
+        |target: &TargetRef| target.api_version.rsplit_once('/').map_or(String::new(), |(group, _)| group.into());
+    group(a) == group(b) && a.kind == b.kind && a.name == b.name
+}

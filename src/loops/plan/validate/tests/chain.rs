@@ -1,0 +1,124 @@
+//! Loops above loops, and who else acts on a target.
+
+use std::collections::BTreeMap;
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use crate::tests::bench::{at, demo, seconds, spec};
+use crate::validate::chain::{ChainError, LoopLink, check, overlap};
+use crate::validate::conflict::{Claimant, ClaimantKind, dimensions, find};
+
+fn loops(links: &[(&str, Option<&str>)]) -> BTreeMap<String, LoopLink> {
+    let link = |tunes: &Option<&str>| LoopLink { tunes: tunes.map(Into::into), ..LoopLink::default() };
+    links.iter().map(|(name, tunes)| ((*name).to_owned(), link(tunes))).collect()
+}
+
+#[test]
+fn three_may_stand_on_one_another() {
+    let all = loops(&[("a", None), ("b", Some("a")), ("c", Some("b")), ("d", Some("c"))]);
+    assert_eq!(check("c", &all), Ok(()));
+    assert_eq!(check("d", &all), Err(ChainError::TooDeep(4)));
+    assert_eq!(check("e", &loops(&[("e", Some("gone"))])), Ok(()));
+}
+
+#[rstest]
+#[case(&[("a", Some("a"))], "a", &["a", "a"])]
+#[case(&[("a", Some("b")), ("b", Some("a"))], "b", &["b", "a", "b"])]
+#[case(&[("a", Some("b")), ("b", Some("a")), ("c", Some("a"))], "c", &["c", "a", "b", "a"])]
+fn circles_are_refused(#[case] links: &[(&str, Option<&str>)], #[case] name: &str, #[case] way: &[&str]) {
+    let way = way.iter().map(|name| (*name).to_owned()).collect();
+    assert_eq!(check(name, &loops(links)), Err(ChainError::Circle(way)));
+}
+
+#[rstest]
+#[case(749, true)]
+#[case(750, false)]
+fn a_slow_loop_has_to_be_slow(#[case] interval: i64, #[case] expected: bool) {
+    let mut all = loops(&[("fast", None), ("slow", Some("fast"))]);
+    let fast = all.get_mut("fast").unwrap();
+    (fast.dwell, fast.settle) = (seconds(60), seconds(90));
+    all.get_mut("slow").unwrap().interval = seconds(interval);
+    assert_eq!(overlap("slow", &all).is_some(), expected);
+    assert_eq!(overlap("fast", &all), None);
+}
+
+#[test]
+fn a_link_is_read_off_its_loop() {
+    let mut fast = demo(json!({"dwell": "60s"}));
+    fast.actions.as_mut().unwrap()[1].settle = Some("90s".into());
+    let link = LoopLink::of(&fast).unwrap();
+    assert_eq!((link.tunes, link.interval, link.dwell, link.settle), (None, seconds(15), seconds(60), seconds(90)));
+    fast.actions.as_mut().unwrap()[1].settle = Some("999999h".into());
+    assert_eq!(LoopLink::of(&fast).unwrap_err().field, "actions[Low memory].settle");
+}
+
+fn claimant(kind: ClaimantKind, name: &str, created: i64, dimensions: &[&str]) -> Claimant {
+    let target = json!({"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"});
+    Claimant {
+        kind,
+        name: name.into(),
+        uid: name.into(),
+        created: at(created),
+        target: serde_json::from_value(target).unwrap(),
+        dimensions: dimensions.iter().map(|dimension| (*dimension).into()).collect(),
+    }
+}
+
+#[test]
+fn the_later_loop_gives_way() {
+    let first = claimant(ClaimantKind::ClosedLoop, "z", 0, &["replicas"]);
+    let second = claimant(ClaimantKind::ClosedLoop, "a", 1, &["app/memory", "replicas"]);
+    let all = [first.clone(), second.clone()];
+    assert_eq!(find(&first, &all), None);
+    let conflict = find(&second, &all).unwrap();
+    assert_eq!((conflict.name.as_str(), conflict.dimension.as_str()), ("z", "replicas"));
+    let twin = claimant(ClaimantKind::ClosedLoop, "b", 1, &["replicas"]);
+    assert_eq!(find(&twin, &all).unwrap().name, "z");
+    assert!(
+        find(&second, std::slice::from_ref(&twin)).is_none() && find(&twin, &[second]).is_some(),
+        "of one age by name"
+    );
+}
+
+#[test]
+fn a_loop_gives_way_to_an_autoscaler_whoever_came_first() {
+    let this = claimant(ClaimantKind::ClosedLoop, "a", 0, &["app/cpu", "replicas"]);
+    let scaler = claimant(ClaimantKind::HorizontalPodAutoscaler, "hpa", 9, &["replicas"]);
+    assert_eq!(find(&this, &[scaler]).unwrap().name, "hpa");
+    let vertical = claimant(ClaimantKind::VerticalPodAutoscaler, "vpa", 9, &["app/cpu"]);
+    assert_eq!(find(&this, std::slice::from_ref(&vertical)).unwrap().dimension, "app/cpu");
+    let mut elsewhere = vertical;
+    elsewhere.target.name = "db".into();
+    assert_eq!(find(&this, &[elsewhere]), None);
+}
+
+#[rstest]
+#[case("Auto", &["replicas"])]
+#[case("Approve", &["replicas"])]
+#[case("DryRun", &[])]
+#[case("Paused", &[])]
+fn who_does_nothing_is_in_nobodys_way(#[case] mode: &str, #[case] expected: &[&str]) {
+    let mut this = demo(json!({}));
+    this.mode = serde_json::from_value(json!(mode)).unwrap();
+    assert_eq!(dimensions(&this), expected);
+}
+
+#[test]
+fn every_rung_has_a_dimension() {
+    let rungs: Value = json!([
+        {"scale": {"by": 1, "max": 2}},
+        {"resize": {"container": "app", "resource": "memory", "factor": "2"}},
+        {"workloadAction": {"move": {"to": {"nodeName": "a"}}}},
+        {"workloadAction": {"create": {"to": {"nodeName": "a"}}}},
+        {"patch": {"path": "spec.rate", "to": "1"}},
+        {"webhook": {"url": "http://a.b"}},
+        {"tune": {"raiseRank": "LeastServed"}},
+    ]);
+    let this = spec(json!({
+        "target": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "metrics": [{"name": "cpu", "source": {"push": {}}, "low": {"raise": "5"}}],
+        "actions": [{"when": {"metric": "cpu", "side": "Low"}, "ladder": rungs}],
+    }));
+    assert_eq!(dimensions(&this), ["app/memory", "placement", "rank", "replicas", "spec.rate"]);
+}

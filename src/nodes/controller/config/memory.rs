@@ -1,0 +1,263 @@
+//! What is kept of each NodeConfig between passes and polls. All of it may be lost.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::keys::{PollKey, SharedSource};
+use ganglion_api::node_config::status::NodeValue;
+use ganglion_api::node_config::{NodeConfig, NodeConfigStatus};
+use ganglion_core::conditions::Stamp;
+use ganglion_core::facts::Key;
+use ganglion_core::power_curve::KnownCurve;
+use ganglion_nodes_plan::asked::{Asked, Server, SpecProblem};
+use ganglion_nodes_plan::readings::{KnownValue, NodeSample, Problem, Readings};
+use ganglion_nodes_plan::report::Situation;
+use ganglion_nodes_plan::standing::Standing;
+use ganglion_outbound::client::login::Logins;
+use ganglion_outbound::redfish::SensorPath;
+
+/// How long the first values of a NodeConfig are waited for before a status is written without them, beside the longest interval:
+/// so that a new NodeConfig costs one write, and a restart none.
+const GRACE: SignedDuration = SignedDuration::from_secs(5);
+
+/// The longest interval that counts for that.
+const LONGEST: SignedDuration = SignedDuration::from_secs(30);
+
+/// See the module.
+#[derive(Default)]
+pub struct NodeConfigMemory {
+    state: Mutex<State>,
+    pub logins: Logins,
+}
+
+#[derive(Default)]
+pub struct State {
+    pub objects: HashMap<Key, Known>,
+    /// Who takes part in each shared poll, and how often each wants it.
+    pub groups: HashMap<Arc<SharedSource>, BTreeMap<Key, SignedDuration>>,
+}
+
+/// How a NodeConfig was seen in its last pass.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SeenConfig {
+    pub asked: Result<Asked, SpecProblem>,
+    pub standing: Standing,
+}
+
+impl SeenConfig {
+    /// What is asked, if it may be.
+    pub fn measured(&self) -> Option<&Asked> {
+        let asked = self.asked.as_ref().ok().filter(|asked| !asked.suspended);
+        asked.filter(|_| self.standing == Standing::Clear)
+    }
+}
+
+/// One NodeConfig.
+pub struct Known {
+    pub uid: String,
+    pub watched: SeenConfig,
+    pub readings: Readings,
+    /// The predicted power over the usage.
+    pub curve: KnownCurve,
+    /// The model that the provider names.
+    pub model: Option<Server>,
+    /// Why the provider names no model.
+    pub model_problem: Option<Problem>,
+    /// Where Redfish found the sensor.
+    pub sensor: Option<SensorPath>,
+    /// The polls that it takes part in.
+    pub polls: HashMap<PollKey, SignedDuration>,
+    /// Since when it is asked as it is now.
+    pub since: Timestamp,
+    /// When its status was last written by this process.
+    pub written_at: Option<Timestamp>,
+}
+
+impl Known {
+    fn new(object: &NodeConfig, watched: SeenConfig, now: Timestamp) -> Self {
+        let status = object.status.as_ref();
+        // The values of an earlier spec may be from another source.
+        let of_this = status.filter(|status| status.observed_generation == object.metadata.generation);
+        Self {
+            uid: object.metadata.uid.clone().unwrap_or_default(),
+            watched,
+            readings: of_this.map(Readings::restored).unwrap_or_default(),
+            curve: of_this.and_then(|status| status.power_curve.as_ref()).map(KnownCurve::restored).unwrap_or_default(),
+            model: None,
+            model_problem: None,
+            // That it is still the one shows at the first poll.
+            sensor: of_this.and_then(|status| status.inlet_temperature.as_ref()?.source.as_ref()?.parse().ok()),
+            polls: HashMap::new(),
+            since: now,
+            written_at: None,
+        }
+    }
+
+    /// The status as it is now. None while the first values are on their way.
+    pub fn status(&self, old: &NodeConfigStatus, stamp: Stamp) -> Option<NodeConfigStatus> {
+        if self.waits_until().is_some_and(|until| stamp.now < until) {
+            return None;
+        }
+        let Self { watched: SeenConfig { asked, standing }, readings, curve, .. } = self;
+        Some(Situation { asked: asked.as_ref(), standing, readings, curve, old: &old.conditions, stamp }.status())
+    }
+
+    /// Until when the first values are waited for, if one is missing.
+    pub fn waits_until(&self) -> Option<Timestamp> {
+        let is_missing = |asked: &&Asked| !self.readings.is_complete(asked) || self.awaits_curve();
+        let asked = self.watched.measured().filter(is_missing)?;
+        let longest = asked.sources.values().map(|one| one.interval).max().unwrap_or_default();
+        self.since.checked_add(longest.min(LONGEST) + GRACE).ok()
+    }
+
+    /// Whether the first curve is on its way: a model is asked for it once it has predicted the power.
+    fn awaits_curve(&self) -> bool {
+        let power = self.readings.get(NodeValue::Power);
+        let is_predicted = |power: &KnownValue| power.problem.is_none() && power.last.is_some() && !power.restored;
+        let asks = || self.polls.keys().any(PollKey::is_model);
+        self.curve == KnownCurve::default() && power.is_some_and(is_predicted) && asks()
+    }
+
+    /// The fresh values that the prediction needs; else the names of those that are missing, and whether one of them is only
+    /// awaited, so that it is too early to say what is missing.
+    pub fn inputs(&self, now: Timestamp) -> Result<[f64; 3], (Vec<&'static str>, bool)> {
+        let fresh = |value: NodeValue| {
+            let asked = self.watched.measured().ok_or(value)?;
+            self.readings.fresh(value, asked.interval(value), now).map(|sample| sample.value).ok_or(value)
+        };
+        let all = [NodeValue::Cpu, NodeValue::InletTemperature, NodeValue::DifferentialPressure].map(fresh);
+        if let [Ok(cpu), Ok(inlet), Ok(pressure)] = all {
+            return Ok([cpu, inlet, pressure]);
+        }
+        let missing = || all.iter().filter_map(|one| one.err());
+        let is_awaited = |value: NodeValue| {
+            let is_asked = self.watched.measured().is_some_and(|asked| asked.values().any(|one| one == value));
+            let known = self.readings.get(value);
+            is_asked && known.is_none_or(|known| known.problem.is_none() && (known.last.is_none() || known.restored))
+        };
+        Err((missing().map(NodeValue::as_str).collect(), missing().any(is_awaited)))
+    }
+}
+
+impl NodeConfigMemory {
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes how the object is seen now; forgets what was learnt for another spec, node or object.
+    pub fn watch(&self, key: &Key, object: &NodeConfig, watched: SeenConfig, now: Timestamp) {
+        let mut state = self.state();
+        let is_same = |known: &mut Known| Some(&known.uid) == object.metadata.uid.as_ref();
+        let Some(known) = state.objects.get_mut(key) else {
+            state.objects.insert(key.clone(), Known::new(object, watched, now));
+            return;
+        };
+        if !is_same(known) {
+            let polls = std::mem::take(&mut known.polls);
+            *known = Known { polls, ..Known::new(object, watched, now) };
+            return;
+        }
+        if known.watched == watched {
+            return;
+        }
+        let (before, after) =
+            (known.watched.asked.clone().unwrap_or_default(), watched.asked.clone().unwrap_or_default());
+        known.readings.keep(&before, &after);
+        if before.sources != after.sources || before.node != after.node {
+            (known.model, known.model_problem, known.sensor) = (None, None, None);
+            known.curve = KnownCurve::default();
+        }
+        known.since = now;
+        known.watched = watched;
+    }
+
+    /// Takes in the result of a poll. None if the object is gone, or does not ask for it any more.
+    pub fn take(&self, key: &Key, value: NodeValue, result: Result<NodeSample, Problem>) -> Option<Taken> {
+        let mut state = self.state();
+        let known = state.objects.get_mut(key)?;
+        let asked = known.watched.measured().filter(|asked| asked.values().any(|one| one == value))?;
+        let (node, interval, needed) = (asked.node.clone(), asked.interval(value), asked.inputs().contains(&value));
+        let sample = result.as_ref().ok().cloned();
+        let failed_before = known.readings.get(value).is_some_and(|known| known.problem.is_some());
+        known.readings.take(value, result);
+        let unpredicted = || {
+            let power = known.readings.get(NodeValue::Power);
+            power.is_none_or(|power| power.last.is_none() || power.restored || power.problem.is_some())
+        };
+        let wakes = (needed && sample.is_some() && unpredicted())
+            .then(|| known.inputs(sample.as_ref()?.at).ok())
+            .flatten()
+            .and_then(|_| known.polls.keys().find(|poll| poll.is_model()).cloned());
+        let begins_to_fail = sample.is_none() && !failed_before;
+        Some(Taken { node, interval, sample, begins_to_fail, wakes })
+    }
+
+    /// Forgets an object.
+    pub fn forget(&self, key: &Key) {
+        self.state().objects.remove(key);
+    }
+}
+
+/// What a result means for others.
+pub struct Taken {
+    pub node: String,
+    pub interval: SignedDuration,
+    pub sample: Option<NodeSample>,
+    /// This is the first failure after a success.
+    pub begins_to_fail: bool,
+    /// A poll that waited for it.
+    pub wakes: Option<PollKey>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use ganglion_api::node_config::reasons::NodeReason;
+    use ganglion_api::node_config::source::CpuUsageFormat;
+    use ganglion_nodes_plan::asked::{Question, ValueSource};
+
+    /// A NodeConfig that has just got the first value of everything, the power from a model.
+    fn predicted(now: Timestamp) -> Known {
+        let term = |kind: &str, url: &str| json!({"type": kind, "endpoint": url, "fetchInterval": "10s"});
+        let power = term("V2InferenceProtocol", "http://10.0.0.1:8080/v2/models/m/infer");
+        let pressure = term("DifferentialPressureAPI", "http://10.0.0.2:5000");
+        let object: NodeConfig = serde_json::from_value(json!({
+            "metadata": {"name": "a", "namespace": "b", "uid": "c"},
+            "spec": {
+                "nodeName": "n", "metricsCollector": {"deltaP": pressure},
+                "predictor": {"powerConsumption": power},
+            },
+        }))
+        .expect("a NodeConfig");
+        let asked = Asked::parse(&object.spec).expect("a valid spec");
+        let server = match asked.sources.get(&Question::Power).map(|one| one.source.clone()) {
+            Some(ValueSource::V2Inference { server, .. }) => server,
+            other => panic!("{other:?}"),
+        };
+        let values: Vec<NodeValue> = asked.values().collect();
+        let mut known = Known::new(&object, SeenConfig { asked: Ok(asked), standing: Standing::Clear }, now);
+        for value in values {
+            known.readings.take(value, Ok(NodeSample { value: 1.0, deviation: None, at: now, source: String::new() }));
+        }
+        let format = CpuUsageFormat::Percent;
+        let model = SharedSource::Model { namespace: "b".to_owned(), server, format };
+        known.polls.insert(PollKey::Shared(Arc::new(model)), SignedDuration::from_secs(10));
+        known
+    }
+
+    #[test]
+    fn the_first_status_waits_for_the_first_curve_and_for_none_that_fails() {
+        let now = Timestamp::UNIX_EPOCH;
+        let mut known = predicted(now);
+        assert_eq!(known.waits_until(), Some(now + SignedDuration::from_secs(15)));
+        known.curve.take(Err("the model takes one row".to_owned()), now);
+        assert_eq!(known.waits_until(), None);
+        let mut known = predicted(now);
+        known.readings.take(NodeValue::Power, Err(Problem::new(NodeReason::Unreachable, "gone")));
+        assert_eq!(known.waits_until(), None, "no curve is asked for without power");
+    }
+}

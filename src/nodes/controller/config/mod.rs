@@ -1,0 +1,125 @@
+//! The NodeConfig controller: asks machines and servers about nodes, and reports what is known of each.
+//!
+//! | beat | what |
+//! |---|---|
+//! | observe | the NodeConfig, its node, the other NodeConfigs of that node |
+//! | plan | `logic::node_config`: what is asked, whether it may be |
+//! | act | the polls that this needs (`polls`); nothing is asked within a pass |
+//! | beside the passes | polls, which put their results into the memory (`memory`) |
+//! | report | the status, if it is worth a write (`report`) |
+//!
+//! What is in memory may be lost: an earlier process's values are in the status, and are not fresh until they are measured again.
+
+mod events;
+mod keys;
+mod memory;
+mod polls;
+mod report;
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use ganglion_api::marks;
+use ganglion_api::node_config::NodeConfig;
+use ganglion_api::node_config::reasons::NodeReason;
+use ganglion_api::node_config::status::NodeValue;
+use ganglion_core::facts::Key;
+use ganglion_core::namespaces::Namespaces;
+use ganglion_nodes_plan::asked::Asked;
+use ganglion_nodes_plan::news::WriteRule;
+use ganglion_nodes_plan::standing::Standing;
+use ganglion_outbound::client::OutboundClient;
+use ganglion_runtime::context::Context;
+use ganglion_runtime::error::Error;
+use ganglion_runtime::invalid::{self, StatusWrite};
+use ganglion_runtime::polls::{PollLimits, PollSet, run};
+use ganglion_runtime::run::{Controller, PassResult};
+pub use keys::PollKey;
+pub use memory::NodeConfigMemory;
+use memory::SeenConfig;
+
+/// The controller and its dependencies.
+pub struct NodeConfigController {
+    pub ctx: Context,
+    pub namespaces: Namespaces,
+    pub outbound: Arc<OutboundClient>,
+    pub rule: WriteRule,
+    pub polls: Arc<PollSet<PollKey>>,
+    pub memory: NodeConfigMemory,
+}
+
+impl Controller for NodeConfigController {
+    type Kind = NodeConfig;
+    const NAME: &'static str = "node-config";
+
+    async fn reconcile(self: Arc<Self>, key: Key) -> PassResult {
+        let (reason, by) =
+            (NodeReason::InvalidObject.as_str(), (marks::NODE_CONFIG_STATUS_MANAGER, StatusWrite::Update));
+        if let Some(done) = invalid::pass::<NodeConfig>(&self.ctx, &key, reason, by).await {
+            self.forget(&key);
+            return done;
+        }
+        let Some(observed) = self.observe(&key) else {
+            self.forget(&key);
+            return self.ctx.finish(Ok(None));
+        };
+        let done = self.pass(&key, &observed).await;
+        self.ctx.finish(done)
+    }
+}
+
+/// What a pass sees.
+struct Observed {
+    object: Arc<NodeConfig>,
+    standing: Standing,
+}
+
+impl NodeConfigController {
+    fn observe(&self, key: &Key) -> Option<Observed> {
+        let alive = |object: &&Arc<NodeConfig>| object.metadata.deletion_timestamp.is_none();
+        self.ctx.store.read(|world| {
+            let object = world.node_config(key).filter(alive)?;
+            let node = &object.spec.node_name;
+            let others = world.node_configs_of(node).map(|other| &**other);
+            let standing = Standing::of(object, self.namespaces, world.node(node).is_some(), others);
+            Some(Observed { object: Arc::clone(object), standing })
+        })
+    }
+
+    /// Keeps the polls as the spec wants them, and reports. Returns when to reconcile again.
+    async fn pass(&self, key: &Key, observed: &Observed) -> Result<Option<Timestamp>, Error> {
+        let asked = Asked::parse(&observed.object.spec);
+        let (node, shown) = shown(asked.as_ref().ok(), &observed.standing);
+        self.ctx.metrics.node_values.keep(&key.to_string(), node, &shown);
+        let watched = SeenConfig { asked: asked.clone(), standing: observed.standing.clone() };
+        self.memory.watch(key, &observed.object, watched, self.ctx.now());
+        self.keep_polls(key);
+        self.report(key, &observed.object).await
+    }
+
+    /// Drops everything of an object that is gone, or does not parse.
+    fn forget(&self, key: &Key) {
+        self.drop_polls(key);
+        self.memory.forget(key);
+        self.ctx.metrics.node_values.remove(&key.to_string());
+    }
+}
+
+/// The node and the values whose series are kept. Those of one that is suspended, or whose node is missing, become stale.
+fn shown<'a>(asked: Option<&'a Asked>, standing: &Standing) -> (&'a str, Vec<&'static str>) {
+    let asked = asked.filter(|_| !matches!(standing, Standing::Conflict(_) | Standing::NamespaceRefused(_)));
+    asked.map_or(("", Vec::new()), |asked| (asked.node.as_str(), asked.values().map(NodeValue::as_str).collect()))
+}
+
+/// Polls until the leader term ends.
+pub async fn run_polls(controller: Arc<NodeConfigController>, limits: PollLimits) {
+    let (polls, ctx) = (Arc::clone(&controller.polls), controller.ctx.clone());
+    let until = async {
+        tokio::select! {
+            () = ctx.writer.fenced() => {}
+            () = ctx.stop.cancelled() => {}
+        }
+    };
+    run(controller, polls, limits, until).await;
+}

@@ -1,0 +1,177 @@
+//! The polls of NodeConfigs: which of them there are, and what each asks. A poll puts its result into the memory, and has the
+//! NodeConfigs reconciled whose status is worth a write.
+//!
+//! What one answer tells of many nodes is one poll for all of them: a query of one Prometheus server, the list of metrics.k8s.io,
+//! a batch of one model.
+//!
+//! | file | what |
+//! |---|---|
+//! | `redfish`, `pressure`, `usage`, `power` | what each kind of source is asked |
+//! | `shared` | polls of many nodes: whom the answer concerns |
+//! | `register` | the polls that a NodeConfig takes part in |
+//! | `request` | the requests of a poll, and their troubles in the words of NodeConfigs |
+//! | `problem` | why there is no value, from the errors of the clients |
+
+mod power;
+mod pressure;
+mod problem;
+mod redfish;
+mod register;
+mod request;
+mod shared;
+mod usage;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::NodeConfigController;
+use super::keys::PollKey;
+use ganglion_api::node_config::reasons::NodeReason;
+use ganglion_core::facts::Key;
+use ganglion_core::power_curve::{Curve, POINTS};
+use ganglion_nodes_plan::asked::{Question, ValueSource};
+use ganglion_nodes_plan::readings::{NodeSample, Problem};
+use ganglion_runtime::metrics::PollLabels;
+use ganglion_runtime::polls::{BrokenOff, PollOutcome, Poller};
+
+/// WAO's fake values: degrees Celsius, pascals and watts.
+const FAKE_INLET: f64 = 15.5;
+const FAKE_PRESSURE: f64 = 7.5;
+#[expect(clippy::approx_constant, reason = "it is 3.14 W, whatever the circle is like")]
+const FAKE_POWER: f64 = 3.14;
+
+/// Why a poll gave no values, and when it is tried again where that is not left to the engine.
+pub struct PollTrouble {
+    pub problem: Problem,
+    pub again: Option<Instant>,
+}
+
+impl PollTrouble {
+    /// A failure, which leads to backoff.
+    fn failed(problem: Problem) -> Self {
+        Self { problem, again: None }
+    }
+
+    /// Nobody was asked: it may be asked after this time.
+    fn waits(problem: Problem, pause: Duration) -> Self {
+        Self { problem, again: Some(Instant::now() + pause) }
+    }
+
+    fn outcome(&self) -> PollOutcome {
+        self.again.map_or(PollOutcome::Failed, PollOutcome::WaitUntil)
+    }
+}
+
+impl Poller for NodeConfigController {
+    type Key = PollKey;
+
+    async fn poll(self: Arc<Self>, key: PollKey) -> PollOutcome {
+        let outcome = match &key {
+            PollKey::Own(question, object) => self.poll_own(*question, object).await,
+            PollKey::Shared(source) => self.poll_shared(source).await,
+        };
+        self.count(
+            &key,
+            match outcome {
+                PollOutcome::Ok => "ok",
+                PollOutcome::Failed => "failed",
+                PollOutcome::WaitUntil(_) => "waits",
+            },
+        );
+        outcome
+    }
+
+    fn broken_off(&self, key: &PollKey, how: BrokenOff) {
+        let (word, problem) = match how {
+            BrokenOff::Timeout => ("timeout", Problem::new(NodeReason::Unreachable, "no answer in time")),
+            BrokenOff::Panic => {
+                ("panic", Problem::new(NodeReason::AnswerInvalid, "a bug in the operator; its log says more"))
+            }
+        };
+        self.count(key, word);
+        let question = key.question();
+        match key {
+            PollKey::Own(_, object) => self.take(object, question.values(), &Err(problem)),
+            PollKey::Shared(source) => {
+                for member in self.members(source) {
+                    self.take(&member, question.values(), &Err(problem.clone()));
+                }
+            }
+        }
+    }
+}
+
+impl NodeConfigController {
+    fn count(&self, key: &PollKey, outcome: &'static str) {
+        let labels = PollLabels { poll: key.question().word(), outcome };
+        self.ctx.metrics.node_polls.get_or_create(&labels).inc();
+    }
+
+    /// What this NodeConfig asks, if it is still measured, and its node.
+    fn source(&self, question: Question, key: &Key) -> Option<(ValueSource, String)> {
+        let state = self.memory.state();
+        let asked = state.objects.get(key)?.watched.measured()?;
+        Some((asked.sources.get(&question)?.source.clone(), asked.node.clone()))
+    }
+
+    async fn poll_own(self: &Arc<Self>, question: Question, key: &Key) -> PollOutcome {
+        let Some((source, node)) = self.source(question, key) else { return PollOutcome::Ok };
+        let result = match &source {
+            ValueSource::Fake => {
+                if question == Question::Power {
+                    self.take_fake_curve(key);
+                }
+                Ok(self.fake(question))
+            }
+            ValueSource::DifferentialPressureApi { server, sensor } => {
+                pressure::poll(self, key, server, (&node, sensor.as_deref())).await
+            }
+            ValueSource::Redfish { server, .. } if question == Question::Model => {
+                return redfish::poll_model(self, key, server).await;
+            }
+            ValueSource::Redfish { server, sensor } => redfish::poll(self, key, server, sensor.as_deref()).await,
+            // They are polled for many nodes at once.
+            ValueSource::Prometheus { .. }
+            | ValueSource::MetricsServer
+            | ValueSource::V2Inference { .. }
+            | ValueSource::NamedModel => {
+                return PollOutcome::Ok;
+            }
+        };
+        self.end(key, question, result)
+    }
+
+    /// Takes in the result of a poll of one NodeConfig.
+    fn end(&self, key: &Key, question: Question, result: Result<Vec<NodeSample>, PollTrouble>) -> PollOutcome {
+        let outcome = result.as_ref().map_or_else(PollTrouble::outcome, |_| PollOutcome::Ok);
+        self.take(key, question.values(), &result.map_err(|trouble| trouble.problem));
+        outcome
+    }
+
+    /// The same power at any usage.
+    fn take_fake_curve(&self, key: &Key) {
+        let now = self.ctx.now();
+        if let Some(known) = self.memory.state().objects.get_mut(key)
+            && let (None, Some(curve)) =
+                (&known.curve.last, Curve::at(FAKE_INLET, FAKE_PRESSURE, &[FAKE_POWER; POINTS], now))
+        {
+            known.curve.take(Ok(Arc::new(curve)), now);
+        }
+    }
+
+    /// The fixed values of the type Fake.
+    fn fake(&self, question: Question) -> Vec<NodeSample> {
+        let values: &[f64] = match question {
+            Question::InletTemperature => &[FAKE_INLET],
+            Question::DifferentialPressure => &[FAKE_PRESSURE],
+            Question::Usage => &[50.0, 50.0],
+            Question::Power => &[FAKE_POWER],
+            Question::Model => &[],
+        };
+        let at = self.ctx.now();
+        let sample = |value: &f64| NodeSample { value: *value, deviation: None, at, source: "Fake".to_owned() };
+        values.iter().map(sample).collect()
+    }
+}

@@ -1,0 +1,249 @@
+//! The predicted power of many nodes, from one model: as they are now, and over their usage.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+use tracing::info;
+
+use super::request::Request;
+use super::shared::TURN;
+use super::{PollTrouble, problem};
+use crate::config::NodeConfigController;
+use ganglion_api::node_config::reasons::NodeReason;
+use ganglion_api::node_config::source::CpuUsageFormat;
+use ganglion_api::node_config::status::NodeValue;
+use ganglion_core::facts::Key;
+use ganglion_core::power_curve::{self, Curve, CurveKey, Curves, PowerInput};
+use ganglion_nodes_plan::asked::{Question, Server};
+use ganglion_nodes_plan::readings::{NodeSample, Problem};
+use ganglion_outbound::inference::{CONTENT_TYPE, InferenceModel, MAX_ROWS, request, watts};
+use ganglion_outbound::value::{ValueError, is_plain_name};
+use ganglion_runtime::polls::PollOutcome;
+
+/// When a model is asked again that could be asked about no node.
+const IDLE: Duration = Duration::from_secs(15);
+
+/// How many curves a model is asked for in one poll.
+const MAX_CURVES: usize = 94;
+
+/// After this many curves that failed a poll asks for no more: most likely the others would fail, too. Those that failed pause, so
+/// that the next poll comes to others.
+const MAX_FAILURES: usize = 3;
+
+/// A node whose inputs are fresh.
+struct Row {
+    key: Key,
+    input: PowerInput,
+    /// None: its inputs are not plausible.
+    curve: Option<CurveKey>,
+}
+
+/// Requests to one model.
+struct Model<'a> {
+    controller: &'a NodeConfigController,
+    request: Request<'a>,
+    /// The name of the model.
+    source: String,
+}
+
+impl NodeConfigController {
+    /// Predicts the power of those whose inputs are fresh, and the curves that are due.
+    pub async fn predict(
+        &self,
+        members: Vec<Key>,
+        namespace: &str,
+        server: &Server,
+        format: CpuUsageFormat,
+    ) -> PollOutcome {
+        let now = self.ctx.now();
+        let rows: Vec<Row> = members.into_iter().filter_map(|key| self.row(key, format, now)).collect();
+        if rows.is_empty() {
+            return PollOutcome::WaitUntil(Instant::now() + IDLE);
+        }
+        let members: Vec<Key> = rows.iter().map(|row| row.key.clone()).collect();
+        let mut model = match Model::prepare(self, namespace, server).await {
+            Ok(model) => model,
+            Err(trouble) => return self.hand_out(&members, Question::Power, Err(trouble)).await,
+        };
+        let inputs: Vec<PowerInput> = rows.iter().map(|row| row.input).collect();
+        let answer = model.samples(&inputs).await;
+        let is_answered = answer.is_ok();
+        let outcome = self.hand_out(&members, Question::Power, answer).await;
+        // Afterwards: the power of now neither waits for curves nor fails with them.
+        if is_answered {
+            self.predict_curves(&mut model, &rows).await;
+        }
+        outcome
+    }
+
+    /// Gives each node the curve that another one has, then asks for those that are due, one in a request: a model may take only
+    /// few rows at once, and a curve that fails leaves the others as they are. What is left is asked for in the next poll.
+    async fn predict_curves(&self, model: &mut Model<'_>, rows: &[Row]) {
+        let now = self.ctx.now();
+        let (curves, due) = self.curves(rows, now);
+        let taken = self.take_curves(rows, |key| curves.get(key).cloned().map(Ok), now);
+        self.consider_all(&taken).await;
+        let (until, mut failures) = (Instant::now() + self.patience(rows), 0);
+        for key in due {
+            if failures >= MAX_FAILURES || Instant::now() >= until {
+                return;
+            }
+            let result = model.curve(&key).await.map(Arc::new);
+            if let Err(problem) = &result {
+                if failures == 0 {
+                    info!(host = model.request.host, problem, "curve of predicted power not known");
+                }
+                failures += 1;
+            }
+            let taken = self.take_curves(rows, |other| (*other == key).then(|| result.clone()), self.ctx.now());
+            self.consider_all(&taken).await;
+        }
+    }
+
+    /// For how long a poll begins to ask for curves: the next one must not be late, nor this one be broken off.
+    fn patience(&self, rows: &[Row]) -> Duration {
+        let state = self.memory.state();
+        let interval = |row: &Row| Some(state.objects.get(&row.key)?.watched.measured()?.interval(NodeValue::Power));
+        let shortest = rows.iter().filter_map(interval).min().and_then(|shortest| Duration::try_from(shortest).ok());
+        shortest.unwrap_or_default().min(self.outbound.request_timeout)
+    }
+
+    /// What the model is asked about a node; none if an input is missing, which its status says then.
+    fn row(&self, key: Key, format: CpuUsageFormat, now: Timestamp) -> Option<Row> {
+        let inputs = self.memory.state().objects.get(&key)?.inputs(now);
+        let [cpu_percent, inlet_celsius, pascals] = match inputs {
+            Ok(inputs) => inputs,
+            // Whoever takes the last of them wakes this poll.
+            Err((_, true)) => return None,
+            Err((missing, false)) => return self.lacks(&key, &missing.join(", ")),
+        };
+        let cores = self.cores(&key);
+        let Some(usage) = power_curve::usage(format, cpu_percent, cores) else {
+            return self.lacks(&key, "the node's capacity of CPU");
+        };
+        let curve = CurveKey::new(format, cores, inlet_celsius, pascals);
+        Some(Row { key, input: PowerInput { usage, inlet_celsius, pascals }, curve })
+    }
+
+    fn lacks(&self, key: &Key, missing: &str) -> Option<Row> {
+        let words = format!("the prediction needs fresh values of {missing}");
+        self.take(key, &[NodeValue::Power], &Err(Problem::new(NodeReason::InputMissing, words)));
+        None
+    }
+
+    /// The cores of the node that a NodeConfig describes; 0 if they are not known.
+    fn cores(&self, key: &Key) -> f64 {
+        self.ctx.store.read(|world| {
+            let node = world.node_config(key).and_then(|config| world.node(&config.spec.node_name));
+            node.map_or(0.0, |node| node.capacity.cpu as f64 / 1000.0)
+        })
+    }
+
+    /// The curves that nodes of this model have, and those that the model is to be asked for.
+    fn curves(&self, rows: &[Row], now: Timestamp) -> (Curves, Vec<CurveKey>) {
+        let state = self.memory.state();
+        let known = || rows.iter().filter_map(|row| Some((row.curve?, &state.objects.get(&row.key)?.curve)));
+        let curves = Curves::of(known().filter_map(|(key, known)| Some((key, known.last.clone()?))), now);
+        let due = known().filter(|(key, known)| known.is_due(key, now)).map(|(key, _)| key);
+        let asked = curves.missing(due, MAX_CURVES);
+        (curves, asked)
+    }
+
+    /// Gives the nodes whose curve is due what is known of it now. Returns those that it was news for.
+    fn take_curves(
+        &self,
+        rows: &[Row],
+        known: impl Fn(&CurveKey) -> Option<Result<Arc<Curve>, String>>,
+        now: Timestamp,
+    ) -> Vec<Key> {
+        let mut state = self.memory.state();
+        let mut taken = Vec::new();
+        for row in rows {
+            let (Some(key), Some(node)) = (&row.curve, state.objects.get_mut(&row.key)) else { continue };
+            if let Some(result) = known(key).filter(|_| node.curve.is_due(key, now)) {
+                node.curve.take(result, now);
+                taken.push(row.key.clone());
+            }
+        }
+        taken
+    }
+
+    async fn consider_all(&self, keys: &[Key]) {
+        for some in keys.chunks(TURN) {
+            for key in some {
+                self.consider(key);
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+impl<'a> Model<'a> {
+    async fn prepare(
+        controller: &'a NodeConfigController,
+        namespace: &'a str,
+        server: &'a Server,
+    ) -> Result<Self, PollTrouble> {
+        let limit = controller.outbound.limits.nodes;
+        let mut request = Request::prepare(controller, namespace, server, limit).await?;
+        let model = InferenceModel::parse(&server.url).map_err(|error| request.trouble_of_value(&error))?;
+        request.call.url = model.url().to_owned();
+        Ok(Self { controller, request, source: name(&model) })
+    }
+
+    /// The power of each of these inputs, asked for in batches.
+    async fn samples(&mut self, inputs: &[PowerInput]) -> Result<Vec<Result<Vec<NodeSample>, Problem>>, PollTrouble> {
+        let mut all = Vec::with_capacity(inputs.len());
+        for batch in inputs.chunks(MAX_ROWS) {
+            all.extend(self.watts(batch).await?);
+        }
+        let at = self.controller.ctx.now();
+        let sample = |value| vec![NodeSample { value, deviation: None, at, source: self.source.clone() }];
+        Ok(all.into_iter().map(|watts| watts.map(sample)).collect())
+    }
+
+    /// The curve of this key, or why there is none.
+    async fn curve(&mut self, key: &CurveKey) -> Result<Curve, String> {
+        let inputs: Vec<PowerInput> = key.inputs().collect();
+        let watts = self.watts(&inputs).await.map_err(|trouble| trouble.problem.words)?;
+        let watts: Result<Vec<f64>, Problem> = watts.into_iter().collect();
+        let watts = watts.map_err(|problem| problem.words)?;
+        let curve = Curve::of(key, &watts, self.controller.ctx.now());
+        curve.ok_or_else(|| "the model predicts what no node can take".to_owned())
+    }
+
+    /// The watts of each of these inputs, by one request.
+    async fn watts(&mut self, batch: &[PowerInput]) -> Result<Vec<Result<f64, Problem>>, PollTrouble> {
+        let answer = loop {
+            let got = ask(self.controller, &self.request, batch).await;
+            if self.request.repeats(got.as_ref().err().and_then(problem::client)).await? {
+                continue;
+            }
+            // That there is no such model is no matter of sensors.
+            let got = got.map_err(|error| match error {
+                ValueError::NotFound(words) => ValueError::Invalid(words),
+                error => error,
+            });
+            break got.map_err(|error| self.request.trouble_of_value(&error))?;
+        };
+        let problem = |error: ValueError| self.request.trouble_of_value(&error).problem;
+        Ok(answer.into_iter().map(|watts| watts.map_err(problem)).collect())
+    }
+}
+
+async fn ask(
+    controller: &NodeConfigController,
+    asked: &Request<'_>,
+    batch: &[PowerInput],
+) -> Result<Vec<Result<f64, ValueError>>, ValueError> {
+    let answer = controller.outbound.web().ask(&asked.call, CONTENT_TYPE, request(batch)?).await?;
+    watts(answer.status, answer.body(), batch.len())
+}
+
+/// The model, as the status names it; one that a BMC names may be called anything.
+fn name(model: &InferenceModel) -> String {
+    let parts: Vec<&str> = [Some(model.name()), model.version()].into_iter().flatten().collect();
+    if parts.iter().all(|part| is_plain_name(part)) { parts.join("/") } else { String::new() }
+}

@@ -1,0 +1,81 @@
+//! Why there is no value, from the errors of the clients: the reason and words that a status shows.
+
+use reqwest::StatusCode;
+
+use ganglion_api::node_config::reasons::NodeReason;
+use ganglion_nodes_plan::readings::Problem;
+use ganglion_outbound::value::ValueError;
+use ganglion_outbound::{Error, redfish};
+
+/// The problem of a request to this host.
+#[must_use]
+pub fn of_client(host: &str, error: &Error) -> Problem {
+    let words = match error {
+        // It names the host itself.
+        Error::NoAnswer(_) | Error::Refused(_) => error.to_string(),
+        Error::Status(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
+            format!("{host} refuses the request: {error}")
+        }
+        _ => format!("{host}: {error}"),
+    };
+    Problem::new(reason(error), words)
+}
+
+/// The problem of a value that this host was asked for.
+#[must_use]
+pub fn of_value(host: &str, error: &ValueError) -> Problem {
+    let reason = match error {
+        ValueError::Client(error) => return of_client(host, error),
+        ValueError::Unfit(_) => NodeReason::SpecInvalid,
+        ValueError::NotFound(_) => NodeReason::SensorNotFound,
+        ValueError::Ambiguous(_) => NodeReason::SensorAmbiguous,
+        ValueError::NoReading(_) => NodeReason::NoReading,
+        ValueError::Invalid(_) => NodeReason::AnswerInvalid,
+    };
+    Problem::new(reason, format!("{host}: {error}"))
+}
+
+/// The problem of a BMC.
+#[must_use]
+pub fn of_redfish(host: &str, error: &redfish::Error) -> Problem {
+    use redfish::Error as R;
+    let reason = match error {
+        R::Request(error) => return of_client(host, error),
+        R::SensorNotFound | R::NoIntake | R::NoTemperature(_) => NodeReason::SensorNotFound,
+        R::TooManyRequests | R::Ambiguous(_) => NodeReason::SensorAmbiguous,
+        R::NoReading(_) => NodeReason::NoReading,
+        R::NoService | R::Unit(_) | R::OutOfRange(_) | R::NoModel | R::Model(_) => NodeReason::AnswerInvalid,
+    };
+    Problem::new(reason, format!("{host}: {error}"))
+}
+
+/// The error of the request itself, if it is one.
+#[must_use]
+pub fn client(error: &ValueError) -> Option<&Error> {
+    match error {
+        ValueError::Client(error) => Some(error),
+        ValueError::Unfit(_)
+        | ValueError::NotFound(_)
+        | ValueError::Ambiguous(_)
+        | ValueError::NoReading(_)
+        | ValueError::Invalid(_) => None,
+    }
+}
+
+fn reason(error: &Error) -> NodeReason {
+    match error {
+        Error::Refused(_) => NodeReason::AddressRefused,
+        Error::Unfit(_) => NodeReason::SecretUnavailable,
+        Error::Certificate(_) => NodeReason::CertificateRefused,
+        Error::Unresolved(_)
+        | Error::Unreachable(_)
+        | Error::Timeout(_)
+        | Error::Broken(_)
+        | Error::NoAnswer(_)
+        | Error::Full => NodeReason::Unreachable,
+        Error::TooLong(_) | Error::Redirect(_) | Error::Query(..) | Error::Answer(_) => NodeReason::AnswerInvalid,
+        Error::Status(_) if error.is_refusal() => NodeReason::LoginRefused,
+        Error::Status(_) if error.is_passing() => NodeReason::Unreachable,
+        Error::Status(_) => NodeReason::AnswerInvalid,
+    }
+}

@@ -1,0 +1,133 @@
+//! What a BMC says: the temperature at the intake, and which model predicts the power of its node.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::PollTrouble;
+use super::request::Request;
+use crate::config::NodeConfigController;
+use ganglion_api::node_config::reasons::NodeReason;
+use ganglion_api::node_config::status::NodeValue;
+use ganglion_core::facts::Key;
+use ganglion_core::power_curve::KnownCurve;
+use ganglion_nodes_plan::asked::{Question, Server, ValueSource};
+use ganglion_nodes_plan::readings::{NodeSample, Problem};
+use ganglion_outbound::client::attempt::host;
+use ganglion_outbound::redfish::{self, Bmc, Inlet, ModelEndpoint};
+use ganglion_runtime::polls::PollOutcome;
+
+/// The type of a model that can be asked.
+const V2: &str = "V2InferenceProtocol";
+
+/// When a machine that has named a model is asked again.
+const MODEL_PAUSE: Duration = Duration::from_secs(600);
+
+/// The temperature now. The sensor is remembered.
+///
+/// # Errors
+/// There is none.
+pub async fn poll(
+    controller: &NodeConfigController,
+    key: &Key,
+    server: &Server,
+    sensor: Option<&str>,
+) -> Result<Vec<NodeSample>, PollTrouble> {
+    let limit = controller.outbound.limits.node;
+    let known = controller.memory.state().objects.get(key).and_then(|known| known.sensor.clone());
+    let mut request = Request::prepare(controller, &key.namespace, server, limit).await?;
+    loop {
+        let bmc = Bmc::new(controller.outbound.web(), request.call.clone());
+        let got = redfish::inlet(&bmc, known.as_ref(), sensor).await;
+        if request.repeats(client(&got)).await? {
+            continue;
+        }
+        let Inlet { celsius, sensor } = got.map_err(|error| request.trouble_of_bmc(&error))?;
+        let source = sensor.to_string();
+        if known.as_ref() != Some(&sensor)
+            && let Some(known) = controller.memory.state().objects.get_mut(key)
+        {
+            known.sensor = Some(sensor);
+        }
+        return Ok(vec![NodeSample { value: celsius, deviation: None, at: controller.ctx.now(), source }]);
+    }
+}
+
+fn client<T>(got: &Result<T, redfish::Error>) -> Option<&ganglion_outbound::Error> {
+    match got {
+        Err(redfish::Error::Request(error)) => Some(error),
+        _ => None,
+    }
+}
+
+/// Asks which model predicts the power; a model that was named once is kept while the machine does not answer.
+pub async fn poll_model(controller: &NodeConfigController, key: &Key, server: &Server) -> PollOutcome {
+    let asked = ask_model(controller, key, server).await;
+    let outcome = match &asked {
+        Ok(_) => PollOutcome::WaitUntil(Instant::now() + MODEL_PAUSE),
+        Err(trouble) => trouble.outcome(),
+    };
+    let power = {
+        let mut state = controller.memory.state();
+        let Some(known) = state.objects.get_mut(key) else { return outcome };
+        match asked {
+            Ok(model) => {
+                if known.model.as_ref().is_some_and(|before| *before != model) {
+                    known.curve = KnownCurve::default();
+                }
+                (known.model, known.model_problem) = (Some(model), None);
+            }
+            Err(trouble) => known.model_problem = Some(trouble.problem),
+        }
+        let sources = known.watched.measured().map(|asked| &asked.sources);
+        let is_only = sources
+            .and_then(|sources| sources.get(&Question::Power))
+            .is_some_and(|power| power.source == ValueSource::NamedModel);
+        known.model_problem.clone().filter(|_| is_only && known.model.is_none())
+    };
+    controller.keep_polls(key);
+    // Nobody else says why there is no prediction.
+    if let Some(problem) = power {
+        controller.take(key, &[NodeValue::Power], &Err(problem));
+    }
+    outcome
+}
+
+async fn ask_model(controller: &NodeConfigController, key: &Key, server: &Server) -> Result<Server, PollTrouble> {
+    let limit = controller.outbound.limits.node;
+    let mut request = Request::prepare(controller, &key.namespace, server, limit).await?;
+    loop {
+        let bmc = Bmc::new(controller.outbound.web(), request.call.clone());
+        let got = redfish::model(&bmc).await;
+        if request.repeats(client(&got)).await? {
+            continue;
+        }
+        let model: ModelEndpoint = got.map_err(|error| request.trouble_of_bmc(&error))?;
+        if model.type_ != V2 {
+            let words = format!("{} names a model whose type is not {V2}", request.host);
+            return Err(PollTrouble::failed(Problem::new(NodeReason::AnswerInvalid, words)));
+        }
+        return Ok(named(controller, key, model.infer_url().as_str()));
+    }
+}
+
+/// The server of a model that a machine names. It gets what `powerConsumption` says of certificates; and its password only where
+/// it is the same server: the machine could otherwise have it sent anywhere.
+fn named(controller: &NodeConfigController, key: &Key, url: &str) -> Server {
+    let state = controller.memory.state();
+    let asked = state.objects.get(key).and_then(|known| known.watched.measured());
+    let power = asked.and_then(|asked| asked.sources.get(&Question::Power)).map(|power| &power.source);
+    let (url, bare) = (url.to_owned(), Server { url: String::new(), secret: None, ca: None, insecure: false });
+    match power {
+        Some(ValueSource::V2Inference { server: known, .. }) => {
+            let is_same = host(&known.url) == host(&url) && scheme(&known.url) == scheme(&url);
+            let secret = known.secret.clone().filter(|_| is_same);
+            Server { url, secret, ca: known.ca.clone(), insecure: known.insecure }
+        }
+        _ => Server { url, ..bare },
+    }
+}
+
+fn scheme(url: &str) -> Option<&str> {
+    url.split_once(':').map(|(scheme, _)| scheme)
+}

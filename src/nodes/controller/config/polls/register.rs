@@ -1,0 +1,156 @@
+//! The polls that a NodeConfig takes part in, registered with the engine and taken away again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::SignedDuration;
+
+use crate::config::NodeConfigController;
+use crate::config::keys::{PollKey, SharedSource};
+use crate::config::memory::{Known, State};
+use ganglion_api::node_config::source::CpuUsageFormat;
+use ganglion_core::facts::Key;
+use ganglion_nodes_plan::asked::{Question, Server, ValueSource};
+use ganglion_outbound::client::attempt::host;
+use ganglion_runtime::polls::PollTarget;
+
+/// How many requests a BMC gets at the same time; and a server that is asked about many nodes.
+const BMC: usize = 1;
+const SERVER: usize = 8;
+
+/// Longest time of a poll, as a multiple of that of a request: one that is refused is repeated with a newer Secret.
+const REQUESTS: u32 = 3;
+
+/// The same for Redfish, which looks for its sensor first, and for models, whose nodes are asked for in batches.
+const MANY_REQUESTS: u32 = 12;
+
+/// Within which time the first answer comes to who joins a shared poll.
+const JOIN: Duration = Duration::from_secs(1);
+
+impl NodeConfigController {
+    /// Registers the polls that this NodeConfig needs, and takes away those that it does not need any more.
+    pub fn keep_polls(&self, key: &Key) {
+        let mut state = self.memory.state();
+        let Some(known) = state.objects.get_mut(key) else { return };
+        let wanted = wanted(key, known);
+        if known.polls == wanted {
+            return;
+        }
+        let before = std::mem::replace(&mut known.polls, wanted.clone());
+        for poll in before.keys().filter(|poll| !wanted.contains_key(*poll)) {
+            self.leave(&mut state, key, poll);
+        }
+        for (poll, interval) in wanted {
+            if before.get(&poll) != Some(&interval) {
+                self.join(&mut state, key, poll, interval);
+            }
+        }
+    }
+
+    /// Takes away all polls of this NodeConfig.
+    pub fn drop_polls(&self, key: &Key) {
+        let mut state = self.memory.state();
+        let Some(known) = state.objects.get_mut(key) else { return };
+        for poll in std::mem::take(&mut known.polls).keys() {
+            self.leave(&mut state, key, poll);
+        }
+    }
+
+    fn join(&self, state: &mut State, key: &Key, poll: PollKey, interval: SignedDuration) {
+        match &poll {
+            PollKey::Own(question, _) => {
+                let source = state
+                    .objects
+                    .get(key)
+                    .and_then(|known| Some(known.watched.measured()?.sources.get(question)?.source.clone()));
+                let Some(source) = source else { return };
+                let target = self.own_target(*question, key, &source, interval);
+                self.polls.put(poll, target);
+            }
+            PollKey::Shared(source) => {
+                let members = state.groups.entry(Arc::clone(source)).or_default();
+                members.insert(key.clone(), interval);
+                let shortest = members.values().min().copied().unwrap_or(interval);
+                self.polls.put(poll.clone(), self.shared_target(source, shortest));
+                self.polls.wake(poll, JOIN);
+            }
+        }
+    }
+
+    fn leave(&self, state: &mut State, key: &Key, poll: &PollKey) {
+        let PollKey::Shared(source) = poll else {
+            self.polls.remove(poll.clone());
+            return;
+        };
+        let Some(members) = state.groups.get_mut(source) else { return };
+        members.remove(key);
+        match members.values().min().copied() {
+            Some(shortest) => self.polls.put(poll.clone(), self.shared_target(source, shortest)),
+            None => {
+                state.groups.remove(source);
+                self.polls.remove(poll.clone());
+            }
+        }
+    }
+
+    fn own_target(&self, question: Question, key: &Key, source: &ValueSource, interval: SignedDuration) -> PollTarget {
+        let (host, at_once, requests) = match source {
+            ValueSource::Redfish { server, .. } => (host(&server.url), BMC, MANY_REQUESTS),
+            ValueSource::DifferentialPressureApi { server, .. } => (host(&server.url), SERVER, REQUESTS),
+            _ => (format!("{key}/{}", question.word()), 1, REQUESTS),
+        };
+        self.target(host, at_once, &key.namespace, interval, requests)
+    }
+
+    fn shared_target(&self, source: &SharedSource, interval: SignedDuration) -> PollTarget {
+        match source {
+            SharedSource::Prometheus { namespace, server, .. } => {
+                self.target(host(&server.url), SERVER, namespace, interval, REQUESTS)
+            }
+            SharedSource::Model { namespace, server, .. } => {
+                self.target(host(&server.url), SERVER, namespace, interval, MANY_REQUESTS)
+            }
+            SharedSource::MetricsServer => self.target("metrics.k8s.io".to_owned(), 1, "", interval, REQUESTS),
+        }
+    }
+
+    fn target(
+        &self,
+        host: String,
+        at_once: usize,
+        tenant: &str,
+        interval: SignedDuration,
+        requests: u32,
+    ) -> PollTarget {
+        let interval = Duration::try_from(interval).unwrap_or(Duration::from_secs(1));
+        let timeout = self.outbound.request_timeout * requests + Duration::from_secs(1);
+        PollTarget { host: host.into(), at_once, tenant: tenant.into(), interval, timeout }
+    }
+}
+
+/// The polls of this NodeConfig, and how often it wants each.
+fn wanted(key: &Key, known: &Known) -> HashMap<PollKey, SignedDuration> {
+    let Some(asked) = known.watched.measured() else { return HashMap::new() };
+    let namespace = || key.namespace.clone();
+    let shared = |source| Some(PollKey::Shared(Arc::new(source)));
+    let model = |server: &Server, format| {
+        shared(SharedSource::Model { namespace: namespace(), server: server.clone(), format })
+    };
+    let poll = |question: Question, source: &ValueSource| match source {
+        ValueSource::Fake if question == Question::Model => None,
+        ValueSource::Fake | ValueSource::Redfish { .. } | ValueSource::DifferentialPressureApi { .. } => {
+            Some(PollKey::Own(question, key.clone()))
+        }
+        ValueSource::Prometheus { server, window, label } => {
+            let (server, window, label) = (server.clone(), *window, label.clone());
+            shared(SharedSource::Prometheus { namespace: namespace(), server, window, label })
+        }
+        ValueSource::MetricsServer => shared(SharedSource::MetricsServer),
+        // The model that the provider names goes before the one of the spec.
+        ValueSource::V2Inference { server, format } => model(known.model.as_ref().unwrap_or(server), *format),
+        ValueSource::NamedModel => known.model.as_ref().and_then(|server| model(server, CpuUsageFormat::Percent)),
+    };
+    let all = asked.sources.iter();
+    all.filter_map(|(question, one)| Some((poll(*question, &one.source)?, one.interval))).collect()
+}

@@ -1,0 +1,88 @@
+//! The requests of a poll: an attempt at a server of a NodeConfig, and its troubles in the words of NodeConfigs.
+
+use std::borrow::Cow;
+use std::ops::{Deref, DerefMut};
+
+use super::{PollTrouble, problem};
+use crate::config::NodeConfigController;
+use ganglion_api::node_config::reasons::NodeReason;
+use ganglion_api::refs::{Auth, SecretRef};
+use ganglion_nodes_plan::asked::Server;
+use ganglion_nodes_plan::readings::Problem;
+use ganglion_outbound as clients;
+use ganglion_outbound::client::attempt::{AskedServer, Asker, Attempt, SECRET_PAUSE, Withheld, WithheldWhy};
+use ganglion_outbound::redfish;
+use ganglion_outbound::value::ValueError;
+
+/// A poll of one server.
+pub struct Request<'a>(Attempt<'a>);
+
+impl<'a> Request<'a> {
+    /// Prepares a request with an answer of at most so many bytes. Fails where the login was refused a while ago.
+    ///
+    /// # Errors
+    /// A Secret cannot be read, or its login must not be tried now.
+    pub async fn prepare(
+        controller: &'a NodeConfigController,
+        namespace: &'a str,
+        server: &'a Server,
+        limit: usize,
+    ) -> Result<Self, PollTrouble> {
+        let NodeConfigController { ctx, outbound, memory, .. } = controller;
+        let basic = server.secret.as_ref().map(|name| SecretRef { name: name.clone() });
+        let auth = basic.map(|basic| Cow::Owned(Auth { bearer: None, basic: Some(basic) }));
+        let (url, ca, insecure) = (server.url.as_str(), server.ca.as_ref(), server.insecure);
+        let server = AskedServer { url, namespace, auth, ca, insecure, limit };
+        Ok(Self(Attempt::prepare(Asker { ctx, outbound, logins: &memory.logins }, server).await?))
+    }
+
+    /// See [`Attempt::repeats`].
+    ///
+    /// # Errors
+    /// The server refuses the login.
+    pub async fn repeats(&mut self, error: Option<&clients::Error>) -> Result<bool, PollTrouble> {
+        Ok(self.0.repeats(error).await?)
+    }
+
+    /// The trouble of an error that was not repeated.
+    pub fn trouble_of_value(&self, error: &ValueError) -> PollTrouble {
+        trouble(problem::of_value(&self.host, error))
+    }
+
+    /// The same for a BMC.
+    pub fn trouble_of_bmc(&self, error: &redfish::Error) -> PollTrouble {
+        trouble(problem::of_redfish(&self.host, error))
+    }
+}
+
+impl<'a> Deref for Request<'a> {
+    type Target = Attempt<'a>;
+
+    fn deref(&self) -> &Attempt<'a> {
+        &self.0
+    }
+}
+
+impl DerefMut for Request<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.0
+    }
+}
+
+impl From<Withheld> for PollTrouble {
+    fn from(Withheld { why, words, pause }: Withheld) -> Self {
+        let reason = match why {
+            WithheldWhy::Unreadable => NodeReason::SecretUnavailable,
+            WithheldWhy::Refused => NodeReason::LoginRefused,
+        };
+        Self::waits(Problem::new(reason, words), pause)
+    }
+}
+
+/// Whoever needs a Secret that cannot be used waits for it, and asks no server.
+fn trouble(problem: Problem) -> PollTrouble {
+    match problem.reason {
+        NodeReason::SecretUnavailable => PollTrouble::waits(problem, SECRET_PAUSE),
+        _ => PollTrouble::failed(problem),
+    }
+}

@@ -1,0 +1,152 @@
+//! The usage of many nodes at once: from a Prometheus server, or from metrics.k8s.io as the operator.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use futures::future::join_all;
+use jiff::{SignedDuration, Timestamp};
+
+use super::request::Request;
+use super::{PollTrouble, problem};
+use crate::config::NodeConfigController;
+use ganglion_api::node_config::reasons::NodeReason;
+use ganglion_core::facts::Requests;
+use ganglion_nodes_plan::asked::Server;
+use ganglion_nodes_plan::readings::{NodeSample, Problem};
+use ganglion_outbound::client::objects::{ReadError, api_words};
+use ganglion_outbound::node_usage::{MeasuredNode, NodeStatistic, UsageStatistic, measured_nodes};
+use ganglion_outbound::prometheus::query_url;
+use ganglion_outbound::value::ValueError;
+use ganglion_outbound::web::Call;
+use ganglion_runtime::error::Error;
+
+/// The list of the usage of nodes.
+const NODES: &str = "/apis/metrics.k8s.io/v1beta1/nodes";
+
+/// How old a measurement of metrics-server may be. It measures every 15 s, or once a minute where it is told so.
+const OLDEST: SignedDuration = SignedDuration::from_secs(150);
+
+/// A node, as a source must know it to find its numbers.
+pub struct Machine {
+    pub name: String,
+    pub addresses: Vec<IpAddr>,
+    pub allocatable: Requests,
+}
+
+/// Processor usage and memory usage of each of these nodes.
+pub type UsageOfNodes = Vec<Result<Vec<NodeSample>, Problem>>;
+
+/// The usage over a window, by Prometheus.
+///
+/// # Errors
+/// Nothing is known of any node.
+pub async fn prometheus(
+    controller: &NodeConfigController,
+    namespace: &str,
+    server: &Server,
+    (window, label): (SignedDuration, &str),
+    machines: &[Machine],
+) -> Result<UsageOfNodes, PollTrouble> {
+    let window = Duration::try_from(window).unwrap_or_default();
+    let limit = controller.outbound.limits.nodes;
+    let mut request = Request::prepare(controller, namespace, server, limit).await?;
+    let [cpu, cpu_deviation, memory, memory_deviation] = loop {
+        let asked = UsageStatistic::ALL.map(|statistic| ask(controller, &request, statistic, (window, label)));
+        let got = join_all(asked).await;
+        let failed = got.iter().find_map(|one| one.as_ref().err());
+        if request.repeats(failed.and_then(problem::client)).await? {
+            continue;
+        }
+        let got: Result<Vec<NodeStatistic>, ValueError> = got.into_iter().collect();
+        let all = got.map_err(|error| request.trouble_of_value(&error))?;
+        match <[NodeStatistic; 4]>::try_from(all) {
+            Ok(all) => break all,
+            Err(_) => return Ok(Vec::new()),
+        }
+    };
+    let at = controller.ctx.now();
+    let sample = |of: (&NodeStatistic, &NodeStatistic), machine: &Machine| {
+        let value =
+            of.0.of(&machine.name, &machine.addresses).map_err(|error| request.trouble_of_value(&error).problem)?;
+        let deviation = of.1.of(&machine.name, &machine.addresses).ok();
+        Ok(NodeSample { value, deviation, at, source: request.host.clone() })
+    };
+    let of =
+        |machine| Ok(vec![sample((&cpu, &cpu_deviation), machine)?, sample((&memory, &memory_deviation), machine)?]);
+    Ok(machines.iter().map(of).collect())
+}
+
+async fn ask(
+    controller: &NodeConfigController,
+    request: &Request<'_>,
+    statistic: UsageStatistic,
+    (window, label): (Duration, &str),
+) -> Result<NodeStatistic, ValueError> {
+    let url = query_url(&request.call.url, &statistic.query(label, window)?)?;
+    let call = Call { url: url.into(), ..request.call.clone() };
+    let answer = controller.outbound.web().get(&call).await?;
+    NodeStatistic::parse(answer.status, answer.body(), label)
+}
+
+/// The usage now, by metrics.k8s.io.
+///
+/// # Errors
+/// Nothing is known of any node.
+pub async fn metrics_server(
+    controller: &NodeConfigController,
+    machines: &[Machine],
+) -> Result<UsageOfNodes, PollTrouble> {
+    let outbound = &controller.outbound;
+    let request = http::Request::get(NODES).body(Vec::new()).map_err(|error| Error::Malformed(error.to_string()));
+    let opened = match request {
+        Ok(request) => controller.ctx.writer.send(request).await,
+        Err(error) => Err(error),
+    };
+    let body = outbound.body("", opened, outbound.limits.nodes).await.map_err(unread)?;
+    let measured = measured_nodes(&body.bytes)
+        .map_err(|error| PollTrouble::failed(problem::of_client("metrics.k8s.io", &error)))?;
+    let measured: HashMap<&str, &MeasuredNode> = measured.iter().map(|one| (one.name.as_str(), one)).collect();
+    let now = controller.ctx.now();
+    Ok(machines
+        .iter()
+        .map(|machine| measured_usage(measured.get(machine.name.as_str()).copied(), machine, now))
+        .collect())
+}
+
+fn measured_usage(
+    measured: Option<&MeasuredNode>,
+    machine: &Machine,
+    now: Timestamp,
+) -> Result<Vec<NodeSample>, Problem> {
+    let none = |words: String| Problem::new(NodeReason::NoReading, words);
+    let measured = measured.ok_or_else(|| none(format!("metrics.k8s.io has no usage of node {}", machine.name)))?;
+    if let Some(age) = measured.at.map(|at| now.duration_since(at)).filter(|age| *age > OLDEST) {
+        return Err(none(format!("metrics.k8s.io measured the node {} s ago", age.as_secs())));
+    }
+    let sample = |value: Result<f64, ValueError>| {
+        let value = value.map_err(|error| none(error.to_string()))?;
+        Ok(NodeSample { value, deviation: None, at: now, source: "metrics.k8s.io".to_owned() })
+    };
+    let Requests { cpu, memory, .. } = machine.allocatable;
+    Ok(vec![sample(measured.cpu_percent(cpu))?, sample(measured.memory_percent(memory))?])
+}
+
+fn unread(error: ReadError) -> PollTrouble {
+    let unreachable = |words: String| Problem::new(NodeReason::Unreachable, words);
+    let problem = match &error {
+        ReadError::Api(Error::Gone(_)) => {
+            Problem::new(NodeReason::NoMetricsServer, "the API metrics.k8s.io is not there")
+        }
+        ReadError::Api(Error::Forbidden(_)) => {
+            unreachable("the operator may not list nodes in metrics.k8s.io: grant it this right".to_owned())
+        }
+        ReadError::Api(error) => unreachable(format!("metrics.k8s.io cannot be read: {}", api_words(error))),
+        ReadError::TooLong(limit) => Problem::new(
+            NodeReason::AnswerInvalid,
+            format!("the answer of metrics.k8s.io has more than {limit} bytes (setting outbound.maxBytes.nodes)"),
+        ),
+        ReadError::Full => unreachable(ganglion_outbound::Error::Full.to_string()),
+    };
+    PollTrouble::failed(problem)
+}

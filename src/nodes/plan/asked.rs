@@ -1,0 +1,255 @@
+//! The spec of a NodeConfig, parsed: which sources are asked for which values, and how often.
+
+use std::collections::BTreeMap;
+
+use jiff::SignedDuration;
+use thiserror::Error;
+
+use ganglion_api::node_config::NodeConfigSpec;
+use ganglion_api::node_config::source::{CpuUsageFormat, EndpointTerm, MetricsCollector, Predictor};
+use ganglion_api::node_config::status::NodeValue;
+use ganglion_api::refs::CaRef;
+use ganglion_api::scalars::DurationText;
+use ganglion_core::duration;
+
+/// The interval of a source that names none.
+const INTERVAL: SignedDuration = SignedDuration::from_secs(15);
+
+/// The window of a Prometheus source that names none.
+const WINDOW: SignedDuration = SignedDuration::from_secs(300);
+
+/// The label of node-exporter's series where none is named.
+const LABEL: &str = "instance";
+
+/// What is asked of a source; each is a field of the spec.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Question {
+    InletTemperature,
+    DifferentialPressure,
+    Usage,
+    Power,
+    /// Which model predicts the power.
+    Model,
+}
+
+impl Question {
+    /// The field of the spec that names its source.
+    #[must_use]
+    pub fn field(self) -> &'static str {
+        match self {
+            Self::InletTemperature => "metricsCollector.inletTemp",
+            Self::DifferentialPressure => "metricsCollector.deltaP",
+            Self::Usage => "metricsCollector.usage",
+            Self::Power => "predictor.powerConsumption",
+            Self::Model => "predictor.powerConsumptionEndpointProvider",
+        }
+    }
+
+    /// The values that its answer gives.
+    #[must_use]
+    pub fn values(self) -> &'static [NodeValue] {
+        match self {
+            Self::InletTemperature => &[NodeValue::InletTemperature],
+            Self::DifferentialPressure => &[NodeValue::DifferentialPressure],
+            Self::Usage => &[NodeValue::Cpu, NodeValue::Memory],
+            Self::Power => &[NodeValue::Power],
+            Self::Model => &[],
+        }
+    }
+
+    /// The question whose answer gives this value.
+    #[must_use]
+    pub fn of(value: NodeValue) -> Self {
+        match value {
+            NodeValue::InletTemperature => Self::InletTemperature,
+            NodeValue::DifferentialPressure => Self::DifferentialPressure,
+            NodeValue::Cpu | NodeValue::Memory => Self::Usage,
+            NodeValue::Power => Self::Power,
+        }
+    }
+
+    /// The name of its polls in metrics.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::InletTemperature => "inletTemperature",
+            Self::DifferentialPressure => "differentialPressure",
+            Self::Usage => "usage",
+            Self::Power => "power",
+            Self::Model => "model",
+        }
+    }
+}
+
+/// A server, and how it is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Server {
+    pub url: String,
+    /// The Secret with user and password.
+    pub secret: Option<String>,
+    pub ca: Option<CaRef>,
+    /// Takes any certificate.
+    pub insecure: bool,
+}
+
+/// Where an answer comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ValueSource {
+    /// A fixed answer.
+    Fake,
+    Redfish {
+        server: Server,
+        sensor: Option<String>,
+    },
+    DifferentialPressureApi {
+        server: Server,
+        sensor: Option<String>,
+    },
+    Prometheus {
+        server: Server,
+        window: SignedDuration,
+        label: String,
+    },
+    MetricsServer,
+    V2Inference {
+        server: Server,
+        format: CpuUsageFormat,
+    },
+    /// A model that another source names.
+    NamedModel,
+}
+
+/// One source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AskedSource {
+    pub source: ValueSource,
+    pub interval: SignedDuration,
+}
+
+/// What a NodeConfig asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    pub node: String,
+    pub suspended: bool,
+    pub sources: BTreeMap<Question, AskedSource>,
+}
+
+/// A field of the spec that cannot be used. The schema refuses most of it; an object may be older than the schema.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("spec.{field}{member}: {problem}")]
+pub struct SpecProblem {
+    field: &'static str,
+    member: &'static str,
+    problem: String,
+}
+
+impl Asked {
+    /// Parses a spec.
+    ///
+    /// # Errors
+    /// A field cannot be used.
+    pub fn parse(spec: &NodeConfigSpec) -> Result<Self, SpecProblem> {
+        let nothing = (MetricsCollector::default(), Predictor::default());
+        let collector = spec.metrics_collector.as_ref().unwrap_or(&nothing.0);
+        let predictor = spec.predictor.as_ref().unwrap_or(&nothing.1);
+        let terms = [
+            (Question::InletTemperature, &collector.inlet_temp),
+            (Question::DifferentialPressure, &collector.delta_p),
+            (Question::Usage, &collector.usage),
+            (Question::Power, &predictor.power_consumption),
+            (Question::Model, &predictor.power_consumption_endpoint_provider),
+        ];
+        let mut sources = BTreeMap::new();
+        for (question, term) in terms {
+            if let Some(term) = term {
+                sources.insert(question, asked(question, term)?);
+            }
+        }
+        let provider = sources.get(&Question::Model).cloned();
+        if let Some(AskedSource { source, interval }) = provider {
+            // A fake provider names a fake model.
+            let source = if source == ValueSource::Fake { source } else { ValueSource::NamedModel };
+            sources.entry(Question::Power).or_insert(AskedSource { source, interval });
+        }
+        let predicted = sources.get(&Question::Power).map(|power| (power.source != ValueSource::Fake, power.interval));
+        if let Some((true, interval)) = predicted {
+            sources.entry(Question::Usage).or_insert(AskedSource { source: ValueSource::MetricsServer, interval });
+        }
+        Ok(Self { node: spec.node_name.clone(), suspended: spec.suspend.unwrap_or(false), sources })
+    }
+
+    /// The values that are asked for, in the order of the status.
+    pub fn values(&self) -> impl Iterator<Item = NodeValue> + '_ {
+        NodeValue::ALL.into_iter().filter(|value| self.sources.contains_key(&Question::of(*value)))
+    }
+
+    /// The time between two measurements of this value; a default for one that is not asked for.
+    #[must_use]
+    pub fn interval(&self, value: NodeValue) -> SignedDuration {
+        self.sources.get(&Question::of(value)).map_or(INTERVAL, |asked| asked.interval)
+    }
+
+    /// The longest time between two measurements of a value.
+    #[must_use]
+    pub fn longest_interval(&self) -> SignedDuration {
+        self.sources.values().map(|asked| asked.interval).max().unwrap_or(INTERVAL)
+    }
+
+    /// The values that the prediction needs.
+    #[must_use]
+    pub fn inputs(&self) -> &'static [NodeValue] {
+        match self.sources.get(&Question::Power).map(|power| &power.source) {
+            None | Some(ValueSource::Fake) => &[],
+            Some(_) => &[NodeValue::Cpu, NodeValue::InletTemperature, NodeValue::DifferentialPressure],
+        }
+    }
+}
+
+fn asked(question: Question, term: &EndpointTerm) -> Result<AskedSource, SpecProblem> {
+    let wrong = |member, problem| SpecProblem { field: question.field(), member, problem };
+    let server = || {
+        let url = term.endpoint.clone().unwrap_or_default();
+        let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+        if rest.is_none_or(|rest| rest.is_empty() || rest.starts_with('/')) {
+            return Err(wrong(".endpoint", "an http or https address is needed".to_owned()));
+        }
+        let secret = term.basic_auth_secret.as_ref().map(|secret| secret.name.clone());
+        Ok(Server { url, secret, ca: term.ca.clone(), insecure: term.insecure_skip_verify.unwrap_or(false) })
+    };
+    let span = |text: &Option<DurationText>, unset, member, least: i64, most: i64, good: &str| {
+        let Some(text) = text else { return Ok(unset) };
+        let span = duration::parse(text.as_str()).map_err(|error| wrong(member, error.to_string()))?;
+        let within = SignedDuration::from_secs(least)..=SignedDuration::from_secs(most);
+        within.contains(&span).then_some(span).ok_or_else(|| wrong(member, good.to_owned()))
+    };
+    let sensor = term.sensor.clone();
+    use Question as Q;
+    let source = match (question, term.type_.as_str()) {
+        (_, "Fake") => ValueSource::Fake,
+        (Q::InletTemperature | Q::Model, "Redfish") => ValueSource::Redfish { server: server()?, sensor },
+        (Q::DifferentialPressure, "DifferentialPressureAPI") => {
+            ValueSource::DifferentialPressureApi { server: server()?, sensor }
+        }
+        (Q::Usage, "Prometheus") => ValueSource::Prometheus {
+            server: server()?,
+            window: span(&term.window, WINDOW, ".window", 60, 86_400, "it must be 1m to 24h")?,
+            label: term.node_label.clone().unwrap_or_else(|| LABEL.to_owned()),
+        },
+        (Q::Usage, "MetricsServer") => ValueSource::MetricsServer,
+        (Q::Power, "V2InferenceProtocol") => {
+            ValueSource::V2Inference { server: server()?, format: term.cpu_usage_format.unwrap_or_default() }
+        }
+        _ => return Err(wrong(".type", format!("it must be one of {}", types(question)))),
+    };
+    let interval = span(&term.fetch_interval, INTERVAL, ".fetchInterval", 1, 3600, "it must be 1s to 1h")?;
+    Ok(AskedSource { source, interval })
+}
+
+fn types(question: Question) -> &'static str {
+    match question {
+        Question::InletTemperature | Question::Model => "Redfish, Fake",
+        Question::DifferentialPressure => "DifferentialPressureAPI, Fake",
+        Question::Usage => "Prometheus, MetricsServer, Fake",
+        Question::Power => "V2InferenceProtocol, Fake",
+    }
+}

@@ -1,0 +1,113 @@
+//! Explains what is known of a node, for a terminal: each value, from where it is and how old, and what is wrong.
+//! What helps stands in the words of the problems.
+//!
+//! Reads the NodeConfigs of the node only.
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+
+use ganglion_api::node_config::NodeConfig;
+use ganglion_api::node_config::status::{NodeReading, NodeValue, PowerCurve};
+use ganglion_core::layout::{age, paragraph, table};
+
+/// What is known of a node.
+#[derive(Clone, Copy, Debug)]
+pub struct ExplainedNode<'a> {
+    pub name: &'a str,
+    /// The NodeConfigs of the node, in all namespaces that could be read.
+    pub configs: &'a [NodeConfig],
+    pub now: Timestamp,
+}
+
+/// The explanation. Lines have at most 120 columns, except for long names and commands.
+#[must_use]
+pub fn explain(subject: ExplainedNode) -> String {
+    let ExplainedNode { name, configs, now } = subject;
+    if configs.is_empty() {
+        let words = format!("No NodeConfig describes node {name}.");
+        return paragraph("", &words)
+            + &paragraph("-> ", "Make one, or a NodeConfigTemplate whose selector matches the node.");
+    }
+    let parts: Vec<String> = configs.iter().map(|config| one(config, now)).collect();
+    parts.join("\n")
+}
+
+fn one(config: &NodeConfig, now: Timestamp) -> String {
+    let namespace = config.namespace().unwrap_or_default();
+    let owner = config.owner_references().iter().find(|owner| owner.controller == Some(true));
+    let origin = owner.map(|owner| format!(", made by template {}", owner.name)).unwrap_or_default();
+    let head = format!("Node {}, as NodeConfig {namespace}/{} says{origin}:", config.spec.node_name, config.name_any());
+    let mut text = paragraph("", &head);
+    let status = config.status.clone().unwrap_or_default();
+    let known = NodeValue::ALL.iter().filter_map(|value| Some((*value, status.reading(*value)?)));
+    let rows: Vec<[String; 4]> = known.clone().map(|(value, reading)| row(value, reading, now)).collect();
+    if !rows.is_empty() {
+        text.push_str(&table(["VALUE", "LAST", "SAMPLED", "FROM"], rows));
+    }
+    if let Some(PowerCurve { watts, problem, .. }) = &status.power_curve {
+        if let [idle, .., full] = watts.as_slice() {
+            text.push_str(&paragraph("", &format!("Predicted power: {idle} W when idle, {full} W when fully used.")));
+        }
+        text.extend(problem.as_ref().map(|problem| paragraph("powerCurve: ", problem)));
+    }
+    let problems: Vec<String> = known
+        .filter_map(|(value, reading)| Some(paragraph(&format!("{}: ", value.as_str()), reading.problem.as_ref()?)))
+        .collect();
+    let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
+    match ready {
+        None => text.push_str(&paragraph("", "The operator has not reconciled it yet.")),
+        // Its message has the same words.
+        Some(_) if !problems.is_empty() => text.extend(problems),
+        Some(ready) => text.push_str(&paragraph(&format!("{}: ", ready.reason), &ready.message)),
+    }
+    text
+}
+
+fn row(value: NodeValue, reading: &NodeReading, now: Timestamp) -> [String; 4] {
+    let unit = value.unit();
+    let deviation = reading.deviation.as_ref().map(|deviation| format!(" ± {deviation}")).unwrap_or_default();
+    let last = reading.value.as_ref().map_or_else(|| "-".to_owned(), |number| format!("{number}{deviation} {unit}"));
+    let stale = if reading.stale == Some(true) { ", stale" } else { "" };
+    let age = reading.sampled_at.as_ref().map_or_else(|| "-".to_owned(), |at| format!("{} ago{stale}", age(at.0, now)));
+    [value.as_str().to_owned(), last, age, reading.source.clone().unwrap_or_else(|| "-".to_owned())]
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_known_is_shown_with_its_age_and_what_is_wrong() {
+        let config: NodeConfig = serde_json::from_value(json!({
+            "apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfig",
+            "metadata": {"name": "fleet-worker-0", "namespace": "machines", "ownerReferences": [
+                {"apiVersion": "ganglion.dev/v1alpha1", "kind": "NodeConfigTemplate", "name": "fleet", "uid": "u", "controller": true},
+            ]},
+            "spec": {"nodeName": "worker-0"},
+            "status": {
+                "inletTemperature": {"value": "23.5", "sampledAt": "2026-11-21T10:00:00Z", "source": "/redfish/v1/Chassis/1/Sensors/Inlet"},
+                "cpu": {"value": "40", "deviation": "5.2", "sampledAt": "2026-11-21T09:00:00Z", "stale": true, "problem": "no answer within 5 s"},
+                "power": {"problem": "cpu is not known"},
+                "powerCurve": {"watts": ["100.5", "150", "300"], "problem": "no number"},
+                "conditions": [{"type": "Ready", "status": "False", "reason": "Unreachable", "message": "cpu: no answer within 5 s", "lastTransitionTime": "2026-11-21T10:00:00Z"}],
+            },
+        }))
+        .unwrap();
+        let now: Timestamp = "2026-11-21T10:00:12Z".parse().unwrap();
+        let text = explain(ExplainedNode { name: "worker-0", configs: &[config], now });
+        let expected = "Node worker-0, as NodeConfig machines/fleet-worker-0 says, made by template fleet:\n\
+                        VALUE             LAST        SAMPLED         FROM\n\
+                        inletTemperature  23.5 °C     12s ago         /redfish/v1/Chassis/1/Sensors/Inlet\n\
+                        cpu               40 ± 5.2 %  60m ago, stale  -\n\
+                        power             -           -               -\n\
+                        Predicted power: 100.5 W when idle, 300 W when fully used.\n\
+                        powerCurve: no number\n\
+                        cpu: no answer within 5 s\n\
+                        power: cpu is not known\n";
+        assert_eq!(text, expected);
+        let nothing = explain(ExplainedNode { name: "worker-1", configs: &[], now });
+        assert!(nothing.starts_with("No NodeConfig describes node worker-1.\n-> "), "{nothing}");
+    }
+}

@@ -1,0 +1,157 @@
+//! The values of one node as they are known: the last of each, and why there is no newer one.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::asked::{Asked, Question};
+use ganglion_api::node_config::NodeConfigStatus;
+use ganglion_api::node_config::reasons::NodeReason;
+use ganglion_api::node_config::status::NodeValue;
+
+/// After how many intervals without a newer value a value is stale.
+const STALE_AFTER: i32 = 3;
+
+/// A value, and where it is from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeSample {
+    pub value: f64,
+    /// Standard deviation, where the source knows it.
+    pub deviation: Option<f64>,
+    pub at: Timestamp,
+    /// The sensor, server or model.
+    pub source: String,
+}
+
+/// Why there is no value. The words are shown in a status: they contain no secret and nothing that a server answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub reason: NodeReason,
+    pub words: String,
+}
+
+impl Problem {
+    /// A problem of this reason.
+    #[must_use]
+    pub fn new(reason: NodeReason, words: impl Into<String>) -> Self {
+        Self { reason, words: words.into() }
+    }
+}
+
+/// What is known of one value.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KnownValue {
+    pub last: Option<NodeSample>,
+    /// The last value is from an earlier process: its source has not answered this one.
+    pub restored: bool,
+    /// Why the last poll gave no value.
+    pub problem: Option<Problem>,
+}
+
+/// What is known of a node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Readings(BTreeMap<NodeValue, KnownValue>);
+
+/// How much a value is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Age {
+    /// There is none.
+    Missing,
+    /// It is no older than three intervals.
+    Fresh,
+    /// It is older, or from an earlier process.
+    Stale,
+}
+
+impl Readings {
+    /// The values that an earlier process wrote: known, but not fresh.
+    #[must_use]
+    pub fn restored(status: &NodeConfigStatus) -> Self {
+        let read = |value: NodeValue| {
+            let reading = status.reading(value)?;
+            let number = |text: &Option<String>| text.as_ref()?.parse().ok().filter(|number: &f64| number.is_finite());
+            let last = NodeSample {
+                value: number(&reading.value)?,
+                deviation: number(&reading.deviation),
+                at: reading.sampled_at.as_ref()?.0,
+                source: reading.source.clone().unwrap_or_default(),
+            };
+            Some((value, KnownValue { last: Some(last), restored: true, problem: None }))
+        };
+        Self(NodeValue::ALL.into_iter().filter_map(read).collect())
+    }
+
+    /// What is known of this value.
+    #[must_use]
+    pub fn get(&self, value: NodeValue) -> Option<&KnownValue> {
+        self.0.get(&value)
+    }
+
+    /// Takes in the result of a poll.
+    pub fn take(&mut self, value: NodeValue, result: Result<NodeSample, Problem>) {
+        let reading = self.0.entry(value).or_default();
+        match result {
+            Ok(sample) => *reading = KnownValue { last: Some(sample), restored: false, problem: None },
+            Err(problem) => reading.problem = Some(problem),
+        }
+    }
+
+    /// Forgets the values of sources that `after` does not ask, or asks elsewhere than `before`.
+    pub fn keep(&mut self, before: &Asked, after: &Asked) {
+        let source = |asked: &Asked, value| asked.sources.get(&Question::of(value)).map(|one| one.source.clone());
+        let same_node = before.node == after.node;
+        self.0.retain(|value, _| {
+            let now = source(after, *value);
+            same_node && now.is_some() && source(before, *value) == now
+        });
+    }
+
+    /// How old this value is.
+    #[must_use]
+    pub fn age(&self, value: NodeValue, interval: SignedDuration, now: Timestamp) -> Age {
+        match self.get(value) {
+            None | Some(KnownValue { last: None, .. }) => Age::Missing,
+            Some(KnownValue { last: Some(last), restored: false, .. }) if now < stale_at(last.at, interval) => {
+                Age::Fresh
+            }
+            Some(_) => Age::Stale,
+        }
+    }
+
+    /// The value, if it is fresh.
+    #[must_use]
+    pub fn fresh(&self, value: NodeValue, interval: SignedDuration, now: Timestamp) -> Option<&NodeSample> {
+        let is_fresh = self.age(value, interval, now) == Age::Fresh;
+        self.get(value).filter(|_| is_fresh).and_then(|reading| reading.last.as_ref())
+    }
+
+    /// Whether every value that is asked for has had an answer or a problem.
+    #[must_use]
+    pub fn is_complete(&self, asked: &Asked) -> bool {
+        let answered =
+            |reading: &KnownValue| reading.problem.is_some() || (reading.last.is_some() && !reading.restored);
+        asked.values().all(|value| self.get(value).is_some_and(answered))
+    }
+
+    /// Whether the last poll of a value that is asked for gave none.
+    #[must_use]
+    pub fn has_problem(&self, asked: &Asked) -> bool {
+        asked.values().any(|value| self.get(value).is_some_and(|known| known.problem.is_some()))
+    }
+
+    /// When the next of the fresh values becomes stale.
+    #[must_use]
+    pub fn next_stale(&self, asked: &Asked, now: Timestamp) -> Option<Timestamp> {
+        let stale = |value| {
+            let interval = asked.interval(value);
+            self.fresh(value, interval, now).map(|sample| stale_at(sample.at, interval))
+        };
+        asked.values().filter_map(stale).min()
+    }
+}
+
+/// When a value of this time becomes stale.
+#[must_use]
+pub fn stale_at(at: Timestamp, interval: SignedDuration) -> Timestamp {
+    at.checked_add(interval * STALE_AFTER).unwrap_or(Timestamp::MAX)
+}

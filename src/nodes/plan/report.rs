@@ -1,0 +1,189 @@
+//! The status of a NodeConfig.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+use super::advice::{advice, with_advice};
+use super::asked::{Asked, Question, SpecProblem};
+use super::readings::{Age, Problem, Readings};
+use super::standing::Standing;
+use ganglion_api::node_config::NodeConfigStatus;
+use ganglion_api::node_config::reasons::NodeReason;
+use ganglion_api::node_config::status::{NodeReading, NodeValue};
+use ganglion_core::conditions::{self, Health, Stamp};
+use ganglion_core::power_curve::KnownCurve;
+
+/// The type of the condition that is true while a value is stale; it is removed when none is.
+pub const STALE: &str = "Stale";
+
+/// What the status is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Situation<'a> {
+    pub asked: Result<&'a Asked, &'a SpecProblem>,
+    pub standing: &'a Standing,
+    pub readings: &'a Readings,
+    pub curve: &'a KnownCurve,
+    /// The conditions so far.
+    pub old: &'a [Condition],
+    pub stamp: Stamp,
+}
+
+impl Situation<'_> {
+    /// Whether machines and servers are asked.
+    #[must_use]
+    pub fn is_measured(&self) -> bool {
+        *self.standing == Standing::Clear && self.asked.is_ok_and(|asked| !asked.suspended)
+    }
+
+    /// The status.
+    #[must_use]
+    pub fn status(&self) -> NodeConfigStatus {
+        let Stamp { generation, now } = self.stamp;
+        let mut status = NodeConfigStatus { observed_generation: Some(generation), ..NodeConfigStatus::default() };
+        let mut problems = Vec::new();
+        if let Ok(asked) = self.asked {
+            for value in asked.values() {
+                let reading = self.reading(asked, value, &mut problems);
+                *status.reading_mut(value) = reading;
+            }
+            status.power_curve = status.power.as_ref().and_then(|_| self.curve.shown());
+        }
+        status.sampled_at = NodeValue::ALL
+            .iter()
+            .filter_map(|value| status.reading(*value)?.sampled_at.as_ref())
+            .max_by_key(|time| time.0)
+            .cloned();
+        let stale: Vec<&str> = NodeValue::ALL
+            .iter()
+            .filter(|value| status.reading(**value).is_some_and(|reading| reading.stale == Some(true)))
+            .map(|value| value.as_str())
+            .collect();
+        status.conditions = conditions::summary(self.old, &self.health(&problems), self.stamp);
+        if !stale.is_empty() {
+            let words = format!("these values must not be used as if they were fresh: {}", stale.join(", "));
+            let stamp = Stamp { generation, now };
+            let reason = NodeReason::Stale.as_str();
+            status.conditions.push(conditions::condition(self.old, STALE, "True", reason, &words, stamp));
+        }
+        status
+    }
+
+    /// One value of the status; notes why it is not fresh.
+    fn reading(
+        &self,
+        asked: &Asked,
+        value: NodeValue,
+        problems: &mut Vec<(NodeValue, Problem)>,
+    ) -> Option<NodeReading> {
+        let known = self.readings.get(value);
+        let last = known.and_then(|known| known.last.as_ref());
+        let age = self.readings.age(value, asked.interval(value), self.stamp.now);
+        let mut problem = None;
+        if age != Age::Fresh && self.is_measured() {
+            let why = known.and_then(|known| known.problem.clone()).unwrap_or_else(|| match age {
+                Age::Stale if known.is_some_and(|known| !known.restored) => {
+                    Problem::new(NodeReason::Stale, "no newer value came for three intervals")
+                }
+                _ => Problem::new(NodeReason::Waiting, "the source has not answered yet"),
+            });
+            let is_known = known.is_some_and(|known| known.problem.is_some());
+            problem = is_known.then(|| with_advice(Question::of(value), why.reason, &why.words));
+            problems.push((value, why));
+        }
+        if last.is_none() && problem.is_none() {
+            return None;
+        }
+        Some(NodeReading {
+            value: last.map(|last| show(value, last.value)),
+            deviation: last.and_then(|last| last.deviation).map(|deviation| show(value, deviation)),
+            sampled_at: last.map(|last| Time(whole_second(last.at))),
+            source: last.map(|last| last.source.clone()).filter(|source| !source.is_empty()),
+            stale: (age == Age::Stale).then_some(true),
+            problem,
+        })
+    }
+
+    fn health(&self, problems: &[(NodeValue, Problem)]) -> Health<NodeReason> {
+        use NodeReason as R;
+        let advised = |reason: R, words: &str| match advice(reason, "") {
+            Some(advice) => format!("{words}; {advice}"),
+            None => words.to_owned(),
+        };
+        let asked = match (self.standing, self.asked) {
+            (Standing::NamespaceRefused(words), _) => return Health::Stalled(R::NamespaceRefused, words.clone()),
+            (_, Err(problem)) => return Health::Stalled(R::SpecInvalid, problem.to_string()),
+            (_, Ok(asked)) => asked,
+        };
+        if asked.suspended {
+            return Health::Suspended(R::Suspended, advised(R::Suspended, "nothing is asked"));
+        }
+        match self.standing {
+            Standing::Conflict(older) => {
+                let words = format!("NodeConfig {older} is older and describes node {} already", asked.node);
+                return Health::Stalled(R::NodeConflict, advised(R::NodeConflict, &words));
+            }
+            Standing::NodeNotFound => {
+                let words = format!("the cluster has no node {}", asked.node);
+                return Health::Retrying(R::NodeNotFound, advised(R::NodeNotFound, &words));
+            }
+            Standing::Clear | Standing::NamespaceRefused(_) => {}
+        }
+        if asked.sources.is_empty() {
+            return Health::Good(R::NothingToMeasure, "the spec asks for no value".to_owned());
+        }
+        values(asked, problems)
+    }
+}
+
+/// The health by what is wrong with values.
+fn values(asked: &Asked, problems: &[(NodeValue, Problem)]) -> Health<NodeReason> {
+    use NodeReason as R;
+    if problems.is_empty() {
+        let names: Vec<&str> = asked.values().map(NodeValue::as_str).collect();
+        return Health::Good(R::Sampled, format!("fresh: {}", names.join(", ")));
+    }
+    // What depends on another value comes last; what is only awaited does not count while something is wrong.
+    let rank = |reason: R| match reason {
+        R::Waiting => 2,
+        R::InputMissing => 1,
+        _ => 0,
+    };
+    let Some((_, worst)) = problems.iter().min_by_key(|(_, problem)| rank(problem.reason)) else {
+        return Health::Good(R::Sampled, String::new());
+    };
+    let message = message(problems);
+    if worst.reason == R::Waiting {
+        return Health::working(R::Waiting, message);
+    }
+    Health::Retrying(worst.reason, message)
+}
+
+/// What is wrong with each value; values of one source are told together.
+fn message(problems: &[(NodeValue, Problem)]) -> String {
+    let mut told: Vec<(Vec<&str>, String)> = Vec::new();
+    for (value, Problem { reason, words }) in problems {
+        let words = with_advice(Question::of(*value), *reason, words);
+        match told.iter_mut().find(|(_, known)| *known == words) {
+            Some((names, _)) => names.push(value.as_str()),
+            None => told.push((vec![value.as_str()], words)),
+        }
+    }
+    let told: Vec<String> = told.iter().map(|(names, words)| format!("{}: {words}", names.join(", "))).collect();
+    told.join(". ")
+}
+
+/// The number as it stands in the status: as many decimals as the value is good for.
+#[must_use]
+pub fn show(value: NodeValue, number: f64) -> String {
+    let scale = match value {
+        NodeValue::InletTemperature | NodeValue::Cpu | NodeValue::Memory => 10.0,
+        NodeValue::DifferentialPressure | NodeValue::Power => 100.0,
+    };
+    // Adding zero turns -0 into 0.
+    ((number * scale).round() / scale + 0.0).to_string()
+}
+
+/// The API server keeps whole seconds.
+fn whole_second(at: Timestamp) -> Timestamp {
+    Timestamp::from_second(at.as_second()).unwrap_or(at)
+}

@@ -1,0 +1,130 @@
+//! Whether what a template was rendered to can be a NodeConfig: a wrong value must not reach a machine.
+
+use thiserror::Error;
+
+use super::context::octets;
+use super::texts::TextField;
+use super::translate::is_template;
+use ganglion_api::node_config::source::{EndpointTerm, WITHOUT_ENDPOINT, types_of};
+
+/// The longest rendered text, in bytes.
+pub const MAX_RENDERED: usize = 2048;
+
+/// The longest `type` and `sensor`.
+const MAX_TEXT: usize = 512;
+
+/// The longest name of an object.
+const MAX_NAME: usize = 253;
+
+/// Why a rendered text is no valid value.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum InvalidValue {
+    #[error("is longer than {0} bytes")]
+    TooLong(usize),
+    #[error("is {found:?}, which has an expression: the result of an expression is not rendered again")]
+    Unrendered { found: String },
+    #[error("is {found:?}, which must be one of {}", types.join(", "))]
+    Type { found: String, types: &'static [&'static str] },
+    #[error("is missing, and type {0} needs it")]
+    NoEndpoint(String),
+    #[error("is {found:?}, which is no http or https address: {problem}")]
+    Address { found: String, problem: &'static str },
+    #[error("is {found:?}, which is no name of an object: lower case letters, digits, - and . are allowed")]
+    Name { found: String },
+    #[error("is empty, or has control characters")]
+    Text,
+}
+
+/// Checks every text of a rendered source, whose place in the spec is `term`.
+///
+/// # Errors
+/// The first field whose value is not valid.
+pub fn check(term: &'static str, source: &EndpointTerm) -> Result<(), (TextField, InvalidValue)> {
+    texts(term, source).map_err(|(name, problem)| (TextField { term, name }, problem))
+}
+
+fn texts(term: &str, source: &EndpointTerm) -> Result<(), (&'static str, InvalidValue)> {
+    let found = || source.type_.chars().take(MAX_TEXT).collect();
+    let types = types_of(term.rsplit('.').next().unwrap_or_default());
+    if !types.contains(&source.type_.as_str()) {
+        return Err(("type", InvalidValue::Type { found: found(), types }));
+    }
+    let needs_endpoint = !WITHOUT_ENDPOINT.contains(&source.type_.as_str());
+    match &source.endpoint {
+        None if needs_endpoint => return Err(("endpoint", InvalidValue::NoEndpoint(found()))),
+        Some(endpoint) if needs_endpoint => address(endpoint).map_err(|problem| ("endpoint", problem))?,
+        Some(endpoint) => rendered(endpoint).map_err(|problem| ("endpoint", problem))?,
+        None => {}
+    }
+    for (field, name) in [
+        ("basicAuthSecret.name", source.basic_auth_secret.as_ref().map(|secret| &secret.name)),
+        ("ca.secret.name", source.ca.as_ref().and_then(|ca| ca.secret.as_ref()).map(|key| &key.name)),
+        ("ca.configMap.name", source.ca.as_ref().and_then(|ca| ca.config_map.as_ref()).map(|key| &key.name)),
+    ] {
+        name.map_or(Ok(()), |name| object_name(name)).map_err(|problem| (field, problem))?;
+    }
+    source.sensor.as_deref().map_or(Ok(()), sensor).map_err(|problem| ("sensor", problem))
+}
+
+/// Long enough for a value that somebody wrote, and no more.
+fn rendered(text: &str) -> Result<(), InvalidValue> {
+    if text.len() > MAX_RENDERED {
+        return Err(InvalidValue::TooLong(MAX_RENDERED));
+    }
+    if is_template(text) {
+        return Err(InvalidValue::Unrendered { found: text.chars().take(MAX_TEXT).collect() });
+    }
+    Ok(())
+}
+
+/// An http or https address with a host, and without a user.
+fn address(text: &str) -> Result<(), InvalidValue> {
+    rendered(text)?;
+    let wrong = |problem| InvalidValue::Address { found: text.chars().take(MAX_TEXT).collect(), problem };
+    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    let rest = rest.ok_or_else(|| wrong("it must begin with http:// or https://"))?;
+    let uri: http::Uri = text.parse().map_err(|_| wrong("it has a character that must be escaped, or no host"))?;
+    let authority = uri.authority().ok_or_else(|| wrong("it has no host"))?;
+    let host = authority.host();
+    if authority.as_str().contains('@') {
+        return Err(wrong("name a Secret in basicAuthSecret instead of a user"));
+    }
+    if host.is_empty() || rest.starts_with('/') {
+        return Err(wrong("it has no host"));
+    }
+    if authority.as_str().len() != host.len() && authority.port_u16().is_none() {
+        return Err(wrong("its port is no number up to 65535"));
+    }
+    let is_numeric = host.chars().all(|c| c.is_ascii_digit() || c == '.');
+    if is_numeric && octets(host).is_none() {
+        return Err(wrong("the numbers of its host are no IPv4 address"));
+    }
+    let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    let is_ipv6 = host.starts_with('[') && host.ends_with(']') && host.contains(':');
+    if !is_ipv6 && !host.chars().all(is_name) {
+        return Err(wrong("its host has a character that no name has"));
+    }
+    Ok(())
+}
+
+/// A name as Secrets and ConfigMaps have it: a DNS subdomain.
+fn object_name(text: &str) -> Result<(), InvalidValue> {
+    let is_label = |label: &str| {
+        let may = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        !label.is_empty() && label.chars().all(may) && !label.starts_with('-') && !label.ends_with('-')
+    };
+    if text.len() > MAX_NAME || !text.split('.').all(is_label) {
+        return Err(InvalidValue::Name { found: text.chars().take(MAX_TEXT).collect() });
+    }
+    Ok(())
+}
+
+fn sensor(text: &str) -> Result<(), InvalidValue> {
+    rendered(text)?;
+    match text {
+        "" => Err(InvalidValue::Text),
+        text if text.len() > MAX_TEXT => Err(InvalidValue::TooLong(MAX_TEXT)),
+        text if text.chars().any(char::is_control) => Err(InvalidValue::Text),
+        _ => Ok(()),
+    }
+}

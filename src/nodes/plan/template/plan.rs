@@ -1,0 +1,277 @@
+//! Which NodeConfigs of a template to create, change and delete.
+//!
+//! | node | its NodeConfig | what is done |
+//! |---|---|---|
+//! | matches and is rendered | none | create |
+//! | | the template's, and different | change |
+//! | | the template's, being deleted, or of a deleted template of this name | wait until it is gone |
+//! | | somebody else's | left out |
+//! | matches and cannot be rendered | any | left out; it stays as it is |
+//! | left, or does not match | the template's | delete |
+//!
+//! A template that is wrong for every node writes nothing. What was rendered is kept, so that a pass renders only for nodes that
+//! changed.
+
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use kube::{Resource, ResourceExt};
+
+use super::{Compiled, RenderError, name, render};
+use ganglion_api::marks;
+use ganglion_api::node_config::template::{LeftOut, NodeConfigTemplate, NodePreview};
+use ganglion_api::node_config::{NodeConfig, NodeConfigSpec};
+use ganglion_core::facts::{Key, NodeFact, Owner, Selector};
+use ganglion_core::world::World;
+
+/// The most writes of one pass: then its progress can be reported.
+pub const MAX_WRITES: usize = 256;
+
+/// The most nodes that one pass renders for: it holds up others that long.
+const MAX_RENDERS: usize = 512;
+
+/// The most nodes that the status lists as left out.
+const MAX_LEFT_OUT: usize = 10;
+
+/// The longest message about a node that is left out, in characters.
+const MAX_MESSAGE: usize = 400;
+
+/// A node that the selector matches, and what has the name of its NodeConfig.
+#[derive(Clone, Debug)]
+pub struct Match {
+    node: Arc<NodeFact>,
+    name: String,
+    found: Option<Arc<NodeConfig>>,
+}
+
+/// What a plan is made from.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// By name.
+    matches: Vec<Match>,
+    /// The template's NodeConfigs of no node that matches.
+    surplus: Vec<Arc<NodeConfig>>,
+}
+
+/// Reads nodes and NodeConfigs.
+#[must_use]
+pub fn observe(world: &World, template: &NodeConfigTemplate, selector: &Selector) -> Observed {
+    let (namespace, own) = (template.namespace().unwrap_or_default(), template.name_any());
+    let nodes = world.table::<NodeFact>().values().filter(|node| selector.matches(&node.labels));
+    let matches: Vec<Match> = nodes
+        .map(|node| {
+            let name = name::of(&own, &node.id.key.name);
+            let found = world.node_config(&Key::new(namespace.clone(), name.clone())).cloned();
+            Match { node: Arc::clone(node), name, found }
+        })
+        .collect();
+    let wanted: HashSet<&str> = matches.iter().map(|one| one.name.as_str()).collect();
+    let owned = world.node_configs_by(template.meta().uid.as_deref().unwrap_or_default());
+    let surplus = owned.filter(|config| !wanted.contains(config.name_any().as_str())).cloned().collect();
+    Observed { matches, surplus }
+}
+
+/// One write to a NodeConfig.
+#[derive(Clone, Debug)]
+pub enum Write {
+    Create { name: String, spec: Arc<NodeConfigSpec> },
+    Change { config: Arc<NodeConfig>, spec: Arc<NodeConfigSpec> },
+    Delete { config: Arc<NodeConfig> },
+}
+
+/// What was rendered for a node, and the node as it was then.
+#[derive(Debug)]
+struct Rendered {
+    node: Arc<NodeFact>,
+    result: Result<Arc<NodeConfigSpec>, RenderError>,
+}
+
+/// What was rendered, by the name of the node. It may be lost.
+#[derive(Debug, Default)]
+pub struct Renders {
+    known: HashMap<String, Rendered>,
+    /// How often a template was rendered.
+    count: usize,
+}
+
+impl Renders {
+    fn get(&mut self, compiled: &Compiled, node: &Arc<NodeFact>) -> &Result<Arc<NodeConfigSpec>, RenderError> {
+        let count = &mut self.count;
+        let mut rendered = || {
+            *count += 1;
+            Rendered { node: Arc::clone(node), result: render(compiled, node).map(Arc::new) }
+        };
+        let known = match self.known.entry(node.id.key.name.clone()) {
+            Entry::Vacant(free) => free.insert(rendered()),
+            Entry::Occupied(known) => {
+                let known = known.into_mut();
+                if is_same(&known.node, node) {
+                    // The older fact is freed.
+                    known.node = Arc::clone(node);
+                } else {
+                    *known = rendered();
+                }
+                known
+            }
+        };
+        &known.result
+    }
+
+    /// How often a template was rendered.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    fn forget_others(&mut self, matches: &[Match]) {
+        if self.known.len() > matches.len() {
+            let there: HashSet<&str> = matches.iter().map(|one| one.node.id.key.name.as_str()).collect();
+            self.known.retain(|name, _| there.contains(name.as_str()));
+        }
+    }
+}
+
+/// Nodes without a NodeConfig as the template says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LeftOuts {
+    /// The first by name.
+    pub listed: Vec<LeftOut>,
+    pub count: usize,
+    /// How many of them because the name is taken.
+    pub taken: usize,
+}
+
+impl LeftOuts {
+    fn add(&mut self, node: &NodeFact, message: &str) {
+        self.count += 1;
+        if self.listed.len() < MAX_LEFT_OUT {
+            let message = message.chars().take(MAX_MESSAGE).collect();
+            self.listed.push(LeftOut { node: node.id.key.name.clone(), message });
+        }
+    }
+}
+
+/// What a pass found out and is to do.
+#[derive(Clone, Debug, Default)]
+pub struct TemplatePlan {
+    pub writes: Vec<Write>,
+    /// There is more to do than this pass does.
+    pub more: bool,
+    /// Why the template is wrong for every node; nothing is written then.
+    pub invalid: Option<String>,
+    /// How many nodes the selector matches.
+    pub nodes: usize,
+    /// How many of them have a NodeConfig as the template says.
+    pub current: usize,
+    pub left_out: LeftOuts,
+    /// Names of the template's NodeConfigs that are not as it says.
+    pub outdated: BTreeSet<String>,
+    pub preview: Option<NodePreview>,
+}
+
+impl TemplatePlan {
+    /// Whether all NodeConfigs were looked at and nothing is to be written.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.writes.is_empty() && !self.more
+    }
+}
+
+/// Plans one pass.
+#[must_use]
+pub fn plan(
+    template: &NodeConfigTemplate,
+    observed: &Observed,
+    compiled: &Compiled,
+    renders: &mut Renders,
+) -> TemplatePlan {
+    renders.forget_others(&observed.matches);
+    let mut plan = TemplatePlan { nodes: observed.matches.len(), ..TemplatePlan::default() };
+    let (before, mut wrong) = (renders.count, Vec::new());
+    for one in &observed.matches {
+        if plan.writes.len() >= MAX_WRITES || renders.count - before >= MAX_RENDERS {
+            plan.more = true;
+            break;
+        }
+        match renders.get(compiled, &one.node) {
+            Ok(spec) => {
+                plan.preview.get_or_insert_with(|| preview(spec));
+                consider(&mut plan, template, one, spec);
+            }
+            Err(RenderError::Text { .. }) if plan.invalid.is_some() => {}
+            Err(error @ RenderError::Text { .. }) => plan.invalid = Some(error.to_string()),
+            Err(error) => {
+                wrong.extend(matches!(error, RenderError::Value { .. }).then(|| error.to_string()));
+                plan.left_out.add(&one.node, &error.to_string());
+                plan.outdated.extend(one.found.as_ref().map(|config| config.name_any()));
+            }
+        }
+        if plan.invalid.is_some() {
+            break;
+        }
+    }
+    if !plan.more && plan.nodes > 0 && wrong.len() == plan.nodes {
+        plan.invalid = wrong.into_iter().next();
+    }
+    if let Some(problem) = plan.invalid.take() {
+        let nodes = plan.nodes;
+        return TemplatePlan { invalid: Some(problem), nodes, ..TemplatePlan::default() };
+    }
+    let gone = observed.surplus.iter().filter(|config| config.meta().deletion_timestamp.is_none());
+    for config in gone {
+        if plan.writes.len() >= MAX_WRITES {
+            plan.more = true;
+            break;
+        }
+        plan.writes.push(Write::Delete { config: Arc::clone(config) });
+    }
+    plan.outdated.extend(observed.surplus.iter().map(|config| config.name_any()));
+    plan
+}
+
+/// What to do for a node that the template was rendered for.
+fn consider(plan: &mut TemplatePlan, template: &NodeConfigTemplate, one: &Match, spec: &Arc<NodeConfigSpec>) {
+    let Some(config) = &one.found else {
+        plan.writes.push(Write::Create { name: one.name.clone(), spec: Arc::clone(spec) });
+        return;
+    };
+    match Owner::controller_of(config.meta()) {
+        Some(owner) if Some(&owner.uid) == template.meta().uid.as_ref() => {}
+        // The garbage collector deletes it.
+        Some(owner) if owner.kind == NodeConfigTemplate::kind(&()) && owner.name == template.name_any() => return,
+        Some(_) | None => {
+            plan.left_out.taken += 1;
+            let message = format!(
+                "NodeConfig {} exists and does not belong to this template: delete it, or rename the template",
+                one.name
+            );
+            plan.left_out.add(&one.node, &message);
+            return;
+        }
+    }
+    if config.meta().deletion_timestamp.is_some() {
+        plan.outdated.insert(one.name.clone());
+    } else if config.spec == **spec && is_labelled(config, &template.name_any()) {
+        plan.current += 1;
+    } else {
+        plan.outdated.insert(one.name.clone());
+        plan.writes.push(Write::Change { config: Arc::clone(config), spec: Arc::clone(spec) });
+    }
+}
+
+/// Whether the NodeConfig has the label with the template's name, if that fits.
+#[must_use]
+pub fn is_labelled(config: &NodeConfig, template: &str) -> bool {
+    name::label(template).is_none_or(|label| config.labels().get(marks::TEMPLATE).is_some_and(|found| found == label))
+}
+
+/// Whether a template is rendered to the same for both.
+fn is_same(one: &Arc<NodeFact>, other: &Arc<NodeFact>) -> bool {
+    Arc::ptr_eq(one, other) || (one.labels == other.labels && one.addresses == other.addresses)
+}
+
+fn preview(spec: &NodeConfigSpec) -> NodePreview {
+    let NodeConfigSpec { node_name, suspend: _, metrics_collector, predictor } = spec.clone();
+    NodePreview { node_name, metrics_collector, predictor }
+}

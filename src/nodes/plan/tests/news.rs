@@ -1,0 +1,130 @@
+//! What is worth a write.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::news::{StatusTimes, Worth};
+use ganglion_api::node_config::status::NodeValue;
+
+fn one(value: f64, second: i64) -> NodeConfigStatus {
+    let mut readings = all(second);
+    readings.take(NodeValue::InletTemperature, sample(value, second));
+    status(&readings, second)
+}
+
+/// Written at this second, and asked since long ago.
+fn times(written: i64) -> StatusTimes {
+    StatusTimes { written: Some(at(written)), asked: at(-1000) }
+}
+
+fn worth(written: &NodeConfigStatus, new: &NodeConfigStatus) -> Worth {
+    rule().worth(written, new, times(0), at(1))
+}
+
+#[test]
+fn a_value_within_its_deadband_is_written_with_the_heartbeat() {
+    assert_eq!(worth(&NodeConfigStatus::default(), &one(20.0, 0)), Worth::Now);
+    assert_eq!(worth(&one(20.0, 0), &one(20.4, 10)), Worth::Nothing);
+    assert_eq!(worth(&one(20.0, 0), &one(20.5, 10)), Worth::Now);
+    assert_eq!(worth(&one(20.0, 0), &one(19.5, 10)), Worth::Now);
+    assert_eq!(worth(&one(20.0, 0), &one(20.0, 299)), Worth::Nothing);
+    assert_eq!(worth(&one(20.0, 0), &one(20.0, 300)), Worth::Now);
+}
+
+#[test]
+fn a_deadband_of_zero_writes_every_change_and_nothing_else() {
+    let rule = WriteRule { celsius: 0.0, ..rule() };
+    assert_eq!(rule.worth(&one(20.0, 0), &one(20.1, 10), times(0), at(1)), Worth::Now);
+    assert_eq!(rule.worth(&one(20.0, 0), &one(20.01, 10), times(0), at(1)), Worth::Nothing, "the same when rounded");
+}
+
+#[test]
+fn a_value_that_goes_or_becomes_stale_is_written_and_one_that_stays_away_is_not() {
+    let readings = all(0);
+    let (fresh, stale) = (status(&readings, 0), status(&readings, 30));
+    assert_eq!(worth(&fresh, &stale), Worth::Now);
+    assert_eq!(worth(&stale, &status(&readings, 9999)), Worth::Nothing, "no heartbeat of what does not come");
+}
+
+#[test]
+fn texts_alone_are_written_at_most_every_half_minute() {
+    let with = |reason, words| {
+        let mut readings = all(0);
+        for value in NodeValue::ALL.into_iter().filter(|value| *value != NodeValue::Power) {
+            readings.take(value, sample(20.0, 60));
+        }
+        readings.take(NodeValue::Power, problem(reason, words));
+        status(&readings, 60)
+    };
+    let first = with(NodeReason::Unreachable, "no answer within 10 s");
+    let second = with(NodeReason::Unreachable, "cannot connect");
+    assert_eq!(rule().worth(&first, &second, times(60), at(70)), Worth::At(at(90)));
+    assert_eq!(rule().worth(&first, &second, times(60), at(90)), Worth::Now);
+    assert_eq!(rule().worth(&first, &second, StatusTimes { written: None, ..times(0) }, at(90)), Worth::Now);
+    let third = with(NodeReason::LoginRefused, "no");
+    assert_eq!(rule().worth(&first, &third, times(60), at(61)), Worth::Now, "another reason");
+}
+
+#[test]
+fn a_new_generation_that_changes_nothing_waits_for_its_polls() {
+    let first = one(20.0, 0);
+    let next = |value: f64| {
+        let mut next = one(value, 0);
+        next.observed_generation = Some(first.observed_generation.unwrap() + 1);
+        next.conditions.iter_mut().for_each(|one| one.observed_generation = next.observed_generation);
+        next
+    };
+    let asked = StatusTimes { asked: at(10), ..times(0) };
+    assert_eq!(rule().worth(&first, &next(20.0), asked, at(11)), Worth::At(at(15)));
+    assert_eq!(rule().worth(&first, &next(20.0), asked, at(15)), Worth::Now);
+    assert_eq!(rule().worth(&first, &next(25.0), asked, at(11)), Worth::Now);
+    let mut suspended = next(20.0);
+    suspended.conditions[0].reason = "Suspended".to_owned();
+    assert_eq!(rule().worth(&first, &suspended, asked, at(11)), Worth::Now);
+}
+
+proptest! {
+    #[test]
+    fn what_was_written_is_not_written_again(
+        values in proptest::collection::vec((0_usize..5, -50.0_f64..200.0, 0_i64..100, any::<bool>()), 0..12),
+        now in 0_i64..200,
+    ) {
+        let mut readings = Readings::default();
+        for (value, number, second, fails) in values {
+            let result = if fails { problem(NodeReason::Unreachable, "no") } else { sample(number, second) };
+            readings.take(NodeValue::ALL[value], result);
+        }
+        let status = status(&readings, now);
+        prop_assert_eq!(worth(&status, &status), Worth::Nothing);
+        // As it comes back from the API server.
+        let text = serde_json::to_string(&status).unwrap();
+        let read: NodeConfigStatus = serde_json::from_str(&text).unwrap();
+        prop_assert_eq!(worth(&read, &status), Worth::Nothing);
+    }
+
+    #[test]
+    fn a_value_that_creeps_is_written_once_for_each_deadband(steps in proptest::collection::vec(0.0_f64..0.2, 1..200)) {
+        let (mut written, mut writes, mut value, mut now) = (one(20.0, 0), 0, 20.0, 0);
+        for step in &steps {
+            value += step;
+            now += 1;
+            let new = one(value, now);
+            if worth(&written, &new) == Worth::Now {
+                written = new;
+                writes += 1;
+            }
+        }
+        let most = ((value - 20.0) / 0.5).ceil() as usize + 1;
+        prop_assert!(writes <= most, "{} writes for {}", writes, value - 20.0);
+        let kept: f64 = written.inlet_temperature.unwrap().value.unwrap().parse().unwrap();
+        prop_assert!((kept - value).abs() < 0.5 + 0.051);
+    }
+}
+
+#[test]
+fn values_are_relied_on_until_a_newer_status_is_overdue() {
+    let (longest, now) = (SignedDuration::from_secs(15), at(100));
+    let until = rule().valid_until(&one(20.0, 90), longest, now);
+    assert_eq!(until.map(|until| until.0), Some(at(100 + 300 + 3 * 15)));
+    assert_eq!(rule().valid_until(&NodeConfigStatus::default(), longest, now), None, "nothing is known");
+}

@@ -1,0 +1,144 @@
+//! What the status says.
+
+use proptest::prelude::*;
+use rstest::rstest;
+
+use super::*;
+use crate::readings::Age;
+use crate::report::show;
+use ganglion_api::node_config::status::NodeValue;
+use ganglion_core::facts::Key;
+
+#[test]
+fn fresh_values_are_ready_and_after_three_intervals_stale() {
+    let readings = all(0);
+    let fresh = status(&readings, 29);
+    assert_eq!(ready(&fresh), ("True".into(), "Sampled".into()));
+    assert_eq!(condition(&fresh, "Stale"), None);
+    assert_eq!(fresh.sampled_at.as_ref().unwrap().0, at(0));
+    assert_eq!(readings.next_stale(&asked(), at(29)), Some(at(30)));
+    let stale = status(&readings, 30);
+    assert_eq!(ready(&stale), ("False".into(), "Stale".into()));
+    let (is, reason, message) = condition(&stale, "Stale").unwrap();
+    assert_eq!((is.as_str(), reason.as_str()), ("True", "Stale"));
+    assert!(message.ends_with("inletTemperature, differentialPressure, cpu, memory, power"), "{message}");
+    assert!(stale.cpu.as_ref().is_some_and(|cpu| cpu.stale == Some(true) && cpu.value.as_deref() == Some("20")));
+    assert_eq!(readings.next_stale(&asked(), at(30)), None);
+}
+
+#[test]
+fn a_failed_poll_changes_nothing_while_the_value_is_fresh_and_is_the_reason_afterwards() {
+    let mut readings = all(0);
+    readings.take(NodeValue::InletTemperature, problem(NodeReason::LoginRefused, "10.0.0.100 refuses the login"));
+    assert_eq!(status(&readings, 20), status(&all(0), 20));
+    for value in [NodeValue::DifferentialPressure, NodeValue::Cpu, NodeValue::Memory, NodeValue::Power] {
+        readings.take(value, sample(20.0, 25));
+    }
+    let late = status(&readings, 40);
+    assert_eq!(ready(&late), ("False".into(), "LoginRefused".into()));
+    let words = "10.0.0.100 refuses the login; correct the user and password in the Secret, or the rights of that user";
+    assert_eq!(condition(&late, "Ready").unwrap().2, format!("inletTemperature: {words}"));
+    let inlet = late.inlet_temperature.unwrap();
+    assert_eq!((inlet.stale, inlet.problem.as_deref()), (Some(true), Some(words)));
+    readings.take(NodeValue::InletTemperature, sample(21.0, 40));
+    assert_eq!(ready(&status(&readings, 40)), ("True".into(), "Sampled".into()));
+}
+
+#[test]
+fn values_of_an_earlier_process_are_shown_and_are_not_fresh() {
+    let written = status(&all(0), 1);
+    let readings = Readings::restored(&written);
+    assert!(!readings.is_complete(&asked()));
+    assert_eq!(readings.age(NodeValue::Cpu, SignedDuration::from_secs(10), at(2)), Age::Stale);
+    let after = status(&readings, 2);
+    assert_eq!(ready(&after), ("Unknown".into(), "Waiting".into()));
+    assert_eq!(after.cpu.as_ref().unwrap().value, written.cpu.as_ref().unwrap().value);
+    assert_eq!(after.cpu.unwrap().stale, Some(true));
+}
+
+#[test]
+fn what_another_value_lacks_is_not_the_first_reason() {
+    let mut readings = all(0);
+    readings.take(NodeValue::Power, problem(NodeReason::InputMissing, "inletTemperature is not known"));
+    readings.take(NodeValue::InletTemperature, problem(NodeReason::SensorNotFound, "there is no sensor X"));
+    let status = status(&readings, 60);
+    assert_eq!(ready(&status), ("False".into(), "SensorNotFound".into()));
+    let message = condition(&status, "Ready").unwrap().2;
+    assert!(message.contains("power: inletTemperature is not known"), "{message}");
+    assert!(message.contains("set metricsCollector.inletTemp.sensor"), "{message}");
+}
+
+#[test]
+fn values_of_one_source_have_one_text() {
+    let mut readings = Readings::default();
+    for value in asked().values() {
+        readings.take(value, problem(NodeReason::NoMetricsServer, "the API metrics.k8s.io is not there"));
+    }
+    let message = condition(&status(&readings, 0), "Ready").unwrap().2;
+    assert!(message.contains("cpu, memory: the API metrics.k8s.io is not there; install metrics-server"), "{message}");
+}
+
+#[rstest]
+#[case(Standing::NamespaceRefused("not here".into()), false, ("False", "NamespaceRefused"), true)]
+#[case(Standing::NodeNotFound, false, ("False", "NodeNotFound"), false)]
+#[case(Standing::Conflict(Key::new("a", "older")), false, ("False", "NodeConflict"), true)]
+#[case(Standing::Clear, true, ("Unknown", "Suspended"), false)]
+fn where_nothing_is_measured_the_status_says_why(
+    #[case] standing: Standing,
+    #[case] suspended: bool,
+    #[case] expected: (&str, &str),
+    #[case] stalled: bool,
+) {
+    let asked = Asked { suspended, ..asked() };
+    let status = status_of(&asked, &standing, &all(0), &NodeConfigStatus::default(), 5);
+    assert_eq!(ready(&status), (expected.0.to_owned(), expected.1.to_owned()));
+    assert_eq!(condition(&status, "Stalled").is_some(), stalled);
+    assert_eq!(status.cpu.unwrap().stale, None, "known values stay until they are old");
+}
+
+#[test]
+fn nothing_to_measure_and_a_wrong_spec() {
+    let nothing = Asked { node: "n".into(), ..Asked::default() };
+    let status = status_of(&nothing, &Standing::Clear, &Readings::default(), &NodeConfigStatus::default(), 0);
+    assert_eq!(ready(&status), ("True".into(), "NothingToMeasure".into()));
+    let wrong =
+        Asked::parse(&spec(json!({"nodeName": "n", "metricsCollector": {"usage": {"type": "X"}}}))).unwrap_err();
+    let stamp = Stamp { generation: 1, now: at(0) };
+    let (standing, readings) = (Standing::Clear, Readings::default());
+    let curve = &KnownCurve::default();
+    let situation = Situation { asked: Err(&wrong), standing: &standing, readings: &readings, curve, old: &[], stamp };
+    assert_eq!(ready(&situation.status()), ("False".into(), "SpecInvalid".into()));
+    assert!(condition(&situation.status(), "Stalled").unwrap().2.contains("Prometheus, MetricsServer, Fake"));
+}
+
+#[rstest]
+#[case(NodeValue::InletTemperature, 21.26, "21.3")]
+#[case(NodeValue::InletTemperature, -0.04, "0")]
+#[case(NodeValue::DifferentialPressure, 7.5, "7.5")]
+#[case(NodeValue::DifferentialPressure, 0.1 + 0.2, "0.3")]
+#[case(NodeValue::Cpu, 49.96, "50")]
+#[case(NodeValue::Power, 2.71449, "2.71")]
+#[case(NodeValue::Power, 1e15, "1000000000000000")]
+fn numbers_are_rounded_to_what_they_are_good_for(#[case] value: NodeValue, #[case] number: f64, #[case] text: &str) {
+    assert_eq!(show(value, number), text);
+}
+
+proptest! {
+    #[test]
+    fn ready_means_that_every_value_is_fresh(
+        known in proptest::collection::vec((0_usize..5, prop_oneof![(0_i64..100).prop_map(Ok), Just(Err(()))]), 0..20),
+        now in 0_i64..150,
+    ) {
+        let mut readings = Readings::default();
+        for (value, result) in known {
+            let value = NodeValue::ALL[value];
+            readings.take(value, result.map_or_else(|()| problem(NodeReason::Unreachable, "no"), |second| sample(1.0, second)));
+        }
+        let asked = asked();
+        let status = status(&readings, now);
+        let fresh = asked.values().all(|value| readings.fresh(value, asked.interval(value), at(now)).is_some());
+        prop_assert_eq!(ready(&status).0 == "True", fresh);
+        let old = asked.values().any(|value| readings.age(value, asked.interval(value), at(now)) == Age::Stale);
+        prop_assert_eq!(condition(&status, "Stale").is_some(), old);
+    }
+}

@@ -1,0 +1,248 @@
+//! `ganglion check`: finds out whether a loop would work before it is applied, with the operator's own code, as the user and
+//! from where the user is. Changes nothing.
+
+mod cluster;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kube::{Client, Config, ResourceExt};
+use serde_json::Value;
+
+use super::{Error, outbound, read};
+use crate::operator::settings::Settings;
+use cluster::Surroundings;
+use ganglion_api::closed_loop::ClosedLoop;
+use ganglion_api::closed_loop::source::Source;
+use ganglion_api::marks;
+use ganglion_api::monitoring::{Monitoring, MonitoringSpec, MonitoringStatus};
+use ganglion_core::facts::Key;
+use ganglion_core::names::DEFAULT_ACCOUNT;
+use ganglion_core::world::Origin;
+use ganglion_loops::closed_loop::Assessed;
+use ganglion_loops::monitoring::{NodeAccess, PollRequest, Sources, answered};
+use ganglion_loops::target::{Actor, Targets, Trials};
+use ganglion_loops_plan::check::{CheckReport, Forecast, ProposedRung, forecast};
+use ganglion_loops_plan::decision::DecisionRules;
+use ganglion_loops_plan::execution::Trial;
+use ganglion_loops_plan::monitoring::{Measurement, MonitoringRules, SourceResult, SourceValue};
+use ganglion_loops_plan::rung;
+use ganglion_loops_plan::validate::assessment::NamespaceAccess;
+use ganglion_loops_plan::validate::preflight::PreflightQuestion;
+use ganglion_outbound::address::{self, Names, Rules};
+use ganglion_outbound::client::Unanswered;
+use ganglion_runtime::account::Account;
+use ganglion_runtime::context::Context;
+use ganglion_runtime::discovery::Discovery;
+use ganglion_runtime::error::Error as RequestError;
+use ganglion_runtime::store::Store;
+
+/// Checks loops. Each is a manifest of the kind ClosedLoop.
+///
+/// # Errors
+/// The settings or the kubeconfig cannot be used. What is wrong with a loop is in its report.
+pub async fn check(
+    config: Config,
+    namespace: &str,
+    settings: &Settings,
+    loops: &[Value],
+    values: &BTreeMap<String, String>,
+) -> Result<Vec<CheckReport>, Error> {
+    let rules = Rules { show_causes: true, ..outbound::rules(&config, settings)? };
+    let client = super::client(config)?;
+    let mut reports = Vec::new();
+    for document in loops {
+        let text = |path: &str| document.pointer(path).and_then(Value::as_str);
+        let key = Key::new(text("/metadata/namespace").unwrap_or(namespace), text("/metadata/name").unwrap_or(""));
+        let mut report = CheckReport::on(format!("{}/{}", key.namespace, key.name));
+        match key.name.as_str() {
+            "" => report.failed("metadata.name is missing"),
+            _ => Check::new(&client, &rules, settings, key).run(document, values, &mut report).await,
+        }
+        reports.push(report);
+    }
+    Ok(reports)
+}
+
+/// The check of one loop, with what the operator's controllers would have.
+struct Check<'a> {
+    client: Client,
+    settings: &'a Settings,
+    key: Key,
+    ctx: Context,
+    targets: Targets,
+    sources: Sources,
+}
+
+impl<'a> Check<'a> {
+    fn new(client: &Client, rules: &Rules, settings: &'a Settings, key: Key) -> Self {
+        let ctx = read::context(client, Store::default(), settings, "check");
+        let web = Arc::new(outbound::web(Names::new(rules.clone(), address::system), settings, &ctx.metrics));
+        let outbound = Arc::new(outbound::client(web, settings, &ctx.metrics));
+        let discovery = Arc::new(Discovery::default());
+        let patchable = settings.patchable_kinds().into();
+        let targets = Targets { ctx: ctx.clone(), discovery: Arc::clone(&discovery), patchable };
+        let sources = Sources { ctx: ctx.clone(), outbound, discovery };
+        Self { client: client.clone(), settings, key, ctx, targets, sources }
+    }
+
+    async fn run(&self, document: &Value, values: &BTreeMap<String, String>, report: &mut CheckReport) {
+        let around = Surroundings { client: &self.client, store: &self.ctx.store, namespace: &self.key.namespace };
+        let Some(parent) = around.accepted(document, &self.key.name, report).await else { return };
+        let parent = Arc::new(parent);
+        around.read(&parent.spec.target, report).await;
+        around.read_nodes(&parent.spec.metrics, report).await;
+        // As it would be, in place of an older one.
+        self.ctx.store.apply(ClosedLoop::clone(&parent), Origin::Own);
+        let Some((monitoring, stages)) = self.assess(&parent, report) else { return };
+        around.binding(report).await;
+        let account = self.may_speak_for_the_account(&parent, report).await;
+        let changes = if account { self.rungs(&parent, report).await } else { BTreeMap::new() };
+        let measured = self.measure(monitoring, &stages.0, values, account, report).await;
+        let found = forecast((&stages.0, &stages.1), &parent.spec, &measured, self.ctx.now());
+        report.now = Some(proposal(found, &changes));
+    }
+
+    /// Assesses the loop as the operator would. None if it could not begin to work.
+    fn assess(
+        &self,
+        parent: &Arc<ClosedLoop>,
+        report: &mut CheckReport,
+    ) -> Option<(MonitoringSpec, (MonitoringRules, DecisionRules))> {
+        let refused = self.settings.namespaces().refusal(&self.key.namespace);
+        let access = refused.map_or(NamespaceAccess::Granted, NamespaceAccess::Refused);
+        let assessed = Assessed::of(&self.ctx, &self.key, parent, access, None);
+        let assessment = &assessed.assessment;
+        if let Some(problem) = &assessment.problem {
+            report.failed(problem.message());
+            return None;
+        }
+        report.passed("its spec can be used, and nothing else acts on the same target");
+        if let Some(overlap) = &assessment.overlap {
+            report.unsure(overlap.clone());
+        }
+        Some((assessment.children.monitoring.clone(), assessment.stages.clone()?))
+    }
+
+    /// Whether the user may act as the loop's account, which shows what that account may do.
+    async fn may_speak_for_the_account(&self, parent: &ClosedLoop, report: &mut CheckReport) -> bool {
+        let name = parent.spec.service_account_name.clone().unwrap_or_else(|| DEFAULT_ACCOUNT.to_owned());
+        let (writer, namespace) = (self.ctx.writer.clone(), self.key.namespace.clone());
+        let account = Account { writer, namespace, name, manager: marks::LOOP_MANAGER };
+        let refused = match account.try_out().await {
+            Ok(()) => return true,
+            Err(RequestError::Forbidden(_)) => "you may not impersonate it, as the role edit allows".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        report.unsure(format!("actions and rights of service account {}: not checked: {refused}", account.name));
+        false
+    }
+
+    /// Tries each rung. Returns what each would change, by metric, side and place.
+    async fn rungs(&self, parent: &ClosedLoop, report: &mut CheckReport) -> BTreeMap<String, String> {
+        let question = PreflightQuestion::of(&parent.uid().unwrap_or_default(), &parent.spec);
+        let actor = Actor::of(&self.targets, &self.key, &question.target, question.account.as_deref());
+        let mut actor = actor.without_doubt(self.ctx.now());
+        let mut trials = Trials::new(&self.targets, &self.sources.outbound, &mut actor);
+        let mut changes = BTreeMap::new();
+        for placed in &question.rungs {
+            let place = &placed.place;
+            match trials.of(&placed.rung).await {
+                Ok(Trial::Possible { before, after }) => {
+                    let change = before.map_or_else(
+                        || after.clone(),
+                        |before| format!("{} {before} → {after}", rung::dimension(&placed.rung)),
+                    );
+                    report.passed(format!("{place}: {change}"));
+                    changes.insert(place.clone(), change);
+                }
+                Ok(Trial::Limited(why)) => {
+                    report.passed(format!("{place}: no change now: {why}"));
+                    changes.insert(place.clone(), format!("no change: {why}"));
+                }
+                Ok(Trial::Impossible(_, why)) => {
+                    report.failed(format!("{place}: {why}"));
+                    changes.insert(place.clone(), format!("{place} would fail, see above"));
+                }
+                Ok(Trial::Unknown(why)) => report.unsure(format!("{place}: {why}")),
+                Err(error) => report.unsure(format!("{place}: not checked: {error}")),
+            }
+        }
+        changes
+    }
+
+    /// Asks each source once, except for metrics whose value is given.
+    async fn measure(
+        &self,
+        spec: MonitoringSpec,
+        rules: &MonitoringRules,
+        given: &BTreeMap<String, String>,
+        account: bool,
+        report: &mut CheckReport,
+    ) -> Measurement {
+        let mut asked = spec.clone();
+        let own = |value: &String| Ok(SourceValue::from(value.clone()));
+        let mut values: BTreeMap<String, SourceResult> = BTreeMap::new();
+        asked.metrics.retain(|metric| {
+            let (name, source) = (&metric.name, &metric.source);
+            if let Some(value) = given.get(name) {
+                report.passed(format!("metric {name}: {value}, as given"));
+                values.insert(name.clone(), own(value));
+                return false;
+            }
+            let elsewhere = source.node_config.as_ref().is_some_and(|one| one.namespace.is_some());
+            if !account && (source.object.is_some() || source.resource.is_some() || elsewhere) {
+                report.unsure(format!("metric {name}: not asked, since the service account asks for it"));
+                return false;
+            }
+            if source.push.is_some() {
+                report.unsure(format!("metric {name}: pushed; try a value with --value {name}=NUMBER"));
+            }
+            source.push.is_none()
+        });
+        for (name, got) in self.sources.ask(&PollRequest::of(self.key.clone(), &asked, rules.interval)).await {
+            values.insert(name.clone(), self.told(&name, got, report));
+        }
+        let is_known = |source: &Source| source.loop_.is_some() || source.node_config.is_some();
+        let known = asked.metrics.iter().filter(|one| is_known(&one.source)).map(|one| one.name.clone());
+        let known: Vec<String> = known.collect();
+        let mut object = Monitoring::new(&self.key.name, asked);
+        object.metadata.namespace = Some(self.key.namespace.clone());
+        let access = NodeAccess::default();
+        let measured = answered(&self.ctx, &access, &object, &MonitoringStatus::default(), values).await;
+        let mut measured = measured.unwrap_or_default();
+        for name in known {
+            if let Some(got) = measured.values.remove(&name) {
+                let got = self.told(&name, got.map_err(Unanswered::from), report);
+                measured.values.insert(name, got);
+            }
+        }
+        measured
+    }
+
+    /// Reports the answer of a source.
+    fn told(&self, name: &str, got: Result<SourceValue, Unanswered>, report: &mut CheckReport) -> SourceResult {
+        match &got {
+            Ok(found) => report.passed(format!("metric {name}: {}", found.value)),
+            Err(why) if why.passing => {
+                report.unsure(format!("metric {name}: no answer here, the operator may get one: {}", why.words));
+            }
+            Err(why) => report.failed(format!("metric {name}: {}", why.words)),
+        }
+        got.map_err(|why| why.words)
+    }
+}
+
+/// What would be done now, in words.
+fn proposal(found: Forecast, changes: &BTreeMap<String, String>) -> String {
+    match found {
+        Forecast::Nothing(why) => format!("nothing would be done: {why}"),
+        Forecast::Act(ProposedRung { metric, side, rung, cause, pending }) => {
+            let place = format!("rung {} on {side} {metric}", rung + 1);
+            let found = changes.iter().find(|(known, _)| known.starts_with(&format!("{place} (")));
+            let change = found.map_or(place, |(_, change)| change.clone());
+            let when = if pending { ", once that has lasted" } else { "" };
+            format!("{cause}{when}: {change}")
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! What a drain reads and writes of the cluster, as the user.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Debug;
+
+use futures::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::Error;
+use ganglion_actions_plan::drain::{NodePod, PodSurroundings, action};
+use ganglion_api::marks;
+use ganglion_api::targets::WorkloadRef;
+use ganglion_api::workload_action::WorkloadAction;
+use ganglion_core::facts::{ClaimFact, DeploymentFact, Key};
+
+/// Field manager of what a drain writes. It begins as that of kubectl does: a person makes these actions.
+const MANAGER: &str = "kubectl-ganglion";
+
+/// How many objects are read at the same time.
+const AT_ONCE: usize = 8;
+
+/// See the module.
+pub struct DrainClient {
+    pub client: Client,
+}
+
+/// A kind in a namespace.
+trait Named: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug {}
+impl<K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug> Named for K {}
+
+fn params() -> PatchParams {
+    PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
+}
+
+/// The refusal of a request that nothing can do without.
+fn needed<T>(what: &'static str, answer: Result<T, kube::Error>) -> Result<T, Error> {
+    answer.map_err(|error| match error {
+        kube::Error::Api(status) if status.is_forbidden() => Error::NotAllowed { what, words: status.message.clone() },
+        error => error.into(),
+    })
+}
+
+impl DrainClient {
+    /// Makes sure that there is such a node.
+    pub async fn node(&self, name: &str) -> Result<(), Error> {
+        let found = Api::<Node>::all(self.client.clone()).get_opt(name).await;
+        needed("the node cannot be read", found)?.map(drop).ok_or_else(|| Error::NoNode(name.to_owned()))
+    }
+
+    /// The nodes with these labels.
+    pub async fn nodes_with(&self, selector: &str) -> Result<Vec<String>, Error> {
+        let with = ListParams::default().labels(selector);
+        let found = needed("nodes cannot be listed", Api::<Node>::all(self.client.clone()).list(&with).await)?;
+        let names: Vec<String> = found.iter().map(ResourceExt::name_any).collect();
+        if names.is_empty() { Err(Error::NoneSelected(selector.to_owned())) } else { Ok(names) }
+    }
+
+    /// Makes the node unschedulable, or schedulable again.
+    pub async fn cordon(&self, name: &str, cordoned: bool) -> Result<(), Error> {
+        let patch = json!({"spec": {"unschedulable": cordoned}});
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let what = if cordoned { "the node cannot be cordoned" } else { "the node cannot be uncordoned" };
+        needed(what, nodes.patch(name, &params(), &Patch::Strategic(patch)).await).map(drop)
+    }
+
+    /// The pods on these nodes.
+    pub async fn pods(&self, nodes: &[String]) -> Result<Vec<NodePod>, Error> {
+        let mut all = Vec::new();
+        for node in nodes {
+            let on = ListParams::default().fields(&format!("spec.nodeName={node}"));
+            let found = Api::<Pod>::all(self.client.clone()).list(&on).await;
+            let found = needed("the pods of all namespaces have to be listed to empty a node", found)?;
+            all.extend(found.into_iter().map(NodePod::from));
+        }
+        Ok(all)
+    }
+
+    /// The actions of drains of these nodes, open and ended.
+    pub async fn actions(&self, nodes: &[String]) -> Result<Vec<WorkloadAction>, Error> {
+        let labels: Vec<String> = nodes.iter().map(|node| action::label(node)).collect();
+        let of = ListParams::default().labels(&format!("{} in ({})", marks::DRAIN, labels.join(",")));
+        match Api::<WorkloadAction>::all(self.client.clone()).list(&of).await {
+            Ok(found) => Ok(found.items),
+            Err(kube::Error::Api(status)) if status.code == 404 => Err(Error::NoKind),
+            found => needed("the WorkloadActions of all namespaces have to be listed to follow a drain", found)
+                .map(|found| found.items),
+        }
+    }
+
+    /// Makes an action. The inner error is the refusal, in the words of the API server.
+    pub async fn create(&self, namespace: &str, document: &Value) -> Result<Result<WorkloadAction, String>, Error> {
+        let mut action: WorkloadAction = match serde_json::from_value(document.clone()) {
+            Ok(action) => action,
+            Err(error) => return Ok(Err(error.to_string())),
+        };
+        action.metadata.namespace = Some(namespace.to_owned());
+        let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        match Api::<WorkloadAction>::namespaced(self.client.clone(), namespace).create(&params, &action).await {
+            Ok(made) => Ok(Ok(made)),
+            Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 404 | 409 | 422) => {
+                Ok(Err(status.message.clone()))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub async fn patch_action(&self, key: &Key, patch: &Value) -> Result<(), Error> {
+        let actions: Api<WorkloadAction> = Api::namespaced(self.client.clone(), &key.namespace);
+        match actions.patch(&key.name, &params(), &Patch::Merge(patch)).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            patched => needed("the action cannot be aborted", patched).map(drop),
+        }
+    }
+
+    /// What is known of the workloads and volumes of these pods.
+    pub async fn surroundings(&self, pods: &[NodePod]) -> Result<PodSurroundings, Error> {
+        let mut around = PodSurroundings::default();
+        let moves = || pods.iter().filter(|pod| !pod.finished && !pod.mirror);
+        let sets = moves().filter_map(|pod| {
+            let owner = pod.owner.as_ref().filter(|owner| owner.kind == "ReplicaSet")?;
+            Some(Key::new(&pod.key.namespace, &owner.name))
+        });
+        let sets: BTreeMap<Key, ReplicaSet> = self.read(sets.collect(), &mut around.unread).await?;
+        for (key, set) in sets {
+            let owner = set.owner_references().iter().find(|owner| owner.controller == Some(true));
+            if let Some(owner) = owner.filter(|owner| owner.kind == "Deployment") {
+                let (api_version, kind, name) = (owner.api_version.clone(), owner.kind.clone(), owner.name.clone());
+                around.deployments.insert(key, WorkloadRef { api_version, kind, name });
+            }
+        }
+        let named = around.deployments.iter().map(|(set, owner)| Key::new(&set.namespace, &owner.name));
+        let deployments: BTreeMap<Key, Deployment> = self.read(named.collect(), &mut around.unread).await?;
+        let recreating = deployments.into_iter().filter(|(_, one)| DeploymentFact::from(one.clone()).recreates);
+        around.recreating = recreating.map(|(key, _)| key).collect();
+        let claims = moves().flat_map(|pod| {
+            pod.volumes.claims.iter().map(|claim| Key::new(&pod.key.namespace, claim)).collect::<Vec<_>>()
+        });
+        let claims: BTreeMap<Key, PersistentVolumeClaim> = self.read(claims.collect(), &mut around.unread).await?;
+        around.claims = claims.into_iter().map(|(key, claim)| (key, ClaimFact::from(claim))).collect();
+        self.local_volumes(&mut around).await?;
+        Ok(around)
+    }
+
+    async fn local_volumes(&self, around: &mut PodSurroundings) -> Result<(), Error> {
+        let names: BTreeSet<String> = around.claims.values().filter_map(|claim| claim.volume.clone()).collect();
+        for name in names {
+            match Api::<PersistentVolume>::all(self.client.clone()).get_opt(&name).await {
+                Ok(found) => {
+                    let spec = found.and_then(|volume| volume.spec);
+                    if spec.is_some_and(|spec| spec.local.is_some() || spec.host_path.is_some()) {
+                        around.local.insert(name);
+                    }
+                }
+                Err(kube::Error::Api(status)) if status.is_forbidden() => {
+                    around.unread.insert(status.message.clone());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// The objects of these names; those that are gone or may not be read are left out.
+    async fn read<K: Named>(
+        &self,
+        keys: BTreeSet<Key>,
+        unread: &mut BTreeSet<String>,
+    ) -> Result<BTreeMap<Key, K>, Error> {
+        let one = async |key: Key| {
+            let api: Api<K> = Api::namespaced(self.client.clone(), &key.namespace);
+            match api.get_opt(&key.name).await {
+                Ok(found) => Ok((key, Ok(found))),
+                Err(kube::Error::Api(status)) if status.is_forbidden() => Ok((key, Err(status.message.clone()))),
+                Err(error) => Err(Error::from(error)),
+            }
+        };
+        let answers: Vec<(Key, Result<Option<K>, String>)> =
+            stream::iter(keys).map(one).buffer_unordered(AT_ONCE).try_collect().await?;
+        let mut found = BTreeMap::new();
+        for (key, answer) in answers {
+            match answer {
+                Ok(object) => found.extend(object.map(|object| (key, object))),
+                Err(words) => {
+                    unread.insert(words);
+                }
+            }
+        }
+        Ok(found)
+    }
+}

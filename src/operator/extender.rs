@@ -1,0 +1,58 @@
+//! The server of the scheduler extender, with its certificate. All replicas serve.
+
+use std::net::SocketAddr;
+
+use kube::Client;
+use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use super::{Error, listen};
+use crate::operator::settings::Settings;
+use ganglion_placement::extender::Extender;
+use ganglion_runtime::certificate::{CertificateKeeper, CertificateSecret, tls};
+use ganglion_runtime::server::{self, ServerLimits, UNREAD};
+
+/// Connections of schedulers that are open at the same time. One scheduler keeps a few.
+const CONNECTIONS: usize = 512;
+
+/// The keeper of the certificate; none, if the settings say HTTP.
+pub fn keeper(settings: &Settings, namespace: &str) -> Option<CertificateKeeper> {
+    let placement = &settings.placement;
+    let mut server_names = placement.server_names.clone();
+    if server_names.is_empty() {
+        server_names.push(format!("ganglion-extender.{namespace}.svc"));
+    }
+    let (namespace, name) = (namespace.to_owned(), placement.tls_secret.clone());
+    placement.tls.then(|| CertificateKeeper::new(CertificateSecret { namespace, name, server_names }))
+}
+
+/// Serves schedulers until `stop`, if an address is given.
+///
+/// # Errors
+/// The address cannot be listened on.
+pub async fn serve(
+    bind: Option<SocketAddr>,
+    extender: Extender,
+    keeper: &Option<CertificateKeeper>,
+    client: &Client,
+    stop: &CancellationToken,
+) -> Result<JoinHandle<()>, Error> {
+    let Some(bind) = bind else { return Ok(tokio::spawn(stop.clone().cancelled_owned())) };
+    let listener = listen(bind).await?;
+    let limits = ServerLimits { connections: CONNECTIONS, unread: UNREAD };
+    let acceptor = match keeper {
+        Some(keeper) => Some(TlsAcceptor::from(tls::server_config(keeper.served())?)),
+        None => None,
+    };
+    info!(address = %bind, tls = acceptor.is_some(), "serving schedulers");
+    let server = server::serve(listener, extender.router(), limits, acceptor, stop.clone());
+    let follow = keeper.clone().map(|keeper| keeper.follow(client.clone(), stop.clone()));
+    Ok(tokio::spawn(async move {
+        match follow {
+            Some(follow) => drop(tokio::join!(server, follow)),
+            None => server.await,
+        }
+    }))
+}

@@ -1,0 +1,105 @@
+//! What is served: liveness, readiness and metrics here, the scheduler extender in `extender`.
+//!
+//! Owns the routes; `server` owns the connections. Never sends a request to the API server: it answers from the caches.
+
+mod figures;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use jiff::Timestamp;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use ganglion_core::world::World;
+use ganglion_runtime::metrics::{KindLabel, Metrics};
+use ganglion_runtime::server::{self, ServerLimits, UNREAD};
+use ganglion_runtime::store::Store;
+use ganglion_runtime::watch::Readiness;
+
+/// The data that requests are answered from.
+#[derive(Clone)]
+pub struct Served {
+    pub ready: Readiness,
+    pub store: Store,
+    pub metrics: Metrics,
+    /// The number of loops that have series of their own.
+    pub loop_series: usize,
+    /// The number of nodes that have series of their own.
+    pub node_series: usize,
+}
+
+/// The number of connections that are open at the same time.
+const MAX_CONNECTIONS: usize = 64;
+
+/// Serves until `stop`, then lets running requests finish.
+pub async fn serve(listener: TcpListener, served: Served, stop: CancellationToken) {
+    server::serve(listener, router(served), ServerLimits { connections: MAX_CONNECTIONS, unread: UNREAD }, None, stop)
+        .await;
+}
+
+/// The routes.
+pub fn router(served: Served) -> Router {
+    Router::new()
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
+        .with_state(served)
+}
+
+/// The answer itself shows that the process is alive.
+async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// Ready once the caches are filled. Standby replicas are ready, too.
+async fn readyz(State(served): State<Served>) -> (StatusCode, &'static str) {
+    if served.ready.is_ready() {
+        (StatusCode::OK, "ok\n")
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, "caches are not filled\n")
+    }
+}
+
+async fn metrics(State(served): State<Served>) -> Response {
+    for (kind, count) in served.store.read(World::counts) {
+        let count = i64::try_from(count).unwrap_or(i64::MAX);
+        served.metrics.cache_objects.get_or_create(&KindLabel { kind }).set(count);
+    }
+    if let Some(bytes) = resident_memory() {
+        served.metrics.memory.set(bytes);
+    }
+    let now = Timestamp::now();
+    let (mut loops, actions) = served.store.read(|world| {
+        (
+            ganglion_loops_plan::figures::of_loops(world, served.loop_series),
+            ganglion_actions_plan::figures::of_actions(world, now),
+        )
+    });
+    for one in &mut loops {
+        if let Some(newer) = served.metrics.loop_values.get(&one.key.namespace, &one.key.name) {
+            one.values = newer;
+        }
+    }
+    let nodes = served.metrics.node_values.first(served.node_series);
+    match served.metrics.render(&figures::registry(loops, &actions, nodes, now)) {
+        Ok(text) => {
+            let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+            ([(header::CONTENT_TYPE, kind)], text).into_response()
+        }
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+/// Resident memory of this process in bytes; None on other systems than Linux.
+fn resident_memory() -> Option<i64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: i64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,58 @@
+//! The list of watched kinds, each with the fact that is stored for it. `logic::world` defines which objects a change requeues.
+//! `placement` is what requests about placement are answered from, `learning` what policies learn from pods, `ranker` what the
+//! planner of WorkloadActions asks.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+
+use ganglion_api::closed_loop::ClosedLoop;
+use ganglion_api::decision::Decision;
+use ganglion_api::execution::Execution;
+use ganglion_api::foreign::{
+    MutatingAdmissionPolicy, MutatingAdmissionPolicyBinding, ScaledObject, VerticalPodAutoscaler,
+};
+use ganglion_api::marks;
+use ganglion_api::monitoring::Monitoring;
+use ganglion_api::node_config::NodeConfig;
+use ganglion_api::node_config::template::NodeConfigTemplate;
+use ganglion_api::placement_policy::PlacementPolicy;
+use ganglion_api::receipt::WorkloadActionReceipt;
+use ganglion_api::swarm_pool::SwarmPool;
+use ganglion_api::workload_action::WorkloadAction;
+use ganglion_core::facts::{
+    BudgetFact, ClaimFact, DeploymentFact, HpaFact, NodeFact, OutsidePodFact, PinBindingFact, PinPolicyFact, PodFact,
+    ReceiptFact, ReplicaSet, ScaledObjectFact, ServiceFact, SetFact, StatefulSet, StatefulSetFact, VolumeFact, VpaFact,
+};
+use ganglion_runtime::watch::Feeds;
+
+/// Starts the watch of every kind.
+pub fn feed(feeds: &mut Feeds) {
+    feeds.cluster::<Node, NodeFact>();
+    feeds.namespaced::<Pod, PodFact>();
+    // What they take of the nodes.
+    feeds.outside::<Pod, OutsidePodFact>();
+    feeds.namespaced::<ReplicaSet, SetFact>();
+    feeds.namespaced::<Deployment, DeploymentFact>();
+    feeds.namespaced::<StatefulSet, StatefulSetFact>();
+    feeds.namespaced::<PersistentVolumeClaim, ClaimFact>();
+    feeds.namespaced::<PodDisruptionBudget, BudgetFact>();
+    feeds.namespaced::<Service, ServiceFact>();
+    feeds.namespaced::<HorizontalPodAutoscaler, HpaFact>();
+    feeds.optional::<ScaledObject, ScaledObjectFact>();
+    feeds.optional::<VerticalPodAutoscaler, VpaFact>();
+    feeds.optional_cluster::<PersistentVolume, VolumeFact>();
+    feeds.optional_named::<MutatingAdmissionPolicy, PinPolicyFact>(marks::PIN_POLICY);
+    feeds.optional_named::<MutatingAdmissionPolicyBinding, PinBindingFact>(marks::PIN_POLICY);
+    feeds.namespaced::<WorkloadAction, WorkloadAction>();
+    feeds.namespaced::<WorkloadActionReceipt, ReceiptFact>();
+    feeds.namespaced::<ClosedLoop, ClosedLoop>();
+    feeds.namespaced::<Monitoring, Monitoring>();
+    feeds.namespaced::<Decision, Decision>();
+    feeds.namespaced::<Execution, Execution>();
+    feeds.namespaced::<NodeConfig, NodeConfig>();
+    feeds.namespaced::<NodeConfigTemplate, NodeConfigTemplate>();
+    feeds.namespaced::<SwarmPool, SwarmPool>();
+    feeds.cluster::<PlacementPolicy, PlacementPolicy>();
+}

@@ -1,0 +1,286 @@
+//! The composition root: creates all parts, connects them, and stops them in order.
+//!
+//! The only place that sees every room. Decides nothing about workloads.
+
+pub mod check;
+pub mod drain;
+mod extender;
+pub mod http;
+pub mod kinds;
+mod memory;
+mod outbound;
+pub mod plan;
+mod ranker;
+pub mod read;
+pub mod settings;
+mod signals;
+pub mod telemetry;
+mod term;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use thiserror::Error;
+use tokio::net::TcpListener;
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info};
+
+use crate::operator::http::Served;
+use crate::operator::kinds as caches;
+use crate::operator::settings::Settings;
+use ganglion_outbound::address::{self, Names};
+use ganglion_outbound::client::OutboundClient;
+use ganglion_placement::cache::PlacementCache;
+use ganglion_placement::extender::Extender;
+use ganglion_runtime::certificate::CertificateKeeper;
+use ganglion_runtime::lease::{Elector, KubeLeases, Lost, Timings};
+use ganglion_runtime::metrics::Metrics;
+use ganglion_runtime::store::Store;
+use ganglion_runtime::tasks;
+use ganglion_runtime::watch::{Feeds, Readiness, WatchOptions};
+use term::Term;
+
+/// How to access the cluster.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    /// Kubeconfig file. Default: the usual places, or the pod's service account.
+    pub kubeconfig: Option<PathBuf>,
+    /// Context in the kubeconfig. Default: its current context.
+    pub context: Option<String>,
+}
+
+/// Options of [`run`] besides the settings.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    pub access: Access,
+    pub bind: SocketAddr,
+    /// Where kube-scheduler asks. Default: it is not served.
+    pub extender_bind: Option<SocketAddr>,
+    pub lease_namespace: Option<String>,
+    pub watch_namespaces: Vec<String>,
+    pub identity: String,
+}
+
+/// Why the operator ended.
+#[derive(Debug, Error)]
+pub enum Error {
+    #[error("the kubeconfig cannot be used")]
+    Kubeconfig(#[from] kube::config::KubeconfigError),
+    #[error("no cluster is configured")]
+    Config(#[from] kube::config::InferConfigError),
+    #[error("the Kubernetes client cannot be created")]
+    Client(#[source] Box<kube::Error>),
+    #[error("cannot listen on {address}")]
+    Bind {
+        address: SocketAddr,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("TLS cannot be set up")]
+    Tls(#[from] rustls::Error),
+    #[error("signals cannot be received")]
+    Signals(#[source] std::io::Error),
+    #[error("setting outbound.{setting}: {problem}")]
+    Setting { setting: &'static str, problem: String },
+    #[error("the lease is lost: {0}")]
+    Lease(Lost),
+    #[error("a task ended by a fault of this program")]
+    Task(#[from] JoinError),
+}
+
+/// How long the process waits at its end until queued events are sent.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// Runs the operator until SIGTERM or SIGINT.
+///
+/// # Errors
+/// The operator cannot start, or the lease was lost; the process must then end at once.
+pub async fn run(options: RunOptions, settings: Settings) -> Result<(), Error> {
+    let stop = signals::stop().map_err(Error::Signals)?;
+    let config = config(&options.access).await?;
+    let namespace = options.lease_namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+    let names = Names::new(outbound::rules(&config, &settings)?, address::system);
+    let client = client(config)?;
+    let metrics = Metrics::new();
+    let web = Arc::new(outbound::web(names.clone(), &settings, &metrics));
+    let outbound = Arc::new(outbound::client(web, &settings, &metrics));
+    let store = Store::default();
+    // Watches and the HTTP server stop last, after the controllers have drained.
+    let ended = CancellationToken::new();
+    let listener = listen(options.bind).await?;
+    let watched = watch_options(&options, &settings);
+    let mut feeds = Feeds::new(&client, watched, store.clone(), metrics.clone(), ended.clone());
+    caches::feed(&mut feeds);
+    let upkeep =
+        outbound::keep_up(client.clone(), names, Arc::clone(&outbound), settings.request_timeout(), ended.clone());
+    let mut upkeep = tokio::spawn(upkeep);
+    let served = Served {
+        ready: feeds.ready(),
+        store: store.clone(),
+        metrics: metrics.clone(),
+        loop_series: settings.closed_loops.series,
+        node_series: settings.node_configs.series,
+    };
+    let mut server = tokio::spawn(http::serve(listener, served, ended.clone()));
+    let placement = PlacementCache::new(store.clone());
+    let extender = Extender::new(feeds.ready(), placement.clone(), metrics.clone(), settings.placement.max_body_bytes);
+    let list = list_timeout(&settings);
+    let learning =
+        memory::learn(client.clone(), namespace.clone(), placement.clone(), list, &feeds.ready(), ended.clone());
+    let mut learning = tokio::spawn(learning);
+    let keeper = extender::keeper(&settings, &namespace);
+    let mut extender = extender::serve(options.extender_bind, extender, &keeper, &client, &ended).await?;
+    info!(identity = options.identity, address = %options.bind, version = env!("CARGO_PKG_VERSION"), "started");
+
+    let mut elector = elector(&client, &settings, &options.identity, &namespace);
+    let ready = feeds.ready();
+    let identity = options.identity;
+    let certificate = keeper.filter(|_| options.extender_bind.is_some());
+    let parts =
+        Parts { client, outbound, placement, namespace, certificate, settings, metrics, store, ready, stop, identity };
+    let result = tokio::select! {
+        biased;
+        // A kind that is not watched any more, probes that nobody answers, or an API server within reach of users: the process
+        // must start anew.
+        Err(panicked) = feeds.ended() => Err(panicked.into()),
+        Err(panicked) = &mut server => Err(panicked.into()),
+        Err(panicked) = &mut extender => Err(panicked.into()),
+        Err(panicked) = &mut upkeep => Err(panicked.into()),
+        Err(panicked) = &mut learning => Err(panicked.into()),
+        result = parts.lead(&mut elector) => result,
+    };
+    if result.is_ok() {
+        elector.release().await;
+    }
+    ended.cancel();
+    if result.is_ok() {
+        // The results of the servers do not matter any more.
+        let _ = tokio::join!(server, extender);
+    }
+    match &result {
+        Ok(()) => info!("ended"),
+        Err(error) => error!(%error, "ended"),
+    }
+    result
+}
+
+/// Listens on this address.
+async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
+    TcpListener::bind(address).await.map_err(|source| Error::Bind { address, source })
+}
+
+/// Everything that a leader term needs.
+struct Parts {
+    client: Client,
+    outbound: Arc<OutboundClient>,
+    placement: PlacementCache,
+    /// The operator's own.
+    namespace: String,
+    /// The extender's, if it has one.
+    certificate: Option<CertificateKeeper>,
+    settings: Settings,
+    metrics: Metrics,
+    store: Store,
+    ready: Readiness,
+    stop: CancellationToken,
+    identity: String,
+}
+
+impl Parts {
+    /// Waits for caches and lease, then runs the controllers until they have stopped and drained, or until the lease is lost.
+    async fn lead(&self, elector: &mut Elector<KubeLeases>) -> Result<(), Error> {
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => return Ok(()),
+            () = async {
+                self.ready.ready().await;
+                info!("caches filled");
+                elector.acquire().await;
+            } => {}
+        }
+        self.metrics.leader.set(1);
+        let leader = CancellationToken::new();
+        let _fence = leader.clone().drop_guard();
+        let term = Term {
+            parts: self,
+            leader: leader.clone(),
+            tasks: JoinSet::new(),
+            senders: JoinSet::new(),
+            name: term_name(),
+        };
+        let (mut work, mut senders) = term.start_all();
+        let result = tokio::select! {
+            biased;
+            // No draining: another replica may already act.
+            lost = elector.hold() => {
+                leader.cancel();
+                Err(Error::Lease(lost))
+            }
+            Err(panicked) = tasks::ended(&mut senders) => Err(panicked.into()),
+            done = tasks::ended(&mut work) => done.map_err(Error::from),
+        };
+        self.metrics.leader.set(0);
+        if result.is_ok() {
+            leader.cancel();
+            // Events that are not sent in time are lost.
+            let _ = tokio::time::timeout(LAST_WORDS, tasks::ended(&mut senders)).await;
+        }
+        result
+    }
+}
+
+/// A random name for a leader term.
+fn term_name() -> Arc<str> {
+    (0..8).map(|_| fastrand::alphanumeric().to_ascii_lowercase()).collect::<String>().into()
+}
+
+/// The client configuration, from the given file or the usual places.
+///
+/// # Errors
+/// The kubeconfig cannot be used, or there is neither a kubeconfig nor a pod's service account.
+pub async fn config(access: &Access) -> Result<Config, Error> {
+    let options = KubeConfigOptions { context: access.context.clone(), ..KubeConfigOptions::default() };
+    let mut config = match (&access.kubeconfig, &access.context) {
+        (Some(path), _) => Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &options).await?,
+        (None, Some(_)) => Config::from_kubeconfig(&options).await?,
+        (None, None) => Config::infer().await?,
+    };
+    // Each call has its own timeout and retry; the retry of kube would wait for minutes.
+    config.default_retry = false;
+    config.connect_timeout = Some(Duration::from_secs(5));
+    Ok(config)
+}
+
+/// A client with this configuration.
+///
+/// # Errors
+/// A certificate or an address in the configuration cannot be used.
+pub fn client(config: Config) -> Result<Client, Error> {
+    Client::try_from(config).map_err(|error| Error::Client(Box::new(error)))
+}
+
+fn watch_options(options: &RunOptions, settings: &Settings) -> WatchOptions {
+    WatchOptions { namespaces: options.watch_namespaces.clone(), timeout: list_timeout(settings) }
+}
+
+/// Timeout of the requests of watches: a page of a list is the largest answer.
+fn list_timeout(settings: &Settings) -> Duration {
+    settings.request_timeout().max(Duration::from_secs(30))
+}
+
+fn elector(client: &Client, settings: &Settings, identity: &str, namespace: &str) -> Elector<KubeLeases> {
+    let lease = &settings.lease;
+    let timings = Timings {
+        duration: Duration::from_secs(lease.duration_seconds),
+        renew_deadline: Duration::from_secs(lease.renew_deadline_seconds),
+        retry: Duration::from_secs(lease.retry_seconds),
+    };
+    // A third of the deadline, so that a lost answer leaves time for further attempts.
+    let leases = KubeLeases::new(client.clone(), namespace, &lease.name, timings.renew_deadline / 3);
+    Elector::new(leases, timings, identity.to_owned(), namespace, &lease.name)
+}

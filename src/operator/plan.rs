@@ -1,0 +1,187 @@
+//! `ganglion plan`: finds out what actions would do before they are applied, with the operator's own planner, as the user and from
+//! where the user is. Changes nothing.
+
+mod cluster;
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use kube::{Api, Client};
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::operator::ranker::PolicyRanker;
+use crate::operator::settings::Settings;
+use cluster::Reader;
+use ganglion_actions_plan::preview::{ActionPreview, preview};
+use ganglion_actions_plan::verb;
+use ganglion_api::workload_action::WorkloadAction;
+use ganglion_core::facts::{Identity, Key, NodeFact};
+use ganglion_core::world::{Origin, World};
+use ganglion_placement::cache::PlacementCache;
+use ganglion_runtime::store::Store;
+
+/// Field manager of the dry run. It begins as that of kubectl does: who plans by hand applies by hand, which decides how often the
+/// action may run.
+const MANAGER: &str = "kubectl-ganglion";
+
+/// What the API server says to those who may not make actions; who may, and lacks a right that the action needs, is told otherwise.
+const CANNOT_CREATE: &str = "cannot create resource \"workloadactions\"";
+
+/// Why there is no plan.
+#[derive(Debug, Error)]
+pub enum Error {
+    #[error(
+        "the plan depends on what you may not read ({0}); apply the action with mode: Plan instead: status.plan then has the \
+         plan, which the operator makes with its own rights"
+    )]
+    NotAllowed(String),
+    #[error(
+        "the cluster does not know the kind WorkloadAction: install the operator's CRDs with `kubectl apply --server-side -k crds`"
+    )]
+    NoKind,
+    #[error("the action is no WorkloadAction: {0}")]
+    Parse(#[source] serde_json::Error),
+    #[error("the owner of the workload's ReplicaSets cannot be read: {0}")]
+    Owner(#[source] ganglion_runtime::error::Error),
+    #[error("the API server did not answer")]
+    Api(#[source] Box<kube::Error>),
+}
+
+/// What is taken for granted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PlanBasis<'a> {
+    /// Nodes that would be cordoned before.
+    pub cordoned: &'a [String],
+    /// The user will make the actions: who has no right to is refused.
+    pub is_maker: bool,
+}
+
+/// A document, and whether it would be accepted.
+struct Asked {
+    key: Key,
+    verb: &'static str,
+    verdict: Verdict,
+}
+
+enum Verdict {
+    /// The action as the API server would store it. The note says so where the API server was not asked.
+    Accepted(Box<WorkloadAction>, Option<String>),
+    /// In the words of the API server.
+    Refused(String),
+}
+
+/// Plans actions. Each is a manifest of the kind WorkloadAction, which is planned as if it were alone, and as the basis
+/// has it.
+///
+/// # Errors
+/// The cluster cannot be read. Why an action would not start is in its preview.
+pub async fn plan(
+    client: &Client,
+    namespace: &str,
+    settings: &Settings,
+    actions: &[Value],
+    basis: PlanBasis<'_>,
+) -> Result<Vec<ActionPreview>, Error> {
+    let mut all = Vec::new();
+    for document in actions {
+        all.push(ask(client, namespace, document, basis.is_maker).await?);
+    }
+    let is_accepted = |asked: &&Asked| matches!(asked.verdict, Verdict::Accepted(..));
+    let namespaces: BTreeSet<&str> = all.iter().filter(is_accepted).map(|asked| asked.key.namespace.as_str()).collect();
+    let policies: BTreeSet<&str> = actions.iter().filter_map(policy_of).collect();
+    let store = Store::default();
+    let placement = PlacementCache::new(store.clone());
+    let reader = Reader { client, store: &store };
+    let read =
+        if namespaces.is_empty() { Ok(Vec::new()) } else { reader.read(&namespaces, !policies.is_empty()).await };
+    let (notes, is_read) = match read {
+        // Whether they may be made is known nevertheless.
+        Err(Error::NotAllowed(words)) if basis.is_maker => (vec![format!("Targets are not known: {words}.")], false),
+        read => (read?, true),
+    };
+    if !policies.is_empty() {
+        reader.restore(&placement, &policies).await;
+    }
+    store.write(|world| cordon(world, basis.cordoned));
+    let accepted = all.iter().filter_map(|asked| match &asked.verdict {
+        Verdict::Accepted(action, _) => Some(&**action),
+        Verdict::Refused(_) => None,
+    });
+    reader.read_owners(settings, accepted.clone()).await?;
+    reader.read_usage(accepted).await;
+    let (now, limits) = (Timestamp::now(), settings.limits());
+    let ranker = PolicyRanker(placement);
+    let previewed = |Asked { key, verb, verdict }| match verdict {
+        Verdict::Refused(words) => ActionPreview::refused(key, verb, words),
+        Verdict::Accepted(action, note) => {
+            let ask = |world: &mut World| preview(world, &action, now, &limits, &ranker);
+            let mut found = if is_read { store.write(ask) } else { ActionPreview::unplanned(key, verb) };
+            found.notes = note.into_iter().chain(notes.iter().cloned()).collect();
+            found
+        }
+    };
+    Ok(all.into_iter().map(previewed).collect())
+}
+
+/// Has the world take these nodes for cordoned.
+fn cordon(world: &mut World, names: &[String]) {
+    for name in names {
+        if let Some(node) = world.node(name).cloned() {
+            let version = (node.id.order() + 1).to_string();
+            let id = Identity { version, ..node.id };
+            drop(world.apply(NodeFact { id, cordoned: true, ..node }, Origin::Watch));
+        }
+    }
+}
+
+/// The policy that an action names.
+fn policy_of(document: &Value) -> Option<&str> {
+    let verbs = ["create", "move", "moveApplication"];
+    verbs.iter().find_map(|verb| document.pointer(&format!("/spec/{verb}/to/policy"))?.as_str())
+}
+
+/// Asks the API server whether it would accept an action.
+async fn ask(client: &Client, namespace: &str, document: &Value, is_maker: bool) -> Result<Asked, Error> {
+    let text = |path: &str| document.pointer(path).and_then(Value::as_str);
+    let namespace = text("/metadata/namespace").unwrap_or(namespace);
+    let named = Key::new(namespace, text("/metadata/name").or(text("/metadata/generateName")).unwrap_or_default());
+    let parsed = || parse(&named, document);
+    let verdict = match create(client, namespace, document).await {
+        Ok(stored) => Verdict::Accepted(Box::new(stored), None),
+        Err(kube::Error::Api(status)) if !is_maker && status.code == 403 && status.message.contains(CANNOT_CREATE) => {
+            let note = format!("The API server was not asked whether it accepts the action: {}.", status.message);
+            Verdict::Accepted(Box::new(parsed().map_err(Error::Parse)?), Some(note))
+        }
+        Err(kube::Error::Api(status)) if status.code == 404 && !status.message.contains("namespaces") => {
+            return Err(Error::NoKind);
+        }
+        Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 404 | 409 | 422) => {
+            Verdict::Refused(status.message.clone())
+        }
+        Err(error) => return Err(Error::Api(Box::new(error))),
+    };
+    let (key, verb) = match &verdict {
+        Verdict::Accepted(action, _) => (Identity::from(&action.metadata).key, verb(action)),
+        Verdict::Refused(_) => (named.clone(), parsed().map_or("", |action| verb(&action))),
+    };
+    Ok(Asked { key, verb, verdict })
+}
+
+/// Creates the action in a dry run. Unknown fields are refused, as kubectl has them refused.
+async fn create(client: &Client, namespace: &str, document: &Value) -> Result<WorkloadAction, kube::Error> {
+    let actions: Api<WorkloadAction> = Api::namespaced(client.clone(), namespace);
+    let params = format!("dryRun=All&fieldManager={MANAGER}&fieldValidation=Strict");
+    let request = http::Request::post(format!("{}?{params}", actions.resource_url()));
+    let request = request.header(http::header::CONTENT_TYPE, "application/json");
+    let body = document.to_string().into_bytes();
+    client.request(request.body(body).map_err(kube::Error::HttpError)?).await
+}
+
+/// The action as the document has it.
+fn parse(named: &Key, document: &Value) -> Result<WorkloadAction, serde_json::Error> {
+    let mut action: WorkloadAction = serde_json::from_value(document.clone())?;
+    action.metadata.namespace = Some(named.namespace.clone());
+    action.metadata.name = Some(named.name.clone());
+    Ok(action)
+}

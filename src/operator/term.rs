@@ -1,0 +1,200 @@
+//! The controllers of one leader term: what each gets, and how it is started. They end with the lease.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kube::runtime::events::Reporter;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::{Parts, list_timeout};
+use crate::operator::ranker::PolicyRanker;
+use ganglion_actions::{GateKeeper, WorkloadActionController};
+use ganglion_core::facts::Key;
+use ganglion_core::world::{Stored, World};
+use ganglion_loops::closed_loop::{ClosedLoopController, ClosedLoopMemory};
+use ganglion_loops::decision::{DecisionController, DecisionMemory};
+use ganglion_loops::execution::{ExecutionController, ExecutionMemory};
+use ganglion_loops::monitoring::{MonitoringController, MonitoringMemory, Sources};
+use ganglion_loops::target::Targets;
+use ganglion_nodes::config::{self as node_config, NodeConfigController, NodeConfigMemory};
+use ganglion_nodes::template::{NodeConfigTemplateController, TemplateMemory};
+use ganglion_placement::policy::{PlacementPolicyController, PolicyMemory, UsagePublisher, run_usage};
+use ganglion_pools::{PoolMemory, SwarmPoolController};
+use ganglion_runtime::context::Context;
+use ganglion_runtime::discovery::Discovery;
+use ganglion_runtime::events;
+use ganglion_runtime::impersonation::Impersonation;
+use ganglion_runtime::polls;
+use ganglion_runtime::run::{Controller, Run, run as run_controller};
+use ganglion_runtime::watch::namespaces::NamespaceFeeds;
+use ganglion_runtime::writer::Writer;
+
+/// The controllers of one leader term.
+pub struct Term<'a> {
+    pub parts: &'a Parts,
+    pub leader: CancellationToken,
+    pub tasks: JoinSet<()>,
+    /// Tasks that send events.
+    pub senders: JoinSet<()>,
+    /// Name of the term, as written in statuses.
+    pub name: Arc<str>,
+}
+
+impl Term<'_> {
+    /// Starts every controller. Returns the tasks of the controllers and the tasks that send their events.
+    pub fn start_all(mut self) -> (JoinSet<()>, JoinSet<()>) {
+        let Parts { settings, outbound, .. } = self.parts;
+        let resync = Duration::from_secs(settings.workload_actions.resync_seconds);
+        let limits = settings.limits();
+        let actions = self.start(settings.workload_actions.concurrency, |ctx| WorkloadActionController {
+            limits,
+            ranker: Arc::new(PolicyRanker(self.parts.placement.clone())),
+            resync,
+            notifier: ganglion_actions::Notifier::new(ctx.clone(), Arc::clone(outbound)),
+            ctx,
+            memory: ganglion_actions::ActionMemory::default(),
+        });
+        self.tasks.spawn(ganglion_actions::usage::run(actions.ctx.clone(), Arc::clone(outbound)));
+        self.tasks.spawn(ganglion_actions::run_janitor(actions));
+        let releases = settings.workload_actions.concurrency;
+        self.start_with(releases, |ctx| GateKeeper { ctx }, GateKeeper::gated);
+        let loops = settings.closed_loops.concurrency;
+        let discovery = Arc::new(Discovery::default());
+        let namespaces = settings.namespaces();
+        let targets = |ctx: &Context| Targets {
+            ctx: ctx.clone(),
+            discovery: Arc::clone(&discovery),
+            patchable: settings.patchable_kinds().into(),
+        };
+        self.start(loops, |ctx| ClosedLoopController {
+            namespaces,
+            targets: targets(&ctx),
+            impersonation: Impersonation::default(),
+            outbound: Arc::clone(outbound),
+            memory: ClosedLoopMemory::default(),
+            ctx,
+        });
+        self.start(loops, |ctx| MonitoringController {
+            sources: Sources { ctx: ctx.clone(), outbound: Arc::clone(outbound), discovery: Arc::clone(&discovery) },
+            memory: MonitoringMemory::default(),
+            ctx,
+        });
+        self.start(loops, |ctx| DecisionController { ctx, memory: DecisionMemory::default() });
+        self.start(loops, |ctx| ExecutionController {
+            outbound: Arc::clone(outbound),
+            targets: targets(&ctx),
+            memory: ExecutionMemory::default(),
+            ctx,
+        });
+        self.start_node_configs();
+        let writes = settings.node_configs.concurrency;
+        self.start(writes, |ctx| NodeConfigTemplateController {
+            namespaces,
+            concurrency: writes,
+            memory: TemplateMemory::default(),
+            ctx,
+        });
+        self.start_swarm_pools();
+        self.start_placement();
+        (self.tasks, self.senders)
+    }
+
+    fn start_placement(&mut self) {
+        let (placement, memory) = (self.parts.placement.clone(), PolicyMemory::default());
+        let Parts { settings, outbound, namespace, .. } = self.parts;
+        let controller = self.start(settings.placement.concurrency, |ctx| PlacementPolicyController {
+            usage: Arc::new(UsagePublisher::new(ctx.clone(), Arc::clone(outbound), settings.namespaces())),
+            ctx,
+            placement,
+            namespace: namespace.clone(),
+            memory,
+        });
+        self.tasks.spawn(run_usage(Arc::clone(&controller.usage)));
+        if let Some(keeper) = self.parts.certificate.clone() {
+            let writer = self.context("extender").writer;
+            let stop = self.parts.stop.clone();
+            self.tasks.spawn(async move {
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    () = keeper.renew(writer) => {}
+                }
+            });
+        }
+    }
+
+    fn start_swarm_pools(&mut self) {
+        let Parts { client, settings, outbound, store, metrics, .. } = self.parts;
+        let feeds = NamespaceFeeds::new(client, list_timeout(settings), store.clone(), metrics.clone());
+        let pools = &settings.swarm_pools;
+        let controller = self.start(pools.concurrency, |ctx| SwarmPoolController {
+            ctx,
+            namespaces: settings.namespaces(),
+            config_maps: feeds,
+            outbound: Arc::clone(outbound),
+            polls: Arc::default(),
+            memory: PoolMemory::default(),
+        });
+        self.tasks.spawn(ganglion_pools::run_probes(controller, polls::PollLimits { polls: pools.probes }));
+    }
+
+    fn start_node_configs(&mut self) {
+        let Parts { settings, outbound, .. } = self.parts;
+        let nodes = &settings.node_configs;
+        // Statuses leave room for specs: whoever changes a template waits for those.
+        let reports = nodes.concurrency.div_ceil(4);
+        let controller = self.start(reports, |ctx| NodeConfigController {
+            ctx,
+            namespaces: settings.namespaces(),
+            outbound: Arc::clone(outbound),
+            rule: settings.node_write_rule(),
+            polls: Arc::default(),
+            memory: NodeConfigMemory::default(),
+        });
+        self.tasks.spawn(node_config::run_polls(controller, polls::PollLimits { polls: nodes.polls }));
+    }
+
+    /// Starts one controller and queues every object of its kind.
+    fn start<C: Controller>(&mut self, concurrency: usize, make: impl FnOnce(Context) -> C) -> Arc<C> {
+        self.start_with(concurrency, make, |world| {
+            let table = C::Kind::table(world);
+            table.keys().chain(table.unreadable().keys()).cloned().collect()
+        })
+    }
+
+    /// Starts one controller and queues these objects.
+    fn start_with<C: Controller>(
+        &mut self,
+        concurrency: usize,
+        make: impl FnOnce(Context) -> C,
+        first: impl FnOnce(&World) -> Vec<Key>,
+    ) -> Arc<C> {
+        let parts = self.parts;
+        let controller = Arc::new(make(self.context(C::NAME)));
+        // Open before queueing all objects, so that none in between is missed.
+        let queue = parts.store.queue::<C::Kind>();
+        queue.open();
+        queue.add(parts.store.read(first));
+        let run = Run { concurrency, metrics: parts.metrics.clone(), stop: parts.stop.clone() };
+        self.tasks.spawn(run_controller(Arc::clone(&controller), queue, run));
+        controller
+    }
+
+    fn context(&mut self, controller: &str) -> Context {
+        let Parts { client, settings, metrics, store, stop, identity, .. } = self.parts;
+        let (events, sender) = events::line(metrics);
+        let from = Reporter { controller: format!("ganglion/{controller}"), instance: Some(identity.clone()) };
+        let timeout = settings.request_timeout();
+        self.senders.spawn(sender.run(client.clone(), from, timeout, self.leader.clone()));
+        Context {
+            store: store.clone(),
+            writer: Writer::new(client.clone(), timeout, self.leader.clone(), metrics.clone()),
+            events,
+            metrics: metrics.clone(),
+            clock: Timestamp::now,
+            term: Arc::clone(&self.name),
+            stop: stop.clone(),
+        }
+    }
+}

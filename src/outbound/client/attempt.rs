@@ -1,0 +1,199 @@
+//! Requests as the operator itself to a server that may ask for a login: credentials and certificates are read again once where
+//! the server refuses them, and a refused login is not tried again for a while.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::login::{LockedUntil, Login, Logins};
+use super::{Behalf, OutboundClient, Outgoing, REFUSED_SECRET_AGE, SECRET_AGE, Unanswered};
+use crate as clients;
+use crate::web::{self, Call};
+use ganglion_api::refs::{Auth, CaRef};
+use ganglion_runtime::context::Context;
+
+/// How often a Secret is read again while it is missing or refused; nobody else is asked meanwhile.
+pub const SECRET_PAUSE: Duration = Duration::from_secs(10);
+
+/// Who asks.
+#[derive(Clone, Copy)]
+pub struct Asker<'a> {
+    pub ctx: &'a Context,
+    pub outbound: &'a OutboundClient,
+    pub logins: &'a Logins,
+}
+
+/// A server, and how it is asked.
+pub struct AskedServer<'a> {
+    pub url: &'a str,
+    /// The namespace of the Secrets and of the ConfigMap.
+    pub namespace: &'a str,
+    pub auth: Option<Cow<'a, Auth>>,
+    pub ca: Option<&'a CaRef>,
+    /// Takes any certificate.
+    pub insecure: bool,
+    /// Maximum size of an answer in bytes.
+    pub limit: usize,
+}
+
+/// Why a server is not asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Withheld {
+    pub why: WithheldWhy,
+    pub words: String,
+    /// When it may be asked again.
+    pub pause: Duration,
+}
+
+/// See [`Withheld`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WithheldWhy {
+    /// A Secret or a ConfigMap cannot be read.
+    Unreadable,
+    /// The server refused the login.
+    Refused,
+}
+
+/// Requests to one server.
+pub struct Attempt<'a> {
+    asker: Asker<'a>,
+    server: AskedServer<'a>,
+    /// Host and port.
+    pub host: String,
+    /// The request, with its credentials. Its URL may be changed.
+    pub call: Call,
+    /// Whether the Secret was read again.
+    again: bool,
+}
+
+impl<'a> Attempt<'a> {
+    /// Prepares a request. Fails where the login was refused a while ago.
+    ///
+    /// # Errors
+    /// A Secret cannot be read, or its login must not be tried now.
+    pub async fn prepare(asker: Asker<'a>, server: AskedServer<'a>) -> Result<Self, Withheld> {
+        let host = host(server.url);
+        let is_refused = server.login(&host).is_some_and(|login| asker.logins.is_refused(&login));
+        let age = if is_refused { REFUSED_SECRET_AGE } else { SECRET_AGE };
+        let call = call(asker, &server, age).await?;
+        let attempt = Self { asker, server, host, call, again: is_refused };
+        match attempt.locked() {
+            Some(until) => Err(attempt.refused(until)),
+            None => Ok(attempt),
+        }
+    }
+
+    /// Takes in how the request ended, without an error of the request itself or with one; whether it is to be repeated, with a
+    /// newer Secret.
+    ///
+    /// # Errors
+    /// The server refuses the login.
+    pub async fn repeats(&mut self, error: Option<&clients::Error>) -> Result<bool, Withheld> {
+        let login = self.server.login(&self.host);
+        let Some(error) = error else {
+            if let Some(login) = login {
+                self.asker.logins.accept(&login);
+            }
+            return Ok(false);
+        };
+        let is_refusal = error.is_refusal() && login.is_some();
+        if !is_refusal && !is_distrust(error) {
+            return Ok(false);
+        }
+        if !self.again {
+            self.again = true;
+            let newer = call(self.asker, &self.server, REFUSED_SECRET_AGE).await?;
+            if newer.auth != self.call.auth || newer.ca != self.call.ca {
+                self.call = Call { url: self.call.url.clone(), ..newer };
+                return Ok(true);
+            }
+        }
+        match (login, &self.call.auth) {
+            (Some(login), Some(credentials)) if is_refusal => {
+                let until = self.asker.logins.refuse(login, credentials, self.asker.ctx.now());
+                Err(self.refused(until))
+            }
+            _ => Ok(false),
+        }
+    }
+
+    fn locked(&self) -> Option<LockedUntil> {
+        let login = self.server.login(&self.host)?;
+        self.asker.logins.locked(&login, self.call.auth.as_ref()?)
+    }
+
+    fn refused(&self, until: LockedUntil) -> Withheld {
+        let secret = self.server.secret().unwrap_or_default();
+        let words = format!(
+            "{} refuses the login of Secret {secret}: it is tried again at {}, or as soon as the Secret changes",
+            self.host,
+            time(until.shown)
+        );
+        let left = until.at.saturating_duration_since(Instant::now());
+        Withheld { why: WithheldWhy::Refused, words, pause: left.min(SECRET_PAUSE) }
+    }
+}
+
+impl AskedServer<'_> {
+    /// The Secret with the credentials.
+    fn secret(&self) -> Option<&str> {
+        let auth = self.auth.as_ref()?;
+        let bearer = auth.bearer.as_ref().map(|key| key.name.as_str());
+        bearer.or_else(|| auth.basic.as_ref().map(|secret| secret.name.as_str()))
+    }
+
+    fn login(&self, host: &str) -> Option<Login> {
+        let secret = self.secret()?.to_owned();
+        Some(Login { namespace: self.namespace.to_owned(), host: host.to_owned(), secret })
+    }
+}
+
+/// Whether the server's certificate is not trusted, for which a newer authority may help.
+fn is_distrust(error: &clients::Error) -> bool {
+    matches!(error, clients::Error::Certificate(_))
+}
+
+fn time(at: Timestamp) -> String {
+    at.strftime("%H:%M UTC").to_string()
+}
+
+async fn call(asker: Asker<'_>, server: &AskedServer<'_>, age: Duration) -> Result<Call, Withheld> {
+    let Asker { ctx, outbound, .. } = asker;
+    let AskedServer { url, namespace, auth, ca, insecure, limit } = server;
+    let auth = auth.as_deref();
+    let on = Behalf::Operator { writer: &ctx.writer, namespace };
+    let request = Outgoing { url, auth, ca: *ca, within: outbound.request_timeout };
+    let call = outbound.call(on, request, age).await.map_err(|Unanswered { words, .. }| Withheld {
+        why: WithheldWhy::Unreadable,
+        words,
+        pause: SECRET_PAUSE,
+    })?;
+    Ok(Call { limit: *limit, insecure: *insecure, ..call })
+}
+
+/// Host and port of a server: one machine, however its paths are written.
+#[must_use]
+pub fn host(url: &str) -> String {
+    let parsed = web::parse(url).ok();
+    let named = parsed.as_ref().and_then(|url| Some(format!("{}:{}", url.host_str()?, url.port_or_known_default()?)));
+    named.unwrap_or_else(|| url.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("https://10.0.0.1", "10.0.0.1:443")]
+    #[case("https://10.0.0.1:443/redfish/v1", "10.0.0.1:443")]
+    #[case("http://BMC.example:8000/", "bmc.example:8000")]
+    #[case("https://[fd00::1]", "[fd00::1]:443")]
+    #[case("no address", "no address")]
+    fn a_machine_has_one_name(#[case] url: &str, #[case] name: &str) {
+        assert_eq!(host(url), name);
+    }
+}

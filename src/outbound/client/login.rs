@@ -1,0 +1,130 @@
+//! The logins that servers refused: not tried again with the same credentials for a while, by none of the polls of that server.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use jiff::{SignedDuration, Timestamp};
+use tokio::time::Instant;
+
+use crate::client::lockout;
+use crate::web::Credentials;
+use ganglion_core::digest::digest;
+
+/// Maximum number of entries; the oldest are dropped.
+const MOST: usize = 32_768;
+
+/// A login: namespace, host and port, Secret.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Login {
+    pub namespace: String,
+    pub host: String,
+    pub secret: String,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Logins(Mutex<HashMap<Login, Refused>>);
+
+/// The last refusal.
+struct Refused {
+    /// Digest of the credentials, which are not kept themselves.
+    credentials: String,
+    /// Refusals in a row.
+    count: u32,
+    until: Instant,
+    /// The same, for people.
+    shown: Timestamp,
+}
+
+/// Until when a login is not tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LockedUntil {
+    pub at: Instant,
+    pub shown: Timestamp,
+}
+
+impl Logins {
+    fn all(&self) -> MutexGuard<'_, HashMap<Login, Refused>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the login was refused and not accepted since, with whatever credentials.
+    pub fn is_refused(&self, login: &Login) -> bool {
+        self.all().contains_key(login)
+    }
+
+    /// Until when these credentials must not be tried, if they must not.
+    pub fn locked(&self, login: &Login, credentials: &Credentials) -> Option<LockedUntil> {
+        let all = self.all();
+        let refused = all.get(login).filter(|refused| refused.credentials == of(credentials))?;
+        (refused.until > Instant::now()).then_some(LockedUntil { at: refused.until, shown: refused.shown })
+    }
+
+    /// The server refused these credentials.
+    pub fn refuse(&self, login: Login, credentials: &Credentials, now: Timestamp) -> LockedUntil {
+        let credentials = of(credentials);
+        let mut all = self.all();
+        if all.len() >= MOST {
+            let oldest = all.iter().min_by_key(|(_, refused)| refused.until).map(|(login, _)| login.clone());
+            oldest.and_then(|oldest| all.remove(&oldest));
+        }
+        let before = all.get(&login).filter(|refused| refused.credentials == credentials);
+        // Another poll of this server may have been under way when it was refused: that is one refusal.
+        if let Some(known) = before.filter(|refused| refused.until > Instant::now()) {
+            return LockedUntil { at: known.until, shown: known.shown };
+        }
+        let count = before.map_or(0, |refused| refused.count).saturating_add(1);
+        let pause = lockout::pause(count);
+        let shown = SignedDuration::try_from(pause).ok().and_then(|pause| now.checked_add(pause).ok()).unwrap_or(now);
+        let until = Instant::now() + pause;
+        all.insert(login, Refused { credentials, count, until, shown });
+        LockedUntil { at: until, shown }
+    }
+
+    /// The server accepted the login.
+    pub fn accept(&self, login: &Login) {
+        self.all().remove(login);
+    }
+}
+
+fn of(credentials: &Credentials) -> String {
+    match credentials {
+        Credentials::Bearer(token) => digest(&["bearer", token], 32),
+        Credentials::Basic { username, password } => digest(&["basic", username, password], 32),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn login() -> Login {
+        Login { namespace: "n".into(), host: "bmc:443".into(), secret: "s".into() }
+    }
+
+    fn password(word: &str) -> Credentials {
+        Credentials::Basic { username: "admin".into(), password: word.into() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_same_credentials_are_not_tried_again_for_longer_each_time_and_others_at_once() {
+        let (logins, begun) = (Logins::default(), Instant::now());
+        let minutes = |locked: LockedUntil| locked.at.duration_since(begun).as_secs() / 60;
+        let first = logins.refuse(login(), &password("a"), Timestamp::UNIX_EPOCH);
+        assert_eq!((minutes(first), first.shown.as_second()), (5, 300));
+        assert_eq!(logins.refuse(login(), &password("a"), Timestamp::UNIX_EPOCH), first, "a poll that was under way");
+        assert_eq!(logins.locked(&login(), &password("a")), Some(first));
+        assert_eq!(logins.locked(&login(), &password("b")), None);
+        assert_eq!(logins.locked(&Login { host: "other:443".into(), ..login() }, &password("a")), None);
+        tokio::time::advance(Duration::from_secs(300)).await;
+        assert_eq!(logins.locked(&login(), &password("a")), None);
+        assert_eq!(minutes(logins.refuse(login(), &password("a"), Timestamp::UNIX_EPOCH)), 15);
+        assert_eq!(minutes(logins.refuse(login(), &password("b"), Timestamp::UNIX_EPOCH)), 10, "another password");
+        assert!(logins.is_refused(&login()));
+        logins.accept(&login());
+        assert!(!logins.is_refused(&login()));
+        assert_eq!(logins.locked(&login(), &password("b")), None);
+    }
+}

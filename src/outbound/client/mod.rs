@@ -1,0 +1,328 @@
+//! Requests to servers that users name, and bounded reads of the API server's answers for loops.
+//!
+//! Limited in number and in bytes, fair by namespace. Secrets are read as the operator, where a RoleBinding of their namespace
+//! lets it. ConfigMaps and all other objects are read as the loop's account; for objects without an account as the operator.
+//!
+//! | file | what |
+//! |---|---|
+//! | `attempt` | requests as the operator itself to a server that may ask for a login |
+//! | `behalf` | for whom something is read: a loop's account, or an object without one |
+//! | `login` | the logins that servers refused |
+//! | `objects` | answers of the API server, bounded, and why there is none |
+//! | `secrets` | the Secrets that requests name, cached; and the ConfigMaps of objects without an account |
+
+pub mod attempt;
+mod behalf;
+mod lockout;
+pub mod login;
+pub mod objects;
+mod secrets;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
+use serde::Deserialize;
+
+use crate as clients;
+use crate::fair_limit::FairLimit;
+use crate::web::{self, Answer, Call, Credentials, Web};
+pub use behalf::Behalf;
+use ganglion_api::refs::{Auth, CaRef, KeyRef};
+use ganglion_core::document::parsed;
+use ganglion_runtime::account::{Account, ObjectPath};
+use objects::name;
+use secrets::{KeyedKind, SecretCache, WantedKeys};
+
+/// How long a Secret is used before it is read again.
+pub const SECRET_AGE: Duration = Duration::from_secs(300);
+
+/// How old a Secret must be to be read again after a server refused it.
+pub const REFUSED_SECRET_AGE: Duration = Duration::from_secs(10);
+
+/// How many Secrets are in memory: for the few servers of loops, and for the many machines of NodeConfigs.
+const LOOP_SECRETS: usize = 256;
+const NODE_SECRETS: usize = 32_768;
+
+/// Longest value of a key of a Secret, in bytes.
+const MAX_SECRET: usize = 32 << 10;
+
+/// Longest list of certificates in a ConfigMap, in bytes: a bundle of the public authorities is about 220 KiB.
+const MAX_AUTHORITIES: usize = 256 << 10;
+
+/// Maximum sizes of answers in bytes, by what they are read for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnswerLimits {
+    /// One value of a loop.
+    pub sample: usize,
+    /// One object of the API server.
+    pub object: usize,
+    /// The pods of a workload, and their metrics.
+    pub pods: usize,
+    /// One document about a node.
+    pub node: usize,
+    /// One answer about all nodes.
+    pub nodes: usize,
+}
+
+/// Sends requests to servers that users name.
+pub struct OutboundClient {
+    web: Arc<Web>,
+    /// Timeout of a request.
+    pub request_timeout: Duration,
+    /// Requests at the same time.
+    pub requests: FairLimit,
+    pub limits: AnswerLimits,
+    secrets: SecretCache,
+    /// Those of objects without an account.
+    node_secrets: SecretCache,
+}
+
+/// A request as a user wrote it.
+#[derive(Clone, Copy)]
+pub struct Outgoing<'a> {
+    pub url: &'a str,
+    pub auth: Option<&'a Auth>,
+    pub ca: Option<&'a CaRef>,
+    pub within: Duration,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug)]
+pub struct Unanswered {
+    pub words: String,
+    /// There may be one later, or elsewhere, though no user changes anything.
+    pub passing: bool,
+}
+
+impl From<clients::Error> for Unanswered {
+    fn from(error: clients::Error) -> Self {
+        Self { passing: error.is_passing(), words: error.to_string() }
+    }
+}
+
+impl From<String> for Unanswered {
+    fn from(words: String) -> Self {
+        Self { words, passing: false }
+    }
+}
+
+impl OutboundClient {
+    /// A sender of requests.
+    #[must_use]
+    pub fn new(web: Arc<Web>, request_timeout: Duration, requests: FairLimit, limits: AnswerLimits) -> Self {
+        let (secrets, node_secrets) = (SecretCache::new(LOOP_SECRETS), SecretCache::new(NODE_SECRETS));
+        Self { web, request_timeout, requests, limits, secrets, node_secrets }
+    }
+
+    /// Sends what [`Self::call`] has prepared.
+    #[must_use]
+    pub fn web(&self) -> &Web {
+        &self.web
+    }
+
+    /// Fetches a loop's sample. A Secret that the server refuses is read again, and if it has changed, the request is repeated.
+    ///
+    /// # Errors
+    /// There is no answer.
+    pub async fn get(&self, account: &Account, request: Outgoing<'_>) -> Result<Answer, Unanswered> {
+        let call = self.call(account.into(), request, SECRET_AGE).await?;
+        let mut answer = self.web.get(&call).await;
+        let refused = answer.as_ref().is_ok_and(|answer| answer.good().is_err_and(|error| error.is_refusal()));
+        if refused && request.auth.is_some() {
+            let again = self.call(account.into(), request, REFUSED_SECRET_AGE).await?;
+            if again.auth != call.auth {
+                answer = self.web.get(&again).await;
+            }
+        }
+        answer.map_err(Unanswered::from)
+    }
+
+    /// Checks the address of a request and reads its Secrets and its ConfigMap, as they are now.
+    ///
+    /// # Errors
+    /// The request could not be sent.
+    pub async fn prepare(&self, account: &Account, request: Outgoing<'_>) -> Result<(), Unanswered> {
+        web::parse(request.url).map_err(|error| error.to_string())?;
+        self.call(account.into(), request, Duration::ZERO).await.map(drop)
+    }
+
+    /// Sends an event, at most once, with Secrets as they are now: a request that was refused is not repeated. The outer error:
+    /// it was not sent.
+    ///
+    /// # Errors
+    /// A Secret, ConfigMap or key is missing or may not be read; the text says which.
+    pub async fn post(
+        &self,
+        account: &Account,
+        request: Outgoing<'_>,
+        media: &str,
+        body: Vec<u8>,
+    ) -> Result<Result<Answer, crate::Error>, String> {
+        let call = self.call(account.into(), request, Duration::ZERO).await.map_err(|unanswered| unanswered.words)?;
+        Ok(self.web.post(&call, media, body).await)
+    }
+
+    /// A request with credentials and certificate authorities from Secrets of at most this age. The answer may be as long as a
+    /// loop's sample.
+    ///
+    /// # Errors
+    /// A Secret, ConfigMap or key is missing or may not be read; the text says which.
+    pub async fn call(&self, on: Behalf<'_>, request: Outgoing<'_>, age: Duration) -> Result<Call, Unanswered> {
+        let auth = match request.auth {
+            None => None,
+            Some(Auth { bearer: Some(key), .. }) => {
+                let [token] = self.secret(on, &key.name, [&key.key], age).await?;
+                Some(Credentials::Bearer(text(&token, &key.name, &key.key)?))
+            }
+            Some(Auth { basic: Some(secret), .. }) => {
+                let keys = ["username", "password"];
+                let [username, password] = self.secret(on, &secret.name, keys, age).await?;
+                let part = |bytes: &[u8], key| text(bytes, &secret.name, key);
+                Some(Credentials::Basic { username: part(&username, keys[0])?, password: part(&password, keys[1])? })
+            }
+            Some(Auth { bearer: None, basic: None }) => {
+                return Err("auth names neither bearer nor basic".to_owned().into());
+            }
+        };
+        let ca = match request.ca {
+            None => None,
+            Some(CaRef { secret: Some(key), .. }) => {
+                let [ca] = self.secret(on, &key.name, [&key.key], age).await?;
+                Some(ca.into())
+            }
+            Some(CaRef { config_map: Some(key), .. }) => Some(self.config(on, key, age).await?.into()),
+            Some(CaRef { secret: None, config_map: None }) => {
+                return Err("ca names neither secret nor configMap".to_owned().into());
+            }
+        };
+        let (url, tenant) = (request.url.to_owned(), on.namespace().to_owned());
+        let (within, limit) = (request.within, self.limits.sample);
+        Ok(Call { url, auth, ca, insecure: false, redirects: false, within, limit, tenant })
+    }
+
+    /// The value of one key of a Secret of at most this age.
+    ///
+    /// # Errors
+    /// The Secret or the key is missing or may not be read; the text says which.
+    pub async fn key(&self, on: Behalf<'_>, secret: &str, key: &str, age: Duration) -> Result<Vec<u8>, Unanswered> {
+        let [value] = self.secret(on, secret, [key], age).await?;
+        Ok(value)
+    }
+
+    /// Drops the Secrets that no request has named for as long as one is used.
+    pub fn drop_unused_secrets(&self) {
+        self.secrets.drop_unused();
+        self.node_secrets.drop_unused();
+    }
+
+    /// Number of Secrets in memory.
+    pub fn secrets_kept(&self) -> usize {
+        self.secrets.len() + self.node_secrets.len()
+    }
+
+    fn cache(&self, on: Behalf<'_>) -> &SecretCache {
+        match on {
+            Behalf::Account(_) => &self.secrets,
+            Behalf::Operator { .. } => &self.node_secrets,
+        }
+    }
+
+    /// The values of these keys.
+    async fn secret<const N: usize>(
+        &self,
+        on: Behalf<'_>,
+        name: &str,
+        keys: [&str; N],
+        age: Duration,
+    ) -> Result<[Vec<u8>; N], Unanswered> {
+        let wanted = WantedKeys {
+            namespace: on.namespace().to_owned(),
+            kind: KeyedKind::Secret,
+            name: name.to_owned(),
+            keys: keys.map(str::to_owned).to_vec(),
+        };
+        let values = self.cache(on).get(&wanted, age, self.read_secret(on, &wanted)).await?;
+        // There is a value for each key.
+        values.as_slice().to_vec().try_into().map_err(|_| format!("Secret {name} cannot be read").into())
+    }
+
+    /// Reads a Secret as the operator.
+    async fn read_secret(&self, on: Behalf<'_>, wanted: &WantedKeys) -> Result<Vec<Vec<u8>>, Unanswered> {
+        /// The part of a Secret that is read.
+        #[derive(Deserialize)]
+        struct Secret {
+            #[serde(default)]
+            data: Option<BTreeMap<String, ByteString>>,
+        }
+        let (secret, namespace) = (&wanted.name, &wanted.namespace);
+        let url = format!("/api/v1/namespaces/{namespace}/secrets");
+        let opened = on.open_as_operator(ObjectPath { url: &url, name: name(secret)?, subresource: None }).await;
+        let body = self.body(namespace, opened, self.limits.object).await;
+        let body = body.map_err(|error| Unanswered {
+            passing: error.is_passing(),
+            words: error.for_operator(namespace, &format!("Secret {secret}")),
+        })?;
+        let mut data = parsed::<Secret>(&body.bytes)
+            .map_err(|_| format!("Secret {secret} is malformed"))?
+            .data
+            .unwrap_or_default();
+        let mut values = Vec::with_capacity(wanted.keys.len());
+        for key in &wanted.keys {
+            let value = data.remove(key).ok_or_else(|| format!("Secret {secret} has no key {key}"))?.0;
+            if value.len() > MAX_SECRET {
+                return Err(format!("key {key} of Secret {secret} has more than {MAX_SECRET} bytes").into());
+            }
+            values.push(value);
+        }
+        Ok(values)
+    }
+
+    /// The certificates in a ConfigMap. Those that an account may read are not kept for another one.
+    async fn config(&self, on: Behalf<'_>, key: &KeyRef, age: Duration) -> Result<Vec<u8>, Unanswered> {
+        if let Behalf::Account(_) = on {
+            return self.read_config(on, key).await;
+        }
+        let wanted = WantedKeys {
+            namespace: on.namespace().to_owned(),
+            kind: KeyedKind::ConfigMap,
+            name: key.name.clone(),
+            keys: vec![key.key.clone()],
+        };
+        let read = async { Ok(vec![self.read_config(on, key).await?]) };
+        let values = self.cache(on).get(&wanted, age, read).await?;
+        Ok(values.first().cloned().unwrap_or_default())
+    }
+
+    async fn read_config(&self, on: Behalf<'_>, key: &KeyRef) -> Result<Vec<u8>, Unanswered> {
+        /// The part of a ConfigMap that is read.
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct ConfigMap {
+            #[serde(default)]
+            data: Option<BTreeMap<String, String>>,
+            #[serde(default)]
+            binary_data: Option<BTreeMap<String, ByteString>>,
+        }
+        let url = format!("/api/v1/namespaces/{}/configmaps", on.namespace());
+        let path = ObjectPath { url: &url, name: name(&key.name)?, subresource: None };
+        let what = format!("ConfigMap {}", key.name);
+        let body = self.body(on.namespace(), on.open(path).await, self.limits.object).await;
+        let body = body.map_err(|error| Unanswered { passing: error.is_passing(), words: on.words(error, &what) })?;
+        let found = parsed::<ConfigMap>(&body.bytes).map_err(|_| format!("{what} is malformed"))?;
+        let text = found.data.and_then(|mut data| data.remove(&key.key)).map(String::into_bytes);
+        let bytes = || found.binary_data.and_then(|mut data| data.remove(&key.key)).map(|bytes| bytes.0);
+        let found = text.or_else(bytes).ok_or_else(|| format!("{what} has no key {}", key.key))?;
+        if found.len() > MAX_AUTHORITIES {
+            return Err(format!("key {} of {what} has more than {MAX_AUTHORITIES} bytes", key.key).into());
+        }
+        Ok(found)
+    }
+}
+
+/// Text from a Secret, without trailing line ends, which editors add.
+fn text(bytes: &[u8], secret: &str, key: &str) -> Result<String, String> {
+    let text = std::str::from_utf8(bytes).map_err(|_| format!("key {key} of Secret {secret} is not text"))?;
+    Ok(text.trim_end_matches(['\r', '\n']).to_owned())
+}

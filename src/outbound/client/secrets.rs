@@ -1,0 +1,327 @@
+//! The Secrets that requests name, kept for some minutes: a loop of one request a second costs the API server one read in
+//! five minutes, and one in ten seconds if the Secret cannot be read. ConfigMaps are kept in the same way.
+//!
+//! Bounded in number, for one namespace too. What nobody has used for as long is dropped with the next use of another Secret, or
+//! by `drop_unused`, which the owner calls once a minute: a value does not outlive its last use by more than some minutes.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::time::Instant;
+
+use super::{SECRET_AGE, Unanswered};
+
+/// How long an error is kept. It counts as read this long before the end of `SECRET_AGE`, so that requests that want a newer
+/// Secret, such as those after a refusal, never get it.
+const FAILED_SECRET_AGE: Duration = Duration::from_secs(10);
+
+/// One namespace may have this part of the entries.
+const SHARE: usize = 4;
+
+/// Longest values that are kept for every entry, in bytes. Only the first entries of a namespace may have longer ones; those of
+/// the others are read for each request.
+const SMALL: usize = 8 << 10;
+const LARGE_ENTRIES: usize = 64;
+
+/// Shortest time between two searches for entries that nobody uses, which look at all of them.
+const SWEEP: Duration = Duration::from_secs(10);
+
+/// The kind of an object whose keys are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KeyedKind {
+    Secret,
+    ConfigMap,
+}
+
+impl KeyedKind {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Secret => "Secret",
+            Self::ConfigMap => "ConfigMap",
+        }
+    }
+}
+
+/// Keys of a Secret or ConfigMap.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct WantedKeys {
+    pub namespace: String,
+    pub kind: KeyedKind,
+    pub name: String,
+    pub keys: Vec<String>,
+}
+
+/// The values of the keys, in their order.
+type Values = Arc<Vec<Vec<u8>>>;
+
+/// The Secrets that are in use.
+pub struct SecretCache {
+    /// Maximum number of entries.
+    most: usize,
+    kept: Mutex<Kept>,
+}
+
+struct Kept {
+    entries: HashMap<WantedKeys, Entry>,
+    /// The number of entries of each namespace.
+    by_namespace: HashMap<String, usize>,
+    swept: Instant,
+}
+
+struct Entry {
+    used: Instant,
+    /// Whether it may have long values.
+    large: bool,
+    /// The last read. Locked while the Secret is being read, so that a Secret of many loops is read once.
+    read: Slot,
+}
+
+type Slot = Arc<AsyncMutex<Option<LastRead>>>;
+
+/// When a Secret was read, and the result.
+struct LastRead {
+    at: Instant,
+    result: Result<Values, Unanswered>,
+}
+
+impl LastRead {
+    fn now(result: Result<Values, Unanswered>) -> Option<Self> {
+        Some(Self { at: Instant::now(), result })
+    }
+
+    /// How old the result counts as.
+    fn age(&self) -> Duration {
+        let aged = if self.result.is_ok() { Duration::ZERO } else { SECRET_AGE - FAILED_SECRET_AGE };
+        self.at.elapsed() + aged
+    }
+}
+
+impl Kept {
+    fn insert(&mut self, wanted: &WantedKeys, entry: Entry) {
+        *self.by_namespace.entry(wanted.namespace.clone()).or_default() += 1;
+        self.entries.insert(wanted.clone(), entry);
+    }
+
+    fn own(&self, namespace: &str) -> usize {
+        self.by_namespace.get(namespace).copied().unwrap_or(0)
+    }
+
+    /// Drops the entry that was not used for the longest time, of one namespace or of all.
+    fn drop_oldest(&mut self, namespace: Option<&str>) {
+        let candidates =
+            self.entries.iter().filter(|(key, _)| namespace.is_none_or(|namespace| key.namespace == namespace));
+        let oldest = candidates.min_by_key(|(_, entry)| entry.used).map(|(key, _)| key.clone());
+        if let Some(oldest) = oldest {
+            self.entries.remove(&oldest);
+            self.count();
+        }
+    }
+
+    /// Drops what nobody has used for as long as a Secret is used.
+    fn sweep(&mut self, now: Instant) {
+        self.swept = now;
+        let before = self.entries.len();
+        self.entries.retain(|_, entry| now.duration_since(entry.used) < SECRET_AGE);
+        if self.entries.len() != before {
+            self.count();
+        }
+    }
+
+    fn count(&mut self) {
+        self.by_namespace.clear();
+        for key in self.entries.keys() {
+            *self.by_namespace.entry(key.namespace.clone()).or_default() += 1;
+        }
+    }
+}
+
+impl SecretCache {
+    /// With at most this number of entries.
+    #[must_use]
+    pub fn new(most: usize) -> Self {
+        let kept = Kept { entries: HashMap::new(), by_namespace: HashMap::new(), swept: Instant::now() };
+        Self { most, kept: Mutex::new(kept) }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The values, if they were read within this time; otherwise they are read now.
+    ///
+    /// # Errors
+    /// The Secret cannot be read, or could not be read some seconds ago.
+    pub async fn get(
+        &self,
+        wanted: &WantedKeys,
+        age: Duration,
+        read: impl Future<Output = Result<Vec<Vec<u8>>, Unanswered>>,
+    ) -> Result<Values, Unanswered> {
+        let (slot, large) = self.slot(wanted);
+        let mut known = slot.lock().await;
+        if let Some(known) = known.as_ref().filter(|known| known.age() < age) {
+            return known.result.clone();
+        }
+        // Remains if the caller does not wait for the end of the read.
+        let words = format!("{} {} cannot be read: the last read took too long", wanted.kind.as_str(), wanted.name);
+        *known = LastRead::now(Err(Unanswered { words, passing: true }));
+        let result = read.await.map(Arc::new);
+        let bytes = result.as_ref().map_or(0, |values| values.iter().map(Vec::len).sum());
+        *known = if large || bytes <= SMALL { LastRead::now(result.clone()) } else { None };
+        result
+    }
+
+    /// Drops what nobody has used for as long as a Secret is used.
+    pub fn drop_unused(&self) {
+        self.kept().sweep(Instant::now());
+    }
+
+    /// Number of entries.
+    pub fn len(&self) -> usize {
+        self.kept().entries.len()
+    }
+
+    /// The last read, and whether long values are kept.
+    fn slot(&self, wanted: &WantedKeys) -> (Slot, bool) {
+        let now = Instant::now();
+        let mut kept = self.kept();
+        if now.duration_since(kept.swept) >= SWEEP {
+            kept.sweep(now);
+        }
+        if let Some(entry) = kept.entries.get_mut(wanted) {
+            entry.used = now;
+            return (Arc::clone(&entry.read), entry.large);
+        }
+        if kept.own(&wanted.namespace) >= self.most / SHARE {
+            kept.drop_oldest(Some(&wanted.namespace));
+        } else if kept.entries.len() >= self.most {
+            kept.drop_oldest(None);
+        }
+        let (read, large) = (Slot::default(), kept.own(&wanted.namespace) < LARGE_ENTRIES);
+        kept.insert(wanted, Entry { used: now, large, read: Arc::clone(&read) });
+        (read, large)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::REFUSED_SECRET_AGE;
+    use super::*;
+
+    const MOST: usize = 256;
+    const EACH: usize = MOST / SHARE;
+
+    fn wanted(namespace: &str, secret: usize) -> WantedKeys {
+        let (namespace, name) = (namespace.into(), secret.to_string());
+        WantedKeys { namespace, kind: KeyedKind::Secret, name, keys: vec!["token".into()] }
+    }
+
+    /// The value, and whether it was read now.
+    async fn get(cache: &SecretCache, wanted: &WantedKeys, age: Duration) -> bool {
+        let mut read = false;
+        let reads = async {
+            read = true;
+            tokio::task::yield_now().await;
+            Ok(vec![b"open".to_vec()])
+        };
+        cache.get(wanted, age, reads).await.unwrap();
+        read
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_secret_is_read_again_after_its_time_and_after_a_refusal() {
+        let (cache, one) = (SecretCache::new(MOST), wanted("a", 1));
+        assert!(get(&cache, &one, SECRET_AGE).await);
+        tokio::time::advance(SECRET_AGE / 2).await;
+        assert!(!get(&cache, &one, SECRET_AGE).await);
+        assert!(get(&cache, &one, Duration::from_secs(10)).await, "refused");
+        assert!(!get(&cache, &one, Duration::from_secs(10)).await, "refused again at once");
+        tokio::time::advance(SECRET_AGE).await;
+        assert!(get(&cache, &one, SECRET_AGE).await);
+        assert!(cache.get(&one, Duration::ZERO, async { Err("gone".to_owned().into()) }).await.is_err());
+        assert!(
+            cache.get(&one, SECRET_AGE, async { Ok(Vec::new()) }).await.is_err(),
+            "what cannot be read is not used"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_secret_that_cannot_be_read_is_not_asked_for_at_each_poll() {
+        let (cache, one) = (SecretCache::new(MOST), wanted("a", 1));
+        let mut reads = 0;
+        for _ in 0..60 {
+            let read = async {
+                reads += 1;
+                Err("there is no Secret 1".to_owned().into())
+            };
+            let error = cache.get(&one, SECRET_AGE, read).await.unwrap_err();
+            assert_eq!(error.words, "there is no Secret 1");
+            tokio::time::advance(Duration::from_secs(1)).await;
+        }
+        assert_eq!(reads, 6, "in a minute");
+        for age in [REFUSED_SECRET_AGE, Duration::ZERO] {
+            assert!(cache.get(&one, age, async { Err("gone".to_owned().into()) }).await.is_err());
+            assert!(get(&cache, &one, age).await, "an error is no answer to who wants a Secret of {age:?}");
+        }
+        assert!(!get(&cache, &one, SECRET_AGE).await, "it can be read now");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_read_that_nobody_waited_for_counts_as_an_error() {
+        let (cache, one) = (SecretCache::new(MOST), wanted("a", 1));
+        let hangs = cache.get(&one, SECRET_AGE, std::future::pending());
+        assert!(tokio::time::timeout(Duration::from_secs(1), hangs).await.is_err());
+        let error = cache.get(&one, SECRET_AGE, async { Ok(Vec::new()) }).await.unwrap_err();
+        assert_eq!(error.words, "Secret 1 cannot be read: the last read took too long");
+        tokio::time::advance(FAILED_SECRET_AGE).await;
+        assert!(get(&cache, &one, SECRET_AGE).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_secret_of_many_loops_is_read_once() {
+        let (cache, one) = (SecretCache::new(MOST), wanted("a", 1));
+        let all = futures::future::join_all((0..50).map(|_| get(&cache, &one, SECRET_AGE))).await;
+        assert_eq!(all.iter().filter(|read| **read).count(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn secrets_do_not_pile_up_and_one_namespace_does_not_drive_out_others() {
+        let cache = SecretCache::new(MOST);
+        assert!(get(&cache, &wanted("b", 0), SECRET_AGE).await);
+        for nth in 0..1000 {
+            get(&cache, &wanted("a", nth), SECRET_AGE).await;
+        }
+        assert!(!get(&cache, &wanted("b", 0), SECRET_AGE).await);
+        assert_eq!(cache.len(), EACH + 1);
+        tokio::time::advance(SECRET_AGE).await;
+        get(&cache, &wanted("c", 0), SECRET_AGE).await;
+        assert_eq!(cache.len(), 1, "what is not used is dropped");
+        cache.drop_unused();
+        assert_eq!(cache.len(), 1, "it is used");
+        tokio::time::advance(SECRET_AGE).await;
+        cache.drop_unused();
+        assert_eq!(cache.len(), 0, "without another use too");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn long_values_are_kept_for_the_first_entries_of_a_namespace_only() {
+        let cache = SecretCache::new(4096);
+        let long = async |nth, bytes: usize| {
+            let mut read = false;
+            let reads = async {
+                read = true;
+                Ok(vec![vec![b'x'; bytes]])
+            };
+            assert_eq!(cache.get(&wanted("a", nth), SECRET_AGE, reads).await.unwrap()[0].len(), bytes);
+            read
+        };
+        for nth in 0..LARGE_ENTRIES + 2 {
+            assert!(long(nth, SMALL + 1).await);
+        }
+        assert!(!long(0, SMALL + 1).await);
+        assert!(long(LARGE_ENTRIES, SMALL + 1).await, "read for each request");
+        assert!(long(LARGE_ENTRIES + 2, SMALL).await && !long(LARGE_ENTRIES + 2, SMALL).await);
+    }
+}

@@ -1,0 +1,418 @@
+//! The predicted power of nodes, from a server with the V2 inference protocol (KServe, MLServer, Triton).
+
+use std::fmt;
+
+use reqwest::StatusCode;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize};
+
+use super::Error;
+use super::items::Items;
+use super::value::ValueError;
+use super::web::{good, parse};
+use ganglion_core::amounts::or_default;
+use ganglion_core::document::parsed;
+use ganglion_core::power_curve::PowerInput;
+
+/// Content type of a request.
+pub const CONTENT_TYPE: &str = "application/json";
+
+/// Maximum number of nodes in one request.
+pub const MAX_ROWS: usize = 1000;
+
+/// The power that a node can take, in watts. A regression may give a little less than nothing for an idle node, which stays as it
+/// is: who compares two predictions needs their difference.
+const WATTS: std::ops::RangeInclusive<f64> = -1_000.0..=1_000_000.0;
+
+/// The name of the input, as WAO's models have it.
+const INPUT: &str = "predict-prob";
+
+const NO_MODEL: &str = "the address names no model: it must end with /v2/models/MODEL/infer or \
+                        /v2/models/MODEL/versions/VERSION/infer";
+
+/// A model on a server.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct InferenceModel {
+    url: String,
+    name: String,
+    version: Option<String>,
+}
+
+impl InferenceModel {
+    /// The model that a URL names: `…/v2/models/NAME/infer` or `…/v2/models/NAME/versions/VERSION/infer`. `/infer` may be missing.
+    ///
+    /// # Errors
+    /// The URL is invalid or not allowed, or names no model.
+    pub fn parse(endpoint: &str) -> Result<Self, ValueError> {
+        let mut url = parse(endpoint)?;
+        let parts: Vec<_> = url.path().split('/').filter(|part| !part.is_empty()).collect();
+        let models = parts.windows(2).position(|two| two == ["v2", "models"]);
+        let model = models.and_then(|at| parts.get(at.saturating_add(2)..)).unwrap_or_default();
+        let (name, version) = match *model {
+            [name] | [name, "infer"] => (name.to_owned(), None),
+            [name, "versions", version] | [name, "versions", version, "infer"] => {
+                (name.to_owned(), Some(version.to_owned()))
+            }
+            _ => return Err(ValueError::Unfit(NO_MODEL.to_owned())),
+        };
+        let infer = if model.len() % 2 == 1 { "/infer" } else { "" };
+        let path = format!("/{}{infer}", parts.join("/"));
+        url.set_path(&path);
+        url.set_fragment(None);
+        Ok(Self { url: url.into(), name, version })
+    }
+
+    /// Where the model is asked.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The name of the model, as the URL has it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The version of the model, as the URL has it. None: the server's default.
+    #[must_use]
+    pub fn version(&self) -> Option<&str> {
+        self.version.as_deref()
+    }
+}
+
+#[derive(Serialize)]
+struct Request {
+    inputs: [Input; 1],
+}
+
+#[derive(Serialize)]
+struct Input {
+    name: &'static str,
+    shape: [usize; 2],
+    datatype: &'static str,
+    /// Row after row.
+    data: Vec<f32>,
+}
+
+/// The body of a request for the power of these nodes.
+///
+/// # Errors
+/// There are none or more than [`MAX_ROWS`] of them, or an input is not a finite number: JSON has no other.
+pub fn request(rows: &[PowerInput]) -> Result<Vec<u8>, ValueError> {
+    if rows.is_empty() || rows.len() > MAX_ROWS {
+        return Err(ValueError::Unfit(format!("a prediction is for 1 to {MAX_ROWS} nodes, not for {}", rows.len())));
+    }
+    let data: Vec<f32> =
+        rows.iter().flat_map(|row| [row.usage, row.inlet_celsius, row.pascals]).map(|input| input as f32).collect();
+    if let Some(at) = data.iter().position(|input| !input.is_finite()) {
+        let [row, column] = [at / 3 + 1, at % 3];
+        let name = ["processor usage", "inlet temperature", "differential pressure"][column];
+        return Err(ValueError::Unfit(format!("the {name} of row {row} is not a finite number")));
+    }
+    let input = Input { name: INPUT, shape: [rows.len(), 3], datatype: "FP32", data };
+    serde_json::to_vec(&Request { inputs: [input] }).map_err(|error| ValueError::Unfit(error.to_string()))
+}
+
+/// The answer of the server.
+#[derive(Deserialize)]
+struct Reply {
+    #[serde(default)]
+    outputs: Items<Output, 1>,
+}
+
+#[derive(Deserialize)]
+struct Output {
+    #[serde(default, deserialize_with = "or_default")]
+    data: Predictions,
+}
+
+/// The predicted watts of this many nodes, in the order of the request. A prediction that no node can have is an error of its own
+/// node, not of the others.
+///
+/// # Errors
+/// There is no prediction for each node.
+pub fn watts(status: StatusCode, body: &[u8], rows: usize) -> Result<Vec<Result<f64, ValueError>>, ValueError> {
+    match status {
+        StatusCode::NOT_FOUND => {
+            let words = format!("the server answers {status}: it has no model of this name and version");
+            return Err(ValueError::NotFound(words));
+        }
+        // MLServer answers 500 where the model fails on its input.
+        StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY | StatusCode::INTERNAL_SERVER_ERROR => {
+            let words = format!(
+                "the server answers {status}: check that the model takes rows of processor usage, inlet temperature and \
+                 differential pressure"
+            );
+            return Err(ValueError::Invalid(words));
+        }
+        status => good(status)?,
+    }
+    let reply: Reply = parsed(body).map_err(Error::Answer)?;
+    let Some(output) = reply.outputs.kept.into_iter().next() else {
+        return Err(ValueError::Invalid("the answer has no outputs[0].data".to_owned()));
+    };
+    let Predictions { kept, count } = output.data;
+    if count != rows || kept.len() != rows {
+        return Err(ValueError::Invalid(format!("the model gives {count} predictions for {rows} nodes")));
+    }
+    let checked = kept.into_iter().enumerate().map(|(at, watts)| {
+        let number = at.saturating_add(1);
+        let watts = watts.filter(|watts| watts.is_finite());
+        let watts = watts.ok_or_else(|| format!("prediction {number} of {rows} is not a finite number"))?;
+        let (from, to) = (WATTS.start(), WATTS.end());
+        if WATTS.contains(&watts) {
+            Ok(watts)
+        } else {
+            Err(format!("prediction {number} of {rows} is not between {from} and {to} W"))
+        }
+    });
+    Ok(checked.map(|one| one.map_err(ValueError::Invalid)).collect())
+}
+
+/// The first [`MAX_ROWS`] elements of a tensor, and how many there are. Models give `[a, b]`, `[[a], [b]]` or deeper lists for the
+/// same. None: not a number.
+#[derive(Default)]
+struct Predictions {
+    kept: Vec<Option<f64>>,
+    count: usize,
+}
+
+impl Predictions {
+    fn add(&mut self, element: Option<f64>) {
+        self.count = self.count.saturating_add(1);
+        if self.kept.len() < MAX_ROWS {
+            self.kept.push(element);
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Predictions {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut found = Self::default();
+        deserializer.deserialize_any(Elements(&mut found))?;
+        Ok(found)
+    }
+}
+
+/// Adds all elements of a list, and of the lists in it. The parser bounds the depth.
+struct Elements<'p>(&'p mut Predictions);
+
+impl<'de> DeserializeSeed<'de> for Elements<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Elements<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("numbers")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        while items.next_element_seed(Elements(self.0))?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
+        self.0.add(None);
+        while members.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<(), E> {
+        self.0.add(Some(number));
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<(), E> {
+        self.0.add(Some(number as f64));
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<(), E> {
+        self.0.add(Some(number as f64));
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        self.0.add(None);
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        self.0.add(None);
+        Ok(())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        self.0.add(None);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! What is asked, and what answers say.
+
+    use super::*;
+    use proptest::prelude::*;
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    #[rstest]
+    #[case("http://s:8080/v2/models/m/infer", "http://s:8080/v2/models/m/infer", "m", None)]
+    #[case("http://s:8080/v2/models/m", "http://s:8080/v2/models/m/infer", "m", None)]
+    #[case("http://s/v2/models/m/", "http://s/v2/models/m/infer", "m", None)]
+    #[case("http://s/v2/models/m/infer/", "http://s/v2/models/m/infer", "m", None)]
+    #[case(
+        "http://s/v2/models/m/versions/v0.1.0/infer",
+        "http://s/v2/models/m/versions/v0.1.0/infer",
+        "m",
+        Some("v0.1.0")
+    )]
+    #[case("http://s/v2/models/m/versions/v0.1.0", "http://s/v2/models/m/versions/v0.1.0/infer", "m", Some("v0.1.0"))]
+    #[case("http://s/v2/models/infer", "http://s/v2/models/infer/infer", "infer", None)]
+    #[case("http://s/v2/models/m/versions/infer", "http://s/v2/models/m/versions/infer/infer", "m", Some("infer"))]
+    #[case("https://s/a//b/v2/models/m%20n?k=v#part", "https://s/a/b/v2/models/m%20n/infer?k=v", "m%20n", None)]
+    fn an_address_names_a_model(
+        #[case] endpoint: &str,
+        #[case] url: &str,
+        #[case] name: &str,
+        #[case] version: Option<&str>,
+    ) {
+        let model = InferenceModel::parse(endpoint).unwrap();
+        assert_eq!((model.url(), model.name(), model.version()), (url, name, version));
+        assert_eq!(InferenceModel::parse(model.url()), Ok(model.clone()), "it stays as it is");
+    }
+
+    #[rstest]
+    #[case("http://s/")]
+    #[case("http://s/v2/models")]
+    #[case("http://s/v2/models/")]
+    #[case("http://s/models/m/infer")]
+    #[case("http://s/v2/models/m/versions")]
+    #[case("http://s/v2/models/m/ready")]
+    #[case("http://s/v2/models/m/infer/more")]
+    #[case("http://s/v2/models/m/versions/1/infer/more")]
+    #[case("http://s/?q=/v2/models/m/infer")]
+    fn an_address_without_a_model_has_words(#[case] endpoint: &str) {
+        let error = InferenceModel::parse(endpoint).unwrap_err();
+        assert_eq!(error, ValueError::Unfit(NO_MODEL.to_owned()));
+    }
+
+    #[test]
+    fn other_schemes_are_refused() {
+        assert!(matches!(InferenceModel::parse("grpc://s/v2/models/m"), Err(ValueError::Client(Error::Refused(_)))));
+    }
+
+    const ROW: PowerInput = PowerInput { usage: 10.0, inlet_celsius: 22.0, pascals: 0.2 };
+
+    #[test]
+    fn a_request_has_a_row_for_each_node() {
+        let body: Value = serde_json::from_slice(&request(&[ROW, PowerInput { usage: 50.5, ..ROW }]).unwrap()).unwrap();
+        let input = json!({"name": "predict-prob", "shape": [2, 3], "datatype": "FP32", "data": [10.0, 22.0, 0.2, 50.5, 22.0, 0.2]});
+        let expected = json!({"inputs": [input]});
+        // The numbers have the precision of FP32, and are written with as few digits as that needs.
+        assert_eq!(body.to_string(), expected.to_string());
+    }
+
+    #[rstest]
+    #[case(&[], "a prediction is for 1 to 1000 nodes, not for 0")]
+    #[case(&[ROW; 1001], "a prediction is for 1 to 1000 nodes, not for 1001")]
+    #[case(&[ROW, PowerInput { inlet_celsius: f64::NAN, ..ROW }], "the inlet temperature of row 2 is not a finite number")]
+    #[case(&[PowerInput { pascals: 1e300, ..ROW }], "the differential pressure of row 1 is not a finite number")]
+    fn what_cannot_be_asked_has_words(#[case] rows: &[PowerInput], #[case] words: &str) {
+        assert_eq!(request(rows).unwrap_err().to_string(), words);
+    }
+
+    fn read(data: &Value, rows: usize) -> Result<Vec<Result<f64, ValueError>>, ValueError> {
+        let answer =
+            json!({"model_name": "m", "outputs": [{"name": "predict", "shape": [rows, 1], "data": data}, {"data": 7}]});
+        watts(StatusCode::OK, answer.to_string().as_bytes(), rows)
+    }
+
+    #[rstest]
+    #[case(json!([94.75, 100]))]
+    #[case(json!([[94.75], [100]]))]
+    #[case(json!([[94.75, 100]]))]
+    #[case(json!([[[94.75]], [[100]]]))]
+    fn each_node_gets_its_prediction(#[case] data: Value) {
+        assert_eq!(read(&data, 2), Ok(vec![Ok(94.75), Ok(100.0)]));
+    }
+
+    #[test]
+    fn a_wrong_prediction_is_that_of_one_node() {
+        let data = json!([1, null, -1001, "hunter2", 1e7, -5, {"a": [1]}, true]);
+        let found = read(&data, 8).unwrap();
+        let texts: Vec<_> = found.into_iter().map(|one| one.map_err(|error| error.to_string())).collect();
+        let number = |at: usize| Err(format!("prediction {at} of 8 is not a finite number"));
+        let range = |at: usize| Err(format!("prediction {at} of 8 is not between -1000 and 1000000 W"));
+        assert_eq!(texts, [Ok(1.0), number(2), range(3), number(4), range(5), Ok(-5.0), number(7), number(8)]);
+    }
+
+    #[rstest]
+    #[case(json!([1]), "the model gives 1 predictions for 2 nodes")]
+    #[case(json!([1, 2, 3]), "the model gives 3 predictions for 2 nodes")]
+    #[case(json!([]), "the model gives 0 predictions for 2 nodes")]
+    #[case(json!(null), "the model gives 0 predictions for 2 nodes")]
+    fn a_prediction_too_few_or_too_many_is_nobodys(#[case] data: Value, #[case] words: &str) {
+        assert_eq!(read(&data, 2).unwrap_err().to_string(), words);
+    }
+
+    #[test]
+    fn elements_are_counted_beyond_the_limit() {
+        let error = read(&json!(vec![1; 1500]), 2).unwrap_err();
+        assert_eq!(error.to_string(), "the model gives 1500 predictions for 2 nodes");
+        assert_eq!(read(&json!(vec![1; MAX_ROWS]), MAX_ROWS).map(|all| all.len()), Ok(MAX_ROWS));
+    }
+
+    const REFUSED: &str = "the server answers 400 Bad Request: check that the model takes rows of processor usage, inlet \
+                           temperature and differential pressure";
+
+    #[rstest]
+    #[case(404, "hunter2", "the server answers 404 Not Found: it has no model of this name and version")]
+    #[case(400, "{}", REFUSED)]
+    #[case(500, "hunter2", "the server answers 500 Internal Server Error: check that the model takes")]
+    #[case(503, "hunter2", "the server answers 503 Service Unavailable")]
+    #[case(200, "<html>hunter2", "the answer is no JSON document: error at line 1, column 1")]
+    #[case(200, r#"{"outputs": [{"data": [NaN]}]}"#, "the answer is no JSON document: error at line 1, column 24")]
+    #[case(200, r#"{"error": "hunter2"}"#, "the answer has no outputs[0].data")]
+    #[case(200, r#"{"outputs": []}"#, "the answer has no outputs[0].data")]
+    fn an_answer_without_predictions_has_words(#[case] status: u16, #[case] body: &str, #[case] words: &str) {
+        let status = StatusCode::from_u16(status).unwrap();
+        let found = watts(status, body.as_bytes(), 1).unwrap_err().to_string();
+        assert!(found.starts_with(words) && !found.contains("hunter2"), "{found}");
+    }
+
+    #[test]
+    fn lists_within_lists_without_end_are_no_prediction() {
+        let deep = format!(r#"{{"outputs": [{{"data": {}1{}}}]}}"#, "[".repeat(100_000), "]".repeat(100_000));
+        assert!(watts(StatusCode::OK, deep.as_bytes(), 1).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn an_address_with_a_model_keeps_its_names(name in "[a-zA-Z0-9._-]{1,20}", version in "[a-z0-9]{1,9}") {
+            prop_assume!(!matches!(name.as_str(), "." | ".."));
+            let model = InferenceModel::parse(&format!("http://s/v2/models/{name}/versions/{version}"));
+            let model = model.map_err(|error| TestCaseError::fail(error.to_string()))?;
+            prop_assert_eq!(model.url(), format!("http://s/v2/models/{name}/versions/{version}/infer"));
+            prop_assert_eq!((model.name(), model.version()), (name.as_str(), Some(version.as_str())));
+        }
+
+        #[test]
+        fn predictions_come_in_the_order_of_the_rows(all in prop::collection::vec(0.0..2_000.0_f64, 1..50), split in 1..9_usize) {
+            let nested: Vec<_> = all.chunks(split).collect();
+            let found = read(&json!(nested), all.len()).map_err(|error| TestCaseError::fail(error.to_string()))?;
+            prop_assert_eq!(found.len(), all.len());
+            for (found, expected) in found.into_iter().zip(all) {
+                prop_assert!(found.is_ok_and(|found| (found - expected).abs() < 1e-9));
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Clients: requests to servers that users name, and the parsing of answers.
+//!
+//! Owns the limits of a request: allowed addresses, timeout, size of the answer, bytes in flight. Knows neither Kubernetes nor
+//! our kinds, and keeps no secret beyond a request.
+//!
+//! | file | what |
+//! |---|---|
+//! | `address`, `network` | allowed addresses, checked when a name is resolved |
+//! | `fair_limit`, `body` | what all share: requests and bytes in flight |
+//! | `sparse` | lines of the log that many requests could write |
+//! | `web` | one request, over kept connections |
+//! | `trust` | certificates of servers |
+//! | `prometheus`, `json` | one number from an answer |
+//! | `pressure`, `node_usage`, `inference` | values of nodes: what is asked, and what the answer says |
+//! | `value`, `items` | what these share: why there is no value; lists of which only the first items are kept |
+//! | `redfish` | temperature at the intake and power model, from a BMC |
+
+pub mod address;
+pub mod body;
+pub mod client;
+pub mod fair_limit;
+pub mod inference;
+mod items;
+pub mod json;
+pub mod network;
+pub mod node_usage;
+pub mod pressure;
+pub mod prometheus;
+pub mod redfish;
+mod sparse;
+pub mod trust;
+pub mod value;
+pub mod web;
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use reqwest::StatusCode;
+use thiserror::Error;
+
+use trust::Distrust;
+
+/// Why there is no usable answer. The texts are shown in the status of an object: they contain no secret and nothing that the
+/// server answered, except its HTTP status.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Error {
+    /// The request was not sent: the address is not allowed.
+    #[error("the address is refused: {0}")]
+    Refused(String),
+    /// The request was not sent: its credentials or certificates cannot be used.
+    #[error("{0}")]
+    Unfit(String),
+    /// The request was not sent: the name has no address.
+    #[error("{0}")]
+    Unresolved(String),
+    /// The request was not sent: there is no connection. Only for hosts that the settings allow.
+    #[error("cannot connect: {0}")]
+    Unreachable(String),
+    /// The request was not sent: the certificate of the server is not trusted. Told for every host, since a server that shows a
+    /// certificate answers.
+    #[error("the certificate of the server is not trusted: {0}")]
+    Certificate(Distrust),
+    /// No answer arrived in time; the request may have been carried out.
+    #[error("no answer within {}", seconds(.0))]
+    Timeout(Duration),
+    /// The connection broke; the request may have been carried out. Only for hosts that the settings allow.
+    #[error("the connection broke: {0}")]
+    Broken(String),
+    /// There is no answer, for a reason that only the operator's log has; the request may have been carried out.
+    #[error("no answer from {0}; the operator's log says why")]
+    NoAnswer(String),
+    /// The answer is longer than the limit.
+    #[error("the answer has more than {0} bytes (setting outbound.maxBytes)")]
+    TooLong(usize),
+    /// Too many bytes of other answers are in flight.
+    #[error("too many bytes of answers are in flight (setting outbound.maxBytes.inFlight)")]
+    Full,
+    /// The server answers with a redirect, which is not followed.
+    #[error("the server answers {0}, a redirect, which is not followed")]
+    Redirect(u16),
+    /// The server answers with an error status.
+    #[error("the server answers {0}")]
+    Status(StatusCode),
+    /// A Prometheus server refuses the query, with this type of error.
+    #[error("the server answers {0} ({1}): check the query")]
+    Query(StatusCode, &'static str),
+    /// The content of the answer is not as expected.
+    #[error("{0}")]
+    Answer(String),
+}
+
+impl Error {
+    /// Whether the server refused the credentials.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Status(StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN))
+    }
+
+    /// Whether the same request may succeed later, or from another place.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Unresolved(_)
+            | Self::Unreachable(_)
+            | Self::Certificate(_)
+            | Self::Timeout(_)
+            | Self::Broken(_)
+            | Self::NoAnswer(_)
+            | Self::Full => true,
+            Self::Status(status) => status.is_server_error() || *status == StatusCode::TOO_MANY_REQUESTS,
+            Self::Refused(_)
+            | Self::Unfit(_)
+            | Self::TooLong(_)
+            | Self::Redirect(_)
+            | Self::Query(..)
+            | Self::Answer(_) => false,
+        }
+    }
+
+    /// The name of the error in metrics.
+    #[must_use]
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Refused(_) => "Refused",
+            Self::Unfit(_) => "Unfit",
+            Self::Unresolved(_) => "Unresolved",
+            Self::Unreachable(_) => "Unreachable",
+            Self::Certificate(_) => "Certificate",
+            Self::Timeout(_) => "Timeout",
+            Self::Broken(_) => "Broken",
+            Self::NoAnswer(_) => "NoAnswer",
+            Self::TooLong(_) => "TooLong",
+            Self::Full => "Full",
+            Self::Redirect(_) => "Redirect",
+            Self::Status(_) => "Status",
+            Self::Query(..) => "Query",
+            Self::Answer(_) => "Answer",
+        }
+    }
+}
+
+fn seconds(time: &Duration) -> String {
+    format!("{} s", time.as_secs_f64())
+}

@@ -1,0 +1,277 @@
+//! The usage of nodes: queries for a Prometheus server that scrapes node-exporter, and answers of the API metrics.k8s.io.
+//!
+//! All nodes are asked for at once; each then finds its own numbers in the answer.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use reqwest::StatusCode;
+use serde::Deserialize;
+
+use super::Error;
+use super::items::Items;
+use super::prometheus::{LabelledNumber, MAX_SERIES, by_label};
+use super::value::ValueError;
+use ganglion_core::amounts::{Amounts, or_default};
+use ganglion_core::document::parsed;
+use ganglion_core::names::is_label_name;
+use ganglion_core::quantity;
+
+/// The shortest time over which rates are taken. A rate needs two samples, and Prometheus takes one a minute unless it is told
+/// otherwise. A shorter window is widened to this.
+const SHORTEST: Duration = Duration::from_secs(120);
+
+/// Number of points of a deviation, and the shortest time between two: more cost the server memory for each processor of each
+/// node, and there are no new samples more often.
+const POINTS: u32 = 60;
+const SHORTEST_STEP: Duration = Duration::from_secs(15);
+
+/// By how many percent of the whole a usage may be beyond 0 and 100: sources relate amounts of work to times that they measure
+/// a little later or earlier.
+const TOLERANCE: f64 = 10.0;
+
+/// A statistic of all nodes over a window, in percent of what each node has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum UsageStatistic {
+    /// The mean of the time that processors are busy: neither idle nor waiting for a disk.
+    CpuMean,
+    /// The standard deviation of the same.
+    CpuDeviation,
+    /// The mean of the memory that is not available to new processes.
+    MemoryMean,
+    /// The standard deviation of the same.
+    MemoryDeviation,
+}
+
+impl UsageStatistic {
+    /// All statistics; each is a query of its own.
+    pub const ALL: [Self; 4] = [Self::CpuMean, Self::CpuDeviation, Self::MemoryMean, Self::MemoryDeviation];
+
+    /// The query for all nodes whose series have this label.
+    ///
+    /// A node whose exporter is not scraped any more has no result: what is known of its past is not its usage.
+    ///
+    /// # Errors
+    /// It is not the name of a label.
+    pub fn query(self, label: &str, window: Duration) -> Result<String, ValueError> {
+        if !is_label_name(label) {
+            return Err(ValueError::Unfit("nodeLabel is not the name of a label of Prometheus".to_owned()));
+        }
+        let window = window.max(SHORTEST);
+        let step = (window / POINTS).max(SHORTEST_STEP);
+        let (over, each) = (window.as_secs(), step.as_secs());
+        let by = format!("by ({label})");
+        let cores = format!("count {by} (count by ({label}, cpu) (node_cpu_seconds_total{{mode=\"idle\"}}))");
+        let total = format!("sum {by} (node_memory_MemTotal_bytes)");
+        Ok(match self {
+            Self::CpuMean => format!("100 * (1 - {})", idle(label, &cores, over)),
+            Self::CpuDeviation => {
+                // Steps that are longer than the shortest rate leave no time out.
+                let idle = idle(label, &cores, step.max(SHORTEST).as_secs());
+                format!("100 * stddev_over_time(({idle})[{over}s:{each}s]) and {cores}")
+            }
+            Self::MemoryMean => format!(
+                "100 * (1 - sum {by} (avg_over_time(node_memory_MemAvailable_bytes[{over}s])) \
+                 / sum {by} (avg_over_time(node_memory_MemTotal_bytes[{over}s]))) and {total}"
+            ),
+            Self::MemoryDeviation => format!(
+                "100 * stddev_over_time((sum {by} (node_memory_MemAvailable_bytes) / {total})[{over}s:{each}s]) and {total}"
+            ),
+        })
+    }
+}
+
+/// The share of its time in which a processor is idle or waits for a disk.
+///
+/// It relates to the time that was counted for the first processor in all of its modes, not to the range: a node that started, or
+/// was first scraped, within the range would otherwise look busy before it. All processors instead of the first would be right,
+/// too, and with many processors on thousands of nodes more than a server computes by default (50 million points).
+fn idle(label: &str, cores: &str, range: u64) -> String {
+    let rate = |of: &str| format!("sum by ({label}) (rate(node_cpu_seconds_total{{{of}}}[{range}s]))");
+    format!("{} / ({} * {cores})", rate("mode=~\"idle|iowait\""), rate("cpu=\"0\""))
+}
+
+/// A host that a label names.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Host {
+    Name(String),
+    Address(IpAddr),
+}
+
+impl Host {
+    /// Parses `host`, `host:port`, `[address]` or `[address]:port`.
+    fn parse(text: &str) -> Option<Self> {
+        let is_port = |text: &str| text.parse::<u16>().is_ok();
+        if let Some(rest) = text.strip_prefix('[') {
+            let (address, rest) = rest.split_once(']')?;
+            let address: Ipv6Addr = address.parse().ok()?;
+            let good = rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port);
+            return good.then(|| Self::address(address.into()));
+        }
+        if let Ok(address) = text.parse() {
+            return Some(Self::address(address));
+        }
+        let host = match text.split_once(':') {
+            Some((host, port)) => Some(host).filter(|_| is_port(port))?,
+            None => text,
+        };
+        match host.parse() {
+            Ok(address) => Some(Self::address(address)),
+            Err(_) => (!host.is_empty()).then(|| Self::Name(host.to_ascii_lowercase())),
+        }
+    }
+
+    fn address(address: IpAddr) -> Self {
+        Self::Address(address.to_canonical())
+    }
+}
+
+/// One statistic of all nodes.
+#[derive(Debug, Default)]
+pub struct NodeStatistic {
+    series: Vec<LabelledNumber>,
+    by_host: HashMap<Host, Vec<usize>>,
+}
+
+impl NodeStatistic {
+    /// Reads the answer to a query for all nodes, such as [`UsageStatistic::query`], with this label.
+    ///
+    /// # Errors
+    /// The answer is not a list of numbers, or no series has the label.
+    pub fn parse(status: StatusCode, body: &[u8], label: &str) -> Result<Self, ValueError> {
+        let series = by_label(status, body, label)?;
+        let mut by_host = HashMap::<Host, Vec<usize>>::new();
+        for (at, one) in series.iter().enumerate() {
+            if let Some(host) = one.label.as_deref().and_then(Host::parse) {
+                by_host.entry(host).or_default().push(at);
+            }
+        }
+        if !series.is_empty() && series.iter().all(|one| one.label.is_none()) {
+            return Err(ValueError::NotFound(format!(
+                "the series of node-exporter have no label {label}: set nodeLabel"
+            )));
+        }
+        Ok(Self { series, by_host })
+    }
+
+    /// The number of the node with this name and these addresses, in percent.
+    ///
+    /// # Errors
+    /// There is none, or it is no percentage, or two series are of the node.
+    pub fn of(&self, node: &str, addresses: &[IpAddr]) -> Result<f64, ValueError> {
+        percent(self.number(node, addresses)?)
+    }
+
+    /// The number of the node with this name and these addresses, as the server has it.
+    ///
+    /// # Errors
+    /// There is none, or two series are of the node.
+    pub fn number(&self, node: &str, addresses: &[IpAddr]) -> Result<f64, ValueError> {
+        let addresses = addresses.iter().copied().map(Host::address);
+        let hosts = Host::parse(node).into_iter().chain(addresses);
+        let mut found: Vec<usize> = hosts.filter_map(|host| self.by_host.get(&host)).flatten().copied().collect();
+        found.sort_unstable();
+        found.dedup();
+        match found.as_slice() {
+            [] => Err(ValueError::NotFound(format!(
+                "the server has no series of node-exporter for node {node}: set nodeLabel to the label that has its name \
+                 or address"
+            ))),
+            [at] => match self.series.get(*at).and_then(|one| one.number) {
+                Some(number) => Ok(number),
+                None => Err(ValueError::NoReading("the server has no number for the node at the moment".to_owned())),
+            },
+            more => Err(ValueError::Ambiguous(format!("{} series of node-exporter are of node {node}", more.len()))),
+        }
+    }
+}
+
+/// A usage in percent of the whole.
+fn percent(value: f64) -> Result<f64, ValueError> {
+    if (-TOLERANCE..=100.0 + TOLERANCE).contains(&value) {
+        Ok(value.clamp(0.0, 100.0))
+    } else {
+        Err(ValueError::Invalid("the usage is not between 0 and 100 percent".to_owned()))
+    }
+}
+
+/// The fields of a `NodeMetricsList` of metrics.k8s.io that are used here.
+#[derive(Deserialize)]
+struct NodeMetricsList {
+    #[serde(default)]
+    items: Items<NodeMetrics, MAX_SERIES>,
+}
+
+#[derive(Deserialize)]
+struct NodeMetrics {
+    metadata: NodeMeta,
+    #[serde(default)]
+    timestamp: Option<String>,
+    #[serde(default, deserialize_with = "or_default")]
+    usage: Amounts,
+}
+
+#[derive(Deserialize)]
+struct NodeMeta {
+    name: String,
+}
+
+/// What one node uses, by the API metrics.k8s.io.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MeasuredNode {
+    pub name: String,
+    /// The end of the period of the measurement.
+    pub at: Option<Timestamp>,
+    usage: Amounts,
+}
+
+impl MeasuredNode {
+    /// The usage of the processors, in percent of this many millicores.
+    ///
+    /// # Errors
+    /// The usage or the capacity is not known.
+    pub fn cpu_percent(&self, capacity_millis: i64) -> Result<f64, ValueError> {
+        percent_of("cpu", self.usage.cpu.as_deref(), capacity_millis as f64 / 1000.0)
+    }
+
+    /// The usage of the memory, in percent of this many bytes.
+    ///
+    /// # Errors
+    /// The usage or the capacity is not known.
+    pub fn memory_percent(&self, capacity_bytes: i64) -> Result<f64, ValueError> {
+        percent_of("memory", self.usage.memory.as_deref(), capacity_bytes as f64)
+    }
+}
+
+fn percent_of(name: &str, used: Option<&str>, capacity: f64) -> Result<f64, ValueError> {
+    let used =
+        used.ok_or_else(|| ValueError::NoReading(format!("{name} of the node is not measured at the moment")))?;
+    let used = quantity::number(used)
+        .map_err(|_| ValueError::Invalid(format!("usage.{name} of the node is not a quantity")))?;
+    if capacity <= 0.0 {
+        return Err(ValueError::Unfit(format!("the node's status has no capacity of {name}")));
+    }
+    percent(100.0 * used / capacity)
+}
+
+/// The nodes in a `NodeMetricsList`.
+///
+/// # Errors
+/// It is not one, or has more than [`MAX_SERIES`] nodes.
+pub fn measured_nodes(body: &[u8]) -> Result<Vec<MeasuredNode>, Error> {
+    let list: NodeMetricsList = parsed(body).map_err(Error::Answer)?;
+    if list.items.count > MAX_SERIES {
+        return Err(Error::Answer(format!("the answer has {} nodes, more than {MAX_SERIES}", list.items.count)));
+    }
+    let read = |one: NodeMetrics| MeasuredNode {
+        name: one.metadata.name,
+        at: one.timestamp.and_then(|at| at.parse().ok()),
+        usage: one.usage,
+    };
+    Ok(list.items.kept.into_iter().map(read).collect())
+}
+
+#[cfg(test)]
+mod tests;

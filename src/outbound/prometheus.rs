@@ -1,0 +1,196 @@
+//! Numbers from a Prometheus server, or from one with the same API: one, or one for each value of a label.
+//!
+//! Texts of the server are not passed on: they may quote what only the server can see.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use reqwest::{StatusCode, Url};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+
+use super::Error;
+use super::items::Items;
+use super::web::{good, parse};
+use ganglion_core::document::parsed;
+use ganglion_core::quantity;
+use ganglion_core::words::kind_of_text;
+
+/// Maximum number of series in the result of a query.
+pub const MAX_SERIES: usize = 20_000;
+
+/// The result of a query.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Point {
+    /// A finite number.
+    pub value: String,
+    /// The time of the value, by the server's clock.
+    pub at: Timestamp,
+}
+
+/// One series of the result of a query that aggregates by a label.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LabelledNumber {
+    /// The value of the label. None: the series does not have the label.
+    pub label: Option<String>,
+    /// A finite number. None: it is NaN or infinite.
+    pub number: Option<f64>,
+}
+
+/// The answer of `/api/v1/query`. Its result is parsed once its type is known, without a tree.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Reply<'a> {
+    #[serde(borrow)]
+    status: Cow<'a, str>,
+    #[serde(borrow, default)]
+    data: Option<Data<'a>>,
+    #[serde(default)]
+    error_type: Option<String>,
+    #[serde(default)]
+    warnings: Items<IgnoredAny, 0>,
+}
+
+#[derive(Deserialize)]
+struct Data<'a> {
+    #[serde(borrow, rename = "resultType")]
+    kind: Cow<'a, str>,
+    #[serde(borrow)]
+    result: &'a RawValue,
+}
+
+/// One series of a vector.
+#[derive(Deserialize)]
+struct Series {
+    value: Option<Sample>,
+}
+
+/// One series of a vector, with its labels.
+#[derive(Deserialize)]
+struct LabelledSeries {
+    #[serde(default)]
+    metric: BTreeMap<String, String>,
+    value: Option<Sample>,
+}
+
+type Sample = (f64, String);
+
+/// The URL of a query at the current time. `base` is the URL of the server, without `/api/v1`.
+///
+/// # Errors
+/// The URL is invalid or not allowed.
+pub fn query_url(base: &str, query: &str) -> Result<Url, Error> {
+    let mut url = parse(base)?;
+    if let Ok(mut path) = url.path_segments_mut() {
+        path.pop_if_empty().extend(["api", "v1", "query"]);
+    }
+    url.query_pairs_mut().append_pair("query", query);
+    Ok(url)
+}
+
+/// The result of a query.
+///
+/// # Errors
+/// It is not exactly one number.
+pub fn point(status: StatusCode, body: &[u8]) -> Result<Point, Error> {
+    result(status, body, one)
+}
+
+/// The result of a query that aggregates by this label, in the order of the answer.
+///
+/// # Errors
+/// It is not a list of at most [`MAX_SERIES`] numbers.
+pub fn by_label(status: StatusCode, body: &[u8], label: &str) -> Result<Vec<LabelledNumber>, Error> {
+    result(status, body, |data| labelled(data, label))
+}
+
+/// What this function makes of the data of a successful query.
+fn result<T>(status: StatusCode, body: &[u8], read: impl FnOnce(&Data<'_>) -> Result<T, String>) -> Result<T, Error> {
+    // A refused query is explained in the body, whatever the HTTP status.
+    match (serde_json::from_slice::<Reply<'_>>(body), status) {
+        (Ok(reply), status) if reply.status == "error" => Err(refused(status, &reply)),
+        (Ok(reply), StatusCode::OK) if reply.status == "success" => data(&reply).and_then(read).map_err(Error::Answer),
+        _ => {
+            good(status)?;
+            Err(Error::Answer(NOT_PROMETHEUS.to_owned()))
+        }
+    }
+}
+
+const NOT_PROMETHEUS: &str = "the answer is not a Prometheus reply";
+const HISTOGRAM: &str = "the query gives a histogram, not a number";
+
+/// The types of errors are a closed set; of others only the HTTP status is passed on.
+fn refused(status: StatusCode, reply: &Reply<'_>) -> Error {
+    let known =
+        ["bad_data", "execution", "timeout", "canceled", "internal", "unavailable", "not_found", "not_acceptable"];
+    let kind = reply.error_type.as_deref().and_then(|kind| known.into_iter().find(|known| *known == kind));
+    match kind {
+        Some(kind) => Error::Query(status, kind),
+        None => Error::Status(status),
+    }
+}
+
+fn data<'r, 'a>(reply: &'r Reply<'a>) -> Result<&'r Data<'a>, String> {
+    if reply.warnings.count > 0 {
+        return Err("the server warns that the value may be wrong".to_owned());
+    }
+    reply.data.as_ref().ok_or_else(|| NOT_PROMETHEUS.to_owned())
+}
+
+fn one(data: &Data<'_>) -> Result<Point, String> {
+    let wrong = || NOT_PROMETHEUS.to_owned();
+    let result = data.result.get().as_bytes();
+    let (at, value) = match &*data.kind {
+        "scalar" => parsed::<Sample>(result).map_err(|_| wrong())?,
+        "vector" => {
+            let mut series: Items<Series, 1> = parsed(result).map_err(|_| wrong())?;
+            match (series.kept.pop(), series.count) {
+                (Some(series), 1) => series.value.ok_or_else(|| HISTOGRAM.to_owned())?,
+                (None, _) => {
+                    return Err(
+                        "the query gives no series: end it with `or vector(0)`, or set missing.then: Assume".to_owned()
+                    );
+                }
+                (Some(_), count) => return Err(format!("the query gives {count} series, not one: aggregate them")),
+            }
+        }
+        kind @ ("string" | "matrix") => return Err(format!("the query gives a {kind}, not a number")),
+        _ => return Err(wrong()),
+    };
+    if quantity::number(&value).is_err() {
+        return Err(match value.as_str() {
+            "NaN" | "+Inf" | "-Inf" => format!("the query gives {value}, which is not a number"),
+            other => format!("the query gives {}, not a number", kind_of_text(other)),
+        });
+    }
+    // A float represents times to the microsecond for centuries.
+    let at = SignedDuration::try_from_secs_f64(at).and_then(Timestamp::from_duration).map_err(|_| wrong())?;
+    Ok(Point { value, at })
+}
+
+fn labelled(data: &Data<'_>, label: &str) -> Result<Vec<LabelledNumber>, String> {
+    let wrong = || NOT_PROMETHEUS.to_owned();
+    match &*data.kind {
+        "vector" => {}
+        kind @ ("scalar" | "string" | "matrix") => {
+            return Err(format!("the query gives a {kind}, not a number for each {label}"));
+        }
+        _ => return Err(wrong()),
+    }
+    let series: Items<LabelledSeries, MAX_SERIES> = parsed(data.result.get().as_bytes()).map_err(|_| wrong())?;
+    if series.count > MAX_SERIES {
+        return Err(format!("the query gives {} series, more than {MAX_SERIES}", series.count));
+    }
+    let read = |mut one: LabelledSeries| {
+        let (_, text) = one.value.ok_or_else(|| HISTOGRAM.to_owned())?;
+        let number = match text.as_str() {
+            "NaN" | "+Inf" | "-Inf" => None,
+            text => Some(quantity::number(text).map_err(|_| wrong())?),
+        };
+        Ok(LabelledNumber { label: one.metric.remove(label), number })
+    };
+    series.kept.into_iter().map(read).collect()
+}

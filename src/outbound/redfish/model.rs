@@ -1,0 +1,85 @@
+//! The power model of a machine, as the extension of WAO's Machine Learning Model Management names it.
+
+use reqwest::Url;
+
+use super::document::Object;
+use super::walk::Walk;
+use super::{Error, Fetch};
+use crate::web::parse;
+
+/// Maximum number of systems that are looked at.
+const SYSTEMS: usize = 8;
+
+/// Maximum lengths of the URL of a server, and of the name and the version of a model.
+const URL: usize = 1024;
+const NAME: usize = 128;
+
+/// A model on an inference server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelEndpoint {
+    /// Protocol of the server, such as `V2InferenceProtocol`.
+    pub type_: String,
+    /// URL of the server.
+    pub url: Url,
+    /// Name of the model.
+    pub name: String,
+    /// Version of the model. None: the server's own choice.
+    pub version: Option<String>,
+}
+
+impl ModelEndpoint {
+    /// Where predictions are asked for.
+    #[must_use]
+    pub fn infer_url(&self) -> Url {
+        let mut url = self.url.clone();
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend(["v2", "models", &self.name]);
+            path.extend(self.version.iter().flat_map(|version| ["versions", version]));
+            path.push("infer");
+        }
+        url
+    }
+}
+
+/// The power model of the first system that has one.
+///
+/// # Errors
+/// See [`Error`].
+pub async fn model<F: Fetch>(fetch: &F) -> Result<ModelEndpoint, Error> {
+    let mut walk = Walk::new(fetch);
+    // Servers of models alone have no root.
+    let root = walk.root().await?;
+    let systems = root.as_ref().and_then(|root| root.object().link("Systems")).unwrap_or("/redfish/v1/Systems");
+    for path in walk.members(systems).await?.into_iter().take(SYSTEMS) {
+        let system = walk.get(&path).await?;
+        let link = system.as_ref().and_then(|system| system.object().link("MachineLearningModel"));
+        let link = link.map_or_else(|| format!("{path}/MachineLearningModel"), str::to_owned);
+        let Some(models) = walk.get(&link).await? else { continue };
+        if let Some(power) = models.object().object("PowerConsumptionModel") {
+            return read(power);
+        }
+    }
+    Err(walk.unread.map_or(Error::NoModel, Error::from))
+}
+
+fn read(model: Object<'_>) -> Result<ModelEndpoint, Error> {
+    let word = |name: &'static str| {
+        let word = model.word(name).map(|word| word.trim().to_owned()).filter(|word| !word.is_empty());
+        word.map(|word| if is_segment(&word) { Ok(word) } else { Err(Error::Model(name)) }).transpose()
+    };
+    let needed = |name| word(name)?.ok_or(Error::Model(name));
+    let url = model.text("Url").filter(|url| url.len() <= URL).and_then(|url| parse(url.trim()).ok());
+    let url = url.filter(|url| url.query().is_none() && url.fragment().is_none());
+    Ok(ModelEndpoint {
+        type_: needed("Type")?,
+        url: url.ok_or(Error::Model("Url"))?,
+        name: needed("Name")?,
+        version: word("Version")?,
+    })
+}
+
+/// Whether a text is one segment of a path, and may be shown.
+fn is_segment(text: &str) -> bool {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    text.len() <= NAME && text.chars().all(is_plain) && text.chars().any(|c| c != '.')
+}

@@ -1,0 +1,146 @@
+//! What requests of schedulers and of actions are answered from: the nodes as agents know them, and the policies, ready to be asked.
+//!
+//! Both are derived from the store, and brought up to date by whoever asks. Asks nobody itself.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use jiff::Timestamp;
+
+use super::learning::Learning;
+use ganglion_api::placement_policy::PlacementPolicy;
+use ganglion_core::world::World;
+use ganglion_placement_plan::agents::AgentError;
+use ganglion_placement_plan::inventory::Inventory;
+use ganglion_placement_plan::policy::CompiledPolicy;
+use ganglion_placement_plan::question::{PlacedPod, PlacementQuestion, Siblings};
+use ganglion_placement_plan::record::NodeRecord;
+use ganglion_runtime::store::Store;
+
+/// Cheap to clone.
+#[derive(Clone)]
+pub struct PlacementCache(Arc<Inner>);
+
+struct Inner {
+    store: Store,
+    inventory: RwLock<Inventory>,
+    /// By name.
+    policies: Mutex<HashMap<String, Compiled>>,
+    learning: Learning,
+}
+
+/// A policy, and the version of the object that it was made from.
+struct Compiled {
+    uid: Option<String>,
+    generation: Option<i64>,
+    policy: Result<Arc<CompiledPolicy>, AgentError>,
+}
+
+impl PlacementCache {
+    #[must_use]
+    pub fn new(store: Store) -> Self {
+        let (inventory, policies, learning) = Default::default();
+        Self(Arc::new(Inner { store, inventory, policies, learning }))
+    }
+
+    /// The policy of this name; None if there is none, an error if its spec is invalid.
+    #[must_use]
+    pub fn policy(&self, name: &str) -> Option<Result<Arc<CompiledPolicy>, AgentError>> {
+        self.0.store.read(|world| self.policy_of(world, name))
+    }
+
+    /// The same, for whoever reads the world already.
+    pub fn policy_of(&self, world: &World, name: &str) -> Option<Result<Arc<CompiledPolicy>, AgentError>> {
+        let found = world.policy(name).cloned();
+        let mut known = self.0.policies.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(object) = found else {
+            known.remove(name);
+            return None;
+        };
+        if let Some(compiled) = known.get(name).filter(|compiled| compiled.is_of(&object)) {
+            return Some(compiled.policy.clone());
+        }
+        let compiled = Compiled::of(&object);
+        let policy = compiled.policy.clone();
+        known.insert(name.to_owned(), compiled);
+        Some(policy)
+    }
+
+    /// Asks a policy about a pod and these nodes.
+    pub fn ask<R>(
+        &self,
+        policy: &CompiledPolicy,
+        pod: &PlacedPod,
+        nodes: &[impl AsRef<str>],
+        now: Timestamp,
+        answer: impl FnOnce(&PlacementQuestion<'_>) -> R,
+    ) -> R {
+        let (siblings, known) = self.0.store.read(|world| {
+            self.refresh(world);
+            let siblings = if policy.reads_siblings() { Siblings::of(world, pod) } else { None };
+            (siblings, world.pod(&pod.key).is_some_and(|known| known.id.uid == pod.uid))
+        });
+        let inventory = self.0.inventory.read().unwrap_or_else(PoisonError::into_inner);
+        let scheduler = &pod.scheduler;
+        // Where the scheduler's watch is ahead of ours, ours will bring the pod, and count it for the pods after it.
+        let learned =
+            if known { inventory.learned(scheduler) } else { inventory.learned_with(scheduler, pod.requests) };
+        let candidates: Vec<Option<&NodeRecord>> = nodes.iter().map(|name| inventory.node(name.as_ref())).collect();
+        answer(&PlacementQuestion {
+            pod,
+            inventory: &inventory,
+            candidates: &candidates,
+            now,
+            rules: policy.rules,
+            learned: &learned,
+            siblings: siblings.as_ref(),
+            rewards: &self.rewards(&policy.name),
+        })
+    }
+
+    /// Reads the nodes as agents know them.
+    pub fn inventory<R>(&self, look: impl FnOnce(&Inventory) -> R) -> R {
+        self.0.store.read(|world| self.refresh(world));
+        look(&self.0.inventory.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The nodes as agents know them, to be changed.
+    #[must_use]
+    pub fn copy(&self, world: &World) -> Inventory {
+        self.refresh(world);
+        self.0.inventory.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn change_inventory(&self, change: impl FnOnce(&mut Inventory)) {
+        change(&mut self.0.inventory.write().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    pub(super) fn learning(&self) -> &Learning {
+        &self.0.learning
+    }
+
+    pub(super) fn store(&self) -> &Store {
+        &self.0.store
+    }
+
+    pub(super) fn refresh(&self, world: &World) {
+        let behind = self.0.inventory.read().unwrap_or_else(PoisonError::into_inner).is_behind(world);
+        if behind {
+            self.0.inventory.write().unwrap_or_else(PoisonError::into_inner).refresh(world);
+        }
+    }
+}
+
+impl Compiled {
+    fn of(object: &PlacementPolicy) -> Self {
+        Self {
+            uid: object.metadata.uid.clone(),
+            generation: object.metadata.generation,
+            policy: CompiledPolicy::of(object).map(Arc::new),
+        }
+    }
+
+    fn is_of(&self, object: &PlacementPolicy) -> bool {
+        (&self.uid, self.generation) == (&object.metadata.uid, object.metadata.generation)
+    }
+}

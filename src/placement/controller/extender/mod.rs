@@ -1,0 +1,235 @@
+//! kube-scheduler's extender protocol: which nodes a policy rejects, and how it scores them.
+//!
+//! Answers from memory only: nothing is asked of the API server or of any server, and a request that cannot be served leaves the
+//! scheduler with its own opinion. Owns the limits of requests. The format is in `wire`, the decisions are in
+//! `logic::placement`.
+
+mod bodies;
+pub mod wire;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, State};
+use axum::http::{Request, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use jiff::Timestamp;
+use tracing::{info, warn};
+
+use crate::cache::PlacementCache;
+use bodies::Bodies;
+use ganglion_api::placement_policy::PolicyMode;
+use ganglion_placement_plan::policy::CompiledPolicy;
+use ganglion_placement_plan::question::{NodeRejection, PlacedPod};
+use ganglion_placement_plan::wire::score;
+use ganglion_runtime::metrics::{ExtenderLabels, Metrics, VerbLabel};
+use ganglion_runtime::watch::Readiness;
+use wire::{ExtenderRequest, MAX_NODES, RejectedNode};
+
+/// Larger requests are answered on a thread of their own, so that they do not hold up others.
+const LARGE: usize = 256 << 10;
+
+/// At most one warning about an unknown policy in this time, in seconds.
+const WARNING_PAUSE: i64 = 10;
+
+/// What the extender answers from. Cheap to clone.
+#[derive(Clone)]
+pub struct Extender(Arc<Parts>);
+
+struct Parts {
+    ready: Readiness,
+    placement: PlacementCache,
+    metrics: Metrics,
+    bodies: Bodies,
+    warned: AtomicI64,
+}
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verb {
+    Filter,
+    Prioritize,
+}
+
+impl Verb {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Filter => "filter",
+            Self::Prioritize => "prioritize",
+        }
+    }
+}
+
+/// What became of a request, as a label of metrics.
+type Outcome = &'static str;
+
+impl Extender {
+    /// With requests of at most so many bytes.
+    #[must_use]
+    pub fn new(ready: Readiness, placement: PlacementCache, metrics: Metrics, max_body: usize) -> Self {
+        let bodies = Bodies::new(max_body);
+        Self(Arc::new(Parts { ready, placement, metrics, bodies, warned: AtomicI64::new(i64::MIN) }))
+    }
+
+    /// The routes.
+    pub fn router(self) -> Router {
+        Router::new()
+            .route("/policies/{policy}/filter", post(filter))
+            .route("/policies/{policy}/prioritize", post(prioritize))
+            .route("/healthz", get(async || "ok\n"))
+            .with_state(self)
+    }
+
+    async fn serve(self, verb: Verb, policy: String, request: Request<Body>) -> Response {
+        let begun = Instant::now();
+        let (outcome, response) = match self.0.bodies.read(request).await {
+            Err(refused) => ("refused", refused),
+            Ok(body) => {
+                let (outcome, reply) = self.clone().answer_apart(verb, policy, body.bytes().clone()).await;
+                (outcome, body.answered(reply))
+            }
+        };
+        let metrics = &self.0.metrics;
+        metrics.extender_requests.get_or_create(&ExtenderLabels { verb: verb.as_str(), outcome }).inc();
+        metrics
+            .extender_seconds
+            .get_or_create(&VerbLabel { verb: verb.as_str() })
+            .observe(begun.elapsed().as_secs_f64());
+        response
+    }
+
+    async fn answer_apart(self, verb: Verb, policy: String, body: Bytes) -> (Outcome, Response) {
+        if body.len() < LARGE {
+            return self.answer(verb, &policy, &body);
+        }
+        let done = tokio::task::spawn_blocking(move || self.answer(verb, &policy, &body)).await;
+        done.unwrap_or_else(|_| {
+            ("panic", text(StatusCode::INTERNAL_SERVER_ERROR, "a bug in the operator; its log says more"))
+        })
+    }
+
+    fn answer(&self, verb: Verb, name: &str, body: &[u8]) -> (Outcome, Response) {
+        let request = match ExtenderRequest::parse(body, MAX_NODES) {
+            Ok(request) => request,
+            Err(error) => return ("invalid", text(StatusCode::BAD_REQUEST, &error.to_string())),
+        };
+        let policy = match self.policy(name) {
+            Ok(policy) => policy,
+            Err(outcome) => return (outcome, no_opinion(verb, &request)),
+        };
+        let pod = PlacedPod::from(&*request.pod);
+        if !policy.concerns(&pod) {
+            return ("other_pod", no_opinion(verb, &request));
+        }
+        let answer = self.judge(verb, &policy, &pod, &request);
+        if policy.mode == PolicyMode::Shadow {
+            answer.log(&policy, &pod, &request);
+            return ("shadow", no_opinion(verb, &request));
+        }
+        ("ok", json(answer.encode(&request)))
+    }
+
+    /// The policy of this name, if it can be asked; otherwise why it cannot.
+    fn policy(&self, name: &str) -> Result<Arc<CompiledPolicy>, Outcome> {
+        if !self.0.ready.is_ready() {
+            return Err("cold");
+        }
+        let why = match self.0.placement.policy(name) {
+            Some(Ok(policy)) => return Ok(policy),
+            Some(Err(_)) => "invalid_policy",
+            None => "unknown_policy",
+        };
+        let now = Timestamp::now().as_second();
+        let before = self.0.warned.load(Ordering::Relaxed);
+        if now.saturating_sub(before) >= WARNING_PAUSE
+            && self.0.warned.compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
+            warn!(
+                policy = name.chars().take(253).collect::<String>(),
+                why, "a scheduler asks for a policy without an opinion"
+            );
+        }
+        Err(why)
+    }
+
+    fn judge(&self, verb: Verb, policy: &CompiledPolicy, pod: &PlacedPod, request: &ExtenderRequest<'_>) -> Answer {
+        let names: Vec<&str> = request.candidates.names().collect();
+        self.0.placement.ask(policy, pod, &names, Timestamp::now(), |question| match verb {
+            Verb::Filter => Answer::Filter(policy.filter(question)),
+            Verb::Prioritize => Answer::Prioritize(policy.score(question).totals),
+        })
+    }
+}
+
+/// What a policy says, in the order of the candidates.
+enum Answer {
+    Filter(Vec<Option<NodeRejection>>),
+    Prioritize(Vec<f64>),
+}
+
+impl Answer {
+    fn encode(self, request: &ExtenderRequest<'_>) -> Vec<u8> {
+        match self {
+            Self::Filter(rejections) => {
+                let rejected = |one: NodeRejection| RejectedNode { reason: one.reason, unresolvable: !one.resolvable };
+                let rejections: Vec<_> = rejections.into_iter().map(|one| one.map(rejected)).collect();
+                wire::filter_reply(request, &rejections)
+            }
+            Self::Prioritize(totals) => {
+                let scores: Vec<u8> = totals.into_iter().map(score).collect();
+                wire::prioritize_reply(request, &scores)
+            }
+        }
+    }
+
+    /// Records what the scheduler would have got.
+    fn log(&self, policy: &CompiledPolicy, pod: &PlacedPod, request: &ExtenderRequest<'_>) {
+        let names: Vec<&str> = request.candidates.names().collect();
+        let (policy, pod) = (&policy.name, &pod.key);
+        match self {
+            Self::Filter(rejections) => {
+                let rejected = rejections.iter().flatten().count();
+                let first = names.iter().zip(rejections).find_map(|(name, one)| Some((name, &one.as_ref()?.reason)));
+                let first = first.map(|(name, reason)| format!("{name}: {reason}"));
+                info!(%policy, %pod, nodes = names.len(), rejected, first, "shadow filter");
+            }
+            Self::Prioritize(totals) => {
+                let best = names.iter().zip(totals).max_by(|(_, one), (_, other)| one.total_cmp(other));
+                let (best, score) = best.map_or(("", 0.0), |(name, total)| (*name, *total));
+                info!(%policy, %pod, nodes = names.len(), best, score, "shadow prioritize");
+            }
+        }
+    }
+}
+
+async fn filter(State(extender): State<Extender>, Path(policy): Path<String>, request: Request<Body>) -> Response {
+    extender.serve(Verb::Filter, policy, request).await
+}
+
+async fn prioritize(State(extender): State<Extender>, Path(policy): Path<String>, request: Request<Body>) -> Response {
+    extender.serve(Verb::Prioritize, policy, request).await
+}
+
+/// Every node passes, and all have the same score.
+fn no_opinion(verb: Verb, request: &ExtenderRequest<'_>) -> Response {
+    let count = request.candidates.len();
+    json(match verb {
+        Verb::Filter => wire::filter_reply(request, &vec![None; count]),
+        Verb::Prioritize => wire::prioritize_reply(request, &vec![0; count]),
+    })
+}
+
+fn json(body: Vec<u8>) -> Response {
+    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+fn text(status: StatusCode, words: &str) -> Response {
+    (status, format!("{words}\n")).into_response()
+}
+
+#[cfg(test)]
+mod tests;

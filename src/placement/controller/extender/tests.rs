@@ -1,0 +1,288 @@
+//! What schedulers and others send, over the routes and over real sockets.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode, header};
+use http_body_util::BodyExt;
+use rstest::rstest;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt;
+
+use super::*;
+use ganglion_core::facts::{Identity, Key, NodeFact};
+use ganglion_core::world::Origin;
+use ganglion_runtime::server::{self, ServerLimits, UNREAD};
+use ganglion_runtime::store::Store;
+
+const MAX_BODY: usize = 1 << 20;
+
+/// Three nodes, of which one is congested, and a policy that avoids it and rejects the first.
+fn extender(ready: Readiness) -> (Extender, Store, Metrics) {
+    let (store, metrics) = (Store::default(), Metrics::new());
+    for (at, factor) in ["0", "90", "50"].into_iter().enumerate() {
+        let id = Identity { key: Key::new("", format!("n{at}")), uid: at.to_string(), version: "1".into() };
+        let published = [(ganglion_core::facts::CONGESTION, factor.to_owned())].into();
+        let node = NodeFact { id, ready: true, pod_capacity: 110, published, ..NodeFact::default() };
+        store.apply(node, Origin::Watch);
+    }
+    let spec = json!({"agents": [
+        {"name": "calm", "congestion": {}},
+        {"name": "mine", "expression": {"filter": "node.name != 'n0'"}},
+    ]});
+    put_policy(&store, "green", &spec);
+    let placement = PlacementCache::new(store.clone());
+    (Extender::new(ready, placement, metrics.clone(), MAX_BODY), store, metrics)
+}
+
+fn put_policy(store: &Store, name: &str, spec: &Value) {
+    let policy = json!({
+        "apiVersion": "ganglion.dev/v1alpha1", "kind": "PlacementPolicy",
+        "metadata": {"name": name, "uid": name, "generation": 1, "resourceVersion": "1"}, "spec": spec,
+    });
+    store.apply(
+        serde_json::from_value::<ganglion_api::placement_policy::PlacementPolicy>(policy).unwrap(),
+        Origin::Watch,
+    );
+}
+
+fn ready() -> Readiness {
+    // No watch is awaited.
+    Readiness::default()
+}
+
+fn pod() -> Value {
+    json!({"metadata": {"namespace": "a", "name": "p", "uid": "u"}, "spec": {"schedulerName": "default-scheduler", "containers": []}})
+}
+
+fn names(names: &[&str]) -> Value {
+    json!({"Pod": pod(), "Nodes": null, "NodeNames": names})
+}
+
+async fn ask(extender: &Extender, path: &str, body: impl Into<String>) -> (StatusCode, String) {
+    let body = body.into();
+    let request = Request::post(path).header(header::CONTENT_LENGTH, body.len()).body(Body::from(body)).unwrap();
+    let answer = extender.clone().router().oneshot(request).await.unwrap();
+    let status = answer.status();
+    let bytes = answer.into_body().collect().await.unwrap().to_bytes();
+    (status, String::from_utf8_lossy(&bytes).into_owned())
+}
+
+async fn asked(extender: &Extender, path: &str, body: &Value) -> Value {
+    let (status, text) = ask(extender, path, body.to_string()).await;
+    assert_eq!(status, StatusCode::OK, "{text}");
+    serde_json::from_str(&text).unwrap()
+}
+
+#[tokio::test]
+async fn nodes_are_rejected_with_a_reason_and_scored() {
+    let (extender, ..) = extender(ready());
+    let found = asked(&extender, "/policies/green/filter", &names(&["n0", "n1", "unknown"])).await;
+    assert_eq!(found["NodeNames"], json!(["n1", "unknown"]), "{found}");
+    assert_eq!(found["FailedAndUnresolvableNodes"], json!({"n0": "mine: node.name != 'n0' is false"}));
+    let found = asked(&extender, "/policies/green/prioritize", &names(&["n0", "n1", "n2", "unknown"])).await;
+    let scores = [("n0", 10), ("n1", 1), ("n2", 5), ("unknown", 0)];
+    assert_eq!(found, json!(scores.map(|(host, score)| json!({"Host": host, "Score": score}))));
+}
+
+#[tokio::test]
+async fn full_nodes_are_answered_with_full_nodes() {
+    let (extender, ..) = extender(ready());
+    let node = |name: &str| json!({"metadata": {"name": name}, "status": {"later": [1.50]}});
+    let body = json!({"pod": pod(), "nodes": {"items": [node("n0"), node("n1")]}});
+    let found = asked(&extender, "/policies/green/filter", &body).await;
+    assert_eq!((&found["Nodes"]["items"], &found["NodeNames"]), (&json!([node("n1")]), &Value::Null));
+}
+
+#[rstest]
+#[case::empty("")]
+#[case::no_json("nodes, please")]
+#[case::a_list("[]")]
+#[case::no_pod(r#"{"NodeNames": []}"#)]
+#[case::both(r#"{"Pod": {}, "Nodes": {"items": []}, "NodeNames": []}"#)]
+#[case::neither(r#"{"Pod": {}, "Nodes": null}"#)]
+#[case::bytes("{\"Pod\": {}, \"NodeNames\": [\"\u{0}\"")]
+#[tokio::test]
+async fn what_is_no_request_is_refused_with_words(#[case] body: &str) {
+    let (extender, _, metrics) = extender(ready());
+    for verb in ["filter", "prioritize"] {
+        let (status, text) = ask(&extender, &format!("/policies/green/{verb}"), body).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST);
+        assert!(text.starts_with("the request"), "{text}");
+        let counted = metrics.extender_requests.get_or_create(&ExtenderLabels { verb, outcome: "invalid" }).get();
+        assert_eq!(counted, 1);
+    }
+}
+
+#[tokio::test]
+async fn whoever_cannot_be_served_gets_no_opinion() {
+    let (extender, store, _) = extender(ready());
+    put_policy(&store, "broken", &json!({"agents": [{"name": "a", "expression": {"filter": "node.nothing"}}]}));
+    put_policy(
+        &store,
+        "others",
+        &json!({"schedulerNames": ["x"], "agents": [{"name": "a", "expression": {"filter": "false"}}]}),
+    );
+    put_policy(
+        &store,
+        "shadow",
+        &json!({"mode": "Shadow", "agents": [{"name": "a", "expression": {"filter": "node.pods < 0", "score": "3"}}]}),
+    );
+    for policy in ["unknown", "broken", "others", "shadow"] {
+        let found = asked(&extender, &format!("/policies/{policy}/filter"), &names(&["n0", "n1"])).await;
+        assert_eq!((&found["NodeNames"], &found["Error"]), (&json!(["n0", "n1"]), &json!("")), "{policy}");
+        assert_eq!(found["FailedNodes"], json!({}), "{policy}");
+        let found = asked(&extender, &format!("/policies/{policy}/prioritize"), &names(&["n0"])).await;
+        assert_eq!(found, json!([{"Host": "n0", "Score": 0}]), "{policy}");
+    }
+    let mut daemon = names(&["n0"]);
+    daemon["Pod"]["metadata"]["ownerReferences"] =
+        json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d", "controller": true}]);
+    assert_eq!(asked(&extender, "/policies/green/filter", &daemon).await["NodeNames"], json!(["n0"]));
+}
+
+#[tokio::test]
+async fn a_cold_cache_has_no_opinion() {
+    let cold = ready();
+    let _awaited = cold.expect_one();
+    let (extender, _, metrics) = extender(cold);
+    let found = asked(&extender, "/policies/green/filter", &names(&["n0"])).await;
+    assert_eq!(found["NodeNames"], json!(["n0"]));
+    let labels = ExtenderLabels { verb: "filter", outcome: "cold" };
+    assert_eq!(metrics.extender_requests.get_or_create(&labels).get(), 1);
+}
+
+#[tokio::test]
+async fn a_policy_may_go_and_come_at_any_time() {
+    let (extender, store, _) = extender(ready());
+    let filter = async || asked(&extender, "/policies/green/filter", &names(&["n0"])).await["NodeNames"].clone();
+    assert_eq!(filter().await, json!([]));
+    let id = Identity { key: Key::new("", "green"), uid: "green".into(), version: "2".into() };
+    store.remove::<ganglion_api::placement_policy::PlacementPolicy>(&id);
+    assert_eq!(filter().await, json!(["n0"]));
+    put_policy(&store, "green", &json!({"agents": [{"name": "a", "expression": {"filter": "node.pods < 0"}}]}));
+    assert_eq!(filter().await, json!([]), "the new one, though of the same generation");
+}
+
+#[tokio::test]
+async fn large_requests_are_refused_with_advice_and_those_without_a_length() {
+    let (extender, ..) = extender(ready());
+    let (status, text) = ask(&extender, "/policies/green/filter", " ".repeat(MAX_BODY + 1)).await;
+    assert_eq!(status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert!(text.contains("nodeCacheCapable: true") && text.contains("maxBodyBytes"), "{text}");
+    let request = Request::post("/policies/green/filter").body(Body::from("{}")).unwrap();
+    assert_eq!(extender.clone().router().oneshot(request).await.unwrap().status(), StatusCode::LENGTH_REQUIRED);
+    let request = Request::get("/policies/green/filter").body(Body::empty()).unwrap();
+    assert_eq!(extender.router().oneshot(request).await.unwrap().status(), StatusCode::METHOD_NOT_ALLOWED);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_body_is_given_up() {
+    let (extender, ..) = extender(ready());
+    let body = Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>());
+    let request = Request::post("/policies/green/filter").header(header::CONTENT_LENGTH, 100).body(body).unwrap();
+    let answer = extender.router().oneshot(request).await.unwrap();
+    assert_eq!(answer.status(), StatusCode::REQUEST_TIMEOUT);
+}
+
+#[tokio::test]
+async fn many_candidates_are_answered_whole() {
+    let (extender, ..) = extender(ready());
+    let all: Vec<String> = (0..5000).map(|at| format!("n{at}")).collect();
+    let all: Vec<&str> = all.iter().map(String::as_str).collect();
+    let found = asked(&extender, "/policies/green/filter", &names(&all)).await;
+    assert_eq!(found["NodeNames"].as_array().unwrap().len(), 4999);
+    let found = asked(&extender, "/policies/green/prioritize", &names(&all)).await;
+    assert_eq!(found.as_array().unwrap().len(), 5000);
+}
+
+/// More clients than a scheduler ever has, most of which hold their connection open and send nothing.
+#[tokio::test]
+async fn two_hundred_connections_keep_nobody_out() {
+    let (extender, ..) = extender(ready());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let stop = CancellationToken::new();
+    let limits = ServerLimits { connections: 100, unread: UNREAD };
+    let server = tokio::spawn(server::serve(listener, extender.router(), limits, None, stop.clone()));
+    let mut idle = Vec::new();
+    for _ in 0..200 {
+        idle.push(TcpStream::connect(address).await.unwrap());
+    }
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let body = names(&["n1"]).to_string();
+    let head = format!(
+        "POST /policies/green/filter HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    tokio::time::timeout(Duration::from_secs(10), stream.read_to_string(&mut answer)).await.unwrap().unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("content-length"), "{answer}");
+    stop.cancel();
+    server.await.unwrap();
+}
+
+#[rstest]
+#[case::of_nobody("nobody", "x")]
+#[case::long("a", "annotations of any text \u{1f525} NaN 1e999")]
+#[tokio::test]
+async fn annotations_of_any_text_do_no_harm(#[case] name: &str, #[case] text: &str) {
+    let (extender, store, _) = extender(ready());
+    let id = Identity { key: Key::new("", name), uid: "x".into(), version: "9".into() };
+    let published = ganglion_core::facts::PUBLISHED.map(|key| (key, text.to_owned())).into();
+    store.apply(NodeFact { id, published, ready: true, ..NodeFact::default() }, Origin::Watch);
+    put_policy(
+        &store,
+        "all",
+        &json!({"agents": [{"name": "s", "safe": {}}, {"name": "c", "congestion": {}}, {"name": "p", "pigeon": {}}]}),
+    );
+    let found = asked(&extender, "/policies/all/filter", &names(&[name])).await;
+    assert_eq!(found["NodeNames"], json!([name]));
+    let found = asked(&extender, "/policies/all/prioritize", &names(&[name])).await;
+    assert!((0..=10).contains(&found[0]["Score"].as_i64().unwrap()), "{found}");
+}
+
+#[tokio::test]
+async fn a_request_keeps_its_place_until_its_reply_is_read() {
+    let bodies = Bodies::new(4 << 20);
+    let large = async || {
+        let body = vec![b' '; 3 << 20];
+        let request = Request::post("/").header(header::CONTENT_LENGTH, body.len()).body(Body::from(body)).unwrap();
+        bodies.read(request).await
+    };
+    let reply = large().await.unwrap().answered(json(vec![b' '; 200 << 10]));
+    let _second = large().await.unwrap();
+    let third = async || large().await.err().map(|refused| refused.status());
+    assert_eq!(third().await, Some(StatusCode::SERVICE_UNAVAILABLE));
+    assert_eq!(http_body::Body::size_hint(reply.body()).exact(), Some(200 << 10));
+    let mut body = reply.into_body();
+    let first = body.frame().await.unwrap().unwrap().into_data().unwrap();
+    assert!(first.len() < 100 << 10, "{} bytes at once", first.len());
+    assert_eq!(third().await, Some(StatusCode::SERVICE_UNAVAILABLE), "a part of the reply is read");
+    let rest = body.collect().await.unwrap().to_bytes();
+    assert_eq!(first.len() + rest.len(), 200 << 10);
+    assert_eq!(third().await, None);
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_its_reply_is_cut_off() {
+    // More than the sockets keep.
+    let router = Router::new().route("/", get(async || vec![b'x'; 64 << 20]));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let stop = CancellationToken::new();
+    let limits = ServerLimits { connections: 10, unread: Duration::from_millis(100) };
+    let server = tokio::spawn(server::serve(listener, router, limits, None, stop.clone()));
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let mut answer = Vec::new();
+    let read = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await.unwrap();
+    assert!(read.is_err() || answer.len() < 64 << 20, "{} bytes were sent to nobody", answer.len());
+    stop.cancel();
+    server.await.unwrap();
+}

@@ -1,0 +1,6 @@
+//! Placement: the controller of PlacementPolicy, the cache from which requests are answered, and the scheduler extender.
+
+pub mod cache;
+pub mod extender;
+pub mod learning;
+pub mod policy;

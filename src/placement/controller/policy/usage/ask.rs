@@ -1,0 +1,190 @@
+//! What Prometheus is asked, and whose its answers are.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use futures::future::try_join_all;
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::UsagePublisher;
+use super::write::{Written, spread};
+use ganglion_api::placement_policy::reasons::PolicyReason;
+use ganglion_core::facts::NodeFact;
+use ganglion_outbound::Error;
+use ganglion_outbound::client::attempt::{AskedServer, Asker, Attempt, SECRET_PAUSE, Withheld, WithheldWhy};
+use ganglion_outbound::node_usage::NodeStatistic;
+use ganglion_outbound::prometheus::query_url;
+use ganglion_outbound::value::ValueError;
+use ganglion_outbound::web::Call;
+use ganglion_placement_plan::publish::annotations::SampleAges;
+use ganglion_placement_plan::publish::plan::{UsageCoverage, UsagePlan, plan};
+use ganglion_placement_plan::publish::publication::{Publication, PublishProblem, shortest_age};
+use ganglion_placement_plan::publish::report::UsageReport;
+use ganglion_placement_plan::publish::{LEAST_SAMPLES, NodeUsage, Statistic};
+
+/// Why nothing is published, and when it is tried again where that is not left to the engine.
+pub struct UsageTrouble {
+    pub problem: PublishProblem,
+    pub again: Option<Instant>,
+}
+
+impl From<PublishProblem> for UsageTrouble {
+    /// A failure, which leads to backoff.
+    fn from(problem: PublishProblem) -> Self {
+        Self { problem, again: None }
+    }
+}
+
+impl From<Withheld> for UsageTrouble {
+    fn from(Withheld { why, words, pause }: Withheld) -> Self {
+        let reason = match why {
+            WithheldWhy::Unreadable => PolicyReason::SecretUnavailable,
+            WithheldWhy::Refused => PolicyReason::LoginRefused,
+        };
+        Self { problem: (reason, words), again: Some(Instant::now() + pause) }
+    }
+}
+
+/// The answers, by statistic.
+type Statistics = HashMap<Statistic, NodeStatistic>;
+
+impl UsagePublisher {
+    /// Asks Prometheus, and annotates the nodes whose usage is news.
+    ///
+    /// # Errors
+    /// Prometheus has no usable answer, or no node can be annotated.
+    pub async fn publish(&self, publication: &Arc<Publication>) -> Result<UsageReport, UsageTrouble> {
+        let at = self.ctx.now();
+        let (host, statistics) = self.ask(publication).await?;
+        let usage = |node: &NodeFact| usage(&statistics, node, at);
+        let most = publication.max_age;
+        let UsagePlan { writes, coverage } = self.ctx.store.read(|world| {
+            let shortest = shortest_age(world.policies()).map_or(most, |age| age.min(most));
+            plan(world.nodes(), usage, self.ctx.now(), SampleAges { most, shortest })
+        });
+        let written = self.write_all(writes, spread(publication)).await;
+        ended(written, host, coverage)
+    }
+
+    async fn ask(&self, publication: &Publication) -> Result<(String, Statistics), UsageTrouble> {
+        let server = &publication.server;
+        let asker = Asker { ctx: &self.ctx, outbound: &self.outbound, logins: &self.logins };
+        let asked = AskedServer {
+            url: &server.url,
+            namespace: server.namespace.as_deref().unwrap_or_default(),
+            auth: server.auth.as_ref().map(Cow::Borrowed),
+            ca: server.ca.as_ref(),
+            insecure: server.insecure_skip_verify.unwrap_or(false),
+            limit: self.outbound.limits.nodes,
+        };
+        let mut attempt = Attempt::prepare(asker, asked).await?;
+        loop {
+            let got = self.answers(publication, &attempt.call).await;
+            let error = match &got {
+                Err(ValueError::Client(error)) => Some(error),
+                _ => None,
+            };
+            if !attempt.repeats(error).await? {
+                let statistics = got.map_err(|error| trouble(&attempt.host, &error))?;
+                return Ok((attempt.host, statistics));
+            }
+        }
+    }
+
+    /// The answers to all queries. Until the first one has come, the others are not asked: a wrong password is sent once.
+    async fn answers(&self, publication: &Publication, call: &Call) -> Result<Statistics, ValueError> {
+        let label = &publication.label;
+        let answer = |statistic: Statistic, query: &str| {
+            let url = query_url(&call.url, query);
+            async move {
+                let call = Call { url: url?.into(), ..call.clone() };
+                let answer = self.outbound.web().get(&call).await?;
+                Ok::<_, ValueError>((statistic, NodeStatistic::parse(answer.status, answer.body(), label)?))
+            }
+        };
+        let mut queries = publication.queries.iter();
+        let mut all = Statistics::new();
+        if let Some((statistic, query)) = queries.next() {
+            all.extend([answer(*statistic, query).await?]);
+        }
+        all.extend(try_join_all(queries.map(|(statistic, query)| answer(*statistic, query))).await?);
+        Ok(all)
+    }
+}
+
+/// The end of a poll that Prometheus has answered. That single nodes refuse their annotations is no failure: the pauses after
+/// failures would be those of all nodes.
+fn ended(written: Written, host: String, coverage: UsageCoverage) -> Result<UsageReport, UsageTrouble> {
+    let Some(words) = written.problem else { return Ok(UsageReport::Answered(host, coverage)) };
+    let problem = (PolicyReason::NodeNotWritten, words);
+    if written.stopped { Err(problem.into()) } else { Ok(UsageReport::Problem(problem)) }
+}
+
+/// The usage of a node, or why it is not known.
+fn usage(statistics: &Statistics, node: &NodeFact, at: Timestamp) -> Result<NodeUsage, String> {
+    let name = &node.id.key.name;
+    let addresses: Vec<IpAddr> = node.addresses.iter().filter_map(|one| one.parse().ok()).collect();
+    let number = |statistic| {
+        let none = || ValueError::NoReading("it was not asked for".to_owned());
+        statistics.get(&statistic).ok_or_else(none)?.number(name, &addresses)
+    };
+    NodeUsage::of(|statistic| number(statistic).ok(), at).ok_or_else(|| match number(Statistic::Samples) {
+        Err(error) => error.to_string(),
+        Ok(_) => format!("it has fewer than {LEAST_SAMPLES} samples of node {name} in the window"),
+    })
+}
+
+fn trouble(host: &str, error: &ValueError) -> UsageTrouble {
+    let reason = match error {
+        ValueError::Client(error) => reason(error),
+        ValueError::Unfit(_) => PolicyReason::SpecInvalid,
+        ValueError::NotFound(_) | ValueError::NoReading(_) => PolicyReason::UsageUnknown,
+        ValueError::Ambiguous(_) | ValueError::Invalid(_) => PolicyReason::AnswerInvalid,
+    };
+    let words = match error {
+        // They name the host themselves.
+        ValueError::Client(Error::NoAnswer(_) | Error::Refused(_)) => error.to_string(),
+        _ => format!("{host}: {error}"),
+    };
+    let again = (reason == PolicyReason::SecretUnavailable).then(|| Instant::now() + SECRET_PAUSE);
+    UsageTrouble { problem: (reason, words), again }
+}
+
+fn reason(error: &Error) -> PolicyReason {
+    match error {
+        Error::Refused(_) => PolicyReason::AddressRefused,
+        Error::Unfit(_) => PolicyReason::SecretUnavailable,
+        Error::Certificate(_) => PolicyReason::CertificateRefused,
+        Error::Unresolved(_)
+        | Error::Unreachable(_)
+        | Error::Timeout(_)
+        | Error::Broken(_)
+        | Error::NoAnswer(_)
+        | Error::Full => PolicyReason::Unreachable,
+        Error::TooLong(_) | Error::Redirect(_) | Error::Query(..) | Error::Answer(_) => PolicyReason::AnswerInvalid,
+        Error::Status(_) if error.is_refusal() => PolicyReason::LoginRefused,
+        Error::Status(_) if error.is_passing() => PolicyReason::Unreachable,
+        Error::Status(_) => PolicyReason::AnswerInvalid,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_poll_fails_where_no_node_can_be_written_and_not_where_one_refuses() {
+        let end = |problem: Option<&str>, stopped| {
+            let written = Written { problem: problem.map(str::to_owned), stopped, ..Written::default() };
+            ended(written, "p:9090".to_owned(), UsageCoverage::default()).ok()
+        };
+        let refused = UsageReport::Problem((PolicyReason::NodeNotWritten, "refused".to_owned()));
+        assert_eq!(end(Some("refused"), false), Some(refused));
+        assert_eq!(end(Some("forbidden"), true), None);
+        let answered = UsageReport::Answered("p:9090".to_owned(), UsageCoverage::default());
+        assert_eq!(end(None, false), Some(answered));
+    }
+}

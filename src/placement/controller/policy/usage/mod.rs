@@ -1,0 +1,220 @@
+//! Publishes the usage of nodes for the policy that is to: asks Prometheus beside the passes, and annotates nodes.
+//!
+//! | beat | what |
+//! |---|---|
+//! | plan | which policy publishes (`logic::placement::publish::publication`), and which nodes are written (`plan`) |
+//! | act | the poll of Prometheus (`ask`), and the annotations (`write`) |
+//! | report | the condition of the policy, which its next pass writes |
+//!
+//! Annotations that nobody renews are taken away, by whomever they were published, once they are older than they may be. What is
+//! in memory may be lost: what is published stands on the nodes.
+
+mod ask;
+mod write;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use ganglion_api::placement_policy::PlacementPolicy;
+use ganglion_api::placement_policy::reasons::PolicyReason;
+use ganglion_core::facts::Key;
+use ganglion_core::namespaces::Namespaces;
+use ganglion_core::world::World;
+use ganglion_outbound::client::OutboundClient;
+use ganglion_outbound::client::attempt::host;
+use ganglion_outbound::client::login::Logins;
+use ganglion_placement_plan::publish::plan::{NodeAnnotations, expired};
+use ganglion_placement_plan::publish::publication::{Publication, publisher};
+use ganglion_placement_plan::publish::report::UsageReport;
+use ganglion_placement_plan::record::SampleRules;
+use ganglion_runtime::context::Context;
+use ganglion_runtime::polls::{self, BrokenOff, PollLimits, PollOutcome, PollSet, PollTarget, Poller};
+
+/// How often annotations are looked for that have got too old.
+const SWEEP: Duration = Duration::from_secs(5);
+
+/// The same after a write that failed.
+const REFUSED: Duration = Duration::from_secs(60);
+
+/// Requests of a poll, one after the other: Secret, CA, the first query and the others, and all of it again.
+const REQUESTS: u32 = 8;
+
+/// Longest time of the writes of a poll, beside the time over which they are spread.
+const WRITES: Duration = Duration::from_secs(60);
+
+/// Publishes the usage of nodes.
+pub struct UsagePublisher {
+    ctx: Context,
+    outbound: Arc<OutboundClient>,
+    namespaces: Namespaces,
+    polls: Arc<PollSet<Arc<Publication>>>,
+    logins: Logins,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// What is published, and by which policy.
+    elected: Option<Arc<Publication>>,
+    /// How that stands.
+    report: Option<UsageReport>,
+    /// Annotations that were to be taken away and stay, by node and time: they are not ours.
+    foreign: BTreeSet<(Key, String)>,
+}
+
+impl UsagePublisher {
+    #[must_use]
+    pub fn new(ctx: Context, outbound: Arc<OutboundClient>, namespaces: Namespaces) -> Self {
+        let (polls, logins, state) = (Arc::default(), Logins::default(), Mutex::default());
+        Self { ctx, outbound, namespaces, polls, logins, state }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the policy publish that is to, as its spec says now.
+    pub fn elect(&self) {
+        let mut state = self.state();
+        let elected = self.ctx.store.read(|world| publisher(world.policies(), self.namespaces)).map(Arc::new);
+        if state.elected == elected {
+            return;
+        }
+        if let Some(before) = &state.elected {
+            self.polls.remove(Arc::clone(before));
+        }
+        if let Some(publication) = &elected {
+            self.polls.put(Arc::clone(publication), self.target(publication));
+        }
+        *state = State { elected, report: None, foreign: std::mem::take(&mut state.foreign) };
+        drop(state);
+        let all = self.ctx.store.read(|world| {
+            let named = world.policies().filter(|policy| policy.spec.publish_usage.is_some());
+            named.map(|policy| Key::new("", policy.metadata.name.as_deref().unwrap_or_default())).collect::<Vec<_>>()
+        });
+        self.ctx.store.queue::<PlacementPolicy>().add(all);
+    }
+
+    /// How the publishing stands, if the policy wants to publish.
+    #[must_use]
+    pub fn report(&self, policy: &PlacementPolicy) -> Option<UsageReport> {
+        let options = policy.spec.publish_usage.as_ref()?;
+        if let Err(problem) = Publication::of(policy, options, self.namespaces) {
+            return Some(UsageReport::Problem(problem));
+        }
+        let state = self.state();
+        let report = match &state.elected {
+            Some(elected) if policy.metadata.name.as_ref() != Some(&elected.policy) => {
+                UsageReport::Another(elected.policy.clone())
+            }
+            Some(_) => state.report.clone().unwrap_or(UsageReport::NotAsked),
+            None => UsageReport::NotAsked,
+        };
+        Some(report)
+    }
+
+    fn target(&self, publication: &Publication) -> PollTarget {
+        PollTarget {
+            host: host(&publication.server.url).into(),
+            at_once: 1,
+            tenant: publication.policy.as_str().into(),
+            interval: publication.interval,
+            timeout: self.outbound.request_timeout * REQUESTS + write::spread(publication) + WRITES,
+        }
+    }
+
+    /// After failures in a row the engine would pause for longer than what is published may get old.
+    fn retry_in_time(&self, publication: &Arc<Publication>) {
+        self.polls.wake(Arc::clone(publication), publication.longest_pause());
+    }
+
+    /// Takes in how a poll ended; its policy is reconciled where that is news.
+    fn take(&self, publication: &Arc<Publication>, report: UsageReport) {
+        let mut state = self.state();
+        let is_current = state.elected.as_ref() == Some(publication);
+        if !is_current || state.report.as_ref() == Some(&report) {
+            return;
+        }
+        state.report = Some(report);
+        drop(state);
+        self.ctx.store.queue::<PlacementPolicy>().add([Key::new("", publication.policy.as_str())]);
+    }
+
+    /// Takes away what is too old: by the age of the policy that publishes, or by the default if none does. Returns when to look
+    /// again.
+    async fn sweep(&self, now: Timestamp) -> Duration {
+        let published = self.state().elected.as_ref().map(|publication| publication.max_age);
+        let max_age = published.unwrap_or(SampleRules::default().max_age);
+        let old = self.ctx.store.read(|world| {
+            let marked = |one: NodeAnnotations| Some((write::mark(world, &one.node.key)?, one));
+            expired(world.nodes(), now, max_age).into_iter().filter_map(marked).collect::<BTreeMap<_, _>>()
+        });
+        let foreign = {
+            let mut state = self.state();
+            state.foreign.retain(|mark| old.contains_key(mark));
+            state.foreign.clone()
+        };
+        let ours = old.iter().filter(|(mark, _)| !foreign.contains(*mark)).map(|(_, one)| one.clone()).collect();
+        let written = self.write_all(ours, Duration::ZERO).await;
+        let marks = |world: &World| written.done.iter().filter_map(|node| write::mark(world, node)).collect::<Vec<_>>();
+        let left = self.ctx.store.read(marks);
+        self.state().foreign.extend(left.into_iter().filter(|mark| old.contains_key(mark)));
+        if written.problem.is_some() { REFUSED } else { SWEEP }
+    }
+}
+
+impl Poller for UsagePublisher {
+    type Key = Arc<Publication>;
+
+    async fn poll(self: Arc<Self>, publication: Arc<Publication>) -> PollOutcome {
+        let (report, outcome) = match self.publish(&publication).await {
+            Ok(report) => (report, PollOutcome::Ok),
+            Err(trouble) => {
+                let outcome = trouble.again.map_or(PollOutcome::Failed, PollOutcome::WaitUntil);
+                (UsageReport::Problem(trouble.problem), outcome)
+            }
+        };
+        if outcome == PollOutcome::Failed {
+            self.retry_in_time(&publication);
+        }
+        self.take(&publication, report);
+        outcome
+    }
+
+    fn broken_off(&self, publication: &Arc<Publication>, how: BrokenOff) {
+        let problem = match how {
+            BrokenOff::Timeout => (PolicyReason::Unreachable, "the usage was not published in time".to_owned()),
+            BrokenOff::Panic => (PolicyReason::AnswerInvalid, "a bug in the operator; its log says more".to_owned()),
+        };
+        self.retry_in_time(publication);
+        self.take(publication, UsageReport::Problem(problem));
+    }
+}
+
+/// Publishes until the leader term ends.
+pub async fn run_usage(usage: Arc<UsagePublisher>) {
+    let (polls, ctx) = (Arc::clone(&usage.polls), usage.ctx.clone());
+    let until = async {
+        tokio::select! {
+            () = ctx.writer.fenced() => {}
+            () = ctx.stop.cancelled() => {}
+        }
+    };
+    let sweep = async {
+        let mut pause = SWEEP;
+        loop {
+            tokio::time::sleep(pause).await;
+            usage.elect();
+            pause = usage.sweep(ctx.now()).await;
+        }
+    };
+    // There is one poll at a time; another may end meanwhile.
+    let run = polls::run(Arc::clone(&usage), polls, PollLimits { polls: 2 }, until);
+    tokio::select! {
+        () = run => {}
+        () = sweep => {}
+    }
+}

@@ -1,0 +1,93 @@
+//! `expression`: filters and scores by expressions of users. Needs no formulas of its own.
+
+use super::{Agent, AgentError, words_of};
+use crate::question::{NodeRejection, Opinion, PlacementQuestion};
+use crate::record::NodeRecord;
+use crate::wire::TOP;
+use ganglion_api::node_config::status::NodeValue;
+use ganglion_api::placement_policy::agents::ExpressionAgent;
+use ganglion_api::placement_policy::reasons::PolicyReason;
+use ganglion_core::expression::{
+    Expression as Condition, ExpressionError, MeasuredView, NodeScore, NodeView, PodsView, ResourceView,
+};
+
+#[derive(Debug)]
+struct Expression {
+    filter: Option<Condition>,
+    score: Option<NodeScore>,
+}
+
+pub fn compile(options: &ExpressionAgent) -> Result<Box<dyn Agent>, AgentError> {
+    let failed = |member: &'static str| {
+        move |error: ExpressionError| (PolicyReason::ExpressionInvalid, format!("{member}: {error}"))
+    };
+    let filter = options.filter.as_deref().map(Condition::parse).transpose().map_err(failed("filter"))?;
+    let score = options.score.as_deref().map(NodeScore::parse).transpose().map_err(failed("score"))?;
+    Ok(Box::new(Expression { filter, score }))
+}
+
+/// Lets an expression look at a node.
+fn view<T>(question: &PlacementQuestion<'_>, record: &NodeRecord, look: impl FnOnce(&NodeView<'_>) -> T) -> T {
+    let node = &record.node;
+    let value = |value| record.value(value, question.now);
+    let resource = |allocatable, requested| ResourceView { allocatable, requested };
+    look(&NodeView {
+        name: record.name(),
+        labels: &node.labels,
+        taints: &node.taints,
+        ready: node.ready,
+        schedulable: !node.cordoned,
+        pods: PodsView { count: record.pods, arriving: 0, capacity: node.pod_capacity },
+        cpu: resource(node.allocatable.cpu, record.requests.cpu),
+        memory: resource(node.allocatable.memory, record.requests.memory),
+        measured: MeasuredView {
+            cpu: value(NodeValue::Cpu).map(|percent| percent / 100.0),
+            memory: value(NodeValue::Memory).map(|percent| percent / 100.0),
+            power: value(NodeValue::Power),
+            inlet_temperature: value(NodeValue::InletTemperature),
+            differential_pressure: value(NodeValue::DifferentialPressure),
+        },
+    })
+}
+
+impl Agent for Expression {
+    fn filter(&self, question: &PlacementQuestion<'_>, rejections: &mut [Option<NodeRejection>]) {
+        let Some(filter) = &self.filter else { return };
+        let resolvable = filter.reads_pods();
+        for (record, rejection) in question.candidates.iter().zip(rejections) {
+            if let (Some(record), None) = (record, &rejection) {
+                *rejection = match view(question, record, |node| filter.matches(node)) {
+                    Ok(true) => None,
+                    Ok(false) => Some(NodeRejection { reason: format!("{} is false", filter.as_str()), resolvable }),
+                    Err(error) => Some(NodeRejection { reason: error.to_string(), resolvable }),
+                };
+            }
+        }
+    }
+
+    fn score(&self, question: &PlacementQuestion<'_>) -> Opinion {
+        let Some(score) = &self.score else { return Opinion::FilterOnly };
+        let found: Vec<_> = question
+            .candidates
+            .iter()
+            .map(|record| record.map(|record| view(question, record, |node| score.of(node))))
+            .collect();
+        if let Some(Err(error)) = found.iter().flatten().find(|one| one.is_err())
+            && !found.iter().flatten().any(Result::is_ok)
+        {
+            return Opinion::Abstains(error.to_string());
+        }
+        let bounded = |number: f64| number.clamp(0.0, TOP);
+        Opinion::Scores(found.into_iter().map(|one| one.and_then(Result::ok).map_or(0.0, bounded)).collect())
+    }
+
+    fn words(&self, question: &PlacementQuestion<'_>, at: usize) -> String {
+        words_of(question, at, |record| match &self.score {
+            None => String::new(),
+            Some(score) => match view(question, record, |node| score.of(node)) {
+                Ok(number) => format!("the expression gives {number}"),
+                Err(error) => error.to_string(),
+            },
+        })
+    }
+}

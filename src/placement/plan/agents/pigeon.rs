@@ -1,0 +1,101 @@
+//! `pigeon` as an agent of a policy. The formulas are in `placement::pigeon`.
+
+use super::{Agent, AgentError, words_of};
+use crate::inventory::demand;
+use crate::pigeon::{LearnedDemand, Objective, PigeonCluster, PigeonNode, PigeonRules, Row, priorities};
+use crate::question::{Opinion, PlacementQuestion};
+use crate::record::NodeRecord;
+use ganglion_api::placement_policy::agents::{ConsolidateBy, PigeonAgent, PigeonObjective, PigeonResourceName};
+use ganglion_api::placement_policy::reasons::PolicyReason;
+
+#[derive(Debug)]
+struct Pigeon {
+    rules: PigeonRules,
+    /// The columns of the policy's resources among those of all.
+    columns: Vec<usize>,
+    /// They are the first, in their order: what is beyond them is not read.
+    first: bool,
+}
+
+pub fn compile(options: &PigeonAgent) -> Result<Box<dyn Agent>, AgentError> {
+    let default = [PigeonResourceName::Cpu, PigeonResourceName::Memory];
+    let resources = options.resources.as_deref().unwrap_or(&default);
+    let prime = options.prime.map_or(Some(0), |prime| resources.iter().position(|one| *one == prime));
+    let Some(prime) = prime.filter(|_| !resources.is_empty()) else {
+        return Err((PolicyReason::SpecInvalid, "prime must be one of resources".to_owned()));
+    };
+    let objective = match (options.objective.unwrap_or_default(), options.consolidate_by.unwrap_or_default()) {
+        (PigeonObjective::AdaptiveBinPacking, _) => Objective::AdaptiveBinPacking,
+        (PigeonObjective::LoadBalance, _) => Objective::LoadBalance,
+        (PigeonObjective::Consolidate, ConsolidateBy::Scaled) => Objective::Consolidate,
+        (PigeonObjective::Consolidate, ConsolidateBy::Deviation) => Objective::ConsolidateByDeviation,
+    };
+    let rules = PigeonRules { objective, resources: resources.len(), prime };
+    let columns: Vec<usize> = resources.iter().map(|resource| column(*resource)).collect();
+    let first = columns.iter().copied().eq(0..columns.len());
+    Ok(Box::new(Pigeon { rules, columns, first }))
+}
+
+/// The column in `record::RESOURCES`.
+fn column(resource: PigeonResourceName) -> usize {
+    match resource {
+        PigeonResourceName::Cpu => 0,
+        PigeonResourceName::Memory => 1,
+        PigeonResourceName::Pods => 2,
+        PigeonResourceName::Gpu => 3,
+        PigeonResourceName::EphemeralStorage => 4,
+    }
+}
+
+impl Pigeon {
+    /// The columns of the policy's resources.
+    fn columns(&self, all: &Row) -> Row {
+        let mut some = Row::default();
+        some.iter_mut().zip(&self.columns).for_each(|(amount, column)| *amount = all[*column]);
+        some
+    }
+
+    fn node(&self, all: &PigeonNode) -> PigeonNode {
+        if self.first {
+            return *all;
+        }
+        let (capacity, requested) = (self.columns(&all.capacity), self.columns(&all.requested));
+        PigeonNode { capacity, requested, counted: all.counted }
+    }
+
+    fn learned(&self, all: &LearnedDemand) -> LearnedDemand {
+        let mut some =
+            LearnedDemand { arrivals: all.arrivals, mean: self.columns(&all.mean), ..LearnedDemand::default() };
+        for (row, column) in some.covariance.iter_mut().zip(&self.columns) {
+            *row = self.columns(&all.covariance[*column]);
+        }
+        some
+    }
+
+    /// The objective with the pod on each of these, lower is better.
+    fn objectives(&self, question: &PlacementQuestion<'_>, candidates: &[Option<&NodeRecord>]) -> Vec<Option<f64>> {
+        let cluster = PigeonCluster::of(self.rules, question.inventory.rows().iter().map(|row| self.node(row)));
+        let placement = cluster.place(self.columns(&demand(question.pod.requests)), &self.learned(question.learned));
+        candidates.iter().map(|record| placement.objective(&self.node(&(*record)?.row))).collect()
+    }
+}
+
+impl Agent for Pigeon {
+    fn score(&self, question: &PlacementQuestion<'_>) -> Opinion {
+        if question.candidates.iter().all(Option::is_none) {
+            return Opinion::Abstains("no node is known yet".to_owned());
+        }
+        Opinion::Scores(priorities(&self.objectives(question, question.candidates)))
+    }
+
+    fn words(&self, question: &PlacementQuestion<'_>, at: usize) -> String {
+        words_of(question, at, |record| match self.objectives(question, &[Some(record)])[..] {
+            [Some(objective)] => format!("objective {objective:.6}, lower is better"),
+            _ => "no room for the pod".to_owned(),
+        })
+    }
+
+    fn reads_demand(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,218 @@
+//! Which policy publishes the usage of nodes, and how: its options, parsed.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::Statistic;
+use super::queries::queries;
+use crate::record::SampleRules;
+use ganglion_api::placement_policy::PlacementPolicy;
+use ganglion_api::placement_policy::reasons::PolicyReason;
+use ganglion_api::placement_policy::usage::{PrometheusServer, PublishUsage};
+use ganglion_api::scalars::DurationText;
+use ganglion_core::duration;
+use ganglion_core::namespaces::Namespaces;
+
+const WINDOW: Duration = Duration::from_secs(3600);
+const STEP: Duration = Duration::from_secs(60);
+const INTERVAL: Duration = Duration::from_secs(60);
+const LABEL: &str = "instance";
+
+/// What is published, and of whom it is asked.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Publication {
+    /// Name of the policy.
+    pub policy: String,
+    pub server: PrometheusServer,
+    pub label: String,
+    pub interval: Duration,
+    /// When what is published and not renewed is taken away.
+    pub max_age: SignedDuration,
+    /// At least one.
+    pub queries: Vec<(Statistic, String)>,
+}
+
+/// Why a policy does not publish.
+pub type PublishProblem = (PolicyReason, String);
+
+impl Publication {
+    /// Parses the options of a policy.
+    ///
+    /// # Errors
+    /// An option is invalid, or the operator does not act in the namespace of the Secrets.
+    pub fn of(policy: &PlacementPolicy, options: &PublishUsage, allowed: Namespaces) -> Result<Self, PublishProblem> {
+        let PublishUsage { prometheus, node_label, window, step, interval, forecast } = options;
+        let server = prometheus.clone();
+        if let Some(words) = server.namespace.as_deref().and_then(|namespace| allowed.refusal(namespace)) {
+            return Err((PolicyReason::NamespaceRefused, words));
+        }
+        let label = node_label.as_deref().unwrap_or(LABEL).to_owned();
+        let (window, step) = (time("window", window.as_ref(), WINDOW)?, time("step", step.as_ref(), STEP)?);
+        let queries = queries(window, step, &label, forecast.unwrap_or(false))
+            .map_err(|error| (PolicyReason::SpecInvalid, format!("publishUsage: {error}")))?;
+        let interval = time("interval", interval.as_ref(), INTERVAL)?;
+        let name = policy.metadata.name.clone().unwrap_or_default();
+        Ok(Self { policy: name, server, label, interval, max_age: max_age(policy), queries })
+    }
+
+    /// The longest pause after polls that failed: what an earlier poll wrote must not get too old before the next one.
+    #[must_use]
+    pub fn longest_pause(&self) -> Duration {
+        Duration::try_from(self.max_age / 3).unwrap_or_default().max(self.interval)
+    }
+}
+
+/// That of a policy that cannot be read otherwise does not matter here: it has the default.
+fn max_age(policy: &PlacementPolicy) -> SignedDuration {
+    let parsed = policy.spec.max_age.as_ref().and_then(|text| duration::parse(text.as_str()).ok());
+    parsed.unwrap_or(SampleRules::default().max_age)
+}
+
+fn time(field: &str, text: Option<&DurationText>, default: Duration) -> Result<Duration, PublishProblem> {
+    let Some(text) = text else { return Ok(default) };
+    let invalid = |words: String| (PolicyReason::SpecInvalid, format!("publishUsage.{field}: {words}"));
+    let parsed = duration::parse(text.as_str()).map_err(|error| invalid(error.to_string()))?;
+    Duration::try_from(parsed).map_err(|error| invalid(error.to_string()))
+}
+
+/// Those that are not being deleted.
+fn present<'a, P: AsRef<PlacementPolicy> + 'a>(
+    policies: impl Iterator<Item = &'a P>,
+) -> impl Iterator<Item = &'a PlacementPolicy> {
+    policies.map(AsRef::as_ref).filter(|policy| policy.metadata.deletion_timestamp.is_none())
+}
+
+/// What is published, of all policies: by the oldest that wants to and whose options are valid, so that a new one changes nothing.
+#[must_use]
+pub fn publisher<'a, P: AsRef<PlacementPolicy> + 'a>(
+    policies: impl Iterator<Item = &'a P>,
+    allowed: Namespaces,
+) -> Option<Publication> {
+    let mut wants: Vec<_> =
+        present(policies).filter_map(|policy| Some((policy, policy.spec.publish_usage.as_ref()?))).collect();
+    wants.sort_by_cached_key(|(policy, _)| {
+        let made = policy.metadata.creation_timestamp.as_ref();
+        (made.map_or(Timestamp::MAX, |time| time.0), policy.metadata.name.clone())
+    });
+    wants.into_iter().find_map(|(policy, options)| Publication::of(policy, options, allowed).ok())
+}
+
+/// The age at which the first of the policies forgets a sample; None without a policy.
+#[must_use]
+pub fn shortest_age<'a, P: AsRef<PlacementPolicy> + 'a>(
+    policies: impl Iterator<Item = &'a P>,
+) -> Option<SignedDuration> {
+    present(policies).map(max_age).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn policy(name: &str, made: &str, spec: Value) -> Arc<PlacementPolicy> {
+        let metadata = json!({"name": name, "creationTimestamp": made});
+        Arc::new(serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).expect("a policy"))
+    }
+
+    fn spec(publish: Value) -> Value {
+        json!({"agents": [{"name": "safe", "safe": {}}], "maxAge": "10m", "publishUsage": publish})
+    }
+
+    fn parsed(publish: Value, allowed: Namespaces) -> Result<Publication, PublishProblem> {
+        let policy = policy("p", "2026-01-01T00:00:00Z", spec(publish));
+        Publication::of(&policy, policy.spec.publish_usage.as_ref().expect("options"), allowed)
+    }
+
+    fn with(member: &str, value: Value) -> Value {
+        let mut publish = json!({"prometheus": {"url": "http://prometheus:9090"}});
+        publish[member] = value;
+        publish
+    }
+
+    #[test]
+    fn the_options_have_defaults() {
+        let plain = parsed(with("forecast", json!(false)), Namespaces::default()).expect("valid");
+        assert_eq!((plain.label.as_str(), plain.interval), ("instance", Duration::from_secs(60)));
+        assert_eq!((plain.max_age, plain.queries.len()), (SignedDuration::from_mins(10), 5));
+        assert!(
+            plain
+                .queries
+                .iter()
+                .all(|(statistic, text)| { *statistic == Statistic::Samples || text.ends_with("[3600s:60s])") })
+        );
+        let forecast = parsed(with("forecast", json!(true)), Namespaces::default()).expect("valid");
+        assert_eq!(forecast.queries.len(), 7);
+    }
+
+    #[rstest]
+    #[case("window", "9m", "publishUsage: the window must be")]
+    #[case("window", "25h", "publishUsage: the window must be")]
+    #[case("step", "14s", "publishUsage: the step must be")]
+    #[case("interval", "soon", "publishUsage.interval: \"soon\" is not a duration")]
+    #[case("nodeLabel", "a-b", "publishUsage: the node label is not")]
+    fn an_invalid_option_is_named(#[case] member: &str, #[case] value: &str, #[case] words: &str) {
+        let (reason, said) = parsed(with(member, json!(value)), Namespaces::default()).expect_err("invalid");
+        assert!(reason == PolicyReason::SpecInvalid && said.starts_with(words), "{reason:?} {said}");
+    }
+
+    #[test]
+    fn secrets_of_kubernetes_itself_are_read_where_the_settings_allow_it() {
+        let server = json!({"url": "http://a", "namespace": "kube-system", "auth": {"basic": {"name": "s"}}});
+        let refused = parsed(json!({"prometheus": server}), Namespaces::default()).map_err(|(reason, _)| reason);
+        assert_eq!(refused, Err(PolicyReason::NamespaceRefused));
+        assert!(parsed(json!({"prometheus": server}), Namespaces { allow_kube: true }).is_ok());
+    }
+
+    #[test]
+    fn the_oldest_of_those_that_want_to_publishes() {
+        let publish = || spec(json!({"prometheus": {"url": "http://a"}}));
+        let silent = || json!({"agents": [{"name": "safe", "safe": {}}]});
+        let (first, second) = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z");
+        let of = |all: &[Arc<PlacementPolicy>]| {
+            publisher(all.iter(), Namespaces::default()).map(|elected| elected.policy).unwrap_or_default()
+        };
+        assert_eq!(of(&[policy("a", second, publish()), policy("b", first, publish())]), "b");
+        assert_eq!(of(&[policy("b", first, publish()), policy("a", first, publish())]), "a", "by name");
+        assert_eq!(of(&[policy("a", first, silent()), policy("b", second, publish())]), "b");
+        assert_eq!(of(&[policy("a", first, silent())]), "");
+        let mut going = (*policy("a", first, publish())).clone();
+        going.metadata.deletion_timestamp = going.metadata.creation_timestamp.clone();
+        assert_eq!(of(&[Arc::new(going), policy("b", second, publish())]), "b", "one that is being deleted");
+        let invalid = || spec(with("window", json!("9m")));
+        assert_eq!(of(&[policy("a", first, invalid()), policy("b", second, publish())]), "b", "an invalid one");
+        assert_eq!(of(&[policy("a", first, invalid())]), "");
+    }
+
+    #[test]
+    fn the_shortest_age_is_that_of_all_policies() {
+        let of = |all: &[Arc<PlacementPolicy>]| shortest_age(all.iter()).map(|age| age.as_secs());
+        let made = "2026-01-01T00:00:00Z";
+        let aged = |age: &str| policy("p", made, json!({"agents": [{"name": "safe", "safe": {}}], "maxAge": age}));
+        let plain = || policy("p", made, json!({"agents": [{"name": "safe", "safe": {}}]}));
+        assert_eq!(of(&[]), None);
+        assert_eq!(of(&[plain()]), Some(300));
+        assert_eq!(of(&[aged("10m"), plain(), aged("1m")]), Some(60));
+    }
+
+    #[rstest]
+    #[case("1m", "10m", 200)]
+    #[case("1s", "10s", 3)]
+    #[case("1m", "1m", 60)] // An interval that the schema does not allow.
+    fn polls_that_fail_are_repeated_before_the_values_are_too_old(
+        #[case] interval: &str,
+        #[case] age: &str,
+        #[case] expected: u64,
+    ) {
+        let mut spec = spec(with("interval", json!(interval)));
+        spec["maxAge"] = json!(age);
+        let policy = policy("p", "2026-01-01T00:00:00Z", spec);
+        let elected = publisher([&policy].into_iter(), Namespaces::default()).expect("valid");
+        assert_eq!(elected.longest_pause().as_secs(), expected);
+    }
+}

@@ -1,0 +1,107 @@
+//! How the publishing stands, for the status of a policy.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use super::plan::UsageCoverage;
+use super::publication::PublishProblem;
+use ganglion_api::placement_policy::reasons::PolicyReason;
+use ganglion_core::conditions::{Stamp, condition};
+
+/// The condition, as users know it.
+pub const USAGE_PUBLISHED: &str = "UsagePublished";
+
+/// How the publishing stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UsageReport {
+    /// Nobody was asked yet.
+    NotAsked,
+    /// This older policy publishes.
+    Another(String),
+    /// Prometheus, by its host and port, answered.
+    Answered(String, UsageCoverage),
+    Problem(PublishProblem),
+}
+
+impl UsageReport {
+    /// The condition that says it. It says nothing that changes with each answer, and what an earlier process said of this spec
+    /// holds until the first one.
+    #[must_use]
+    pub fn condition(&self, old: &[Condition], stamp: Stamp) -> Condition {
+        let is_of_now =
+            |old: &&Condition| old.type_ == USAGE_PUBLISHED && old.observed_generation == Some(stamp.generation);
+        if let (Self::NotAsked, Some(known)) = (self, old.iter().find(is_of_now)) {
+            return known.clone();
+        }
+        let (status, reason, message) = self.words();
+        condition(old, USAGE_PUBLISHED, status, reason.as_str(), &message, stamp)
+    }
+
+    fn words(&self) -> (&'static str, PolicyReason, String) {
+        match self {
+            Self::NotAsked => ("Unknown", PolicyReason::NotAsked, "Prometheus has not been asked yet".to_owned()),
+            Self::Another(policy) => {
+                let message = format!(
+                    "PlacementPolicy {policy} is older and publishes the usage of nodes: remove publishUsage from one of the two"
+                );
+                ("False", PolicyReason::PublishedByAnother, message)
+            }
+            Self::Answered(host, UsageCoverage { any: true, lacking: None }) => {
+                ("True", PolicyReason::Published, format!("{host} has the usage of all nodes"))
+            }
+            Self::Answered(host, UsageCoverage { any: true, lacking: Some(words) }) => {
+                ("True", PolicyReason::Published, format!("{host} does not have the usage of all nodes: {words}"))
+            }
+            Self::Answered(host, UsageCoverage { any: false, lacking }) => {
+                let words = lacking.as_deref().unwrap_or("there is no node");
+                ("False", PolicyReason::UsageUnknown, format!("{host} has the usage of no node: {words}"))
+            }
+            Self::Problem((reason, message)) => ("False", *reason, message.clone()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+    use rstest::rstest;
+
+    use super::*;
+
+    fn answered(any: bool, lacking: Option<&str>) -> UsageReport {
+        UsageReport::Answered("p:9090".to_owned(), UsageCoverage { any, lacking: lacking.map(str::to_owned) })
+    }
+
+    #[rstest]
+    #[case(UsageReport::NotAsked, "Unknown", "NotAsked", "not been asked")]
+    #[case(UsageReport::Another("old".to_owned()), "False", "PublishedByAnother", "PlacementPolicy old is older")]
+    #[case(answered(true, None), "True", "Published", "p:9090 has the usage of all nodes")]
+    #[case(
+        answered(true, Some("set nodeLabel")),
+        "True",
+        "Published",
+        "not have the usage of all nodes: set nodeLabel"
+    )]
+    #[case(answered(false, Some("set nodeLabel")), "False", "UsageUnknown", "of no node: set nodeLabel")]
+    #[case(answered(false, None), "False", "UsageUnknown", "there is no node")]
+    #[case(UsageReport::Problem((PolicyReason::Unreachable, "no answer".to_owned())), "False", "Unreachable", "no answer")]
+    fn the_condition_says_what_to_do(
+        #[case] report: UsageReport,
+        #[case] status: &str,
+        #[case] reason: &str,
+        #[case] words: &str,
+    ) {
+        let condition = report.condition(&[], Stamp { generation: 3, now: Timestamp::UNIX_EPOCH });
+        assert_eq!((condition.type_.as_str(), condition.status.as_str()), ("UsagePublished", status));
+        assert_eq!((condition.reason.as_str(), condition.observed_generation), (reason, Some(3)));
+        assert!(condition.message.contains(words), "{}", condition.message);
+    }
+
+    #[test]
+    fn a_restart_does_not_change_the_condition_and_another_spec_does() {
+        let at = |generation| Stamp { generation, now: Timestamp::UNIX_EPOCH };
+        let before = [answered(true, None).condition(&[], at(1))];
+        assert_eq!(UsageReport::NotAsked.condition(&before, at(1)), before[0]);
+        assert_eq!(UsageReport::NotAsked.condition(&before, at(2)).reason, "NotAsked");
+        assert_eq!(answered(false, None).condition(&before, at(1)).reason, "UsageUnknown");
+    }
+}

@@ -1,0 +1,128 @@
+//! A pod that is to be placed, the nodes that may take it, and everything that agents read to judge them.
+
+use std::collections::{BTreeMap, HashMap};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, Toleration};
+
+use super::inventory::Inventory;
+use super::pigeon::LearnedDemand;
+use super::record::{NodeRecord, SampleRules};
+use super::reward::RewardMemory;
+use ganglion_api::placement_policy::DEFAULT_SCHEDULER;
+use ganglion_core::facts::{Key, Owner, Requests, SPREAD_RATE, cores, requests};
+use ganglion_core::world::World;
+
+/// The taint of nodes of the control plane, and the label that they have.
+pub const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+
+/// A pod that is to be placed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PlacedPod {
+    pub key: Key,
+    pub uid: String,
+    pub labels: BTreeMap<String, String>,
+    pub requests: Requests,
+    /// CPU in millicores, as the agent `power` counts it.
+    pub cores: i64,
+    pub controller: Option<Owner>,
+    pub scheduler: String,
+    pub tolerates_control_plane: bool,
+    /// The annotation [`SPREAD_RATE`].
+    pub spread_rate: Option<String>,
+}
+
+impl From<&Pod> for PlacedPod {
+    fn from(pod: &Pod) -> Self {
+        let meta = &pod.metadata;
+        let spec = pod.spec.as_ref();
+        let scheduler = spec.and_then(|spec| spec.scheduler_name.as_deref()).filter(|name| !name.is_empty());
+        let tolerations = spec.and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
+        Self {
+            key: Key::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default()),
+            uid: meta.uid.clone().unwrap_or_default(),
+            labels: meta.labels.clone().unwrap_or_default(),
+            requests: spec.map(requests).unwrap_or_default(),
+            cores: spec.map(cores).unwrap_or_default(),
+            controller: Owner::controller_of(meta),
+            // Templates and files may lack it; the API server adds it to pods.
+            scheduler: scheduler.unwrap_or(DEFAULT_SCHEDULER).to_owned(),
+            tolerates_control_plane: tolerations.iter().any(tolerates_control_plane),
+            spread_rate: meta.annotations.as_ref().and_then(|all| all.get(SPREAD_RATE)).cloned(),
+        }
+    }
+}
+
+/// As WAO has it: exactly this toleration.
+fn tolerates_control_plane(toleration: &Toleration) -> bool {
+    toleration.key.as_deref() == Some(CONTROL_PLANE)
+        && toleration.operator.as_deref() == Some("Exists")
+        && toleration.effect.as_deref() == Some("NoSchedule")
+}
+
+/// The other pods of a pod's ReplicaSet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Siblings {
+    pub replicas: u32,
+    /// The annotation [`SPREAD_RATE`] of the ReplicaSet.
+    pub spread_rate: Option<String>,
+    /// How many of its pods are on a node, being deleted aside.
+    pub on_nodes: HashMap<String, u32>,
+}
+
+impl Siblings {
+    /// Of the ReplicaSet that controls the pod; None if none does.
+    #[must_use]
+    pub fn of(world: &World, pod: &PlacedPod) -> Option<Self> {
+        let owner = pod.controller.as_ref().filter(|owner| owner.kind == "ReplicaSet")?;
+        let set = world.set(&Key::new(&pod.key.namespace, &owner.name)).filter(|set| set.id.uid == owner.uid)?;
+        let mut on_nodes = HashMap::new();
+        let others = world.pods_of(&owner.uid).filter(|other| other.is_active() && other.id.uid != pod.uid);
+        for node in others.filter_map(|other| other.node.as_deref()) {
+            match on_nodes.get_mut(node) {
+                Some(count) => *count += 1,
+                None => drop(on_nodes.insert(node.to_owned(), 1)),
+            }
+        }
+        // A pod on its way is one replica more than those on nodes, also where the ReplicaSet's new size is not known yet.
+        let placed = on_nodes.values().fold(0_u32, |sum, count| sum.saturating_add(*count));
+        let replicas = u32::try_from(set.scale.replicas).unwrap_or(0).max(placed.saturating_add(1));
+        Some(Self { replicas, spread_rate: set.spread_rate.clone(), on_nodes })
+    }
+}
+
+/// What a policy is asked.
+#[derive(Clone, Copy)]
+pub struct PlacementQuestion<'a> {
+    pub pod: &'a PlacedPod,
+    pub inventory: &'a Inventory,
+    /// In the order of the answer; None for nodes that are not known (yet).
+    pub candidates: &'a [Option<&'a NodeRecord>],
+    pub now: Timestamp,
+    pub rules: SampleRules,
+    /// With the pod itself.
+    pub learned: &'a LearnedDemand,
+    pub siblings: Option<&'a Siblings>,
+    /// What the policy learned from pods that ran or failed.
+    pub rewards: &'a RewardMemory,
+}
+
+/// Why a node is rejected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeRejection {
+    /// For people, with the name of the agent.
+    pub reason: String,
+    /// The eviction of other pods may help.
+    pub resolvable: bool,
+}
+
+/// What an agent says of all candidates.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Opinion {
+    /// It does not score.
+    FilterOnly,
+    /// It knows nothing of any candidate; why.
+    Abstains(String),
+    /// From 0 to 10, in the order of the candidates.
+    Scores(Vec<f64>),
+}

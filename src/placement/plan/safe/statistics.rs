@@ -1,0 +1,97 @@
+//! The usage statistics of a node's resource, as annotations publish them.
+
+use crate::sample::number;
+
+/// Whether statistics are of what is free or of what is used.
+///
+/// What is free is measured against the whole machine, but subtracted from what is allocatable: usage then seems lower by the
+/// difference of the two. Statistics of what is used are preferred for that reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Basis {
+    Free,
+    Used,
+}
+
+/// Valid statistics of the usage of a resource, in its unit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Statistics {
+    basis: Basis,
+    mean: f64,
+    deviation: Option<f64>,
+    forecast: Option<f64>,
+}
+
+/// The annotations with the statistics of one resource.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatisticKeys {
+    pub(crate) mean_used: &'static str,
+    pub(crate) deviation_used: &'static str,
+    pub(crate) forecast_used: &'static str,
+    pub(crate) mean_free: &'static str,
+    pub(crate) deviation_free: &'static str,
+    /// The first valid one counts.
+    pub(crate) forecast_free: [&'static str; 2],
+}
+
+/// CPU, in millicores. `forcasted` is the spelling of those who write the annotation.
+pub const CPU: StatisticKeys = StatisticKeys {
+    mean_used: "mean-used-cpu",
+    deviation_used: "std-used-cpu",
+    forecast_used: "forecasted-used-cpu",
+    mean_free: "mean-free-cpu",
+    deviation_free: "std-free-cpu",
+    forecast_free: ["forcasted-free-cpu", "forecasted-free-cpu"],
+};
+
+/// Memory, in bytes.
+pub const MEMORY: StatisticKeys = StatisticKeys {
+    mean_used: "mean-used-memory",
+    deviation_used: "std-used-memory",
+    forecast_used: "forecasted-used-memory",
+    mean_free: "mean-free-memory",
+    deviation_free: "std-free-memory",
+    forecast_free: ["forcasted-free-memory", "forecasted-free-memory"],
+};
+
+impl StatisticKeys {
+    /// The statistics among these annotations; None without a valid mean.
+    #[must_use]
+    pub fn read<'a>(&self, annotation: impl Fn(&str) -> Option<&'a str>) -> Option<Statistics> {
+        let valid = |key: &str| annotation(key).and_then(number);
+        // What is used deviates as much as what is free.
+        let deviation = |key: &str, other: &str| valid(key).or_else(|| valid(other));
+        let (used, free) = (self.deviation_used, self.deviation_free);
+        if let Some(mean) = valid(self.mean_used) {
+            return Statistics::new(Basis::Used, mean, deviation(used, free), valid(self.forecast_used));
+        }
+        let forecast = self.forecast_free.iter().find_map(|key| valid(key));
+        Statistics::new(Basis::Free, valid(self.mean_free)?, deviation(free, used), forecast)
+    }
+}
+
+impl Statistics {
+    /// None without a finite mean. A forecast that is not finite is ignored; so is a deviation that is not, or that is negative.
+    #[must_use]
+    pub fn new(basis: Basis, mean: f64, deviation: Option<f64>, forecast: Option<f64>) -> Option<Self> {
+        let valid = |value: &f64| value.is_finite();
+        let deviation = deviation.filter(|value| valid(value) && *value >= 0.0);
+        valid(&mean).then(|| Self { basis, mean, deviation, forecast: forecast.filter(valid) })
+    }
+
+    /// The deviation; None if it was missing or invalid, and counts as 0.
+    #[must_use]
+    pub fn deviation(&self) -> Option<f64> {
+        self.deviation
+    }
+
+    /// What is used of a resource of this size.
+    pub(super) fn used(&self, capacity: f64, forecast_weight: f64) -> f64 {
+        let expected = self
+            .forecast
+            .map_or(self.mean, |forecast| (1.0 - forecast_weight) * self.mean + forecast_weight * forecast);
+        match self.basis {
+            Basis::Free => (capacity - expected).max(0.0),
+            Basis::Used => expected.max(0.0),
+        }
+    }
+}

@@ -1,0 +1,319 @@
+//! The ConfigMaps that workers read: one for all, or one for each worker. Each also has the record of the handover.
+//!
+//! Each write tests the version that the plan was made on, and keeps whatever else the object has.
+
+use std::collections::BTreeMap;
+
+use futures::{StreamExt, stream};
+use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::api::Patch;
+use kube::{Resource, ResourceExt};
+use serde_json::{Value, json};
+
+use super::memory::Memory;
+use super::{Stop, SwarmPoolController, namespace, own_key};
+use ganglion_api::marks;
+use ganglion_api::swarm_pool::SwarmPool;
+use ganglion_api::swarm_pool::output::{Output, OutputLayout};
+use ganglion_api::swarm_pool::reasons::PoolReason;
+use ganglion_core::facts::{ConfigMapFact, Identity, Key};
+use ganglion_core::world::Origin;
+use ganglion_pools_plan::file::{self, Published, RECORD_KEY};
+use ganglion_pools_plan::state::PoolProblem;
+use ganglion_runtime::error::Error;
+
+/// ConfigMaps read or written at the same time.
+const AT_ONCE: usize = 8;
+
+/// What one ConfigMap has, as it was last read or written.
+#[derive(Clone, Debug)]
+pub struct OutputPart {
+    /// Its uid and version; both empty if it does not exist.
+    id: Identity,
+    /// It has no `data`, no labels.
+    bare: (bool, bool),
+    pub published: Published,
+    /// Somebody has changed or deleted it.
+    is_foreign_edit: bool,
+}
+
+/// All lists, as the ConfigMaps have them.
+pub fn published(memory: &Memory) -> Published {
+    file::join(memory.parts.values().map(|part| part.published.clone()))
+}
+
+impl SwarmPoolController {
+    /// Reads the ConfigMaps that somebody else has changed since this process read or wrote them.
+    pub(super) async fn read_output(&self, pool: &SwarmPool, memory: &mut Memory) -> Result<(), Stop> {
+        let found = self.outputs(pool)?;
+        for (name, part) in &mut memory.parts {
+            if !found.contains_key(name) && !part.id.uid.is_empty() {
+                // Deleted: it is made again, as it was.
+                part.id = Identity { key: part.id.key.clone(), ..Identity::default() };
+                part.is_foreign_edit = true;
+            }
+        }
+        let is_known = |id: &Identity| {
+            memory.parts.get(&id.key.name).is_some_and(|part| part.id.uid == id.uid && part.id.order() >= id.order())
+        };
+        let changed: Vec<Identity> = found.into_values().filter(|id| !is_known(id)).collect();
+        let reads = changed.iter().map(|id| self.ctx.writer.get::<ConfigMap>(&id.key));
+        let mut reads = stream::iter(reads.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
+        let mut any_edited = false;
+        while let Some(read) = reads.next().await {
+            let Some(map) = read? else { continue };
+            let read = part(pool, &map);
+            let known = memory.parts.remove(&read.id.key.name);
+            // What this process wrote last is right.
+            let published = known.map_or_else(|| read.published.clone(), |known| known.published);
+            let is_foreign_edit = read.published.edited || published != read.published;
+            any_edited |= read.published.edited && !memory.has_read;
+            memory.parts.insert(
+                read.id.key.name.clone(),
+                OutputPart { published: Published { edited: false, ..published }, is_foreign_edit, ..read },
+            );
+        }
+        if !memory.has_read {
+            let has_written = pool.status.as_ref().and_then(|status| status.version).is_some_and(|version| version > 0);
+            memory.distrusts = any_edited || has_written && memory.parts.is_empty();
+            memory.has_read = true;
+        }
+        Ok(())
+    }
+
+    /// The ConfigMaps that workers read, by name.
+    fn outputs(&self, pool: &SwarmPool) -> Result<BTreeMap<String, Identity>, Stop> {
+        let Output { config_map: name, layout, .. } = &pool.spec.output;
+        let namespace = namespace(pool);
+        self.ctx.store.read(|world| {
+            let is_own = |map: &ConfigMapFact| {
+                map.controller.as_ref().is_some_and(|owner| Some(&owner.uid) == pool.metadata.uid.as_ref())
+            };
+            match layout {
+                OutputLayout::Shared => match world.config_map(&Key::new(namespace, name.clone())) {
+                    Some(map) if !is_own(map) => Err(not_owned(name).into()),
+                    map => Ok(map.into_iter().map(|map| (name.clone(), map.id.clone())).collect()),
+                },
+                OutputLayout::PerWorker => {
+                    let prefix = format!("{name}-");
+                    let own = world.config_maps(&namespace).filter(|map| is_own(map));
+                    let own = own.filter(|map| map.id.key.name.starts_with(&prefix));
+                    Ok(own.map(|map| (map.id.key.name.clone(), map.id.clone())).collect())
+                }
+            }
+        })
+    }
+
+    /// Writes the lists, and whatever somebody else has changed in the ConfigMaps. Whether there was anything to write.
+    pub(super) async fn write_output(
+        &self,
+        pool: &SwarmPool,
+        memory: &mut Memory,
+        lists: &Published,
+    ) -> Result<bool, Stop> {
+        let wanted = parts(pool, lists);
+        let surplus: Vec<Identity> = memory
+            .parts
+            .iter()
+            .filter(|(name, _)| !wanted.contains_key(*name))
+            .map(|(_, part)| part.id.clone())
+            .collect();
+        let mut writes = Vec::new();
+        for (name, published) in wanted {
+            let known = memory.parts.get(&name);
+            if known.is_some_and(|part| !part.is_foreign_edit && part.published == published) {
+                continue;
+            }
+            let (text, record) = file::render(&published);
+            if !file::fits(&text, &record) {
+                return Err(too_large(pool, text.len() + record.len()).into());
+            }
+            writes.push(self.write_part(pool, name, known, published, text, record));
+        }
+        let any = !writes.is_empty() || !surplus.is_empty();
+        let mut done = stream::iter(writes).buffer_unordered(AT_ONCE);
+        let mut written = Vec::new();
+        let mut failed = None;
+        while let Some(result) = done.next().await {
+            match result {
+                Ok(part) => written.push(part),
+                Err(error) => {
+                    failed.get_or_insert(error);
+                }
+            }
+        }
+        drop(done);
+        memory.parts.extend(written.into_iter().map(|part| (part.id.key.name.clone(), part)));
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        for id in surplus {
+            self.delete_part(&id).await?;
+            memory.parts.remove(&id.key.name);
+        }
+        Ok(any)
+    }
+
+    async fn write_part(
+        &self,
+        pool: &SwarmPool,
+        name: String,
+        known: Option<&OutputPart>,
+        published: Published,
+        text: String,
+        record: String,
+    ) -> Result<OutputPart, Stop> {
+        let key = Key::new(namespace(pool), name);
+        let write = async {
+            match known.filter(|part| !part.id.uid.is_empty()) {
+                None => {
+                    let map = new(pool, &key.name, text, record);
+                    self.ctx.writer.create(marks::SWARM_MANAGER, &key.namespace, &map).await
+                }
+                Some(part) => {
+                    let patch = serde_json::from_value(change(pool, part, &text, &record).into());
+                    let patch = patch.map_err(|error| Error::Malformed(error.to_string()))?;
+                    self.ctx.writer.patch::<ConfigMap>(marks::SWARM_MANAGER, &key, &Patch::Json::<()>(patch)).await
+                }
+            }
+        };
+        match self.ctx.writer.counted("WriteJobs", write).await {
+            Ok(map) => {
+                let part = OutputPart { published, is_foreign_edit: false, ..part(pool, &map) };
+                self.ctx.store.apply_own::<SwarmPool, ConfigMapFact>(&own_key(pool), fact(&map));
+                Ok(part)
+            }
+            // The watch says what is there; if it is not ours, so does the next pass.
+            Err(Error::Exists(_)) => match self.ctx.writer.get::<ConfigMap>(&key).await? {
+                Some(map) if !is_own(pool, &map) => Err(not_owned(&key.name).into()),
+                Some(map) => {
+                    self.ctx.store.apply(fact(&map), Origin::Own);
+                    Err(Error::Conflict(format!("ConfigMap {} exists", key.name)).into())
+                }
+                None => Err(Error::Conflict(format!("ConfigMap {} came and went", key.name)).into()),
+            },
+            Err(error) => {
+                if let Error::Conflict(_) | Error::Gone(_) = error {
+                    self.refresh(&key).await?;
+                }
+                Err(error.into())
+            }
+        }
+    }
+
+    async fn refresh(&self, key: &Key) -> Result<(), Error> {
+        let known = self.ctx.store.read(|world| world.config_map(key).map(|map| map.id.clone()));
+        match (self.ctx.writer.get::<ConfigMap>(key).await?, known) {
+            (Some(map), _) => self.ctx.store.apply(fact(&map), Origin::Own),
+            (None, Some(id)) => {
+                self.ctx.store.remove::<ConfigMapFact>(&Identity { version: String::new(), ..id });
+            }
+            (None, None) => {}
+        }
+        Ok(())
+    }
+
+    async fn delete_part(&self, id: &Identity) -> Result<(), Error> {
+        if id.uid.is_empty() {
+            return Ok(());
+        }
+        let deleted = async {
+            match self.ctx.writer.delete::<ConfigMap>(id).await {
+                Err(Error::Gone(_)) => Ok(None),
+                done => done,
+            }
+        };
+        self.ctx.writer.counted("DeleteJobs", deleted).await?;
+        self.ctx.store.remove::<ConfigMapFact>(&Identity { version: String::new(), ..id.clone() });
+        Ok(())
+    }
+}
+
+/// What each ConfigMap is to have, by name.
+fn parts(pool: &SwarmPool, lists: &Published) -> BTreeMap<String, Published> {
+    let Output { config_map: name, layout, .. } = &pool.spec.output;
+    match layout {
+        OutputLayout::Shared => [(name.clone(), lists.clone())].into(),
+        OutputLayout::PerWorker => {
+            file::split(lists).into_iter().map(|(worker, part)| (format!("{name}-{worker}"), part)).collect()
+        }
+    }
+}
+
+fn fact(map: &ConfigMap) -> ConfigMapFact {
+    ConfigMapFact::from(&map.metadata)
+}
+
+fn is_own(pool: &SwarmPool, map: &ConfigMap) -> bool {
+    fact(map).controller.is_some_and(|owner| Some(owner.uid) == pool.metadata.uid)
+}
+
+/// Reads a ConfigMap.
+fn part(pool: &SwarmPool, map: &ConfigMap) -> OutputPart {
+    let text = |key: &str| map.data.as_ref().and_then(|data| data.get(key)).map(String::as_str);
+    OutputPart {
+        id: (&map.metadata).into(),
+        bare: (map.data.as_ref().is_none_or(BTreeMap::is_empty), map.labels().is_empty()),
+        published: file::parse(text(&pool.spec.output.key), text(RECORD_KEY)),
+        is_foreign_edit: false,
+    }
+}
+
+fn new(pool: &SwarmPool, name: &str, text: String, record: String) -> ConfigMap {
+    let owner =
+        pool.controller_owner_ref(&()).map(|owner| OwnerReference { block_owner_deletion: Some(true), ..owner });
+    ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: label(pool).map(|label| [(marks::SWARM_POOL.to_owned(), label)].into()),
+            owner_references: owner.map(|owner| vec![owner]),
+            ..ObjectMeta::default()
+        },
+        data: Some([(pool.spec.output.key.clone(), text), (RECORD_KEY.to_owned(), record)].into()),
+        ..ConfigMap::default()
+    }
+}
+
+/// The pool's name as the value of a label, if it fits.
+fn label(pool: &SwarmPool) -> Option<String> {
+    Some(pool.name_any()).filter(|name| name.len() <= 63)
+}
+
+/// The patch that gives a ConfigMap these texts.
+fn change(pool: &SwarmPool, part: &OutputPart, text: &str, record: &str) -> Vec<Value> {
+    let test = |path: &str, value: &str| json!({"op": "test", "path": path, "value": value});
+    let mut patch = vec![test("/metadata/uid", &part.id.uid), test("/metadata/resourceVersion", &part.id.version)];
+    let (bare_data, bare_labels) = part.bare;
+    if bare_data {
+        patch.push(json!({"op": "add", "path": "/data", "value": {}}));
+    }
+    patch.push(json!({"op": "add", "path": format!("/data/{}", pool.spec.output.key), "value": text}));
+    patch.push(json!({"op": "add", "path": format!("/data/{RECORD_KEY}"), "value": record}));
+    if let Some(label) = label(pool) {
+        if bare_labels {
+            patch.push(json!({"op": "add", "path": "/metadata/labels", "value": {}}));
+        }
+        let path = format!("/metadata/labels/{}", marks::SWARM_POOL.replace('/', "~1"));
+        patch.push(json!({"op": "add", "path": path, "value": label}));
+    }
+    patch
+}
+
+fn not_owned(name: &str) -> PoolProblem {
+    let message = format!(
+        "ConfigMap {name} exists, and the pool does not own it: delete it, so that the pool makes its own, or make a pool \
+         with another output.configMap"
+    );
+    PoolProblem::new(PoolReason::NotOwned, message)
+}
+
+fn too_large(pool: &SwarmPool, bytes: usize) -> PoolProblem {
+    let advice = match pool.spec.output.layout {
+        OutputLayout::Shared => "make a pool with output.layout: PerWorker",
+        OutputLayout::PerWorker => "add workers, or shorten the names of jobs",
+    };
+    let message =
+        format!("the file has {bytes} bytes, more than a ConfigMap may have (1 MiB); the last one stays: {advice}");
+    PoolProblem::new(PoolReason::OutputTooLarge, message)
+}

@@ -1,0 +1,156 @@
+//! The status of a pool: written where it says something new, and not too often while jobs move.
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::act::Acted;
+use super::memory::Memory;
+use super::observe::{OUTDATED, Seen, Workload};
+use super::{Stop, SwarmPoolController, own_key};
+use ganglion_api::marks;
+use ganglion_api::swarm_pool::reasons::PoolReason;
+use ganglion_api::swarm_pool::{SwarmPool, SwarmPoolStatus};
+use ganglion_core::conditions::{self, Health, Stamp};
+use ganglion_core::words::counted;
+use ganglion_core::world::Fact;
+use ganglion_pools_plan::plan::follows;
+use ganglion_pools_plan::state::{PoolState, health, refused, status};
+use ganglion_runtime::error::Error;
+use ganglion_runtime::events::{EventText, reference};
+
+/// Minimum time between two reports of a pool that stays as healthy as it is: reasons change many times in a handover.
+const PAUSE: SignedDuration = SignedDuration::from_secs(1);
+
+/// After which time something is asked or tried again.
+const RETRY: SignedDuration = SignedDuration::from_secs(1);
+
+impl SwarmPoolController {
+    /// Reports how the pool is, also after a failure, whose cause is returned. Returns when the next pass is due.
+    pub(super) async fn report(
+        &self,
+        pool: &Arc<SwarmPool>,
+        memory: &mut Memory,
+        seen: &Seen,
+        workload: &Workload,
+        acted: Result<Acted, Stop>,
+    ) -> Result<Option<Timestamp>, Stop> {
+        let acted = acted?;
+        let now = seen.now;
+        // The next step is planned on what was written now, at once: a due time is spread over some moments.
+        if acted.wrote {
+            self.ctx.store.queue::<SwarmPool>().add([own_key(pool)]);
+            return Ok(None);
+        }
+        let (dues, health, status) = {
+            let input = seen.input(&memory.stopped);
+            let state = PoolState {
+                table: &seen.table,
+                crew: &seen.crew,
+                input: &input,
+                plan: &acted.plan,
+                unassigned: &seen.unassigned,
+                sharing: seen.deal.sharing,
+                problems: &seen.problems,
+                budget: acted.budget.as_deref(),
+                missing_since: memory.missing_since,
+                timeout: seen.timeout,
+            };
+            let health = health(&state);
+            let old = pool.status.clone().unwrap_or_default();
+            let change = memory.change.as_ref().map(|(change, moved)| (change, *moved));
+            let status = status(&old, &state, &health, change, self.stamp(pool));
+            (state.next_due(), health, status)
+        };
+        let selector = Some(workload.selector.clone()).filter(|selector| !selector.is_empty());
+        let status = SwarmPoolStatus { replicas: Some(workload.pods), selector, ..status };
+        let reported = self.record(pool, memory, &status).await?;
+        let retry = acted.retry || matches!(health, Health::Retrying(PoolReason::BudgetBlocked, _));
+        let retry = retry.then(|| now.checked_add(RETRY).ok()).flatten();
+        let again = behind(memory, seen);
+        Ok([dues, reported, retry, again, acted.plan.due, seen.waits_until].into_iter().flatten().min())
+    }
+
+    /// Reports why nothing is done for the pool.
+    ///
+    /// # Errors
+    /// The write did not succeed.
+    pub(super) async fn refuse(&self, pool: &Arc<SwarmPool>, health: &Health<PoolReason>) -> Result<(), Error> {
+        let status = refused(&pool.status.clone().unwrap_or_default(), health, self.stamp(pool));
+        self.write(pool, &status).await
+    }
+
+    fn stamp(&self, pool: &SwarmPool) -> Stamp {
+        Stamp { generation: pool.metadata.generation.unwrap_or(0), now: self.ctx.now() }
+    }
+
+    /// Writes the status, unless only details changed a moment ago; then when it is due.
+    async fn record(
+        &self,
+        pool: &Arc<SwarmPool>,
+        memory: &mut Memory,
+        status: &SwarmPoolStatus,
+    ) -> Result<Option<Timestamp>, Error> {
+        let old = pool.status.as_ref();
+        if old == Some(status) {
+            return Ok(None);
+        }
+        let now = self.ctx.now();
+        let same = old.is_some_and(|old| conditions::alike(&old.conditions, &status.conditions));
+        let due = memory.reported_at.and_then(|at| at.checked_add(PAUSE).ok());
+        if let Some(due) = due.filter(|due| same && *due > now) {
+            return Ok(Some(due));
+        }
+        self.write(pool, status).await?;
+        memory.reported_at = Some(now);
+        Ok(None)
+    }
+
+    async fn write(&self, pool: &Arc<SwarmPool>, status: &SwarmPoolStatus) -> Result<(), Error> {
+        let old = pool.status.clone().unwrap_or_default();
+        if old == *status {
+            return Ok(());
+        }
+        let id = pool.id();
+        let write = self.ctx.writer.replace_status::<SwarmPool>(marks::SWARM_STATUS_MANAGER, &id, status);
+        self.ctx.write_own::<SwarmPool, SwarmPool>("RecordPool", &**pool, write).await?;
+        for event in events(&old, status) {
+            self.ctx.events.publish(reference::<SwarmPool>(&id), event);
+        }
+        Ok(())
+    }
+}
+
+/// When something more is done for workers that do not follow their lists: they are told again, or restarted.
+fn behind(memory: &Memory, seen: &Seen) -> Option<Timestamp> {
+    let input = seen.input(&memory.stopped);
+    let behind = seen.published.holdings.iter().filter(|(name, holding)| !follows(name, holding, &input));
+    let dues = behind.flat_map(|(name, holding)| {
+        let told = memory.told.get(name).filter(|told| told.version == holding.version);
+        let ready = seen.pods.get(name).and_then(|pod| pod.ready_since?.checked_add(OUTDATED).ok());
+        [told.and_then(|told| told.again_at()), ready]
+    });
+    dues.flatten().filter(|due| *due > seen.now).min()
+}
+
+/// The events that a new status is worth: a deal that begins, a deal that all workers follow, and what somebody has to solve.
+fn events(old: &SwarmPoolStatus, new: &SwarmPoolStatus) -> Vec<EventText> {
+    let found = |status: &SwarmPoolStatus, kind: &str| {
+        let found = status.conditions.iter().find(|one| one.type_ == kind && one.status == "True");
+        found.map(|one| (one.reason.clone(), one.message.clone()))
+    };
+    // Each deal has events of its own: the texts of two differ.
+    let about = new.version.map(|version| format!("version {version}"));
+    let mut events = Vec::new();
+    if let Some(change) = new.last_change.as_ref().filter(|_| old.last_change != new.last_change) {
+        let note = format!("{}: {} to change worker", change.why, counted(new.moved.unwrap_or(0), "job"));
+        events.push(EventText { warning: false, reason: "Dealt".to_owned(), note, about: about.clone() });
+    }
+    for (kind, warning) in [("Stalled", true), ("Ready", false)] {
+        let (before, after) = (found(old, kind), found(new, kind));
+        if let Some((reason, note)) = after.filter(|after| before.as_ref().map(|one| &one.0) != Some(&after.0)) {
+            events.push(EventText { warning, reason, note, about: about.clone() });
+        }
+    }
+    events
+}

@@ -1,0 +1,138 @@
+//! The workers of a pool: which pod has which slot, and which slots take part in the deal.
+//!
+//! A slot is a number that survives the pod: the ordinal in a StatefulSet; in a Deployment a number that the pod is annotated
+//! with, and that a Ready pod without one takes over when its holder goes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ganglion_api::swarm_pool::PoolWorkloadKind;
+use ganglion_core::facts::PodFact;
+
+/// The workload of a pool.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PoolWorkloadFact {
+    pub kind: PoolWorkloadKind,
+    pub name: String,
+    /// `spec.replicas`.
+    pub replicas: u32,
+    /// The ordinal of the first pod of a StatefulSet.
+    pub first_ordinal: i32,
+}
+
+/// The workers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Crew {
+    /// The slots that jobs are dealt out to, each with the name of its pod. A slot without a pod keeps its jobs for the next one.
+    pub slots: BTreeMap<u32, Option<String>>,
+    /// Pods of a Deployment that take a slot now.
+    pub taking: Vec<(String, u32)>,
+    /// How many of the wanted workers are Ready.
+    pub ready: usize,
+    /// How many there are to be, those aside that are drained.
+    pub wanted: usize,
+}
+
+impl Crew {
+    /// Whether all wanted workers are Ready.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.ready >= self.wanted
+    }
+}
+
+/// Who may take part.
+#[derive(Clone, Copy, Debug)]
+pub struct Admission<'a> {
+    /// The workers that have been told their jobs, by name of the pod.
+    pub members: &'a BTreeSet<&'a str>,
+    /// The slots that took part before.
+    pub slots: &'a BTreeSet<u32>,
+    /// The pods that are to have no jobs.
+    pub drained: &'a [String],
+    /// Missing workers have been waited for. Until then, workers on new slots get no jobs, so that jobs do not move once for each.
+    pub waited: bool,
+}
+
+impl Admission<'_> {
+    fn is_drained(&self, name: &str) -> bool {
+        self.drained.iter().any(|drained| drained == name)
+    }
+
+    fn admits(&self, slot: u32, name: &str, is_complete: bool) -> bool {
+        self.waited || is_complete || self.members.contains(name) || self.slots.contains(&slot)
+    }
+}
+
+/// The workers of a workload.
+#[must_use]
+pub fn crew(workload: &PoolWorkloadFact, pods: &[&PodFact], admission: Admission<'_>) -> Crew {
+    match workload.kind {
+        PoolWorkloadKind::StatefulSet => ordinals(workload, pods, admission),
+        PoolWorkloadKind::Deployment => numbers(workload, pods, admission),
+    }
+}
+
+fn ordinals(workload: &PoolWorkloadFact, pods: &[&PodFact], admission: Admission<'_>) -> Crew {
+    let ready: BTreeSet<&str> = pods.iter().filter(|pod| pod.is_ready()).map(|pod| pod.id.key.name.as_str()).collect();
+    let name = |slot: u32| format!("{}-{}", workload.name, i64::from(workload.first_ordinal) + i64::from(slot));
+    let wanted = (0..workload.replicas).map(|slot| (slot, name(slot)));
+    let wanted: Vec<_> = wanted.filter(|(_, name)| !admission.is_drained(name)).collect();
+    let is_ready = |name: &str| ready.contains(name);
+    let mut crew = Crew {
+        ready: wanted.iter().filter(|(_, name)| is_ready(name)).count(),
+        wanted: wanted.len(),
+        ..Crew::default()
+    };
+    let complete = crew.is_complete();
+    let takes_part = |slot: u32, name: &str| {
+        admission.members.contains(name) || is_ready(name) && admission.admits(slot, name, complete)
+    };
+    let slots = wanted.into_iter().filter(|(slot, name)| takes_part(*slot, name));
+    crew.slots = slots.map(|(slot, name)| (slot, Some(name))).collect();
+    crew
+}
+
+fn numbers(workload: &PoolWorkloadFact, pods: &[&PodFact], admission: Admission<'_>) -> Crew {
+    let mut active: Vec<&PodFact> = pods.iter().copied().filter(|pod| pod.is_active()).collect();
+    active.sort_by_key(|pod| (pod.created, &pod.id.key.name));
+    let (drained, active): (Vec<&PodFact>, Vec<&PodFact>) =
+        active.into_iter().partition(|pod| admission.is_drained(&pod.id.key.name));
+    let mut held: BTreeMap<u32, &PodFact> = BTreeMap::new();
+    let mut spare = Vec::new();
+    for pod in active {
+        match slot_of(pod) {
+            Some(slot) if !held.contains_key(&slot) => drop(held.insert(slot, pod)),
+            _ => spare.push(pod),
+        }
+    }
+    let wanted = usize::try_from(workload.replicas).unwrap_or(usize::MAX).saturating_sub(drained.len());
+    let vacancies = wanted.saturating_sub(held.len());
+    let vacant: Vec<u32> = (0..MAX_SLOTS).filter(|slot| !held.contains_key(slot)).take(vacancies).collect();
+    let takers = spare.into_iter().filter(|pod| pod.is_ready());
+    let taking: Vec<(String, u32)> = takers.zip(&vacant).map(|(pod, slot)| (pod.id.key.name.clone(), *slot)).collect();
+    let ready = held.values().filter(|pod| pod.is_ready()).count() + taking.len();
+    let mut crew = Crew { taking, ready, wanted, slots: BTreeMap::new() };
+    let complete = crew.is_complete();
+    let names = held.iter().map(|(slot, pod)| (*slot, pod.id.key.name.clone()));
+    let names = names.chain(crew.taking.iter().map(|(name, slot)| (*slot, name.clone())));
+    crew.slots = names
+        .filter(|(slot, name)| admission.admits(*slot, name, complete))
+        .map(|(slot, name)| (slot, Some(name)))
+        .collect();
+    if !admission.waited {
+        // Their jobs wait for the pods that take them over.
+        let known = vacant.iter().skip(crew.taking.len()).filter(|slot| admission.slots.contains(slot));
+        crew.slots.extend(known.map(|slot| (*slot, None)));
+    }
+    crew
+}
+
+/// The slot that a pod of a Deployment has.
+#[must_use]
+pub fn slot_of(pod: &PodFact) -> Option<u32> {
+    // More slots than any workload has pods would cost memory.
+    pod.marks.worker.as_deref()?.parse().ok().filter(|slot| *slot < MAX_SLOTS)
+}
+
+/// More slots than a workload has pods.
+const MAX_SLOTS: u32 = 20_000;

@@ -1,0 +1,171 @@
+//! Explains a pool for a terminal: its workers, and where one job is, since when and why.
+//!
+//! Reads the pool, and the lists as the ConfigMaps have them.
+
+use jiff::Timestamp;
+use kube::ResourceExt;
+
+use super::file::Published;
+use ganglion_api::swarm_pool::status::PoolWorker;
+use ganglion_api::swarm_pool::{SwarmPool, SwarmPoolStatus};
+use ganglion_core::layout::{age, paragraph, table};
+use ganglion_core::words::counted;
+
+/// What is explained.
+#[derive(Clone, Copy, Debug)]
+pub struct ExplainedPool<'a> {
+    pub pool: &'a SwarmPool,
+    pub published: &'a Published,
+    /// Only this job.
+    pub job: Option<&'a str>,
+    pub now: Timestamp,
+}
+
+/// The explanation. Lines have at most 120 columns, except for long names and commands.
+#[must_use]
+pub fn explain(subject: ExplainedPool) -> String {
+    match subject.job {
+        Some(job) => explain_job(subject, job),
+        None => explain_pool(subject),
+    }
+}
+
+fn explain_pool(subject: ExplainedPool) -> String {
+    let ExplainedPool { pool, now, .. } = subject;
+    let status = pool.status.clone().unwrap_or_default();
+    let Some(ready) = status.conditions.iter().find(|condition| condition.type_ == "Ready") else {
+        return paragraph("", "The operator has not reconciled this pool yet.");
+    };
+    let mut text = paragraph(&format!("{}: ", ready.reason), &ready.message);
+    if let Some(change) = &status.last_change {
+        let moved = counted(status.moved.unwrap_or(0), "job");
+        let words = format!("{}, {} ago; {moved} changed worker.", change.why, age(change.at.0, now));
+        text.push_str(&paragraph("Last change: ", &words));
+    }
+    if !status.workers.is_empty() {
+        let header = ["WORKER", "JOBS", "WEIGHT", "VERSION", "REPORTS", "STATE"];
+        text.push_str(&table(header, status.workers.iter().map(row).collect()));
+    }
+    if status.truncated == Some(true) {
+        text.push_str(&paragraph("", "There are more workers; these are the first that are not settled."));
+    }
+    text.push_str(&unassigned(&status));
+    text
+}
+
+fn row(worker: &PoolWorker) -> [String; 6] {
+    let version = |version: Option<i64>| version.map_or_else(|| "-".to_owned(), |version| version.to_string());
+    [
+        worker.name.clone(),
+        worker.jobs.to_string(),
+        worker.weight.to_string(),
+        version(worker.desired_version),
+        version(worker.observed_version),
+        format!("{:?}", worker.state),
+    ]
+}
+
+fn unassigned(status: &SwarmPoolStatus) -> String {
+    let Some(left) = &status.unassigned else { return String::new() };
+    let more = if i64::try_from(left.names.len()).is_ok_and(|shown| shown < left.count) { " …" } else { "" };
+    paragraph("", &format!("{} without a worker: {}{more}", counted(left.count, "job"), left.names.join(" ")))
+}
+
+fn explain_job(subject: ExplainedPool, job: &str) -> String {
+    let ExplainedPool { pool, published, now, .. } = subject;
+    let mut text = String::new();
+    for (worker, holding) in &published.holdings {
+        if let Some(held) = holding.jobs.iter().find(|held| *held.name == *job) {
+            let since = published.changes.get(&held.since).map_or_else(
+                || format!("since version {} or before", held.since),
+                |change| format!("since version {}, {} ago: {}", held.since, age(change.at, now), change.why),
+            );
+            text.push_str(&paragraph("", &format!("{job} is with {worker}, {since}.")));
+        }
+        if holding.releasing.contains(job) && reported(pool, worker) < Some(holding.version) {
+            let words = format!(
+                "{worker} had {job} before, and has not confirmed version {}, by which it stops it.",
+                holding.version
+            );
+            text.push_str(&paragraph("", &words));
+        }
+    }
+    if text.is_empty() {
+        let name = pool.name_any();
+        text.push_str(&paragraph("", &format!("No worker of {name} has {job}, and none has to stop it.")));
+        text.push_str(&paragraph("-> ", "See that the pool's jobs have it, and what the pool says without --job."));
+    }
+    text
+}
+
+/// The version that a worker reports, as the status has it.
+fn reported(pool: &SwarmPool, worker: &str) -> Option<i64> {
+    let workers = pool.status.as_ref().map(|status| status.workers.as_slice()).unwrap_or_default();
+    workers.iter().find(|one| one.name == worker)?.observed_version
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::file::{HeldJob, Holding, ListChange};
+
+    fn pool() -> SwarmPool {
+        serde_json::from_value(json!({
+            "apiVersion": "ganglion.dev/v1alpha1", "kind": "SwarmPool", "metadata": {"name": "cameras"},
+            "spec": {
+                "workload": {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "w"},
+                "jobs": {"inline": [{"name": "a"}]}, "output": {"configMap": "jobs"},
+            },
+            "status": {
+                "moved": 1,
+                "lastChange": {"at": "2026-11-21T09:59:00Z", "version": 2, "why": "1 to 2 workers"},
+                "unassigned": {"count": 3, "names": ["x", "y"]},
+                "workers": [
+                    {"name": "w-0", "jobs": 1, "weight": 3, "desiredVersion": 2, "observedVersion": 1, "state": "Releasing"},
+                    {"name": "w-1", "jobs": 0, "weight": 0, "state": "Waiting"},
+                ],
+                "conditions": [{"type": "Ready", "status": "Unknown", "reason": "Releasing", "message": "1 job moves", "lastTransitionTime": "2026-11-21T10:00:00Z"}],
+            },
+        }))
+        .unwrap()
+    }
+
+    fn published() -> Published {
+        let change = ListChange { at: "2026-11-21T09:00:00Z".parse().unwrap(), why: "first deal".to_owned() };
+        let held = |name: &str, since| HeldJob { name: name.into(), since };
+        let first =
+            Holding { version: 2, jobs: vec![held("a", 1), held("old", 0)], releasing: ["b".into()].into(), pod: None };
+        Published {
+            holdings: [("w-0".to_owned(), first)].into(),
+            version: 2,
+            changes: [(1, change)].into(),
+            edited: false,
+        }
+    }
+
+    fn text(job: Option<&str>) -> String {
+        let now = "2026-11-21T10:00:00Z".parse().unwrap();
+        explain(ExplainedPool { pool: &pool(), published: &published(), job, now })
+    }
+
+    #[test]
+    fn a_pool_is_explained_by_its_workers() {
+        let expected = "Releasing: 1 job moves\n\
+                        Last change: 1 to 2 workers, 60s ago; 1 job changed worker.\n\
+                        WORKER  JOBS  WEIGHT  VERSION  REPORTS  STATE\n\
+                        w-0     1     3       2        1        Releasing\n\
+                        w-1     0     0       -        -        Waiting\n\
+                        3 jobs without a worker: x y …\n";
+        assert_eq!(text(None), expected);
+    }
+
+    #[test]
+    fn a_job_is_explained_by_where_it_is_since_when_and_why() {
+        assert_eq!(text(Some("a")), "a is with w-0, since version 1, 60m ago: first deal.\n");
+        assert_eq!(text(Some("old")), "old is with w-0, since version 0 or before.\n");
+        assert_eq!(text(Some("b")), "w-0 had b before, and has not confirmed version 2, by which it stops it.\n");
+        assert!(text(Some("z")).starts_with("No worker of cameras has z"));
+    }
+}

@@ -1,0 +1,125 @@
+//! Who takes part, and on which slot.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+use proptest::prelude::*;
+
+use crate::crew::{Admission, Crew, PoolWorkloadFact, crew};
+use ganglion_api::swarm_pool::PoolWorkloadKind;
+use ganglion_core::facts::{Key, PodFact};
+
+fn workload(kind: PoolWorkloadKind, replicas: u32) -> PoolWorkloadFact {
+    PoolWorkloadFact { kind, name: "w".to_owned(), replicas, first_ordinal: 0 }
+}
+
+/// A pod: name, Ready, slot.
+fn pod(name: &str, ready: bool, slot: Option<u32>) -> PodFact {
+    let mut pod = PodFact { created: Timestamp::UNIX_EPOCH, ..PodFact::default() };
+    pod.id.key = Key::new("n", name);
+    pod.id.uid = name.to_owned();
+    pod.ready_since = ready.then_some(Timestamp::UNIX_EPOCH);
+    pod.marks.worker = slot.map(|slot| slot.to_string());
+    pod
+}
+
+struct Who<'a> {
+    members: &'a [&'a str],
+    slots: &'a [u32],
+    drained: &'a [&'a str],
+    waited: bool,
+}
+
+const NOBODY: Who<'_> = Who { members: &[], slots: &[], drained: &[], waited: false };
+
+fn seen(workload: &PoolWorkloadFact, pods: &[PodFact], who: &Who<'_>) -> Crew {
+    let members: BTreeSet<&str> = who.members.iter().copied().collect();
+    let slots: BTreeSet<u32> = who.slots.iter().copied().collect();
+    let drained: Vec<String> = who.drained.iter().map(|name| (*name).to_owned()).collect();
+    let admission = Admission { members: &members, slots: &slots, drained: &drained, waited: who.waited };
+    crew(workload, &pods.iter().collect::<Vec<_>>(), admission)
+}
+
+fn slots(crew: &Crew) -> Vec<(u32, Option<&str>)> {
+    crew.slots.iter().map(|(slot, name)| (*slot, name.as_deref())).collect()
+}
+
+#[test]
+fn new_ordinals_wait_for_each_other_and_known_ones_stay() {
+    let set = workload(PoolWorkloadKind::StatefulSet, 3);
+    let pods = [pod("w-0", false, None), pod("w-1", true, None)];
+    assert!(seen(&set, &pods, &NOBODY).slots.is_empty(), "two of three are missing");
+    let waited = seen(&set, &pods, &Who { waited: true, ..NOBODY });
+    assert_eq!(slots(&waited), [(1, Some("w-1"))], "only who is Ready");
+    let known = seen(&set, &pods, &Who { members: &["w-0"], ..NOBODY });
+    assert_eq!(slots(&known), [(0, Some("w-0"))], "a member that is not Ready keeps its jobs");
+    let all = [pod("w-0", true, None), pod("w-1", true, None), pod("w-2", true, None)];
+    assert_eq!(seen(&set, &all, &NOBODY).slots.len(), 3);
+    let drained = seen(&set, &all, &Who { drained: &["w-1"], members: &["w-1"], ..NOBODY });
+    assert_eq!(slots(&drained), [(0, Some("w-0")), (2, Some("w-2"))]);
+    assert!(drained.is_complete());
+}
+
+#[test]
+fn ordinals_may_begin_anywhere() {
+    let set = PoolWorkloadFact { first_ordinal: 5, ..workload(PoolWorkloadKind::StatefulSet, 1) };
+    assert_eq!(slots(&seen(&set, &[pod("w-5", true, None)], &NOBODY)), [(0, Some("w-5"))]);
+}
+
+#[test]
+fn a_pod_of_a_deployment_takes_over_the_slot_of_one_that_goes() {
+    let set = workload(PoolWorkloadKind::Deployment, 3);
+    let ending = PodFact { terminating: true, ..pod("b", true, Some(1)) };
+    let pods = [pod("a", true, Some(0)), ending, pod("c", true, Some(2)), pod("d", true, None)];
+    let who = Who { members: &["a", "b", "c"], slots: &[0, 1, 2], ..NOBODY };
+    let taken = seen(&set, &pods, &who);
+    assert_eq!(taken.taking, [("d".to_owned(), 1)]);
+    assert_eq!(slots(&taken), [(0, Some("a")), (1, Some("d")), (2, Some("c"))]);
+    let waits = seen(&set, &pods[..3], &who);
+    assert_eq!(slots(&waits), [(0, Some("a")), (1, None), (2, Some("c"))], "its jobs wait");
+    let given_up = seen(&set, &pods[..3], &Who { waited: true, ..who });
+    assert_eq!(slots(&given_up), [(0, Some("a")), (2, Some("c"))], "its jobs go to the others");
+}
+
+#[test]
+fn a_surplus_pod_of_a_rollout_is_a_spare() {
+    let set = workload(PoolWorkloadKind::Deployment, 1);
+    let pods = [pod("a", true, Some(0)), pod("b", true, None)];
+    let crew = seen(&set, &pods, &Who { members: &["a"], ..NOBODY });
+    assert_eq!((slots(&crew), crew.taking.len()), (vec![(0, Some("a"))], 0));
+    let both = [pod("a", true, Some(0)), pod("b", true, Some(0))];
+    assert_eq!(slots(&seen(&set, &both, &NOBODY)), [(0, Some("a"))], "one slot is for one pod");
+    let wild = [pod("a", true, Some(u32::MAX))];
+    assert_eq!(slots(&seen(&set, &wild, &NOBODY)), [(0, Some("a"))], "somebody wrote a number of their own");
+}
+
+proptest! {
+    /// Whatever the pods are like: nobody has two slots, no slot is for a pod that is drained or ends, and there are no more slots
+    /// than replicas where nobody holds more.
+    #[test]
+    fn slots_are_for_one_pod_each(
+        replicas in 0..6_u32,
+        pods in prop::collection::vec((any::<bool>(), prop::option::of(0..8_u32), any::<bool>(), any::<bool>()), 0..8),
+        waited: bool,
+    ) {
+        let set = workload(PoolWorkloadKind::Deployment, replicas);
+        let drained: Vec<String> =
+            pods.iter().enumerate().filter(|(_, one)| one.3).map(|(nth, _)| format!("p-{nth}")).collect();
+        let drained: Vec<&str> = drained.iter().map(String::as_str).collect();
+        let pods: Vec<PodFact> = pods
+            .iter()
+            .enumerate()
+            .map(|(nth, (ready, slot, ends, _))| PodFact { terminating: *ends, ..pod(&format!("p-{nth}"), *ready, *slot) })
+            .collect();
+        let crew = seen(&set, &pods, &Who { drained: &drained, waited, ..NOBODY });
+        let mut names = BTreeMap::new();
+        for (slot, name) in crew.slots.iter().filter_map(|(slot, name)| Some((slot, name.as_ref()?))) {
+            prop_assert!(names.insert(name, slot).is_none(), "{name} has two slots");
+            let pod = pods.iter().find(|pod| pod.id.key.name == *name).unwrap();
+            prop_assert!(!pod.terminating && !drained.contains(&name.as_str()));
+        }
+        let held: BTreeSet<_> = pods.iter().filter(|pod| !pod.terminating).filter_map(|pod| pod.marks.worker.clone()).collect();
+        prop_assert!(crew.slots.len() <= held.len().max(replicas as usize));
+        prop_assert!(crew.taking.iter().all(|(name, _)| pods.iter().any(|pod| pod.id.key.name == *name && pod.is_ready())));
+    }
+}

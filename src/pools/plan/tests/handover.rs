@@ -1,0 +1,105 @@
+//! Properties of the handover: no job twice, and an end.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+
+use super::workers::{Event, Pool};
+use crate::file::{HeldJob, Holding, Published};
+use crate::plan::{HandoverInput, HandoverRules, WorkerPod, plan};
+use ganglion_api::swarm_pool::handover::{HandoverPolicy, RefreshPolicy};
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        4 => Just(Event::Look),
+        4 => Just(Event::Pass),
+        1 => Just(Event::Crash),
+        6 => (0..6_usize).prop_map(Event::Read),
+        1 => (0..6_usize).prop_map(Event::Delete),
+        4 => (0..6_usize).prop_map(Event::End),
+        1 => (0..6_usize).prop_map(Event::Scale),
+        1 => (0..20_usize).prop_map(Event::Jobs),
+        1 => (0..10_i64).prop_map(Event::Wait),
+    ]
+}
+
+/// Runs the events. After each, no job may run twice; at the end, all is as it should be.
+fn check(mut pool: Pool, events: &[Event], looks_first: bool) -> Result<(), TestCaseError> {
+    for event in events {
+        if looks_first {
+            pool.happen(&Event::Look);
+        }
+        pool.happen(event);
+        prop_assert!(pool.doubled().is_empty(), "{event:?}: {:?} twice\n{:?}", pool.doubled(), pool.processes);
+    }
+    pool.settle();
+    prop_assert!(pool.doubled().is_empty());
+    prop_assert!(pool.is_settled(), "{:#?}\n{:#?}", pool.file, pool.processes);
+    let before = pool.writes;
+    pool.settle();
+    prop_assert_eq!(pool.writes, before, "nothing is written once all is as it should be");
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn no_two_workers_that_reload_run_one_job(events in prop::collection::vec(event(), 0..150)) {
+        check(Pool::new(RefreshPolicy::HotReload, true), &events, false)?;
+    }
+
+    #[test]
+    fn no_two_workers_that_restart_run_one_job(events in prop::collection::vec(event(), 0..150)) {
+        check(Pool::new(RefreshPolicy::Restart, true), &events, false)?;
+    }
+
+    /// Without reports, a restarted pod is known by its uid: only a view that is not late can tell.
+    #[test]
+    fn no_two_workers_that_restart_without_a_report_run_one_job(events in prop::collection::vec(event(), 0..150)) {
+        check(Pool::new(RefreshPolicy::Restart, false), &events, true)?;
+    }
+}
+
+/// Three workers that have to be restarted, of which some are not Ready; how many restarts there are at once.
+fn restarts(ready: [bool; 3], max_unavailable: usize) -> Vec<String> {
+    let pod = |nth: usize| WorkerPod { uid: format!("u{nth}"), runs: true, ready: ready[nth], ..WorkerPod::default() };
+    let list = |nth: usize| Holding {
+        version: 1,
+        jobs: vec![HeldJob { name: format!("job-{nth}").into(), since: 1 }],
+        pod: Some(format!("u{nth}")),
+        ..Holding::default()
+    };
+    let (names, all) = (["w-0", "w-1", "w-2"].map(str::to_owned), [0, 1, 2]);
+    let published = Published {
+        holdings: names.clone().into_iter().zip(all.map(list)).collect(),
+        version: 1,
+        ..Published::default()
+    };
+    let target = names.clone().into_iter().zip(all.map(|nth| vec![format!("job-{nth}").into()])).collect();
+    let rules = HandoverRules {
+        handover: HandoverPolicy::Strict,
+        refresh: RefreshPolicy::Restart,
+        max_unavailable,
+        reports: false,
+        confirmed: BTreeMap::new(),
+        patience: SignedDuration::ZERO,
+    };
+    let input = HandoverInput {
+        published: &published,
+        target: &target,
+        pods: &names.into_iter().zip(all.map(pod)).collect(),
+        stopped: &BTreeMap::new(),
+        rules: &rules,
+        now: Timestamp::UNIX_EPOCH,
+    };
+    plan(&input).restart.into_iter().map(|(name, _)| name).collect()
+}
+
+#[test]
+fn no_more_are_restarted_at_once_than_may_be_unavailable() {
+    assert_eq!(restarts([true; 3], 1), ["w-0"]);
+    assert_eq!(restarts([true; 3], 2), ["w-0", "w-1"]);
+    assert_eq!(restarts([true, false, true], 1), ["w-1"], "one that is not Ready can be restarted");
+    assert_eq!(restarts([true, false, true], 2), ["w-0", "w-1"]);
+    assert_eq!(restarts([false, false, true], 1), ["w-0", "w-1"]);
+}
