@@ -116,7 +116,7 @@ fn an_action_that_there_is_already_is_refused_as_the_api_server_would() {
     let expected = "\
 WorkloadAction shop/go (Delete) would not start: the API server does not accept it.
 workloadactions.ganglion.dev \"go\" already exists
--> It was made before: ganglion explain wa go tells what became of it. A new decision needs a new name.
+-> It was made before: ganglion explain wa go shows its result. A new action needs a new name.
 ";
     assert_eq!((found.text().as_str(), found.outcome), (expected, PreviewOutcome::Refused));
     assert!(stage.action("go").spec.move_.is_some());

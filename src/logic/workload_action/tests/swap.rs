@@ -115,7 +115,7 @@ fn replicas_of_one_workload_do_not_go_before_their_new_pods() {
     stage.settle("go");
     let (_, reason, message) = stage.ready("go");
     assert_eq!(reason, "NodeFull");
-    assert!(message.contains("replicas of one workload do not change places"), "{message}");
+    assert!(message.contains("replicas of one workload cannot be swapped"), "{message}");
 }
 
 /// The scheduler would give it the room that is freed.
