@@ -133,7 +133,8 @@ Now: it ended without success (ImagePullFailed), since 2026-11-21 10:02:25 (2m a
     assert!(text.ends_with(expected), "{text}");
 }
 
-/// A hundred replicas are as readable as three: those in the same state are together, and most of them are counted.
+/// A hundred replicas are as readable as three: replicas in the same state are shown together, and most of them are
+/// counted.
 #[test]
 fn a_hundred_replicas_are_grouped() {
     let step = |index| match index {
