@@ -165,7 +165,7 @@ impl Drop for UnderWay {
             error!(object = %self.action.key, "an attempt to notify a receiver was interrupted");
             AttemptResult::Missed {
                 code: None,
-                message: "the attempt was broken off by a fault of the operator".into(),
+                message: "the attempt was interrupted by a fault of the operator".into(),
             }
         });
         let made = AttemptMade { id: self.attempt, at: self.notifier.ctx.now(), result };
